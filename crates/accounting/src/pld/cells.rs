@@ -1,0 +1,320 @@
+//! A pair cut into cells of the loss axis, with how far each cell stands above its lower and below its upper edge.
+//!
+//! For the cell between the grid losses a < b, holding the masses P and Q,
+//!
+//! ```text
+//! above = P − e^a Q ≥ 0        below = e^b Q − P ≥ 0
+//! ```
+//!
+//! and the same for its lower and its upper half are all that the discretisations need (PROOFS.md, section 4). All come
+//! with a bound on their rounding error.
+
+use super::pair::{COMPONENTS, Pair};
+use super::sketch::Sketch;
+use crate::normal::{UNIT, tail_relative_error, upper_tail};
+
+/// Evenly spaced losses. Parts of one composition share the mesh; each has an offset of its own.
+#[derive(Debug, Clone, Copy)]
+pub struct Grid {
+    pub mesh: f64,
+    pub offset: f64,
+}
+
+impl Grid {
+    pub fn loss(&self, index: i64) -> f64 {
+        self.offset + index as f64 * self.mesh
+    }
+
+    fn index_below(&self, loss: f64) -> i64 {
+        ((loss - self.offset) / self.mesh).floor() as i64
+    }
+}
+
+/// A number and a bound on its error.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Enclosed {
+    pub value: f64,
+    pub error: f64,
+}
+
+impl Enclosed {
+    pub fn upper(&self) -> f64 {
+        (self.value + self.error).max(0.0)
+    }
+}
+
+impl std::ops::AddAssign for Enclosed {
+    fn add_assign(&mut self, other: Enclosed) {
+        self.value += other.value;
+        self.error += other.error;
+    }
+}
+
+impl std::ops::Add for Enclosed {
+    type Output = Enclosed;
+    fn add(mut self, other: Enclosed) -> Enclosed {
+        self += other;
+        self
+    }
+}
+
+/// One cell.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cell {
+    pub width: f64,
+    pub above: Enclosed,
+    pub below: Enclosed,
+    /// `above` of the lower half alone.
+    pub above_lower_half: Enclosed,
+    /// `below` of the upper half alone.
+    pub below_upper_half: Enclosed,
+}
+
+impl Cell {
+    /// The cell's mass under P, rounded down.
+    pub fn mass_rounded_down(&self) -> f64 {
+        let whole = self.share_of_lower_edge() + self.share_of_upper_edge();
+        (whole.value - whole.error).max(0.0) * (1.0 - 32.0 * UNIT)
+    }
+
+    /// The cell's mass under P that belongs to its upper edge if both measures are kept.
+    pub fn share_of_upper_edge(&self) -> Enclosed {
+        let scale = 1.0 / -(-self.width).exp_m1();
+        Enclosed { value: self.above.value * scale, error: self.above.error * scale }
+    }
+
+    /// The cell's mass under P that belongs to its lower edge if both measures are kept.
+    pub fn share_of_lower_edge(&self) -> Enclosed {
+        let scale = 1.0 / self.width.exp_m1();
+        Enclosed { value: self.below.value * scale, error: self.below.error * scale }
+    }
+}
+
+/// A pair on the grid {offset + mesh · i}.
+#[derive(Debug)]
+pub struct Cells {
+    pub grid: Grid,
+    /// Grid indices of the edges, increasing.
+    pub edges: Vec<i64>,
+    /// One fewer than the edges.
+    pub cells: Vec<Cell>,
+    /// What lies outside of the edges, rounded up by less than 10⁻⁸ of it.
+    pub p_outside_below: f64,
+    pub q_outside_below: f64,
+    pub p_outside_above: f64,
+    pub q_outside_above: f64,
+}
+
+impl Cells {
+    /// Cuts `pair` into cells of one mesh where its tilted mass lies and wider ones in its tails.
+    pub fn cut(pair: &Pair, sketch: &Sketch, tilt: f64, mesh: f64, reach: f64) -> Cells {
+        let grid = Grid { mesh, offset: sketch.centre(mesh) };
+        let atoms = pair.atoms();
+        if atoms.is_empty() { cut_density(pair, sketch, tilt, grid, reach) } else { cut_atoms(&atoms, grid) }
+    }
+
+    /// The same pair with P and Q exchanged: every loss changes its sign and every mass under P becomes one under Q.
+    pub fn reversed(&self) -> Cells {
+        let scaled = |e: Enclosed, loss: f64| {
+            let factor = loss.exp();
+            let error = (e.error + e.value * UNIT * (8.0 + 4.0 * loss.abs())) * factor;
+            Enclosed { value: e.value * factor, error }
+        };
+        let cells = self.cells.iter().zip(self.edges.windows(2)).rev().map(|(cell, edges)| {
+            let (low, high) = (self.grid.loss(edges[0]), self.grid.loss(edges[1]));
+            Cell {
+                width: cell.width,
+                above: scaled(cell.below, -high),
+                below: scaled(cell.above, -low),
+                above_lower_half: scaled(cell.below_upper_half, -high),
+                below_upper_half: scaled(cell.above_lower_half, -low),
+            }
+        });
+        Cells {
+            grid: Grid { offset: -self.grid.offset, ..self.grid },
+            cells: cells.collect(),
+            edges: self.edges.iter().rev().map(|e| -e).collect(),
+            p_outside_below: self.q_outside_above,
+            q_outside_below: self.p_outside_above,
+            p_outside_above: self.q_outside_below,
+            q_outside_above: self.p_outside_below,
+        }
+    }
+}
+
+fn cut_atoms(atoms: &[(f64, f64)], grid: Grid) -> Cells {
+    let mut edges: Vec<i64> = atoms
+        .iter()
+        .flat_map(|(l, _)| {
+            let i = grid.index_below(*l);
+            [i - 1, i, i + 1, i + 2]
+        })
+        .collect();
+    edges.sort_unstable();
+    edges.dedup();
+    let mut cells: Vec<Cell> = edges
+        .windows(2)
+        .map(|e| Cell { width: (e[1] - e[0]) as f64 * grid.mesh, ..Cell::default() })
+        .collect();
+    for &(loss, mass) in atoms {
+        // The cell that holds the atom: rounding may put one that lies on an edge on either side of it.
+        let right = edges.partition_point(|&e| grid.loss(e) <= loss).clamp(1, edges.len() - 1);
+        let (a, b) = (grid.loss(edges[right - 1]), grid.loss(edges[right]));
+        let cell = &mut cells[right - 1];
+        let error = mass * UNIT * (16.0 + 8.0 * loss.abs());
+        let above = Enclosed { value: mass * -(-(loss - a).max(0.0)).exp_m1(), error };
+        let below = Enclosed { value: mass * (b - loss).max(0.0).exp_m1(), error };
+        cell.above += above;
+        cell.below += below;
+        if loss < 0.5 * (a + b) {
+            cell.above_lower_half += above;
+        } else {
+            cell.below_upper_half += below;
+        }
+    }
+    Cells {
+        grid,
+        edges,
+        cells,
+        p_outside_below: 0.0,
+        q_outside_below: 0.0,
+        p_outside_above: 0.0,
+        q_outside_above: 0.0,
+    }
+}
+
+/// Both tails of every component at one edge.
+struct Edge {
+    loss: f64,
+    offset: [f64; COMPONENTS],
+    lower_tail: [f64; COMPONENTS],
+    upper_tail: [f64; COMPONENTS],
+}
+
+impl Edge {
+    fn new(pair: &Pair, loss: f64) -> Edge {
+        let z = pair.threshold(loss);
+        let offset = pair.means().map(|m| z - m);
+        let (mut low, mut high) = ([0.0; COMPONENTS], [0.0; COMPONENTS]);
+        for c in 0..COMPONENTS {
+            let small = upper_tail(offset[c].abs());
+            (low[c], high[c]) = if offset[c] > 0.0 { (1.0 - small, small) } else { (small, 1.0 - small) };
+        }
+        Edge { loss, offset, lower_tail: low, upper_tail: high }
+    }
+
+    fn tail_error(&self, c: usize, tail: f64) -> f64 {
+        if tail == 0.0 {
+            return f64::MIN_POSITIVE;
+        }
+        tail * tail_relative_error(self.offset[c].abs())
+    }
+}
+
+/// The mass of component `c` between two edges, by the tails that are small there.
+fn mass_between(left: &Edge, right: &Edge, c: usize) -> Enclosed {
+    let (at_left, at_right) = if left.offset[c] > 0.0 {
+        (left.upper_tail[c], right.upper_tail[c])
+    } else {
+        (left.lower_tail[c], right.lower_tail[c])
+    };
+    let error = left.tail_error(c, at_left) + right.tail_error(c, at_right);
+    Enclosed { value: (at_left - at_right).abs(), error }
+}
+
+/// Σ over the components of weight × mass, for the weights of P − e^loss·Q.
+fn excess(pair: &Pair, loss: f64, masses: &[Enclosed; COMPONENTS], sign: f64) -> Enclosed {
+    let (weights, weight_errors) = (pair.excess_weights(loss), pair.excess_weight_errors(loss));
+    let mut sum = Enclosed::default();
+    for c in 0..COMPONENTS {
+        sum.value += sign * weights[c] * masses[c].value;
+        sum.error += weights[c].abs() * (masses[c].error + 4.0 * UNIT * masses[c].value)
+            + weight_errors[c] * (masses[c].value + masses[c].error);
+    }
+    Enclosed { value: sum.value.max(0.0), error: sum.error }
+}
+
+fn cut_density(pair: &Pair, sketch: &Sketch, tilt: f64, grid: Grid, reach: f64) -> Cells {
+    let (z_low, z_high) = pair.support(reach);
+    let edges = choose_edges(sketch, tilt, grid, pair.loss(z_low), pair.loss(z_high));
+    let mut left = Edge::new(pair, grid.loss(edges[0]));
+    let outside = |weights: [f64; COMPONENTS], tails: [f64; COMPONENTS]| -> f64 {
+        let sum: f64 = weights.iter().zip(tails).map(|(w, t)| w * t).sum();
+        sum * (1.0 + 1e-9)
+    };
+    let p_outside_below = outside(pair.p_weights(), left.lower_tail);
+    let q_outside_below = outside(pair.q_weights(), left.lower_tail);
+    let mut cells = Vec::with_capacity(edges.len() - 1);
+    for (&from, &to) in edges.iter().zip(&edges[1..]) {
+        let middle = Edge::new(pair, 0.5 * (grid.loss(from) + grid.loss(to)));
+        let right = Edge::new(pair, grid.loss(to));
+        let lower_half = std::array::from_fn(|c| mass_between(&left, &middle, c));
+        let upper_half = std::array::from_fn(|c| mass_between(&middle, &right, c));
+        let above_lower_half = excess(pair, left.loss, &lower_half, 1.0);
+        let below_upper_half = excess(pair, right.loss, &upper_half, -1.0);
+        cells.push(Cell {
+            width: (to - from) as f64 * grid.mesh,
+            above: above_lower_half + excess(pair, left.loss, &upper_half, 1.0),
+            below: below_upper_half + excess(pair, right.loss, &lower_half, -1.0),
+            above_lower_half,
+            below_upper_half,
+        });
+        left = right;
+    }
+    let p_outside_above = outside(pair.p_weights(), left.upper_tail);
+    let q_outside_above = outside(pair.q_weights(), left.upper_tail);
+    Cells {
+        grid,
+        edges,
+        cells,
+        p_outside_below,
+        q_outside_below,
+        p_outside_above,
+        q_outside_above,
+    }
+}
+
+/// Tilted mass that cannot matter.
+const NOTHING: f64 = 1e-14;
+
+/// Edges one mesh apart where the tilted mass T beyond them is above a tenth, (10 T)^(−1/3) meshes apart farther out: the
+/// error of a cell grows with mass × width², so this loses little and saves most of the work.
+fn choose_edges(sketch: &Sketch, tilt: f64, grid: Grid, low: f64, high: f64) -> Vec<i64> {
+    let weights = sketch.tilted(tilt);
+    // Sums from both ends, so that the small ones are exact.
+    let mut from_below = vec![0.0; weights.len() + 1];
+    let mut from_above = vec![0.0; weights.len() + 1];
+    for i in 0..weights.len() {
+        from_below[i + 1] = from_below[i] + weights[i];
+        let j = weights.len() - 1 - i;
+        from_above[j] = from_above[j + 1] + weights[j];
+    }
+    let widest = (0.5 / ((1.0 + tilt.abs()) * grid.mesh)).clamp(1.0, 1e9);
+    let position = |index: i64| {
+        let loss = grid.loss(index);
+        sketch.loss.partition_point(|&l| l < loss)
+    };
+    let width_for = |mass: f64| {
+        let mass = mass.max(1e-300);
+        let balanced = (10.0 * mass).powf(-1.0 / 3.0).clamp(1.0, widest);
+        // Out where next to nothing lies, a cell may be so wide that its mass, moved across it, still is nothing.
+        balanced.max((NOTHING / mass).ln() * 2.0 * widest)
+    };
+    // The sketch's points stand for the stretch around them: count the neighbouring ones in.
+    let width_between = |from: i64, to: i64| -> f64 {
+        let (a, b) = (position(from).saturating_sub(1), (position(to) + 1).min(weights.len()));
+        width_for(from_below[b].min(from_above[a]))
+    };
+    let last = grid.index_below(high) + 2;
+    let mut at = grid.index_below(low) - 1;
+    let mut edges = vec![at];
+    while at < last {
+        let mut width = 1_i64 << (width_between(at, at) as i64).ilog2();
+        while width > 1 && width_between(at, at + width) < width as f64 {
+            width /= 2;
+        }
+        at += width;
+        edges.push(at);
+    }
+    edges
+}

@@ -1,0 +1,203 @@
+//! Chooses the tilt, the mesh and the window of the certified computation from a sketch.
+
+use super::sketch::{Sketch, total_cumulant};
+use crate::event::limits;
+use crate::{Error, Result};
+use rayon::prelude::*;
+
+/// Where and how finely to compute.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Exponential tilt θ: masses are weighted by e^{θ·loss} before they are transformed.
+    pub tilt: f64,
+    /// Distance between grid losses.
+    pub mesh: f64,
+    /// How far beyond the tilt the window's upper end is bounded by Chernoff's inequality.
+    pub upper_rate: f64,
+    /// The same below.
+    pub lower_rate: f64,
+    /// ln of the tilted probability that may lie outside of the window on either side.
+    pub log_outside: f64,
+    /// About where the answer will be.
+    pub epsilon_guess: f64,
+    /// About how wide the window will be.
+    pub width: f64,
+}
+
+/// Grid points allowed: memory and time grow with points × parts.
+pub fn most_points(parts: usize) -> f64 {
+    (POINTS_TIMES_PARTS / parts as f64).min(MOST_POINTS)
+}
+const POINTS_TIMES_PARTS: f64 = 1.4e8;
+const MOST_POINTS: f64 = 4_194_304.0;
+
+/// Tilted probability outside of the window, as a share of the δ that is looked for.
+const OUTSIDE_SHARE: f64 = 1e-9;
+
+impl Plan {
+    /// A plan that finds ε at `delta` with an error of about `tolerance(ε)`.
+    pub fn for_delta(
+        sketches: &[Sketch],
+        delta: f64,
+        tolerance: impl Fn(f64) -> f64,
+    ) -> Result<Plan> {
+        let log_delta = delta.ln();
+        let chernoff = |tilt: f64| {
+            let k = total_cumulant(sketches, tilt).value;
+            (k - log_delta - tilt.ln_1p()) / tilt + (tilt / (1.0 + tilt)).ln()
+        };
+        let tilt = golden_section(|x| chernoff(x.exp()), 1e-7_f64.ln(), 1e9_f64.ln()).exp();
+        let guess = chernoff(tilt).max(0.0);
+        Self::at(sketches, tilt, guess, log_delta, tolerance(guess))
+    }
+
+    /// A plan that computes best near `epsilon`: the tilt is the saddle point there.
+    pub fn near_epsilon(
+        sketches: &[Sketch],
+        epsilon: f64,
+        tolerance: impl Fn(f64) -> f64,
+    ) -> Result<Plan> {
+        // The exponent K(θ) − θε is convex; its lowest point is the saddle.
+        let exponent = |tilt: f64| {
+            total_cumulant(sketches, tilt).value - tilt * epsilon - (tilt * (1.0 + tilt)).ln()
+        };
+        let tilt = golden_section(|x| exponent(x.exp()), 1e-7_f64.ln(), 1e9_f64.ln()).exp();
+        let log_delta = exponent(tilt).min(0.0);
+        Self::at(sketches, tilt, epsilon, log_delta, tolerance(epsilon))
+    }
+
+    fn at(
+        sketches: &[Sketch],
+        tilt: f64,
+        epsilon_guess: f64,
+        log_delta: f64,
+        tolerance: f64,
+    ) -> Result<Plan> {
+        if !epsilon_guess.is_finite() || epsilon_guess > 2.0 * limits::EPSILON {
+            return Err(Error::LossTooLarge { limit: limits::EPSILON });
+        }
+        let mesh = mesh_for(sketches, tilt, tolerance);
+        let tilt = tilt.min(STEEPEST / mesh);
+        let here = total_cumulant(sketches, tilt);
+        let log_share = (log_delta - here.value + tilt * epsilon_guess).min(0.0);
+        let log_outside = OUTSIDE_SHARE.ln() + log_share;
+        // λ with K(θ+λ) − K(θ) − λK′(θ+λ) = log_outside: the best Chernoff rate for that probability.
+        let rate = |sign: f64| {
+            let excess = |log_rate: f64| {
+                let step = sign * log_rate.exp();
+                let there = total_cumulant(sketches, tilt + step);
+                there.value - here.value - step * there.slope - log_outside
+            };
+            let (mut low, mut high) = ((1e-3 * tilt.max(1e-3)).ln().min(-10.0), (STEEPEST / mesh).ln());
+            if excess(high) > 0.0 {
+                return high.exp();
+            }
+            for _ in 0..30 {
+                let middle = 0.5 * (low + high);
+                if excess(middle) > 0.0 { low = middle } else { high = middle }
+                if high - low < 0.02 {
+                    break;
+                }
+            }
+            high.exp()
+        };
+        let (upper_rate, lower_rate) = (rate(1.0), rate(-1.0));
+        let edge = |step: f64| {
+            (total_cumulant(sketches, tilt + step).value - here.value - log_outside) / step
+        };
+        let width = edge(upper_rate) - edge(-lower_rate);
+        Ok(Plan { tilt, mesh, upper_rate, lower_rate, log_outside, epsilon_guess, width })
+    }
+
+    /// The mesh made coarser, if it must be, so that the window fits into `most` points.
+    pub fn fitted(mut self, most: f64) -> Plan {
+        let finest = 1.25 * self.width / most;
+        if self.mesh < finest {
+            self.mesh = finest;
+        }
+        let steepest = STEEPEST / self.mesh;
+        self.tilt = self.tilt.min(steepest);
+        self.upper_rate = self.upper_rate.min(steepest);
+        self.lower_rate = self.lower_rate.min(steepest);
+        self
+    }
+
+    /// The same plan on another mesh.
+    pub fn with_mesh(&self, mesh: f64) -> Plan {
+        Plan { mesh, ..self.clone() }
+    }
+}
+
+/// Tilts steeper than a few per grid cell gain nothing and would overflow.
+const STEEPEST: f64 = 4.0;
+
+/// Splitting adds about min(h²/6, h·|loss|) of variance per event and merging takes half as much away; a change V of the
+/// variance moves ε by about (θ + 1)V/2. The mesh that keeps the sum within the tolerance.
+fn mesh_for(sketches: &[Sketch], tilt: f64, tolerance: f64) -> f64 {
+    // Cumulated tilted mass and mass·|loss| over all parts in order of |loss| would be exact; a histogram over powers
+    // of two is enough.
+    const BINS: usize = 120;
+    let bin = |l: f64| (l.abs().log2() + 100.0).clamp(0.0, (BINS - 1) as f64) as usize;
+    let histogram = sketches
+        .par_iter()
+        .with_min_len(16)
+        .map(|s| {
+            let mut mass = [0.0; BINS];
+            let centre = s.centre(tolerance);
+            for (&l, p) in s.loss.iter().zip(s.tilted(tilt)) {
+                mass[bin(l - centre)] += s.count * p;
+            }
+            mass
+        })
+        .reduce(
+            || [0.0; BINS],
+            |mut a, b| {
+                a.iter_mut().zip(b).for_each(|(x, y)| *x += y);
+                a
+            },
+        );
+    let error = |mesh: f64| -> f64 {
+        let variance: f64 = histogram
+            .iter()
+            .enumerate()
+            .map(|(i, mass)| {
+                let size = 1.5 * (i as f64 - 100.0).exp2();
+                mass * (0.25 * mesh * mesh).min(mesh * size)
+            })
+            .sum();
+        0.5 * (tilt + 1.0) * variance
+    };
+    let (mut low, mut high) = (1e-12_f64, tolerance.max(0.05));
+    if error(high) <= tolerance {
+        return high;
+    }
+    while high / low > 1.01 {
+        let middle = (low * high).sqrt();
+        if error(middle) > tolerance { high = middle } else { low = middle }
+    }
+    low
+}
+
+/// The place of the minimum of a function that falls and then rises.
+fn golden_section(f: impl Fn(f64) -> f64, mut low: f64, mut high: f64) -> f64 {
+    const RATIO: f64 = 0.618_033_988_749_895;
+    let finite = |x: f64| if x.is_nan() { f64::INFINITY } else { x };
+    let mut a = high - RATIO * (high - low);
+    let mut b = low + RATIO * (high - low);
+    let (mut fa, mut fb) = (finite(f(a)), finite(f(b)));
+    while high - low > 0.02 {
+        // Where the function overflows on both sides the minimum lies at the smaller tilt.
+        if fa < fb || (fa.is_infinite() && fb.is_infinite()) {
+            high = b;
+            (b, fb) = (a, fa);
+            a = high - RATIO * (high - low);
+            fa = finite(f(a));
+        } else {
+            low = a;
+            (a, fa) = (b, fb);
+            b = low + RATIO * (high - low);
+            fb = finite(f(b));
+        }
+    }
+    0.5 * (low + high)
+}

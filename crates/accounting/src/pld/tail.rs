@@ -1,0 +1,182 @@
+//! Reading δ(ε) and ε(δ) off a tilted distribution of the total loss.
+
+use super::convolve::{Side, Window};
+use super::plan::Plan;
+use crate::normal::UNIT;
+
+/// A bound on the hockey-stick curve of a discrete pair, near one tilt.
+///
+/// With w the masses of the total loss, A the mass at or above a grid loss and δ the divergence there,
+///
+/// ```text
+/// A_i = w_i + A_{i+1}        δ_i = e^{−h} δ_{i+1} + (1 − e^{−h}) A_{i+1}
+/// ```
+///
+/// which only ever adds: no cancellation. Both are kept times e^{θ·loss}, so nothing under- or overflows. Between grid
+/// losses δ is linear in e^ε, exactly.
+pub struct Tail {
+    /// The loss of the first point.
+    start: f64,
+    mesh: f64,
+    tilt: f64,
+    /// A_i and δ_i times e^{θ·loss_i} over the normaliser.
+    at_or_above: Vec<f64>,
+    divergence: Vec<f64>,
+    /// What has to be added (upper) or taken away (lower) for all errors together, in the same scale.
+    at_or_above_error: f64,
+    divergence_error: f64,
+    side: Side,
+    log_norm: f64,
+    log_norm_error: f64,
+    infinite: f64,
+    /// Every loss is known up to this.
+    place_error: f64,
+}
+
+impl Tail {
+    #[allow(clippy::too_many_arguments)]
+    pub fn new(
+        weights: Vec<f64>,
+        plan: &Plan,
+        side: Side,
+        log_norm: f64,
+        log_norm_error: f64,
+        point_error: f64,
+        window: &Window,
+        infinite: f64,
+    ) -> Tail {
+        let (mesh, tilt) = (plan.mesh, plan.tilt);
+        let n = weights.len();
+        let decay = (-tilt * mesh).exp();
+        let step = (-mesh).exp();
+        let gain = -(-mesh).exp_m1();
+        let mut at_or_above = weights;
+        let mut divergence = vec![0.0; n];
+        let (mut a, mut d) = (0.0, 0.0);
+        for i in (0..n).rev() {
+            d = decay * (step * d + gain * a);
+            a = at_or_above[i] + decay * a;
+            divergence[i] = d;
+            at_or_above[i] = a;
+        }
+        // Errors of the points reach δ_i with weights e^{−θhm}·min(1, hm), m = 1, 2, …
+        let falling = 1.0 - decay;
+        let points = n as f64;
+        let above_sum = (1.0 / falling).min(points);
+        let divergence_sum = (mesh * decay / (falling * falling)).min(above_sum);
+        let outside = match side {
+            // Mass above the window is missing; mass from below it lands too high, which is safe.
+            Side::Upper => window.outside_above,
+            Side::Lower => window.outside_above + window.outside_below,
+        };
+        // The recursion itself rounds four times a step, relative to what it has summed.
+        let recursion = 1.0 + 8.0 * UNIT * above_sum;
+        Tail {
+            start: window.offset + window.first as f64 * mesh,
+            mesh,
+            tilt,
+            at_or_above,
+            divergence,
+            at_or_above_error: (point_error * above_sum + outside) * recursion,
+            divergence_error: (point_error * divergence_sum + outside) * recursion,
+            side,
+            log_norm,
+            log_norm_error: log_norm_error + 16.0 * UNIT * above_sum,
+            infinite,
+            place_error: 8.0 * UNIT * (1.0 + window.offset_size + n as f64 * mesh),
+        }
+    }
+
+    fn loss(&self, i: usize) -> f64 {
+        self.start + i as f64 * self.mesh
+    }
+
+    /// e^{ln scale} · (value ± error), on the safe side.
+    fn bounded(&self, value: f64, error: f64, loss: f64) -> f64 {
+        let exponent = self.log_norm - self.tilt * loss;
+        let slack = self.log_norm_error + 8.0 * UNIT * (1.0 + (self.tilt * loss).abs());
+        match self.side {
+            Side::Upper => {
+                let sum = (value + error).max(0.0);
+                let scaled = if sum > 0.0 { (sum.ln() + exponent + slack).exp() } else { 0.0 };
+                (scaled + self.infinite).min(1.0)
+            }
+            Side::Lower => {
+                let sum = (value - error).max(0.0);
+                if sum > 0.0 { (sum.ln() + exponent - slack).exp().min(1.0) } else { 0.0 }
+            }
+        }
+    }
+
+    fn delta_at(&self, i: usize) -> f64 {
+        self.bounded(self.divergence[i], self.divergence_error, self.loss(i))
+    }
+
+    /// The bound on δ(ε).
+    pub fn delta(&self, epsilon: f64) -> f64 {
+        let last = self.divergence.len() - 1;
+        let place = (epsilon - self.start) / self.mesh;
+        if place >= last as f64 {
+            return match self.side {
+                Side::Upper => self.delta_at(last),
+                Side::Lower => 0.0,
+            };
+        }
+        if place <= 0.0 {
+            // Below the window all mass counts: δ(ε) = e^{ε−ℓ}δ(ℓ) + (1 − e^{ε−ℓ})·A(ℓ).
+            let share = (epsilon - self.loss(0)).exp();
+            let mass = self.bounded(self.at_or_above[0], self.at_or_above_error, self.loss(0));
+            return share * self.delta_at(0) + (1.0 - share) * mass;
+        }
+        let i = place.floor() as usize;
+        let share = ((epsilon - self.loss(i)).exp_m1() / self.mesh.exp_m1()).clamp(0.0, 1.0);
+        (1.0 - share) * self.delta_at(i) + share * self.delta_at(i + 1)
+    }
+
+    /// Where the bound meets `delta`: for an upper bound the smallest ε ≥ 0 at which it has fallen that far (None if it
+    /// does not within the window), for a lower bound the largest ε at which it has not (0 if there is none).
+    pub fn epsilon(&self, delta: f64) -> Option<f64> {
+        let points = self.divergence.len();
+        let found = match self.side {
+            Side::Upper => {
+                if self.delta(0.0) <= delta {
+                    return Some(0.0);
+                }
+                // Errors only ever raise the bound, so wherever it is low enough the answer holds.
+                let (mut low, mut high) = (0, points);
+                while low < high {
+                    let middle = (low + high) / 2;
+                    if self.delta_at(middle) > delta { low = middle + 1 } else { high = middle }
+                }
+                low
+            }
+            Side::Lower => {
+                // Far below the tilt's place the bound is lost in its error, so the search comes from above.
+                const STRIDE: usize = 64;
+                let coarse = (0..points).rev().step_by(STRIDE).find(|&i| self.delta_at(i) > delta);
+                let Some(coarse) = coarse else { return Some(0.0) };
+                let fine = (coarse..points.min(coarse + STRIDE)).rev().find(|&i| self.delta_at(i) > delta);
+                fine.unwrap_or(coarse) + 1
+            }
+        };
+        if found >= points {
+            return match self.side {
+                Side::Upper => None,
+                Side::Lower => Some((self.loss(points - 1) - self.place_error).max(0.0)),
+            };
+        }
+        let right = self.loss(found);
+        let left = if found == 0 { right.min(0.0) } else { self.loss(found - 1) }.max(0.0);
+        if right <= left {
+            return Some(right.max(0.0));
+        }
+        // Linear in e^ε between the two.
+        let (above, below) = (self.delta(left), self.delta(right));
+        let share = if above > delta { ((above - delta) / (above - below)).clamp(0.0, 1.0) } else { 0.0 };
+        let epsilon = left + (share * (right - left).exp_m1()).ln_1p();
+        Some(match self.side {
+            Side::Upper => (epsilon + self.place_error).min(right + self.place_error),
+            Side::Lower => (epsilon - self.place_error).max(0.0),
+        })
+    }
+}
