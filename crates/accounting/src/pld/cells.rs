@@ -107,10 +107,13 @@ pub struct Cells {
 
 impl Cells {
     /// Cuts `pair` into cells of one mesh where its tilted mass lies and wider ones in its tails.
-    pub fn cut(pair: &Pair, sketch: &Sketch, tilt: f64, mesh: f64, reach: f64) -> Cells {
-        let grid = Grid { mesh, offset: sketch.centre(mesh) };
+    pub fn cut(pair: &Pair, sketch: &Sketch, tilt: f64, mesh: f64, cut: f64) -> Cells {
+        // Too low a centre wastes a little at the bottom, too high a one cannot be balanced at the top; the negative tilts
+        // are those of the reversed pair, whose top is this one's bottom.
+        let lean = -tilt.signum();
+        let grid = Grid { mesh, offset: pair.centre().unwrap_or_else(|| sketch.centre(mesh, lean)) };
         let atoms = pair.atoms();
-        if atoms.is_empty() { cut_density(pair, sketch, tilt, grid, reach) } else { cut_atoms(&atoms, grid) }
+        if atoms.is_empty() { cut_density(pair, sketch, tilt, grid, cut) } else { cut_atoms(&atoms, grid) }
     }
 
     /// The same pair with P and Q exchanged: every loss changes its sign and every mass under P becomes one under Q.
@@ -234,8 +237,8 @@ fn excess(pair: &Pair, loss: f64, masses: &[Enclosed; COMPONENTS], sign: f64) ->
     Enclosed { value: sum.value.max(0.0), error: sum.error }
 }
 
-fn cut_density(pair: &Pair, sketch: &Sketch, tilt: f64, grid: Grid, reach: f64) -> Cells {
-    let (z_low, z_high) = pair.support(reach);
+fn cut_density(pair: &Pair, sketch: &Sketch, tilt: f64, grid: Grid, cut: f64) -> Cells {
+    let (z_low, z_high) = pair.support(cut);
     let edges = choose_edges(sketch, tilt, grid, pair.loss(z_low), pair.loss(z_high));
     let mut left = Edge::new(pair, grid.loss(edges[0]));
     let outside = |weights: [f64; COMPONENTS], tails: [f64; COMPONENTS]| -> f64 {
@@ -312,6 +315,12 @@ fn choose_edges(sketch: &Sketch, tilt: f64, grid: Grid, low: f64, high: f64) -> 
         let mut width = 1_i64 << (width_between(at, at) as i64).ilog2();
         while width > 1 && width_between(at, at + width) < width as f64 {
             width /= 2;
+        }
+        // The centre of the grid, where a narrow pair gathers, is always an edge, with a cell of one mesh on either side.
+        for centre in [-1, 0, 1] {
+            if at < centre {
+                width = width.min(centre - at);
+            }
         }
         at += width;
         edges.push(at);

@@ -41,24 +41,32 @@ impl Masses {
 
     /// A pair that the true one dominates: tangents bound the true hockey-stick curve from below, and the largest curve
     /// under them that bends only at grid losses is taken (PROOFS.md, section 4.2).
-    pub fn optimistic(cells: &Cells) -> Masses {
+    ///
+    /// What cannot be balanced is lost; a pair that loses more than `harmless` and more than it holds is not used.
+    pub fn optimistic(cells: &Cells, harmless: f64) -> Masses {
         // Whatever lies above the topmost edge moves down to it. That mass must outweigh the rounding errors there: where
         // it does not, a lower edge is made the topmost one.
         let mut dropped = 0;
         while dropped < cells.cells.len() {
-            if let Some(masses) = under_tangents(cells, cells.cells.len() - dropped) {
-                return masses;
+            match under_tangents(cells, cells.cells.len() - dropped) {
+                Some(masses) if masses.mean_loss() > -harmless => return masses,
+                Some(_) => break,
+                None => dropped = (2 * dropped).max(1),
             }
-            dropped = (2 * dropped).max(1);
         }
-        Masses::rounded_down(cells)
+        Masses::nothing_learnt(cells.grid.mesh)
     }
 
-    /// The plainest pair that the true one dominates: each cell's mass at its lower edge. Off by first order.
-    fn rounded_down(cells: &Cells) -> Masses {
-        let mass = cells.cells.iter().map(Cell::mass_rounded_down);
-        let index = cells.edges[..cells.cells.len()].to_vec();
-        Masses { grid: cells.grid, index, mass: mass.collect(), infinite: 0.0 }
+    /// All outcomes merged into one. For a pair that is much narrower than the mesh that loses next to nothing, and no grid
+    /// could do better.
+    fn nothing_learnt(mesh: f64) -> Masses {
+        let grid = Grid { mesh, offset: 0.0 };
+        Masses { grid, index: vec![0], mass: vec![1.0], infinite: 0.0 }
+    }
+
+    /// Positive for every real pair; a discrete pair that has lost more than it holds may be below.
+    fn mean_loss(&self) -> f64 {
+        self.index.iter().zip(&self.mass).map(|(&i, m)| m * self.grid.loss(i)).sum()
     }
 }
 
@@ -115,8 +123,8 @@ fn tangent_masses(list: &[Cell], above: f64) -> Vec<f64> {
 /// How far below the true curve each edge must lie so that the chord over each cell stays under a tangent of it.
 ///
 /// The tangent in the middle of a cell misses the curve at the lower edge by `above` of the lower half and at the upper edge
-/// by `below` of the upper half. Where the mass beyond an edge could not balance that, the tangent is taken at that edge
-/// instead, and misses only at the other one. Any choice is valid; this one wastes little.
+/// by `below` of the upper half. A tangent taken at one edge misses only at the other one. Any choice is valid; what the mass
+/// beyond an edge cannot balance is lost, so the choice that loses least is taken.
 fn dips(list: &[Cell]) -> Vec<f64> {
     let cells = list.len();
     // What stands above (below) an edge is at least the sum of what its cells stand above (below) their own edges.
@@ -128,15 +136,21 @@ fn dips(list: &[Cell]) -> Vec<f64> {
     }
     let mut dip = vec![0.0_f64; cells + 1];
     for (i, cell) in list.iter().enumerate() {
+        let in_the_middle = (cell.above_lower_half.upper(), cell.below_upper_half.upper());
+        let at_lower_edge = (0.0, cell.below.upper());
+        let at_upper_edge = (cell.above.upper(), 0.0);
+        // At the top nothing may be lost, at the bottom it costs (see `under_tangents`).
+        let cost = |(lower, upper): (f64, f64)| {
+            if upper > above[i + 1] { f64::INFINITY } else { (lower - below[i]).max(0.0) }
+        };
+        let choices = [in_the_middle, at_lower_edge, at_upper_edge];
+        let cheapest = choices.into_iter().min_by(|a, b| cost(*a).total_cmp(&cost(*b)));
         // The outermost edges must not dip: there the totals of P and Q are read off.
-        let (at_lower, at_upper) = if i + 1 == cells {
-            (cell.above.upper(), 0.0)
-        } else if i == 0 || cell.above_lower_half.upper() > below[i] {
-            (0.0, cell.below.upper())
-        } else if cell.below_upper_half.upper() > above[i + 1] {
-            (cell.above.upper(), 0.0)
-        } else {
-            (cell.above_lower_half.upper(), cell.below_upper_half.upper())
+        let (at_lower, at_upper) = match cheapest {
+            _ if i + 1 == cells => at_upper_edge,
+            _ if i == 0 => at_lower_edge,
+            Some(choice) => choice,
+            None => in_the_middle,
         };
         dip[i] = dip[i].max(at_lower * (1.0 + 4.0 * UNIT));
         dip[i + 1] = dip[i + 1].max(at_upper * (1.0 + 4.0 * UNIT));
@@ -166,3 +180,7 @@ fn absorb_negative(active: &mut Vec<(usize, f64)>, cells: &Cells) {
         active.remove(at);
     }
 }
+
+
+
+

@@ -11,21 +11,24 @@
 
 mod cells;
 mod convolve;
+mod enclosure;
 mod masses;
 mod pair;
 mod plan;
+mod response;
 mod sketch;
 mod tail;
 
 use crate::event::limits;
-use crate::normal::upper_quantile;
 use crate::{Bounds, Composition, Error, Result};
 use cells::Cells;
 use convolve::{Side, compose};
+use enclosure::Enclosure;
 use masses::Masses;
 use pair::{Repeated, pairs_of};
 use plan::{Plan, most_points};
 use rayon::prelude::*;
+use response::Responses;
 use sketch::Sketch;
 use tail::Tail;
 
@@ -56,51 +59,53 @@ enum Direction {
 
 /// A composition made ready for questions.
 pub struct Numerical {
+    responses: Responses,
     pairs: Vec<Repeated>,
-    /// How many standard deviations of noise are kept.
-    reach: f64,
+    /// How much of each event's probability is cut off at either end.
+    cut: f64,
+    /// One sketch for each pair, then one for the responses.
     present: Vec<Sketch>,
     absent: Option<Vec<Sketch>>,
 }
 
-/// An upper and a lower bound on one direction's curve, both good near one place.
-struct Enclosure {
-    lower: Tail,
-    upper: Tail,
-    mesh: f64,
-}
-
 /// How often the mesh is refined before the gap is taken as it is.
-const REFINEMENTS: usize = 4;
+const REFINEMENTS: usize = 7;
+/// What the lower discretisation may lose of ε without being thought worse than none.
+const HARMLESS: f64 = 1e-5;
 /// The share of δ that may be cut off with the noise's tails.
-const CUT_SHARE: f64 = 1e-10;
+const CUT_SHARE: f64 = 2e-4;
 
 impl Numerical {
     /// Prepares `composition` for questions about δ not below `smallest_delta`.
     pub fn new(composition: &Composition, smallest_delta: f64) -> Result<Numerical> {
         composition.validate()?;
-        let pairs = pairs_of(composition.parts(), composition.adjacency);
+        let all = pairs_of(composition.parts(), composition.adjacency);
+        let (responses, pairs) = Responses::split_off(all);
         let events: f64 = pairs.iter().map(|p| p.count as f64).sum();
-        let reach = upper_quantile((smallest_delta * CUT_SHARE / events.max(1.0)).min(0.1));
-        let present: Vec<Sketch> =
-            pairs.par_iter().with_min_len(16).map(|p| Sketch::of(p, reach)).collect();
+        let cut = smallest_delta * CUT_SHARE / events.max(1.0);
+        let mut present: Vec<Sketch> =
+            pairs.par_iter().with_min_len(16).map(|p| Sketch::of(p, cut)).collect();
+        if !responses.is_empty() {
+            present.push(Sketch::of_atoms(responses.atoms()));
+        }
         let symmetric = pairs.iter().all(|p| p.pair.is_symmetric());
         let absent = (!symmetric).then(|| present.iter().map(Sketch::reversed).collect());
-        Ok(Numerical { pairs, reach, present, absent })
+        Ok(Numerical { responses, pairs, cut, present, absent })
     }
 
     /// ε(δ), the worse of both directions.
     pub fn epsilon(&self, delta: f64, precision: Precision) -> Result<Bounds> {
         if self.pairs.is_empty() {
-            return Ok(Bounds::exact(0.0));
+            return Enclosure::of_responses(&self.responses).epsilon(delta);
         }
         let present = self.refine(Direction::Present, delta, precision)?;
         let Some(absent) = &self.absent else { return Ok(present) };
         // The other direction is seldom the worse one: a coarse bound settles most cases.
         let coarse = Precision(16.0 * precision.0);
         let plan = Plan::for_delta(absent, delta, |e| 0.5 * coarse.gap_at(e))?;
-        if let Ok(rough) = self.epsilon_on(Direction::Absent, &plan.fitted(self.most_points()), delta)
-            && rough.0.upper <= present.upper
+        let plan = plan.fitted(self.most_points());
+        if let Ok(rough) = self.enclose(Direction::Absent, &plan).and_then(|e| e.epsilon(delta))
+            && rough.upper <= present.upper
         {
             return Ok(present);
         }
@@ -110,18 +115,36 @@ impl Numerical {
     /// δ(ε), the worse of both directions.
     pub fn delta(&self, epsilon: f64, precision: Precision) -> Result<Bounds> {
         if self.pairs.is_empty() {
-            return Ok(Bounds::exact(0.0));
+            return Ok(Enclosure::of_responses(&self.responses).delta(epsilon));
         }
-        let one = |direction| -> Result<Bounds> {
-            let plan = Plan::near_epsilon(self.sketches(direction), epsilon, |e| {
-                0.25 * precision.gap_at(e)
-            })?;
-            let enclosure = self.enclose(direction, &plan.fitted(self.most_points()))?;
-            let (lower, upper) = (enclosure.lower.delta(epsilon), enclosure.upper.delta(epsilon));
-            Ok(between(lower, upper.max(lower)))
-        };
-        let present = one(Direction::Present)?;
-        if self.absent.is_none() { Ok(present) } else { Ok(present.max(one(Direction::Absent)?)) }
+        let present = self.delta_in(Direction::Present, epsilon, precision)?;
+        if self.absent.is_none() {
+            return Ok(present);
+        }
+        Ok(present.max(self.delta_in(Direction::Absent, epsilon, precision)?))
+    }
+
+    fn delta_in(
+        &self,
+        direction: Direction,
+        epsilon: f64,
+        precision: Precision,
+    ) -> Result<Bounds> {
+        let mut best: Option<Bounds> = None;
+        // The first round only finds out how small δ is; a later one knows how much may lie outside of its window.
+        for _ in 0..3 {
+            let guess = best.map(|b| b.upper.max(f64::MIN_POSITIVE));
+            let sketches = self.sketches(direction);
+            let plan =
+                Plan::near_epsilon(sketches, epsilon, guess, |e| 0.25 * precision.gap_at(e))?;
+            let found = self.enclose(direction, &plan.fitted(self.most_points()))?.delta(epsilon);
+            let kept = best.map_or(found, |b| b.intersect(found));
+            best = Some(kept);
+            if kept.lower > 0.5 * kept.upper {
+                break;
+            }
+        }
+        Ok(best.expect("at least one round was made"))
     }
 
     fn most_points(&self) -> f64 {
@@ -137,37 +160,33 @@ impl Numerical {
 
     /// ε(δ) in one direction, on finer and finer meshes until the gap is small enough.
     fn refine(&self, direction: Direction, delta: f64, precision: Precision) -> Result<Bounds> {
-        let plan =
-            Plan::for_delta(self.sketches(direction), delta, |e| 0.5 * precision.gap_at(e))?;
+        let sketches = self.sketches(direction);
+        let plan = Plan::for_delta(sketches, delta, |e| 0.5 * precision.gap_at(e))?;
         let mut plan = plan.fitted(self.most_points());
+        let mut work = plan.points();
         let mut best: Option<Bounds> = None;
         for _ in 0..REFINEMENTS {
-            if std::env::var("DBG").is_ok() { eprintln!("{direction:?} {plan:?}"); }
-            let t0=std::time::Instant::now();
-            let r = self.epsilon_on(direction, &plan, delta);
-            if std::env::var("DBG").is_ok() { eprintln!("  -> {r:?} {:?}", t0.elapsed()); }
-            let found = match r {
-                Ok((found, _)) => found,
+            let found = match self.enclose(direction, &plan).and_then(|e| e.epsilon(delta)) {
+                Ok(found) => found,
                 // A finer mesh that does not fit leaves the answer of the coarser one.
                 Err(error) => return best.ok_or(error),
             };
-            let kept = best.map_or(found, |b: Bounds| {
-                between(b.lower.max(found.lower), b.upper.min(found.upper))
-            });
+            let kept = best.map_or(found, |b| b.intersect(found));
             best = Some(kept);
             let wanted = precision.gap_at(kept.lower);
             if kept.gap() <= wanted {
                 break;
             }
-            // Now that the answer's place is known: the best tilt there, and the mesh scaled by what was found.
-            let retilted = Plan::near_epsilon(self.sketches(direction), kept.estimate, |e| {
-                0.5 * precision.gap_at(e)
-            })?;
-            let moved = (retilted.tilt / plan.tilt).ln().abs() > 0.1;
+            // Now that the answer's place is known: the best tilt there, and the mesh scaled by what was found. While the
+            // interval is wide, its upper end is the better guess: a lower bound may still be lost in its error.
+            let place = if kept.gap() > 10.0 * wanted { kept.upper } else { kept.estimate };
+            let retilted =
+                Plan::near_epsilon(sketches, place, Some(delta), |e| 0.5 * precision.gap_at(e))?;
             let factor = (0.8 * (wanted / kept.gap()).sqrt()).clamp(0.1, 0.8);
-            let finer = if moved { retilted.mesh } else { plan.mesh * factor };
+            let finer = (plan.mesh * factor).min(retilted.mesh);
             let next = retilted.with_mesh(finer).fitted(self.most_points());
-            if !moved && next.mesh >= 0.95 * plan.mesh {
+            work += next.points();
+            if next.mesh >= 0.95 * plan.mesh || work > 1.5 * self.most_points() {
                 break;
             }
             plan = next;
@@ -175,55 +194,41 @@ impl Numerical {
         best.ok_or(Error::LossTooLarge { limit: limits::EPSILON })
     }
 
-    fn epsilon_on(&self, direction: Direction, plan: &Plan, delta: f64) -> Result<(Bounds, f64)> {
-        let enclosure = self.enclose(direction, plan)?;
-        let lower = enclosure.lower.epsilon(delta).unwrap_or(0.0);
-        let upper = enclosure
-            .upper
-            .epsilon(delta)
-            .ok_or(Error::LossTooLarge { limit: limits::EPSILON })?;
-        Ok((between(lower, upper.max(lower)), enclosure.mesh))
-    }
-
-    fn enclose(&self, direction: Direction, plan: &Plan) -> Result<Enclosure> {
-        let (tilt_of_p, mesh) = match direction {
-            Direction::Present => (plan.tilt, plan.mesh),
+    /// Bounds on the curve of one direction, as the plan has it.
+    fn enclose(&self, direction: Direction, plan: &Plan) -> Result<Enclosure<'_>> {
+        let tilt_of_p = match direction {
+            Direction::Present => plan.tilt,
             // Q's masses are e^{−loss} times P's, and the loss changes its sign.
-            Direction::Absent => (-1.0 - plan.tilt, plan.mesh),
+            Direction::Absent => -1.0 - plan.tilt,
         };
         let cells: Vec<Cells> = self
             .pairs
             .par_iter()
             .zip(&self.present)
             .map(|(part, sketch)| {
-                let cells = Cells::cut(&part.pair, sketch, tilt_of_p, mesh, self.reach);
+                let cells = Cells::cut(&part.pair, sketch, tilt_of_p, plan.mesh, self.cut);
                 match direction {
                     Direction::Present => cells,
                     Direction::Absent => cells.reversed(),
                 }
             })
             .collect();
-        if std::env::var("DBG").is_ok() { for (c,p) in cells.iter().zip(&self.pairs).take(8) { eprintln!("   cells {} of {p:?} off {:e}", c.edges.len(), c.grid.offset); } eprintln!("   total edges {}", cells.iter().map(|c| c.edges.len()).sum::<usize>()); }
-        let side = |side: Side| -> Result<Tail> {
-            let masses: Vec<(Masses, u64)> = cells
+        let harmless = HARMLESS / self.pairs.len() as f64;
+        let tail = |side: Side| -> Result<Tail> {
+            let parts: Vec<(Masses, u64)> = cells
                 .iter()
                 .zip(&self.pairs)
                 .map(|(cells, part)| {
                     let masses = match side {
                         Side::Upper => Masses::pessimistic(cells),
-                        Side::Lower => Masses::optimistic(cells),
+                        Side::Lower => Masses::optimistic(cells, harmless / part.count as f64),
                     };
                     (masses, part.count)
                 })
                 .collect();
-            compose(&masses, plan, side, self.most_points())
+            compose(&parts, plan, side, self.most_points())
         };
-        let (lower, upper) = rayon::join(|| side(Side::Lower), || side(Side::Upper));
-        Ok(Enclosure { lower: lower?, upper: upper?, mesh })
+        let (lower, upper) = rayon::join(|| tail(Side::Lower), || tail(Side::Upper));
+        Ok(Enclosure::new(&self.responses, lower?, upper?))
     }
-}
-
-/// Splitting adds about twice the variance that merging loses, so the truth lies about a third of the way up.
-fn between(lower: f64, upper: f64) -> Bounds {
-    Bounds { lower, estimate: lower + (upper - lower) / 3.0, upper }
 }

@@ -2,7 +2,7 @@
 //! mechanism's outputs on any two neighbours (PROOFS.md, sections 1–3).
 
 use crate::event::{Adjacency, Event};
-use crate::normal::UNIT;
+use crate::normal::{UNIT, upper_quantile, upper_tail};
 
 /// Normal components that both sides of a pair are mixtures of: at 0, at +s and at −s (in noise standard deviations).
 pub const COMPONENTS: usize = 3;
@@ -102,6 +102,14 @@ impl Pair {
         }
     }
 
+    /// Where the mass gathers, if that is known.
+    pub fn centre(&self) -> Option<f64> {
+        match self {
+            Pair::Opposed { .. } => Some(0.0),
+            _ => None,
+        }
+    }
+
     /// Where the components sit.
     pub fn means(&self) -> [f64; COMPONENTS] {
         match *self {
@@ -185,12 +193,21 @@ impl Pair {
         }
     }
 
-    /// The stretch of the line that holds all of P and of Q but a tail of about `reach` standard deviations.
-    pub fn support(&self, reach: f64) -> (f64, f64) {
-        match *self {
-            Pair::Shifted { shift, .. } => (-reach, shift + reach),
-            Pair::Opposed { shift, .. } => (-shift - reach, shift + reach),
-            Pair::Response { .. } => (0.0, 0.0),
+    /// The stretch of the line outside of which P has no more than `cut` above and Q no more than `cut` below.
+    pub fn support(&self, cut: f64) -> (f64, f64) {
+        let (rate, shift) = match *self {
+            Pair::Shifted { rate, shift } | Pair::Opposed { rate, shift } => (rate, shift),
+            Pair::Response { .. } => return (0.0, 0.0),
+        };
+        let above = |z: f64| (1.0 - rate) * upper_tail(z) + rate * upper_tail(z - shift);
+        let (mut low, mut high) = (0.0, shift + 40.0);
+        for _ in 0..60 {
+            let middle = 0.5 * (low + high);
+            if above(middle) > cut { low = middle } else { high = middle }
+        }
+        match self {
+            Pair::Shifted { .. } => (-upper_quantile(cut.min(0.5)), high),
+            _ => (-high, high),
         }
     }
 

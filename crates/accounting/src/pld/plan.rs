@@ -51,10 +51,12 @@ impl Plan {
         Self::at(sketches, tilt, guess, log_delta, tolerance(guess))
     }
 
-    /// A plan that computes best near `epsilon`: the tilt is the saddle point there.
+    /// A plan that computes best near `epsilon`: the tilt is the saddle point there. What δ is there is guessed from it
+    /// unless it is known.
     pub fn near_epsilon(
         sketches: &[Sketch],
         epsilon: f64,
+        delta: Option<f64>,
         tolerance: impl Fn(f64) -> f64,
     ) -> Result<Plan> {
         // The exponent K(θ) − θε is convex; its lowest point is the saddle.
@@ -62,7 +64,7 @@ impl Plan {
             total_cumulant(sketches, tilt).value - tilt * epsilon - (tilt * (1.0 + tilt)).ln()
         };
         let tilt = golden_section(|x| exponent(x.exp()), 1e-7_f64.ln(), 1e9_f64.ln()).exp();
-        let log_delta = exponent(tilt).min(0.0);
+        let log_delta = delta.map_or(exponent(tilt), f64::ln).min(0.0);
         Self::at(sketches, tilt, epsilon, log_delta, tolerance(epsilon))
     }
 
@@ -122,6 +124,11 @@ impl Plan {
         self
     }
 
+    /// About how many points the window will have.
+    pub fn points(&self) -> f64 {
+        self.width / self.mesh
+    }
+
     /// The same plan on another mesh.
     pub fn with_mesh(&self, mesh: f64) -> Plan {
         Plan { mesh, ..self.clone() }
@@ -141,9 +148,10 @@ fn mesh_for(sketches: &[Sketch], tilt: f64, tolerance: f64) -> f64 {
     let histogram = sketches
         .par_iter()
         .with_min_len(16)
+        .filter(|s| s.on_grid)
         .map(|s| {
             let mut mass = [0.0; BINS];
-            let centre = s.centre(tolerance);
+            let centre = s.centre(tolerance, 0.0);
             for (&l, p) in s.loss.iter().zip(s.tilted(tilt)) {
                 mass[bin(l - centre)] += s.count * p;
             }

@@ -7,6 +7,10 @@ use rayon::prelude::*;
 /// One part's loss distribution under P, as weighted points.
 pub struct Sketch {
     pub count: f64,
+    /// The loss at the middle of the noise: where mass gathers if the sampling rate is small.
+    pub middle: f64,
+    /// Whether it will be put on a grid; what is not needs no mesh.
+    pub on_grid: bool,
     pub loss: Vec<f64>,
     log_weight: Vec<f64>,
 }
@@ -19,11 +23,12 @@ pub struct Cumulant {
 }
 
 impl Sketch {
-    pub fn of(part: &Repeated, reach: f64) -> Self {
+    pub fn of(part: &Repeated, cut: f64) -> Self {
         let (mut loss, mut log_weight) = (Vec::new(), Vec::new());
         let atoms = part.pair.atoms();
-        if atoms.is_empty() {
-            let (low, high) = part.pair.support(reach);
+        let atoms_only = !atoms.is_empty();
+        if !atoms_only {
+            let (low, high) = part.pair.support(cut);
             let shift = match part.pair {
                 Pair::Shifted { shift, .. } | Pair::Opposed { shift, .. } => shift,
                 Pair::Response { .. } => 0.0,
@@ -51,7 +56,16 @@ impl Sketch {
                 log_weight.push(mass.ln());
             }
         }
-        Self { count: part.count as f64, loss, log_weight }
+        let middle = if atoms_only { loss[0] } else { part.pair.loss(0.0) };
+        Self { count: part.count as f64, middle, on_grid: true, loss, log_weight }
+    }
+
+    /// Responses that are composed exactly.
+    pub fn of_atoms(atoms: &[(f64, f64)]) -> Self {
+        let mut atoms = atoms.to_vec();
+        atoms.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (loss, log_weight) = atoms.into_iter().map(|(l, m)| (l, m.ln())).unzip();
+        Self { count: 1.0, middle: 0.0, on_grid: false, loss, log_weight }
     }
 
     /// The same pair with P and Q exchanged.
@@ -60,7 +74,7 @@ impl Sketch {
             self.loss.iter().zip(&self.log_weight).map(|(&l, &w)| (-l, w - l)).collect();
         points.reverse();
         let (loss, log_weight) = points.into_iter().unzip();
-        Self { count: self.count, loss, log_weight }
+        Self { middle: -self.middle, loss, log_weight, ..*self }
     }
 
     /// ln E[e^{tilt·loss}] of one event, and its slope.
@@ -89,38 +103,35 @@ impl Sketch {
         weights
     }
 
-    /// Where most of the mass lies, if it is narrower than `mesh`: with the grid centred there, next to nothing has to be
-    /// split or merged. (If the mass is wider, any place will do.)
+    /// Where mass gathers around the middle of the noise, if it is narrower than `mesh`: with the grid centred there, next to nothing has to
+    /// be split or merged. (If the mass is wider, any place will do.)
     ///
-    /// Losses above the centre count a little more than those below, a margin for the sketch's own error: so the mass below
-    /// outweighs that above, and the lower discretisation can balance the two even where nothing lies farther below.
-    pub fn centre(&self, mesh: f64) -> f64 {
-        const MARGIN: f64 = 1.1;
+    /// The place o is the one where the mass up to half a mesh above it stands as much above o as the mass below it stands
+    /// below, so that the lower discretisation can balance the two. A little is given to the side named by `lean` (−1 or
+    /// 1), the one on which an imbalance does less harm.
+    pub fn centre(&self, mesh: f64, lean: f64) -> f64 {
         let weights: Vec<f64> = self.log_weight.iter().map(|w| w.exp()).collect();
-        let total: f64 = weights.iter().sum();
-        let mut below = 0.0;
-        let median = weights.iter().position(|w| {
-            below += w;
-            below >= 0.5 * total
-        });
-        let mut centre = self.loss[median.unwrap_or(0)];
+        let mut centre = self.middle;
+        let mut spread = 0.0;
         for _ in 0..100 {
-            let (mut mass, mut moment) = (f64::MIN_POSITIVE, 0.0);
+            let (mut mass, mut excess, mut deviation) = (f64::MIN_POSITIVE, 0.0, 0.0);
             let from = self.loss.partition_point(|&l| l < centre - 0.5 * mesh);
             for (&l, w) in self.loss.iter().zip(&weights).skip(from) {
                 if l > centre + 0.5 * mesh {
                     break;
                 }
-                let w = if l > centre { MARGIN * w } else { *w };
+                let stands = -(centre - l).exp_m1();
                 mass += w;
-                moment += w * (l - centre);
+                excess += w * stands;
+                deviation += w * stands.abs();
             }
-            centre += moment / mass;
-            if moment.abs() <= 1e-4 * mesh * mass {
+            centre += excess / mass;
+            spread = deviation / mass;
+            if excess.abs() <= 1e-7 * deviation {
                 break;
             }
         }
-        centre
+        centre + lean * 1e-5 * spread
     }
 
     fn top_exponent(&self, tilt: f64) -> f64 {

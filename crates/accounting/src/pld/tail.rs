@@ -24,6 +24,8 @@ pub struct Tail {
     divergence: Vec<f64>,
     /// What has to be added (upper) or taken away (lower) for all errors together, in the same scale.
     at_or_above_error: f64,
+    /// Tilted mass below the window, at most.
+    outside_below: f64,
     divergence_error: f64,
     side: Side,
     log_norm: f64,
@@ -77,6 +79,7 @@ impl Tail {
             tilt,
             at_or_above,
             divergence,
+            outside_below: window.outside_below,
             at_or_above_error: (point_error * above_sum + outside) * recursion,
             divergence_error: (point_error * divergence_sum + outside) * recursion,
             side,
@@ -123,60 +126,27 @@ impl Tail {
             };
         }
         if place <= 0.0 {
-            // Below the window all mass counts: δ(ε) = e^{ε−ℓ}δ(ℓ) + (1 − e^{ε−ℓ})·A(ℓ).
-            let share = (epsilon - self.loss(0)).exp();
-            let mass = self.bounded(self.at_or_above[0], self.at_or_above_error, self.loss(0));
-            return share * self.delta_at(0) + (1.0 - share) * mass;
+            // δ(ε) = e^{ε−ℓ}δ(ℓ) + (1 − e^{ε−ℓ})·A(ℓ) for the first loss ℓ of the window, in the scale of ε; and losses
+            // between ε and the window, whose tilted mass is bounded, may count in full.
+            let below = self.start - epsilon;
+            let share = (-below).exp();
+            let value = (-self.tilt * below).exp()
+                * (share * self.divergence[0] + (1.0 - share) * self.at_or_above[0]);
+            let error = self.at_or_above_error + self.divergence_error + self.outside_below;
+            return self.bounded(value, error, epsilon);
         }
         let i = place.floor() as usize;
         let share = ((epsilon - self.loss(i)).exp_m1() / self.mesh.exp_m1()).clamp(0.0, 1.0);
         (1.0 - share) * self.delta_at(i) + share * self.delta_at(i + 1)
     }
 
-    /// Where the bound meets `delta`: for an upper bound the smallest ε ≥ 0 at which it has fallen that far (None if it
-    /// does not within the window), for a lower bound the largest ε at which it has not (0 if there is none).
-    pub fn epsilon(&self, delta: f64) -> Option<f64> {
-        let points = self.divergence.len();
-        let found = match self.side {
-            Side::Upper => {
-                if self.delta(0.0) <= delta {
-                    return Some(0.0);
-                }
-                // Errors only ever raise the bound, so wherever it is low enough the answer holds.
-                let (mut low, mut high) = (0, points);
-                while low < high {
-                    let middle = (low + high) / 2;
-                    if self.delta_at(middle) > delta { low = middle + 1 } else { high = middle }
-                }
-                low
-            }
-            Side::Lower => {
-                // Far below the tilt's place the bound is lost in its error, so the search comes from above.
-                const STRIDE: usize = 64;
-                let coarse = (0..points).rev().step_by(STRIDE).find(|&i| self.delta_at(i) > delta);
-                let Some(coarse) = coarse else { return Some(0.0) };
-                let fine = (coarse..points.min(coarse + STRIDE)).rev().find(|&i| self.delta_at(i) > delta);
-                fine.unwrap_or(coarse) + 1
-            }
-        };
-        if found >= points {
-            return match self.side {
-                Side::Upper => None,
-                Side::Lower => Some((self.loss(points - 1) - self.place_error).max(0.0)),
-            };
-        }
-        let right = self.loss(found);
-        let left = if found == 0 { right.min(0.0) } else { self.loss(found - 1) }.max(0.0);
-        if right <= left {
-            return Some(right.max(0.0));
-        }
-        // Linear in e^ε between the two.
-        let (above, below) = (self.delta(left), self.delta(right));
-        let share = if above > delta { ((above - delta) / (above - below)).clamp(0.0, 1.0) } else { 0.0 };
-        let epsilon = left + (share * (right - left).exp_m1()).ln_1p();
-        Some(match self.side {
-            Side::Upper => (epsilon + self.place_error).min(right + self.place_error),
-            Side::Lower => (epsilon - self.place_error).max(0.0),
-        })
+    /// The last loss of the window.
+    pub fn end(&self) -> f64 {
+        self.loss(self.divergence.len() - 1)
+    }
+
+    /// Every loss is known up to this.
+    pub fn place_error(&self) -> f64 {
+        self.place_error
     }
 }

@@ -1,0 +1,94 @@
+//! A lower and an upper bound on one hockey-stick curve, and where they meet a given δ.
+
+use super::response::Responses;
+use super::tail::Tail;
+use crate::event::limits;
+use crate::{Bounds, Error, Result};
+
+/// Bounds on a curve, tight near the place they were computed for and valid everywhere.
+pub struct Enclosure<'a> {
+    responses: &'a Responses,
+    /// The curve of everything but the responses: from below and from above. None: there is nothing else.
+    rest: Option<(Tail, Tail)>,
+}
+
+impl<'a> Enclosure<'a> {
+    pub fn new(responses: &'a Responses, lower: Tail, upper: Tail) -> Self {
+        Self { responses, rest: Some((lower, upper)) }
+    }
+
+    pub fn of_responses(responses: &'a Responses) -> Self {
+        Self { responses, rest: None }
+    }
+
+    fn lower(&self, epsilon: f64) -> f64 {
+        self.responses.delta(self.rest.as_ref().map(|r| &r.0), epsilon, -1.0)
+    }
+
+    fn upper(&self, epsilon: f64) -> f64 {
+        self.responses.delta(self.rest.as_ref().map(|r| &r.1), epsilon, 1.0)
+    }
+
+    /// δ(ε).
+    pub fn delta(&self, epsilon: f64) -> Bounds {
+        // Every loss is known only up to a rounding: the curve is read a little to either side.
+        let shift = self.place_error();
+        Bounds::ordered(self.lower(epsilon + shift), self.upper(epsilon - shift))
+    }
+
+    /// ε(δ).
+    pub fn epsilon(&self, delta: f64) -> Result<Bounds> {
+        let shift = self.place_error();
+        let upper = self.meets_from_above(delta)?;
+        let lower = self.meets_from_below(delta, upper);
+        Ok(Bounds::ordered((lower - shift).max(0.0), if upper > 0.0 { upper + shift } else { 0.0 }))
+    }
+
+    /// An ε at which the upper bound has fallen to δ: wherever that is so, the truth has too.
+    fn meets_from_above(&self, delta: f64) -> Result<f64> {
+        if self.upper(0.0) <= delta {
+            return Ok(0.0);
+        }
+        let top_atom = self.responses.atoms().iter().map(|a| a.0).fold(0.0, f64::max);
+        let mut high = top_atom + self.rest.as_ref().map_or(0.0, |r| r.1.end().max(0.0));
+        if self.upper(high) > delta {
+            return Err(Error::LossTooLarge { limit: limits::EPSILON });
+        }
+        let mut low = 0.0;
+        while high - low > 1e-13 * high {
+            let middle = 0.5 * (low + high);
+            if middle <= low || middle >= high {
+                break;
+            }
+            if self.upper(middle) > delta { low = middle } else { high = middle }
+        }
+        Ok(high)
+    }
+
+    /// An ε at which the lower bound has not yet fallen to δ: there, the truth has not either. Far from the place it was
+    /// computed for the lower bound is lost in its error, so the search starts at the upper bound's answer.
+    fn meets_from_below(&self, delta: f64, upper: f64) -> f64 {
+        let mut step = 1e-12 * upper.max(1e-3);
+        let (mut low, mut high) = (upper, upper);
+        while self.lower(low) <= delta {
+            if low <= 0.0 {
+                return 0.0;
+            }
+            high = low;
+            low = (upper - step).max(0.0);
+            step *= 1.5;
+        }
+        while high - low > 1e-13 * high {
+            let middle = 0.5 * (low + high);
+            if middle <= low || middle >= high {
+                break;
+            }
+            if self.lower(middle) > delta { low = middle } else { high = middle }
+        }
+        low
+    }
+
+    fn place_error(&self) -> f64 {
+        self.rest.as_ref().map_or(0.0, |(a, b)| a.place_error().max(b.place_error()))
+    }
+}
