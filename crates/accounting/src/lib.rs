@@ -1,11 +1,38 @@
-//! wip
+//! Certified differential-privacy accounting.
+//!
+//! Every ε is an interval `lower ≤ truth ≤ upper` in which truncation, discretisation and rounding are all on the safe
+//! side. The proofs stand beside the code they justify: [`pld`] (numerical composition), [`gaussian`] (closed form), [`rdp`]
+//! and [`gdp`] (an approximation, labelled as such).
+//!
+//! ```
+//! use undertone_accounting::{Accountant, Composition, epsilon};
+//!
+//! // 14,063 steps of DP-SGD on MNIST with batches of 256 on average.
+//! let released = Composition::dp_sgd(1.1, 256.0 / 60_000.0, 14_063);
+//! let answer = epsilon(&released, 1e-5, Accountant::Auto)?;
+//! assert!(answer.epsilon.contains(2.38169));
+//! assert!(answer.epsilon.gap() < 0.0025);
+//! # Ok::<(), undertone_accounting::Error>(())
+//! ```
+
+mod accountant;
 mod bounds;
+pub mod calibrate;
+mod curve;
 mod error;
 mod event;
 pub mod gaussian;
+pub mod gdp;
+mod guarantee;
+pub mod ledger;
 mod normal;
 pub mod pld;
+pub mod rdp;
+pub mod schedule;
 
+pub use accountant::{Accountant, Answer, delta, epsilon, epsilon_to};
 pub use bounds::Bounds;
+pub use curve::{CurvePoint, TradeOffPoint, curve, trade_off};
 pub use error::{Error, Result};
 pub use event::{Adjacency, Composition, Event, Part, limits};
+pub use guarantee::{Guarantee, Mode, Threat, Unit};

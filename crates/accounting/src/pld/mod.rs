@@ -13,7 +13,7 @@ mod cells;
 mod convolve;
 mod enclosure;
 mod masses;
-mod pair;
+pub(crate) mod pair;
 mod plan;
 mod response;
 mod sketch;
@@ -131,20 +131,30 @@ impl Numerical {
         precision: Precision,
     ) -> Result<Bounds> {
         let mut best: Option<Bounds> = None;
-        // The first round only finds out how small δ is; a later one knows how much may lie outside of its window.
-        for _ in 0..3 {
+        let mut mesh = f64::INFINITY;
+        // The first round may only find out how small δ is; a later one knows how much may lie outside of its window.
+        for _ in 0..REFINEMENTS {
             let guess = best.map(|b| b.upper.max(f64::MIN_POSITIVE));
             let sketches = self.sketches(direction);
             let plan =
                 Plan::near_epsilon(sketches, epsilon, guess, |e| 0.25 * precision.gap_at(e))?;
-            let found = self.enclose(direction, &plan.fitted(self.most_points()))?.delta(epsilon);
+            let finer = plan.mesh.min(mesh);
+            let plan = plan.with_mesh(finer).fitted(self.most_points());
+            let found = match self.enclose(direction, &plan) {
+                Ok(enclosure) => enclosure.delta(epsilon),
+                Err(error) => return best.ok_or(error),
+            };
             let kept = best.map_or(found, |b| b.intersect(found));
             best = Some(kept);
-            if kept.lower > 0.5 * kept.upper {
+            // As a share of δ, and nothing below the smallest δ that can be asked for.
+            let gap = (kept.upper / kept.lower.max(1e-3 * limits::DELTA.start())).ln();
+            let wanted = 20.0 * precision.0;
+            if gap <= wanted || plan.mesh > 1.05 * finer {
                 break;
             }
+            mesh = plan.mesh * (0.8 * (wanted / gap).sqrt()).clamp(0.1, 0.8);
         }
-        Ok(best.expect("at least one round was made"))
+        best.ok_or(Error::LossTooLarge { limit: limits::EPSILON })
     }
 
     fn most_points(&self) -> f64 {

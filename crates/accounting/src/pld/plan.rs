@@ -64,7 +64,8 @@ impl Plan {
             total_cumulant(sketches, tilt).value - tilt * epsilon - (tilt * (1.0 + tilt)).ln()
         };
         let tilt = golden_section(|x| exponent(x.exp()), 1e-7_f64.ln(), 1e9_f64.ln()).exp();
-        let log_delta = delta.map_or(exponent(tilt), f64::ln).min(0.0);
+        // (Beyond the largest possible loss the exponent has no lowest point; no δ is looked for below the smallest number.)
+        let log_delta = delta.map_or(exponent(tilt), f64::ln).clamp(-700.0, 0.0);
         Self::at(sketches, tilt, epsilon, log_delta, tolerance(epsilon))
     }
 

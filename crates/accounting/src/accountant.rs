@@ -1,0 +1,169 @@
+//! One door to all accountants.
+
+use crate::event::{Adjacency, Event, limits};
+use crate::pld::{Numerical, Precision};
+use crate::{Bounds, Composition, Error, Result, gaussian, gdp, rdp};
+use serde::{Deserialize, Serialize};
+
+/// Which accountant answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Accountant {
+    /// The exact Gaussian formula where nothing is subsampled, numerical composition elsewhere: always certified.
+    #[default]
+    Auto,
+    /// Numerical composition of privacy-loss distributions, certified on both sides.
+    Prv,
+    /// Rényi: certified from above only, and looser.
+    Rdp,
+    /// The Gaussian central limit: an approximation that is not a bound.
+    Gdp,
+    /// The exact Gaussian formula; only where nothing is subsampled.
+    Gaussian,
+}
+
+impl std::fmt::Display for Accountant {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(match self {
+            Accountant::Auto => "auto",
+            Accountant::Prv => "prv",
+            Accountant::Rdp => "rdp",
+            Accountant::Gdp => "gdp",
+            Accountant::Gaussian => "gaussian",
+        })
+    }
+}
+
+/// A point of a privacy curve.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Answer {
+    /// ε: given, or found.
+    pub epsilon: Bounds,
+    /// δ: given, or found.
+    pub delta: Bounds,
+    /// The accountant that answered, never `auto`.
+    pub accountant: Accountant,
+    /// Whether the upper end is proved.
+    pub certified: bool,
+    /// Which data sets count as neighbours.
+    pub adjacency: Adjacency,
+}
+
+/// ε at a given δ.
+pub fn epsilon(composition: &Composition, delta: f64, accountant: Accountant) -> Result<Answer> {
+    epsilon_to(composition, delta, accountant, Precision::default())
+}
+
+/// ε at a given δ, to a chosen precision of the numerical accountant.
+pub fn epsilon_to(
+    composition: &Composition,
+    delta: f64,
+    accountant: Accountant,
+    precision: Precision,
+) -> Result<Answer> {
+    composition.validate()?;
+    check_delta(delta)?;
+    let accountant = settle(composition, accountant)?;
+    let epsilon = match accountant {
+        Accountant::Gaussian => gaussian::epsilon(unsampled_mu(composition), delta),
+        Accountant::Rdp => rdp::epsilon(composition, delta, &rdp::default_orders())?,
+        Accountant::Gdp => gdp::epsilon(composition, delta)?,
+        Accountant::Prv | Accountant::Auto => {
+            Numerical::new(composition, delta)?.epsilon(delta, precision)?
+        }
+    };
+    Ok(Answer {
+        epsilon,
+        delta: Bounds::exact(delta),
+        accountant,
+        certified: accountant != Accountant::Gdp,
+        adjacency: composition.adjacency,
+    })
+}
+
+/// δ at a given ε.
+pub fn delta(composition: &Composition, epsilon: f64, accountant: Accountant) -> Result<Answer> {
+    composition.validate()?;
+    check_epsilon(epsilon)?;
+    let accountant = settle(composition, accountant)?;
+    let delta = match accountant {
+        Accountant::Gaussian => gaussian::delta(unsampled_mu(composition), epsilon),
+        Accountant::Rdp => rdp::delta(composition, epsilon, &rdp::default_orders())?,
+        Accountant::Gdp => gdp::delta(composition, epsilon)?,
+        Accountant::Prv | Accountant::Auto => {
+            Numerical::new(composition, *limits::DELTA.start())?
+                .delta(epsilon, Precision::default())?
+        }
+    };
+    Ok(Answer {
+        epsilon: Bounds::exact(epsilon),
+        delta,
+        accountant,
+        certified: accountant != Accountant::Gdp,
+        adjacency: composition.adjacency,
+    })
+}
+
+/// μ of the Gaussian mechanism that the composition is, if nothing in it is subsampled.
+pub(crate) fn unsampled_mu(composition: &Composition) -> f64 {
+    let squared: f64 = composition
+        .parts()
+        .iter()
+        .map(|part| {
+            let shift = match part.event {
+                Event::Gaussian { noise_multiplier, sensitivity } => sensitivity / noise_multiplier,
+                Event::PoissonGaussian { noise_multiplier, .. } => match composition.adjacency {
+                    Adjacency::AddRemove => 1.0 / noise_multiplier,
+                    Adjacency::ReplaceOne => 2.0 / noise_multiplier,
+                },
+                Event::RandomisedResponse { .. } => 0.0,
+            };
+            part.count as f64 * shift * shift
+        })
+        .sum();
+    squared.sqrt()
+}
+
+pub(crate) fn is_unsampled(composition: &Composition) -> bool {
+    composition.parts().iter().all(|part| match part.event {
+        Event::Gaussian { .. } => true,
+        Event::PoissonGaussian { sampling_rate, .. } => sampling_rate == 1.0,
+        Event::RandomisedResponse { .. } => false,
+    })
+}
+
+fn settle(composition: &Composition, accountant: Accountant) -> Result<Accountant> {
+    match accountant {
+        Accountant::Auto if is_unsampled(composition) => Ok(Accountant::Gaussian),
+        Accountant::Auto => Ok(Accountant::Prv),
+        Accountant::Gaussian if !is_unsampled(composition) => Err(Error::Unsupported {
+            accountant: "gaussian",
+            what: "subsampling or randomised response",
+        }),
+        other => Ok(other),
+    }
+}
+
+pub(crate) fn check_delta(delta: f64) -> Result<()> {
+    if limits::DELTA.contains(&delta) {
+        return Ok(());
+    }
+    let rule = if delta > 0.0 && delta < 1.0 {
+        "between 1e-18 and 0.5, the certified range"
+    } else {
+        "above 0 and below 1"
+    };
+    Err(Error::invalid("δ", delta, rule))
+}
+
+pub(crate) fn check_epsilon(epsilon: f64) -> Result<()> {
+    if epsilon > 0.0 && epsilon <= limits::EPSILON {
+        return Ok(());
+    }
+    let rule = if epsilon > limits::EPSILON {
+        "at most 1000, the certified range"
+    } else {
+        "a finite number above 0"
+    };
+    Err(Error::invalid("ε", epsilon, rule))
+}

@@ -1,0 +1,142 @@
+//! The least noise that meets a target.
+
+use crate::accountant::{Accountant, Answer, check_delta, check_epsilon, epsilon_to, is_unsampled};
+use crate::event::limits;
+use crate::pld::Precision;
+use crate::{Composition, Error, Result, gaussian};
+
+/// A noise level and what it proves.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Calibrated {
+    /// The noise multiplier, or the factor on a schedule's shape.
+    pub noise: f64,
+    /// The ε that it really gives; its upper end does not exceed the target.
+    pub answer: Answer,
+}
+
+/// How close to the target the certified upper bound must come: this share of max(1, ε).
+const CLOSE: f64 = 2e-4;
+
+/// Finds the least noise for which the certified upper bound of ε at `delta` does not exceed `epsilon`.
+///
+/// `compose` says what is released at a given noise; more noise must mean less loss. Noise is sought between `low` and
+/// `high`, both of which must be values that `compose` accepts.
+pub fn least_noise(
+    epsilon: f64,
+    delta: f64,
+    accountant: Accountant,
+    (low, high): (f64, f64),
+    compose: impl Fn(f64) -> Composition,
+) -> Result<Calibrated> {
+    check_epsilon(epsilon)?;
+    check_delta(delta)?;
+    let ask = |noise: f64, precision: Precision| -> Result<Option<Answer>> {
+        match epsilon_to(&compose(noise), delta, accountant, precision) {
+            Ok(answer) => Ok(Some(answer)),
+            // Too little noise: as good as an infinite ε.
+            Err(Error::LossTooLarge { .. } | Error::GridTooLarge { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    };
+    let upper = |answer: &Option<Answer>| answer.map_or(f64::INFINITY, |a| a.epsilon.upper);
+    let (fine, coarse) = (Precision::default(), Precision(2e-2));
+
+    let most = ask(high, coarse)?;
+    if upper(&most) > epsilon {
+        let most = ask(high, fine)?;
+        if upper(&most) > epsilon {
+            return Err(Error::Unreachable {
+                low,
+                high,
+                advice: "allow a larger ε or δ, take fewer steps or lower the sampling rate",
+            });
+        }
+    }
+    // Coarse bracket by halving in ln σ, from both ends.
+    let (mut too_little, mut enough) = (low.ln(), high.ln());
+    if let Some(answer) = ask(low, fine)?
+        && answer.epsilon.upper <= epsilon
+    {
+        return Ok(Calibrated { noise: low, answer });
+    }
+    let mut at_too_little = f64::INFINITY;
+    let mut at_enough = upper(&most);
+    while enough - too_little > 0.05 {
+        let middle = split(too_little, at_too_little, enough, at_enough, epsilon, 0.1);
+        let value = upper(&ask(middle.exp(), coarse)?);
+        if value > epsilon {
+            (too_little, at_too_little) = (middle, value);
+        } else {
+            (enough, at_enough) = (middle, value);
+        }
+    }
+    // Widen by what the coarse answers may be off, and finish with fine ones.
+    (too_little, enough) = (too_little.max(low.ln() + 1e-3) - 1e-3, (enough + 0.02).min(high.ln()));
+    (at_too_little, at_enough) = (upper(&ask(too_little.exp(), fine)?), f64::NAN);
+    let mut best = None;
+    for _ in 0..60 {
+        if best.is_none() {
+            // The right end has to be proved first.
+            let answer = ask(enough.exp(), fine)?;
+            if upper(&answer) > epsilon {
+                too_little = enough;
+                at_too_little = upper(&answer);
+                enough = (enough + 0.05).min(high.ln());
+                continue;
+            }
+            at_enough = upper(&answer);
+            best = answer.map(|answer| Calibrated { noise: enough.exp(), answer });
+        }
+        if epsilon - at_enough <= CLOSE * epsilon.max(1.0) || enough - too_little < 1e-9 {
+            break;
+        }
+        let middle = split(too_little, at_too_little, enough, at_enough, epsilon, 0.02);
+        let answer = ask(middle.exp(), fine)?;
+        if upper(&answer) > epsilon {
+            (too_little, at_too_little) = (middle, upper(&answer));
+        } else {
+            (enough, at_enough) = (middle, upper(&answer));
+            best = answer.map(|answer| Calibrated { noise: middle.exp(), answer });
+        }
+    }
+    best.ok_or(Error::Unreachable { low, high, advice: "allow a larger ε" })
+}
+
+/// A point between two, where a line through the logarithms of the values would meet just below the target; halfway if a value
+/// is not finite. It stays a share `margin` away from either end, so that the bracket always shrinks.
+fn split(a: f64, at_a: f64, b: f64, at_b: f64, target: f64, margin: f64) -> f64 {
+    let aim = target * (1.0 - 0.3 * CLOSE);
+    if !at_a.is_finite() || at_b <= 0.0 || at_b.is_nan() || at_b >= at_a {
+        return 0.5 * (a + b);
+    }
+    let share = ((at_a.ln() - aim.ln()) / (at_a.ln() - at_b.ln())).clamp(margin, 1.0 - margin);
+    a + share * (b - a)
+}
+
+/// The least noise multiplier of `steps` steps of DP-SGD at `sampling_rate`.
+pub fn noise_multiplier(
+    epsilon: f64,
+    delta: f64,
+    sampling_rate: f64,
+    steps: u64,
+    accountant: Accountant,
+) -> Result<Calibrated> {
+    if steps == 0 {
+        return Err(Error::invalid("number of steps", steps, "at least 1"));
+    }
+    let compose = |noise: f64| Composition::dp_sgd(noise, sampling_rate, steps);
+    check_epsilon(epsilon)?;
+    check_delta(delta)?;
+    compose(1.0).validate()?;
+    let exact = matches!(accountant, Accountant::Auto | Accountant::Gaussian);
+    if exact && is_unsampled(&compose(1.0)) {
+        // Rounded up, so that rounding does not cost the guarantee.
+        let noise = (steps as f64).sqrt() / gaussian::largest_mu(epsilon, delta)? * (1.0 + 1e-11);
+        let mut released = Composition::new(Default::default());
+        released.push(crate::Event::Gaussian { noise_multiplier: noise, sensitivity: 1.0 }, steps);
+        let answer = crate::epsilon(&released, delta, Accountant::Gaussian)?;
+        return Ok(Calibrated { noise, answer });
+    }
+    let range = (*limits::NOISE.start(), *limits::NOISE.end());
+    least_noise(epsilon, delta, accountant, range, compose)
+}

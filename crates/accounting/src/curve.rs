@@ -1,0 +1,108 @@
+//! The whole privacy curve, and the trade-off curve that it is equivalent to.
+
+use crate::accountant::{is_unsampled, unsampled_mu};
+use crate::event::limits;
+use crate::pld::{Numerical, Precision};
+use crate::{Accountant, Bounds, Composition, Result, delta, gaussian};
+use rayon::prelude::*;
+use serde::Serialize;
+
+/// A point of δ(ε).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct CurvePoint {
+    /// ε.
+    pub epsilon: f64,
+    /// δ at this ε.
+    pub delta: Bounds,
+}
+
+/// δ at each of the given ε ≥ 0.
+pub fn curve(
+    composition: &Composition,
+    epsilons: &[f64],
+    accountant: Accountant,
+) -> Result<Vec<CurvePoint>> {
+    if !matches!(accountant, Accountant::Auto | Accountant::Prv) || is_unsampled(composition) {
+        return epsilons
+            .iter()
+            .map(|&epsilon| {
+                let found = if epsilon == 0.0 && is_unsampled(composition) {
+                    gaussian::delta(unsampled_mu(composition), 0.0)
+                } else {
+                    delta(composition, epsilon, accountant)?.delta
+                };
+                Ok(CurvePoint { epsilon, delta: found })
+            })
+            .collect();
+    }
+    let prepared = Numerical::new(composition, *limits::DELTA.start())?;
+    epsilons
+        .par_iter()
+        .map(|&epsilon| {
+            let delta = prepared.delta(epsilon, Precision(1e-2))?;
+            Ok(CurvePoint { epsilon, delta })
+        })
+        .collect()
+}
+
+/// How well an attacker can do who must decide whether one unit was in the data.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct TradeOffPoint {
+    /// The share of absent units that the attacker calls present.
+    pub false_positive_rate: f64,
+    /// The largest share of present units that any attacker with that false-positive rate finds.
+    pub true_positive_rate: Bounds,
+}
+
+/// The trade-off curve of a composition.
+///
+/// A mechanism with privacy curve δ(ε) allows exactly those attacks whose rates obey, for every ε ≥ 0,
+///
+/// ```text
+/// TPR ≤ δ(ε) + e^ε FPR      and      1 − FPR ≤ δ(ε) + e^ε (1 − TPR),
+/// ```
+///
+/// so the largest TPR is the least of both right-hand sides over ε. For the upper bound a list of ε does. For the lower bound
+/// δ falls and e^ε rises: between two neighbours a < b of the list neither side is below its value with δ(b) and e^a.
+pub fn trade_off(
+    composition: &Composition,
+    false_positive_rates: &[f64],
+    accountant: Accountant,
+) -> Result<Vec<TradeOffPoint>> {
+    let far = crate::epsilon(composition, 1e-9, accountant)?.epsilon.upper.max(1e-3);
+    const POINTS: usize = 160;
+    // Closer together near 0, where the curve bends.
+    let epsilons: Vec<f64> =
+        (1..=POINTS).map(|i| far * (i as f64 / POINTS as f64).powf(1.5)).collect();
+    let points = curve(composition, &epsilons, accountant)?;
+    Ok(false_positive_rates
+        .iter()
+        .map(|&fpr| {
+            let mut upper = 1.0_f64;
+            let mut lower = 1.0_f64;
+            let mut estimate = 1.0_f64;
+            let mut from = 0.0_f64;
+            for point in &points {
+                let e = point.epsilon;
+                let least = |d: f64, e: f64| {
+                    (d + e.exp() * fpr).min(1.0 - (-e).exp() * (1.0 - fpr - d).max(0.0))
+                };
+                upper = upper.min(least(point.delta.upper, e));
+                estimate = estimate.min(least(point.delta.estimate, e));
+                lower = lower.min(least(point.delta.lower, from));
+                from = e;
+            }
+            // Beyond the list δ may be 0.
+            lower = lower.min((from.exp() * fpr).min(1.0 - (-from).exp() * (1.0 - fpr)));
+            let (lower, upper) = (lower.clamp(fpr, 1.0), upper.clamp(fpr, 1.0));
+            TradeOffPoint {
+                false_positive_rate: fpr,
+                true_positive_rate: Bounds {
+                    lower,
+                    estimate: estimate.clamp(lower, upper),
+                    upper,
+                },
+            }
+        })
+        .collect())
+}

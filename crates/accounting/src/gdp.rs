@@ -1,0 +1,47 @@
+//! Gaussian differential privacy by the central limit theorem: an approximation, not a bound.
+//!
+//! Many weak events compose to nearly a Gaussian mechanism with μ² = Σ steps · q² (e^{1/σ²} − 1) (Bu, Dong, Long, Su 2020).
+//! The true ε is often larger than this answer, so it is offered for comparison only and always labelled.
+
+use crate::event::{Adjacency, Event};
+use crate::{Bounds, Composition, Error, Result, gaussian};
+
+/// μ of the limit.
+pub fn mu(composition: &Composition) -> Result<f64> {
+    composition.validate()?;
+    let mut squared = 0.0;
+    for part in composition.parts() {
+        squared += part.count as f64
+            * match part.event {
+                Event::Gaussian { noise_multiplier, sensitivity } => {
+                    (sensitivity / noise_multiplier).powi(2)
+                }
+                Event::PoissonGaussian { noise_multiplier, sampling_rate } => {
+                    if composition.adjacency == Adjacency::ReplaceOne {
+                        return Err(Error::Unsupported {
+                            accountant: "gdp",
+                            what: "Poisson sampling under replace-one adjacency",
+                        });
+                    }
+                    sampling_rate.powi(2) * noise_multiplier.powi(-2).exp_m1()
+                }
+                Event::RandomisedResponse { .. } => {
+                    return Err(Error::Unsupported {
+                        accountant: "gdp",
+                        what: "randomised response",
+                    });
+                }
+            };
+    }
+    if squared.is_finite() { Ok(squared.sqrt()) } else { Err(Error::LossTooLarge { limit: f64::MAX }) }
+}
+
+/// The approximate ε(δ).
+pub fn epsilon(composition: &Composition, delta: f64) -> Result<Bounds> {
+    Ok(Bounds::exact(gaussian::epsilon(mu(composition)?, delta).estimate))
+}
+
+/// The approximate δ(ε).
+pub fn delta(composition: &Composition, epsilon: f64) -> Result<Bounds> {
+    Ok(Bounds::exact(gaussian::delta(mu(composition)?, epsilon).estimate))
+}

@@ -1,0 +1,81 @@
+//! One line of a ledger: what it says, chained to the line before by a hash.
+
+use super::Terms;
+use crate::Part;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// What a line says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Entry {
+    /// The first line.
+    Terms(Terms),
+    /// Something was, or is about to be, released.
+    Spent(Part),
+    /// A torn line stood here; it is counted as all of these.
+    Repair(Vec<Part>),
+}
+
+/// The part of a line that its hash covers.
+#[derive(Serialize, Deserialize)]
+struct Body {
+    #[serde(flatten)]
+    entry: Entry,
+    previous: String,
+}
+
+/// A line with its hash.
+pub struct Line {
+    entry: Entry,
+    hash: String,
+    text: String,
+}
+
+const HASH_KEY: &str = ",\"hash\":\"";
+
+impl Line {
+    /// The line that says `entry` after the line with the hash `previous`.
+    pub fn seal(entry: Entry, previous: &str) -> Line {
+        let body = Body { entry, previous: previous.to_owned() };
+        let json = serde_json::to_string(&body).expect("events are finite numbers and names");
+        let hash = hash_of(&json);
+        // The hash becomes the last member of the object that it covers.
+        let text = format!("{}{HASH_KEY}{hash}\"}}\n", json.strip_suffix('}').unwrap_or(&json));
+        Line { entry: body.entry, hash, text }
+    }
+
+    /// The line in `bytes`, if it is whole, its hash is right and it follows `previous`.
+    pub fn parse(bytes: &[u8], previous: &str) -> Option<Line> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let line = text.strip_suffix('\n').unwrap_or(text);
+        let (covered, rest) = line.rsplit_once(HASH_KEY)?;
+        let hash = rest.strip_suffix("\"}")?;
+        let json = format!("{covered}}}");
+        if hash_of(&json) != hash {
+            return None;
+        }
+        let body: Body = serde_json::from_str(&json).ok()?;
+        (body.previous == previous).then(|| Line {
+            entry: body.entry,
+            hash: hash.to_owned(),
+            text: text.to_owned(),
+        })
+    }
+
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub fn hash(&self) -> &str {
+        &self.hash
+    }
+
+    pub fn open(self) -> (Entry, String) {
+        (self.entry, self.hash)
+    }
+}
+
+fn hash_of(json: &str) -> String {
+    Sha256::digest(json.as_bytes()).iter().map(|b| format!("{b:02x}")).collect()
+}

@@ -1,0 +1,319 @@
+//! The ledger: an append-only file of everything released about the private data.
+//!
+//! # What is promised
+//!
+//! - ε is a function of the ledger ([`Ledger::guarantee`]), never a number carried beside it.
+//! - [`Ledger::append`] returns only when the entry is on disk, so an entry is written before the release that it
+//!   describes. A crash between the two wastes budget and hides nothing.
+//! - Each line carries the hash of the one before, and a small file beside the ledger holds the number and the hash of the
+//!   last one: a line that was edited, removed or inserted, and a ledger that was cut off, are noticed. (Whoever rewrites
+//!   both files with fresh hashes is not: print or publish the last hash to rule that out.)
+//! - A line that a crash tore is counted as spent. What it said may be lost, so the ledger says in its first line the
+//!   costliest entry of each kind that may follow, refuses any costlier one, and counts one of each for a torn line.
+//! - One process at a time: the file is locked while it is open for writing.
+//!
+//! The file is UTF-8, one JSON object a line. The first has the terms, the others `entry`, `event` and `count` (or
+//! `repair`), `previous` and `hash`, where the hash is SHA-256 over the line without its `hash` member.
+
+mod line;
+mod terms;
+
+pub use terms::Terms;
+
+use crate::{Accountant, Composition, Error, Event, Guarantee, Part, Result, epsilon};
+use line::{Entry, Line};
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// A ledger that is open for appending, or one that was read.
+#[derive(Debug)]
+pub struct Ledger {
+    path: PathBuf,
+    /// None if it was only read.
+    file: Option<File>,
+    length: u64,
+    terms: Terms,
+    spent: Composition,
+    entries: u64,
+    last_hash: String,
+    torn_lines: u64,
+}
+
+impl Ledger {
+    /// Starts a ledger. The file must not exist.
+    pub fn create(path: impl AsRef<Path>, terms: Terms) -> Result<Ledger> {
+        let path = path.as_ref().to_path_buf();
+        terms.validate()?;
+        let first = Line::seal(Entry::Terms(terms.clone()), "");
+        // Written aside and renamed, so that the first line is never torn.
+        let aside = beside(&path, "new");
+        let problem = |e: std::io::Error| failure(&path, format!("could not be created: {e}"));
+        if path.exists() {
+            return Err(failure(&path, "exists already; open it to go on, or choose another folder"));
+        }
+        let mut file = File::create(&aside).map_err(problem)?;
+        file.write_all(first.text().as_bytes()).map_err(problem)?;
+        file.sync_all().map_err(problem)?;
+        write_head(&path, 0, first.hash())?;
+        std::fs::rename(&aside, &path).map_err(problem)?;
+        sync_folder(&path);
+        Ledger::open(path)
+    }
+
+    /// Opens a ledger to go on with it. A torn last line is counted as spent and repaired.
+    pub fn open(path: impl AsRef<Path>) -> Result<Ledger> {
+        let path = path.as_ref().to_path_buf();
+        let problem = |e: std::io::Error| failure(&path, format!("could not be opened: {e}"));
+        let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(problem)?;
+        if file.try_lock().is_err() {
+            return Err(failure(&path, "is in use by another run; wait for it, or choose another folder"));
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(problem)?;
+        let (mut ledger, sound) = Ledger::from_bytes(path, &bytes)?;
+        ledger.file = Some(file);
+        ledger.length = sound as u64;
+        if sound < bytes.len() || !bytes[..sound].ends_with(b"\n") {
+            ledger.repair(&bytes[sound..])?;
+        } else {
+            write_head(&ledger.path, ledger.entries, &ledger.last_hash)?;
+        }
+        Ok(ledger)
+    }
+
+    /// Reads a ledger without touching it. A torn last line is counted as spent.
+    pub fn read(path: impl AsRef<Path>) -> Result<Ledger> {
+        let path = path.as_ref().to_path_buf();
+        let bytes = std::fs::read(&path)
+            .map_err(|e| failure(&path, format!("could not be read: {e}")))?;
+        let (mut ledger, sound) = Ledger::from_bytes(path, &bytes)?;
+        if sound < bytes.len() {
+            ledger.count_torn_line();
+        }
+        Ok(ledger)
+    }
+
+    /// Writes `count` releases of `event` down. Only when this has returned may they be made.
+    pub fn append(&mut self, event: Event, count: u64) -> Result<()> {
+        event.validate()?;
+        if count == 0 {
+            return Err(Error::invalid("count of a ledger entry", count, "at least 1"));
+        }
+        let announced = |part: &Part| event.no_worse_than(&part.event) && count <= part.count;
+        if !self.terms.announced.iter().any(announced) {
+            return Err(failure(
+                &self.path,
+                "an entry is costlier than any the ledger's first line announces; start a new ledger that announces it",
+            ));
+        }
+        self.write(Entry::Spent(Part { event, count }))?;
+        self.spent.push(event, count);
+        Ok(())
+    }
+
+    /// Everything released so far.
+    pub fn spent(&self) -> &Composition {
+        &self.spent
+    }
+
+    /// The terms of the first line.
+    pub fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// Entries after the first line.
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// How many torn lines were counted as spent.
+    pub fn torn_lines(&self) -> u64 {
+        self.torn_lines
+    }
+
+    /// The hash of the last line: it stands for the whole ledger.
+    pub fn hash(&self) -> &str {
+        &self.last_hash
+    }
+
+    /// What everything released so far guarantees.
+    pub fn guarantee(&self, delta: f64) -> Result<Guarantee> {
+        let answer = epsilon(&self.spent, delta, Accountant::Auto)?;
+        let Terms { unit, threat, mode, assumptions, .. } = self.terms.clone();
+        Ok(Guarantee {
+            unit,
+            adjacency: self.spent.adjacency,
+            threat,
+            epsilon: answer.epsilon,
+            delta,
+            mode,
+            assumptions,
+        })
+    }
+
+    /// The ledger in `bytes`, and how many of them are whole lines.
+    fn from_bytes(path: PathBuf, bytes: &[u8]) -> Result<(Ledger, usize)> {
+        let mut lines = bytes.split_inclusive(|&b| b == b'\n').peekable();
+        let first = lines.next().and_then(|l| Line::parse(l, ""));
+        let Some((Entry::Terms(terms), hash)) = first.map(Line::open) else {
+            return Err(failure(&path, "the first line is not that of an intact ledger"));
+        };
+        terms.validate()?;
+        let spent = Composition::new(terms.adjacency);
+        let head = read_head(&path)?;
+        let mut ledger = Ledger {
+            file: None,
+            length: 0,
+            spent,
+            entries: 0,
+            last_hash: hash,
+            torn_lines: 0,
+            terms,
+            path,
+        };
+        let mut sound = bytes.iter().position(|&b| b == b'\n').map_or(bytes.len(), |i| i + 1);
+        ledger.check_against(&head)?;
+        while let Some(text) = lines.next() {
+            let Some(line) = Line::parse(text, &ledger.last_hash) else {
+                // Only the last line can have been torn; a whole line that does not fit was changed.
+                if lines.peek().is_none() && !text.ends_with(b"\n") {
+                    break;
+                }
+                let place = ledger.entries + 2;
+                return Err(failure(
+                    &ledger.path,
+                    format!("line {place} was changed after it was written; the ledger proves nothing"),
+                ));
+            };
+            sound += text.len();
+            let (entry, hash) = line.open();
+            ledger.entries += 1;
+            ledger.last_hash = hash;
+            match entry {
+                Entry::Spent(part) => ledger.spent.push(part.event, part.count),
+                Entry::Repair(parts) => {
+                    ledger.torn_lines += 1;
+                    parts.iter().for_each(|p| ledger.spent.push(p.event, p.count));
+                }
+                Entry::Terms(_) => {
+                    return Err(failure(&ledger.path, "has a second first line; it proves nothing"));
+                }
+            }
+            ledger.check_against(&head)?;
+        }
+        if ledger.entries < head.entries {
+            return Err(failure(
+                &ledger.path,
+                format!(
+                    "was cut off: {} entries were written and {} are left; it proves nothing",
+                    head.entries, ledger.entries
+                ),
+            ));
+        }
+        Ok((ledger, sound))
+    }
+
+    fn check_against(&self, head: &Head) -> Result<()> {
+        if self.entries == head.entries && self.last_hash != head.hash {
+            return Err(failure(&self.path, "was replaced by another one; it proves nothing"));
+        }
+        Ok(())
+    }
+
+    /// Replaces a torn last line by an entry that counts it as spent.
+    fn repair(&mut self, torn: &[u8]) -> Result<()> {
+        if torn.is_empty() {
+            // The last line is whole but for its end of line.
+            return self.put(b"\n").map(|()| self.length += 1);
+        }
+        let parts = self.terms.announced.clone();
+        self.write(Entry::Repair(parts))?;
+        self.count_torn_line();
+        Ok(())
+    }
+
+    fn count_torn_line(&mut self) {
+        self.torn_lines += 1;
+        for part in self.terms.announced.clone() {
+            self.spent.push(part.event, part.count);
+        }
+    }
+
+    fn write(&mut self, entry: Entry) -> Result<()> {
+        let line = Line::seal(entry, &self.last_hash);
+        self.put(line.text().as_bytes())?;
+        self.length += line.text().len() as u64;
+        self.entries += 1;
+        self.last_hash = line.hash().to_owned();
+        write_head(&self.path, self.entries, &self.last_hash)
+    }
+
+    /// Writes at the end of what is sound, and to the disk.
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        let path = &self.path;
+        let Some(file) = &mut self.file else {
+            return Err(failure(path, "was opened for reading only"));
+        };
+        let length = self.length;
+        let written = file
+            .set_len(length)
+            .and_then(|()| file.seek(SeekFrom::Start(length)))
+            .and_then(|_| file.write_all(bytes))
+            .and_then(|()| file.sync_data());
+        written.map_err(|e| {
+            // A half-written line would be counted as spent: take it back if the disk lets us.
+            let _ = file.set_len(length);
+            failure(path, format!("could not be written ({e}); nothing was released"))
+        })
+    }
+}
+
+/// The number and the hash of the last line, kept in a file of its own.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Head {
+    entries: u64,
+    hash: String,
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(ending);
+    PathBuf::from(name)
+}
+
+fn write_head(path: &Path, entries: u64, hash: &str) -> Result<()> {
+    let head = Head { entries, hash: hash.to_owned() };
+    let (aside, place) = (beside(path, "head.new"), beside(path, "head"));
+    let text = serde_json::to_string(&head).expect("a number and a string");
+    let write = || -> std::io::Result<()> {
+        let mut file = File::create(&aside)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_data()?;
+        std::fs::rename(&aside, &place)
+    };
+    write().map_err(|e| failure(&place, format!("could not be written: {e}")))
+}
+
+fn read_head(path: &Path) -> Result<Head> {
+    let place = beside(path, "head");
+    let missing = || {
+        failure(&place, "is missing or damaged, so a ledger that was cut off could not be told from a whole one")
+    };
+    let text = std::fs::read_to_string(&place).map_err(|_| missing())?;
+    serde_json::from_str(&text).map_err(|_| missing())
+}
+
+/// Makes a rename last through a power cut, where the system can.
+fn sync_folder(path: &Path) {
+    if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty())
+        && let Ok(folder) = File::open(folder)
+    {
+        let _ = folder.sync_all();
+    }
+}
+
+fn failure(path: &Path, problem: impl Into<String>) -> Error {
+    Error::Ledger { path: path.to_path_buf(), problem: problem.into() }
+}

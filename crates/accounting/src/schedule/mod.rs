@@ -1,0 +1,76 @@
+//! Noise multipliers that change from epoch to epoch, calibrated to one (ε, δ).
+//!
+//! Epoch e has noise multiplier σ_e, and the ledger holds one part (σ_e, q, steps) for each epoch; heterogeneous composition
+//! needs no more than that. Every schedule is calibrated to the certified upper bound of ε.
+
+mod ewpba;
+mod shape;
+
+pub use ewpba::{Ewpba, ewpba};
+pub use shape::{Shape, shaped};
+
+use crate::{Accountant, Answer, Composition, Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// How the data are passed over.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Passes {
+    /// The probability with which each unit joins a step's sample.
+    pub sampling_rate: f64,
+    /// Steps in each epoch.
+    pub steps_per_epoch: u64,
+    /// How many epochs.
+    pub epochs: u32,
+}
+
+impl Passes {
+    /// Epochs over `examples` in Poisson batches of `batch` on average. An epoch has ⌊examples / batch⌋ steps, the number that
+    /// is really taken, and at least one.
+    pub fn over(examples: u64, batch: u64, epochs: u32) -> Result<Passes> {
+        if examples == 0 {
+            return Err(Error::invalid("number of examples", examples, "at least 1"));
+        }
+        if batch == 0 || batch > examples {
+            let rule = format!("between 1 and the number of examples, {examples}");
+            return Err(Error::invalid("batch", batch, rule));
+        }
+        if epochs == 0 {
+            return Err(Error::invalid("number of epochs", epochs, "at least 1"));
+        }
+        Ok(Passes {
+            sampling_rate: batch as f64 / examples as f64,
+            steps_per_epoch: examples / batch,
+            epochs,
+        })
+    }
+
+    /// Steps in all.
+    pub fn steps(&self) -> u64 {
+        self.steps_per_epoch.saturating_mul(u64::from(self.epochs))
+    }
+
+    /// What is released with one noise multiplier for each epoch.
+    pub fn compose(&self, noise_multipliers: &[f64]) -> Composition {
+        let mut composition = Composition::new(Default::default());
+        for &noise_multiplier in noise_multipliers {
+            composition.push(
+                crate::Event::PoissonGaussian { noise_multiplier, sampling_rate: self.sampling_rate },
+                self.steps_per_epoch,
+            );
+        }
+        composition
+    }
+
+    fn epsilon(&self, noise_multipliers: &[f64], delta: f64) -> Result<Answer> {
+        crate::epsilon(&self.compose(noise_multipliers), delta, Accountant::Auto)
+    }
+}
+
+/// A calibrated schedule.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schedule {
+    /// From the first epoch to the last.
+    pub noise_multipliers: Vec<f64>,
+    /// What it proves.
+    pub answer: Answer,
+}

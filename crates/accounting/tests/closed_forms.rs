@@ -1,0 +1,97 @@
+//! Where the answer is known in closed form.
+
+use undertone_accounting::calibrate::noise_multiplier;
+use undertone_accounting::{Accountant, Adjacency, Composition, Event, delta, epsilon, gaussian, trade_off};
+
+fn gaussians(noise_multiplier: f64, sensitivity: f64, count: u64) -> Composition {
+    Composition::new(Adjacency::AddRemove).with(Event::Gaussian { noise_multiplier, sensitivity }, count)
+}
+
+#[test]
+fn without_sampling_the_answer_is_the_exact_gaussian() {
+    for (sigma, steps, delta_target) in [(1.0, 1, 1e-5), (3.0, 20, 1e-9), (0.5, 2, 0.1), (50.0, 1_000, 1e-18)] {
+        let mu = (steps as f64).sqrt() / sigma;
+        let exact = gaussian::epsilon(mu, delta_target);
+        for composition in [Composition::dp_sgd(sigma, 1.0, steps), gaussians(sigma, 1.0, steps)] {
+            let found = epsilon(&composition, delta_target, Accountant::Auto).unwrap();
+            assert_eq!(found.accountant, Accountant::Gaussian);
+            assert!((found.epsilon.upper - exact.upper).abs() < 1e-9 * exact.upper.max(1.0));
+            assert!(found.epsilon.gap() < 1e-9 * exact.upper.max(1.0));
+            // The numerical accountant must agree within its own bounds.
+            let numerical = epsilon(&composition, delta_target, Accountant::Prv).unwrap().epsilon;
+            assert!(numerical.lower <= exact.upper && exact.lower <= numerical.upper, "{numerical:?} {exact:?}");
+        }
+    }
+}
+
+#[test]
+fn k_gaussians_are_one_with_less_noise() {
+    for k in [1, 2, 10, 1_000] {
+        let many = epsilon(&gaussians(4.0, 1.0, k), 1e-6, Accountant::Auto).unwrap().epsilon.upper;
+        let one = gaussians(4.0 / (k as f64).sqrt(), 1.0, 1);
+        let one = epsilon(&one, 1e-6, Accountant::Auto).unwrap().epsilon.upper;
+        assert!((many - one).abs() < 1e-9 * one, "{k}: {many} {one}");
+    }
+}
+
+#[test]
+fn the_local_figures_of_the_forward_methods() {
+    // SST-2, three fresh releases at σ = 0.39 that the papers call ε = 8: noise σC against a move of 2C, and σ·2C.
+    let fresh = epsilon(&gaussians(0.39, 2.0, 3), 1e-5, Accountant::Auto).unwrap().epsilon.upper;
+    let wider = epsilon(&gaussians(0.39, 1.0, 3), 1e-5, Accountant::Auto).unwrap().epsilon.upper;
+    assert!((fresh - 76.5).abs() < 0.1 && (wider - 28.1).abs() < 0.1, "{fresh} {wider}");
+}
+
+#[test]
+fn responses_alone_are_exact() {
+    for (epsilon_of_one, categories, count) in [(1.0, 2, 1), (0.5, 10, 3), (2.0, 4, 20)] {
+        let event = Event::RandomisedResponse { epsilon: epsilon_of_one, categories };
+        let composition = Composition::new(Adjacency::ReplaceOne).with(event, count);
+        let found = epsilon(&composition, 1e-12, Accountant::Auto).unwrap().epsilon;
+        assert!(found.gap() < 1e-6, "{found:?}");
+        assert!(found.upper <= epsilon_of_one * count as f64 + 1e-9, "pure ε adds up: {found:?}");
+    }
+}
+
+#[test]
+fn a_response_beside_a_gaussian_is_the_mixture_of_shifted_curves() {
+    let response = Event::RandomisedResponse { epsilon: 1.0, categories: 2 };
+    let composition = gaussians(2.0, 1.0, 1).with(response, 1);
+    let truth_probability = 1.0_f64.exp() / (1.0_f64.exp() + 1.0);
+    let at = |e: f64| {
+        // Conditioning on the response: loss +1 or −1. Below 0: δ(−e) = 1 − e^{−e} + e^{−e} δ(e).
+        let curve = |e: f64| {
+            if e >= 0.0 {
+                gaussian::delta(0.5, e).estimate
+            } else {
+                1.0 - e.exp() + e.exp() * gaussian::delta(0.5, -e).estimate
+            }
+        };
+        truth_probability * curve(e - 1.0) + (1.0 - truth_probability) * curve(e + 1.0)
+    };
+    for e in [0.5, 1.0, 2.0, 3.0] {
+        let found = delta(&composition, e, Accountant::Prv).unwrap().delta;
+        assert!(found.lower <= at(e) * (1.0 + 1e-9) && at(e) <= found.upper * (1.0 + 1e-9), "{e}: {found:?} {}", at(e));
+    }
+}
+
+#[test]
+fn noise_for_a_target_is_found_exactly_without_sampling() {
+    let found = noise_multiplier(2.0, 1e-6, 1.0, 9, Accountant::Auto).unwrap();
+    let mu = gaussian::largest_mu(2.0, 1e-6).unwrap();
+    assert!((found.noise - 3.0 / mu).abs() < 1e-9);
+    assert!(found.answer.epsilon.upper <= 2.0);
+}
+
+#[test]
+fn trade_off_of_the_gaussian_is_its_closed_form() {
+    // f(α) = Φ(Φ⁻¹(1 − α) − μ): at μ = 1 and a false-positive rate of 5 % the power is 25.95 %.
+    let points = trade_off(&gaussians(1.0, 1.0, 1), &[0.0, 0.05, 0.5, 1.0], Accountant::Auto).unwrap();
+    let power = points[1].true_positive_rate;
+    assert!(power.lower < 0.259_511 && power.upper > 0.259_511, "{power:?}");
+    assert!(power.gap() < 0.03, "{power:?}");
+    assert!(points[0].true_positive_rate.upper < 1e-6);
+    assert_eq!(points[3].true_positive_rate.lower, 1.0);
+    let half = points[2].true_positive_rate;
+    assert!(half.lower < 0.841_344 && half.upper > 0.841_344, "{half:?}");
+}

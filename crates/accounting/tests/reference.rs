@@ -1,0 +1,74 @@
+//! Published settings, against two other accountants (fixtures/make_accounting.py).
+
+use undertone_accounting::{Accountant, Composition, epsilon, rdp};
+
+struct Row {
+    composition: Composition,
+    delta: f64,
+    prv_estimate: f64,
+    rdp: f64,
+}
+
+fn rows() -> Vec<Row> {
+    let text = include_str!("fixtures/accounting.csv");
+    text.lines()
+        .skip(1)
+        .map(|line| {
+            let v: Vec<f64> = line.split(',').map(|x| x.parse().unwrap()).collect();
+            Row {
+                composition: Composition::dp_sgd(v[0], v[1], v[2] as u64),
+                delta: v[3],
+                prv_estimate: v[5],
+                rdp: v[7],
+            }
+        })
+        .collect()
+}
+
+#[test]
+fn the_certified_interval_holds_the_cross_checked_estimate() {
+    for row in rows() {
+        let found = epsilon(&row.composition, row.delta, Accountant::Auto).unwrap().epsilon;
+        assert!(found.contains(row.prv_estimate), "{:?}: {found:?}, not {}", row.composition, row.prv_estimate);
+        assert!(found.gap() <= 1e-3 * found.upper.max(1.0), "{:?}: {found:?}", row.composition);
+        // The estimate itself is closer than the interval is wide.
+        assert!((found.estimate - row.prv_estimate).abs() < 5e-4 * found.upper.max(1.0), "{found:?}");
+    }
+}
+
+#[test]
+fn renyi_accounting_agrees() {
+    for row in rows() {
+        let found = epsilon(&row.composition, row.delta, Accountant::Rdp).unwrap().epsilon.upper;
+        assert!((found - row.rdp).abs() < 1e-5, "{:?}: {found}, not {}", row.composition, row.rdp);
+    }
+}
+
+#[test]
+fn renyi_accounting_is_never_below_the_certified_interval() {
+    for row in rows() {
+        let certified = epsilon(&row.composition, row.delta, Accountant::Prv).unwrap().epsilon;
+        let renyi = rdp::epsilon(&row.composition, row.delta, &rdp::default_orders()).unwrap();
+        assert!(renyi.upper >= certified.lower);
+    }
+}
+
+/// Settings that are known to make other accountants overflow, hang or return nonsense.
+#[test]
+fn settings_that_break_other_accountants() {
+    let settings = [
+        (0.8, 0.125, 1_000, 1e-5),
+        (1.0, 0.2, 500, 1e-5),
+        (1.0, 0.01, 1_000, 1.13e-18),
+        (0.6, 0.05, 10, 1.13e-18),
+    ];
+    for (sigma, q, steps, delta) in settings {
+        let composition = Composition::dp_sgd(sigma, q, steps);
+        let found = epsilon(&composition, delta, Accountant::Auto).unwrap().epsilon;
+        assert!(found.gap() <= 1e-3 * found.upper.max(1.0), "σ={sigma} q={q}: {found:?}");
+    }
+    // q = 0.2606, 18,800 steps: the noise for ε = 4.
+    let found = undertone_accounting::calibrate::noise_multiplier(4.0, 1e-5, 0.2606, 18_800, Accountant::Auto).unwrap();
+    let e = found.answer.epsilon;
+    assert!(e.upper <= 4.0 && e.lower > 3.99, "σ = {}: {e:?}", found.noise);
+}
