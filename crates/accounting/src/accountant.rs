@@ -1,7 +1,7 @@
 //! One door to all accountants.
 
 use crate::event::{Adjacency, Event, limits};
-use crate::pld::{Numerical, Precision};
+use crate::pld::{self, Precision};
 use crate::{Bounds, Composition, Error, Result, gaussian, gdp, rdp};
 use serde::{Deserialize, Serialize};
 
@@ -69,7 +69,7 @@ pub fn epsilon_to(
         Accountant::Rdp => rdp::epsilon(composition, delta, &rdp::default_orders())?,
         Accountant::Gdp => gdp::epsilon(composition, delta)?,
         Accountant::Prv | Accountant::Auto => {
-            Numerical::new(composition, delta)?.epsilon(delta, precision)?
+            pld::epsilon(composition, delta, precision)?
         }
     };
     Ok(Answer {
@@ -91,8 +91,7 @@ pub fn delta(composition: &Composition, epsilon: f64, accountant: Accountant) ->
         Accountant::Rdp => rdp::delta(composition, epsilon, &rdp::default_orders())?,
         Accountant::Gdp => gdp::delta(composition, epsilon)?,
         Accountant::Prv | Accountant::Auto => {
-            Numerical::new(composition, *limits::DELTA.start())?
-                .delta(epsilon, Precision::default())?
+            pld::delta(composition, epsilon, Precision::default())?
         }
     };
     Ok(Answer {

@@ -1,10 +1,8 @@
 //! The whole privacy curve, and the trade-off curve that it is equivalent to.
 
 use crate::accountant::{is_unsampled, unsampled_mu};
-use crate::event::limits;
-use crate::pld::{Numerical, Precision};
+use crate::pld::{self, Precision};
 use crate::{Accountant, Bounds, Composition, Result, delta, gaussian};
-use rayon::prelude::*;
 use serde::Serialize;
 
 /// A point of δ(ε).
@@ -35,14 +33,9 @@ pub fn curve(
             })
             .collect();
     }
-    let prepared = Numerical::new(composition, *limits::DELTA.start())?;
-    epsilons
-        .par_iter()
-        .map(|&epsilon| {
-            let delta = prepared.delta(epsilon, Precision(1e-2))?;
-            Ok(CurvePoint { epsilon, delta })
-        })
-        .collect()
+    composition.validate()?;
+    let deltas = pld::curve(composition, epsilons, Precision::default())?;
+    Ok(epsilons.iter().zip(deltas).map(|(&epsilon, delta)| CurvePoint { epsilon, delta }).collect())
 }
 
 /// How well an attacker can do who must decide whether one unit was in the data.

@@ -57,8 +57,75 @@ enum Direction {
     Absent,
 }
 
-/// A composition made ready for questions.
-pub struct Numerical {
+/// ε(δ), the worse of both directions.
+pub fn epsilon(composition: &Composition, delta: f64, precision: Precision) -> Result<Bounds> {
+    Numerical::new(composition, delta)?.epsilon(delta, precision)
+}
+
+/// δ(ε), the worse of both directions.
+pub fn delta(composition: &Composition, epsilon: f64, precision: Precision) -> Result<Bounds> {
+    let mut scale = guess_delta(composition, epsilon)?;
+    let mut best: Option<Bounds> = None;
+    for _ in 0..4 {
+        let found = Numerical::new(composition, scale)?.delta(epsilon, precision)?;
+        let kept = best.map_or(found, |b| b.intersect(found));
+        best = Some(kept);
+        // If δ is far smaller than thought, what was cut off with the tails weighs too much.
+        if kept.upper > 0.05 * scale || scale <= SMALLEST {
+            break;
+        }
+        scale = (0.1 * kept.upper).max(SMALLEST);
+    }
+    best.ok_or(Error::LossTooLarge { limit: limits::EPSILON })
+}
+
+/// δ at each of many ε, the worse of both directions: a few computations serve all of them.
+pub fn curve(composition: &Composition, epsilons: &[f64], precision: Precision) -> Result<Vec<Bounds>> {
+    const ANCHORS: usize = 16;
+    let unknown = Bounds { lower: 0.0, estimate: 0.5, upper: 1.0 };
+    let mut found = vec![unknown; epsilons.len()];
+    let sharpen = |found: &mut Vec<Bounds>, anchor: usize| -> Result<()> {
+        let scale = guess_delta(composition, epsilons[anchor])?.min(found[anchor].upper);
+        let prepared = Numerical::new(composition, scale.max(SMALLEST))?;
+        for (bounds, here) in found.iter_mut().zip(prepared.around(epsilons, anchor, precision)?) {
+            *bounds = bounds.intersect(here);
+        }
+        Ok(())
+    };
+    for anchor in (0..epsilons.len()).step_by(epsilons.len().div_ceil(ANCHORS).max(1)) {
+        sharpen(&mut found, anchor)?;
+    }
+    // Whatever is still wide gets a computation of its own.
+    let vague = |b: &Bounds| b.lower < 0.8 * b.upper && b.upper > *limits::DELTA.start();
+    for anchor in 0..epsilons.len() {
+        if vague(&found[anchor]) {
+            sharpen(&mut found, anchor)?;
+        }
+    }
+    Ok(found)
+}
+
+/// No δ below this is told apart from 0.
+const SMALLEST: f64 = 1e-20;
+
+/// About how large δ(ε) is, by Chernoff's bound on sketches that are cut ever less.
+fn guess_delta(composition: &Composition, epsilon: f64) -> Result<f64> {
+    let mut scale = 1e-3;
+    for _ in 0..4 {
+        let sketched = Numerical::new(composition, scale)?;
+        let present = Plan::chernoff_delta(&sketched.present, epsilon);
+        let absent = sketched.absent.as_ref().map_or(0.0, |s| Plan::chernoff_delta(s, epsilon));
+        let next = (0.1 * present.max(absent)).clamp(SMALLEST, 0.1);
+        if next >= 0.1 * scale {
+            return Ok(next);
+        }
+        scale = next;
+    }
+    Ok(scale)
+}
+
+/// A composition made ready for questions about δ of about one size.
+struct Numerical {
     responses: Responses,
     pairs: Vec<Repeated>,
     /// How much of each event's probability is cut off at either end.
@@ -76,8 +143,8 @@ const HARMLESS: f64 = 1e-5;
 const CUT_SHARE: f64 = 2e-4;
 
 impl Numerical {
-    /// Prepares `composition` for questions about δ not below `smallest_delta`.
-    pub fn new(composition: &Composition, smallest_delta: f64) -> Result<Numerical> {
+    /// Prepares `composition` for questions about δ not much below `smallest_delta`.
+    fn new(composition: &Composition, smallest_delta: f64) -> Result<Numerical> {
         composition.validate()?;
         let all = pairs_of(composition.parts(), composition.adjacency);
         let (responses, pairs) = Responses::split_off(all);
@@ -93,8 +160,7 @@ impl Numerical {
         Ok(Numerical { responses, pairs, cut, present, absent })
     }
 
-    /// ε(δ), the worse of both directions.
-    pub fn epsilon(&self, delta: f64, precision: Precision) -> Result<Bounds> {
+    fn epsilon(&self, delta: f64, precision: Precision) -> Result<Bounds> {
         if self.pairs.is_empty() {
             return Enclosure::of_responses(&self.responses).epsilon(delta);
         }
@@ -112,8 +178,7 @@ impl Numerical {
         Ok(present.max(self.refine(Direction::Absent, delta, precision)?))
     }
 
-    /// δ(ε), the worse of both directions.
-    pub fn delta(&self, epsilon: f64, precision: Precision) -> Result<Bounds> {
+    fn delta(&self, epsilon: f64, precision: Precision) -> Result<Bounds> {
         if self.pairs.is_empty() {
             return Ok(Enclosure::of_responses(&self.responses).delta(epsilon));
         }
@@ -155,6 +220,26 @@ impl Numerical {
             mesh = plan.mesh * (0.8 * (wanted / gap).sqrt()).clamp(0.1, 0.8);
         }
         best.ok_or(Error::LossTooLarge { limit: limits::EPSILON })
+    }
+
+    /// Bounds on δ at all of the given ε, good near one of them.
+    fn around(&self, epsilons: &[f64], anchor: usize, precision: Precision) -> Result<Vec<Bounds>> {
+        if self.pairs.is_empty() {
+            let enclosure = Enclosure::of_responses(&self.responses);
+            return Ok(epsilons.iter().map(|&e| enclosure.delta(e)).collect());
+        }
+        let one = |direction: Direction| -> Result<Vec<Bounds>> {
+            let (sketches, place) = (self.sketches(direction), epsilons[anchor]);
+            let plan = Plan::near_epsilon(sketches, place, None, |e| precision.gap_at(e))?;
+            let enclosure = self.enclose(direction, &plan.fitted(self.most_points()))?;
+            Ok(epsilons.iter().map(|&e| enclosure.delta(e)).collect())
+        };
+        let present = one(Direction::Present)?;
+        if self.absent.is_none() {
+            return Ok(present);
+        }
+        let absent = one(Direction::Absent)?;
+        Ok(present.into_iter().zip(absent).map(|(a, b)| a.max(b)).collect())
     }
 
     fn most_points(&self) -> f64 {

@@ -1,0 +1,95 @@
+//! `budget epsilon` and `budget delta`.
+
+use super::AccountantName;
+use super::releases::Releases;
+use crate::failure::Outcome;
+use crate::output;
+use clap::Args;
+use serde_json::json;
+use undertone_accounting::Answer;
+
+#[derive(Args)]
+#[command(after_help = "Examples:
+  undertone budget epsilon --noise-multiplier 1.1 --sampling-rate 0.00426667 --steps 14063 --delta 1e-5
+  undertone budget epsilon --phase 0.6,0.000475,2104 --phase 0.5,0.000475,2104 --delta 1e-5
+  undertone budget epsilon --noise-multiplier 0.39 --releases 3 --sensitivity 2 --delta 1e-5")]
+pub struct Epsilon {
+    #[command(flatten)]
+    releases: Releases,
+    /// δ at which ε is asked for
+    #[arg(long)]
+    delta: f64,
+    /// Which accountant answers
+    #[arg(long, value_enum, default_value = "auto")]
+    accountant: AccountantName,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Epsilon {
+    pub fn run(self) -> Outcome {
+        let composition = self.releases.composition()?;
+        let answer = undertone_accounting::epsilon(&composition, self.delta, self.accountant.into())?;
+        print(&answer, self.json, |a| json!(a.delta.upper), |a| json!(a.epsilon));
+        Ok(())
+    }
+}
+
+#[derive(Args)]
+#[command(after_help = "Example:
+  undertone budget delta --noise-multiplier 1.1 --sampling-rate 0.00426667 --steps 14063 --epsilon 2")]
+pub struct Delta {
+    #[command(flatten)]
+    releases: Releases,
+    /// ε at which δ is asked for
+    #[arg(long)]
+    epsilon: f64,
+    /// Which accountant answers
+    #[arg(long, value_enum, default_value = "auto")]
+    accountant: AccountantName,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Delta {
+    pub fn run(self) -> Outcome {
+        let composition = self.releases.composition()?;
+        let answer = undertone_accounting::delta(&composition, self.epsilon, self.accountant.into())?;
+        if self.json {
+            print(&answer, true, |a| json!(a.delta), |a| json!(a.epsilon.upper));
+            return Ok(());
+        }
+        let d = answer.delta;
+        output::rows(&[
+            ("ε", format!("{}", self.epsilon)),
+            ("δ", format!("{:.4e} … {:.4e} (estimate {:.4e})", d.lower, d.upper, d.estimate)),
+            ("accountant", answer.accountant.to_string()),
+            ("adjacency", answer.adjacency.to_string()),
+        ]);
+        Ok(())
+    }
+}
+
+/// One answer, for machines or for people.
+pub fn print(
+    answer: &Answer,
+    as_json: bool,
+    delta: impl Fn(&Answer) -> serde_json::Value,
+    epsilon: impl Fn(&Answer) -> serde_json::Value,
+) {
+    if as_json {
+        output::json(&json!({
+            "epsilon": epsilon(answer),
+            "delta": delta(answer),
+            "accountant": answer.accountant,
+            "certified": answer.certified,
+            "adjacency": answer.adjacency,
+        }));
+    } else {
+        output::rows(&output::explain(answer));
+        output::line("");
+        output::line(output::sentence(answer));
+    }
+}

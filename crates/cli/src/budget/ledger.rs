@@ -1,0 +1,56 @@
+//! `budget ledger`.
+
+use crate::failure::Outcome;
+use crate::output;
+use clap::Args;
+use serde_json::json;
+use std::path::PathBuf;
+
+#[derive(Args)]
+#[command(after_help = "Example:
+  undertone budget ledger runs/demo/ledger.jsonl --delta 1e-5")]
+pub struct Ledger {
+    /// The ledger's file
+    path: PathBuf,
+    /// δ of the guarantee
+    #[arg(long, default_value = "1e-5")]
+    delta: f64,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Ledger {
+    pub fn run(self) -> Outcome {
+        let ledger = undertone_accounting::ledger::Ledger::read(&self.path)?;
+        let guarantee = ledger.guarantee(self.delta)?;
+        if self.json {
+            output::json(&json!({
+                "guarantee": guarantee,
+                "entries": ledger.entries(),
+                "releases": ledger.spent().releases(),
+                "torn_lines": ledger.torn_lines(),
+                "hash": ledger.hash(),
+            }));
+            return Ok(());
+        }
+        output::rows(&[
+            ("entries", ledger.entries().to_string()),
+            ("releases", ledger.spent().releases().to_string()),
+            ("torn lines counted as spent", ledger.torn_lines().to_string()),
+            ("ε", output::interval(&guarantee.epsilon)),
+            ("δ", format!("{:e}", guarantee.delta)),
+            ("unit", output::unit(guarantee.unit).to_owned()),
+            ("adjacency", guarantee.adjacency.to_string()),
+            ("threat model", output::threat(guarantee.threat).to_owned()),
+            ("mode", output::mode(guarantee.mode).to_owned()),
+            ("hash", ledger.hash().to_owned()),
+        ]);
+        for assumption in &guarantee.assumptions {
+            output::line(format_args!("  assuming: {assumption}"));
+        }
+        output::line("");
+        output::line(format_args!("{guarantee}."));
+        Ok(())
+    }
+}

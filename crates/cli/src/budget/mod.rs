@@ -1,0 +1,74 @@
+//! `undertone budget`: the accountant as a calculator.
+
+mod curve;
+mod epsilon;
+mod ledger;
+mod noise;
+mod releases;
+mod schedule;
+
+use crate::failure::Outcome;
+use clap::{Subcommand, ValueEnum};
+
+#[derive(Subcommand)]
+pub enum Budget {
+    /// ε (at a given δ) of what was or will be released
+    #[command(allow_negative_numbers = true)]
+    Epsilon(epsilon::Epsilon),
+    /// δ (at a given ε) of what was or will be released
+    #[command(allow_negative_numbers = true)]
+    Delta(epsilon::Delta),
+    /// The least noise that meets a target (ε, δ)
+    #[command(allow_negative_numbers = true)]
+    Noise(noise::Noise),
+    /// A noise multiplier for each epoch, calibrated to (ε, δ)
+    #[command(allow_negative_numbers = true)]
+    Schedule(schedule::Schedule),
+    /// The whole privacy curve δ(ε)
+    #[command(allow_negative_numbers = true)]
+    Curve(curve::Curve),
+    /// How well the best attacker can do: true- against false-positive rate
+    #[command(name = "tradeoff", allow_negative_numbers = true)]
+    TradeOff(curve::TradeOff),
+    /// Check a ledger and state what it guarantees
+    #[command(allow_negative_numbers = true)]
+    Ledger(ledger::Ledger),
+}
+
+impl Budget {
+    pub fn run(self) -> Outcome {
+        match self {
+            Budget::Epsilon(verb) => verb.run(),
+            Budget::Delta(verb) => verb.run(),
+            Budget::Noise(verb) => verb.run(),
+            Budget::Schedule(verb) => verb.run(),
+            Budget::Curve(verb) => verb.run(),
+            Budget::TradeOff(verb) => verb.run(),
+            Budget::Ledger(verb) => verb.run(),
+        }
+    }
+}
+
+/// Accountants by name.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum AccountantName {
+    /// Exact where nothing is subsampled, prv elsewhere
+    Auto,
+    /// Numerical composition, certified on both sides
+    Prv,
+    /// Rényi, certified from above only
+    Rdp,
+    /// Gaussian central limit: an approximation
+    Gdp,
+}
+
+impl From<AccountantName> for undertone_accounting::Accountant {
+    fn from(name: AccountantName) -> Self {
+        match name {
+            AccountantName::Auto => Self::Auto,
+            AccountantName::Prv => Self::Prv,
+            AccountantName::Rdp => Self::Rdp,
+            AccountantName::Gdp => Self::Gdp,
+        }
+    }
+}

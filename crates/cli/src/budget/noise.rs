@@ -1,0 +1,92 @@
+//! `budget noise`.
+
+use super::AccountantName;
+use super::releases::Sampling;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use clap::Args;
+use serde_json::json;
+use undertone_accounting::calibrate::{Calibrated, noise_multiplier};
+use undertone_accounting::gaussian;
+use undertone_accounting::{Accountant, Adjacency, Composition, Event};
+
+#[derive(Args)]
+#[command(after_help = "Examples:
+  undertone budget noise --epsilon 8 --delta 1e-5 --sampling-rate 0.0152 --steps 650
+  undertone budget noise --epsilon 8 --delta 1e-5 --examples 67349 --batch 1024 --epochs 10
+  undertone budget noise --epsilon 8 --delta 1e-5 --releases 1 --sensitivity 2")]
+pub struct Noise {
+    /// Target ε: the certified upper bound will not exceed it
+    #[arg(long)]
+    epsilon: f64,
+    /// Target δ
+    #[arg(long)]
+    delta: f64,
+    #[command(flatten)]
+    sampling: Sampling,
+    /// This many plain Gaussian releases, without sampling (the local model: one record is replaced)
+    #[arg(long, value_name = "N", conflicts_with_all = ["sampling_rate", "steps", "examples"])]
+    releases: Option<u64>,
+    /// How far one unit can move a plain release, in clipping norms
+    #[arg(long, value_name = "DELTA", requires = "releases", default_value = "2")]
+    sensitivity: f64,
+    /// Which accountant answers
+    #[arg(long, value_enum, default_value = "auto")]
+    accountant: AccountantName,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Noise {
+    pub fn run(self) -> Outcome {
+        let found = self.calibrate()?;
+        if self.json {
+            output::json(&json!({
+                "noise_multiplier": found.noise,
+                "epsilon": found.answer.epsilon,
+                "delta": self.delta,
+                "accountant": found.answer.accountant,
+                "certified": found.answer.certified,
+                "adjacency": found.answer.adjacency,
+            }));
+            return Ok(());
+        }
+        let mut rows = vec![("noise multiplier", format!("{:.6}", (found.noise * 1e6).ceil() / 1e6))];
+        rows.extend(output::explain(&found.answer));
+        output::rows(&rows);
+        output::line("");
+        output::line(output::sentence(&found.answer));
+        Ok(())
+    }
+
+    fn calibrate(&self) -> Outcome<Calibrated> {
+        if let Some(count) = self.releases {
+            return self.plain(count);
+        }
+        let Some((rate, steps)) = self.sampling.rate_and_steps()? else {
+            return Err(Failure::arguments(
+                "say how the data are sampled: --sampling-rate and --steps, or --examples, --batch and --epochs, or --releases",
+            ));
+        };
+        Ok(noise_multiplier(self.epsilon, self.delta, rate, steps, self.accountant.into())?)
+    }
+
+    fn plain(&self, count: u64) -> Outcome<Calibrated> {
+        if count == 0 {
+            return Err(Failure::arguments("a count of 0 releases nothing; give at least 1"));
+        }
+        let composed = |noise_multiplier: f64| {
+            let event = Event::Gaussian { noise_multiplier, sensitivity: self.sensitivity };
+            Composition::new(Adjacency::ReplaceOne).with(event, count)
+        };
+        composed(1.0).validate()?;
+        // Checks ε and δ before they are used.
+        undertone_accounting::delta(&composed(1.0), self.epsilon, Accountant::Gaussian)?;
+        undertone_accounting::epsilon(&composed(1.0), self.delta, Accountant::Gaussian)?;
+        let mu = gaussian::largest_mu(self.epsilon, self.delta)?;
+        let noise = (count as f64).sqrt() * self.sensitivity / mu * (1.0 + 1e-11);
+        let answer = undertone_accounting::epsilon(&composed(noise), self.delta, Accountant::Gaussian)?;
+        Ok(Calibrated { noise, answer })
+    }
+}

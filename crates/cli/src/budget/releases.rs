@@ -1,0 +1,179 @@
+//! The arguments that say what is released.
+
+use crate::failure::{Failure, Outcome};
+use clap::{Args, ValueEnum};
+use undertone_accounting::schedule::Passes;
+use undertone_accounting::{Adjacency, Composition, Event};
+
+/// How often the data are sampled: as a rate and a number of steps, or as passes over the data.
+#[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Sampling")]
+pub struct Sampling {
+    /// Probability with which each unit joins a step's sample
+    #[arg(long, value_name = "Q", requires = "steps")]
+    pub sampling_rate: Option<f64>,
+    /// Number of steps
+    #[arg(long, value_name = "N", requires = "sampling_rate")]
+    pub steps: Option<u64>,
+    /// Size of the data set (instead of rate and steps)
+    #[arg(long, value_name = "N", requires_all = ["batch", "epochs"], conflicts_with_all = ["sampling_rate", "steps"])]
+    pub examples: Option<u64>,
+    /// Expected batch size
+    #[arg(long, value_name = "N", requires = "examples")]
+    pub batch: Option<u64>,
+    /// Passes over the data, each of ⌊examples / batch⌋ steps
+    #[arg(long, value_name = "N", requires = "examples")]
+    pub epochs: Option<u32>,
+}
+
+impl Sampling {
+    /// (rate, steps), if any were given.
+    pub fn rate_and_steps(&self) -> Outcome<Option<(f64, u64)>> {
+        if let (Some(rate), Some(steps)) = (self.sampling_rate, self.steps) {
+            return Ok(Some((rate, steps)));
+        }
+        Ok(self.passes()?.map(|p| (p.sampling_rate, p.steps())))
+    }
+
+    /// Passes over the data, if they were given.
+    pub fn passes(&self) -> Outcome<Option<Passes>> {
+        match (self.examples, self.batch, self.epochs) {
+            (Some(examples), Some(batch), Some(epochs)) => {
+                Ok(Some(Passes::over(examples, batch, epochs)?))
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Adjacencies by name.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum AdjacencyName {
+    /// One unit is added or removed
+    AddRemove,
+    /// One unit is replaced by another
+    ReplaceOne,
+}
+
+impl From<AdjacencyName> for Adjacency {
+    fn from(name: AdjacencyName) -> Adjacency {
+        match name {
+            AdjacencyName::AddRemove => Adjacency::AddRemove,
+            AdjacencyName::ReplaceOne => Adjacency::ReplaceOne,
+        }
+    }
+}
+
+/// Everything that is released.
+#[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "What is released")]
+pub struct Releases {
+    /// Noise standard deviation divided by the clipping norm
+    #[arg(long, value_name = "SIGMA")]
+    pub noise_multiplier: Option<f64>,
+    /// A phase of training: noise multiplier, sampling rate, steps (repeatable)
+    #[arg(long, value_name = "SIGMA,Q,STEPS", value_parser = phase)]
+    pub phase: Vec<Phase>,
+    /// This many plain Gaussian releases, without sampling (the local model)
+    #[arg(long, value_name = "N", requires = "noise_multiplier", conflicts_with_all = ["sampling_rate", "steps", "examples"])]
+    pub releases: Option<u64>,
+    /// How far one unit can move a plain release, in clipping norms [default: 2 if a unit is replaced, else 1]
+    #[arg(long, value_name = "DELTA", requires = "releases")]
+    pub sensitivity: Option<f64>,
+    /// Randomised responses: ε of one, number of values, how many (repeatable)
+    #[arg(long, value_name = "EPSILON,K[,N]", value_parser = response)]
+    pub response: Vec<Response>,
+    /// Which data sets count as neighbours [default: replace-one for plain releases and responses alone, else add-remove]
+    #[arg(long, value_enum)]
+    pub adjacency: Option<AdjacencyName>,
+    #[command(flatten)]
+    pub sampling: Sampling,
+}
+
+/// A phase of training.
+#[derive(Debug, Clone, Copy)]
+pub struct Phase(f64, f64, u64);
+
+/// Randomised responses of one kind.
+#[derive(Debug, Clone, Copy)]
+pub struct Response(f64, u64, u64);
+
+fn numbers<const N: usize>(text: &str) -> Option<[&str; N]> {
+    let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+    parts.try_into().ok()
+}
+
+fn phase(text: &str) -> Result<Phase, String> {
+    let problem = || format!("{text:?} is not of the form SIGMA,Q,STEPS, such as 0.6,0.000475,2104");
+    let [sigma, rate, steps] = numbers(text).ok_or_else(problem)?;
+    match (sigma.parse(), rate.parse(), steps.parse()) {
+        (Ok(sigma), Ok(rate), Ok(steps)) => Ok(Phase(sigma, rate, steps)),
+        _ => Err(problem()),
+    }
+}
+
+fn response(text: &str) -> Result<Response, String> {
+    let problem = || format!("{text:?} is not of the form EPSILON,K or EPSILON,K,N, such as 2,4");
+    let [epsilon, k, n] = numbers(text)
+        .or_else(|| numbers(text).map(|[e, k]| [e, k, "1"]))
+        .ok_or_else(problem)?;
+    match (epsilon.parse(), k.parse(), n.parse()) {
+        (Ok(epsilon), Ok(k), Ok(n)) => Ok(Response(epsilon, k, n)),
+        _ => Err(problem()),
+    }
+}
+
+impl Releases {
+    pub fn adjacency(&self) -> Adjacency {
+        let sampled = !self.phase.is_empty() || (self.noise_multiplier.is_some() && self.releases.is_none());
+        match self.adjacency {
+            Some(name) => name.into(),
+            None if sampled => Adjacency::AddRemove,
+            None => Adjacency::ReplaceOne,
+        }
+    }
+
+    pub fn composition(&self) -> Outcome<Composition> {
+        let adjacency = self.adjacency();
+        let mut composition = Composition::new(adjacency);
+        for &Phase(noise_multiplier, sampling_rate, steps) in &self.phase {
+            push(&mut composition, Event::PoissonGaussian { noise_multiplier, sampling_rate }, steps)?;
+        }
+        for &Response(epsilon, categories, count) in &self.response {
+            push(&mut composition, Event::RandomisedResponse { epsilon, categories }, count)?;
+        }
+        if let Some(noise_multiplier) = self.noise_multiplier {
+            if let Some(count) = self.releases {
+                let sensitivity = self.sensitivity.unwrap_or(match adjacency {
+                    Adjacency::AddRemove => 1.0,
+                    Adjacency::ReplaceOne => 2.0,
+                });
+                push(&mut composition, Event::Gaussian { noise_multiplier, sensitivity }, count)?;
+            } else {
+                let Some((sampling_rate, steps)) = self.sampling.rate_and_steps()? else {
+                    return Err(Failure::arguments(
+                        "a noise multiplier needs --sampling-rate and --steps, or --examples, --batch and --epochs, or --releases",
+                    ));
+                };
+                push(&mut composition, Event::PoissonGaussian { noise_multiplier, sampling_rate }, steps)?;
+            }
+        } else if self.sampling.rate_and_steps()?.is_some() {
+            return Err(Failure::arguments("sampling needs --noise-multiplier; give the phases' own with --phase"));
+        }
+        if composition.parts().is_empty() {
+            return Err(Failure::arguments(
+                "nothing is released; give --noise-multiplier, --phase or --response (--help shows examples)",
+            ));
+        }
+        Ok(composition)
+    }
+}
+
+fn push(composition: &mut Composition, event: Event, count: u64) -> Outcome {
+    event.validate()?;
+    if count == 0 {
+        return Err(Failure::arguments("a count of 0 releases nothing; give at least 1"));
+    }
+    composition.push(event, count);
+    Ok(())
+}

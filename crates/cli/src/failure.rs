@@ -1,0 +1,52 @@
+//! Why a command did not do what it was asked.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// One sentence for the user, and an exit code for scripts.
+#[derive(Debug)]
+pub enum Failure {
+    /// The accountant refused.
+    Accounting(undertone_accounting::Error),
+    /// The arguments do not go together.
+    Arguments(String),
+    /// A file could not be written.
+    Write(PathBuf, String),
+}
+
+impl Failure {
+    /// 2 for what the user can mend, 1 for the rest.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Failure::Accounting(_) | Failure::Arguments(_) => ExitCode::from(2),
+            Failure::Write(..) => ExitCode::from(1),
+        }
+    }
+
+    pub fn arguments(sentence: impl Into<String>) -> Failure {
+        Failure::Arguments(sentence.into())
+    }
+
+    pub fn write(path: &Path, why: impl std::fmt::Display) -> Failure {
+        Failure::Write(path.to_path_buf(), why.to_string())
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        match self {
+            Failure::Accounting(error) => error.fmt(f),
+            Failure::Arguments(sentence) => f.write_str(sentence),
+            Failure::Write(path, why) => write!(f, "could not write {}: {why}", path.display()),
+        }
+    }
+}
+
+impl From<undertone_accounting::Error> for Failure {
+    fn from(error: undertone_accounting::Error) -> Failure {
+        Failure::Accounting(error)
+    }
+}
+
+/// The result of every command.
+pub type Outcome<T = ()> = Result<T, Failure>;

@@ -1,0 +1,124 @@
+//! What people and machines read.
+
+use serde::Serialize;
+use std::io::Write;
+use undertone_accounting::{Accountant, Adjacency, Answer, Bounds, Mode, Threat, Unit};
+
+/// Prints a line, and ends quietly if nobody reads it any more (a closed pipe).
+pub fn line(text: impl std::fmt::Display) {
+    if writeln!(std::io::stdout(), "{text}").is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// Prints one JSON object.
+pub fn json(value: &impl Serialize) {
+    line(serde_json::to_string(value).expect("answers are finite numbers and names"));
+}
+
+/// Rows of names and values, the values in one column.
+pub fn rows(rows: &[(&str, String)]) {
+    let width = rows.iter().map(|r| r.0.chars().count()).max().unwrap_or(0);
+    for (name, value) in rows {
+        line(format_args!("  {name:width$}  {value}"));
+    }
+}
+
+/// A table: numbers to the right, each column as wide as it must be.
+pub fn table(head: &[&str], body: &[Vec<String>]) {
+    let widths: Vec<usize> = (0..head.len())
+        .map(|c| {
+            let cells = body.iter().map(|r| r[c].chars().count());
+            cells.chain([head[c].chars().count()]).max().unwrap_or(0)
+        })
+        .collect();
+    let join = |cells: Vec<&str>| -> String {
+        cells.iter().zip(&widths).map(|(c, w)| format!("  {c:>w$}")).collect()
+    };
+    line(join(head.to_vec()));
+    line(widths.iter().map(|w| format!("  {}", "─".repeat(*w))).collect::<String>());
+    for row in body {
+        line(join(row.iter().map(String::as_str).collect()));
+    }
+}
+
+/// ε rounded to four digits behind the point, upwards: a guarantee is never rounded in its own favour.
+pub fn up(epsilon: f64) -> String {
+    format!("{:.4}", (epsilon * 1e4).ceil() / 1e4)
+}
+
+/// ε rounded downwards, for a lower bound.
+pub fn down(epsilon: f64) -> String {
+    format!("{:.4}", (epsilon * 1e4).floor() / 1e4)
+}
+
+/// An interval as people read it.
+pub fn interval(bounds: &Bounds) -> String {
+    format!("{} … {} (estimate {:.4})", down(bounds.lower), up(bounds.upper), bounds.estimate)
+}
+
+/// The sentence that states what an answer guarantees, or that it does not.
+pub fn sentence(answer: &Answer) -> String {
+    if !answer.certified {
+        return format!(
+            "By the central limit ε is about {:.4} at δ = {:e}: an approximation, not a guarantee; the prv accountant gives one.",
+            answer.epsilon.estimate, answer.delta.upper
+        );
+    }
+    let change = match answer.adjacency {
+        Adjacency::AddRemove => "adding or removing",
+        Adjacency::ReplaceOne => "replacing",
+    };
+    format!(
+        "Everything released is ({}, {:e})-differentially private for {change} one unit.",
+        up(answer.epsilon.upper),
+        answer.delta.upper
+    )
+}
+
+/// The rows that explain an answer.
+pub fn explain(answer: &Answer) -> Vec<(&'static str, String)> {
+    let how = match answer.accountant {
+        Accountant::Gaussian => "gaussian (exact)",
+        Accountant::Rdp => "rdp (certified from above only)",
+        Accountant::Gdp => "gdp (an approximation, not a bound)",
+        _ => "prv (certified on both sides)",
+    };
+    let epsilon = match answer.accountant {
+        Accountant::Rdp => format!("≤ {}", up(answer.epsilon.upper)),
+        Accountant::Gdp => format!("about {:.4}", answer.epsilon.estimate),
+        _ => interval(&answer.epsilon),
+    };
+    vec![
+        ("ε", epsilon),
+        ("δ", format!("{:e}", answer.delta.upper)),
+        ("accountant", how.to_owned()),
+        ("adjacency", answer.adjacency.to_string()),
+    ]
+}
+
+/// How a unit is called.
+pub fn unit(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Example => "example",
+        Unit::User => "user",
+        Unit::Token => "token",
+        Unit::Label => "label",
+    }
+}
+
+/// How a threat model is called.
+pub fn threat(threat: Threat) -> &'static str {
+    match threat {
+        Threat::Central => "central",
+        Threat::Local => "local",
+    }
+}
+
+/// How a mode is called.
+pub fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Proved => "proved",
+        Mode::Paper => "paper",
+    }
+}

@@ -1,0 +1,152 @@
+//! Charts, as SVG.
+
+use crate::failure::{Failure, Outcome};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use std::path::Path;
+use undertone_accounting::{CurvePoint, TradeOffPoint};
+
+const SIZE: (u32, u32) = (720, 440);
+const INK: RGBColor = RGBColor(0x20, 0x2a, 0x3a);
+const MAIN: RGBColor = RGBColor(0x1f, 0x6f, 0xb4);
+const SECOND: RGBColor = RGBColor(0xd0, 0x6a, 0x1a);
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// Draws into memory and writes the file at once, so that a failure leaves no half of one.
+fn write(path: &Path, draw: impl FnOnce(&Area) -> Result<(), Box<dyn std::error::Error>>) -> Outcome {
+    let mut text = String::new();
+    {
+        let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
+        let drawn = area
+            .fill(&WHITE)
+            .map_err(Into::into)
+            .and_then(|()| draw(&area))
+            .and_then(|()| area.present().map_err(Into::into));
+        drawn.map_err(|e| Failure::write(path, e))?;
+    }
+    std::fs::write(path, text).map_err(|e| Failure::write(path, e))
+}
+
+/// The noise multiplier of each epoch.
+pub fn schedule(path: &Path, method: &str, noise: &[f64], beginning: Option<f64>) -> Outcome {
+    let top = noise.iter().copied().fold(beginning.unwrap_or(0.0), f64::max) * 1.1;
+    write(path, |area| {
+        let mut chart = ChartBuilder::on(area)
+            .caption(format!("Noise schedule: {method}"), ("sans-serif", 20, &INK))
+            .margin(14)
+            .x_label_area_size(42)
+            .y_label_area_size(56)
+            .build_cartesian_2d(0.0..noise.len() as f64, 0.0..top)?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .x_desc("epochs passed")
+            .y_desc("noise multiplier")
+            .x_labels(noise.len().min(12) + 1)
+            .x_label_formatter(&|x| if x.fract() == 0.0 { format!("{x:.0}") } else { String::new() })
+            .draw()?;
+        let mut corners = Vec::new();
+        for (epoch, &s) in noise.iter().enumerate() {
+            corners.extend([(epoch as f64, s), (epoch as f64 + 1.0, s)]);
+        }
+        chart
+            .draw_series(LineSeries::new(corners, MAIN.stroke_width(3)))?
+            .label("schedule")
+            .legend(|(x, y)| PathElement::new([(x, y), (x + 18, y)], MAIN.stroke_width(3)));
+        for (epoch, &s) in noise.iter().enumerate().filter(|_| noise.len() <= 12) {
+            let place = (epoch as f64 + 0.5, s + 0.02 * top);
+            let style = ("sans-serif", 13, &INK).into_text_style(area).pos(CENTRE_ABOVE);
+            chart.draw_series([Text::new(format!("{s:.4}"), place, style)])?;
+        }
+        if let Some(beginning) = beginning {
+            let line = [(0.0, beginning), (noise.len() as f64, beginning)];
+            chart
+                .draw_series(LineSeries::new(line, SECOND.stroke_width(2)))?
+                .label("beginning (uniform at ε − reserve)")
+                .legend(|(x, y)| PathElement::new([(x, y), (x + 18, y)], SECOND.stroke_width(2)));
+            legend(&mut chart)?;
+        }
+        Ok(())
+    })
+}
+
+const CENTRE_ABOVE: plotters::style::text_anchor::Pos = plotters::style::text_anchor::Pos {
+    h_pos: plotters::style::text_anchor::HPos::Center,
+    v_pos: plotters::style::text_anchor::VPos::Bottom,
+};
+
+/// δ against ε, δ on a logarithmic axis.
+pub fn privacy_curve(path: &Path, points: &[CurvePoint]) -> Outcome {
+    let right = points.iter().map(|p| p.epsilon).fold(0.0, f64::max);
+    let least = points.iter().map(|p| p.delta.upper).filter(|d| *d > 0.0).fold(1.0, f64::min).max(1e-18);
+    write(path, |area| {
+        let mut chart = ChartBuilder::on(area)
+            .caption("Privacy curve", ("sans-serif", 20, &INK))
+            .margin(14)
+            .x_label_area_size(42)
+            .y_label_area_size(70)
+            .build_cartesian_2d(0.0..right, (least..1.0).log_scale())?;
+        chart
+            .configure_mesh()
+            .x_desc("ε")
+            .y_desc("δ")
+            .y_label_formatter(&|d| format!("{d:.0e}"))
+            .draw()?;
+        let upper = points.iter().map(|p| (p.epsilon, p.delta.upper.max(least)));
+        let lower = points.iter().map(|p| (p.epsilon, p.delta.lower.max(least)));
+        chart
+            .draw_series(LineSeries::new(upper, MAIN.stroke_width(3)))?
+            .label("certified upper bound")
+            .legend(|(x, y)| PathElement::new([(x, y), (x + 18, y)], MAIN.stroke_width(3)));
+        chart
+            .draw_series(LineSeries::new(lower, SECOND.stroke_width(1)))?
+            .label("certified lower bound")
+            .legend(|(x, y)| PathElement::new([(x, y), (x + 18, y)], SECOND.stroke_width(1)));
+        legend(&mut chart)
+    })
+}
+
+/// The best attacker's true- against false-positive rate.
+pub fn trade_off(path: &Path, points: &[TradeOffPoint]) -> Outcome {
+    write(path, |area| {
+        let mut chart = ChartBuilder::on(area)
+            .caption("What the best attacker can reach", ("sans-serif", 20, &INK))
+            .margin(14)
+            .x_label_area_size(42)
+            .y_label_area_size(56)
+            .build_cartesian_2d(0.0..1.0, 0.0..1.0)?;
+        chart.configure_mesh().x_desc("false-positive rate").y_desc("true-positive rate").draw()?;
+        let upper = points.iter().map(|p| (p.false_positive_rate, p.true_positive_rate.upper));
+        chart
+            .draw_series(LineSeries::new(upper, MAIN.stroke_width(3)))?
+            .label("at most")
+            .legend(|(x, y)| PathElement::new([(x, y), (x + 18, y)], MAIN.stroke_width(3)));
+        let guess = [(0.0, 0.0), (1.0, 1.0)];
+        chart
+            .draw_series(LineSeries::new(guess, INK.mix(0.5).stroke_width(1)))?
+            .label("guessing")
+            .legend(|(x, y)| PathElement::new([(x, y), (x + 18, y)], INK.mix(0.5).stroke_width(1)));
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::LowerRight)
+            .background_style(WHITE.mix(0.85))
+            .border_style(INK.mix(0.3))
+            .draw()?;
+        Ok(())
+    })
+}
+
+fn legend<'a, X: Ranged + 'a, Y: Ranged + 'a>(
+    chart: &mut ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>,
+) -> Result<(), Box<dyn std::error::Error>>
+where
+{
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperRight)
+        .background_style(WHITE.mix(0.85))
+        .border_style(INK.mix(0.3))
+        .draw()
+        .map_err(|e| e.to_string().into())
+}
