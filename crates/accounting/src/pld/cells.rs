@@ -77,6 +77,11 @@ impl Cell {
         (whole.value - whole.error).max(0.0) * (1.0 - 32.0 * UNIT)
     }
 
+    /// The cell's mass under Q times e^loss of its lower edge.
+    pub fn q_at_lower_edge(&self) -> f64 {
+        (self.above.value + self.below.value) / self.width.exp_m1()
+    }
+
     /// The cell's mass under P that belongs to its upper edge if both measures are kept.
     pub fn share_of_upper_edge(&self) -> Enclosed {
         let scale = 1.0 / -(-self.width).exp_m1();
@@ -277,6 +282,9 @@ fn cut_density(pair: &Pair, sketch: &Sketch, tilt: f64, grid: Grid, cut: f64) ->
     }
 }
 
+/// As many edges as are cut at most.
+const MOST_EDGES: i64 = 2_000_000;
+
 /// Tilted mass that cannot matter.
 const NOTHING: f64 = 1e-14;
 
@@ -311,11 +319,14 @@ fn choose_edges(sketch: &Sketch, tilt: f64, grid: Grid, low: f64, high: f64) -> 
     let last = grid.index_below(high) + 2;
     let mut at = grid.index_below(low) - 1;
     let mut edges = vec![at];
+    // However fine the mesh: wider cells than it asks for are less exact, never wrong.
+    let narrowest = (last - at) / MOST_EDGES + 1;
     while at < last {
-        let mut width = 1_i64 << (width_between(at, at) as i64).ilog2();
+        let mut width = 1_i64 << (width_between(at, at) as i64).max(1).ilog2();
         while width > 1 && width_between(at, at + width) < width as f64 {
             width /= 2;
         }
+        width = width.max(narrowest);
         // The centre of the grid, where a narrow pair gathers, is always an edge, with a cell of one mesh on either side.
         for centre in [-1, 0, 1] {
             if at < centre {

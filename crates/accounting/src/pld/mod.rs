@@ -137,8 +137,8 @@ struct Numerical {
 
 /// How often the mesh is refined before the gap is taken as it is.
 const REFINEMENTS: usize = 7;
-/// What the lower discretisation may lose of ε without being thought worse than none.
-const HARMLESS: f64 = 1e-5;
+/// What the lower discretisation may lose, as a share of max(1, ε), without being thought worse than none.
+const HARMLESS: f64 = 1e-4;
 /// The share of δ that may be cut off with the noise's tails.
 const CUT_SHARE: f64 = 2e-4;
 
@@ -281,7 +281,7 @@ impl Numerical {
             let finer = (plan.mesh * factor).min(retilted.mesh);
             let next = retilted.with_mesh(finer).fitted(self.most_points());
             work += next.points();
-            if next.mesh >= 0.95 * plan.mesh || work > 1.5 * self.most_points() {
+            if next.mesh >= 0.95 * plan.mesh || work > 1.3 * self.most_points() {
                 break;
             }
             plan = next;
@@ -308,7 +308,7 @@ impl Numerical {
                 }
             })
             .collect();
-        let harmless = HARMLESS / self.pairs.len() as f64;
+        let harmless = HARMLESS * plan.epsilon_guess.max(1.0) / self.pairs.len() as f64;
         let tail = |side: Side| -> Result<Tail> {
             let parts: Vec<(Masses, u64)> = cells
                 .iter()

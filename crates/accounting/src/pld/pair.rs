@@ -90,7 +90,13 @@ pub fn pairs_of(parts: &[crate::Part], adjacency: Adjacency) -> Vec<Repeated> {
 
 /// ln(1 − q + q e^a), without overflow and exact for small q.
 fn log_mix(rate: f64, a: f64) -> f64 {
-    if a > 30.0 { a + (rate + (1.0 - rate) * (-a).exp()).ln() } else { (rate * a.exp_m1()).ln_1p() }
+    if rate == 1.0 {
+        a
+    } else if a > 30.0 {
+        a + (rate + (1.0 - rate) * (-a).exp()).ln()
+    } else {
+        (rate * a.exp_m1()).ln_1p()
+    }
 }
 
 impl Pair {

@@ -28,7 +28,7 @@ pub struct Plan {
 pub fn most_points(parts: usize) -> f64 {
     (POINTS_TIMES_PARTS / parts as f64).min(MOST_POINTS)
 }
-const POINTS_TIMES_PARTS: f64 = 1.4e8;
+const POINTS_TIMES_PARTS: f64 = 1.0e8;
 const MOST_POINTS: f64 = 4_194_304.0;
 
 /// Tilted probability outside of the window, as a share of the δ that is looked for.
@@ -59,13 +59,14 @@ impl Plan {
         delta: Option<f64>,
         tolerance: impl Fn(f64) -> f64,
     ) -> Result<Plan> {
-        // The exponent K(θ) − θε is convex; its lowest point is the saddle.
+        // The exponent K(θ) − θε is convex; its lowest point is the saddle. Beyond the largest possible loss it has none; but
+        // no δ is looked for below the smallest number, and the smallest tilt that reaches that will do.
         let exponent = |tilt: f64| {
             total_cumulant(sketches, tilt).value - tilt * epsilon - (tilt * (1.0 + tilt)).ln()
         };
-        let tilt = golden_section(|x| exponent(x.exp()), 1e-7_f64.ln(), 1e9_f64.ln()).exp();
-        // (Beyond the largest possible loss the exponent has no lowest point; no δ is looked for below the smallest number.)
-        let log_delta = delta.map_or(exponent(tilt), f64::ln).clamp(-700.0, 0.0);
+        let bounded = |log_tilt: f64| exponent(log_tilt.exp()).max(LEAST_LOG) + 1e-6 * log_tilt;
+        let tilt = golden_section(bounded, 1e-7_f64.ln(), 1e9_f64.ln()).exp();
+        let log_delta = delta.map_or(exponent(tilt), f64::ln).clamp(LEAST_LOG, 0.0);
         Self::at(sketches, tilt, epsilon, log_delta, tolerance(epsilon))
     }
 
@@ -133,6 +134,9 @@ impl Plan {
         Plan { mesh, ..self.clone() }
     }
 }
+
+/// The logarithm of a δ that is as good as 0.
+const LEAST_LOG: f64 = -700.0;
 
 /// Tilts steeper than a few per grid cell gain nothing and would overflow.
 const STEEPEST: f64 = 4.0;

@@ -56,10 +56,9 @@ impl Responses {
             .iter()
             .map(|&(loss, mass)| {
                 let place = epsilon - loss;
-                mass * match rest {
-                    Some(tail) => tail.delta(place),
-                    None => (-place.exp_m1()).max(0.0),
-                }
+                // Any two distributions have δ(ε) ≥ 1 − e^ε, and equal ones have no more.
+                let least = (-place.exp_m1()).max(0.0);
+                mass * rest.map_or(least, |tail| tail.delta(place).max(least))
             })
             .sum();
         (sum * (1.0 + side * SLACK)).clamp(0.0, 1.0)

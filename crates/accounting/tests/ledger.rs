@@ -1,0 +1,182 @@
+//! The ledger's promises.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use undertone_accounting::ledger::{Ledger, Terms};
+use undertone_accounting::{Accountant, Adjacency, Composition, Error, Event, Mode, Part, Threat, Unit, epsilon};
+
+const STEP: Event = Event::PoissonGaussian { noise_multiplier: 1.0, sampling_rate: 0.01 };
+
+fn terms() -> Terms {
+    Terms {
+        unit: Unit::Example,
+        adjacency: Adjacency::AddRemove,
+        threat: Threat::Central,
+        mode: Mode::Proved,
+        assumptions: vec!["Poisson sampling".to_owned()],
+        announced: vec![Part { event: STEP, count: 100 }],
+    }
+}
+
+/// A ledger of three entries, and its folder.
+fn three_entries() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.jsonl");
+    let mut ledger = Ledger::create(&path, terms()).unwrap();
+    for count in [10, 20, 30] {
+        ledger.append(STEP, count).unwrap();
+    }
+    (folder, path)
+}
+
+fn problem(path: &Path) -> String {
+    match (Ledger::read(path), Ledger::open(path)) {
+        (Err(Error::Ledger { problem, .. }), Err(Error::Ledger { .. })) => problem,
+        (read, _) => panic!("should be refused: {read:?}"),
+    }
+}
+
+#[test]
+fn the_guarantee_is_computed_from_the_file() {
+    let (_folder, path) = three_entries();
+    let ledger = Ledger::read(&path).unwrap();
+    assert_eq!(ledger.spent().releases(), 60);
+    let guarantee = ledger.guarantee(1e-5).unwrap();
+    let direct = epsilon(&Composition::dp_sgd(1.0, 0.01, 60), 1e-5, Accountant::Auto).unwrap();
+    assert_eq!(guarantee.epsilon, direct.epsilon);
+    assert_eq!((guarantee.unit, guarantee.threat, guarantee.mode), (Unit::Example, Threat::Central, Mode::Proved));
+}
+
+#[test]
+fn it_goes_on_after_being_closed() {
+    let (_folder, path) = three_entries();
+    let before = Ledger::read(&path).unwrap().hash().to_owned();
+    Ledger::open(&path).unwrap().append(STEP, 40).unwrap();
+    let ledger = Ledger::read(&path).unwrap();
+    assert_eq!((ledger.entries(), ledger.spent().releases(), ledger.torn_lines()), (4, 100, 0));
+    assert_ne!(ledger.hash(), before);
+}
+
+#[test]
+fn an_edited_line_is_noticed() {
+    let (_folder, path) = three_entries();
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replace("\"count\":20", "\"count\":2")).unwrap();
+    assert!(problem(&path).contains("line 3 was changed"));
+}
+
+#[test]
+fn a_removed_an_inserted_and_a_swapped_line_are_noticed() {
+    let (_folder, path) = three_entries();
+    let text = fs::read_to_string(&path).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    for order in [vec![0, 1, 3], vec![0, 1, 1, 2, 3], vec![0, 2, 1, 3]] {
+        let changed: String = order.iter().map(|&i| format!("{}\n", lines[i])).collect();
+        fs::write(&path, changed).unwrap();
+        problem(&path);
+    }
+}
+
+#[test]
+fn a_ledger_that_was_cut_off_is_noticed() {
+    let (_folder, path) = three_entries();
+    let text = fs::read_to_string(&path).unwrap();
+    let kept: String = text.lines().take(3).map(|l| format!("{l}\n")).collect();
+    fs::write(&path, kept).unwrap();
+    assert!(problem(&path).contains("was cut off"));
+    fs::write(&path, "").unwrap();
+    problem(&path);
+}
+
+#[test]
+fn another_ledger_in_its_place_is_noticed() {
+    let (_folder, path) = three_entries();
+    let (_other_folder, other) = three_entries();
+    let mut ledger = Ledger::open(&other).unwrap();
+    ledger.append(STEP, 1).unwrap();
+    drop(ledger);
+    let mut text = fs::read_to_string(&other).unwrap();
+    text = text.replace("Poisson sampling", "something else");
+    fs::write(&path, text).unwrap();
+    problem(&path);
+    fs::remove_file(path.with_extension("jsonl.head")).unwrap();
+    assert!(problem(&path).contains("not that of an intact ledger") || problem(&path).contains("missing"));
+}
+
+/// A crash may leave any part of a line behind: whatever it is, it counts as the costliest entry.
+#[test]
+fn a_torn_line_is_counted_as_spent_wherever_it_was_torn() {
+    let (folder, path) = three_entries();
+    let whole = fs::read(&path).unwrap();
+    let last = whole[..whole.len() - 1].iter().rposition(|&b| b == b'\n').unwrap() + 1;
+    let head = path.with_extension("jsonl.head");
+    // The crash came before the head was written: it still names the entry before.
+    let short = folder.path().join("short.jsonl");
+    fs::write(&short, &whole[..last]).unwrap();
+    let lines: Vec<&str> = std::str::from_utf8(&whole).unwrap().lines().collect();
+    let hash = lines[2].rsplit("\"hash\":\"").next().unwrap().trim_end_matches("\"}");
+    let earlier = format!("{{\"entries\":2,\"hash\":\"{hash}\"}}");
+    for torn_at in last + 1..whole.len() - 1 {
+        fs::write(&path, &whole[..torn_at]).unwrap();
+        fs::write(&head, &earlier).unwrap();
+        let seen = Ledger::read(&path).unwrap();
+        assert_eq!((seen.spent().releases(), seen.torn_lines()), (130, 1), "torn at byte {torn_at}");
+        let mut ledger = Ledger::open(&path).unwrap();
+        assert_eq!((ledger.spent().releases(), ledger.torn_lines()), (130, 1), "torn at byte {torn_at}");
+        ledger.append(STEP, 5).unwrap();
+        drop(ledger);
+        let again = Ledger::read(&path).unwrap();
+        assert_eq!((again.spent().releases(), again.torn_lines(), again.entries()), (135, 1, 4));
+    }
+    // Whole but for its end of line: nothing is lost.
+    fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+    fs::write(&head, &earlier).unwrap();
+    assert_eq!(Ledger::open(&path).unwrap().spent().releases(), 60);
+    // A block of zeros, as some file systems leave it.
+    let mut zeros = whole[..last].to_vec();
+    zeros.extend([0; 64]);
+    fs::write(&path, &zeros).unwrap();
+    fs::write(&head, &earlier).unwrap();
+    assert_eq!(Ledger::open(&path).unwrap().spent().releases(), 130);
+}
+
+#[test]
+fn a_costlier_entry_than_announced_is_refused() {
+    let (_folder, path) = three_entries();
+    let mut ledger = Ledger::open(&path).unwrap();
+    let quieter = Event::PoissonGaussian { noise_multiplier: 0.9, sampling_rate: 0.01 };
+    let likelier = Event::PoissonGaussian { noise_multiplier: 1.0, sampling_rate: 0.02 };
+    let other = Event::Gaussian { noise_multiplier: 5.0, sensitivity: 1.0 };
+    for (event, count) in [(quieter, 1), (likelier, 1), (other, 1), (STEP, 101)] {
+        assert!(ledger.append(event, count).is_err(), "{event:?} × {count}");
+    }
+    let cheaper = Event::PoissonGaussian { noise_multiplier: 2.0, sampling_rate: 0.001 };
+    ledger.append(cheaper, 100).unwrap();
+}
+
+#[test]
+fn one_writer_at_a_time() {
+    let (_folder, path) = three_entries();
+    let first = Ledger::open(&path).unwrap();
+    let second = Ledger::open(&path);
+    assert!(matches!(second, Err(Error::Ledger { problem, .. }) if problem.contains("in use")));
+    drop(first);
+    Ledger::open(&path).unwrap();
+}
+
+#[test]
+fn an_existing_ledger_is_not_overwritten() {
+    let (_folder, path) = three_entries();
+    assert!(Ledger::create(&path, terms()).is_err());
+    assert_eq!(Ledger::read(&path).unwrap().entries(), 3);
+}
+
+#[test]
+fn numbers_survive_the_file_exactly() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.jsonl");
+    let event = Event::PoissonGaussian { noise_multiplier: 0.1 + 0.2, sampling_rate: 32.0 / 67_349.0 };
+    let terms = Terms { announced: vec![Part { event, count: 7 }], ..terms() };
+    Ledger::create(&path, terms).unwrap().append(event, 7).unwrap();
+    assert_eq!(Ledger::read(&path).unwrap().spent().parts()[0], Part { event, count: 7 });
+}
