@@ -68,9 +68,7 @@ pub fn epsilon_to(
         Accountant::Gaussian => gaussian::epsilon(unsampled_mu(composition), delta),
         Accountant::Rdp => rdp::epsilon(composition, delta, &rdp::default_orders())?,
         Accountant::Gdp => gdp::epsilon(composition, delta)?,
-        Accountant::Prv | Accountant::Auto => {
-            pld::epsilon(composition, delta, precision)?
-        }
+        Accountant::Prv | Accountant::Auto => pld::epsilon(composition, delta, precision)?,
     };
     Ok(Answer {
         epsilon,
@@ -90,9 +88,7 @@ pub fn delta(composition: &Composition, epsilon: f64, accountant: Accountant) ->
         Accountant::Gaussian => gaussian::delta(unsampled_mu(composition), epsilon),
         Accountant::Rdp => rdp::delta(composition, epsilon, &rdp::default_orders())?,
         Accountant::Gdp => gdp::delta(composition, epsilon)?,
-        Accountant::Prv | Accountant::Auto => {
-            pld::delta(composition, epsilon, Precision::default())?
-        }
+        Accountant::Prv | Accountant::Auto => pld::delta(composition, epsilon, Precision::default())?,
     };
     Ok(Answer {
         epsilon: Bounds::exact(epsilon),
@@ -135,10 +131,9 @@ fn settle(composition: &Composition, accountant: Accountant) -> Result<Accountan
     match accountant {
         Accountant::Auto if is_unsampled(composition) => Ok(Accountant::Gaussian),
         Accountant::Auto => Ok(Accountant::Prv),
-        Accountant::Gaussian if !is_unsampled(composition) => Err(Error::Unsupported {
-            accountant: "gaussian",
-            what: "subsampling or randomised response",
-        }),
+        Accountant::Gaussian if !is_unsampled(composition) => {
+            Err(Error::Unsupported { accountant: "gaussian", what: "subsampling or randomised response" })
+        }
         other => Ok(other),
     }
 }

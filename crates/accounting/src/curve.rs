@@ -15,11 +15,7 @@ pub struct CurvePoint {
 }
 
 /// δ at each of the given ε ≥ 0.
-pub fn curve(
-    composition: &Composition,
-    epsilons: &[f64],
-    accountant: Accountant,
-) -> Result<Vec<CurvePoint>> {
+pub fn curve(composition: &Composition, epsilons: &[f64], accountant: Accountant) -> Result<Vec<CurvePoint>> {
     if !matches!(accountant, Accountant::Auto | Accountant::Prv) || is_unsampled(composition) {
         return epsilons
             .iter()
@@ -65,8 +61,7 @@ pub fn trade_off(
     let far = crate::epsilon(composition, 1e-9, accountant)?.epsilon.upper.max(1e-3);
     const POINTS: usize = 160;
     // Closer together near 0, where the curve bends.
-    let epsilons: Vec<f64> =
-        (1..=POINTS).map(|i| far * (i as f64 / POINTS as f64).powf(1.5)).collect();
+    let epsilons: Vec<f64> = (1..=POINTS).map(|i| far * (i as f64 / POINTS as f64).powf(1.5)).collect();
     let points = curve(composition, &epsilons, accountant)?;
     Ok(false_positive_rates
         .iter()
@@ -77,9 +72,8 @@ pub fn trade_off(
             let mut from = 0.0_f64;
             for point in &points {
                 let e = point.epsilon;
-                let least = |d: f64, e: f64| {
-                    (d + e.exp() * fpr).min(1.0 - (-e).exp() * (1.0 - fpr - d).max(0.0))
-                };
+                let least =
+                    |d: f64, e: f64| (d + e.exp() * fpr).min(1.0 - (-e).exp() * (1.0 - fpr - d).max(0.0));
                 upper = upper.min(least(point.delta.upper, e));
                 estimate = estimate.min(least(point.delta.estimate, e));
                 lower = lower.min(least(point.delta.lower, from));
@@ -90,11 +84,7 @@ pub fn trade_off(
             let (lower, upper) = (lower.clamp(fpr, 1.0), upper.clamp(fpr, 1.0));
             TradeOffPoint {
                 false_positive_rate: fpr,
-                true_positive_rate: Bounds {
-                    lower,
-                    estimate: estimate.clamp(lower, upper),
-                    upper,
-                },
+                true_positive_rate: Bounds { lower, estimate: estimate.clamp(lower, upper), upper },
             }
         })
         .collect())

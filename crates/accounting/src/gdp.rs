@@ -13,9 +13,7 @@ pub fn mu(composition: &Composition) -> Result<f64> {
     for part in composition.parts() {
         squared += part.count as f64
             * match part.event {
-                Event::Gaussian { noise_multiplier, sensitivity } => {
-                    (sensitivity / noise_multiplier).powi(2)
-                }
+                Event::Gaussian { noise_multiplier, sensitivity } => (sensitivity / noise_multiplier).powi(2),
                 Event::PoissonGaussian { noise_multiplier, sampling_rate } => {
                     if composition.adjacency == Adjacency::ReplaceOne {
                         return Err(Error::Unsupported {
@@ -26,10 +24,7 @@ pub fn mu(composition: &Composition) -> Result<f64> {
                     sampling_rate.powi(2) * noise_multiplier.powi(-2).exp_m1()
                 }
                 Event::RandomisedResponse { .. } => {
-                    return Err(Error::Unsupported {
-                        accountant: "gdp",
-                        what: "randomised response",
-                    });
+                    return Err(Error::Unsupported { accountant: "gdp", what: "randomised response" });
                 }
             };
     }

@@ -9,7 +9,8 @@ fn gaussians(noise_multiplier: f64, sensitivity: f64, count: u64) -> Composition
 
 #[test]
 fn without_sampling_the_answer_is_the_exact_gaussian() {
-    for (sigma, steps, delta_target) in [(1.0, 1, 1e-5), (3.0, 20, 1e-9), (0.5, 2, 0.1), (50.0, 1_000, 1e-18)] {
+    for (sigma, steps, delta_target) in [(1.0, 1, 1e-5), (3.0, 20, 1e-9), (0.5, 2, 0.1), (50.0, 1_000, 1e-18)]
+    {
         let mu = (steps as f64).sqrt() / sigma;
         let exact = gaussian::epsilon(mu, delta_target);
         for composition in [Composition::dp_sgd(sigma, 1.0, steps), gaussians(sigma, 1.0, steps)] {
@@ -19,7 +20,10 @@ fn without_sampling_the_answer_is_the_exact_gaussian() {
             assert!(found.epsilon.gap() < 1e-9 * exact.upper.max(1.0));
             // The numerical accountant must agree within its own bounds.
             let numerical = epsilon(&composition, delta_target, Accountant::Prv).unwrap().epsilon;
-            assert!(numerical.lower <= exact.upper && exact.lower <= numerical.upper, "{numerical:?} {exact:?}");
+            assert!(
+                numerical.lower <= exact.upper && exact.lower <= numerical.upper,
+                "{numerical:?} {exact:?}"
+            );
         }
     }
 }
@@ -71,7 +75,11 @@ fn a_response_beside_a_gaussian_is_the_mixture_of_shifted_curves() {
     };
     for e in [0.5, 1.0, 2.0, 3.0] {
         let found = delta(&composition, e, Accountant::Prv).unwrap().delta;
-        assert!(found.lower <= at(e) * (1.0 + 1e-9) && at(e) <= found.upper * (1.0 + 1e-9), "{e}: {found:?} {}", at(e));
+        assert!(
+            found.lower <= at(e) * (1.0 + 1e-9) && at(e) <= found.upper * (1.0 + 1e-9),
+            "{e}: {found:?} {}",
+            at(e)
+        );
     }
 }
 

@@ -12,6 +12,9 @@
 use realfft::num_complex::Complex64;
 use undertone_accounting::{Accountant, Adjacency, Composition, Event, delta, epsilon};
 
+/// (weight, e^{i·t·loss}, e^{i·dt·loss}) at one loss.
+type Turning = (f64, Complex64, Complex64);
+
 /// (count, losses, probabilities) of one event.
 type Nodes = (f64, Vec<f64>, Vec<f64>);
 
@@ -57,7 +60,7 @@ fn exact_delta(events: &[Nodes], epsilon: f64) -> f64 {
     let at_c = cumulant(c);
 
     // Tilted probabilities, turned by e^{i·dt·loss} from node to node.
-    let mut turning: Vec<(f64, Vec<(f64, Complex64, Complex64)>)> = events
+    let mut turning: Vec<(f64, Vec<Turning>)> = events
         .iter()
         .map(|(k, l, p)| {
             let norm: f64 = l.iter().zip(p).map(|(l, p)| p * (c * l).exp()).sum();
@@ -111,7 +114,10 @@ fn check(events: &[(f64, f64, u64)], adjacency: Adjacency, delta_target: f64) {
     // δ falls, so the truth at the ends of the interval must lie on either side of the target.
     if found.lower > 0.0 {
         let below = truth(found.lower);
-        assert!(below >= delta_target * (1.0 - 1e-7), "{events:?} {adjacency}: {found:?}, δ(lower) = {below:e}");
+        assert!(
+            below >= delta_target * (1.0 - 1e-7),
+            "{events:?} {adjacency}: {found:?}, δ(lower) = {below:e}"
+        );
     }
     let above = truth(found.upper);
     assert!(above <= delta_target * (1.0 + 1e-7), "{events:?} {adjacency}: {found:?}, δ(upper) = {above:e}");

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use undertone_accounting::ledger::{Ledger, Terms};
-use undertone_accounting::{Accountant, Adjacency, Composition, Error, Event, Mode, Part, Threat, Unit, epsilon};
+use undertone_accounting::{
+    Accountant, Adjacency, Composition, Error, Event, Mode, Part, Threat, Unit, epsilon,
+};
 
 const STEP: Event = Event::PoissonGaussian { noise_multiplier: 1.0, sampling_rate: 0.01 };
 
@@ -44,7 +46,10 @@ fn the_guarantee_is_computed_from_the_file() {
     let guarantee = ledger.guarantee(1e-5).unwrap();
     let direct = epsilon(&Composition::dp_sgd(1.0, 0.01, 60), 1e-5, Accountant::Auto).unwrap();
     assert_eq!(guarantee.epsilon, direct.epsilon);
-    assert_eq!((guarantee.unit, guarantee.threat, guarantee.mode), (Unit::Example, Threat::Central, Mode::Proved));
+    assert_eq!(
+        (guarantee.unit, guarantee.threat, guarantee.mode),
+        (Unit::Example, Threat::Central, Mode::Proved)
+    );
 }
 
 #[test]

@@ -14,10 +14,18 @@ struct Setting {
 }
 
 fn settings() -> impl Strategy<Value = Setting> {
-    (0.3f64..5.0, -5.0f64..0.0, 0.0f64..4.0, -10.0f64..-1.0, any::<bool>()).prop_map(|(sigma, q, steps, delta, replace)| {
-        let adjacency = if replace { Adjacency::ReplaceOne } else { Adjacency::AddRemove };
-        Setting { sigma, q: 10f64.powf(q), steps: 10f64.powf(steps) as u64, delta: 10f64.powf(delta), adjacency }
-    })
+    (0.3f64..5.0, -5.0f64..0.0, 0.0f64..4.0, -10.0f64..-1.0, any::<bool>()).prop_map(
+        |(sigma, q, steps, delta, replace)| {
+            let adjacency = if replace { Adjacency::ReplaceOne } else { Adjacency::AddRemove };
+            Setting {
+                sigma,
+                q: 10f64.powf(q),
+                steps: 10f64.powf(steps) as u64,
+                delta: 10f64.powf(delta),
+                adjacency,
+            }
+        },
+    )
 }
 
 fn compose(s: &Setting) -> Composition {

@@ -62,9 +62,12 @@ fn every_setting_gets_a_sound_answer_or_a_typed_error() {
                 }
             }
             Err(Error::LossTooLarge { .. }) => {
-                // It must be true that ε is beyond the range: Rényi accounting bounds it from above.
+                // It must be true that ε is beyond the range, or Rényi accounting would know better.
                 let renyi = epsilon(&composition, delta, Accountant::Rdp).unwrap().epsilon.upper;
-                assert!(renyi > 1e3, "setting {i}: ε ≤ {renyi} was refused for {composition:?} at δ = {delta:e}");
+                assert!(
+                    renyi > 1e3,
+                    "setting {i}: ε ≤ {renyi} was refused for {composition:?} at δ = {delta:e}"
+                );
                 beyond_range += 1;
             }
             Err(Error::GridTooLarge { .. }) => too_large += 1,

@@ -7,7 +7,9 @@ use clap::Args;
 use std::path::PathBuf;
 use undertone_accounting::ledger::{Ledger, Terms};
 use undertone_accounting::schedule::{Ewpba, Passes, Shape, ewpba, shaped};
-use undertone_accounting::{Accountant, Adjacency, Composition, Event, Mode, Part, Threat, Unit, epsilon, trade_off};
+use undertone_accounting::{
+    Accountant, Adjacency, Composition, Event, Mode, Part, Threat, Unit, epsilon, trade_off,
+};
 
 #[derive(Args)]
 pub struct Demo {
@@ -29,7 +31,9 @@ impl Demo {
 }
 
 fn known_settings() -> Outcome {
-    line("1. What known settings really cost. prv is certified on both sides; rdp is what most tools print; gdp is an");
+    line(
+        "1. What known settings really cost. prv is certified on both sides; rdp is what most tools print; gdp is an",
+    );
     line("   approximation that may lie below the truth (marked *).\n");
     let settings = [
         ("MNIST tutorial", 1.1, 256.0 / 60_000.0, 14_063, 1e-5),
@@ -60,7 +64,9 @@ fn known_settings() -> Outcome {
 }
 
 fn schedules(out: &std::path::Path) -> Outcome<Vec<f64>> {
-    line("\n2. One budget, spent differently over the epochs: SST-2, ε = 8, δ = 1e-5, batches of 32, 3 epochs.\n");
+    line(
+        "\n2. One budget, spent differently over the epochs: SST-2, ε = 8, δ = 1e-5, batches of 32, 3 epochs.\n",
+    );
     let passes = Passes::over(67_349, 32, 3)?;
     let mut rows = Vec::new();
     let mut row = |name: &str, list: &[f64], upper: f64| {
@@ -82,7 +88,9 @@ fn schedules(out: &std::path::Path) -> Outcome<Vec<f64>> {
 }
 
 fn local_model() -> Outcome {
-    line("\n3. The same noise on each record's embedding instead, seen by the provider in each of 3 epochs, is not ε = 8:\n");
+    line(
+        "\n3. The same noise on each record's embedding instead, seen by the provider in each of 3 epochs, is not ε = 8:\n",
+    );
     let fresh = |sensitivity: f64, count: u64| -> Outcome<String> {
         let event = Event::Gaussian { noise_multiplier: 0.39, sensitivity };
         let composition = Composition::new(Adjacency::ReplaceOne).with(event, count);

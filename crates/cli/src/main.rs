@@ -12,12 +12,16 @@ use std::process::ExitCode;
 /// Fine-tune language models on private text with a privacy guarantee that is proved.
 #[derive(Parser)]
 #[command(version, about, allow_negative_numbers = true, propagate_version = true)]
-#[command(after_help = "Example:\n  undertone budget epsilon --noise-multiplier 1.1 --examples 60000 --batch 256 --epochs 60 --delta 1e-5")]
+#[command(
+    after_help = "Example:\n  undertone budget epsilon --noise-multiplier 1.1 --examples 60000 --batch 256 --epochs 60 --delta 1e-5"
+)]
 struct Command {
     #[command(subcommand)]
     verb: Verb,
 }
 
+// There is one value of this type in a run, so its size does not matter.
+#[allow(clippy::large_enum_variant)]
 #[derive(Subcommand)]
 enum Verb {
     /// See it at work: no files, no network, a few seconds
@@ -27,8 +31,29 @@ enum Verb {
     Budget(budget::Budget),
 }
 
+/// Help and version as they are; a mistake as one sentence, without the usage that `--help` shows.
+fn misread(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = error.to_string();
+    let sentence =
+        text.split("\n\n").next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+    if sentence.starts_with("error:") {
+        eprintln!("{sentence} (--help shows what can be given)");
+    } else {
+        // Called without a verb: clap shows the help.
+        let _ = error.print();
+    }
+    ExitCode::from(2)
+}
+
 fn main() -> ExitCode {
-    let command = Command::parse();
+    let command = match Command::try_parse() {
+        Ok(command) => command,
+        Err(error) => return misread(&error),
+    };
     let done = match command.verb {
         Verb::Demo(demo) => demo.run(),
         Verb::Budget(budget) => budget.run(),

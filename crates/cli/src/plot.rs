@@ -40,6 +40,8 @@ pub fn schedule(path: &Path, method: &str, noise: &[f64], beginning: Option<f64>
             .build_cartesian_2d(0.0..noise.len() as f64, 0.0..top)?;
         chart
             .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(INK.mix(0.15))
             .disable_x_mesh()
             .x_desc("epochs passed")
             .y_desc("noise multiplier")
@@ -65,7 +67,7 @@ pub fn schedule(path: &Path, method: &str, noise: &[f64], beginning: Option<f64>
                 .draw_series(LineSeries::new(line, SECOND.stroke_width(2)))?
                 .label("beginning (uniform at ε − reserve)")
                 .legend(|(x, y)| PathElement::new([(x, y), (x + 18, y)], SECOND.stroke_width(2)));
-            legend(&mut chart)?;
+            legend(&mut chart, SeriesLabelPosition::LowerLeft)?;
         }
         Ok(())
     })
@@ -89,6 +91,8 @@ pub fn privacy_curve(path: &Path, points: &[CurvePoint]) -> Outcome {
             .build_cartesian_2d(0.0..right, (least..1.0).log_scale())?;
         chart
             .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(INK.mix(0.15))
             .x_desc("ε")
             .y_desc("δ")
             .y_label_formatter(&|d| format!("{d:.0e}"))
@@ -103,7 +107,7 @@ pub fn privacy_curve(path: &Path, points: &[CurvePoint]) -> Outcome {
             .draw_series(LineSeries::new(lower, SECOND.stroke_width(1)))?
             .label("certified lower bound")
             .legend(|(x, y)| PathElement::new([(x, y), (x + 18, y)], SECOND.stroke_width(1)));
-        legend(&mut chart)
+        legend(&mut chart, SeriesLabelPosition::UpperRight)
     })
 }
 
@@ -116,7 +120,13 @@ pub fn trade_off(path: &Path, points: &[TradeOffPoint]) -> Outcome {
             .x_label_area_size(42)
             .y_label_area_size(56)
             .build_cartesian_2d(0.0..1.0, 0.0..1.0)?;
-        chart.configure_mesh().x_desc("false-positive rate").y_desc("true-positive rate").draw()?;
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(INK.mix(0.15))
+            .x_desc("false-positive rate")
+            .y_desc("true-positive rate")
+            .draw()?;
         let upper = points.iter().map(|p| (p.false_positive_rate, p.true_positive_rate.upper));
         chart
             .draw_series(LineSeries::new(upper, MAIN.stroke_width(3)))?
@@ -127,24 +137,17 @@ pub fn trade_off(path: &Path, points: &[TradeOffPoint]) -> Outcome {
             .draw_series(LineSeries::new(guess, INK.mix(0.5).stroke_width(1)))?
             .label("guessing")
             .legend(|(x, y)| PathElement::new([(x, y), (x + 18, y)], INK.mix(0.5).stroke_width(1)));
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::LowerRight)
-            .background_style(WHITE.mix(0.85))
-            .border_style(INK.mix(0.3))
-            .draw()?;
-        Ok(())
+        legend(&mut chart, SeriesLabelPosition::LowerRight)
     })
 }
 
 fn legend<'a, X: Ranged + 'a, Y: Ranged + 'a>(
     chart: &mut ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>,
-) -> Result<(), Box<dyn std::error::Error>>
-where
-{
+    position: SeriesLabelPosition,
+) -> Result<(), Box<dyn std::error::Error>> {
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
+        .position(position)
         .background_style(WHITE.mix(0.85))
         .border_style(INK.mix(0.3))
         .draw()

@@ -85,8 +85,7 @@ impl Ledger {
     /// Reads a ledger without touching it. A torn last line is counted as spent.
     pub fn read(path: impl AsRef<Path>) -> Result<Ledger> {
         let path = path.as_ref().to_path_buf();
-        let bytes = std::fs::read(&path)
-            .map_err(|e| failure(&path, format!("could not be read: {e}")))?;
+        let bytes = std::fs::read(&path).map_err(|e| failure(&path, format!("could not be read: {e}")))?;
         let (mut ledger, sound) = Ledger::from_bytes(path, &bytes)?;
         if sound < bytes.len() {
             ledger.count_torn_line();
@@ -162,16 +161,8 @@ impl Ledger {
         terms.validate()?;
         let spent = Composition::new(terms.adjacency);
         let head = read_head(&path)?;
-        let mut ledger = Ledger {
-            file: None,
-            length: 0,
-            spent,
-            entries: 0,
-            last_hash: hash,
-            torn_lines: 0,
-            terms,
-            path,
-        };
+        let mut ledger =
+            Ledger { file: None, length: 0, spent, entries: 0, last_hash: hash, torn_lines: 0, terms, path };
         let mut sound = bytes.iter().position(|&b| b == b'\n').map_or(bytes.len(), |i| i + 1);
         ledger.check_against(&head)?;
         while let Some(text) = lines.next() {
@@ -299,7 +290,10 @@ fn write_head(path: &Path, entries: u64, hash: &str) -> Result<()> {
 fn read_head(path: &Path) -> Result<Head> {
     let place = beside(path, "head");
     let missing = || {
-        failure(&place, "is missing or damaged, so a ledger that was cut off could not be told from a whole one")
+        failure(
+            &place,
+            "is missing or damaged, so a ledger that was cut off could not be told from a whole one",
+        )
     };
     let text = std::fs::read_to_string(&place).map_err(|_| missing())?;
     serde_json::from_str(&text).map_err(|_| missing())

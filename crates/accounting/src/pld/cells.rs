@@ -271,15 +271,7 @@ fn cut_density(pair: &Pair, sketch: &Sketch, tilt: f64, grid: Grid, cut: f64) ->
     }
     let p_outside_above = outside(pair.p_weights(), left.upper_tail);
     let q_outside_above = outside(pair.q_weights(), left.upper_tail);
-    Cells {
-        grid,
-        edges,
-        cells,
-        p_outside_below,
-        q_outside_below,
-        p_outside_above,
-        q_outside_above,
-    }
+    Cells { grid, edges, cells, p_outside_below, q_outside_below, p_outside_above, q_outside_above }
 }
 
 /// As many edges as are cut at most.

@@ -42,8 +42,7 @@ struct Tilted {
 
 impl Tilted {
     fn new(masses: &Masses, count: u64, plan: &Plan) -> Tilted {
-        let exponents: Vec<f64> =
-            masses.index.iter().map(|&i| plan.tilt * masses.grid.loss(i)).collect();
+        let exponents: Vec<f64> = masses.index.iter().map(|&i| plan.tilt * masses.grid.loss(i)).collect();
         let top = exponents
             .iter()
             .zip(&masses.mass)
@@ -146,8 +145,7 @@ pub fn compose(parts: &[(Masses, u64)], plan: &Plan, side: Side, most: f64) -> R
     let mut circular = inverse.make_output_vec();
     inverse.process(&mut spectrum, &mut circular).expect("the planner made these buffers");
     let scale = 1.0 / size as f64;
-    let point_error = scale
-        * (spectrum_error + 2.0 * rounding + 2.0 * transform_error(size) * size_of_input);
+    let point_error = scale * (spectrum_error + 2.0 * rounding + 2.0 * transform_error(size) * size_of_input);
     circular.iter_mut().for_each(|w| *w *= scale);
     circular[0] += at_zero;
 
@@ -156,11 +154,9 @@ pub fn compose(parts: &[(Masses, u64)], plan: &Plan, side: Side, most: f64) -> R
     circular.rotate_left(first);
 
     let log_norm: f64 = tilted.iter().map(|t| t.count as f64 * t.log_norm).sum();
-    let log_norm_error: f64 = tilted
-        .iter()
-        .map(|t| t.count as f64 * (t.error + 4.0 * UNIT * t.log_norm.abs()))
-        .sum::<f64>()
-        + 8.0 * UNIT * log_norm.abs();
+    let log_norm_error: f64 =
+        tilted.iter().map(|t| t.count as f64 * (t.error + 4.0 * UNIT * t.log_norm.abs())).sum::<f64>()
+            + 8.0 * UNIT * log_norm.abs();
     let infinite: f64 = parts.iter().map(|(m, n)| *n as f64 * m.infinite).sum::<f64>() * (1.0 + 1e-9);
     Ok(Tail::new(circular, plan, side, log_norm, log_norm_error, point_error, &window, infinite))
 }
@@ -180,9 +176,7 @@ pub struct Window {
 impl Window {
     /// Chernoff: P(total ≥ b) ≤ E[e^{λ·total}] e^{−λb}. Solved for the b that leaves the planned probability outside.
     fn certified(tilted: &[Tilted], plan: &Plan) -> Window {
-        let moment = |rate: f64| -> f64 {
-            tilted.iter().map(|t| t.count as f64 * t.log_moment(rate)).sum()
-        };
+        let moment = |rate: f64| -> f64 { tilted.iter().map(|t| t.count as f64 * t.log_moment(rate)).sum() };
         let (up, down) = (moment(plan.upper_rate), moment(-plan.lower_rate));
         let high = (up - plan.log_outside) / plan.upper_rate;
         let low = -(down - plan.log_outside) / plan.lower_rate;
@@ -243,8 +237,7 @@ fn product_of_powers(tilted: &[Tilted], size: usize) -> (Vec<Complex64>, f64) {
             }
         }
         // The weights' own roundings add up to the second term.
-        let error = transform_error(size) * sum_or_norm(buffer.iter().copied(), size)
-            + part.error_elsewhere;
+        let error = transform_error(size) * sum_or_norm(buffer.iter().copied(), size) + part.error_elsewhere;
         forward.process(&mut buffer, &mut factor).expect("the planner made these buffers");
         // φ = 1 − (mass elsewhere) + (transform of the mass elsewhere): exact even where φ is almost 1. The weight at
         // index 0 is *defined* as what is missing to 1; `Tilted` has made sure that it is.
@@ -291,8 +284,7 @@ fn multiply_power(
             let bound = (k * (size + error).ln()).min(0.0).exp() * (1.0 + 1e-6);
             (Complex64::new(0.0, 0.0), 0.0, bound)
         };
-        *p_error = *p_error * (power_size + power_error)
-            + before * (power_error + 4.0 * UNIT * power_size);
+        *p_error = *p_error * (power_size + power_error) + before * (power_error + 4.0 * UNIT * power_size);
         *p *= power;
     }
 }
@@ -360,7 +352,7 @@ mod tests {
     fn sizes_are_even_and_large_enough() {
         for points in [1, 17, 100, 1000, 4097, 70_000, 131_073] {
             let size = transform_size(points);
-            assert!(size >= points && size % 2 == 0 && size <= 2 * points.max(16));
+            assert!(size >= points && size.is_multiple_of(2) && size <= 2 * points.max(16));
         }
     }
 }

@@ -76,8 +76,8 @@ fn under_tangents(cells: &Cells, count: usize) -> Option<Masses> {
         return None;
     }
     let (kept, above) = cells.cells.split_at(count);
-    let above: f64 = above.iter().map(|cell| cell.mass_rounded_down()).sum::<f64>()
-        + cells.p_outside_above * (1.0 - 1e-8);
+    let above: f64 =
+        above.iter().map(|cell| cell.mass_rounded_down()).sum::<f64>() + cells.p_outside_above * (1.0 - 1e-8);
     let mut active: Vec<(usize, f64)> = Vec::with_capacity(count + 1);
     for (edge, mass) in tangent_masses(kept, above).into_iter().enumerate() {
         active.push((edge, mass));
@@ -137,8 +137,7 @@ fn dips(list: &[Cell]) -> Vec<f64> {
         below[i + 1] = below[i] + up.below.value + up.width.exp_m1() * q_below;
         q_below = up.width.exp() * (q_below + up.q_at_lower_edge());
         let down = &list[cells - 1 - i];
-        above[cells - 1 - i] =
-            above[cells - i] + down.above.value - (-down.width).exp_m1() * q_above;
+        above[cells - 1 - i] = above[cells - i] + down.above.value - (-down.width).exp_m1() * q_above;
         q_above = (-down.width).exp() * q_above + down.q_at_lower_edge();
     }
     let mut dip = vec![0.0_f64; cells + 1];
@@ -175,9 +174,8 @@ fn absorb_negative(active: &mut Vec<(usize, f64)>, cells: &Cells) {
             return;
         }
         // Distances in whole meshes, so that the offset costs no accuracy.
-        let distance = |from: usize, to: usize| {
-            (cells.edges[to] - cells.edges[from]) as f64 * cells.grid.mesh
-        };
+        let distance =
+            |from: usize, to: usize| (cells.edges[to] - cells.edges[from]) as f64 * cells.grid.mesh;
         let (low, high) = (active[at - 1].0, active[at + 1].0);
         let (from_low, to_high) = (distance(low, edge), distance(edge, high));
         let across = distance(low, high);
@@ -187,11 +185,6 @@ fn absorb_negative(active: &mut Vec<(usize, f64)>, cells: &Cells) {
         active.remove(at);
     }
 }
-
-
-
-
-
 
 #[cfg(test)]
 mod tests {
@@ -241,13 +234,15 @@ mod tests {
             for mesh in [0.3, 0.02, 1e-3] {
                 for tilt in [0.5, 8.0, -1.5, -9.0] {
                     let cells = Cells::cut(&pair, &sketch, tilt, mesh, 1e-12);
-                    let (cells, reversed) = if tilt < 0.0 { (cells.reversed(), true) } else { (cells, false) };
+                    let (cells, reversed) =
+                        if tilt < 0.0 { (cells.reversed(), true) } else { (cells, false) };
                     let (upper, lower) = (Masses::pessimistic(&cells), Masses::optimistic(&cells, 1e-3));
                     let total: f64 = lower.mass.iter().sum();
                     assert!(total <= 1.0, "{pair:?}: the lower masses add up to {total}");
                     for i in -60..=60 {
                         let epsilon = 0.11 * f64::from(i) * (1.0 + 0.3 * f64::from(i).abs());
-                        let truth = if reversed { exact_reversed(&pair, epsilon) } else { exact(&pair, epsilon) };
+                        let truth =
+                            if reversed { exact_reversed(&pair, epsilon) } else { exact(&pair, epsilon) };
                         let (low, high) = (of_masses(&lower, epsilon), of_masses(&upper, epsilon));
                         let slack = 1e-9 * truth.abs() + 4e-15 * (1.0 + epsilon.exp());
                         assert!(

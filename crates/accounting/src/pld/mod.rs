@@ -189,20 +189,14 @@ impl Numerical {
         Ok(present.max(self.delta_in(Direction::Absent, epsilon, precision)?))
     }
 
-    fn delta_in(
-        &self,
-        direction: Direction,
-        epsilon: f64,
-        precision: Precision,
-    ) -> Result<Bounds> {
+    fn delta_in(&self, direction: Direction, epsilon: f64, precision: Precision) -> Result<Bounds> {
         let mut best: Option<Bounds> = None;
         let mut mesh = f64::INFINITY;
         // The first round may only find out how small δ is; a later one knows how much may lie outside of its window.
         for _ in 0..REFINEMENTS {
             let guess = best.map(|b| b.upper.max(f64::MIN_POSITIVE));
             let sketches = self.sketches(direction);
-            let plan =
-                Plan::near_epsilon(sketches, epsilon, guess, |e| 0.25 * precision.gap_at(e))?;
+            let plan = Plan::near_epsilon(sketches, epsilon, guess, |e| 0.25 * precision.gap_at(e))?;
             let finer = plan.mesh.min(mesh);
             let plan = plan.with_mesh(finer).fitted(self.most_points());
             let found = match self.enclose(direction, &plan) {
@@ -275,8 +269,7 @@ impl Numerical {
             // Now that the answer's place is known: the best tilt there, and the mesh scaled by what was found. While the
             // interval is wide, its upper end is the better guess: a lower bound may still be lost in its error.
             let place = if kept.gap() > 10.0 * wanted { kept.upper } else { kept.estimate };
-            let retilted =
-                Plan::near_epsilon(sketches, place, Some(delta), |e| 0.5 * precision.gap_at(e))?;
+            let retilted = Plan::near_epsilon(sketches, place, Some(delta), |e| 0.5 * precision.gap_at(e))?;
             let factor = (0.8 * (wanted / kept.gap()).sqrt()).clamp(0.1, 0.8);
             let finer = (plan.mesh * factor).min(retilted.mesh);
             let next = retilted.with_mesh(finer).fitted(self.most_points());

@@ -162,9 +162,7 @@ impl Pair {
     pub fn excess_weights(&self, loss: f64) -> [f64; COMPONENTS] {
         match *self {
             Pair::Shifted { rate, .. } => [-(rate + loss.exp_m1()), rate, 0.0],
-            Pair::Opposed { rate, .. } => {
-                [-(1.0 - rate) * loss.exp_m1(), rate, -rate * loss.exp()]
-            }
+            Pair::Opposed { rate, .. } => [-(1.0 - rate) * loss.exp_m1(), rate, -rate * loss.exp()],
             Pair::Response { .. } => [0.0; COMPONENTS],
         }
     }

@@ -36,11 +36,7 @@ const OUTSIDE_SHARE: f64 = 1e-9;
 
 impl Plan {
     /// A plan that finds ε at `delta` with an error of about `tolerance(ε)`.
-    pub fn for_delta(
-        sketches: &[Sketch],
-        delta: f64,
-        tolerance: impl Fn(f64) -> f64,
-    ) -> Result<Plan> {
+    pub fn for_delta(sketches: &[Sketch], delta: f64, tolerance: impl Fn(f64) -> f64) -> Result<Plan> {
         let log_delta = delta.ln();
         let chernoff = |tilt: f64| {
             let k = total_cumulant(sketches, tilt).value;
@@ -61,9 +57,8 @@ impl Plan {
     ) -> Result<Plan> {
         // The exponent K(θ) − θε is convex; its lowest point is the saddle. Beyond the largest possible loss it has none; but
         // no δ is looked for below the smallest number, and the smallest tilt that reaches that will do.
-        let exponent = |tilt: f64| {
-            total_cumulant(sketches, tilt).value - tilt * epsilon - (tilt * (1.0 + tilt)).ln()
-        };
+        let exponent =
+            |tilt: f64| total_cumulant(sketches, tilt).value - tilt * epsilon - (tilt * (1.0 + tilt)).ln();
         let bounded = |log_tilt: f64| exponent(log_tilt.exp()).max(LEAST_LOG) + 1e-6 * log_tilt;
         let tilt = golden_section(bounded, 1e-7_f64.ln(), 1e9_f64.ln()).exp();
         let log_delta = delta.map_or(exponent(tilt), f64::ln).clamp(LEAST_LOG, 0.0);

@@ -39,12 +39,9 @@ impl Sketch {
             let (means, weights) = (part.pair.means(), part.pair.p_weights());
             for i in 0..=points {
                 let z = low + step * i as f64;
-                let mass: f64 = means
-                    .iter()
-                    .zip(weights)
-                    .map(|(m, w)| w * crate::normal::density(z - m))
-                    .sum::<f64>()
-                    * step;
+                let mass: f64 =
+                    means.iter().zip(weights).map(|(m, w)| w * crate::normal::density(z - m)).sum::<f64>()
+                        * step;
                 if mass > 0.0 {
                     loss.push(part.pair.loss(z));
                     log_weight.push(mass.ln());
@@ -92,12 +89,8 @@ impl Sketch {
     /// The tilted probabilities of the points.
     pub fn tilted(&self, tilt: f64) -> Vec<f64> {
         let top = self.top_exponent(tilt);
-        let mut weights: Vec<f64> = self
-            .loss
-            .iter()
-            .zip(&self.log_weight)
-            .map(|(&l, &w)| (w + tilt * l - top).exp())
-            .collect();
+        let mut weights: Vec<f64> =
+            self.loss.iter().zip(&self.log_weight).map(|(&l, &w)| (w + tilt * l - top).exp()).collect();
         let sum: f64 = weights.iter().sum();
         weights.iter_mut().for_each(|w| *w /= sum);
         weights
@@ -135,11 +128,7 @@ impl Sketch {
     }
 
     fn top_exponent(&self, tilt: f64) -> f64 {
-        self.loss
-            .iter()
-            .zip(&self.log_weight)
-            .map(|(&l, &w)| w + tilt * l)
-            .fold(f64::NEG_INFINITY, f64::max)
+        self.loss.iter().zip(&self.log_weight).map(|(&l, &w)| w + tilt * l).fold(f64::NEG_INFINITY, f64::max)
     }
 }
 
@@ -152,8 +141,5 @@ pub fn total_cumulant(sketches: &[Sketch], tilt: f64) -> Cumulant {
             let c = s.cumulant(tilt);
             Cumulant { value: s.count * c.value, slope: s.count * c.slope }
         })
-        .reduce(Cumulant::default, |a, b| Cumulant {
-            value: a.value + b.value,
-            slope: a.slope + b.slope,
-        })
+        .reduce(Cumulant::default, |a, b| Cumulant { value: a.value + b.value, slope: a.slope + b.slope })
 }

@@ -35,9 +35,7 @@ impl Shape {
                     _ if epochs == 1 => 1.0,
                     Shape::Linear => 1.0 + (ratio - 1.0) * left,
                     Shape::Exponential => ratio.powf(left),
-                    Shape::Cosine => {
-                        1.0 + (ratio - 1.0) * 0.5 * (1.0 - (std::f64::consts::PI * left).cos())
-                    }
+                    Shape::Cosine => 1.0 + (ratio - 1.0) * 0.5 * (1.0 - (std::f64::consts::PI * left).cos()),
                     Shape::Step if e < epochs / 2 => ratio,
                     Shape::Step => 1.0,
                 }

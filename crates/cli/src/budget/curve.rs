@@ -54,7 +54,13 @@ impl Curve {
         }
         let rows: Vec<Vec<String>> = points
             .iter()
-            .map(|p| vec![format!("{:.4}", p.epsilon), format!("{:.4e}", p.delta.lower), format!("{:.4e}", p.delta.upper)])
+            .map(|p| {
+                vec![
+                    format!("{:.4}", p.epsilon),
+                    format!("{:.4e}", p.delta.lower),
+                    format!("{:.4e}", p.delta.upper),
+                ]
+            })
             .collect();
         output::table(&["ε", "δ, at least", "δ, at most"], &rows);
         Ok(())
@@ -106,7 +112,9 @@ impl TradeOff {
             .collect();
         output::table(&["false positives", "true positives, at least", "at most"], &rows);
         output::line("");
-        output::line("No attacker with the given false-positive rate finds a larger share of the units that are in the data.");
+        output::line(
+            "No attacker with the given false-positive rate finds a larger share of the units that are in the data.",
+        );
         Ok(())
     }
 }

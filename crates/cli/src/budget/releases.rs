@@ -38,9 +38,7 @@ impl Sampling {
     /// Passes over the data, if they were given.
     pub fn passes(&self) -> Outcome<Option<Passes>> {
         match (self.examples, self.batch, self.epochs) {
-            (Some(examples), Some(batch), Some(epochs)) => {
-                Ok(Some(Passes::over(examples, batch, epochs)?))
-            }
+            (Some(examples), Some(batch), Some(epochs)) => Ok(Some(Passes::over(examples, batch, epochs)?)),
             _ => Ok(None),
         }
     }
@@ -114,9 +112,8 @@ fn phase(text: &str) -> Result<Phase, String> {
 
 fn response(text: &str) -> Result<Response, String> {
     let problem = || format!("{text:?} is not of the form EPSILON,K or EPSILON,K,N, such as 2,4");
-    let [epsilon, k, n] = numbers(text)
-        .or_else(|| numbers(text).map(|[e, k]| [e, k, "1"]))
-        .ok_or_else(problem)?;
+    let [epsilon, k, n] =
+        numbers(text).or_else(|| numbers(text).map(|[e, k]| [e, k, "1"])).ok_or_else(problem)?;
     match (epsilon.parse(), k.parse(), n.parse()) {
         (Ok(epsilon), Ok(k), Ok(n)) => Ok(Response(epsilon, k, n)),
         _ => Err(problem()),
@@ -158,7 +155,9 @@ impl Releases {
                 push(&mut composition, Event::PoissonGaussian { noise_multiplier, sampling_rate }, steps)?;
             }
         } else if self.sampling.rate_and_steps()?.is_some() {
-            return Err(Failure::arguments("sampling needs --noise-multiplier; give the phases' own with --phase"));
+            return Err(Failure::arguments(
+                "sampling needs --noise-multiplier; give the phases' own with --phase",
+            ));
         }
         if composition.parts().is_empty() {
             return Err(Failure::arguments(
