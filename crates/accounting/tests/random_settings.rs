@@ -1,7 +1,7 @@
 //! Random settings from the whole certified range: an answer or a typed error, never a panic, a NaN or crossed bounds.
 //!
-//! UNDERTONE_SETTINGS=10000 runs as many; the default keeps the suite quick. With more than 2,000 the run also prints how
-//! long the slowest took and how many intervals were wider than the default promises. (Crossed bounds are a debug assertion
+//! UNDERTONE_SETTINGS=10000 runs as many; the default keeps the suite quick. With more than 2,000 the run also prints which
+//! were slow and which intervals were wider than the default promises. (Crossed bounds are a debug assertion
 //! in the accountant, and the test profile has those on.)
 
 use rand_chacha::ChaCha8Rng;
@@ -48,7 +48,15 @@ fn every_setting_gets_a_sound_answer_or_a_typed_error() {
         let delta = 0.5 * 2e-18_f64.powf(uniform());
         let start = Instant::now();
         let answer = epsilon(&composition, delta, Accountant::Auto);
-        slowest = slowest.max(start.elapsed());
+        let took = start.elapsed();
+        if wanted > 2_000 && took > Duration::from_millis(1_500) {
+            println!(
+                "setting {i} took {took:?}: {} parts, {}",
+                composition.parts().len(),
+                composition.adjacency
+            );
+        }
+        slowest = slowest.max(took);
         match answer {
             Ok(answer) => {
                 answered += 1;
@@ -58,6 +66,13 @@ fn every_setting_gets_a_sound_answer_or_a_typed_error() {
                     "setting {i}: {e:?} for {composition:?} at δ = {delta:e}"
                 );
                 if composition.releases() <= 100_000 && e.gap() > 1e-3 * e.upper.max(1.0) {
+                    if wanted > 2_000 {
+                        println!(
+                            "setting {i} is wide: {e:?} at δ = {delta:e}, {} parts, the first {:?}",
+                            composition.parts().len(),
+                            composition.parts()[0]
+                        );
+                    }
                     wide += 1;
                 }
             }

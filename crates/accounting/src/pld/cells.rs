@@ -275,7 +275,7 @@ fn cut_density(pair: &Pair, sketch: &Sketch, tilt: f64, grid: Grid, cut: f64) ->
 }
 
 /// As many edges as are cut at most.
-const MOST_EDGES: i64 = 2_000_000;
+const MOST_EDGES: i64 = 400_000;
 
 /// Tilted mass that cannot matter.
 const NOTHING: f64 = 1e-14;

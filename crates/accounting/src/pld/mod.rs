@@ -25,7 +25,7 @@ use cells::Cells;
 use convolve::{Side, compose};
 use enclosure::Enclosure;
 use masses::Masses;
-use pair::{Repeated, pairs_of};
+use pair::{Pair, Repeated, pairs_of};
 use plan::{Plan, most_points};
 use rayon::prelude::*;
 use response::Responses;
@@ -59,8 +59,21 @@ enum Direction {
 
 /// ε(δ), the worse of both directions.
 pub fn epsilon(composition: &Composition, delta: f64, precision: Precision) -> Result<Bounds> {
-    Numerical::new(composition, delta)?.epsilon(delta, precision)
+    let found = Numerical::new(composition, delta)?.epsilon(delta, precision)?;
+    let short = composition.parts().len() <= FEW_PARTS && composition.releases() <= FEW_RELEASES;
+    let excess = found.gap() / precision.gap_at(found.lower);
+    if excess <= 1.0 || excess > 20.0 || !short {
+        return Ok(found);
+    }
+    // Where δ(ε) is nearly flat, even a small share of δ that is cut off moves ε: cut off less. (A gap that is far wider has
+    // other reasons.)
+    let exacter = Numerical::new(composition, 1e-4 * delta)?.epsilon(delta, precision);
+    Ok(exacter.map_or(found, |e| e.intersect(found)))
 }
+
+/// With so few parts and releases there is time for a second computation.
+const FEW_PARTS: usize = 20;
+const FEW_RELEASES: u64 = 100_000;
 
 /// δ(ε), the worse of both directions.
 pub fn delta(composition: &Composition, epsilon: f64, precision: Precision) -> Result<Bounds> {
@@ -135,6 +148,8 @@ struct Numerical {
     absent: Option<Vec<Sketch>>,
 }
 
+/// More parts than this count as many.
+const MANY_PARTS: usize = 100;
 /// How often the mesh is refined before the gap is taken as it is.
 const REFINEMENTS: usize = 7;
 /// What the lower discretisation may lose, as a share of max(1, ε), without being thought worse than none.
@@ -166,16 +181,38 @@ impl Numerical {
         }
         let present = self.refine(Direction::Present, delta, precision)?;
         let Some(absent) = &self.absent else { return Ok(present) };
-        // The other direction is seldom the worse one: a coarse bound settles most cases.
-        let coarse = Precision(16.0 * precision.0);
-        let plan = Plan::for_delta(absent, delta, |e| 0.5 * coarse.gap_at(e))?;
-        let plan = plan.fitted(self.most_points());
-        if let Ok(rough) = self.enclose(Direction::Absent, &plan).and_then(|e| e.epsilon(delta))
-            && rough.upper <= present.upper
-        {
+        // The other direction is seldom the worse one. Without the unit no output loses more than the sum of −ln(1 − q): at
+        // that ε its δ is 0.
+        let most = self.largest_absent_loss();
+        if most <= present.upper {
             return Ok(present);
         }
-        Ok(present.max(self.refine(Direction::Absent, delta, precision)?))
+        // A coarse bound settles most other cases. With many parts there is no time for more.
+        let many = self.has_many_parts();
+        let coarse = Precision(precision.0 * if many { 4.0 } else { 16.0 });
+        let plan = Plan::for_delta(absent, delta, |e| 0.5 * coarse.gap_at(e))?;
+        let plan = plan.fitted(self.most_points());
+        let rough = self.enclose(Direction::Absent, &plan).and_then(|e| e.epsilon(delta));
+        let absent = match rough {
+            Ok(rough) if many || rough.upper <= present.upper => rough,
+            _ => self.refine(Direction::Absent, delta, precision)?,
+        };
+        Ok(present.max(Bounds { upper: absent.upper.min(most).max(absent.lower), ..absent }))
+    }
+
+    /// The largest loss that any output has if the unit is absent, rounded up.
+    fn largest_absent_loss(&self) -> f64 {
+        let responses = self.responses.atoms().iter().map(|a| a.0).fold(0.0, f64::max);
+        let sampled: f64 = self
+            .pairs
+            .iter()
+            .map(|part| match part.pair {
+                Pair::Shifted { rate, .. } => part.count as f64 * -(-rate).ln_1p(),
+                Pair::Response { epsilon, .. } => part.count as f64 * epsilon,
+                Pair::Opposed { .. } => f64::INFINITY,
+            })
+            .sum();
+        (responses + sampled) * (1.0 + 1e-12)
     }
 
     fn delta(&self, epsilon: f64, precision: Precision) -> Result<Bounds> {
@@ -236,6 +273,10 @@ impl Numerical {
         Ok(present.into_iter().zip(absent).map(|(a, b)| a.max(b)).collect())
     }
 
+    fn has_many_parts(&self) -> bool {
+        self.pairs.len() > MANY_PARTS
+    }
+
     fn most_points(&self) -> f64 {
         most_points(self.pairs.len())
     }
@@ -253,6 +294,7 @@ impl Numerical {
         let plan = Plan::for_delta(sketches, delta, |e| 0.5 * precision.gap_at(e))?;
         let mut plan = plan.fitted(self.most_points());
         let mut work = plan.points();
+        let budget = self.most_points() * if self.has_many_parts() { 1.05 } else { 1.3 };
         let mut best: Option<Bounds> = None;
         for _ in 0..REFINEMENTS {
             let found = match self.enclose(direction, &plan).and_then(|e| e.epsilon(delta)) {
@@ -274,7 +316,7 @@ impl Numerical {
             let finer = (plan.mesh * factor).min(retilted.mesh);
             let next = retilted.with_mesh(finer).fitted(self.most_points());
             work += next.points();
-            if next.mesh >= 0.95 * plan.mesh || work > 1.3 * self.most_points() {
+            if next.mesh >= 0.95 * plan.mesh || work > budget {
                 break;
             }
             plan = next;
