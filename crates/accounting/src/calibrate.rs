@@ -105,7 +105,7 @@ pub fn least_noise(
 /// A point between two, where a line through the logarithms of the values would meet just below the target; halfway if a value
 /// is not finite. It stays a share `margin` away from either end, so that the bracket always shrinks.
 fn split(a: f64, at_a: f64, b: f64, at_b: f64, target: f64, margin: f64) -> f64 {
-    let aim = target * (1.0 - 0.3 * CLOSE);
+    let aim = target - 0.3 * CLOSE * target.max(1.0);
     if !at_a.is_finite() || at_b <= 0.0 || at_b.is_nan() || at_b >= at_a {
         return 0.5 * (a + b);
     }

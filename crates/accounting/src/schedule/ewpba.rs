@@ -9,13 +9,14 @@
 //! ```
 //!
 //! What differs from the published text, and why: both searches use the certified upper bound of ε instead of an estimate,
-//! so the target is met and not only approached; they check their brackets and stop on them as well as on the 10⁻⁴ of the
-//! paper; the reserve, 1 in the paper, is a parameter; and with a single epoch there is nothing to spread.
+//! so the target is met and not only approached; they check their brackets, and stop within 2·10⁻⁴·max(1, ε) below the target
+//! (the paper: 10⁻⁴ on either side); the reserve, 1 in the paper, is a parameter; and with a single epoch there is nothing to
+//! spread.
 
 use super::{Passes, Schedule};
-use crate::calibrate::noise_multiplier;
+use crate::calibrate::{least_noise, noise_multiplier};
 use crate::event::limits;
-use crate::{Accountant, Answer, Error, Result};
+use crate::{Accountant, Error, Result};
 
 /// What EWPBA is asked for.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -54,37 +55,19 @@ pub fn ewpba(asked: &Ewpba, passes: &Passes) -> Result<(Schedule, f64)> {
         return Ok((Schedule { noise_multipliers, answer: found.answer }, beginning));
     }
 
-    // ε(σ_fir) is infinite at 0 and below the target at `beginning`, where the list is uniform and spends ε − reserve.
-    let (mut too_low, mut enough) = (0.0, beginning);
-    let mut best: (Vec<f64>, Answer) = {
-        let list = spread(beginning, beginning, step_distance, passes.epochs);
-        let answer = passes.epsilon(&list, delta)?;
-        (list, answer)
-    };
-    const CLOSE: f64 = 1e-4;
-    while epsilon - best.1.epsilon.upper > CLOSE && enough - too_low > 1e-7 * beginning {
-        let first = 0.5 * (too_low + enough);
-        let list = spread(beginning, first, step_distance, passes.epochs);
-        let spent = if first < *limits::NOISE.start() {
-            None
-        } else {
-            match passes.epsilon(&list, delta) {
-                Ok(answer) => Some(answer),
-                Err(Error::LossTooLarge { .. } | Error::GridTooLarge { .. }) => None,
-                Err(error) => return Err(error),
-            }
-        };
-        match spent {
-            Some(answer) if answer.epsilon.upper <= epsilon => {
-                enough = first;
-                best = (list, answer);
-            }
-            _ => too_low = first,
-        }
+    // As σ_fir falls from `beginning`, where the list is uniform and spends ε − reserve, to 0, where ε is infinite, the spent ε
+    // passes the target once: the least σ_fir that still meets it is what is looked for.
+    let least = *limits::NOISE.start();
+    if beginning <= least {
+        return Err(Error::Unreachable { low: least, high: beginning, advice: "ask for a smaller ε" });
     }
-    let (mut list, answer) = best;
-    list.reverse();
-    Ok((Schedule { noise_multipliers: list, answer }, beginning))
+    let list = |first: f64| spread(beginning, first, step_distance, passes.epochs);
+    let found = least_noise(epsilon, delta, Accountant::Auto, (least, beginning), |first| {
+        passes.compose(&list(first))
+    })?;
+    let mut noise_multipliers = list(found.noise);
+    noise_multipliers.reverse();
+    Ok((Schedule { noise_multipliers, answer: found.answer }, beginning))
 }
 
 /// Algorithm 1, lines 15 to 26: the list from the last epoch to the first.

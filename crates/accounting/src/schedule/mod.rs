@@ -9,7 +9,7 @@ mod shape;
 pub use ewpba::{Ewpba, ewpba};
 pub use shape::{Shape, shaped};
 
-use crate::{Accountant, Answer, Composition, Error, Result};
+use crate::{Answer, Composition, Error, Result};
 use serde::{Deserialize, Serialize};
 
 /// How the data are passed over.
@@ -59,10 +59,6 @@ impl Passes {
             );
         }
         composition
-    }
-
-    fn epsilon(&self, noise_multipliers: &[f64], delta: f64) -> Result<Answer> {
-        crate::epsilon(&self.compose(noise_multipliers), delta, Accountant::Auto)
     }
 }
 
