@@ -78,17 +78,13 @@ impl std::fmt::Display for Guarantee {
         write!(
             f,
             "({}, {:e})-differential privacy for {change} {unit}, against an adversary who {sees}",
-            Rounded(self.epsilon.upper),
+            rounded_up(self.epsilon.upper),
             self.delta
         )
     }
 }
 
 /// ε to four decimals, rounded up: a guarantee is never rounded in its own favour.
-pub struct Rounded(pub f64);
-
-impl std::fmt::Display for Rounded {
-    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        write!(f, "{:.4}", (self.0 * 1e4).ceil() / 1e4)
-    }
+pub fn rounded_up(epsilon: f64) -> String {
+    format!("{:.4}", (epsilon * 1e4).ceil() / 1e4)
 }

@@ -35,4 +35,4 @@ pub use bounds::Bounds;
 pub use curve::{CurvePoint, TradeOffPoint, curve, trade_off};
 pub use error::{Error, Result};
 pub use event::{Adjacency, Composition, Event, Part, limits};
-pub use guarantee::{Guarantee, Mode, Threat, Unit};
+pub use guarantee::{Guarantee, Mode, Threat, Unit, rounded_up};

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use std::io::Write;
+pub use undertone_accounting::rounded_up as up;
 use undertone_accounting::{Accountant, Adjacency, Answer, Bounds, Mode, Threat, Unit};
 
 /// Prints a line, and ends quietly if nobody reads it any more (a closed pipe).
@@ -40,11 +41,6 @@ pub fn table(head: &[&str], body: &[Vec<String>]) {
     for row in body {
         line(join(row.iter().map(String::as_str).collect()));
     }
-}
-
-/// ε rounded to four digits behind the point, upwards: a guarantee is never rounded in its own favour.
-pub fn up(epsilon: f64) -> String {
-    format!("{:.4}", (epsilon * 1e4).ceil() / 1e4)
 }
 
 /// ε rounded downwards, for a lower bound.

@@ -112,13 +112,18 @@ pub struct Cells {
 
 impl Cells {
     /// Cuts `pair` into cells of one mesh where its tilted mass lies and wider ones in its tails.
-    pub fn cut(pair: &Pair, sketch: &Sketch, tilt: f64, mesh: f64, cut: f64) -> Cells {
+    /// No more than about `most` edges are made.
+    pub fn cut(pair: &Pair, sketch: &Sketch, tilt: f64, mesh: f64, cut: f64, most: i64) -> Cells {
         // Too low a centre wastes a little at the bottom, too high a one cannot be balanced at the top; the negative tilts
         // are those of the reversed pair, whose top is this one's bottom.
         let lean = -tilt.signum();
         let grid = Grid { mesh, offset: pair.centre().unwrap_or_else(|| sketch.centre(mesh, lean)) };
         let atoms = pair.atoms();
-        if atoms.is_empty() { cut_density(pair, sketch, tilt, grid, cut) } else { cut_atoms(&atoms, grid) }
+        if atoms.is_empty() {
+            cut_density(pair, sketch, tilt, grid, cut, most)
+        } else {
+            cut_atoms(&atoms, grid)
+        }
     }
 
     /// The same pair with P and Q exchanged: every loss changes its sign and every mass under P becomes one under Q.
@@ -242,9 +247,9 @@ fn excess(pair: &Pair, loss: f64, masses: &[Enclosed; COMPONENTS], sign: f64) ->
     Enclosed { value: sum.value.max(0.0), error: sum.error }
 }
 
-fn cut_density(pair: &Pair, sketch: &Sketch, tilt: f64, grid: Grid, cut: f64) -> Cells {
+fn cut_density(pair: &Pair, sketch: &Sketch, tilt: f64, grid: Grid, cut: f64, most: i64) -> Cells {
     let (z_low, z_high) = pair.support(cut);
-    let edges = choose_edges(sketch, tilt, grid, pair.loss(z_low), pair.loss(z_high));
+    let edges = choose_edges(sketch, tilt, grid, (pair.loss(z_low), pair.loss(z_high)), most);
     let mut left = Edge::new(pair, grid.loss(edges[0]));
     let outside = |weights: [f64; COMPONENTS], tails: [f64; COMPONENTS]| -> f64 {
         let sum: f64 = weights.iter().zip(tails).map(|(w, t)| w * t).sum();
@@ -274,15 +279,12 @@ fn cut_density(pair: &Pair, sketch: &Sketch, tilt: f64, grid: Grid, cut: f64) ->
     Cells { grid, edges, cells, p_outside_below, q_outside_below, p_outside_above, q_outside_above }
 }
 
-/// As many edges as are cut at most.
-const MOST_EDGES: i64 = 400_000;
-
 /// Tilted mass that cannot matter.
 const NOTHING: f64 = 1e-14;
 
 /// Edges one mesh apart where the tilted mass T beyond them is above a tenth, (10 T)^(−1/3) meshes apart farther out: the
 /// error of a cell grows with mass × width², so this loses little and saves most of the work.
-fn choose_edges(sketch: &Sketch, tilt: f64, grid: Grid, low: f64, high: f64) -> Vec<i64> {
+fn choose_edges(sketch: &Sketch, tilt: f64, grid: Grid, (low, high): (f64, f64), most: i64) -> Vec<i64> {
     let weights = sketch.tilted(tilt);
     // Sums from both ends, so that the small ones are exact.
     let mut from_below = vec![0.0; weights.len() + 1];
@@ -308,25 +310,30 @@ fn choose_edges(sketch: &Sketch, tilt: f64, grid: Grid, low: f64, high: f64) -> 
         let (a, b) = (position(from).saturating_sub(1), (position(to) + 1).min(weights.len()));
         width_for(from_below[b].min(from_above[a]))
     };
-    let last = grid.index_below(high) + 2;
-    let mut at = grid.index_below(low) - 1;
-    let mut edges = vec![at];
-    // However fine the mesh: wider cells than it asks for are less exact, never wrong.
-    let narrowest = (last - at) / MOST_EDGES + 1;
-    while at < last {
-        let mut width = 1_i64 << (width_between(at, at) as i64).max(1).ilog2();
-        while width > 1 && width_between(at, at + width) < width as f64 {
-            width /= 2;
-        }
-        width = width.max(narrowest);
-        // The centre of the grid, where a narrow pair gathers, is always an edge, with a cell of one mesh on either side.
-        for centre in [-1, 0, 1] {
-            if at < centre {
-                width = width.min(centre - at);
+    let (first, last) = (grid.index_below(low) - 1, grid.index_below(high) + 2);
+    // If that makes too many, they are put farther apart: wider cells are less exact, never wrong.
+    let mut narrowest = 1_i64;
+    loop {
+        let mut at = first;
+        let mut edges = vec![at];
+        while at < last && edges.len() as i64 <= most {
+            let mut width = 1_i64 << (width_between(at, at) as i64).max(1).ilog2();
+            while width > narrowest && width_between(at, at + width) < width as f64 {
+                width /= 2;
             }
+            width = width.max(narrowest);
+            // The centre of the grid, where a narrow pair gathers, is always an edge, with a cell of one mesh on either side.
+            for centre in [-1, 0, 1] {
+                if at < centre {
+                    width = width.min(centre - at);
+                }
+            }
+            at += width;
+            edges.push(at);
         }
-        at += width;
-        edges.push(at);
+        if at >= last {
+            return edges;
+        }
+        narrowest *= 2;
     }
-    edges
 }

@@ -297,9 +297,10 @@ fn power_near_one(w: Complex64, k: f64) -> (Complex64, f64) {
     let log_size = 0.5 * (2.0 * w.re + w.norm_sqr()).ln_1p();
     let angle = w.im.atan2(1.0 + w.re);
     let (scaled_log, scaled_angle) = (k * log_size, k * angle);
-    // 2w + |w|² cancels where |1 + w| is near 1 but w is not small; so the roundings are relative to |w|, not to the log.
+    // 2w + |w|² is off by a few roundings of |w|, and the logarithm passes that on divided by |1 + w|².
     let size = w.re.abs() + w.im.abs();
-    let rounding = UNIT * (16.0 + k * 16.0 * size);
+    let squared = Complex64::new(1.0 + w.re, w.im).norm_sqr().min(1.0);
+    let rounding = UNIT * (16.0 + k * 16.0 * size * (1.0 + size) / squared);
     (Complex64::from_polar(scaled_log.exp(), scaled_angle), rounding)
 }
 

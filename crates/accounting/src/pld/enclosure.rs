@@ -49,8 +49,7 @@ impl<'a> Enclosure<'a> {
         if self.upper(0.0) <= delta {
             return Ok(0.0);
         }
-        let top_atom = self.responses.atoms().iter().map(|a| a.0).fold(0.0, f64::max);
-        let mut high = top_atom + self.rest.as_ref().map_or(0.0, |r| r.1.end().max(0.0));
+        let mut high = self.top_atom() + self.rest.as_ref().map_or(0.0, |r| r.1.end().max(0.0));
         if self.upper(high) > delta {
             return Err(Error::LossTooLarge { limit: limits::EPSILON });
         }
@@ -88,7 +87,12 @@ impl<'a> Enclosure<'a> {
         low
     }
 
+    fn top_atom(&self) -> f64 {
+        self.responses.atoms().iter().map(|a| a.0).fold(0.0, f64::max)
+    }
+
     fn place_error(&self) -> f64 {
-        self.rest.as_ref().map_or(0.0, |(a, b)| a.place_error().max(b.place_error()))
+        let rest = self.rest.as_ref().map_or(0.0, |(a, b)| a.place_error().max(b.place_error()));
+        rest + 1e-14 * self.top_atom()
     }
 }

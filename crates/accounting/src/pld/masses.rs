@@ -233,7 +233,7 @@ mod tests {
             let sketch = Sketch::of(&Repeated { pair, count: 1 }, 1e-12);
             for mesh in [0.3, 0.02, 1e-3] {
                 for tilt in [0.5, 8.0, -1.5, -9.0] {
-                    let cells = Cells::cut(&pair, &sketch, tilt, mesh, 1e-12);
+                    let cells = Cells::cut(&pair, &sketch, tilt, mesh, 1e-12, 100_000);
                     let (cells, reversed) =
                         if tilt < 0.0 { (cells.reversed(), true) } else { (cells, false) };
                     let (upper, lower) = (Masses::pessimistic(&cells), Masses::optimistic(&cells, 1e-3));
@@ -261,7 +261,7 @@ mod tests {
         let pair = Pair::Shifted { rate: 0.3, shift: 1.0 };
         let sketch = Sketch::of(&Repeated { pair, count: 1 }, 1e-12);
         let gap = |mesh: f64| {
-            let cells = Cells::cut(&pair, &sketch, 1.0, mesh, 1e-12);
+            let cells = Cells::cut(&pair, &sketch, 1.0, mesh, 1e-12, 100_000);
             // Between two edges, where the bounds touch the curve least.
             let at = |m: &Masses| (0..7).map(|i| of_masses(m, 0.2 + mesh * f64::from(i) / 7.0)).sum::<f64>();
             at(&Masses::pessimistic(&cells)) - at(&Masses::optimistic(&cells, 1e-3))

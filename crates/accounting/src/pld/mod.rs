@@ -148,8 +148,10 @@ struct Numerical {
     absent: Option<Vec<Sketch>>,
 }
 
+/// Edges of all parts together, for the sake of time.
+const MOST_EDGES: i64 = 400_000;
 /// More parts than this count as many.
-const MANY_PARTS: usize = 100;
+const MANY_PARTS: usize = 25;
 /// How often the mesh is refined before the gap is taken as it is.
 const REFINEMENTS: usize = 7;
 /// What the lower discretisation may lose, as a share of max(1, ε), without being thought worse than none.
@@ -248,7 +250,7 @@ impl Numerical {
             if gap <= wanted || plan.mesh > 1.05 * finer {
                 break;
             }
-            mesh = plan.mesh * (0.8 * (wanted / gap).sqrt()).clamp(0.1, 0.8);
+            mesh = plan.mesh * (0.8 * (wanted / gap).sqrt()).clamp(0.2, 0.8);
         }
         best.ok_or(Error::LossTooLarge { limit: limits::EPSILON })
     }
@@ -312,7 +314,7 @@ impl Numerical {
             // interval is wide, its upper end is the better guess: a lower bound may still be lost in its error.
             let place = if kept.gap() > 10.0 * wanted { kept.upper } else { kept.estimate };
             let retilted = Plan::near_epsilon(sketches, place, Some(delta), |e| 0.5 * precision.gap_at(e))?;
-            let factor = (0.8 * (wanted / kept.gap()).sqrt()).clamp(0.1, 0.8);
+            let factor = (0.8 * (wanted / kept.gap()).sqrt()).clamp(0.2, 0.8);
             let finer = (plan.mesh * factor).min(retilted.mesh);
             let next = retilted.with_mesh(finer).fitted(self.most_points());
             work += next.points();
@@ -331,12 +333,13 @@ impl Numerical {
             // Q's masses are e^{−loss} times P's, and the loss changes its sign.
             Direction::Absent => -1.0 - plan.tilt,
         };
+        let most_edges = (MOST_EDGES / self.pairs.len() as i64).max(3_000);
         let cells: Vec<Cells> = self
             .pairs
             .par_iter()
             .zip(&self.present)
             .map(|(part, sketch)| {
-                let cells = Cells::cut(&part.pair, sketch, tilt_of_p, plan.mesh, self.cut);
+                let cells = Cells::cut(&part.pair, sketch, tilt_of_p, plan.mesh, self.cut, most_edges);
                 match direction {
                     Direction::Present => cells,
                     Direction::Absent => cells.reversed(),

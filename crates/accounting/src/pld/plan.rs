@@ -29,7 +29,7 @@ pub fn most_points(parts: usize) -> f64 {
     (POINTS_TIMES_PARTS / parts as f64).min(MOST_POINTS)
 }
 const POINTS_TIMES_PARTS: f64 = 1.0e8;
-const MOST_POINTS: f64 = 4_194_304.0;
+const MOST_POINTS: f64 = 3_000_000.0;
 
 /// Tilted probability outside of the window, as a share of the δ that is looked for.
 const OUTSIDE_SHARE: f64 = 1e-9;
