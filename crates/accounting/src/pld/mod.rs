@@ -1,11 +1,11 @@
 //! Numerical composition of privacy-loss distributions, certified on both sides.
 //!
-//! 1. Every event has a dominating pair of distributions on the line ([`pair`]).
-//! 2. Each pair is cut into cells of the loss axis ([`cells`]) and replaced by two discrete pairs on one grid: one that
-//!    dominates it and one that it dominates ([`masses`]). Both are off by second order in the mesh.
-//! 3. Both are composed by fast Fourier transform under an exponential tilt ([`convolve`]), and δ(ε) is read off
-//!    ([`tail`]), with truncation, wrap-around and rounding errors on the safe side.
-//! 4. The mesh is chosen from a sketch ([`sketch`], [`plan`]) and refined until the gap is as small as asked for.
+//! 1. Every event has a dominating pair of distributions on the line (`pair`).
+//! 2. Each pair is cut into cells of the loss axis (`cells`) and replaced by two discrete pairs on one grid: one that
+//!    dominates it and one that it dominates (`masses`). Both are off by second order in the mesh.
+//! 3. Both are composed by fast Fourier transform under an exponential tilt (`convolve`), and δ(ε) is read off
+//!    (`tail`), with truncation, wrap-around and rounding errors on the safe side.
+//! 4. The mesh is chosen from a sketch (`sketch`, `plan`) and refined until the gap is as small as asked for.
 //!
 //! The proofs are in PROOFS.md beside this file.
 
