@@ -75,6 +75,15 @@ impl std::fmt::Display for Guarantee {
             Threat::Central => "sees every update and the final weights",
             Threat::Local => "sees every perturbed record and knows whose it is",
         };
+        // A paper's own algorithm may release what no ledger covers: its ε is never stated as a guarantee.
+        if self.mode == Mode::Paper {
+            return write!(
+                f,
+                "no guarantee: run as published, with ε = {} at δ = {:e} for what the ledger holds alone",
+                rounded_up(self.epsilon.upper),
+                self.delta
+            );
+        }
         write!(
             f,
             "({}, {:e})-differential privacy for {change} {unit}, against an adversary who {sees}",

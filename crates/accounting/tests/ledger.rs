@@ -53,6 +53,16 @@ fn the_guarantee_is_computed_from_the_file() {
 }
 
 #[test]
+fn a_paper_run_is_never_stated_as_a_guarantee() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.jsonl");
+    let mut ledger = Ledger::create(&path, Terms { mode: Mode::Paper, ..terms() }).unwrap();
+    ledger.append(STEP, 10).unwrap();
+    let said = ledger.guarantee(1e-5).unwrap().to_string();
+    assert!(said.starts_with("no guarantee") && !said.contains("differential privacy"), "{said}");
+}
+
+#[test]
 fn it_goes_on_after_being_closed() {
     let (_folder, path) = three_entries();
     let before = Ledger::read(&path).unwrap().hash().to_owned();

@@ -48,6 +48,21 @@ pub fn down(epsilon: f64) -> String {
     format!("{:.4}", (epsilon * 1e4).floor() / 1e4)
 }
 
+/// δ to five digits, rounded upwards.
+pub fn delta_up(delta: f64) -> String {
+    format!("{:.4e}", delta * (1.0 + 5e-5))
+}
+
+/// δ to five digits, rounded downwards.
+pub fn delta_down(delta: f64) -> String {
+    format!("{:.4e}", delta * (1.0 - 5e-5))
+}
+
+/// A noise multiplier to six decimals, rounded upwards: less noise would not meet the target.
+pub fn noise(noise_multiplier: f64) -> String {
+    format!("{:.6}", (noise_multiplier * 1e6).ceil() / 1e6)
+}
+
 /// An interval as people read it.
 pub fn interval(bounds: &Bounds) -> String {
     format!("{} … {} (estimate {:.4})", down(bounds.lower), up(bounds.upper), bounds.estimate)

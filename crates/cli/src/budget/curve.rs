@@ -57,8 +57,8 @@ impl Curve {
             .map(|p| {
                 vec![
                     format!("{:.4}", p.epsilon),
-                    format!("{:.4e}", p.delta.lower),
-                    format!("{:.4e}", p.delta.upper),
+                    output::delta_down(p.delta.lower),
+                    output::delta_up(p.delta.upper),
                 ]
             })
             .collect();
@@ -107,7 +107,7 @@ impl TradeOff {
             .iter()
             .map(|p| {
                 let t = p.true_positive_rate;
-                vec![format!("{:.4}", p.false_positive_rate), format!("{:.4}", t.lower), output::up(t.upper)]
+                vec![format!("{:.4}", p.false_positive_rate), output::down(t.lower), output::up(t.upper)]
             })
             .collect();
         output::table(&["false positives", "true positives, at least", "at most"], &rows);

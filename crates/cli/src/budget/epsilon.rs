@@ -64,7 +64,15 @@ impl Delta {
         let d = answer.delta;
         output::rows(&[
             ("ε", format!("{}", self.epsilon)),
-            ("δ", format!("{:.4e} … {:.4e} (estimate {:.4e})", d.lower, d.upper, d.estimate)),
+            (
+                "δ",
+                format!(
+                    "{} … {} (estimate {:.4e})",
+                    output::delta_down(d.lower),
+                    output::delta_up(d.upper),
+                    d.estimate
+                ),
+            ),
             ("accountant", answer.accountant.to_string()),
             ("adjacency", answer.adjacency.to_string()),
         ]);

@@ -52,7 +52,7 @@ impl Noise {
             }));
             return Ok(());
         }
-        let mut rows = vec![("noise multiplier", format!("{:.6}", (found.noise * 1e6).ceil() / 1e6))];
+        let mut rows = vec![("noise multiplier", output::noise(found.noise))];
         rows.extend(output::explain(&found.answer));
         output::rows(&rows);
         output::line("");

@@ -118,13 +118,13 @@ impl Schedule {
             .noise_multipliers
             .iter()
             .enumerate()
-            .map(|(e, s)| vec![(e + 1).to_string(), passes.steps_per_epoch.to_string(), format!("{s:.6}")])
+            .map(|(e, s)| vec![(e + 1).to_string(), passes.steps_per_epoch.to_string(), output::noise(*s)])
             .collect();
         output::table(&["epoch", "steps", "noise multiplier"], &rows);
         output::line("");
         let mut explained = output::explain(&found.answer);
         if let Some(beginning) = beginning {
-            explained.insert(0, ("beginning", format!("{beginning:.6}")));
+            explained.insert(0, ("beginning", output::noise(beginning)));
         }
         output::rows(&explained);
         output::line("");
