@@ -28,8 +28,8 @@ pub struct Plan {
 pub fn most_points(parts: usize) -> f64 {
     (POINTS_TIMES_PARTS / parts as f64).min(MOST_POINTS)
 }
-const POINTS_TIMES_PARTS: f64 = 1.0e8;
-const MOST_POINTS: f64 = 3_000_000.0;
+const POINTS_TIMES_PARTS: f64 = 6.0e7;
+const MOST_POINTS: f64 = 2_400_000.0;
 
 /// Tilted probability outside of the window, as a share of the δ that is looked for.
 const OUTSIDE_SHARE: f64 = 1e-9;

@@ -1,0 +1,58 @@
+//! A file's examples, all of them.
+
+use super::error::Result;
+use super::example::Example;
+use super::format::Format;
+use super::labels::Labels;
+use super::members::Members;
+use super::options::Options;
+use super::progress;
+use super::stream::stream;
+use super::task::Task;
+use super::tokenise::Tokeniser;
+use std::path::Path;
+
+/// The examples of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dataset {
+    /// The examples, in the order of the file.
+    pub examples: Vec<Example>,
+    /// The labels, in classification with a label column.
+    pub labels: Option<Labels>,
+    /// How many privacy units there are: rows, or authors.
+    pub units: usize,
+    /// The most examples that a unit can have: what the options allow, not what the file happens to hold.
+    pub most_per_unit: usize,
+}
+
+impl Dataset {
+    /// Reads and tokenises a file. In classification, labels that are not given are those found in the file.
+    pub fn load(
+        path: &Path,
+        task: &Task,
+        tokeniser: &Tokeniser,
+        labels: Option<Labels>,
+        options: &Options,
+    ) -> Result<Dataset> {
+        let labels = match (task.label(), labels) {
+            (None, _) => None,
+            (Some(_), Some(labels)) => Some(labels),
+            (Some(column), None) => Some(Labels::from_file(path, Format::of(path, options.format)?, column)?),
+        };
+        let mut chunks = stream(path, task, tokeniser, labels.as_ref(), options)?;
+        let bar = progress::bar(path, chunks.meter(), options.progress);
+        let mut examples = Vec::new();
+        while let Some(chunk) = chunks.next() {
+            examples.extend(chunk?);
+            bar.set_position(chunks.meter().done());
+        }
+        bar.finish_and_clear();
+        let units = chunks.units();
+        Ok(Dataset { examples, labels, units, most_per_unit: options.most_per_unit() })
+    }
+
+    /// Which examples belong to which unit.
+    pub fn members(&self) -> Members {
+        Members::of(&self.examples, self.units)
+    }
+}

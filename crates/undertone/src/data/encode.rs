@@ -1,0 +1,71 @@
+//! Rows to examples, as the task says.
+
+use super::cut::{LongTexts, Predicted};
+use super::error::{Error, Result};
+use super::example::{Example, Target};
+use super::labels::Labels;
+use super::read::Row;
+use super::task::Task;
+use super::tokenise::{Tokeniser, Tokens};
+use std::path::PathBuf;
+
+/// Turns the rows of a file into examples.
+pub(crate) struct Encoder<'a> {
+    pub file: PathBuf,
+    pub task: Task,
+    pub tokeniser: &'a Tokeniser,
+    /// What the labels are; without them none is read.
+    pub labels: Option<&'a Labels>,
+    pub long_texts: LongTexts,
+}
+
+impl Encoder<'_> {
+    /// The examples of a row, at least one, their unit yet to be set.
+    ///
+    /// The row's values are those of the task's columns, in their order.
+    pub fn examples(&self, row: &Row) -> Result<Vec<Example>> {
+        let examples = match (&self.task, row.values.as_slice()) {
+            (Task::Classification { text, .. }, values) => {
+                let tokens = match &values[..text.len()] {
+                    [first, second] => self.tokeniser.pair(first, second)?,
+                    texts => self.tokeniser.text(texts.first().map_or("", String::as_str))?,
+                };
+                vec![classified(tokens, self.class(row, values.get(text.len()))?)]
+            }
+            (Task::LanguageModelling { .. }, [text, ..]) => {
+                predicted(self.tokeniser.language(text, self.long_texts)?)
+            }
+            (Task::Completion { .. }, [prompt, completion, ..]) => {
+                predicted(self.tokeniser.completion(prompt, completion)?)
+            }
+            _ => Vec::new(),
+        };
+        match examples.iter().all(|example| !example.tokens.is_empty()) && !examples.is_empty() {
+            true => Ok(examples),
+            false => Err(Error::NoTokens { file: self.file.clone(), line: row.line }),
+        }
+    }
+
+    fn class(&self, row: &Row, label: Option<&String>) -> Result<Target> {
+        match (self.labels, self.task.label(), label) {
+            (Some(_), Some(column), Some(label)) if label.is_empty() => Err(Error::MissingValue {
+                file: self.file.clone(),
+                line: row.line,
+                column: column.to_owned(),
+            }),
+            (Some(labels), Some(_), Some(label)) => {
+                labels.require(label, &self.file, row.line).map(Target::Class)
+            }
+            _ => Ok(Target::None),
+        }
+    }
+}
+
+fn classified(tokens: Tokens, target: Target) -> Example {
+    Example { tokens: tokens.ids, segments: tokens.segments, target, unit: 0 }
+}
+
+fn predicted(sequences: impl IntoIterator<Item = Predicted>) -> Vec<Example> {
+    let example = |(tokens, from)| Example { tokens, target: Target::Next { from }, ..Example::default() };
+    sequences.into_iter().map(example).collect()
+}

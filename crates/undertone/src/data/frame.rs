@@ -1,0 +1,103 @@
+//! The special tokens that a tokenizer puts around a text or a pair of texts.
+//!
+//! They are learnt once, by showing the tokenizer's post-processor a marker for each text. After that texts
+//! are cut to length *before* the special tokens are added, which therefore always stay; the tokenizer's own
+//! truncation would also build every piece that it cuts off.
+
+use tokenizers::{Encoding, Token, Tokenizer};
+
+/// Markers that are no token's number.
+const FIRST: u32 = u32::MAX;
+const SECOND: u32 = u32::MAX - 1;
+
+/// A token and the segment it is in.
+type Placed = (u32, u32);
+
+/// What stands before, between and after the texts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    before: Vec<Placed>,
+    between: Vec<Placed>,
+    after: Vec<Placed>,
+    /// The segments of the texts themselves.
+    segments: [u32; 2],
+}
+
+impl Frame {
+    /// The frame around one text.
+    pub fn around_one(tokenizer: &Tokenizer) -> Result<Frame, String> {
+        let placed = framed(tokenizer, None)?;
+        let at = only(&placed, FIRST)?;
+        Ok(Frame {
+            before: placed[..at].to_vec(),
+            between: Vec::new(),
+            after: placed[at + 1..].to_vec(),
+            segments: [placed[at].1, 0],
+        })
+    }
+
+    /// The frame around a pair of texts.
+    pub fn around_two(tokenizer: &Tokenizer) -> Result<Frame, String> {
+        let placed = framed(tokenizer, Some(marker(SECOND)))?;
+        let (first, second) = (only(&placed, FIRST)?, only(&placed, SECOND)?);
+        if first > second {
+            return Err("it puts the second text before the first".to_owned());
+        }
+        Ok(Frame {
+            before: placed[..first].to_vec(),
+            between: placed[first + 1..second].to_vec(),
+            after: placed[second + 1..].to_vec(),
+            segments: [placed[first].1, placed[second].1],
+        })
+    }
+
+    /// How many special tokens there are.
+    pub fn len(&self) -> usize {
+        self.before.len() + self.between.len() + self.after.len()
+    }
+
+    /// The special tokens before the text.
+    pub fn before(&self) -> Vec<u32> {
+        self.before.iter().map(|&(token, _)| token).collect()
+    }
+
+    /// The special tokens after the text.
+    pub fn after(&self) -> Vec<u32> {
+        self.after.iter().map(|&(token, _)| token).collect()
+    }
+
+    /// Tokens and segments of the framed texts; the segments are empty when all are 0.
+    pub fn fill(&self, first: &[u32], second: &[u32]) -> (Vec<u32>, Vec<u32>) {
+        let placed = |tokens: &[u32], segment: u32| -> Vec<Placed> {
+            tokens.iter().map(|&token| (token, segment)).collect()
+        };
+        let parts = [
+            self.before.clone(),
+            placed(first, self.segments[0]),
+            self.between.clone(),
+            placed(second, self.segments[1]),
+            self.after.clone(),
+        ];
+        let (tokens, segments): (Vec<u32>, Vec<u32>) = parts.concat().into_iter().unzip();
+        let plain = segments.iter().all(|&segment| segment == 0);
+        (tokens, if plain { Vec::new() } else { segments })
+    }
+}
+
+fn marker(token: u32) -> Encoding {
+    Encoding::from_tokens(vec![Token::new(token, "a".to_owned(), (0, 1))], 0)
+}
+
+fn framed(tokenizer: &Tokenizer, second: Option<Encoding>) -> Result<Vec<Placed>, String> {
+    let framed = tokenizer.post_process(marker(FIRST), second, true).map_err(|e| e.to_string())?;
+    Ok(framed.get_ids().iter().copied().zip(framed.get_type_ids().iter().copied()).collect())
+}
+
+/// Where the marker stands, which must be once.
+fn only(placed: &[Placed], marker: u32) -> Result<usize, String> {
+    let mut places = (0..placed.len()).filter(|&i| placed[i].0 == marker);
+    match (places.next(), places.next()) {
+        (Some(place), None) => Ok(place),
+        _ => Err("its template does not hold each text once".to_owned()),
+    }
+}

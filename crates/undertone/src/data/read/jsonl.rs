@@ -1,0 +1,94 @@
+//! One JSON object a line.
+
+use super::super::error::{Error, Result};
+use super::lines::Lines;
+use super::{Meter, Row};
+use serde_json::{Map, Value};
+use std::path::Path;
+
+pub(super) struct Jsonl {
+    lines: Lines,
+    text: String,
+    columns: Vec<String>,
+    /// Whether an object was read already: a column absent from the first is absent from the file.
+    begun: bool,
+}
+
+impl Jsonl {
+    pub fn open(path: &Path, columns: &[&str]) -> Result<Jsonl> {
+        let columns = columns.iter().map(|column| column.to_string()).collect();
+        Ok(Jsonl { lines: Lines::open(path)?, text: String::new(), columns, begun: false })
+    }
+
+    pub fn meter(&self) -> Meter {
+        self.lines.meter().clone()
+    }
+
+    fn row(&mut self) -> Result<Option<Row>> {
+        let Some((line, object)) = object(&mut self.lines, &mut self.text)? else { return Ok(None) };
+        let values: Result<Vec<String>> =
+            self.columns.iter().map(|column| self.value(line, &object, column)).collect();
+        self.begun = true;
+        Ok(Some(Row { line, values: values? }))
+    }
+
+    fn value(&self, line: u64, object: &Map<String, Value>, column: &str) -> Result<String> {
+        let file = || self.lines.file().to_path_buf();
+        match find(object, column) {
+            Some(Value::String(text)) => Ok(text.clone()),
+            Some(Value::Number(number)) => Ok(number.to_string()),
+            Some(Value::Bool(truth)) => Ok(truth.to_string()),
+            Some(Value::Object(_) | Value::Array(_)) => {
+                Err(Error::BadJson { file: file(), line, reason: format!("column {column:?} is nested") })
+            }
+            None if !self.begun => Err(Error::MissingColumn {
+                file: file(),
+                column: column.into(),
+                available: object.keys().cloned().collect(),
+            }),
+            None | Some(Value::Null) => {
+                Err(Error::MissingValue { file: file(), line, column: column.into() })
+            }
+        }
+    }
+}
+
+impl Iterator for Jsonl {
+    type Item = Result<Row>;
+
+    fn next(&mut self) -> Option<Result<Row>> {
+        self.row().transpose()
+    }
+}
+
+pub(super) fn columns(path: &Path) -> Result<Vec<String>> {
+    match object(&mut Lines::open(path)?, &mut String::new())? {
+        None => Err(Error::EmptyFile { file: path.into() }),
+        Some((_, object)) => Ok(object.into_iter().map(|(column, _)| column).collect()),
+    }
+}
+
+/// The column of that name, or else the one that its dots lead to.
+fn find<'a>(object: &'a Map<String, Value>, column: &str) -> Option<&'a Value> {
+    object.get(column).or_else(|| {
+        let (outer, inner) = column.split_once('.')?;
+        find(object.get(outer)?.as_object()?, inner)
+    })
+}
+
+/// The next line that is not blank, which must be an object.
+fn object(lines: &mut Lines, text: &mut String) -> Result<Option<(u64, Map<String, Value>)>> {
+    while let Some(line) = lines.read(text)? {
+        if text.trim().is_empty() {
+            continue;
+        }
+        let bad = |reason| Error::BadJson { file: lines.file().into(), line: line.number, reason };
+        return match serde_json::from_str(text) {
+            Ok(Value::Object(object)) => Ok(Some((line.number, object))),
+            Ok(_) => Err(bad("the line is not an object".to_owned())),
+            // The parser sees one line, so the line it states would mislead.
+            Err(error) => Err(bad(error.to_string().replace(" at line 1 column ", " at column "))),
+        };
+    }
+    Ok(None)
+}

@@ -1,0 +1,96 @@
+//! Rows of text out of files, one at a time.
+//!
+//! No reader ever holds its file: a row is read, handed over and forgotten, so that the memory needed is
+//! that of the longest row (for Parquet, of a page of each column).
+
+mod csv;
+mod header;
+mod jsonl;
+mod lines;
+mod meter;
+mod parquet;
+mod text;
+mod tsv;
+
+use super::error::{Error, Result};
+use super::format::Format;
+pub(crate) use meter::Meter;
+use std::path::Path;
+
+/// A row of a file: the values of the columns that were asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Where the row begins, counting from 1 with the header; in a Parquet file, which row it is.
+    pub line: u64,
+    /// The values, in the order in which the columns were asked for.
+    pub values: Vec<String>,
+}
+
+type Source = Box<dyn Iterator<Item = Result<Row>> + Send>;
+
+/// The rows of a file, until its end or the first mistake in it.
+pub struct Rows {
+    first: Option<Row>,
+    rest: Option<Source>,
+    meter: Meter,
+}
+
+impl Rows {
+    /// How much of the file has been read.
+    pub(crate) fn meter(&self) -> &Meter {
+        &self.meter
+    }
+}
+
+impl Iterator for Rows {
+    type Item = Result<Row>;
+
+    fn next(&mut self) -> Option<Result<Row>> {
+        if let Some(row) = self.first.take() {
+            return Some(Ok(row));
+        }
+        let next = self.rest.as_mut()?.next();
+        if !matches!(next, Some(Ok(_))) {
+            // After a mistake nothing that follows can be trusted to be a row.
+            self.rest = None;
+        }
+        next
+    }
+}
+
+/// Opens a file and reads the named columns.
+///
+/// In a JSONL file, `a.b` is column `b` of the object in column `a`, unless there is a column `a.b`.
+/// A file without a single row is an error here, as is a first row that is not one.
+pub fn rows(path: &Path, format: Format, columns: &[&str]) -> Result<Rows> {
+    let (mut rest, meter): (Source, Meter) = match format {
+        Format::Tsv => boxed(tsv::Tsv::open(path, columns)?, tsv::Tsv::meter),
+        Format::Csv => boxed(csv::Csv::open(path, columns)?, csv::Csv::meter),
+        Format::Jsonl => boxed(jsonl::Jsonl::open(path, columns)?, jsonl::Jsonl::meter),
+        Format::Parquet => boxed(parquet::Parquet::open(path, columns)?, parquet::Parquet::meter),
+        Format::Text => boxed(text::Text::open(path, columns)?, text::Text::meter),
+    };
+    match rest.next() {
+        None => Err(Error::EmptyFile { file: path.into() }),
+        Some(first) => Ok(Rows { first: Some(first?), rest: Some(rest), meter }),
+    }
+}
+
+/// The columns of a file; for JSONL, those of its first object.
+pub fn columns(path: &Path, format: Format) -> Result<Vec<String>> {
+    match format {
+        Format::Tsv => tsv::columns(path),
+        Format::Csv => csv::columns(path),
+        Format::Jsonl => jsonl::columns(path),
+        Format::Parquet => parquet::columns(path),
+        Format::Text => Ok(vec![text::COLUMN.to_owned()]),
+    }
+}
+
+fn boxed<R>(reader: R, meter: impl Fn(&R) -> Meter) -> (Source, Meter)
+where
+    R: Iterator<Item = Result<Row>> + Send + 'static,
+{
+    let meter = meter(&reader);
+    (Box::new(reader), meter)
+}

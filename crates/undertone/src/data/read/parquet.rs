@@ -1,0 +1,151 @@
+//! Parquet, by its record interface: the top-level columns of text, numbers and booleans.
+//!
+//! The library trusts the sizes and offsets that a file states, and panics on some that are wrong. So the
+//! stated places are checked against the file's length first, and what still panics becomes an error.
+
+use super::super::error::{Error, Result};
+use super::super::guard::guarded;
+use super::{Meter, Row, header};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::{Field, Row as Record, reader::RowIter};
+use parquet::schema::types::Type;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+pub(super) struct Parquet {
+    file: PathBuf,
+    records: RowIter<'static>,
+    columns: Vec<String>,
+    row: u64,
+    meter: Meter,
+}
+
+impl Parquet {
+    pub fn open(path: &Path, columns: &[&str]) -> Result<Parquet> {
+        let reader = open(path)?;
+        fence(path, || {
+            let metadata = reader.metadata().file_metadata();
+            let rows = u64::try_from(metadata.num_rows()).unwrap_or(0);
+            let projection = projection(path, metadata.schema(), columns)?;
+            let records = RowIter::from_file_into(Box::new(reader)).project(Some(projection));
+            Ok(Parquet {
+                file: path.into(),
+                records: records.map_err(|e| broken(path, &e))?,
+                columns: columns.iter().map(|column| column.to_string()).collect(),
+                row: 0,
+                meter: Meter::new(rows),
+            })
+        })
+    }
+
+    pub fn meter(&self) -> Meter {
+        self.meter.clone()
+    }
+
+    fn row(&mut self) -> Result<Option<Row>> {
+        let next = fence(&self.file, || Ok(self.records.next()))?;
+        let Some(record) = next else { return Ok(None) };
+        self.row += 1;
+        self.meter.add(1);
+        let record = record.map_err(|error| match error.to_string().contains("as String") {
+            // The library's message would print the text's bytes.
+            true => Error::BadUtf8 { file: self.file.clone(), line: self.row },
+            false => broken(&self.file, &error),
+        })?;
+        let values: Result<Vec<String>> =
+            self.columns.iter().map(|column| self.value(&record, column)).collect();
+        Ok(Some(Row { line: self.row, values: values? }))
+    }
+
+    fn value(&self, record: &Record, column: &str) -> Result<String> {
+        let missing =
+            || Error::MissingValue { file: self.file.clone(), line: self.row, column: column.into() };
+        let found = record.get_column_iter().find(|(name, _)| *name == column);
+        Ok(match found.ok_or_else(missing)?.1 {
+            Field::Null => return Err(missing()),
+            Field::Str(text) => text.clone(),
+            Field::Bytes(bytes) => String::from_utf8(bytes.data().to_vec())
+                .map_err(|_| Error::BadUtf8 { file: self.file.clone(), line: self.row })?,
+            Field::Bool(truth) => truth.to_string(),
+            Field::Byte(number) => number.to_string(),
+            Field::Short(number) => number.to_string(),
+            Field::Int(number) => number.to_string(),
+            Field::Long(number) => number.to_string(),
+            Field::UByte(number) => number.to_string(),
+            Field::UShort(number) => number.to_string(),
+            Field::UInt(number) => number.to_string(),
+            Field::ULong(number) => number.to_string(),
+            Field::Float(number) => format!("{number:?}"),
+            Field::Double(number) => format!("{number:?}"),
+            _ => return Err(unreadable(&self.file, format!("column {column:?} is of another type"))),
+        })
+    }
+}
+
+impl Iterator for Parquet {
+    type Item = Result<Row>;
+
+    fn next(&mut self) -> Option<Result<Row>> {
+        self.row().transpose()
+    }
+}
+
+pub(super) fn columns(path: &Path) -> Result<Vec<String>> {
+    let reader = open(path)?;
+    fence(path, || Ok(names(reader.metadata().file_metadata().schema())))
+}
+
+fn open(path: &Path) -> Result<SerializedFileReader<File>> {
+    let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
+    let (size, file) = opened.map_err(|e| Error::io(path, &e))?;
+    if size == 0 {
+        return Err(Error::EmptyFile { file: path.into() });
+    }
+    fence(path, || {
+        let reader = SerializedFileReader::new(file).map_err(|e| broken(path, &e))?;
+        let mut chunks = reader.metadata().row_groups().iter().flat_map(|group| group.columns());
+        match chunks.all(|chunk| within(chunk, size)) {
+            true => Ok(reader),
+            false => Err(unreadable(path, "a column lies outside the file".to_owned())),
+        }
+    })
+}
+
+/// Whether a column's bytes lie where the file has bytes.
+fn within(chunk: &ColumnChunkMetaData, size: u64) -> bool {
+    let start = chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset());
+    let end = start.checked_add(chunk.compressed_size());
+    start >= 0 && chunk.compressed_size() >= 0 && end.is_some_and(|end| end as u64 <= size)
+}
+
+/// The schema with the asked columns alone, so that the others are not even read.
+fn projection(path: &Path, schema: &Type, columns: &[&str]) -> Result<Type> {
+    let mut places = header::places(path, &names(schema), columns)?;
+    places.sort_unstable();
+    places.dedup();
+    let fields: Vec<_> = places.into_iter().map(|place| schema.get_fields()[place].clone()).collect();
+    if let Some(nested) = fields.iter().find(|field| !field.is_primitive()) {
+        return Err(unreadable(path, format!("column {:?} is nested", nested.name())));
+    }
+    Type::group_type_builder(schema.name()).with_fields(fields).build().map_err(|e| broken(path, &e))
+}
+
+fn names(schema: &Type) -> Vec<String> {
+    schema.get_fields().iter().map(|field| field.name().to_owned()).collect()
+}
+
+/// Runs `work`, a panic in it becoming an error about the file.
+fn fence<T>(path: &Path, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    guarded(work).unwrap_or_else(|panic| Err(unreadable(path, panic)))
+}
+
+fn broken(path: &Path, error: &ParquetError) -> Error {
+    unreadable(path, error.to_string())
+}
+
+/// The reason is cut: the library's messages may quote what the file holds.
+fn unreadable(path: &Path, reason: String) -> Error {
+    Error::Parquet { file: path.into(), reason: reason.chars().take(120).collect() }
+}

@@ -1,0 +1,131 @@
+//! Poisson sampling of privacy units, the sampling that the accountant assumes.
+
+use super::error::{Error, Result};
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+/// Draws the privacy units of each step.
+///
+/// # Guarantee
+///
+/// In every step every unit is included with probability exactly `rate`, the `f64` as it stands, independently
+/// of all other units and of all other steps (up to ChaCha20 being told from randomness). So a batch has
+/// `units × rate` units on average, not always, and may be empty; a step over an empty batch must be taken
+/// all the same, noise included.
+///
+/// The draw of step `t` is a function of the key and `t` alone: a resumed run draws what the uninterrupted one
+/// would have drawn. Amplification by sampling holds against those who do not know the key, so take it from
+/// the operating system, use it for nothing else, and keep it as secret as the data.
+#[derive(Clone)]
+pub struct PoissonSampler {
+    units: usize,
+    rate: f64,
+    /// The rate's digits in base 2⁶⁴; empty when the rate is 1.
+    digits: Vec<u64>,
+    key: [u8; 32],
+}
+
+/// Without the key, which is a secret.
+impl std::fmt::Debug for PoissonSampler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PoissonSampler").field("units", &self.units).field("rate", &self.rate).finish()
+    }
+}
+
+impl PoissonSampler {
+    /// A sampler of `units` units, each with probability `rate` in (0, 1].
+    pub fn new(units: usize, rate: f64, key: [u8; 32]) -> Result<PoissonSampler> {
+        if !(rate > 0.0 && rate <= 1.0) {
+            return Err(Error::invalid("the sampling rate", rate, "above 0 and at most 1"));
+        }
+        Ok(PoissonSampler { units, rate, digits: digits(rate), key })
+    }
+
+    /// The units of a step, in increasing order.
+    pub fn step(&self, step: u64) -> Vec<usize> {
+        if self.digits.is_empty() {
+            return (0..self.units).collect();
+        }
+        let mut random = ChaCha20Rng::from_seed(self.key);
+        random.set_stream(step);
+        (0..self.units).filter(|_| self.included(&mut random)).collect()
+    }
+
+    /// How many units there are to draw from.
+    pub fn units(&self) -> usize {
+        self.units
+    }
+
+    /// The probability with which each is drawn.
+    pub fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    /// Whether a uniform number in [0, 1) is below the rate, of which no more digits are drawn than needed.
+    fn included(&self, random: &mut ChaCha20Rng) -> bool {
+        for &digit in &self.digits {
+            let drawn = random.next_u64();
+            if drawn != digit {
+                return drawn < digit;
+            }
+        }
+        false
+    }
+}
+
+/// The digits in base 2⁶⁴ of a number below 1, all of them: scaling by 2⁶⁴ and taking off the whole part
+/// are exact in `f64`, and nothing remains after at most 17 digits.
+fn digits(rate: f64) -> Vec<u64> {
+    let (mut digits, mut rest) = (Vec::new(), if rate < 1.0 { rate } else { 0.0 });
+    while rest > 0.0 {
+        let scaled = rest * 2_f64.powi(64);
+        digits.push(scaled as u64);
+        rest = scaled - scaled.floor();
+    }
+    digits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_outside_its_domain_is_refused() {
+        for rate in [0.0, -0.1, 1.0 + f64::EPSILON, f64::NAN, f64::INFINITY] {
+            assert!(matches!(PoissonSampler::new(3, rate, [0; 32]), Err(Error::Invalid { .. })));
+        }
+    }
+
+    #[test]
+    fn the_digits_are_the_rate() {
+        assert_eq!(digits(0.5), [1 << 63]);
+        assert_eq!(digits(2_f64.powi(-65)), [0, 1 << 63]);
+        assert_eq!(digits(f64::from_bits(1)).len(), 17);
+        for rate in [0.1, 1e-5, 0.999, 1e-30] {
+            let again = digits(rate).iter().rev().fold(0.0, |sum, &d| (sum + d as f64) / 2_f64.powi(64));
+            assert_eq!(again, rate);
+        }
+    }
+
+    #[test]
+    fn a_rate_of_one_takes_all_and_a_tiny_one_none() {
+        assert_eq!(PoissonSampler::new(4, 1.0, [1; 32]).unwrap().step(9), [0, 1, 2, 3]);
+        let never = PoissonSampler::new(1000, f64::from_bits(1), [1; 32]).unwrap();
+        assert!((0..100).all(|step| never.step(step).is_empty()));
+        assert!(PoissonSampler::new(0, 0.5, [1; 32]).unwrap().step(0).is_empty());
+    }
+
+    #[test]
+    fn a_step_is_drawn_again_alike_and_others_differ() {
+        let sampler = PoissonSampler::new(200, 0.3, [2; 32]).unwrap();
+        assert_eq!(sampler.step(5), sampler.clone().step(5));
+        assert_ne!(sampler.step(5), sampler.step(6));
+        assert_ne!(sampler.step(5), PoissonSampler::new(200, 0.3, [3; 32]).unwrap().step(5));
+    }
+
+    #[test]
+    fn the_key_is_not_printed() {
+        let shown = format!("{:?}", PoissonSampler::new(2, 0.5, [77; 32]).unwrap());
+        assert_eq!(shown, "PoissonSampler { units: 2, rate: 0.5 }");
+    }
+}

@@ -1,0 +1,52 @@
+//! Which tokens end a text and hide a token, as the files beside a tokenizer say.
+
+use super::error::{Error, Result};
+use serde_json::Value;
+use std::path::Path;
+
+/// Where models state their special tokens, in the order in which they are asked.
+const FILES: [&str; 2] = ["tokenizer_config.json", "special_tokens_map.json"];
+
+/// What the well-known models call the token that ends a text, when no file says it.
+pub(crate) const ENDS: [&str; 5] = ["<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<|im_end|>"];
+
+/// What the well-known models call the token that hides another.
+pub(crate) const MASKS: [&str; 2] = ["[MASK]", "<mask>"];
+
+/// The special token of that role (`eos_token`, `mask_token`) that a file in the folder names.
+pub(crate) fn stated(folder: &Path, role: &str) -> Result<Option<String>> {
+    for name in FILES {
+        let file = folder.join(name);
+        let Ok(bytes) = std::fs::read(&file) else { continue };
+        let settings: Value = serde_json::from_slice(&bytes)
+            .map_err(|e| Error::Tokenizer { file: file.clone(), reason: e.to_string() })?;
+        // Either the token itself or an object that describes it.
+        let token = &settings[role];
+        if let Some(token) = token.as_str().or_else(|| token["content"].as_str()) {
+            return Ok(Some(token.to_owned()));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_spellings_and_both_files_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let role = || stated(folder.path(), "eos_token");
+        assert_eq!(role(), Ok(None));
+        std::fs::write(folder.path().join(FILES[1]), r#"{"eos_token": {"content": "<b>"}}"#).unwrap();
+        assert_eq!(role(), Ok(Some("<b>".into())));
+        std::fs::write(folder.path().join(FILES[0]), r#"{"eos_token": "<a>"}"#).unwrap();
+        assert_eq!(role(), Ok(Some("<a>".into())));
+        std::fs::write(folder.path().join(FILES[0]), r#"{"eos_token": null}"#).unwrap();
+        assert_eq!(role(), Ok(Some("<b>".into())));
+        std::fs::write(folder.path().join(FILES[0]), "[1, 2]").unwrap();
+        assert_eq!(role(), Ok(Some("<b>".into())));
+        std::fs::write(folder.path().join(FILES[0]), "{").unwrap();
+        assert!(matches!(role(), Err(Error::Tokenizer { .. })));
+    }
+}

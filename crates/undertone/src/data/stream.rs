@@ -1,0 +1,111 @@
+//! Examples out of a file, some at a time.
+
+use super::encode::Encoder;
+use super::error::Result;
+use super::example::Example;
+use super::format::Format;
+use super::labels::Labels;
+use super::options::{Options, Unit};
+use super::read::{self, Meter, Row, Rows};
+use super::task::Task;
+use super::tokenise::Tokeniser;
+use super::units::Units;
+use rayon::prelude::*;
+use std::path::Path;
+
+/// Rows, and bytes of text, that are tokenised at a time: enough to keep all threads at work.
+const ROWS: usize = 4096;
+const BYTES: usize = 4 << 20;
+
+/// The examples of a file in its order, in chunks, so that the file need not fit into memory.
+///
+/// Ends after the first error.
+pub struct Stream<'a> {
+    rows: Rows,
+    encoder: Encoder<'a>,
+    units: Units,
+    ended: bool,
+}
+
+/// Opens a file as a stream of examples.
+///
+/// Without `labels` the task's label column is not read, so that a file without one can be predicted.
+pub fn stream<'a>(
+    path: &Path,
+    task: &Task,
+    tokeniser: &'a Tokeniser,
+    labels: Option<&'a Labels>,
+    options: &Options,
+) -> Result<Stream<'a>> {
+    task.check()?;
+    options.check()?;
+    let task = if labels.is_some() { task.clone() } else { task.without_label() };
+    let mut columns = task.columns();
+    if let Unit::Author { column, .. } = &options.unit {
+        columns.push(column);
+    }
+    let rows = read::rows(path, Format::of(path, options.format)?, &columns)?;
+    let long_texts = options.long_texts;
+    let encoder = Encoder { file: path.into(), task, tokeniser, labels, long_texts };
+    Ok(Stream { rows, encoder, units: Units::new(&options.unit), ended: false })
+}
+
+impl Stream<'_> {
+    /// How many privacy units have been met so far.
+    pub fn units(&self) -> usize {
+        self.units.count()
+    }
+
+    pub(crate) fn meter(&self) -> &Meter {
+        self.rows.meter()
+    }
+
+    /// The examples of the next rows; none at the file's end.
+    fn chunk(&mut self) -> Result<Vec<Example>> {
+        let mut examples = Vec::new();
+        while examples.is_empty() {
+            let rows = self.gather()?;
+            if rows.is_empty() {
+                break;
+            }
+            let encoder = &self.encoder;
+            let encoded = rows.par_iter().with_min_len(16).map(|(_, row)| encoder.examples(row));
+            let encoded = encoded.collect::<Result<Vec<_>>>()?;
+            for ((unit, _), of_row) in rows.iter().zip(encoded) {
+                self.units.admit(*unit, of_row, &mut examples);
+            }
+        }
+        Ok(examples)
+    }
+
+    /// The next rows and their units, without those whose author has enough examples already.
+    fn gather(&mut self) -> Result<Vec<(u32, Row)>> {
+        let (mut rows, mut bytes) = (Vec::new(), 0);
+        while rows.len() < ROWS && bytes < BYTES {
+            let Some(row) = self.rows.next() else { break };
+            let mut row = row?;
+            if let Some(unit) = self.units.of(&self.encoder.file, &mut row)? {
+                bytes += row.values.iter().map(String::len).sum::<usize>();
+                rows.push((unit, row));
+            }
+        }
+        Ok(rows)
+    }
+}
+
+impl Iterator for Stream<'_> {
+    type Item = Result<Vec<Example>>;
+
+    fn next(&mut self) -> Option<Result<Vec<Example>>> {
+        if self.ended {
+            return None;
+        }
+        match self.chunk() {
+            Ok(examples) if !examples.is_empty() => Some(Ok(examples)),
+            end => {
+                self.ended = true;
+                end.err().map(Err)
+            }
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Texts to tokens and back.
+
+use super::cut::{self, LongTexts, Predicted};
+use super::error::{Error, Result};
+use super::frame::Frame;
+use super::guard::guarded;
+use super::special;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokenizers::Tokenizer;
+
+/// The most tokens of a sequence, unless another number is set.
+const MAX_TOKENS: usize = 512;
+
+/// Texts up to this many bytes are always tokenised whole.
+const WHOLE_BYTES: usize = 1 << 16;
+
+/// A tokenizer of the Hugging Face kind, with a limit on the tokens of a sequence.
+///
+/// Truncation and padding that the tokenizer's file configures are not used: sequences are cut as stated at each
+/// method, to [`max_tokens`](Tokeniser::max_tokens), and never padded. Cheap to clone.
+#[derive(Clone)]
+pub struct Tokeniser {
+    tokenizer: Arc<Tokenizer>,
+    file: PathBuf,
+    max_tokens: usize,
+    single: Frame,
+    pair: Frame,
+    eos: Option<u32>,
+    mask: Option<u32>,
+}
+
+/// A tokenised text or pair.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tokens {
+    /// The tokens, special ones included.
+    pub ids: Vec<u32>,
+    /// For each token, the text of a pair that it belongs to; empty means that all are 0.
+    pub segments: Vec<u32>,
+}
+
+impl std::fmt::Debug for Tokeniser {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tokeniser").field("file", &self.file).field("max_tokens", &self.max_tokens).finish()
+    }
+}
+
+impl Tokeniser {
+    /// Loads a `tokenizer.json`, or the one in a model's folder.
+    ///
+    /// The tokens that end a text and hide a token are those that `tokenizer_config.json` or
+    /// `special_tokens_map.json` beside it name, or else the customary ones where the vocabulary has them.
+    pub fn load(path: &Path) -> Result<Tokeniser> {
+        let file = if path.is_dir() { path.join("tokenizer.json") } else { path.to_path_buf() };
+        let bytes = std::fs::read(&file).map_err(|e| Error::io(&file, &e))?;
+        let broken = |reason| Error::Tokenizer { file: file.clone(), reason };
+        let loaded = guarded(|| -> std::result::Result<_, String> {
+            let mut tokenizer = Tokenizer::from_bytes(&bytes).map_err(|e| e.to_string())?;
+            tokenizer.with_truncation(None).map_err(|e| e.to_string())?.with_padding(None);
+            let frames = (Frame::around_one(&tokenizer)?, Frame::around_two(&tokenizer)?);
+            Ok((tokenizer, frames))
+        });
+        let (tokenizer, (single, pair)) = loaded.and_then(|inner| inner).map_err(broken)?;
+
+        let folder = file.parent().unwrap_or(Path::new(""));
+        let role = |role: &str, customary: &[&str]| -> Result<Option<u32>> {
+            let stated = special::stated(folder, role)?.and_then(|token| tokenizer.token_to_id(&token));
+            Ok(stated.or_else(|| customary.iter().find_map(|token| tokenizer.token_to_id(token))))
+        };
+        let (eos, mask) = (role("eos_token", &special::ENDS)?, role("mask_token", &special::MASKS)?);
+        Ok(Tokeniser {
+            tokenizer: Arc::new(tokenizer),
+            max_tokens: MAX_TOKENS,
+            single,
+            pair,
+            eos,
+            mask,
+            file,
+        })
+    }
+
+    /// Sets the most tokens of a sequence, special ones included.
+    pub fn with_max_tokens(mut self, max_tokens: usize) -> Result<Tokeniser> {
+        let least = self.single.len().max(self.pair.len()) + 2;
+        if max_tokens < least {
+            let rule = format!("at least {least}, which leaves room beside the special tokens");
+            return Err(Error::invalid("the most tokens of a sequence", max_tokens, rule));
+        }
+        self.max_tokens = max_tokens;
+        Ok(self)
+    }
+
+    /// Sets the token that ends a text, where the tokenizer's files name another or none.
+    pub fn with_eos(self, eos: u32) -> Tokeniser {
+        Tokeniser { eos: Some(eos), ..self }
+    }
+
+    /// The most tokens of a sequence, special ones included.
+    pub fn max_tokens(&self) -> usize {
+        self.max_tokens
+    }
+
+    /// How many tokens there are, added ones included.
+    pub fn vocabulary(&self) -> usize {
+        self.tokenizer.get_vocab_size(true)
+    }
+
+    /// The number of a token, such as `[MASK]`.
+    pub fn token_id(&self, token: &str) -> Option<u32> {
+        self.tokenizer.token_to_id(token)
+    }
+
+    /// The token of that number.
+    pub fn token(&self, id: u32) -> Option<String> {
+        self.tokenizer.id_to_token(id)
+    }
+
+    /// The token that ends a text, if there is one.
+    pub fn eos(&self) -> Option<u32> {
+        self.eos
+    }
+
+    /// The token that hides another, if there is one.
+    pub fn mask(&self) -> Option<u32> {
+        self.mask
+    }
+
+    /// One text, which loses its end where it is too long. An empty text that gives no token at all becomes
+    /// the token that ends a text.
+    pub fn text(&self, text: &str) -> Result<Tokens> {
+        let room = self.max_tokens - self.single.len();
+        let mut ids = self.ids(text, room)?;
+        ids.truncate(room);
+        let (mut ids, segments) = self.single.fill(&ids, &[]);
+        if ids.is_empty() {
+            ids.extend(self.eos);
+        }
+        Ok(Tokens { ids, segments })
+    }
+
+    /// A pair of texts. Where they are too long, the longer loses tokens from its end until both are as
+    /// long, then both do.
+    pub fn pair(&self, first: &str, second: &str) -> Result<Tokens> {
+        let room = self.max_tokens - self.pair.len();
+        let (first, second) = (self.ids(first, room)?, self.ids(second, room)?);
+        let (m, n) = cut::longest_first(first.len(), second.len(), room);
+        let (mut ids, segments) = self.pair.fill(&first[..m], &second[..n]);
+        if ids.is_empty() {
+            ids.extend(self.eos);
+        }
+        Ok(Tokens { ids, segments })
+    }
+
+    /// A text whose tokens are to be predicted one after the other, with the token that ends a text at its
+    /// end. A text that is too long is cut or split; none result when there is nothing to predict.
+    pub fn language(&self, text: &str, long: LongTexts) -> Result<Vec<Predicted>> {
+        let pieces = long.most_per_text();
+        let mut ids = self.ids(text, self.max_tokens.saturating_mul(pieces))?;
+        let after = self.single.after();
+        ids.extend(self.eos.filter(|eos| after.last() != Some(eos)).into_iter().chain(after));
+        let before = self.start(ids.len() < 2);
+        Ok(cut::language(&before, &ids, self.max_tokens, pieces))
+    }
+
+    /// A prompt, and its completion that is to be predicted, with the token that ends a text at its end.
+    ///
+    /// Both are tokenised on their own and as they are: a separator that should stand between them belongs into
+    /// the data. Where they are too long the prompt loses its beginning, down to a quarter of the room, and
+    /// then the completion its end. None when there is nothing to predict.
+    pub fn completion(&self, prompt: &str, completion: &str) -> Result<Option<Predicted>> {
+        let prompt = self.ids(prompt, usize::MAX)?;
+        let mut written = self.ids(completion, self.max_tokens)?;
+        written.extend(self.eos);
+        let before = self.start(prompt.is_empty());
+        let (tokens, from) = cut::completion(&before, &prompt, &written, self.max_tokens);
+        Ok((1..tokens.len()).contains(&from).then_some((tokens, from)))
+    }
+
+    /// A prompt to be continued, of which the beginning is cut so that `reserve` tokens can follow.
+    pub fn prompt(&self, prompt: &str, reserve: usize) -> Result<Vec<u32>> {
+        let prompt = self.ids(prompt, usize::MAX)?;
+        let before = self.start(prompt.is_empty());
+        let room = self.max_tokens.saturating_sub(reserve + before.len()).max(1);
+        Ok([before, prompt[prompt.len().saturating_sub(room)..].to_vec()].concat())
+    }
+
+    /// The text of tokens, without special ones.
+    pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        let decoded = guarded(|| self.tokenizer.decode(ids, true).map_err(|e| e.to_string()));
+        decoded.and_then(|inner| inner).map_err(|reason| self.unusable(reason))
+    }
+
+    /// What stands before a sequence to be continued. Where the tokenizer puts nothing there and the sequence
+    /// would have nothing to predict from, the token that ends the text before it does.
+    fn start(&self, needed: bool) -> Vec<u32> {
+        let before = self.single.before();
+        match before.is_empty() && needed {
+            true => self.eos.into_iter().collect(),
+            false => before,
+        }
+    }
+
+    /// The tokens of a text without special ones; of a huge text, at least the first `needed`.
+    fn ids(&self, text: &str, needed: usize) -> Result<Vec<u32>> {
+        // Tokenising takes some twenty times the memory of the text, so only a part of a huge one is tokenised,
+        // up to a space, with a margin for what the text after the space might have changed.
+        let part = beginning(text, needed.saturating_mul(32).max(WHOLE_BYTES));
+        let ids = self.encode(part)?;
+        match part.len() < text.len() && ids.len() < needed.saturating_add(16) {
+            true => self.encode(text),
+            false => Ok(ids),
+        }
+    }
+
+    fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        let encoded = guarded(|| self.tokenizer.encode_fast(text, false).map_err(|e| e.to_string()));
+        let encoded = encoded.and_then(|inner| inner).map_err(|reason| self.unusable(reason))?;
+        Ok(encoded.get_ids().to_vec())
+    }
+
+    fn unusable(&self, reason: String) -> Error {
+        Error::Tokenizer { file: self.file.clone(), reason }
+    }
+}
+
+/// The text up to its last space within so many bytes, or all of it where there is none.
+fn beginning(text: &str, bytes: usize) -> &str {
+    if text.len() <= bytes {
+        return text;
+    }
+    let end = (0..=bytes).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0);
+    text[..end].rfind(char::is_whitespace).map_or(text, |space| &text[..space])
+}
+
+#[cfg(test)]
+mod tests;

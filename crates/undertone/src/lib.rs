@@ -1,0 +1,5 @@
+//! Fine-tuning of language models on private text, with a privacy guarantee that is proved.
+
+pub mod data;
+pub mod model;
+pub mod tensor;

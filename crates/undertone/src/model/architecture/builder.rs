@@ -1,0 +1,96 @@
+//! Collects the parameters of a model while its layers are described.
+
+use crate::model::folder::{Random, Source};
+use crate::model::layer::linear::Linear;
+use crate::model::layer::norm::Norm;
+use crate::model::parameters::{Origin, Parameter, ParameterId, Parameters};
+use crate::model::{Error, Result};
+use crate::tensor::{Matrix, NormKind};
+
+/// Asks a source for parameters and remembers them. What the source lacks of a head is drawn at random.
+pub struct Builder<'a> {
+    source: &'a mut dyn Source,
+    random: Random,
+    inside_head: bool,
+    /// What was asked for so far.
+    pub parameters: Parameters,
+    /// Names of what was drawn at random.
+    pub fresh: Vec<String>,
+}
+
+impl<'a> Builder<'a> {
+    /// A builder on this source; `seed` draws what a head lacks.
+    pub fn new(source: &'a mut dyn Source, seed: u64) -> Self {
+        Self {
+            source,
+            random: Random::new(seed, 0.02),
+            inside_head: false,
+            parameters: Parameters::default(),
+            fresh: Vec::new(),
+        }
+    }
+
+    /// From here on parameters belong to the head and may be missing in the source.
+    pub fn begin_head(&mut self) {
+        self.inside_head = true;
+    }
+
+    /// Whether the source has this tensor.
+    pub fn has(&self, name: &str) -> bool {
+        self.source.has(name)
+    }
+
+    /// A parameter of this name and shape (one or two sizes).
+    pub fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<ParameterId> {
+        let values = if self.inside_head && !self.source.has(name) {
+            self.fresh.push(name.to_owned());
+            self.random.tensor(name, shape)?
+        } else {
+            self.source.tensor(name, shape)?
+        };
+        if values.iter().any(|v| !v.is_finite()) {
+            return Err(Error::Request(format!(
+                "tensor {name} holds a number that is not finite; fetch the weights again"
+            )));
+        }
+        let (rows, columns) = match *shape {
+            [columns] => (1, columns),
+            [rows, columns] => (rows, columns),
+            _ => unreachable!("parameters are vectors or matrices"),
+        };
+        Ok(self.parameters.push(Parameter {
+            name: name.to_owned(),
+            shape: shape.to_vec(),
+            value: Matrix::from_vec(rows, columns, values),
+            trainable: true,
+            origin: Origin::Base,
+        }))
+    }
+
+    /// A linear layer with its weight as [outputs, inputs].
+    pub fn linear(&mut self, name: &str, inputs: usize, outputs: usize, with_bias: bool) -> Result<Linear> {
+        let weight = self.tensor(&format!("{name}.weight"), &[outputs, inputs])?;
+        let bias = if with_bias { Some(self.tensor(&format!("{name}.bias"), &[outputs])?) } else { None };
+        Ok(Linear { name: name.to_owned(), weight, bias, inputs, outputs, inputs_first: false, lora: None })
+    }
+
+    /// A linear layer with its weight as [inputs, outputs].
+    pub fn convolution(&mut self, name: &str, inputs: usize, outputs: usize) -> Result<Linear> {
+        let weight = self.tensor(&format!("{name}.weight"), &[inputs, outputs])?;
+        let bias = Some(self.tensor(&format!("{name}.bias"), &[outputs])?);
+        Ok(Linear { name: name.to_owned(), weight, bias, inputs, outputs, inputs_first: true, lora: None })
+    }
+
+    /// LayerNorm.
+    pub fn layer_norm(&mut self, name: &str, width: usize, epsilon: f32) -> Result<Norm> {
+        let weight = self.tensor(&format!("{name}.weight"), &[width])?;
+        let bias = Some(self.tensor(&format!("{name}.bias"), &[width])?);
+        Ok(Norm { kind: NormKind::Layer, weight, bias, epsilon })
+    }
+
+    /// RMSNorm.
+    pub fn rms_norm(&mut self, name: &str, width: usize, epsilon: f32) -> Result<Norm> {
+        let weight = self.tensor(&format!("{name}.weight"), &[width])?;
+        Ok(Norm { kind: NormKind::RootMeanSquare, weight, bias: None, epsilon })
+    }
+}

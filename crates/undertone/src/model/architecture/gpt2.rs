@@ -1,0 +1,130 @@
+//! GPT-2: normalisation first, weights stored as [inputs, outputs], one weight for queries, keys and values.
+
+use super::{Builder, Sizes};
+use crate::model::folder::Config;
+use crate::model::layer::attention::{Attention, Projections};
+use crate::model::layer::block::{Block, NormOrder};
+use crate::model::layer::embedding::Embeddings;
+use crate::model::layer::feed_forward::FeedForward;
+use crate::model::layer::head::{Head, Pick};
+use crate::model::layer::linear::Linear;
+use crate::model::parameters::ParameterId;
+use crate::model::{Network, Purpose, Result};
+
+pub(super) fn build(
+    config: &Config,
+    purpose: Purpose,
+    classes: usize,
+    builder: &mut Builder,
+) -> Result<Network> {
+    let hidden = config.size("n_embd")?;
+    let sizes = Sizes {
+        vocabulary: config.size("vocab_size")?,
+        hidden,
+        layers: config.size("n_layer")?,
+        heads: config.size("n_head")?,
+        inner: config.size_or("n_inner", 4 * hidden)?,
+        positions: config.size("n_positions")?,
+    }
+    .checked(config)?;
+    if !config.flag_or("scale_attn_weights", true)?
+        || config.flag_or("scale_attn_by_inverse_layer_idx", false)?
+    {
+        return Err(config.error("attention must be scaled by the head's size alone"));
+    }
+    let width = sizes.head_width(config)?;
+    let epsilon = config.epsilon_or("layer_norm_epsilon", 1e-5)?;
+    let dropout = config.rate_or_zero("resid_pdrop")?;
+    let attention_dropout = config.rate_or_zero("attn_pdrop")?;
+    let activation = config.activation("activation_function", "gelu_new")?;
+    let embeddings = Embeddings {
+        tokens: builder.tensor("transformer.wte.weight", &[sizes.vocabulary, hidden])?,
+        positions: Some((builder.tensor("transformer.wpe.weight", &[sizes.positions, hidden])?, 0)),
+        segments: None,
+        norm: None,
+        dropout: config.rate_or_zero("embd_pdrop")?,
+    };
+    let mut blocks = Vec::new();
+    for i in 0..sizes.layers {
+        let name = format!("transformer.h.{i}");
+        let site = 8 * i as u64;
+        blocks.push(Block {
+            order: NormOrder::Before,
+            attention_norm: builder.layer_norm(&format!("{name}.ln_1"), hidden, epsilon)?,
+            attention: Attention {
+                projections: Projections::Fused(Box::new(builder.convolution(
+                    &format!("{name}.attn.c_attn"),
+                    hidden,
+                    3 * hidden,
+                )?)),
+                output: builder.convolution(&format!("{name}.attn.c_proj"), hidden, hidden)?,
+                heads: sizes.heads,
+                key_heads: sizes.heads,
+                width,
+                causal: true,
+                rotary: None,
+                dropout: attention_dropout,
+                site: site + 2,
+            },
+            attention_adapter: None,
+            feed_forward_norm: builder.layer_norm(&format!("{name}.ln_2"), hidden, epsilon)?,
+            feed_forward: FeedForward {
+                gate: None,
+                up: builder.convolution(&format!("{name}.mlp.c_fc"), hidden, sizes.inner)?,
+                down: builder.convolution(&format!("{name}.mlp.c_proj"), sizes.inner, hidden)?,
+                activation,
+            },
+            feed_forward_adapter: None,
+            dropout,
+            site,
+            name,
+        });
+    }
+    let last_norm = Some(builder.layer_norm("transformer.ln_f", hidden, epsilon)?);
+    builder.begin_head();
+    let tied = config.flag_or("tie_word_embeddings", true)?.then_some(embeddings.tokens);
+    let head = decoder_head(purpose, classes, &sizes, tied, builder)?;
+    Ok(Network {
+        embeddings,
+        blocks,
+        last_norm,
+        head,
+        vocabulary: sizes.vocabulary,
+        most_positions: sizes.positions,
+    })
+}
+
+/// The heads of decoders, none of which has a bias but the token classifier.
+pub(super) fn decoder_head(
+    purpose: Purpose,
+    classes: usize,
+    sizes: &Sizes,
+    tied: Option<ParameterId>,
+    builder: &mut Builder,
+) -> Result<Head> {
+    let (pick, out) = match purpose {
+        Purpose::SequenceClassification => {
+            (Pick::Last, builder.linear("score", sizes.hidden, classes, false)?)
+        }
+        Purpose::CausalLanguageModel => {
+            let out = match tied {
+                None => builder.linear("lm_head", sizes.hidden, sizes.vocabulary, false)?,
+                Some(weight) => Linear {
+                    name: "lm_head".into(),
+                    weight,
+                    bias: None,
+                    inputs: sizes.hidden,
+                    outputs: sizes.vocabulary,
+                    inputs_first: false,
+                    lora: None,
+                },
+            };
+            (Pick::Tokens, out)
+        }
+        _ => {
+            let name = if builder.has("score.weight") { "score" } else { "classifier" };
+            (Pick::Tokens, builder.linear(name, sizes.hidden, classes, true)?)
+        }
+    };
+    Ok(Head { purpose, pick, dense: None, norm: None, dropout: 0.0, out })
+}

@@ -1,0 +1,174 @@
+//! Llama-style decoders: RMSNorm, rotary positions, grouped-query attention, gated feed-forward.
+
+use super::{Builder, Sizes, gpt2};
+use crate::model::folder::Config;
+use crate::model::layer::attention::{Attention, Projections};
+use crate::model::layer::block::{Block, NormOrder};
+use crate::model::layer::embedding::Embeddings;
+use crate::model::layer::feed_forward::FeedForward;
+use crate::model::{Network, Purpose, Result};
+use serde_json::Value;
+
+pub(super) fn build(
+    config: &Config,
+    purpose: Purpose,
+    classes: usize,
+    builder: &mut Builder,
+) -> Result<Network> {
+    let sizes = Sizes {
+        vocabulary: config.size("vocab_size")?,
+        hidden: config.size("hidden_size")?,
+        layers: config.size("num_hidden_layers")?,
+        heads: config.size("num_attention_heads")?,
+        inner: config.size("intermediate_size")?,
+        positions: config.size_or("max_position_embeddings", 2048)?,
+    }
+    .checked(config)?;
+    let hidden = sizes.hidden;
+    let width = match config.as_map().get("head_dim") {
+        Some(value) if !value.is_null() => config.size("head_dim")?,
+        _ => sizes.head_width(config)?,
+    };
+    let key_heads = config.size_or("num_key_value_heads", sizes.heads)?;
+    if !sizes.heads.is_multiple_of(key_heads) || !width.is_multiple_of(2) {
+        return Err(config.error(format!(
+            "{} heads cannot share {key_heads} heads of keys, or a head of {width} features cannot be turned in pairs",
+            sizes.heads
+        )));
+    }
+    if sizes.heads.checked_mul(width).is_none_or(|n| n > 1 << 24) {
+        return Err(config.error("heads times head_dim is too large"));
+    }
+    let epsilon = config.epsilon_or("rms_norm_eps", 1e-6)?;
+    let attention_bias = config.flag_or("attention_bias", false)?;
+    let mlp_bias = config.flag_or("mlp_bias", false)?;
+    let attention_dropout = config.rate_or_zero("attention_dropout")?;
+    let activation = config.activation("hidden_act", "silu")?;
+    let frequencies = frequencies(config, width)?;
+    let embeddings = Embeddings {
+        tokens: builder.tensor("model.embed_tokens.weight", &[sizes.vocabulary, hidden])?,
+        positions: None,
+        segments: None,
+        norm: None,
+        dropout: 0.0,
+    };
+    let mut blocks = Vec::new();
+    for i in 0..sizes.layers {
+        let name = format!("model.layers.{i}");
+        let site = 8 * i as u64;
+        let attention_norm = builder.rms_norm(&format!("{name}.input_layernorm"), hidden, epsilon)?;
+        let mut projection = |which: &str, heads: usize| {
+            builder.linear(&format!("{name}.self_attn.{which}_proj"), hidden, heads * width, attention_bias)
+        };
+        let projections = Projections::Split(Box::new([
+            projection("q", sizes.heads)?,
+            projection("k", key_heads)?,
+            projection("v", key_heads)?,
+        ]));
+        let (from, to) = (sizes.heads * width, hidden);
+        let attention = Attention {
+            projections,
+            output: builder.linear(&format!("{name}.self_attn.o_proj"), from, to, attention_bias)?,
+            heads: sizes.heads,
+            key_heads,
+            width,
+            causal: true,
+            rotary: Some(frequencies.clone()),
+            dropout: attention_dropout,
+            site: site + 2,
+        };
+        blocks.push(Block {
+            order: NormOrder::Before,
+            attention_norm,
+            attention,
+            attention_adapter: None,
+            feed_forward_norm: builder.rms_norm(
+                &format!("{name}.post_attention_layernorm"),
+                hidden,
+                epsilon,
+            )?,
+            feed_forward: FeedForward {
+                gate: Some(builder.linear(
+                    &format!("{name}.mlp.gate_proj"),
+                    hidden,
+                    sizes.inner,
+                    mlp_bias,
+                )?),
+                up: builder.linear(&format!("{name}.mlp.up_proj"), hidden, sizes.inner, mlp_bias)?,
+                down: builder.linear(&format!("{name}.mlp.down_proj"), sizes.inner, hidden, mlp_bias)?,
+                activation,
+            },
+            feed_forward_adapter: None,
+            dropout: 0.0,
+            site,
+            name,
+        });
+    }
+    let last_norm = Some(builder.rms_norm("model.norm", hidden, epsilon)?);
+    builder.begin_head();
+    let tied = config.flag_or("tie_word_embeddings", false)?.then_some(embeddings.tokens);
+    let head = gpt2::decoder_head(purpose, classes, &sizes, tied, builder)?;
+    Ok(Network {
+        embeddings,
+        blocks,
+        last_norm,
+        head,
+        vocabulary: sizes.vocabulary,
+        most_positions: sizes.positions,
+    })
+}
+
+/// The frequency of each pair of features: θ^(−2j/width), perhaps stretched for longer contexts.
+fn frequencies(config: &Config, width: usize) -> Result<Vec<f32>> {
+    let keys = config.as_map();
+    // Newer files keep everything in rope_parameters, older ones have rope_theta and rope_scaling.
+    let newer = keys.get("rope_parameters").and_then(Value::as_object);
+    let scaling = newer.or_else(|| keys.get("rope_scaling").and_then(Value::as_object));
+    let number = |key: &str| scaling.and_then(|map| map.get(key)).and_then(Value::as_f64);
+    let theta = number("rope_theta").map_or_else(|| config.number_or("rope_theta", 10_000.0), Ok)?;
+    if theta.is_nan() || theta <= 1.0 {
+        return Err(config.error(format!("rope_theta is {theta}, but must be above 1")));
+    }
+    let kind =
+        scaling.and_then(|map| map.get("rope_type").or_else(|| map.get("type"))).and_then(Value::as_str);
+    let needed = |key: &str| {
+        number(key)
+            .filter(|n| *n > 0.0)
+            .ok_or_else(|| config.error(format!("rope scaling needs a positive {key}")))
+    };
+    let plain = (0..width / 2).map(|j| 1.0 / theta.powf(2.0 * j as f64 / width as f64));
+    let scaled: Vec<f64> = match kind {
+        None | Some("default") => plain.collect(),
+        Some("linear") => {
+            let factor = needed("factor")?;
+            plain.map(|f| f / factor).collect()
+        }
+        Some("llama3") => {
+            let (factor, low, high) =
+                (needed("factor")?, needed("low_freq_factor")?, needed("high_freq_factor")?);
+            let context = needed("original_max_position_embeddings")?;
+            if high <= low {
+                return Err(config.error("high_freq_factor must be above low_freq_factor"));
+            }
+            let stretch = |f: f64| {
+                // Waves that fit often into the original context stay, those longer than it are stretched, and
+                // between the two the frequency is blended.
+                let turns = context * f / std::f64::consts::TAU;
+                if turns > high {
+                    return f;
+                }
+                if turns < low {
+                    return f / factor;
+                }
+                let blend = (turns - low) / (high - low);
+                (1.0 - blend) * f / factor + blend * f
+            };
+            plain.map(stretch).collect()
+        }
+        Some(other) => {
+            return Err(config
+                .error(format!("rope scaling {other:?} is unknown; known are default, linear and llama3")));
+        }
+    };
+    Ok(scaled.into_iter().map(|f| f as f32).collect())
+}

@@ -1,0 +1,48 @@
+//! RoBERTa: BERT's encoder with positions that begin after the padding token's, and heads of its own.
+
+use super::{Builder, bert};
+use crate::model::folder::Config;
+use crate::model::layer::head::{Head, Pick};
+use crate::model::{Network, Purpose, Result};
+use crate::tensor::Activation;
+
+pub(super) fn build(
+    config: &Config,
+    purpose: Purpose,
+    classes: usize,
+    builder: &mut Builder,
+) -> Result<Network> {
+    let sizes = bert::sizes(config)?;
+    let first_position = config.index_or("pad_token_id", 1)?.saturating_add(1);
+    let Some(most_positions) = sizes.positions.checked_sub(first_position as usize).filter(|&n| n > 0) else {
+        return Err(config.error("max_position_embeddings leaves no position after pad_token_id"));
+    };
+    let (embeddings, blocks) = bert::encoder("roberta", config, &sizes, first_position, builder)?;
+    builder.begin_head();
+    let dropout = bert::classifier_dropout(config)?;
+    let head = match purpose {
+        Purpose::SequenceClassification => {
+            let dense = builder.linear("classifier.dense", sizes.hidden, sizes.hidden, true)?;
+            let out = builder.linear("classifier.out_proj", sizes.hidden, classes, true)?;
+            Head {
+                purpose,
+                pick: Pick::First,
+                dense: Some((dense, Activation::Tanh)),
+                norm: None,
+                dropout,
+                out,
+            }
+        }
+        Purpose::MaskedLanguageModel => {
+            let dense = builder.linear("lm_head.dense", sizes.hidden, sizes.hidden, true)?;
+            let epsilon = config.epsilon_or("layer_norm_eps", 1e-12)?;
+            let norm = builder.layer_norm("lm_head.layer_norm", sizes.hidden, epsilon)?;
+            let names = ("lm_head.decoder", "lm_head.bias");
+            let out = bert::vocabulary_layer(config, builder, names, &sizes, embeddings.tokens)?;
+            let dense = Some((dense, Activation::Gelu));
+            Head { purpose, pick: Pick::Tokens, dense, norm: Some(norm), dropout: 0.0, out }
+        }
+        _ => bert::token_classifier(purpose, sizes.hidden, classes, dropout, builder)?,
+    };
+    Ok(Network { embeddings, blocks, last_norm: None, head, vocabulary: sizes.vocabulary, most_positions })
+}

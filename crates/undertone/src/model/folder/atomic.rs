@@ -1,0 +1,38 @@
+//! Files that are either whole or absent, whatever happens while they are written.
+
+use crate::model::{Error, Result};
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+/// Writes beside the file, flushes to disk, then renames over it.
+pub(crate) fn write_atomically(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
+) -> Result<()> {
+    let failed = |source| Error::Io { path: path.to_owned(), source };
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".part");
+    let beside = path.with_file_name(name);
+    let mut writer = BufWriter::with_capacity(1 << 20, File::create(&beside).map_err(failed)?);
+    write(&mut writer).map_err(failed)?;
+    writer.into_inner().map_err(|e| failed(e.into_error()))?.sync_all().map_err(failed)?;
+    fs::rename(&beside, path).map_err(failed)?;
+    if let Some(folder) = path.parent().and_then(|folder| File::open(folder).ok()) {
+        // Not every file system can flush a folder; the rename itself has happened.
+        let _ = folder.sync_all();
+    }
+    Ok(())
+}
+
+/// Writes a value as indented JSON.
+pub(crate) fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(value).map_err(|e| Error::Config {
+        path: path.to_owned(),
+        problem: format!("cannot be written as JSON: {e}"),
+    })?;
+    write_atomically(path, |out| {
+        out.write_all(text.as_bytes())?;
+        out.write_all(b"\n")
+    })
+}

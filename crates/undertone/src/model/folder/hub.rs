@@ -1,0 +1,69 @@
+//! Models by the name that they have on the Hugging Face hub.
+
+use crate::model::{Error, Result};
+use std::path::{Path, PathBuf};
+
+/// The folder of a model: a local path as it is, or a hub name fetched into the local cache.
+///
+/// Anything that exists on disk is a path. A name such as `bert-base-uncased` or `owner/model` is looked up in the cache of
+/// the hub's own tools first, so that a model is fetched once.
+pub fn locate(path_or_name: &str) -> Result<PathBuf> {
+    let path = Path::new(path_or_name);
+    if path.is_dir() {
+        return Ok(path.to_owned());
+    }
+    if !looks_like_a_name(path_or_name) {
+        return Err(Error::MissingFile {
+            path: path.to_owned(),
+            what_to_do: "give a model folder, or a model's name on the hub".into(),
+        });
+    }
+    fetch(path_or_name)
+}
+
+/// At most one slash, and only characters that the hub allows.
+fn looks_like_a_name(text: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let parts: Vec<&str> = text.split('/').collect();
+    parts.len() <= 2
+        && parts.iter().all(|part| {
+            part.starts_with(|c: char| c.is_ascii_alphanumeric())
+                && part.chars().all(allowed)
+                && !part.contains("..")
+        })
+}
+
+fn fetch(name: &str) -> Result<PathBuf> {
+    let failed =
+        |e: hf_hub::api::sync::ApiError| Error::Hub { name: name.to_owned(), problem: e.to_string() };
+    let repository = hf_hub::api::sync::Api::new().map_err(failed)?.model(name.to_owned());
+    let config = repository.get("config.json").map_err(failed)?;
+    repository.get("tokenizer.json").map_err(failed)?;
+    // A model has one weights file, or an index and the files that it names.
+    if repository.get("model.safetensors").is_err() {
+        let index = repository.get("model.safetensors.index.json").map_err(|_| Error::Hub {
+            name: name.to_owned(),
+            problem: "it has no weights in the safetensors format".into(),
+        })?;
+        for file in super::weights::files_of_index(&index)? {
+            repository.get(&file).map_err(failed)?;
+        }
+    }
+    Ok(config.parent().unwrap_or(Path::new(".")).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_paths_are_told_apart() {
+        for name in ["bert-base-uncased", "sentence-transformers/all-MiniLM-L6-v2", "gpt2"] {
+            assert!(looks_like_a_name(name), "{name}");
+        }
+        for path in ["./models/x", "/models/x", "a/b/c", "../x", "a/..", "", "with space", "target/assets/m/"]
+        {
+            assert!(!looks_like_a_name(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Model folders in the layout of Hugging Face: config.json, model.safetensors (one file or several), tokenizer.json.
+
+mod atomic;
+mod config;
+mod hub;
+mod load;
+mod save;
+mod source;
+mod weights;
+
+pub use config::Config;
+pub use hub::locate;
+pub use load::{LoadOptions, load};
+pub use save::{save, save_tensors};
+pub use source::{Random, Source};
+pub use weights::Weights;
+
+pub(crate) use atomic::{write_atomically, write_json};

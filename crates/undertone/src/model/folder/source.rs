@@ -1,0 +1,114 @@
+//! Where a model's parameters come from: a weights file, or chance.
+
+use super::Weights;
+use crate::model::{Error, Result};
+
+/// Gives the numbers of a parameter by name and shape.
+pub trait Source {
+    /// The numbers, or an error that names the tensor.
+    fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>>;
+
+    /// Whether the numbers would come from a file.
+    fn has(&self, name: &str) -> bool;
+}
+
+/// Names that the same tensor may have in a file: with or without the model's prefix, with LayerNorm's old names.
+pub(crate) struct FileSource<'a> {
+    pub weights: &'a Weights,
+    /// The prefix of the model without head, such as `bert.`, which a file of the bare model lacks.
+    pub prefix: &'a str,
+}
+
+impl FileSource<'_> {
+    fn stored_name(&self, name: &str) -> Option<String> {
+        let bare = name.strip_prefix(self.prefix);
+        let prefixed = format!("{}{name}", self.prefix);
+        for candidate in [Some(name), bare, Some(&prefixed[..])].into_iter().flatten() {
+            if self.weights.has(candidate) {
+                return Some(candidate.to_owned());
+            }
+            let old = candidate
+                .strip_suffix("LayerNorm.weight")
+                .map(|stem| format!("{stem}LayerNorm.gamma"))
+                .or_else(|| {
+                    candidate.strip_suffix("LayerNorm.bias").map(|stem| format!("{stem}LayerNorm.beta"))
+                });
+            if let Some(old) = old.filter(|old| self.weights.has(old)) {
+                return Some(old);
+            }
+        }
+        None
+    }
+}
+
+impl Source for FileSource<'_> {
+    fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+        let stored = self.stored_name(name).ok_or_else(|| Error::MissingTensor {
+            name: name.to_owned(),
+            path: self.weights.folder().to_owned(),
+        })?;
+        let found = self.weights.shape(&stored).unwrap_or_default();
+        if found != shape {
+            return Err(Error::Shape { name: stored, expected: shape.to_vec(), found: found.to_vec() });
+        }
+        self.weights.read(&stored)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.stored_name(name).is_some()
+    }
+}
+
+/// Draws weights from a normal distribution, as a fresh model has them: biases 0, normalisations 1.
+pub struct Random {
+    state: u64,
+    deviation: f32,
+}
+
+impl Random {
+    /// The same seed draws the same weights.
+    pub fn new(seed: u64, deviation: f32) -> Self {
+        Self { state: seed, deviation }
+    }
+
+    fn uniform(&mut self) -> f64 {
+        // SplitMix64; initial weights need no more.
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Normally distributed numbers.
+    pub fn normal(&mut self, count: usize, deviation: f32) -> Vec<f32> {
+        (0..count)
+            .map(|_| {
+                let (u, v) = (1.0 - self.uniform(), self.uniform());
+                deviation * ((-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()) as f32
+            })
+            .collect()
+    }
+
+    /// Evenly distributed numbers between −bound and bound.
+    pub fn even(&mut self, count: usize, bound: f32) -> Vec<f32> {
+        (0..count).map(|_| bound * (2.0 * self.uniform() - 1.0) as f32).collect()
+    }
+}
+
+impl Source for Random {
+    fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+        let count = shape.iter().product();
+        if name.ends_with("bias") {
+            return Ok(vec![0.0; count]);
+        }
+        if shape.len() == 1 {
+            return Ok(vec![1.0; count]);
+        }
+        Ok(self.normal(count, self.deviation))
+    }
+
+    fn has(&self, _: &str) -> bool {
+        true
+    }
+}

@@ -1,0 +1,65 @@
+//! Sequences that grow, and the keys and values of what they hold so far.
+
+use crate::model::{Model, Pass, Result};
+use crate::tensor::{self, KeyValueCache, Matrix};
+
+/// Several sequences of one model.
+#[derive(Clone, Debug)]
+pub struct Session<'a> {
+    model: &'a Model,
+    caches: Vec<KeyValueCache>,
+    lengths: Vec<usize>,
+}
+
+impl<'a> Session<'a> {
+    /// So many empty sequences.
+    pub fn new(model: &'a Model, sequences: usize) -> Self {
+        let cache = || KeyValueCache::new(model.place(), sequences);
+        Self {
+            model,
+            caches: model.network.blocks.iter().map(|_| cache()).collect(),
+            lengths: vec![0; sequences],
+        }
+    }
+
+    /// Adds tokens (at least one) to each sequence; the logits of what follows each.
+    pub fn extend(&mut self, tokens: &[Vec<u32>]) -> Result<Matrix> {
+        let mut starts = vec![0];
+        let mut packed = Vec::new();
+        let mut positions = Vec::new();
+        for (new, length) in tokens.iter().zip(&mut self.lengths) {
+            positions.extend((*length..*length + new.len()).map(|p| p as u32));
+            packed.extend_from_slice(new);
+            starts.push(packed.len());
+            *length += new.len();
+        }
+        let network = &self.model.network;
+        let pass = Pass {
+            parameters: &self.model.parameters,
+            starts: &starts,
+            positions: &positions,
+            dropout_seed: None,
+            keep: false,
+        };
+        let mut x = network.embeddings.forward(&pass, &packed, &[])?.0;
+        for (block, cache) in network.blocks.iter().zip(&mut self.caches) {
+            x = block.extend(&pass, &x, cache)?;
+        }
+        let last: Vec<u32> = starts[1..].iter().map(|&end| (end - 1) as u32).collect();
+        if last.len() < x.rows() {
+            x = tensor::gather(&x, &last)?;
+        }
+        if let Some(norm) = &network.last_norm {
+            x = norm.forward(&pass, &x, None)?.0;
+        }
+        Ok(network.head.forward(&pass, &x, None)?.0)
+    }
+
+    /// Sequence `i` becomes what sequence `origins[i]` was.
+    pub fn select(&mut self, origins: &[usize]) {
+        for cache in &mut self.caches {
+            cache.select(origins);
+        }
+        self.lengths = origins.iter().map(|&origin| self.lengths[origin]).collect();
+    }
+}

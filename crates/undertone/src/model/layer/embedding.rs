@@ -1,0 +1,100 @@
+//! Token, position and segment embeddings, summed and normalised.
+
+use super::norm::{self, Norm};
+use crate::model::factor::{Factor, Receiver};
+use crate::model::parameters::ParameterId;
+use crate::model::pass::Pass;
+use crate::tensor::{self, Dropout, Matrix, Result};
+
+/// The bottom of a model.
+#[derive(Clone, Debug)]
+pub struct Embeddings {
+    /// One row for each token of the vocabulary.
+    pub tokens: ParameterId,
+    /// One row for each place in a sequence, and the row of the first place (RoBERTa's tables begin with two unused rows).
+    pub positions: Option<(ParameterId, u32)>,
+    /// One row for each segment.
+    pub segments: Option<ParameterId>,
+    /// Applied to the sum.
+    pub norm: Option<Norm>,
+    /// Rate of the dropout after it.
+    pub dropout: f32,
+}
+
+/// What the backward pass needs.
+#[derive(Clone, Debug)]
+pub struct Saved {
+    tokens: Vec<u32>,
+    positions: Vec<u32>,
+    segments: Vec<u32>,
+    norm: Option<norm::Saved>,
+    dropout: Option<Dropout>,
+}
+
+/// Names the dropout mask of the embeddings.
+const DROPOUT_SITE: u64 = u64::MAX;
+
+impl Embeddings {
+    /// Looks the tokens up. No segments means that all are 0.
+    pub fn forward(&self, pass: &Pass, tokens: &[u32], segments: &[u32]) -> Result<(Matrix, Saved)> {
+        let parameters = pass.parameters;
+        let mut x = tensor::gather(parameters.value(self.tokens), tokens)?;
+        let mut saved = Saved {
+            tokens: tokens.to_vec(),
+            positions: Vec::new(),
+            segments: Vec::new(),
+            norm: None,
+            dropout: pass.dropout(self.dropout, DROPOUT_SITE),
+        };
+        if let Some((table, first)) = self.positions {
+            saved.positions = pass.positions.iter().map(|position| position + first).collect();
+            x = tensor::add(&x, &tensor::gather(parameters.value(table), &saved.positions)?)?;
+        }
+        if let Some(table) = self.segments {
+            saved.segments = if segments.is_empty() { vec![0; tokens.len()] } else { segments.to_vec() };
+            x = tensor::add(&x, &tensor::gather(parameters.value(table), &saved.segments)?)?;
+        }
+        if let Some(norm) = &self.norm {
+            let (normalised, kept) = norm.forward(pass, &x, None)?;
+            x = normalised;
+            saved.norm = pass.keep.then_some(kept);
+        }
+        if let Some(dropout) = saved.dropout {
+            x = tensor::drop_out(dropout, &x)?;
+        }
+        Ok((x, saved))
+    }
+
+    /// Hands out the factors of the tables.
+    pub fn backward(
+        &self,
+        pass: &Pass,
+        saved: Saved,
+        mut gradient: Matrix,
+        receiver: &mut dyn Receiver,
+    ) -> Result<()> {
+        if let Some(dropout) = saved.dropout {
+            gradient = tensor::drop_out(dropout, &gradient)?;
+        }
+        if let (Some(norm), Some(kept)) = (&self.norm, saved.norm) {
+            gradient = norm.backward(pass, kept, &gradient, receiver)?;
+        }
+        let tables = [
+            (Some(self.tokens), saved.tokens),
+            (self.positions.map(|(table, _)| table), saved.positions),
+            (self.segments, saved.segments),
+        ];
+        for (table, indices) in tables {
+            if let Some(parameter) = table.filter(|&table| pass.parameters.is_trainable(table)) {
+                receiver.receive(Factor::Rows { parameter, indices, output_gradient: gradient.clone() })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Every parameter of this part.
+    pub fn parameters(&self) -> impl Iterator<Item = ParameterId> {
+        let norm = self.norm.iter().flat_map(|norm| [Some(norm.weight), norm.bias]);
+        [Some(self.tokens), self.positions.map(|p| p.0), self.segments].into_iter().chain(norm).flatten()
+    }
+}

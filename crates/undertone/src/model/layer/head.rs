@@ -1,0 +1,158 @@
+//! What stands on top of the blocks: a classifier of sequences, or one of tokens.
+
+use super::linear::{self, Linear};
+use super::norm::{self, Norm};
+use crate::model::factor::{Factor, Receiver};
+use crate::model::parameters::ParameterId;
+use crate::model::pass::Pass;
+use crate::tensor::{self, Activation, Dropout, Matrix, Result};
+use std::sync::Arc;
+
+/// What a head predicts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Purpose {
+    /// One class for each sequence.
+    SequenceClassification,
+    /// One class for each token.
+    TokenClassification,
+    /// The next token.
+    CausalLanguageModel,
+    /// The token behind a mask.
+    MaskedLanguageModel,
+}
+
+/// Which tokens of a sequence a head looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pick {
+    /// The first token ([CLS]).
+    First,
+    /// The last token.
+    Last,
+    /// Every token, or those that are asked for.
+    Tokens,
+}
+
+/// dense, activation, normalisation and dropout where the architecture has them, then a linear layer to the classes.
+#[derive(Clone, Debug)]
+pub struct Head {
+    /// What it predicts.
+    pub purpose: Purpose,
+    /// Which tokens it looks at.
+    pub pick: Pick,
+    /// The layer before the last.
+    pub dense: Option<(Linear, Activation)>,
+    /// The normalisation after it.
+    pub norm: Option<Norm>,
+    /// Rate of the dropout before the last layer.
+    pub dropout: f32,
+    /// To the classes; its weight may be the token embeddings'.
+    pub out: Linear,
+}
+
+/// What the backward pass needs.
+#[derive(Clone, Debug)]
+pub struct Saved {
+    rows: Option<Arc<Vec<u32>>>,
+    tokens: usize,
+    dense: Option<(Matrix, linear::Saved)>,
+    norm: Option<norm::Saved>,
+    dropout: Option<Dropout>,
+    out: linear::Saved,
+}
+
+/// Names the dropout mask of the head.
+const DROPOUT_SITE: u64 = u64::MAX - 1;
+
+/// Says of each factor which tokens its rows are.
+struct OfRows<'a> {
+    rows: Option<Arc<Vec<u32>>>,
+    receiver: &'a mut dyn Receiver,
+}
+
+impl Receiver for OfRows<'_> {
+    fn receive(&mut self, mut factor: Factor) -> Result<()> {
+        match &mut factor {
+            Factor::Product { tokens, .. } | Factor::Sum { tokens, .. } | Factor::Scale { tokens, .. } => {
+                tokens.clone_from(&self.rows);
+            }
+            Factor::Rows { .. } => {}
+        }
+        self.receiver.receive(factor)
+    }
+}
+
+impl Head {
+    /// The rows of the hidden states that the head looks at; none means all of them.
+    fn rows(&self, pass: &Pass, wanted: Option<&[u32]>) -> Option<Arc<Vec<u32>>> {
+        let windows = pass.starts.windows(2);
+        match self.pick {
+            Pick::First => Some(Arc::new(windows.map(|w| w[0] as u32).collect())),
+            Pick::Last => Some(Arc::new(windows.map(|w| (w[1] - 1) as u32).collect())),
+            Pick::Tokens => wanted.map(|rows| Arc::new(rows.to_vec())),
+        }
+    }
+
+    /// The logits: one row for each sequence, or for each token (of `wanted`, if given).
+    pub fn forward(&self, pass: &Pass, hidden: &Matrix, wanted: Option<&[u32]>) -> Result<(Matrix, Saved)> {
+        let rows = self.rows(pass, wanted);
+        let tokens = hidden.rows();
+        let mut x = match &rows {
+            Some(rows) => tensor::gather(hidden, rows)?,
+            None => hidden.clone(),
+        };
+        let mut dense = None;
+        if let Some((layer, activation)) = &self.dense {
+            let (before, saved) = layer.forward(pass, &x)?;
+            x = tensor::activate(*activation, &before)?;
+            dense = Some((before, saved));
+        }
+        let mut norm = None;
+        if let Some(layer) = &self.norm {
+            let (y, saved) = layer.forward(pass, &x, None)?;
+            x = y;
+            norm = Some(saved);
+        }
+        let dropout = pass.dropout(self.dropout, DROPOUT_SITE);
+        if let Some(dropout) = dropout {
+            x = tensor::drop_out(dropout, &x)?;
+        }
+        let (logits, out) = self.out.forward(pass, &x)?;
+        Ok((logits, Saved { rows, tokens, dense, norm, dropout, out }))
+    }
+
+    /// The gradient of the hidden states.
+    pub fn backward(
+        &self,
+        pass: &Pass,
+        saved: Saved,
+        logits_gradient: &Matrix,
+        receiver: &mut dyn Receiver,
+    ) -> Result<Matrix> {
+        let receiver = &mut OfRows { rows: saved.rows.clone(), receiver };
+        let mut gradient = self.out.backward_alone(pass, saved.out, logits_gradient, receiver)?;
+        if let Some(dropout) = saved.dropout {
+            gradient = tensor::drop_out(dropout, &gradient)?;
+        }
+        if let (Some(layer), Some(saved)) = (&self.norm, saved.norm) {
+            gradient = layer.backward(pass, saved, &gradient, receiver)?;
+        }
+        if let (Some((layer, activation)), Some((before, saved))) = (&self.dense, saved.dense) {
+            gradient = tensor::activate_backward(*activation, &before, &gradient)?;
+            gradient = layer.backward_alone(pass, saved, &gradient, receiver)?;
+        }
+        match saved.rows {
+            Some(rows) => tensor::scatter(&gradient, &rows, saved.tokens),
+            None => Ok(gradient),
+        }
+    }
+
+    /// Every parameter of the head; a tied weight is left to the embeddings.
+    pub fn parameters(&self) -> impl Iterator<Item = ParameterId> {
+        let layers = self.dense.iter().map(|dense| &dense.0).chain([&self.out]);
+        let linear = layers.flat_map(|layer| {
+            let lora = layer.lora.iter().flat_map(|lora| [Some(lora.a), Some(lora.b)]);
+            [Some(layer.weight), layer.bias].into_iter().chain(lora)
+        });
+        linear.chain(self.norm.iter().flat_map(|norm| [Some(norm.weight), norm.bias])).flatten()
+    }
+}

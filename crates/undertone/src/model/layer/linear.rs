@@ -1,0 +1,176 @@
+//! y = x Wᵀ + b, with an optional low-rank addition s · (x Aᵀ) Bᵀ (LoRA).
+
+use crate::model::factor::{Factor, Receiver};
+use crate::model::parameters::ParameterId;
+use crate::model::pass::Pass;
+use crate::tensor::{self, Dropout, Matrix, Output, Result};
+use std::ops::Range;
+
+/// A linear layer.
+#[derive(Clone, Debug)]
+pub struct Linear {
+    /// The module's path in the model, such as `bert.encoder.layer.0.attention.self.query`.
+    pub name: String,
+    /// Its weight.
+    pub weight: ParameterId,
+    /// Its bias.
+    pub bias: Option<ParameterId>,
+    /// Features in.
+    pub inputs: usize,
+    /// Features out.
+    pub outputs: usize,
+    /// Whether the weight is stored as [inputs, outputs], as GPT-2 does, and not as [outputs, inputs].
+    pub inputs_first: bool,
+    /// The low-rank addition.
+    pub lora: Option<Lora>,
+}
+
+/// s · (dropout(x) Aᵀ) Bᵀ.
+#[derive(Clone, Debug)]
+pub struct Lora {
+    /// A, [rank, inputs].
+    pub a: ParameterId,
+    /// B, [outputs, rank].
+    pub b: ParameterId,
+    /// s.
+    pub scale: f32,
+    /// Rate of the dropout before A.
+    pub dropout: f32,
+    /// Names the dropout mask.
+    pub site: u64,
+}
+
+/// What the backward pass needs.
+#[derive(Clone, Debug, Default)]
+pub struct Saved {
+    /// The input, if the weight is trained.
+    input: Option<Matrix>,
+    low_rank: Option<SavedLora>,
+}
+
+#[derive(Clone, Debug)]
+struct SavedLora {
+    /// dropout(x).
+    input: Matrix,
+    /// s · dropout(x) Aᵀ.
+    projected: Matrix,
+    dropout: Option<Dropout>,
+}
+
+impl Linear {
+    /// Writes its output into a block of columns.
+    pub fn forward_into(
+        &self,
+        pass: &Pass,
+        x: &Matrix,
+        out: &mut Output,
+        columns: Range<usize>,
+    ) -> Result<Saved> {
+        let parameters = pass.parameters;
+        if let Some(bias) = self.bias {
+            out.fill_rows(columns.clone(), parameters.value(bias))?;
+        }
+        let weight = parameters.value(self.weight).transposed().turned(self.inputs_first);
+        out.add_product(columns.clone(), 1.0, x.plain(), weight)?;
+        let mut saved = Saved::default();
+        if pass.keep && parameters.is_trainable(self.weight) {
+            saved.input = Some(x.clone());
+        }
+        if let Some(lora) = &self.lora {
+            let dropout = pass.dropout(lora.dropout, lora.site);
+            let input = match dropout {
+                Some(dropout) => tensor::drop_out(dropout, x)?,
+                None => x.clone(),
+            };
+            let projected =
+                tensor::product(lora.scale, input.plain(), parameters.value(lora.a).transposed())?;
+            out.add_product(columns, 1.0, projected.plain(), parameters.value(lora.b).transposed())?;
+            saved.low_rank = pass.keep.then_some(SavedLora { input, projected, dropout });
+        }
+        Ok(saved)
+    }
+
+    /// The layer on its own.
+    pub fn forward(&self, pass: &Pass, x: &Matrix) -> Result<(Matrix, Saved)> {
+        let mut out = Output::new(&x.place(), x.rows(), self.outputs);
+        let saved = self.forward_into(pass, x, &mut out, 0..self.outputs)?;
+        Ok((out.finish()?, saved))
+    }
+
+    /// Hands out the factors and adds the gradient of the input to `input_gradient`, if that is asked for.
+    pub fn backward(
+        &self,
+        pass: &Pass,
+        saved: Saved,
+        output_gradient: &Matrix,
+        input_gradient: Option<&mut Output>,
+        receiver: &mut dyn Receiver,
+    ) -> Result<()> {
+        let parameters = pass.parameters;
+        let mut low_rank_gradient = None;
+        if let (Some(lora), Some(kept)) = (&self.lora, saved.low_rank) {
+            let b = parameters.value(lora.b);
+            let gradient = tensor::product(lora.scale, output_gradient.plain(), b.plain())?;
+            if parameters.is_trainable(lora.b) {
+                receiver.receive(Factor::Product {
+                    parameter: lora.b,
+                    input: kept.projected,
+                    output_gradient: output_gradient.clone(),
+                    inputs_first: false,
+                    tokens: None,
+                })?;
+            }
+            if parameters.is_trainable(lora.a) {
+                receiver.receive(Factor::Product {
+                    parameter: lora.a,
+                    input: kept.input,
+                    output_gradient: gradient.clone(),
+                    inputs_first: false,
+                    tokens: None,
+                })?;
+            }
+            low_rank_gradient = Some((gradient, lora.a, kept.dropout));
+        }
+        if let Some(out) = input_gradient {
+            let weight = parameters.value(self.weight).plain().turned(self.inputs_first);
+            out.add_product(0..self.inputs, 1.0, output_gradient.plain(), weight)?;
+            if let Some((gradient, a, dropout)) = low_rank_gradient {
+                let a = parameters.value(a);
+                match dropout {
+                    None => out.add_product(0..self.inputs, 1.0, gradient.plain(), a.plain())?,
+                    Some(dropout) => {
+                        let through = tensor::product(1.0, gradient.plain(), a.plain())?;
+                        out.add(&tensor::drop_out(dropout, &through)?)?;
+                    }
+                }
+            }
+        }
+        if let Some(bias) = self.bias.filter(|&bias| parameters.is_trainable(bias)) {
+            let output_gradient = output_gradient.clone();
+            receiver.receive(Factor::Sum { parameter: bias, output_gradient, tokens: None })?;
+        }
+        if let Some(input) = saved.input {
+            receiver.receive(Factor::Product {
+                parameter: self.weight,
+                input,
+                output_gradient: output_gradient.clone(),
+                inputs_first: self.inputs_first,
+                tokens: None,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The backward pass of the layer on its own.
+    pub fn backward_alone(
+        &self,
+        pass: &Pass,
+        saved: Saved,
+        output_gradient: &Matrix,
+        receiver: &mut dyn Receiver,
+    ) -> Result<Matrix> {
+        let mut out = Output::new(&output_gradient.place(), output_gradient.rows(), self.inputs);
+        self.backward(pass, saved, output_gradient, Some(&mut out), receiver)?;
+        out.finish()
+    }
+}

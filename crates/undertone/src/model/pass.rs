@@ -1,0 +1,27 @@
+//! One forward pass over one batch: what every layer needs to know of it.
+
+use super::parameters::Parameters;
+use crate::tensor::Dropout;
+
+/// The batch's layout and the mode of the pass.
+#[derive(Clone, Copy, Debug)]
+pub struct Pass<'a> {
+    /// The model's parameters.
+    pub parameters: &'a Parameters,
+    /// Where each sequence begins among the packed tokens, and where the last one ends.
+    pub starts: &'a [usize],
+    /// The place of each token in its sequence.
+    pub positions: &'a [u32],
+    /// Names the dropout masks of this pass; none means that nothing is dropped.
+    pub dropout_seed: Option<u64>,
+    /// Whether layers keep what their backward pass needs.
+    pub keep: bool,
+}
+
+impl Pass<'_> {
+    /// The dropout of one place in the model, if it drops anything in this pass.
+    pub fn dropout(&self, rate: f32, site: u64) -> Option<Dropout> {
+        let seed = self.dropout_seed?;
+        (rate > 0.0).then(|| Dropout { rate, seed }.fork(site))
+    }
+}

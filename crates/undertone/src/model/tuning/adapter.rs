@@ -1,0 +1,79 @@
+//! Bottleneck adapters after attention and after the feed-forward network of every block.
+
+use crate::model::folder::Random;
+use crate::model::layer::adapter::Adapter;
+use crate::model::layer::linear::Linear;
+use crate::model::parameters::{Origin, Parameter, Parameters};
+use crate::model::{Error, Model, Result};
+use crate::tensor::{Activation, Matrix, Place};
+use serde::{Deserialize, Serialize};
+
+/// How adapters are put in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdapterSettings {
+    /// Width of the bottleneck.
+    pub size: usize,
+    /// The function between its two layers, by its Hugging Face name.
+    pub activation: String,
+}
+
+impl Default for AdapterSettings {
+    fn default() -> Self {
+        Self { size: 64, activation: "gelu".into() }
+    }
+}
+
+/// Puts new adapters in; their upper layer is zero, so that the model computes what it did.
+pub(super) fn attach(model: &mut Model, settings: &AdapterSettings, seed: u64) -> Result<()> {
+    if settings.size == 0 || settings.size > 65_536 {
+        return Err(Error::Tuning(format!("adapter.size is {}, but must be from 1 to 65536", settings.size)));
+    }
+    let Some(activation) = Activation::from_name(&settings.activation) else {
+        return Err(Error::Tuning(format!(
+            "adapter.activation is {:?}; known are gelu, gelu_new, silu, relu and tanh",
+            settings.activation
+        )));
+    };
+    let place = model.place().clone();
+    let mut random = Random::new(seed, 0.02);
+    let Model { network, parameters, .. } = model;
+    for block in &mut network.blocks {
+        let width = block.attention.output.outputs;
+        let mut adapter = |which: &str| -> Result<Adapter> {
+            let name = format!("{}.{which}", block.name);
+            let down = random.normal(settings.size * width, 0.02);
+            let up = vec![0.0; width * settings.size];
+            Ok(Adapter {
+                down: linear(parameters, &place, format!("{name}.down"), width, settings.size, down)?,
+                up: linear(parameters, &place, format!("{name}.up"), settings.size, width, up)?,
+                activation,
+            })
+        };
+        block.attention_adapter = Some(adapter("attention_adapter")?);
+        block.feed_forward_adapter = Some(adapter("feed_forward_adapter")?);
+    }
+    Ok(())
+}
+
+fn linear(
+    parameters: &mut Parameters,
+    place: &Place,
+    name: String,
+    inputs: usize,
+    outputs: usize,
+    weight: Vec<f32>,
+) -> Result<Linear> {
+    let mut add = |which: &str, shape: Vec<usize>, rows: usize, values: Vec<f32>| {
+        Ok::<_, Error>(parameters.push(Parameter {
+            name: format!("{name}.{which}"),
+            value: Matrix::from_vec(rows, values.len() / rows, values).to_place(place)?,
+            shape,
+            trainable: true,
+            origin: Origin::Adapter,
+        }))
+    };
+    let weight = add("weight", vec![outputs, inputs], outputs, weight)?;
+    let bias = Some(add("bias", vec![outputs], 1, vec![0.0; outputs])?);
+    Ok(Linear { name, weight, bias, inputs, outputs, inputs_first: false, lora: None })
+}

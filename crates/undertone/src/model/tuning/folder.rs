@@ -1,0 +1,104 @@
+//! Adapter folders: `adapter_config.json` and `adapter_model.safetensors`.
+//!
+//! LoRA is kept in the layout of Python's peft. The other kinds have `"undertone_type"`: `"adapter"`, `"bitfit"`, `"head"` or
+//! `"full"` in their configuration, with the kind's settings under `"settings"`, and their tensors under the names that the
+//! parameters have in the model.
+
+use super::{AdapterSettings, Tuning, adapter, peft, train_head};
+use crate::model::folder::{Weights, save_tensors, write_json};
+use crate::model::{Error, Model, Result};
+use serde_json::{Map, Value, json};
+use std::path::Path;
+
+/// Saves what training changed; `base` names the model it belongs to.
+pub fn save_adapter(model: &Model, folder: &Path, base: &str) -> Result<()> {
+    std::fs::create_dir_all(folder).map_err(|source| Error::Io { path: folder.to_owned(), source })?;
+    let Some(tuning) = &model.tuning else {
+        return Err(Error::Tuning("the model has no adapter to save".into()));
+    };
+    let tensors = folder.join("adapter_model.safetensors");
+    let config = match tuning {
+        Tuning::Lora(settings) => {
+            let named = peft::parameters(model);
+            save_tensors(&tensors, named.into_iter().map(|(name, id)| (name, model.parameters.get(id))))?;
+            peft::config(model, settings, base)
+        }
+        other => {
+            let trained = model.parameters.iter().map(|(_, p)| p).filter(|p| p.trainable);
+            save_tensors(&tensors, trained.map(|p| (p.name.clone(), p)))?;
+            let settings = match other {
+                Tuning::Adapter(settings) => json!(settings),
+                _ => Value::Null,
+            };
+            json!({ "undertone_type": other.name(), "base_model_name_or_path": base, "settings": settings })
+        }
+    };
+    let mut config = config;
+    // The names of the classes belong to the head that is in the adapter.
+    if let (Value::Object(keys), Ok(Some(labels))) = (&mut config, model.config.labels()) {
+        if model.network.head.purpose.has_labels() && !matches!(tuning, Tuning::Lora(_)) {
+            keys.insert("labels".into(), json!(labels));
+        }
+    }
+    write_json(&folder.join("adapter_config.json"), &config)
+}
+
+/// Puts a saved adapter on a model.
+pub fn load_adapter(model: &mut Model, folder: &Path) -> Result<()> {
+    if let Some(earlier) = &model.tuning {
+        return Err(Error::Tuning(format!("the model carries an adapter ({}) already", earlier.name())));
+    }
+    let path = folder.join("adapter_config.json");
+    let wrong = |problem: String| Error::Config { path: path.clone(), problem };
+    let text = std::fs::read_to_string(&path).map_err(|_| Error::MissingFile {
+        path: path.clone(),
+        what_to_do: "give an adapter folder, which has one".into(),
+    })?;
+    let config: Map<String, Value> =
+        serde_json::from_str(&text).map_err(|e| wrong(format!("is not JSON: {e}")))?;
+    let tensors = folder.join("adapter_model.safetensors");
+    if !tensors.is_file() {
+        let pickle = folder.join("adapter_model.bin");
+        if pickle.is_file() {
+            return Err(Error::Pickle { path: pickle });
+        }
+        return Err(Error::MissingFile {
+            path: tensors,
+            what_to_do: "save the adapter as safetensors".into(),
+        });
+    }
+    let weights = Weights::open_file(&tensors)?;
+    if let Some(kind) = config.get("peft_type").and_then(Value::as_str) {
+        if kind != "LORA" {
+            return Err(wrong(format!("peft_type is {kind}; of peft's kinds only LORA is known")));
+        }
+        return peft::load(model, folder, &config, &weights);
+    }
+    let tuning = match config.get("undertone_type").and_then(Value::as_str) {
+        Some("head") => Tuning::Head,
+        Some("bitfit") => Tuning::Bitfit,
+        Some("full") => Tuning::Full,
+        Some("adapter") => {
+            let settings = config.get("settings").cloned().unwrap_or_default();
+            let settings: AdapterSettings =
+                serde_json::from_value(settings).map_err(|e| wrong(format!("settings: {e}")))?;
+            adapter::attach(model, &settings, 0)?;
+            Tuning::Adapter(settings)
+        }
+        _ => return Err(wrong("has neither peft_type nor a known undertone_type".into())),
+    };
+    for (_, parameter) in model.parameters.iter_mut() {
+        parameter.trainable = false;
+    }
+    let mut names: Vec<String> = weights.names().map(str::to_owned).collect();
+    names.sort();
+    for name in names {
+        peft::load_saved_module(model, &weights, &name, &name)?;
+        if let Some(id) = model.parameters.find(&name) {
+            model.parameters.get_mut(id).trainable = true;
+        }
+    }
+    train_head(model);
+    model.tuning = Some(tuning);
+    Ok(())
+}

@@ -1,0 +1,165 @@
+//! The layout of Python's peft for LoRA: adapter_config.json and adapter_model.safetensors.
+
+use super::lora::{self, LoraSettings};
+use super::{Tuning, linear_layers, train_head};
+use crate::model::folder::Weights;
+use crate::model::{Error, Model, Origin, ParameterId, Purpose, Result};
+use crate::tensor::Matrix;
+use serde_json::{Map, Value, json};
+use std::path::Path;
+
+/// Before every key of the file.
+const PREFIX: &str = "base_model.model.";
+
+/// adapter_config.json as peft writes it.
+pub(super) fn config(model: &Model, settings: &LoraSettings, base: &str) -> Value {
+    let fan_in_fan_out = linear_layers(model).any(|layer| layer.lora.is_some() && layer.inputs_first);
+    let task = match model.network.head.purpose {
+        Purpose::SequenceClassification => json!("SEQ_CLS"),
+        Purpose::TokenClassification => json!("TOKEN_CLS"),
+        Purpose::CausalLanguageModel => json!("CAUSAL_LM"),
+        Purpose::MaskedLanguageModel => Value::Null,
+    };
+    json!({
+        "peft_type": "LORA",
+        "task_type": task,
+        "base_model_name_or_path": base,
+        "r": settings.rank,
+        "lora_alpha": settings.alpha,
+        "lora_dropout": settings.dropout,
+        "target_modules": settings.targets,
+        "modules_to_save": modules_to_save(model),
+        "fan_in_fan_out": fan_in_fan_out,
+        "use_rslora": settings.rank_stabilised,
+        "use_dora": false,
+        "bias": "none",
+        "inference_mode": true,
+        "init_lora_weights": true,
+    })
+}
+
+/// The modules of the head that are saved beside the additions.
+fn modules_to_save(model: &Model) -> Value {
+    let head = &model.network.head;
+    if !head.purpose.has_labels() {
+        return Value::Null;
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for layer in head.dense.iter().map(|dense| &dense.0).chain([&head.out]) {
+        // The module is the part of the path that a model without head does not have: bert.pooler.dense → pooler,
+        // classifier.out_proj → classifier.
+        let parts: Vec<&str> = layer.name.split('.').collect();
+        let name = if parts.len() == 3 { parts[1] } else { parts[0] };
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    json!(names)
+}
+
+/// The parameters that belong into adapter_model.safetensors, under peft's keys.
+pub(super) fn parameters(model: &Model) -> Vec<(String, ParameterId)> {
+    let added = model.parameters.iter().filter(|(_, p)| p.origin == Origin::Adapter).map(|(id, _)| id);
+    let head = model.network.head.parameters().filter(|_| model.network.head.purpose.has_labels());
+    added.chain(head).map(|id| (format!("{PREFIX}{}", model.parameters.get(id).name), id)).collect()
+}
+
+/// Puts a LoRA that peft or we saved on a model.
+pub(super) fn load(
+    model: &mut Model,
+    folder: &Path,
+    config: &Map<String, Value>,
+    weights: &Weights,
+) -> Result<()> {
+    let path = folder.join("adapter_config.json");
+    let wrong = |problem: String| Error::Config { path: path.clone(), problem };
+    let absent = |key: &str| match config.get(key) {
+        None | Some(Value::Null | Value::Bool(false)) => true,
+        Some(Value::Object(map)) => map.is_empty(),
+        _ => false,
+    };
+    for key in ["use_dora", "rank_pattern", "alpha_pattern", "lora_bias", "layer_replication"] {
+        if !absent(key) {
+            return Err(wrong(format!(
+                "{key} is not supported; save the adapter without it, or merge it in Python"
+            )));
+        }
+    }
+    if config.get("bias").and_then(Value::as_str).is_some_and(|bias| bias != "none") {
+        return Err(wrong("bias must be \"none\"; save the adapter so, or merge it in Python".into()));
+    }
+    let number = |key: &str| {
+        config.get(key).and_then(Value::as_f64).ok_or_else(|| wrong(format!("{key} must be a number")))
+    };
+    let mut settings = LoraSettings {
+        rank: number("r")? as usize,
+        alpha: number("lora_alpha")?,
+        dropout: config.get("lora_dropout").and_then(Value::as_f64).unwrap_or(0.0) as f32,
+        targets: Vec::new(),
+        rank_stabilised: config.get("use_rslora").and_then(Value::as_bool).unwrap_or(false),
+    };
+    settings.check()?;
+    for (_, parameter) in model.parameters.iter_mut() {
+        parameter.trainable = false;
+    }
+    let mut names: Vec<String> = weights.names().map(str::to_owned).collect();
+    names.sort();
+    for key in &names {
+        let Some(name) = key.strip_prefix(PREFIX) else {
+            return Err(wrong(format!("tensor {key} does not begin with {PREFIX}; is it a peft adapter?")));
+        };
+        if let Some(layer) = name.strip_suffix(".lora_A.weight") {
+            let other = format!("{PREFIX}{layer}.lora_B.weight");
+            let Some((inputs, outputs)) = linear_layers(model)
+                .find(|known| known.name == layer)
+                .map(|known| (known.inputs, known.outputs))
+            else {
+                return Err(wrong(format!(
+                    "the adapter is for a layer {layer}, which the model does not have"
+                )));
+            };
+            check_shape(weights, key, &[settings.rank, inputs])?;
+            check_shape(weights, &other, &[outputs, settings.rank])?;
+            lora::put_on(model, &settings, layer, weights.read(key)?, weights.read(&other)?)?;
+            if let Some(end) =
+                layer.rsplit('.').next().filter(|end| !settings.targets.iter().any(|t| t == end))
+            {
+                settings.targets.push(end.to_owned());
+            }
+        } else if !name.ends_with(".lora_B.weight") {
+            load_saved_module(model, weights, key, name)?;
+        }
+    }
+    if settings.targets.is_empty() {
+        return Err(wrong("the adapter has no lora_A tensors".into()));
+    }
+    train_head(model);
+    model.tuning = Some(Tuning::Lora(settings));
+    Ok(())
+}
+
+pub(super) fn check_shape(weights: &Weights, name: &str, expected: &[usize]) -> Result<()> {
+    match weights.shape(name) {
+        Some(found) if found == expected => Ok(()),
+        Some(found) => {
+            Err(Error::Shape { name: name.to_owned(), expected: expected.to_vec(), found: found.to_vec() })
+        }
+        None => Err(Error::MissingTensor { name: name.to_owned(), path: weights.folder().to_owned() }),
+    }
+}
+
+/// Replaces a parameter of the model by the adapter's.
+pub(super) fn load_saved_module(model: &mut Model, weights: &Weights, key: &str, name: &str) -> Result<()> {
+    let Some(id) = model.parameters.find(name) else {
+        return Err(Error::Tuning(format!(
+            "the adapter has a tensor {name}, which the model does not; load the model for the adapter's task"
+        )));
+    };
+    let place = model.place().clone();
+    let parameter = model.parameters.get_mut(id);
+    check_shape(weights, key, &parameter.shape)?;
+    let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
+    parameter.value = Matrix::from_vec(rows, columns, weights.read(key)?).to_place(&place)?;
+    model.fresh.retain(|fresh| fresh != name);
+    Ok(())
+}

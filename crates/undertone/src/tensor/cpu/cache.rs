@@ -1,0 +1,93 @@
+//! Attention of new tokens to all earlier ones of their sequence, whose keys and values are kept.
+
+use super::attention::{AttentionShape, softmax};
+use super::matmul::{Into, View, multiply};
+use super::parallel;
+use super::simd::dot;
+use crate::tensor::Host;
+
+/// Keys and values of one layer, one pair of growing lists for each sequence.
+#[derive(Clone, Debug, Default)]
+pub struct HostCache {
+    sequences: Vec<(Vec<f32>, Vec<f32>)>,
+}
+
+impl HostCache {
+    pub fn new(sequences: usize) -> Self {
+        Self { sequences: vec![Default::default(); sequences] }
+    }
+
+    /// Sequence `i` becomes a copy of what sequence `origins[i]` was.
+    pub fn select(&mut self, origins: &[usize]) {
+        self.sequences = origins.iter().map(|&origin| self.sequences[origin].clone()).collect();
+    }
+
+    /// Adds the keys and values of the new tokens, then lets their queries see everything up to themselves.
+    pub fn attend(&mut self, qkv: &Host, shape: &AttentionShape) -> Host {
+        let (heads, width) = (shape.heads, shape.width);
+        let kept = shape.key_heads * width;
+        for (sequence, window) in self.sequences.iter_mut().zip(shape.starts.windows(2)) {
+            for row in window[0]..window[1] {
+                let (keys, values) = qkv.row(row)[heads * width..].split_at(kept);
+                sequence.0.extend_from_slice(keys);
+                sequence.1.extend_from_slice(values);
+            }
+        }
+        let columns = heads * width;
+        Host::build(qkv.rows(), columns, |mut out| {
+            let mut pieces = Vec::new();
+            for (sequence, window) in self.sequences.iter().zip(shape.starts.windows(2)) {
+                let (piece, rest) = std::mem::take(&mut out).split_at_mut((window[1] - window[0]) * columns);
+                out = rest;
+                pieces.push((window[0], sequence, piece));
+            }
+            parallel::each(pieces, |(start, (keys, values), out)| {
+                attend_sequence(qkv, shape, start, keys, values, out);
+            });
+        })
+    }
+}
+
+#[inline(always)]
+fn attend_sequence(
+    qkv: &Host,
+    shape: &AttentionShape,
+    start: usize,
+    keys: &[f32],
+    values: &[f32],
+    out: &mut [f32],
+) {
+    let (heads, width) = (shape.heads, shape.width);
+    let kept = shape.key_heads * width;
+    let (new, all) = (out.len() / (heads * width), keys.len() / kept);
+    let mut scores = vec![0.0; new * all];
+    for head in 0..heads {
+        let column = shape.key(head) - heads * width;
+        if new == 1 {
+            let query = &qkv.row(start)[head * width..(head + 1) * width];
+            for (score, key) in scores.iter_mut().zip(keys.chunks_exact(kept)) {
+                *score = shape.scale() * dot(query, &key[column..column + width]);
+            }
+            softmax(&mut scores);
+            let mixed = &mut out[head * width..(head + 1) * width];
+            mixed.fill(0.0);
+            for (p, value) in scores.iter().zip(values.chunks_exact(kept)) {
+                for (m, v) in mixed.iter_mut().zip(&value[column..column + width]) {
+                    *m = p.mul_add(*v, *m);
+                }
+            }
+            continue;
+        }
+        let query = View::new(&qkv.span()[start * qkv.stride() + head * width..], new, width, qkv.stride());
+        let key = View::new(&keys[column..], all, width, kept);
+        let value = View::new(&values[column..], all, width, kept);
+        multiply(&mut scores, all, Into::Overwrite, shape.scale(), query, key.transposed(), false);
+        for (i, row) in scores.chunks_exact_mut(all).enumerate() {
+            let (seen, unseen) = row.split_at_mut(all - new + i + 1);
+            softmax(seen);
+            unseen.fill(0.0);
+        }
+        let mixed = View::new(&scores, new, all, all);
+        multiply(&mut out[head * width..], heads * width, Into::Overwrite, 1.0, mixed, value, false);
+    }
+}

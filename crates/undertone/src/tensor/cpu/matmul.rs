@@ -1,0 +1,168 @@
+//! Matrix products through the `gemm` crate: the one place where slices become pointers.
+
+use crate::tensor::Host;
+use gemm::Parallelism;
+
+/// A view of a slice as a matrix with any strides.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    values: &'a [f32],
+    rows: usize,
+    columns: usize,
+    row_stride: usize,
+    column_stride: usize,
+}
+
+impl<'a> View<'a> {
+    /// Rows that begin `stride` apart.
+    pub fn new(values: &'a [f32], rows: usize, columns: usize, stride: usize) -> Self {
+        let view = Self { values, rows, columns, row_stride: stride, column_stride: 1 };
+        view.check();
+        view
+    }
+
+    pub fn of(host: &'a Host) -> Self {
+        Self::new(host.span(), host.rows(), host.columns(), host.stride())
+    }
+
+    pub fn transposed(self) -> Self {
+        Self {
+            rows: self.columns,
+            columns: self.rows,
+            row_stride: self.column_stride,
+            column_stride: self.row_stride,
+            ..self
+        }
+    }
+
+    /// Every element that the strides reach lies inside the slice.
+    fn check(&self) {
+        if self.rows == 0 || self.columns == 0 {
+            return;
+        }
+        let last = (self.rows - 1) * self.row_stride + (self.columns - 1) * self.column_stride;
+        assert!(last < self.values.len(), "a matrix view reaches beyond its numbers");
+    }
+}
+
+/// What becomes of the numbers that are in the output already.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Into {
+    Overwrite,
+    Add,
+}
+
+/// `out (+)= scale · left · right`, where `out` has rows that begin `stride` apart. On all cores if `parallel`.
+#[allow(unsafe_code)]
+pub fn multiply(
+    out: &mut [f32],
+    stride: usize,
+    how: Into,
+    scale: f32,
+    left: View,
+    right: View,
+    parallel: bool,
+) {
+    let (m, k, n) = (left.rows, left.columns, right.columns);
+    assert_eq!(k, right.rows, "inner sizes of a product");
+    if m == 0 || n == 0 {
+        return;
+    }
+    assert!(n <= stride || m == 1, "rows of the output overlap");
+    assert!((m - 1) * stride + n <= out.len(), "the output is too short for {m} × {n}");
+    if k == 0 {
+        if how == Into::Overwrite {
+            out.chunks_mut(stride).take(m).for_each(|row| row[..n].fill(0.0));
+        }
+        return;
+    }
+    left.check();
+    right.check();
+    let threads = rayon::current_num_threads();
+    // Two threads pay from about a million multiplications.
+    let parallelism = if parallel && threads > 1 && m * n * k > 1_000_000 {
+        Parallelism::Rayon(threads)
+    } else {
+        Parallelism::None
+    };
+    // SAFETY: the views and the output were checked above to lie inside their slices with these sizes and strides, the
+    // output is borrowed exclusively and does not overlap itself, and gemm writes every element of it when it need not
+    // read it first.
+    unsafe {
+        gemm::gemm(
+            m,
+            n,
+            k,
+            out.as_mut_ptr(),
+            1,
+            stride as isize,
+            how == Into::Add,
+            left.values.as_ptr(),
+            left.column_stride as isize,
+            left.row_stride as isize,
+            right.values.as_ptr(),
+            right.column_stride as isize,
+            right.row_stride as isize,
+            1.0,
+            scale,
+            false,
+            false,
+            false,
+            parallelism,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(left: View, right: View) -> Vec<f32> {
+        let mut out = vec![0.0; left.rows * right.columns];
+        for i in 0..left.rows {
+            for j in 0..right.columns {
+                out[i * right.columns + j] = (0..left.columns)
+                    .map(|k| {
+                        left.values[i * left.row_stride + k * left.column_stride]
+                            * right.values[k * right.row_stride + j * right.column_stride]
+                    })
+                    .sum();
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn products_of_all_layouts_match_the_plain_loop() {
+        let numbers = |n: usize, f: f32| -> Vec<f32> { (0..n).map(|i| (i as f32 * f).sin()).collect() };
+        for (m, k, n) in
+            [(1, 1, 1), (3, 5, 2), (17, 33, 9), (64, 32, 64), (130, 70, 200), (2, 0, 3), (0, 4, 3)]
+        {
+            let (a, b) = (numbers(m * k + 40, 0.37), numbers(k * n + 40, 0.91));
+            for (left, right) in [
+                (View::new(&a, m, k, k), View::new(&b, k, n, n)),
+                (View::new(&a, k, m, m).transposed(), View::new(&b, k, n, n)),
+                (View::new(&a, m, k, k), View::new(&b, n, k, k).transposed()),
+                (View::new(&a, k, m, m).transposed(), View::new(&b, n, k, k).transposed()),
+            ] {
+                let want = plain(left, right);
+                let stride = n + 3;
+                let mut out = vec![0.25; (m.max(1) - 1) * stride + n];
+                multiply(&mut out, stride, Into::Overwrite, 2.0, left, right, true);
+                multiply(&mut out, stride, Into::Add, 1.0, left, right, false);
+                for i in 0..m {
+                    for j in 0..n {
+                        let (got, want) = (out[i * stride + j], 3.0 * want[i * n + j]);
+                        assert!((got - want).abs() < 1e-4 * (1.0 + want.abs()), "{m}×{k}×{n}: {got} {want}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "beyond its numbers")]
+    fn a_view_cannot_reach_outside() {
+        View::new(&[0.0; 5], 2, 3, 3);
+    }
+}

@@ -1,0 +1,16 @@
+//! Fused, multi-threaded kernels on the host.
+//!
+//! Each is a plain loop over slices that the compiler vectorises; [`simd::widest`] compiles it for several instruction
+//! sets and picks the widest one of the machine at run time, so that a portable build is as fast as a native one.
+
+pub mod activation;
+pub mod attention;
+pub mod cache;
+pub mod dropout;
+pub mod loss;
+pub mod matmul;
+pub mod norm;
+pub mod parallel;
+pub mod rotary;
+pub mod rows;
+pub mod simd;

@@ -1,0 +1,85 @@
+//! Operations on whole rows: sums, gathering and scattering.
+
+use super::parallel;
+use crate::tensor::Host;
+
+/// a + b.
+pub fn add(a: &Host, b: &Host) -> Host {
+    let columns = a.columns();
+    assert_eq!((a.rows(), columns), (b.rows(), b.columns()), "sizes of a sum");
+    Host::build(a.rows(), columns, |out| {
+        parallel::rows(out, columns, |first, out| {
+            for (i, out) in out.chunks_exact_mut(columns).enumerate() {
+                for ((y, a), b) in out.iter_mut().zip(a.row(first + i)).zip(b.row(first + i)) {
+                    *y = a + b;
+                }
+            }
+        });
+    })
+}
+
+/// Each row times its factor.
+pub fn scale_rows(x: &Host, factors: &[f32]) -> Host {
+    let columns = x.columns();
+    assert_eq!(factors.len(), x.rows(), "one factor per row");
+    Host::build(x.rows(), columns, |out| {
+        parallel::rows(out, columns, |first, out| {
+            for (i, out) in out.chunks_exact_mut(columns).enumerate() {
+                let factor = factors[first + i];
+                for (y, x) in out.iter_mut().zip(x.row(first + i)) {
+                    *y = x * factor;
+                }
+            }
+        });
+    })
+}
+
+/// Row `i` of the result is row `indices[i]` of the table.
+pub fn gather(table: &Host, indices: &[u32]) -> Host {
+    let columns = table.columns();
+    Host::build(indices.len(), columns, |out| {
+        parallel::rows(out, columns, |first, out| {
+            for (out, &index) in out.chunks_exact_mut(columns).zip(&indices[first..]) {
+                out.copy_from_slice(table.row(index as usize));
+            }
+        });
+    })
+}
+
+/// A matrix of `rows` rows to which row `i` of `x` is added at `indices[i]`; in order, so that the result is reproducible.
+pub fn scatter(x: &Host, indices: &[u32], rows: usize) -> Host {
+    let columns = x.columns();
+    Host::build(rows, columns, |out| {
+        out.fill(0.0);
+        for (i, &index) in indices.iter().enumerate() {
+            let target = &mut out[index as usize * columns..(index as usize + 1) * columns];
+            for (t, v) in target.iter_mut().zip(x.row(i)) {
+                *t += v;
+            }
+        }
+    })
+}
+
+/// Sum of each column.
+pub fn column_sums(x: &Host) -> Host {
+    let sums = parallel::sum_over_rows(x.rows(), x.columns(), |rows, sums| {
+        for row in rows {
+            for (s, v) in sums.iter_mut().zip(x.row(row)) {
+                *s += v;
+            }
+        }
+    });
+    Host::from_vec(1, x.columns(), sums)
+}
+
+/// Sum of each column of a ⊙ b.
+pub fn column_sums_of_product(a: &Host, b: &Host) -> Host {
+    let sums = parallel::sum_over_rows(a.rows(), a.columns(), |rows, sums| {
+        for row in rows {
+            for ((s, a), b) in sums.iter_mut().zip(a.row(row)).zip(b.row(row)) {
+                *s = a.mul_add(*b, *s);
+            }
+        }
+    });
+    Host::from_vec(1, a.columns(), sums)
+}

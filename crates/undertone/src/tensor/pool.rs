@@ -1,0 +1,125 @@
+//! Reuse of large buffers.
+//!
+//! A training step asks for the same few hundred buffers again and again. Fresh ones cost a page fault for every 4 KiB and
+//! a pass of zeros; returned ones cost neither. A buffer from the pool holds *some* numbers, never uninitialised memory.
+//!
+//! The pool is as large as the program ever needed at one time and no larger: before it takes fresh memory it gives idle
+//! buffers of other sizes back until what is alive and what is idle fit into the largest amount that was ever alive.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+/// Buffers below this many numbers are left to the ordinary allocator.
+const SMALLEST: usize = 16_384;
+
+struct Shelves {
+    idle: BTreeMap<usize, Vec<Vec<f32>>>,
+    idle_numbers: usize,
+    alive_numbers: usize,
+    most_alive: usize,
+}
+
+static SHELVES: Mutex<Shelves> =
+    Mutex::new(Shelves { idle: BTreeMap::new(), idle_numbers: 0, alive_numbers: 0, most_alive: 0 });
+
+/// A buffer of at least `length` numbers with arbitrary contents, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Buffer(Vec<f32>);
+
+impl Buffer {
+    pub fn with_length(length: usize) -> Self {
+        if length < SMALLEST {
+            return Self(vec![0.0; length]);
+        }
+        let size = size_class(length);
+        let mut shelves = SHELVES.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        shelves.alive_numbers += size;
+        shelves.most_alive = shelves.most_alive.max(shelves.alive_numbers);
+        if let Some(found) = shelves.idle.get_mut(&size).and_then(Vec::pop) {
+            shelves.idle_numbers -= size;
+            return Self(found);
+        }
+        let surplus = shelves.make_room();
+        drop(shelves);
+        drop(surplus);
+        Self(vec![0.0; size])
+    }
+
+    pub fn from_vec(values: Vec<f32>) -> Self {
+        Self(values)
+    }
+
+    pub fn values(&self) -> &[f32] {
+        &self.0
+    }
+
+    pub fn values_mut(&mut self) -> &mut [f32] {
+        &mut self.0
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let values = std::mem::take(&mut self.0);
+        let size = values.len();
+        if size < SMALLEST || size_class(size) != size {
+            return;
+        }
+        let mut shelves = SHELVES.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        shelves.alive_numbers = shelves.alive_numbers.saturating_sub(size);
+        shelves.idle_numbers += size;
+        shelves.idle.entry(size).or_default().push(values);
+    }
+}
+
+impl Shelves {
+    /// Idle buffers to be freed, largest first, so that everything fits into the largest amount ever alive.
+    fn make_room(&mut self) -> Vec<Vec<f32>> {
+        let mut surplus = Vec::new();
+        while self.alive_numbers + self.idle_numbers > self.most_alive {
+            let Some((&size, _)) = self.idle.iter().rev().find(|(_, shelf)| !shelf.is_empty()) else { break };
+            if let Some(buffer) = self.idle.get_mut(&size).and_then(Vec::pop) {
+                self.idle_numbers -= size;
+                surplus.push(buffer);
+            }
+        }
+        surplus
+    }
+}
+
+/// Frees every idle buffer.
+pub fn release_idle_memory() {
+    let mut shelves = SHELVES.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let idle = std::mem::take(&mut shelves.idle);
+    shelves.idle_numbers = 0;
+    shelves.most_alive = shelves.alive_numbers;
+    drop(shelves);
+    drop(idle);
+}
+
+/// Sizes are rounded up to one of eight steps per power of two, so that batches of nearly equal length share buffers.
+fn size_class(length: usize) -> usize {
+    let step = (length.next_power_of_two() / 16).max(1);
+    length.div_ceil(step) * step
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_class_holds_its_members_and_wastes_at_most_an_eighth() {
+        for length in (SMALLEST..200_000).step_by(77) {
+            let class = size_class(length);
+            assert!(class >= length && class as f64 <= length as f64 * 1.125, "{length} → {class}");
+            assert_eq!(size_class(class), class, "a class is its own class");
+        }
+    }
+
+    #[test]
+    fn a_buffer_is_long_enough() {
+        for length in [0, 1, 100, SMALLEST, SMALLEST + 1, 100_000] {
+            assert!(Buffer::with_length(length).values().len() >= length);
+        }
+    }
+}
