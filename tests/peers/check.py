@@ -82,7 +82,7 @@ def load(folder):
 def load_adapter(base, adapter):
     """The base with the adapter, by peft; what peft holds must be what the file holds."""
     model = PeftModel.from_pretrained(load(base), adapter).eval()
-    file, held = load_file(adapter / "adapter_model.safetensors"), get_peft_model_state_dict(model)
+    file, held = load_file(adapter / "adapter_model.safetensors"), get_peft_model_state_dict(model, save_embedding_layers=False)
     if set(file) != set(held):
         raise RuntimeError(f"keys differ: {sorted(set(file) ^ set(held))[:3]}")
     for key, value in file.items():

@@ -8,6 +8,10 @@ use std::process::ExitCode;
 pub enum Failure {
     /// The accountant refused.
     Accounting(undertone_accounting::Error),
+    /// The model, or what was asked of it, is not right.
+    Model(undertone::model::Error),
+    /// The data are not right.
+    Data(undertone::data::Error),
     /// The arguments do not go together.
     Arguments(String),
     /// A file could not be written.
@@ -18,7 +22,9 @@ impl Failure {
     /// 2 for what the user can mend, 1 for the rest.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Failure::Accounting(_) | Failure::Arguments(_) => ExitCode::from(2),
+            Failure::Accounting(_) | Failure::Arguments(_) | Failure::Model(_) | Failure::Data(_) => {
+                ExitCode::from(2)
+            }
             Failure::Write(..) => ExitCode::from(1),
         }
     }
@@ -36,6 +42,8 @@ impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         match self {
             Failure::Accounting(error) => error.fmt(f),
+            Failure::Model(error) => error.fmt(f),
+            Failure::Data(error) => error.fmt(f),
             Failure::Arguments(sentence) => f.write_str(sentence),
             Failure::Write(path, why) => write!(f, "could not write {}: {why}", path.display()),
         }
@@ -45,6 +53,18 @@ impl std::fmt::Display for Failure {
 impl From<undertone_accounting::Error> for Failure {
     fn from(error: undertone_accounting::Error) -> Failure {
         Failure::Accounting(error)
+    }
+}
+
+impl From<undertone::model::Error> for Failure {
+    fn from(error: undertone::model::Error) -> Failure {
+        Failure::Model(error)
+    }
+}
+
+impl From<undertone::data::Error> for Failure {
+    fn from(error: undertone::data::Error) -> Failure {
+        Failure::Data(error)
     }
 }
 

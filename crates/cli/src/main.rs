@@ -1,10 +1,13 @@
 //! The `undertone` command.
 
+mod bench;
 mod budget;
 mod demo;
+mod device;
 mod failure;
 mod output;
 mod plot;
+mod use_model;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -29,6 +32,17 @@ enum Verb {
     /// The privacy accountant as a calculator
     #[command(subcommand, allow_negative_numbers = true)]
     Budget(budget::Budget),
+    /// How good a model is on a file
+    Eval(use_model::Eval),
+    /// What a model says of each row of a file
+    Predict(use_model::Predict),
+    /// Continue texts
+    Generate(use_model::Generate),
+    /// Fold a LoRA into the weights of its model
+    Merge(use_model::Merge),
+    /// How fast this machine is
+    #[command(subcommand)]
+    Bench(bench::Bench),
 }
 
 /// Help and version as they are; a mistake as one sentence, without the usage that `--help` shows.
@@ -57,6 +71,11 @@ fn main() -> ExitCode {
     let done = match command.verb {
         Verb::Demo(demo) => demo.run(),
         Verb::Budget(budget) => budget.run(),
+        Verb::Eval(eval) => eval.run(),
+        Verb::Predict(predict) => predict.run(),
+        Verb::Generate(generate) => generate.run(),
+        Verb::Merge(merge) => merge.run(),
+        Verb::Bench(bench) => bench.run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

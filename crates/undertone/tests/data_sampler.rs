@@ -45,8 +45,7 @@ fn inclusions_are_of_the_stated_rate_and_independent() {
         let steps = STEPS as f64;
         for i in 0..UNITS {
             assert!(plausible(one[i], steps, rate), "rate {rate}: unit {i} was drawn {} times", one[i]);
-            for j in 0..i {
-                let both = two[i][j];
+            for (j, &both) in two[i].iter().enumerate().take(i) {
                 assert!(plausible(both, steps, rate * rate), "rate {rate}: {i} with {j} {both} times");
             }
         }

@@ -58,7 +58,7 @@ impl ShuffledEpochs {
 }
 
 /// A uniform number below `bound`: those draws that would favour small numbers are drawn again.
-fn below(random: &mut ChaCha20Rng, bound: u64) -> u64 {
+pub(crate) fn below(random: &mut ChaCha20Rng, bound: u64) -> u64 {
     let biased = (u64::MAX % bound + 1) % bound;
     loop {
         let drawn = random.next_u64();

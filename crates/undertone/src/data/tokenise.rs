@@ -1,10 +1,12 @@
 //! Texts to tokens and back.
 
-use super::cut::{self, LongTexts, Predicted};
+mod sequences;
+
 use super::error::{Error, Result};
 use super::frame::Frame;
-use super::guard::guarded;
+use super::guard::guarded_result;
 use super::special;
+pub use sequences::Tokens;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokenizers::Tokenizer;
@@ -30,15 +32,6 @@ pub struct Tokeniser {
     mask: Option<u32>,
 }
 
-/// A tokenised text or pair.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tokens {
-    /// The tokens, special ones included.
-    pub ids: Vec<u32>,
-    /// For each token, the text of a pair that it belongs to; empty means that all are 0.
-    pub segments: Vec<u32>,
-}
-
 impl std::fmt::Debug for Tokeniser {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tokeniser").field("file", &self.file).field("max_tokens", &self.max_tokens).finish()
@@ -54,13 +47,13 @@ impl Tokeniser {
         let file = if path.is_dir() { path.join("tokenizer.json") } else { path.to_path_buf() };
         let bytes = std::fs::read(&file).map_err(|e| Error::io(&file, &e))?;
         let broken = |reason| Error::Tokenizer { file: file.clone(), reason };
-        let loaded = guarded(|| -> std::result::Result<_, String> {
+        let loaded = guarded_result(|| {
             let mut tokenizer = Tokenizer::from_bytes(&bytes).map_err(|e| e.to_string())?;
             tokenizer.with_truncation(None).map_err(|e| e.to_string())?.with_padding(None);
             let frames = (Frame::around_one(&tokenizer)?, Frame::around_two(&tokenizer)?);
             Ok((tokenizer, frames))
         });
-        let (tokenizer, (single, pair)) = loaded.and_then(|inner| inner).map_err(broken)?;
+        let (tokenizer, (single, pair)) = loaded.map_err(broken)?;
 
         let folder = file.parent().unwrap_or(Path::new(""));
         let role = |role: &str, customary: &[&str]| -> Result<Option<u32>> {
@@ -115,6 +108,15 @@ impl Tokeniser {
         self.tokenizer.id_to_token(id)
     }
 
+    /// The tokens that mark rather than say something, in increasing order.
+    pub fn special(&self) -> Vec<u32> {
+        let added = self.tokenizer.get_added_tokens_decoder();
+        let mut special: Vec<u32> =
+            added.iter().filter(|(_, token)| token.special).map(|(&id, _)| id).collect();
+        special.sort_unstable();
+        special
+    }
+
     /// The token that ends a text, if there is one.
     pub fn eos(&self) -> Option<u32> {
         self.eos
@@ -125,79 +127,10 @@ impl Tokeniser {
         self.mask
     }
 
-    /// One text, which loses its end where it is too long. An empty text that gives no token at all becomes
-    /// the token that ends a text.
-    pub fn text(&self, text: &str) -> Result<Tokens> {
-        let room = self.max_tokens - self.single.len();
-        let mut ids = self.ids(text, room)?;
-        ids.truncate(room);
-        let (mut ids, segments) = self.single.fill(&ids, &[]);
-        if ids.is_empty() {
-            ids.extend(self.eos);
-        }
-        Ok(Tokens { ids, segments })
-    }
-
-    /// A pair of texts. Where they are too long, the longer loses tokens from its end until both are as
-    /// long, then both do.
-    pub fn pair(&self, first: &str, second: &str) -> Result<Tokens> {
-        let room = self.max_tokens - self.pair.len();
-        let (first, second) = (self.ids(first, room)?, self.ids(second, room)?);
-        let (m, n) = cut::longest_first(first.len(), second.len(), room);
-        let (mut ids, segments) = self.pair.fill(&first[..m], &second[..n]);
-        if ids.is_empty() {
-            ids.extend(self.eos);
-        }
-        Ok(Tokens { ids, segments })
-    }
-
-    /// A text whose tokens are to be predicted one after the other, with the token that ends a text at its
-    /// end. A text that is too long is cut or split; none result when there is nothing to predict.
-    pub fn language(&self, text: &str, long: LongTexts) -> Result<Vec<Predicted>> {
-        let pieces = long.most_per_text();
-        let mut ids = self.ids(text, self.max_tokens.saturating_mul(pieces))?;
-        let after = self.single.after();
-        ids.extend(self.eos.filter(|eos| after.last() != Some(eos)).into_iter().chain(after));
-        let before = self.start(ids.len() < 2);
-        Ok(cut::language(&before, &ids, self.max_tokens, pieces))
-    }
-
-    /// A prompt, and its completion that is to be predicted, with the token that ends a text at its end.
-    ///
-    /// Both are tokenised on their own and as they are: a separator that should stand between them belongs into
-    /// the data. Where they are too long the prompt loses its beginning, down to a quarter of the room, and
-    /// then the completion its end. None when there is nothing to predict.
-    pub fn completion(&self, prompt: &str, completion: &str) -> Result<Option<Predicted>> {
-        let prompt = self.ids(prompt, usize::MAX)?;
-        let mut written = self.ids(completion, self.max_tokens)?;
-        written.extend(self.eos);
-        let before = self.start(prompt.is_empty());
-        let (tokens, from) = cut::completion(&before, &prompt, &written, self.max_tokens);
-        Ok((1..tokens.len()).contains(&from).then_some((tokens, from)))
-    }
-
-    /// A prompt to be continued, of which the beginning is cut so that `reserve` tokens can follow.
-    pub fn prompt(&self, prompt: &str, reserve: usize) -> Result<Vec<u32>> {
-        let prompt = self.ids(prompt, usize::MAX)?;
-        let before = self.start(prompt.is_empty());
-        let room = self.max_tokens.saturating_sub(reserve + before.len()).max(1);
-        Ok([before, prompt[prompt.len().saturating_sub(room)..].to_vec()].concat())
-    }
-
     /// The text of tokens, without special ones.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
-        let decoded = guarded(|| self.tokenizer.decode(ids, true).map_err(|e| e.to_string()));
-        decoded.and_then(|inner| inner).map_err(|reason| self.unusable(reason))
-    }
-
-    /// What stands before a sequence to be continued. Where the tokenizer puts nothing there and the sequence
-    /// would have nothing to predict from, the token that ends the text before it does.
-    fn start(&self, needed: bool) -> Vec<u32> {
-        let before = self.single.before();
-        match before.is_empty() && needed {
-            true => self.eos.into_iter().collect(),
-            false => before,
-        }
+        let decoded = guarded_result(|| self.tokenizer.decode(ids, true).map_err(|e| e.to_string()));
+        decoded.map_err(|reason| self.unusable(reason))
     }
 
     /// The tokens of a text without special ones; of a huge text, at least the first `needed`.
@@ -213,8 +146,8 @@ impl Tokeniser {
     }
 
     fn encode(&self, text: &str) -> Result<Vec<u32>> {
-        let encoded = guarded(|| self.tokenizer.encode_fast(text, false).map_err(|e| e.to_string()));
-        let encoded = encoded.and_then(|inner| inner).map_err(|reason| self.unusable(reason))?;
+        let encoded = guarded_result(|| self.tokenizer.encode_fast(text, false).map_err(|e| e.to_string()));
+        let encoded = encoded.map_err(|reason| self.unusable(reason))?;
         Ok(encoded.get_ids().to_vec())
     }
 

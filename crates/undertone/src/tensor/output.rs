@@ -86,11 +86,16 @@ impl Output {
             Store::Host(host) => {
                 let Matrix::Host(row) = row else { panic!("a bias lives where the product is") };
                 let row = row.dense();
-                parallel::rows(host.values_mut(), stride, |_, out| {
-                    for out in out.chunks_exact_mut(stride) {
-                        out[columns.clone()].copy_from_slice(&row);
-                    }
-                });
+                parallel::rows(
+                    host.values_mut(),
+                    stride,
+                    #[inline(always)]
+                    |_, out| {
+                        for out in out.chunks_exact_mut(stride) {
+                            out[columns.clone()].copy_from_slice(&row);
+                        }
+                    },
+                );
             }
             Store::Device(_, blocks) => {
                 let Matrix::Device(row) = row else { panic!("a bias lives where the product is") };
@@ -107,11 +112,16 @@ impl Output {
         match (&mut self.store, from) {
             (Store::Host(host), Matrix::Host(from)) => {
                 let stride = from.columns();
-                parallel::rows(host.values_mut(), stride, |first, out| {
-                    for (i, out) in out.chunks_exact_mut(stride).enumerate() {
-                        out.copy_from_slice(from.row(first + i));
-                    }
-                });
+                parallel::rows(
+                    host.values_mut(),
+                    stride,
+                    #[inline(always)]
+                    |first, out| {
+                        for (i, out) in out.chunks_exact_mut(stride).enumerate() {
+                            out.copy_from_slice(from.row(first + i));
+                        }
+                    },
+                );
             }
             (Store::Device(_, blocks), Matrix::Device(from)) => blocks.push(from.clone()),
             _ => panic!("a copy stays at its place"),
@@ -129,11 +139,16 @@ impl Output {
         match (&mut self.store, matrix) {
             (Store::Host(host), Matrix::Host(matrix)) => {
                 let stride = matrix.columns();
-                parallel::rows(host.values_mut(), stride, |first, out| {
-                    for (i, out) in out.chunks_exact_mut(stride).enumerate() {
-                        out.iter_mut().zip(matrix.row(first + i)).for_each(|(y, x)| *y += x);
-                    }
-                });
+                parallel::rows(
+                    host.values_mut(),
+                    stride,
+                    #[inline(always)]
+                    |first, out| {
+                        for (i, out) in out.chunks_exact_mut(stride).enumerate() {
+                            out.iter_mut().zip(matrix.row(first + i)).for_each(|(y, x)| *y += x);
+                        }
+                    },
+                );
             }
             (Store::Device(_, blocks), Matrix::Device(matrix)) => blocks[block] = (&blocks[block] + matrix)?,
             _ => panic!("a sum stays at its place"),

@@ -5,9 +5,11 @@ mod builder;
 mod distilbert;
 mod gpt2;
 mod llama;
+mod random;
 mod roberta;
 
 pub use builder::Builder;
+pub use random::Dimensions;
 
 use super::folder::Config;
 use super::{Network, Purpose, Result};

@@ -115,7 +115,7 @@ macro_rules! for_each_kind {
 pub fn forward(kind: Activation, x: &Host) -> Host {
     let columns = x.columns();
     Host::build(x.rows(), columns, |out| {
-        for_each_kind!(kind, F => parallel::rows(out, columns, |first, out| {
+        for_each_kind!(kind, F => parallel::rows(out, columns, #[inline(always)] |first, out| {
             for (i, out) in out.chunks_exact_mut(columns).enumerate() {
                 for (y, x) in out.iter_mut().zip(x.row(first + i)) {
                     *y = F.value(*x);
@@ -129,7 +129,7 @@ pub fn forward(kind: Activation, x: &Host) -> Host {
 pub fn backward(kind: Activation, x: &Host, output_gradient: &Host) -> Host {
     let columns = x.columns();
     Host::build(x.rows(), columns, |out| {
-        for_each_kind!(kind, F => parallel::rows(out, columns, |first, out| {
+        for_each_kind!(kind, F => parallel::rows(out, columns, #[inline(always)] |first, out| {
             for (i, out) in out.chunks_exact_mut(columns).enumerate() {
                 for ((d, x), dy) in out.iter_mut().zip(x.row(first + i)).zip(output_gradient.row(first + i)) {
                     *d = F.derivative(*x) * dy;
@@ -143,7 +143,7 @@ pub fn backward(kind: Activation, x: &Host, output_gradient: &Host) -> Host {
 pub fn gated_forward(kind: Activation, gate: &Host, up: &Host) -> Host {
     let columns = gate.columns();
     Host::build(gate.rows(), columns, |out| {
-        for_each_kind!(kind, F => parallel::rows(out, columns, |first, out| {
+        for_each_kind!(kind, F => parallel::rows(out, columns, #[inline(always)] |first, out| {
             for (i, out) in out.chunks_exact_mut(columns).enumerate() {
                 for ((y, g), u) in out.iter_mut().zip(gate.row(first + i)).zip(up.row(first + i)) {
                     *y = F.value(*g) * u;
@@ -159,7 +159,7 @@ pub fn gated_backward(kind: Activation, gate: &Host, up: &Host, output_gradient:
     let mut up_gradient = Host::build(rows, columns, |_| {});
     let gate_gradient = Host::build(rows, columns, |dgate| {
         let dup = up_gradient.values_mut();
-        for_each_kind!(kind, F => parallel::rows2((dgate, columns), (dup, columns), |first, dgate, dup| {
+        for_each_kind!(kind, F => parallel::rows2((dgate, columns), (dup, columns), #[inline(always)] |first, dgate, dup| {
             let rows = dgate.chunks_exact_mut(columns).zip(dup.chunks_exact_mut(columns));
             for (i, (dgate, dup)) in rows.enumerate() {
                 let (gate, up, dy) = (gate.row(first + i), up.row(first + i), output_gradient.row(first + i));

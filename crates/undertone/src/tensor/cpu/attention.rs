@@ -98,7 +98,11 @@ pub fn forward(qkv: &Host, shape: &AttentionShape) -> (Host, Host) {
         let outs = by_sequence(out, shape.starts, heads * width);
         let sums = by_sequence(&mut log_sums, shape.starts, heads);
         let pieces = shape.starts.iter().copied().zip(outs.into_iter().zip(sums)).collect();
-        parallel::each(pieces, |(start, (out, sums))| forward_sequence(qkv, shape, start, out, sums));
+        parallel::each(
+            pieces,
+            #[inline(always)]
+            |(start, (out, sums))| forward_sequence(qkv, shape, start, out, sums),
+        );
     });
     (output, Host::from_vec(tokens, heads, log_sums))
 }
@@ -160,9 +164,13 @@ pub fn backward(
     Host::build(qkv.rows(), columns, |out| {
         let outs = by_sequence(out, shape.starts, columns);
         let pieces = shape.starts.iter().copied().zip(outs).collect();
-        parallel::each(pieces, |(start, out)| {
-            backward_sequence(qkv, output, log_sums, output_gradient, shape, start, out);
-        });
+        parallel::each(
+            pieces,
+            #[inline(always)]
+            |(start, out)| {
+                backward_sequence(qkv, output, log_sums, output_gradient, shape, start, out);
+            },
+        );
     })
 }
 

@@ -41,9 +41,13 @@ impl HostCache {
                 out = rest;
                 pieces.push((window[0], sequence, piece));
             }
-            parallel::each(pieces, |(start, (keys, values), out)| {
-                attend_sequence(qkv, shape, start, keys, values, out);
-            });
+            parallel::each(
+                pieces,
+                #[inline(always)]
+                |(start, (keys, values), out)| {
+                    attend_sequence(qkv, shape, start, keys, values, out);
+                },
+            );
         })
     }
 }

@@ -40,14 +40,19 @@ impl Dropout {
 pub fn apply(dropout: Dropout, x: &Host) -> Host {
     let columns = x.columns();
     Host::build(x.rows(), columns, |out| {
-        parallel::rows(out, columns, |first, out| {
-            for (i, out) in out.chunks_exact_mut(columns).enumerate() {
-                let base = ((first + i) * columns) as u32;
-                for (j, (y, x)) in out.iter_mut().zip(x.row(first + i)).enumerate() {
-                    *y = x * dropout.factor(base.wrapping_add(j as u32));
+        parallel::rows(
+            out,
+            columns,
+            #[inline(always)]
+            |first, out| {
+                for (i, out) in out.chunks_exact_mut(columns).enumerate() {
+                    let base = ((first + i) * columns) as u32;
+                    for (j, (y, x)) in out.iter_mut().zip(x.row(first + i)).enumerate() {
+                        *y = x * dropout.factor(base.wrapping_add(j as u32));
+                    }
                 }
-            }
-        });
+            },
+        );
     })
 }
 

@@ -10,35 +10,45 @@ pub fn cross_entropy(logits: &Host, targets: &[u32], weights: Option<&[f32]>) ->
     assert_eq!(targets.len(), rows, "one target per row");
     let mut losses = vec![0.0; rows];
     let Some(weights) = weights else {
-        parallel::numbers(&mut losses, columns, |first, losses| {
-            for (i, loss) in losses.iter_mut().enumerate() {
-                let row = logits.row(first + i);
-                let (largest, total) = sum_of_exponentials(row);
-                *loss = total.ln() + largest - row[targets[first + i] as usize];
-            }
-        });
+        parallel::numbers(
+            &mut losses,
+            columns,
+            #[inline(always)]
+            |first, losses| {
+                for (i, loss) in losses.iter_mut().enumerate() {
+                    let row = logits.row(first + i);
+                    let (largest, total) = sum_of_exponentials(row);
+                    *loss = total.ln() + largest - row[targets[first + i] as usize];
+                }
+            },
+        );
         return (losses, None);
     };
     assert_eq!(weights.len(), rows, "one weight per row");
     let gradient = Host::build(rows, columns, |out| {
-        parallel::rows2((out, columns), (&mut losses, 1), |first, out, losses| {
-            for (i, (out, loss)) in out.chunks_exact_mut(columns).zip(losses).enumerate() {
-                let row = logits.row(first + i);
-                let target = targets[first + i] as usize;
-                let largest = max(row);
-                let mut total = 0.0_f64;
-                for (out, row) in out.chunks_mut(1024).zip(row.chunks(1024)) {
-                    for (y, x) in out.iter_mut().zip(row) {
-                        *y = exp(x - largest);
+        parallel::rows2(
+            (out, columns),
+            (&mut losses, 1),
+            #[inline(always)]
+            |first, out, losses| {
+                for (i, (out, loss)) in out.chunks_exact_mut(columns).zip(losses).enumerate() {
+                    let row = logits.row(first + i);
+                    let target = targets[first + i] as usize;
+                    let largest = max(row);
+                    let mut total = 0.0_f64;
+                    for (out, row) in out.chunks_mut(1024).zip(row.chunks(1024)) {
+                        for (y, x) in out.iter_mut().zip(row) {
+                            *y = exp(x - largest);
+                        }
+                        total += f64::from(super::simd::sum(out));
                     }
-                    total += f64::from(super::simd::sum(out));
+                    *loss = total.ln() as f32 + largest - row[target];
+                    let factor = weights[first + i] / total as f32;
+                    out.iter_mut().for_each(|y| *y *= factor);
+                    out[target] -= weights[first + i];
                 }
-                *loss = total.ln() as f32 + largest - row[target];
-                let factor = weights[first + i] / total as f32;
-                out.iter_mut().for_each(|y| *y *= factor);
-                out[target] -= weights[first + i];
-            }
-        });
+            },
+        );
     });
     (losses, Some(gradient))
 }
@@ -64,14 +74,19 @@ fn sum_of_exponentials(row: &[f32]) -> (f32, f32) {
 pub fn softmax(logits: &Host) -> Host {
     let columns = logits.columns();
     Host::build(logits.rows(), columns, |out| {
-        parallel::rows(out, columns, |first, out| {
-            for (i, out) in out.chunks_exact_mut(columns).enumerate() {
-                let row = logits.row(first + i);
-                let (largest, total) = sum_of_exponentials(row);
-                for (y, x) in out.iter_mut().zip(row) {
-                    *y = exp(x - largest) / total;
+        parallel::rows(
+            out,
+            columns,
+            #[inline(always)]
+            |first, out| {
+                for (i, out) in out.chunks_exact_mut(columns).enumerate() {
+                    let row = logits.row(first + i);
+                    let (largest, total) = sum_of_exponentials(row);
+                    for (y, x) in out.iter_mut().zip(row) {
+                        *y = exp(x - largest) / total;
+                    }
                 }
-            }
-        });
+            },
+        );
     })
 }

@@ -39,33 +39,39 @@ pub fn forward(
     let output = Host::build(rows, columns, |out| {
         let hats = normalised.values_mut();
         let rest = parallel_triples(out, hats, &mut inverse, columns);
-        parallel::each(rest, |(first, out, hats, inverse)| {
-            for (i, ((y, hat), r)) in
-                out.chunks_exact_mut(columns).zip(hats.chunks_exact_mut(columns)).zip(inverse).enumerate()
-            {
-                match residual {
-                    Some(residual) => {
-                        for ((h, a), b) in hat.iter_mut().zip(x.row(first + i)).zip(residual.row(first + i)) {
-                            *h = a + b;
+        parallel::each(
+            rest,
+            #[inline(always)]
+            |(first, out, hats, inverse)| {
+                for (i, ((y, hat), r)) in
+                    out.chunks_exact_mut(columns).zip(hats.chunks_exact_mut(columns)).zip(inverse).enumerate()
+                {
+                    match residual {
+                        Some(residual) => {
+                            for ((h, a), b) in
+                                hat.iter_mut().zip(x.row(first + i)).zip(residual.row(first + i))
+                            {
+                                *h = a + b;
+                            }
+                        }
+                        None => hat.copy_from_slice(x.row(first + i)),
+                    }
+                    *r = normalise(kind, hat, epsilon);
+                    match bias {
+                        Some(bias) => {
+                            for (((y, h), w), b) in y.iter_mut().zip(&*hat).zip(weight).zip(bias) {
+                                *y = h.mul_add(*w, *b);
+                            }
+                        }
+                        None => {
+                            for ((y, h), w) in y.iter_mut().zip(&*hat).zip(weight) {
+                                *y = h * w;
+                            }
                         }
                     }
-                    None => hat.copy_from_slice(x.row(first + i)),
                 }
-                *r = normalise(kind, hat, epsilon);
-                match bias {
-                    Some(bias) => {
-                        for (((y, h), w), b) in y.iter_mut().zip(&*hat).zip(weight).zip(bias) {
-                            *y = h.mul_add(*w, *b);
-                        }
-                    }
-                    None => {
-                        for ((y, h), w) in y.iter_mut().zip(&*hat).zip(weight) {
-                            *y = h * w;
-                        }
-                    }
-                }
-            }
-        });
+            },
+        );
     });
     Normalised { output, normalised, inverse_deviation: Host::from_vec(rows, 1, inverse) }
 }
@@ -109,20 +115,25 @@ pub fn backward(
 ) -> Host {
     let (rows, columns) = (normalised.rows(), normalised.columns());
     Host::build(rows, columns, |out| {
-        parallel::rows(out, columns, |first, out| {
-            for (i, dx) in out.chunks_exact_mut(columns).enumerate() {
-                let row = first + i;
-                let hat = normalised.row(row);
-                for ((d, dy), w) in dx.iter_mut().zip(output_gradient.row(row)).zip(weight) {
-                    *d = dy * w;
+        parallel::rows(
+            out,
+            columns,
+            #[inline(always)]
+            |first, out| {
+                for (i, dx) in out.chunks_exact_mut(columns).enumerate() {
+                    let row = first + i;
+                    let hat = normalised.row(row);
+                    for ((d, dy), w) in dx.iter_mut().zip(output_gradient.row(row)).zip(weight) {
+                        *d = dy * w;
+                    }
+                    let mean = if kind == Kind::Layer { sum(dx) / columns as f32 } else { 0.0 };
+                    let along = dot(dx, hat) / columns as f32;
+                    let r = inverse_deviation[row];
+                    for (d, h) in dx.iter_mut().zip(hat) {
+                        *d = r * (*d - mean - h * along);
+                    }
                 }
-                let mean = if kind == Kind::Layer { sum(dx) / columns as f32 } else { 0.0 };
-                let along = dot(dx, hat) / columns as f32;
-                let r = inverse_deviation[row];
-                for (d, h) in dx.iter_mut().zip(hat) {
-                    *d = r * (*d - mean - h * along);
-                }
-            }
-        });
+            },
+        );
     })
 }

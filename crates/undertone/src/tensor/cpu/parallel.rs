@@ -20,13 +20,23 @@ pub fn rows(out: &mut [f32], columns: usize, body: impl Fn(usize, &mut [f32]) + 
         return;
     }
     let task = rows_per_task(out.len() / columns, columns);
-    out.par_chunks_mut(task * columns).enumerate().for_each(|(i, chunk)| widest(|| body(i * task, chunk)));
+    out.par_chunks_mut(task * columns).enumerate().for_each(|(i, chunk)| {
+        widest(
+            #[inline(always)]
+            || body(i * task, chunk),
+        )
+    });
 }
 
 /// The same for an output of one number per row that costs `work` numbers to make.
 pub fn numbers(out: &mut [f32], work: usize, body: impl Fn(usize, &mut [f32]) + Sync) {
     let task = rows_per_task(out.len(), work);
-    out.par_chunks_mut(task).enumerate().for_each(|(i, chunk)| widest(|| body(i * task, chunk)));
+    out.par_chunks_mut(task).enumerate().for_each(|(i, chunk)| {
+        widest(
+            #[inline(always)]
+            || body(i * task, chunk),
+        )
+    });
 }
 
 /// The same over two outputs of different width that advance together.
@@ -43,15 +53,30 @@ pub fn rows2(
         .par_chunks_mut(task * first_columns)
         .zip(second.par_chunks_mut(task * second_columns))
         .enumerate()
-        .for_each(|(i, (a, b))| widest(|| body(i * task, a, b)));
+        .for_each(|(i, (a, b))| {
+            widest(
+                #[inline(always)]
+                || body(i * task, a, b),
+            )
+        });
 }
 
 /// Calls `body` on each piece, on all cores.
 pub fn each<T: Send>(pieces: Vec<T>, body: impl Fn(T) + Sync) {
     if pieces.len() == 1 {
-        return pieces.into_iter().for_each(|piece| widest(|| body(piece)));
+        return pieces.into_iter().for_each(|piece| {
+            widest(
+                #[inline(always)]
+                || body(piece),
+            )
+        });
     }
-    pieces.into_par_iter().for_each(|piece| widest(|| body(piece)));
+    pieces.into_par_iter().for_each(|piece| {
+        widest(
+            #[inline(always)]
+            || body(piece),
+        )
+    });
 }
 
 /// Adds up over rows: each task adds its rows to a vector of its own, and these are summed in a fixed order, so that the
@@ -66,7 +91,10 @@ pub fn sum_over_rows(
         .into_par_iter()
         .map(|i| {
             let mut sums = vec![0.0; columns];
-            widest(|| body(i * task..((i + 1) * task).min(row_count), &mut sums));
+            widest(
+                #[inline(always)]
+                || body(i * task..((i + 1) * task).min(row_count), &mut sums),
+            );
             sums
         })
         .collect();

@@ -14,23 +14,28 @@ pub fn turn(x: &mut Host, columns: usize, frequencies: &[f32], positions: &[u32]
         2 * half
     );
     assert_eq!(positions.len(), x.rows(), "one position per row");
-    parallel::rows(x.values_mut(), stride, |first, rows| {
-        let (mut sine, mut cosine) = (vec![0.0; half], vec![0.0; half]);
-        for (i, row) in rows.chunks_exact_mut(stride).enumerate() {
-            let position = positions[first + i] as f32;
-            for (j, &frequency) in frequencies.iter().enumerate() {
-                // The angle is rounded to f32 as the reference does; sine and cosine of it are exact to f32.
-                let angle = position * frequency;
-                (sine[j], cosine[j]) = (direction * angle.sin(), angle.cos());
-            }
-            for head in row[..columns].chunks_exact_mut(2 * half) {
-                let (low, high) = head.split_at_mut(half);
-                for j in 0..half {
-                    let (a, b) = (low[j], high[j]);
-                    low[j] = a * cosine[j] - b * sine[j];
-                    high[j] = b * cosine[j] + a * sine[j];
+    parallel::rows(
+        x.values_mut(),
+        stride,
+        #[inline(always)]
+        |first, rows| {
+            let (mut sine, mut cosine) = (vec![0.0; half], vec![0.0; half]);
+            for (i, row) in rows.chunks_exact_mut(stride).enumerate() {
+                let position = positions[first + i] as f32;
+                for (j, &frequency) in frequencies.iter().enumerate() {
+                    // The angle is rounded to f32 as the reference does; sine and cosine of it are exact to f32.
+                    let angle = position * frequency;
+                    (sine[j], cosine[j]) = (direction * angle.sin(), angle.cos());
+                }
+                for head in row[..columns].chunks_exact_mut(2 * half) {
+                    let (low, high) = head.split_at_mut(half);
+                    for j in 0..half {
+                        let (a, b) = (low[j], high[j]);
+                        low[j] = a * cosine[j] - b * sine[j];
+                        high[j] = b * cosine[j] + a * sine[j];
+                    }
                 }
             }
-        }
-    });
+        },
+    );
 }

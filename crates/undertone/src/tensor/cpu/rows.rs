@@ -8,13 +8,18 @@ pub fn add(a: &Host, b: &Host) -> Host {
     let columns = a.columns();
     assert_eq!((a.rows(), columns), (b.rows(), b.columns()), "sizes of a sum");
     Host::build(a.rows(), columns, |out| {
-        parallel::rows(out, columns, |first, out| {
-            for (i, out) in out.chunks_exact_mut(columns).enumerate() {
-                for ((y, a), b) in out.iter_mut().zip(a.row(first + i)).zip(b.row(first + i)) {
-                    *y = a + b;
+        parallel::rows(
+            out,
+            columns,
+            #[inline(always)]
+            |first, out| {
+                for (i, out) in out.chunks_exact_mut(columns).enumerate() {
+                    for ((y, a), b) in out.iter_mut().zip(a.row(first + i)).zip(b.row(first + i)) {
+                        *y = a + b;
+                    }
                 }
-            }
-        });
+            },
+        );
     })
 }
 
@@ -23,14 +28,19 @@ pub fn scale_rows(x: &Host, factors: &[f32]) -> Host {
     let columns = x.columns();
     assert_eq!(factors.len(), x.rows(), "one factor per row");
     Host::build(x.rows(), columns, |out| {
-        parallel::rows(out, columns, |first, out| {
-            for (i, out) in out.chunks_exact_mut(columns).enumerate() {
-                let factor = factors[first + i];
-                for (y, x) in out.iter_mut().zip(x.row(first + i)) {
-                    *y = x * factor;
+        parallel::rows(
+            out,
+            columns,
+            #[inline(always)]
+            |first, out| {
+                for (i, out) in out.chunks_exact_mut(columns).enumerate() {
+                    let factor = factors[first + i];
+                    for (y, x) in out.iter_mut().zip(x.row(first + i)) {
+                        *y = x * factor;
+                    }
                 }
-            }
-        });
+            },
+        );
     })
 }
 
@@ -38,11 +48,16 @@ pub fn scale_rows(x: &Host, factors: &[f32]) -> Host {
 pub fn gather(table: &Host, indices: &[u32]) -> Host {
     let columns = table.columns();
     Host::build(indices.len(), columns, |out| {
-        parallel::rows(out, columns, |first, out| {
-            for (out, &index) in out.chunks_exact_mut(columns).zip(&indices[first..]) {
-                out.copy_from_slice(table.row(index as usize));
-            }
-        });
+        parallel::rows(
+            out,
+            columns,
+            #[inline(always)]
+            |first, out| {
+                for (out, &index) in out.chunks_exact_mut(columns).zip(&indices[first..]) {
+                    out.copy_from_slice(table.row(index as usize));
+                }
+            },
+        );
     })
 }
 
@@ -62,24 +77,34 @@ pub fn scatter(x: &Host, indices: &[u32], rows: usize) -> Host {
 
 /// Sum of each column.
 pub fn column_sums(x: &Host) -> Host {
-    let sums = parallel::sum_over_rows(x.rows(), x.columns(), |rows, sums| {
-        for row in rows {
-            for (s, v) in sums.iter_mut().zip(x.row(row)) {
-                *s += v;
+    let sums = parallel::sum_over_rows(
+        x.rows(),
+        x.columns(),
+        #[inline(always)]
+        |rows, sums| {
+            for row in rows {
+                for (s, v) in sums.iter_mut().zip(x.row(row)) {
+                    *s += v;
+                }
             }
-        }
-    });
+        },
+    );
     Host::from_vec(1, x.columns(), sums)
 }
 
 /// Sum of each column of a ⊙ b.
 pub fn column_sums_of_product(a: &Host, b: &Host) -> Host {
-    let sums = parallel::sum_over_rows(a.rows(), a.columns(), |rows, sums| {
-        for row in rows {
-            for ((s, a), b) in sums.iter_mut().zip(a.row(row)).zip(b.row(row)) {
-                *s = a.mul_add(*b, *s);
+    let sums = parallel::sum_over_rows(
+        a.rows(),
+        a.columns(),
+        #[inline(always)]
+        |rows, sums| {
+            for row in rows {
+                for ((s, a), b) in sums.iter_mut().zip(a.row(row)).zip(b.row(row)) {
+                    *s = a.mul_add(*b, *s);
+                }
             }
-        }
-    });
+        },
+    );
     Host::from_vec(1, a.columns(), sums)
 }

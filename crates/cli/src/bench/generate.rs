@@ -1,0 +1,68 @@
+//! Times greedy continuation.
+
+use super::median;
+use crate::device::DeviceArguments;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use clap::Args;
+use serde_json::json;
+use std::time::Instant;
+use undertone::model::Purpose;
+use undertone::model::folder::{LoadOptions, load, locate};
+use undertone::model::generate::{Settings, generate};
+
+/// Time the continuing of texts
+#[derive(Args)]
+pub struct Generate {
+    /// Model folder or hub name
+    #[arg(long)]
+    model: String,
+    /// Texts that are continued together
+    #[arg(long, default_value_t = 16)]
+    batch: usize,
+    /// Tokens added to each
+    #[arg(long, default_value_t = 200)]
+    new_tokens: usize,
+    /// Runs that are timed, after one that is not
+    #[arg(long, default_value_t = 3)]
+    repeats: usize,
+    #[command(flatten)]
+    device: DeviceArguments,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Generate {
+    pub fn run(self) -> Outcome {
+        if self.batch == 0 || self.new_tokens == 0 || self.repeats == 0 {
+            return Err(Failure::arguments("--batch, --new-tokens and --repeats must be at least 1"));
+        }
+        let options = LoadOptions { purpose: Some(Purpose::CausalLanguageModel), ..LoadOptions::default() };
+        let mut model = load(&locate(&self.model)?, &options)?;
+        model.to_place(&self.device.place()?)?;
+        let settings = Settings {
+            max_new_tokens: self.new_tokens,
+            temperature: 0.0,
+            batch: self.batch,
+            ..Settings::default()
+        };
+        let prompts = vec![vec![1, 2, 3, 4]; self.batch];
+        let mut speeds = Vec::new();
+        for repeat in 0..=self.repeats {
+            let start = Instant::now();
+            let texts = generate(&model, &prompts, &settings, |_| {})?;
+            let tokens: usize = texts.iter().map(Vec::len).sum();
+            if repeat > 0 {
+                speeds.push(tokens as f64 / start.elapsed().as_secs_f64());
+            }
+        }
+        let speed = median(speeds);
+        if self.json {
+            output::json(&json!({ "tokens_per_second": speed }));
+        } else {
+            output::rows(&[("speed", format!("{speed:.0} tokens/s"))]);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,39 @@
+//! `undertone bench`: how fast this machine is.
+
+mod generate;
+mod step;
+
+use crate::failure::Outcome;
+use clap::Subcommand;
+
+/// How fast this machine is.
+#[derive(Subcommand)]
+pub enum Bench {
+    /// Time training steps on random weights
+    Step(step::Step),
+    /// Time the continuing of texts
+    Generate(generate::Generate),
+}
+
+impl Bench {
+    pub fn run(self) -> Outcome {
+        match self {
+            Self::Step(step) => step.run(),
+            Self::Generate(generate) => generate.run(),
+        }
+    }
+}
+
+/// The middle value.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let n = values.len();
+    if n == 0 { f64::NAN } else { 0.5 * (values[(n - 1) / 2] + values[n / 2]) }
+}
+
+/// The most memory that the process ever had, where the system tells (Linux).
+pub fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+}

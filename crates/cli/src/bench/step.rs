@@ -1,0 +1,168 @@
+//! Times training steps on a model with random weights and random tokens.
+
+use super::{median, peak_memory};
+use crate::device::DeviceArguments;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use clap::{Args, ValueEnum};
+use serde_json::json;
+use std::time::Instant;
+use undertone::data::{Batch, Example, Target};
+use undertone::model::architecture::{Architecture, Dimensions};
+use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
+use undertone::model::{Gradients, Purpose, Weighting};
+
+/// Time training steps on random weights
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  undertone bench step --arch bert --layers 6 --hidden 384 --heads 12 --batch 32 --tokens 64 --json"
+)]
+pub struct Step {
+    /// Architecture
+    #[arg(long, value_enum, default_value = "bert")]
+    arch: Arch,
+    /// Blocks
+    #[arg(long, default_value_t = 6)]
+    layers: usize,
+    /// Features of a token
+    #[arg(long, default_value_t = 384)]
+    hidden: usize,
+    /// Heads of attention
+    #[arg(long, default_value_t = 12)]
+    heads: usize,
+    /// Features inside of the feed-forward network [default: four times hidden]
+    #[arg(long)]
+    inner: Option<usize>,
+    /// Tokens in the vocabulary
+    #[arg(long, default_value_t = 30_522)]
+    vocabulary: usize,
+    /// Sequences in a step
+    #[arg(long, default_value_t = 32)]
+    batch: usize,
+    /// Tokens in a sequence
+    #[arg(long, default_value_t = 64)]
+    tokens: usize,
+    /// What is trained
+    #[arg(long, value_enum, default_value = "full")]
+    tuning: Kind,
+    /// Rank of LoRA, or width of the adapters
+    #[arg(long)]
+    size: Option<usize>,
+    /// How the gradient is made
+    #[arg(long, value_enum, default_value = "none")]
+    method: Method,
+    /// Steps that are timed, after three that are not
+    #[arg(long, default_value_t = 10)]
+    steps: usize,
+    #[command(flatten)]
+    device: DeviceArguments,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Arch {
+    Bert,
+    Distilbert,
+    Roberta,
+    Gpt2,
+    Llama,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Kind {
+    Full,
+    Head,
+    Bitfit,
+    Lora,
+    Adapter,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Method {
+    /// Plain gradients, no privacy
+    None,
+}
+
+impl Step {
+    pub fn run(self) -> Outcome {
+        let Method::None = self.method;
+        if self.steps == 0 || self.batch == 0 || self.tokens < 2 {
+            return Err(Failure::arguments("--steps and --batch must be at least 1, --tokens at least 2"));
+        }
+        let (architecture, purpose) = match self.arch {
+            Arch::Bert => (Architecture::Bert, Purpose::SequenceClassification),
+            Arch::Distilbert => (Architecture::DistilBert, Purpose::SequenceClassification),
+            Arch::Roberta => (Architecture::Roberta, Purpose::SequenceClassification),
+            Arch::Gpt2 => (Architecture::Gpt2, Purpose::CausalLanguageModel),
+            Arch::Llama => (Architecture::Llama, Purpose::CausalLanguageModel),
+        };
+        let dimensions = Dimensions {
+            layers: self.layers,
+            hidden: self.hidden,
+            heads: self.heads,
+            inner: self.inner.unwrap_or(4 * self.hidden),
+            vocabulary: self.vocabulary,
+            positions: self.tokens.max(512),
+        };
+        let labels = ["no".to_owned(), "yes".to_owned()];
+        let mut model = architecture.random(dimensions, purpose, &labels, 1)?;
+        let lora = LoraSettings { rank: self.size.unwrap_or(8), ..LoraSettings::default() };
+        let adapter = AdapterSettings { size: self.size.unwrap_or(64), ..AdapterSettings::default() };
+        let tuning = match self.tuning {
+            Kind::Full => Tuning::Full,
+            Kind::Head => Tuning::Head,
+            Kind::Bitfit => Tuning::Bitfit,
+            Kind::Lora => Tuning::Lora(lora),
+            Kind::Adapter => Tuning::Adapter(adapter),
+        };
+        tuning.apply(&mut model, 2)?;
+        model.to_place(&self.device.place()?)?;
+        let batch = self.random_batch(purpose);
+        let mut times = Vec::new();
+        for step in 0..self.steps + 3 {
+            let start = Instant::now();
+            let mut gradients = Gradients::new(&model.parameters);
+            model.train(&batch, Weighting::MeanOfPredictions, None, &mut gradients)?;
+            if step >= 3 {
+                times.push(1e3 * start.elapsed().as_secs_f64());
+            }
+        }
+        let step_ms = median(times);
+        let speed = 1e3 * self.batch as f64 / step_ms;
+        let memory = peak_memory();
+        if self.json {
+            output::json(
+                &json!({ "step_ms": step_ms, "examples_per_second": speed, "peak_memory_bytes": memory }),
+            );
+        } else {
+            let memory = memory.map_or("unknown".to_owned(), |bytes| format!("{:.2} GB", bytes as f64 / 1e9));
+            let rows = [
+                ("step", format!("{step_ms:.1} ms")),
+                ("speed", format!("{speed:.1} examples/s")),
+                ("memory", memory),
+            ];
+            output::rows(&rows);
+        }
+        Ok(())
+    }
+
+    fn random_batch(&self, purpose: Purpose) -> Batch {
+        // Any mixture of tokens will do; the time does not depend on them.
+        let token =
+            |i: usize| ((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as usize % self.vocabulary;
+        let examples: Vec<Example> = (0..self.batch)
+            .map(|row| Example {
+                tokens: (0..self.tokens).map(|i| token(row * self.tokens + i) as u32).collect(),
+                segments: Vec::new(),
+                target: match purpose {
+                    Purpose::CausalLanguageModel => Target::Next { from: 1 },
+                    _ => Target::Class((row % 2) as u32),
+                },
+                unit: row as u32,
+            })
+            .collect();
+        Batch::pack(&examples)
+    }
+}

@@ -1,0 +1,36 @@
+//! Where the computing happens.
+
+use crate::failure::Outcome;
+use clap::{Args, ValueEnum};
+use undertone::tensor::Place;
+
+/// The device and the threads; neither changes a result beyond rounding.
+#[derive(Args, Clone)]
+pub struct DeviceArguments {
+    /// Where to compute
+    #[arg(long, value_enum, default_value = "cpu")]
+    device: Device,
+    /// Which of several GPUs
+    #[arg(long, default_value_t = 0)]
+    gpu: usize,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Device {
+    /// Our own kernels, on all cores
+    Cpu,
+    /// An NVIDIA GPU, if the program was built with --features cuda
+    Cuda,
+    /// candle's operations on the CPU: slow, the reference for what a GPU computes
+    CandleCpu,
+}
+
+impl DeviceArguments {
+    pub fn place(&self) -> Outcome<Place> {
+        match self.device {
+            Device::Cpu => Ok(Place::Host),
+            Device::CandleCpu => Ok(Place::candle_cpu()),
+            Device::Cuda => Ok(Place::cuda(self.gpu).map_err(undertone::model::Error::from)?),
+        }
+    }
+}

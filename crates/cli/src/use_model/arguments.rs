@@ -1,0 +1,234 @@
+//! The arguments that say which model and which data.
+
+use crate::device::DeviceArguments;
+use crate::failure::{Failure, Outcome};
+use clap::{Args, ValueEnum};
+use std::path::{Path, PathBuf};
+use undertone::data::{Format, Labels, Options, Task, Tokeniser, read};
+use undertone::evaluate::Limits;
+use undertone::model::folder::{LoadOptions, load, locate};
+use undertone::model::tuning::load_adapter;
+use undertone::model::{Model, Purpose};
+
+/// Which model.
+#[derive(Args)]
+pub struct ModelArguments {
+    /// Model folder, or the model's name on the hub
+    #[arg(long, value_name = "DIR|NAME")]
+    pub model: String,
+    /// Adapter folder (LoRA, adapter, bitfit or head) to put on the model
+    #[arg(long, value_name = "DIR")]
+    pub adapter: Option<PathBuf>,
+    #[command(flatten)]
+    pub device: DeviceArguments,
+}
+
+/// A model with its folder, and with its adapter on.
+pub struct Loaded {
+    pub model: Model,
+    pub folder: PathBuf,
+}
+
+impl ModelArguments {
+    /// Loads the model for a task, or for the one that its folder names.
+    pub fn load(&self, purpose: Option<Purpose>) -> Outcome<Loaded> {
+        let folder = locate(&self.model)?;
+        let options = LoadOptions { purpose, labels: self.adapter_labels(), ..LoadOptions::default() };
+        let mut model = load(&folder, &options)?;
+        if let Some(adapter) = &self.adapter {
+            load_adapter(&mut model, adapter)?;
+        }
+        if !model.fresh.is_empty() {
+            let names = model.fresh.join(", ");
+            eprintln!(
+                "warning: the weights lack {names}; random numbers stand in their place, so train before you trust"
+            );
+        }
+        model.to_place(&self.device.place()?)?;
+        Ok(Loaded { model, folder })
+    }
+
+    /// The names of the classes that an adapter was trained for; a broken file is reported when the adapter is loaded.
+    fn adapter_labels(&self) -> Option<Vec<String>> {
+        let text = std::fs::read_to_string(self.adapter.as_ref()?.join("adapter_config.json")).ok()?;
+        let config: serde_json::Value = serde_json::from_str(&text).ok()?;
+        config["labels"].as_array()?.iter().map(|name| name.as_str().map(str::to_owned)).collect()
+    }
+}
+
+/// Which data, and how they are read.
+#[derive(Args)]
+pub struct DataArguments {
+    /// File with the data: .tsv, .csv, .jsonl, .parquet, or .txt with a text per line
+    #[arg(long, value_name = "FILE")]
+    pub data: PathBuf,
+    /// The file's format, where its extension does not say it
+    #[arg(long, value_enum)]
+    format: Option<FormatName>,
+    /// What to do with a row [default: what the model is for]
+    #[arg(long, value_enum)]
+    pub task: Option<TaskName>,
+    /// Column of the text; twice for a pair [default: the usual names]
+    #[arg(long, value_name = "COLUMN")]
+    text: Vec<String>,
+    /// Column of the label
+    #[arg(long, value_name = "COLUMN", default_value = "label")]
+    label: String,
+    /// Column of the prompt (completion)
+    #[arg(long, value_name = "COLUMN", default_value = "prompt")]
+    prompt_column: String,
+    /// Column of what should follow the prompt (completion)
+    #[arg(long, value_name = "COLUMN", default_value = "completion")]
+    completion_column: String,
+    /// Longest sequence; longer texts are cut
+    #[arg(long, default_value_t = 128)]
+    max_tokens: usize,
+    /// Sequences computed together
+    #[arg(long, default_value_t = 64)]
+    batch: usize,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum FormatName {
+    Tsv,
+    Csv,
+    Jsonl,
+    Parquet,
+    Text,
+}
+
+/// The tasks by name.
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+pub enum TaskName {
+    /// A label for a text or a pair of texts
+    Classification,
+    /// The next token of a text
+    LanguageModelling,
+    /// What follows a prompt
+    Completion,
+}
+
+/// Columns that public datasets use for their texts, tried in this order.
+const USUAL_TEXTS: [&[&str]; 8] = [
+    &["sentence1", "sentence2"],
+    &["question1", "question2"],
+    &["premise", "hypothesis"],
+    &["question", "sentence"],
+    &["sentence"],
+    &["text"],
+    &["content"],
+    &["review"],
+];
+
+impl DataArguments {
+    pub fn purpose(&self) -> Option<Purpose> {
+        self.task.map(|task| match task {
+            TaskName::Classification => Purpose::SequenceClassification,
+            TaskName::LanguageModelling | TaskName::Completion => Purpose::CausalLanguageModel,
+        })
+    }
+
+    pub fn limits(&self) -> Outcome<Limits> {
+        if self.batch == 0 {
+            return Err(Failure::arguments("--batch must be at least 1"));
+        }
+        Ok(Limits { sequences: self.batch, tokens: (self.batch * self.max_tokens).max(1) })
+    }
+
+    fn given_format(&self) -> Option<Format> {
+        self.format.map(|format| match format {
+            FormatName::Tsv => Format::Tsv,
+            FormatName::Csv => Format::Csv,
+            FormatName::Jsonl => Format::Jsonl,
+            FormatName::Parquet => Format::Parquet,
+            FormatName::Text => Format::Text,
+        })
+    }
+
+    pub fn options(&self) -> Options {
+        Options { format: self.given_format(), progress: true, ..Options::default() }
+    }
+
+    pub fn format(&self) -> Outcome<Format> {
+        Ok(Format::of(&self.data, self.given_format())?)
+    }
+
+    /// The task and the columns it reads, for the model's head.
+    pub fn resolve(&self, purpose: Purpose, with_label: bool) -> Outcome<Task> {
+        let text = || -> Outcome<Vec<String>> {
+            if !self.text.is_empty() {
+                return Ok(self.text.clone());
+            }
+            let columns = read::columns(&self.data, self.format()?)?;
+            let usual =
+                USUAL_TEXTS.iter().find(|names| names.iter().all(|name| columns.iter().any(|c| c == name)));
+            match usual {
+                Some(names) => Ok(names.iter().map(ToString::to_string).collect()),
+                None => Err(Failure::arguments(format!(
+                    "say which column holds the text with --text; {} has {}",
+                    self.data.display(),
+                    columns.join(", ")
+                ))),
+            }
+        };
+        let task = match (self.task, purpose) {
+            (Some(TaskName::Completion), _) => Task::Completion {
+                prompt: self.prompt_column.clone(),
+                completion: self.completion_column.clone(),
+            },
+            (_, Purpose::SequenceClassification) => {
+                Task::Classification { text: text()?, label: with_label.then(|| self.label.clone()) }
+            }
+            (_, Purpose::CausalLanguageModel) => {
+                let mut columns = text()?;
+                if columns.len() > 1 {
+                    return Err(Failure::arguments(
+                        "language modelling reads one column of text; give one --text",
+                    ));
+                }
+                Task::LanguageModelling { text: columns.remove(0) }
+            }
+            _ => {
+                return Err(Failure::arguments(
+                    "the model's head is for neither classification nor the next token",
+                ));
+            }
+        };
+        task.check()?;
+        Ok(task)
+    }
+
+    /// The tokenizer of the model, cutting where the model or the user says.
+    pub fn tokeniser(&self, loaded: &Loaded) -> Outcome<Tokeniser> {
+        tokeniser(&loaded.folder, &loaded.model, self.max_tokens)
+    }
+}
+
+/// The tokenizer of a model, cutting at its positions at the latest.
+pub fn tokeniser(folder: &Path, model: &Model, max_tokens: usize) -> Outcome<Tokeniser> {
+    let tokeniser = Tokeniser::load(folder)?.with_max_tokens(max_tokens.min(model.network.most_positions))?;
+    Ok(match end_tokens(model).first() {
+        Some(&eos) => tokeniser.with_eos(eos),
+        None => tokeniser,
+    })
+}
+
+/// The names of the model's classes.
+pub fn labels(model: &Model) -> Outcome<Labels> {
+    let names = model.config.labels()?.unwrap_or_else(|| {
+        (0..model.network.head.out.outputs).map(|class| format!("LABEL_{class}")).collect()
+    });
+    Ok(Labels::given(names)?)
+}
+
+/// The tokens that end a text, by the configuration.
+pub fn end_tokens(model: &Model) -> Vec<u32> {
+    let value = model.config.as_map().get("eos_token_id");
+    match value {
+        Some(serde_json::Value::Array(all)) => {
+            all.iter().filter_map(|id| id.as_u64()).map(|id| id as u32).collect()
+        }
+        Some(one) => one.as_u64().map(|id| id as u32).into_iter().collect(),
+        None => Vec::new(),
+    }
+}

@@ -1,0 +1,71 @@
+//! `undertone eval`: how good a model is on a file.
+
+use super::arguments::{DataArguments, ModelArguments, labels};
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use clap::Args;
+use undertone::data::stream;
+use undertone::evaluate::{Meter, Metrics, predict};
+use undertone::model::Purpose;
+
+/// How good a model is on a file: accuracy, F1 and loss, or perplexity
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  undertone eval --model runs/first/model --data dev.tsv --text sentence\n  \
+                  undertone eval --model models/gpt2 --data devset.csv --task completion --prompt-column mr --completion-column ref"
+)]
+pub struct Eval {
+    #[command(flatten)]
+    model: ModelArguments,
+    #[command(flatten)]
+    data: DataArguments,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Eval {
+    pub fn run(self) -> Outcome {
+        let loaded = self.model.load(self.data.purpose())?;
+        let purpose = loaded.model.network.head.purpose;
+        let task = self.data.resolve(purpose, true)?;
+        let tokeniser = self.data.tokeniser(&loaded)?;
+        let names = labels(&loaded.model)?;
+        let given = (purpose == Purpose::SequenceClassification).then_some(&names);
+        let limits = self.data.limits()?;
+        let mut meter = Meter::new(purpose, loaded.model.network.head.out.outputs);
+        for chunk in stream(&self.data.data, &task, &tokeniser, given, &self.data.options())? {
+            let examples = chunk?;
+            let found = predict(&loaded.model, &examples, limits, false)?;
+            examples.iter().zip(&found).for_each(|(example, prediction)| meter.add(example, prediction));
+        }
+        let metrics = meter.metrics();
+        if self.json {
+            output::json(&metrics);
+            return Ok(());
+        }
+        match metrics {
+            Metrics::Classification(found) if found.examples == 0 => {
+                Err(Failure::arguments("no row has a label"))
+            }
+            Metrics::Classification(found) => {
+                output::rows(&[
+                    ("examples", found.examples.to_string()),
+                    ("accuracy", format!("{:.2} %", 100.0 * found.accuracy)),
+                    ("F1", format!("{:.4}", found.f1)),
+                    ("loss", format!("{:.4}", found.loss)),
+                ]);
+                Ok(())
+            }
+            Metrics::Language(found) => {
+                output::rows(&[
+                    ("examples", found.examples.to_string()),
+                    ("tokens", found.tokens.to_string()),
+                    ("loss", format!("{:.4}", found.loss)),
+                    ("perplexity", format!("{:.3}", found.perplexity)),
+                ]);
+                Ok(())
+            }
+        }
+    }
+}

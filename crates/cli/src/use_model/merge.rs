@@ -1,0 +1,43 @@
+//! `undertone merge`: folds a LoRA into the weights of its model.
+
+use super::arguments::ModelArguments;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use clap::Args;
+use std::path::PathBuf;
+use undertone::model::folder::save;
+use undertone::model::tuning::merge;
+use undertone::tensor::Place;
+
+/// Fold a LoRA into the weights; the result is an ordinary model folder that transformers loads
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  undertone merge --model models/gpt2 --adapter runs/first/adapter --out models/gpt2-private"
+)]
+pub struct Merge {
+    #[command(flatten)]
+    model: ModelArguments,
+    /// Folder to write
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+impl Merge {
+    pub fn run(self) -> Outcome {
+        if self.model.adapter.is_none() {
+            return Err(Failure::arguments("say which adapter to merge with --adapter"));
+        }
+        if self.out.join("config.json").exists() {
+            return Err(Failure::arguments(format!(
+                "{} holds a model already; choose another --out",
+                self.out.display()
+            )));
+        }
+        let mut loaded = self.model.load(None)?;
+        merge(&mut loaded.model)?;
+        loaded.model.to_place(&Place::Host)?;
+        save(&loaded.model, &self.out, Some(&loaded.folder))?;
+        output::line(format_args!("merged model written to {}", self.out.display()));
+        Ok(())
+    }
+}

@@ -1,0 +1,12 @@
+//! Using a model: evaluating, predicting, continuing texts, merging adapters.
+
+mod arguments;
+mod eval;
+mod generate;
+mod merge;
+mod predict;
+
+pub use eval::Eval;
+pub use generate::Generate;
+pub use merge::Merge;
+pub use predict::Predict;

@@ -1,0 +1,159 @@
+//! Figures of merit, collected example by example.
+
+use super::Prediction;
+use crate::data::{Example, Target};
+use crate::model::Purpose;
+use serde::Serialize;
+
+/// What is measured depends on what the head predicts.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Metrics {
+    /// Of a classifier.
+    Classification(Classification),
+    /// Of a language model.
+    Language(Language),
+}
+
+/// Figures of a classifier.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Classification {
+    /// Examples with a label.
+    pub examples: usize,
+    /// Share of examples whose likeliest class is the right one.
+    pub accuracy: f64,
+    /// F1 of class 1 if there are two classes, otherwise the mean of the classes' F1.
+    pub f1: f64,
+    /// Mean cross-entropy.
+    pub loss: f64,
+    /// `confusion[truth][prediction]`.
+    pub confusion: Vec<Vec<u64>>,
+}
+
+/// Figures of a language model.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Language {
+    /// Texts.
+    pub examples: usize,
+    /// Tokens that were predicted.
+    pub tokens: usize,
+    /// Mean cross-entropy of a token.
+    pub loss: f64,
+    /// e to the loss.
+    pub perplexity: f64,
+}
+
+/// Adds up figures while data stream by.
+#[derive(Clone, Debug)]
+pub struct Meter {
+    purpose: Purpose,
+    confusion: Vec<Vec<u64>>,
+    examples: usize,
+    predictions: usize,
+    loss: f64,
+}
+
+impl Meter {
+    /// For a head of this purpose with so many classes.
+    pub fn new(purpose: Purpose, classes: usize) -> Self {
+        let confusion = if purpose == Purpose::SequenceClassification {
+            vec![vec![0; classes]; classes]
+        } else {
+            Vec::new()
+        };
+        Self { purpose, confusion, examples: 0, predictions: 0, loss: 0.0 }
+    }
+
+    /// Counts one example.
+    pub fn add(&mut self, example: &Example, prediction: &Prediction) {
+        let Some(loss) = prediction.loss else { return };
+        self.examples += 1;
+        self.predictions += prediction.predictions;
+        self.loss += f64::from(loss) * prediction.predictions as f64;
+        if let (Target::Class(truth), true) =
+            (&example.target, self.purpose == Purpose::SequenceClassification)
+        {
+            self.confusion[*truth as usize][likeliest(&prediction.logits)] += 1;
+        }
+    }
+
+    /// The figures so far.
+    pub fn metrics(&self) -> Metrics {
+        let loss = self.loss / self.predictions.max(1) as f64;
+        if self.purpose != Purpose::SequenceClassification {
+            let (examples, tokens) = (self.examples, self.predictions);
+            return Metrics::Language(Language { examples, tokens, loss, perplexity: loss.exp() });
+        }
+        let right: u64 = (0..self.confusion.len()).map(|class| self.confusion[class][class]).sum();
+        let scores: Vec<f64> = (0..self.confusion.len()).map(|class| f1(&self.confusion, class)).collect();
+        let f1 = if scores.len() == 2 {
+            scores[1]
+        } else {
+            scores.iter().sum::<f64>() / scores.len().max(1) as f64
+        };
+        Metrics::Classification(Classification {
+            examples: self.examples,
+            accuracy: right as f64 / self.examples.max(1) as f64,
+            f1,
+            loss,
+            confusion: self.confusion.clone(),
+        })
+    }
+}
+
+/// The first of the largest.
+pub fn likeliest(logits: &[f32]) -> usize {
+    let mut best = 0;
+    for (i, logit) in logits.iter().enumerate() {
+        if *logit > logits[best] {
+            best = i;
+        }
+    }
+    best
+}
+
+/// Harmonic mean of precision and recall; 0 where the class neither occurs nor is predicted.
+fn f1(confusion: &[Vec<u64>], class: usize) -> f64 {
+    let hit = confusion[class][class] as f64;
+    let truth: u64 = confusion[class].iter().sum();
+    let predicted: u64 = confusion.iter().map(|row| row[class]).sum();
+    let total = (truth + predicted) as f64;
+    if total == 0.0 { 0.0 } else { 2.0 * hit / total }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(classes: usize, pairs: &[(u32, usize)]) -> Classification {
+        let mut meter = Meter::new(Purpose::SequenceClassification, classes);
+        for &(truth, predicted) in pairs {
+            let mut logits = vec![0.0; classes];
+            logits[predicted] = 1.0;
+            let example = Example { target: Target::Class(truth), ..Example::default() };
+            meter.add(&example, &Prediction { loss: Some(0.5), predictions: 1, logits });
+        }
+        match meter.metrics() {
+            Metrics::Classification(found) => found,
+            Metrics::Language(_) => unreachable!(),
+        }
+    }
+
+    #[test]
+    fn figures_of_a_small_table() {
+        // Truth 1 three times (hit twice), truth 0 twice (hit once).
+        let found = counted(2, &[(1, 1), (1, 1), (1, 0), (0, 0), (0, 1)]);
+        assert_eq!(found.examples, 5);
+        assert!((found.accuracy - 0.6).abs() < 1e-12);
+        assert!((found.f1 - 2.0 * 2.0 / 6.0).abs() < 1e-12);
+        assert!((found.loss - 0.5).abs() < 1e-12);
+        let three = counted(3, &[(0, 0), (1, 1), (2, 1)]);
+        assert!((three.f1 - (1.0 + 2.0 / 3.0 + 0.0) / 3.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn nothing_counted_is_not_a_number_nowhere() {
+        let found = counted(2, &[]);
+        assert!(found.accuracy == 0.0 && found.f1 == 0.0 && found.loss == 0.0);
+    }
+}

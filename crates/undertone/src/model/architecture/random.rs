@@ -1,0 +1,75 @@
+//! Models with random weights: for timing, for tests, and to pretrain from nothing.
+
+use super::{Architecture, Builder};
+use crate::model::folder::{Config, Random};
+use crate::model::{Model, Purpose, Result};
+use serde_json::json;
+
+/// The sizes of a model.
+#[derive(Clone, Copy, Debug)]
+pub struct Dimensions {
+    /// Blocks.
+    pub layers: usize,
+    /// Features of a token.
+    pub hidden: usize,
+    /// Heads of attention.
+    pub heads: usize,
+    /// Features inside of the feed-forward network.
+    pub inner: usize,
+    /// Tokens in the vocabulary.
+    pub vocabulary: usize,
+    /// Longest sequence.
+    pub positions: usize,
+}
+
+impl Architecture {
+    /// A configuration of these sizes, without dropout.
+    pub fn config(self, d: Dimensions, labels: &[String]) -> Config {
+        let keys = match self {
+            Self::Bert | Self::Roberta => json!({
+                "model_type": self.model_type(), "vocab_size": d.vocabulary, "hidden_size": d.hidden,
+                "num_hidden_layers": d.layers, "num_attention_heads": d.heads, "intermediate_size": d.inner,
+                "max_position_embeddings": d.positions + if self == Self::Roberta { 2 } else { 0 },
+                "type_vocab_size": if self == Self::Roberta { 1 } else { 2 },
+                "pad_token_id": if self == Self::Roberta { 1 } else { 0 },
+                "hidden_act": "gelu", "layer_norm_eps": 1e-12,
+                "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+            }),
+            Self::DistilBert => json!({
+                "model_type": "distilbert", "vocab_size": d.vocabulary, "dim": d.hidden, "n_layers": d.layers,
+                "n_heads": d.heads, "hidden_dim": d.inner, "max_position_embeddings": d.positions,
+                "activation": "gelu", "dropout": 0.0, "attention_dropout": 0.0, "seq_classif_dropout": 0.0,
+            }),
+            Self::Gpt2 => json!({
+                "model_type": "gpt2", "vocab_size": d.vocabulary, "n_embd": d.hidden, "n_layer": d.layers,
+                "n_head": d.heads, "n_inner": d.inner, "n_positions": d.positions,
+                "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5,
+                "resid_pdrop": 0.0, "attn_pdrop": 0.0, "embd_pdrop": 0.0,
+            }),
+            Self::Llama => json!({
+                "model_type": "llama", "vocab_size": d.vocabulary, "hidden_size": d.hidden,
+                "num_hidden_layers": d.layers, "num_attention_heads": d.heads, "intermediate_size": d.inner,
+                "max_position_embeddings": d.positions, "hidden_act": "silu", "rms_norm_eps": 1e-5,
+                "tie_word_embeddings": true,
+            }),
+        };
+        let mut config = Config::from_value(keys);
+        if !labels.is_empty() {
+            config.set_labels(labels);
+        }
+        config
+    }
+
+    /// A model of these sizes with random weights.
+    pub fn random(self, d: Dimensions, purpose: Purpose, labels: &[String], seed: u64) -> Result<Model> {
+        let mut config = self.config(d, labels);
+        if let Some(class) = self.class_name(purpose) {
+            config.set("architectures", json!([class]));
+        }
+        let mut source = Random::new(seed, 0.02);
+        let mut builder = Builder::new(&mut source, seed);
+        let network = self.build(&config, purpose, labels.len().max(1), &mut builder)?;
+        let (parameters, fresh) = (builder.parameters, builder.fresh);
+        Ok(Model::new(config, network, parameters, fresh))
+    }
+}
