@@ -6,11 +6,11 @@ use gemm::Parallelism;
 /// A view of a slice as a matrix with any strides.
 #[derive(Clone, Copy)]
 pub struct View<'a> {
-    values: &'a [f32],
-    rows: usize,
-    columns: usize,
-    row_stride: usize,
-    column_stride: usize,
+    pub(super) values: &'a [f32],
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) row_stride: usize,
+    pub(super) column_stride: usize,
 }
 
 impl<'a> View<'a> {
@@ -78,6 +78,10 @@ pub fn multiply(
     }
     left.check();
     right.check();
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    if super::amx::suits(&left, &right) {
+        return super::amx::multiply(out, stride, how, scale, left, right, parallel);
+    }
     let threads = rayon::current_num_threads();
     // Two threads pay from about a million multiplications.
     let parallelism = if parallel && threads > 1 && m * n * k > 1_000_000 {

@@ -4,6 +4,8 @@
 //! sets and picks the widest one of the machine at run time, so that a portable build is as fast as a native one.
 
 pub mod activation;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod amx;
 pub mod attention;
 pub mod cache;
 pub mod dropout;
