@@ -80,9 +80,9 @@ pub struct DataArguments {
     /// Column of what should follow the prompt (completion)
     #[arg(long, value_name = "COLUMN", default_value = "completion")]
     completion_column: String,
-    /// Longest sequence; longer texts are cut
-    #[arg(long, default_value_t = 128)]
-    max_tokens: usize,
+    /// Longest sequence; longer texts are cut [default: what the model allows, at most 512]
+    #[arg(long)]
+    max_tokens: Option<usize>,
     /// Sequences computed together
     #[arg(long, default_value_t = 64)]
     batch: usize,
@@ -132,7 +132,7 @@ impl DataArguments {
         if self.batch == 0 {
             return Err(Failure::arguments("--batch must be at least 1"));
         }
-        Ok(Limits { sequences: self.batch, tokens: (self.batch * self.max_tokens).max(1) })
+        Ok(Limits { sequences: self.batch, ..Limits::default() })
     }
 
     fn given_format(&self) -> Option<Format> {
@@ -200,7 +200,7 @@ impl DataArguments {
 
     /// The tokenizer of the model, cutting where the model or the user says.
     pub fn tokeniser(&self, loaded: &Loaded) -> Outcome<Tokeniser> {
-        tokeniser(&loaded.folder, &loaded.model, self.max_tokens)
+        tokeniser(&loaded.folder, &loaded.model, self.max_tokens.unwrap_or(512))
     }
 }
 

@@ -60,7 +60,7 @@ fn ask_for_tiles() -> bool {
 pub fn suits(left: &View, right: &View) -> bool {
     let (m, k, n) = (left.rows, left.columns, right.columns);
     let dense = |view: &View| view.row_stride == 1 || view.column_stride == 1;
-    m >= 8 && n >= 16 && k >= 16 && m * n * k >= 300_000 && dense(left) && dense(right) && available()
+    m >= 48 && n >= 16 && k >= 16 && m * n * k >= 300_000 && dense(left) && dense(right) && available()
 }
 
 thread_local! {
@@ -70,7 +70,15 @@ thread_local! {
 }
 
 /// `out (+)= scale · left · right`; sizes were checked by the caller.
-pub fn multiply(out: &mut [f32], stride: usize, how: Into, scale: f32, left: View, right: View, parallel: bool) {
+pub fn multiply(
+    out: &mut [f32],
+    stride: usize,
+    how: Into,
+    scale: f32,
+    left: View,
+    right: View,
+    parallel: bool,
+) {
     let (m, k, n) = (left.rows, left.columns, right.columns);
     let panels = n.div_ceil(SIDE);
     let mut packed = RIGHT.with(RefCell::take);
@@ -82,7 +90,9 @@ pub fn multiply(out: &mut [f32], stride: usize, how: Into, scale: f32, left: Vie
             packed.resize(panels * panel_tiles, EMPTY);
         }
         let lanes = Lanes { view: right, across_columns: true, k_start, depth, scale: 1.0 };
-        let pack = |(panel, tiles): (usize, &mut [Tile])| lanes.pack_panel(panel * SIDE, tiles, Layout::PairsAreRows);
+        let pack = |(panel, tiles): (usize, &mut [Tile])| {
+            lanes.pack_panel(panel * SIDE, tiles, Layout::PairsAreRows)
+        };
         let right_tiles = &mut packed[..panels * panel_tiles];
         if parallel {
             right_tiles.par_chunks_mut(panel_tiles).enumerate().for_each(pack);
@@ -92,7 +102,11 @@ pub fn multiply(out: &mut [f32], stride: usize, how: Into, scale: f32, left: Vie
         let right_tiles = &*right_tiles;
         let keep = how == Into::Add || k_start > 0;
         let lanes = Lanes { view: left, across_columns: false, k_start, depth, scale };
-        let rows = if parallel { ROWS.min(m.div_ceil(rayon::current_num_threads()).next_multiple_of(SIDE)) } else { ROWS };
+        let rows = if parallel {
+            ROWS.min(m.div_ceil(rayon::current_num_threads()).next_multiple_of(SIDE))
+        } else {
+            ROWS
+        };
         let task = |(i, out): (usize, &mut [f32])| {
             let count = rows.min(m - i * rows);
             compute_rows(out, stride, keep, &lanes, i * rows, count, n, right_tiles, panel_tiles);
@@ -337,8 +351,11 @@ impl Lanes<'_> {
             }
         } else {
             block.fill(0.0);
-            let (outer, outer_stride, inner, width) =
-                if lanes_are_rows { (lanes, lane_stride, count, K_STEP) } else { (count, k_stride, lanes, 16) };
+            let (outer, outer_stride, inner, width) = if lanes_are_rows {
+                (lanes, lane_stride, count, K_STEP)
+            } else {
+                (count, k_stride, lanes, 16)
+            };
             if inner > 0 {
                 for (i, row) in block.chunks_exact_mut(width).take(outer).enumerate() {
                     row[..inner].copy_from_slice(&view.values[start + i * outer_stride..][..inner]);

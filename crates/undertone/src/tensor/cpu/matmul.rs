@@ -78,6 +78,9 @@ pub fn multiply(
     }
     left.check();
     right.check();
+    if super::few_rows::suits(&left, &right) {
+        return super::few_rows::multiply(out, stride, how, scale, left, right, parallel);
+    }
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
     if super::amx::suits(&left, &right) {
         return super::amx::multiply(out, stride, how, scale, left, right, parallel);

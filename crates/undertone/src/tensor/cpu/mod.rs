@@ -9,6 +9,7 @@ mod amx;
 pub mod attention;
 pub mod cache;
 pub mod dropout;
+mod few_rows;
 pub mod loss;
 pub mod matmul;
 pub mod norm;

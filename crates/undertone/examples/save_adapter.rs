@@ -1,0 +1,30 @@
+//! Puts a LoRA with random numbers on a model and saves it, for checking that peft loads what we save.
+//!
+//!     cargo run --release --example save_adapter -- --model DIR --out DIR
+
+use std::path::Path;
+use undertone::model::folder::{LoadOptions, Random, load};
+use undertone::model::tuning::{LoraSettings, Tuning, save_adapter};
+use undertone::tensor::Matrix;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().collect();
+    let value = |flag: &str| {
+        let at = arguments.iter().position(|argument| argument == flag);
+        at.and_then(|at| arguments.get(at + 1)).ok_or(format!("give {flag} DIR"))
+    };
+    let folder = value("--model")?;
+    let mut model = load(Path::new(folder), &LoadOptions::default())?;
+    Tuning::Lora(LoraSettings { rank: 4, alpha: 8.0, ..LoraSettings::default() }).apply(&mut model, 1)?;
+    // A fresh B is zero, which would show nothing; the head moves a little too.
+    let mut random = Random::new(2, 0.02);
+    for (_, parameter) in model.parameters.iter_mut().filter(|(_, p)| p.trainable) {
+        let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
+        let mut values = parameter.value.to_vec()?;
+        let noise = random.normal(values.len(), 0.05);
+        values.iter_mut().zip(noise).for_each(|(value, noise)| *value += noise);
+        parameter.value = Matrix::from_vec(rows, columns, values);
+    }
+    save_adapter(&model, Path::new(value("--out")?), folder)?;
+    Ok(())
+}
