@@ -2,6 +2,7 @@
 
 mod generate;
 mod step;
+mod text;
 
 use crate::failure::Outcome;
 use clap::Subcommand;
@@ -13,6 +14,8 @@ pub enum Bench {
     Step(step::Step),
     /// Time the continuing of texts
     Generate(generate::Generate),
+    /// Time the loading of a model and the tokenising of a file
+    Text(text::Text),
 }
 
 impl Bench {
@@ -20,6 +23,7 @@ impl Bench {
         match self {
             Self::Step(step) => step.run(),
             Self::Generate(generate) => generate.run(),
+            Self::Text(text) => text.run(),
         }
     }
 }

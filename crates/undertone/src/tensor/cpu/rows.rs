@@ -65,7 +65,12 @@ pub fn gather(table: &Host, indices: &[u32]) -> Host {
 pub fn scatter(x: &Host, indices: &[u32], rows: usize) -> Host {
     let columns = x.columns();
     Host::build(rows, columns, |out| {
-        out.fill(0.0);
+        parallel::rows(
+            out,
+            columns,
+            #[inline(always)]
+            |_, out| out.fill(0.0),
+        );
         for (i, &index) in indices.iter().enumerate() {
             let target = &mut out[index as usize * columns..(index as usize + 1) * columns];
             for (t, v) in target.iter_mut().zip(x.row(i)) {

@@ -1,0 +1,74 @@
+//! Times what happens before the first step: loading a model and tokenising a file.
+
+use crate::failure::Outcome;
+use crate::output;
+use clap::Args;
+use serde_json::json;
+use std::path::PathBuf;
+use std::time::Instant;
+use undertone::data::{Dataset, Options, Task, Tokeniser};
+use undertone::model::Purpose;
+use undertone::model::folder::{LoadOptions, load, locate};
+
+/// Time the loading of a model and the tokenising of a file
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  undertone bench text --model models/all-MiniLM-L6-v2 --data train.tsv --text sentence"
+)]
+pub struct Text {
+    /// Model folder or hub name
+    #[arg(long)]
+    model: String,
+    /// File with the data
+    #[arg(long)]
+    data: PathBuf,
+    /// Column of the text
+    #[arg(long, default_value = "text")]
+    text: String,
+    /// Longest sequence
+    #[arg(long, default_value_t = 128)]
+    max_tokens: usize,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Text {
+    pub fn run(self) -> Outcome {
+        let folder = locate(&self.model)?;
+        let start = Instant::now();
+        let model = load(&folder, &LoadOptions::default());
+        let model = match model {
+            Ok(model) => model,
+            // A bare encoder names no head; any will do for the time.
+            Err(_) => load(
+                &folder,
+                &LoadOptions { purpose: Some(Purpose::SequenceClassification), ..LoadOptions::default() },
+            )?,
+        };
+        let load_ms = 1e3 * start.elapsed().as_secs_f64();
+        let start = Instant::now();
+        let tokeniser = Tokeniser::load(&folder)?.with_max_tokens(self.max_tokens)?;
+        let tokenizer_ms = 1e3 * start.elapsed().as_secs_f64();
+        let task = Task::Classification { text: vec![self.text], label: None };
+        let start = Instant::now();
+        let data = Dataset::load(&self.data, &task, &tokeniser, None, &Options::default())?;
+        let tokenise_s = start.elapsed().as_secs_f64();
+        let (rows, parameters) = (data.examples.len(), model.parameters.count().1);
+        let tokens: usize = data.examples.iter().map(|example| example.tokens.len()).sum();
+        if self.json {
+            output::json(&json!({
+                "load_ms": load_ms, "parameters": parameters, "tokenizer_ms": tokenizer_ms,
+                "tokenise_s": tokenise_s, "rows": rows, "tokens": tokens,
+                "peak_memory_bytes": super::peak_memory(),
+            }));
+            return Ok(());
+        }
+        output::rows(&[
+            ("load the model", format!("{load_ms:.0} ms ({parameters} parameters)")),
+            ("load the tokenizer", format!("{tokenizer_ms:.0} ms")),
+            ("tokenise", format!("{tokenise_s:.2} s ({rows} rows, {tokens} tokens)")),
+        ]);
+        Ok(())
+    }
+}

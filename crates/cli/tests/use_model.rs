@@ -1,0 +1,177 @@
+//! `eval`, `predict`, `generate` and `merge` as people and scripts call them, on the small models of the library's tests.
+
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../undertone/tests/fixtures").join(name)
+}
+
+/// A model folder with a tokenizer in it.
+fn model(to: &Path, name: &str, tokenizer: &str) -> String {
+    let folder = to.join(name);
+    fs::create_dir_all(&folder).unwrap();
+    for file in ["config.json", "model.safetensors"] {
+        fs::copy(fixture("models").join(name).join(file), folder.join(file)).unwrap();
+    }
+    fs::copy(fixture(tokenizer).join("tokenizer.json"), folder.join("tokenizer.json")).unwrap();
+    folder.to_string_lossy().into_owned()
+}
+
+fn undertone(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_undertone")).args(arguments).output().unwrap()
+}
+
+fn said(arguments: &[&str]) -> String {
+    let output = undertone(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// One sentence and exit code 2.
+fn refused(arguments: &[&str], about: &str) {
+    let output = undertone(arguments);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+    assert!(error.contains(about), "{arguments:?} said {error}");
+    assert!(!error.contains("panicked"), "{error}");
+}
+
+const ROWS: &str =
+    "sentence\tlabel\nthe cat sat\tbad\na dog \"ran\"\tneutral\nthe sun is warm today\tgood\ncat\t0\n";
+
+fn data(to: &Path) -> String {
+    let file = to.join("rows.tsv");
+    fs::write(&file, ROWS).unwrap();
+    file.to_string_lossy().into_owned()
+}
+
+#[test]
+fn a_classifier_is_evaluated() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, data) =
+        (model(folder.path(), "bert-classification", "tokenizer-wordpiece"), data(folder.path()));
+    let found: Value =
+        serde_json::from_str(&said(&["eval", "--model", &model, "--data", &data, "--json"])).unwrap();
+    assert_eq!(found["examples"], 4);
+    let accuracy = found["accuracy"].as_f64().unwrap();
+    assert!((0.0..=1.0).contains(&accuracy) && found["loss"].as_f64().unwrap() > 0.0);
+    assert!(found["f1"].is_number() && found["confusion"].is_array());
+    assert!(said(&["eval", "--model", &model, "--data", &data]).contains("accuracy"));
+    // The unfused path says the same.
+    let slow = said(&["eval", "--model", &model, "--data", &data, "--json", "--device", "candle-cpu"]);
+    let slow: Value = serde_json::from_str(&slow).unwrap();
+    assert!((slow["loss"].as_f64().unwrap() - found["loss"].as_f64().unwrap()).abs() < 1e-5);
+}
+
+#[test]
+fn predictions_are_written_in_every_layout() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, data) =
+        (model(folder.path(), "bert-classification", "tokenizer-wordpiece"), data(folder.path()));
+    let out = folder.path().join("said.jsonl");
+    said(&["predict", "--model", &model, "--data", &data, "--out", out.to_str().unwrap(), "--logits"]);
+    let rows: Vec<Value> =
+        fs::read_to_string(&out).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.len(), 4);
+    for row in &rows {
+        let parts = row["probabilities"].as_object().unwrap();
+        let total: f64 = parts.values().map(|p| p.as_f64().unwrap()).sum();
+        assert!((total - 1.0).abs() < 1e-6 && parts.len() == 3);
+        let best =
+            parts.iter().max_by(|a, b| a.1.as_f64().unwrap().total_cmp(&b.1.as_f64().unwrap())).unwrap().0;
+        assert_eq!(row["label"].as_str(), Some(best.as_str()));
+        assert_eq!(row["logits"].as_array().unwrap().len(), 3);
+    }
+    for name in ["said.csv", "said.tsv"] {
+        let out = folder.path().join(name);
+        said(&["predict", "--model", &model, "--data", &data, "--out", out.to_str().unwrap()]);
+        let text = fs::read_to_string(&out).unwrap();
+        assert_eq!(text.lines().count(), 5, "{text}");
+        assert!(text.starts_with("label"), "{text}");
+    }
+}
+
+#[test]
+fn a_language_model_is_evaluated_and_continues_texts() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = model(folder.path(), "gpt2-causal-lm", "tokenizer-bpe");
+    let file = folder.path().join("lines.txt");
+    fs::write(&file, "the cat sat\non the warm mat\n").unwrap();
+    let file = file.to_str().unwrap();
+    let found: Value =
+        serde_json::from_str(&said(&["eval", "--model", &model, "--data", file, "--json"])).unwrap();
+    let (loss, perplexity) = (found["loss"].as_f64().unwrap(), found["perplexity"].as_f64().unwrap());
+    assert!((loss.exp() - perplexity).abs() < 1e-6 * perplexity && found["examples"] == 2);
+    let generate = |more: &[&str]| -> Value {
+        let mut arguments = vec!["generate", "--model", &model, "--max-new-tokens", "5", "--json"];
+        arguments.extend(more);
+        serde_json::from_str(&said(&arguments)).unwrap()
+    };
+    let greedy = generate(&["--prompt", "the", "--temperature", "0"]);
+    assert_eq!(greedy, {
+        let mut again = generate(&["--prompt", "the", "--temperature", "0"]);
+        again["seed"] = greedy["seed"].clone();
+        again
+    });
+    let several =
+        generate(&["--prompts", file, "--samples", "2", "--seed", "7", "--top-k", "9", "--top-p", "0.9"]);
+    assert_eq!(several["completions"].as_array().unwrap().len(), 4);
+    assert_eq!(several["completions"][0]["prompt"], "the cat sat");
+    assert!(generate(&["--prompt", "the", "--beams", "3"])["completions"][0]["tokens"].is_array());
+}
+
+#[test]
+fn an_adapter_can_be_used_or_merged_with_the_same_result() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, data) =
+        (model(folder.path(), "bert-classification", "tokenizer-wordpiece"), data(folder.path()));
+    let adapter = fixture("models/lora-bert");
+    let adapter = adapter.to_str().unwrap();
+    let merged = folder.path().join("merged");
+    let merged = merged.to_str().unwrap();
+    said(&["merge", "--model", &model, "--adapter", adapter, "--out", merged]);
+    let loss = |arguments: &[&str]| -> f64 {
+        let mut all = vec!["eval", "--data", &data, "--json"];
+        all.extend(arguments);
+        serde_json::from_str::<Value>(&said(&all)).unwrap()["loss"].as_f64().unwrap()
+    };
+    let (beside, inside) = (loss(&["--model", &model, "--adapter", adapter]), loss(&["--model", merged]));
+    assert!((beside - inside).abs() < 1e-5, "{beside} and {inside}");
+    assert!((beside - loss(&["--model", &model])).abs() > 1e-4, "the adapter does something");
+    refused(&["merge", "--model", &model, "--adapter", adapter, "--out", merged], "already");
+    refused(&["merge", "--model", &model, "--out", merged], "--adapter");
+}
+
+#[test]
+fn mistakes_get_one_sentence_and_exit_code_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, data) =
+        (model(folder.path(), "bert-classification", "tokenizer-wordpiece"), data(folder.path()));
+    let eval = |more: &[&str], about: &str| {
+        let mut arguments = vec!["eval"];
+        arguments.extend(more);
+        refused(&arguments, about);
+    };
+    eval(&["--model", "./nowhere", "--data", &data], "nowhere");
+    eval(&["--model", &model, "--data", "missing.tsv"], "missing.tsv");
+    eval(&["--model", &model, "--data", &data, "--text", "words"], "words");
+    eval(&["--model", &model, "--data", &data, "--label", "mark"], "mark");
+    eval(&["--model", &model, "--data", &data, "--max-tokens", "0"], "most tokens");
+    eval(&["--model", &model, "--data", &data, "--batch", "0"], "--batch");
+    eval(&["--model", &model, "--data", &data, "--task", "language-modelling"], "head");
+    eval(&["--model", &model, "--adapter", "nowhere", "--data", &data], "adapter_config.json");
+    let wrong = folder.path().join("wrong.tsv");
+    fs::write(&wrong, "sentence\tlabel\nfine\tbad\nhm\tterrible\n").unwrap();
+    eval(&["--model", &model, "--data", wrong.to_str().unwrap()], "terrible");
+    fs::write(&wrong, "sentence\tlabel\nfine\n").unwrap();
+    eval(&["--model", &model, "--data", wrong.to_str().unwrap()], "line 2");
+    refused(&["predict", "--model", &model, "--data", &data, "--out", "x.xlsx"], ".jsonl");
+    refused(&["generate", "--model", &model, "--prompt", "the"], "head");
+    fs::write(Path::new(&model).join("tokenizer.json"), "{").unwrap();
+    eval(&["--model", &model, "--data", &data], "tokenizer.json");
+    fs::write(Path::new(&model).join("model.safetensors"), "short").unwrap();
+    eval(&["--model", &model, "--data", &data], "model.safetensors");
+}
