@@ -167,7 +167,7 @@ fn mistakes_get_one_sentence_and_exit_code_2() {
     fs::write(&wrong, "sentence\tlabel\nfine\tbad\nhm\tterrible\n").unwrap();
     eval(&["--model", &model, "--data", wrong.to_str().unwrap()], "terrible");
     fs::write(&wrong, "sentence\tlabel\nfine\n").unwrap();
-    eval(&["--model", &model, "--data", wrong.to_str().unwrap()], "line 2");
+    eval(&["--model", &model, "--data", wrong.to_str().unwrap()], ":2:");
     refused(&["predict", "--model", &model, "--data", &data, "--out", "x.xlsx"], ".jsonl");
     refused(&["generate", "--model", &model, "--prompt", "the"], "head");
     fs::write(Path::new(&model).join("tokenizer.json"), "{").unwrap();
