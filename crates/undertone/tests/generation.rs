@@ -2,12 +2,11 @@
 
 mod common;
 
-use common::{difference, fixture};
+use common::{difference, fixture, places};
 use undertone::data::{Batch, Example};
 use undertone::model::Model;
 use undertone::model::folder::{LoadOptions, load};
 use undertone::model::generate::{Session, Settings, generate};
-use undertone::tensor::Place;
 
 const DECODERS: [&str; 4] = ["gpt2-causal-lm", "llama-causal-lm", "llama-untied", "llama-rope-scaled"];
 
@@ -29,7 +28,7 @@ fn prompts() -> Vec<Vec<u32>> {
 #[test]
 fn the_cache_changes_nothing() {
     for name in DECODERS {
-        for place in [Place::Host, Place::candle_cpu()] {
+        for place in places() {
             let mut model = decoder(name);
             model.to_place(&place).unwrap();
             let mut session = Session::new(&model, 2);

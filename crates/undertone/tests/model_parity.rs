@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Expected, assert_close, batch, difference, fixture};
+use common::{Expected, assert_close, batch, difference, fixture, places};
 use undertone::model::folder::{LoadOptions, load};
 use undertone::model::{Gradients, Model, Weighting};
 use undertone::tensor::Place;
@@ -24,10 +24,6 @@ const MODELS: [&str; 12] = [
     "llama-untied",
     "llama-classification",
 ];
-
-fn places() -> [Place; 2] {
-    [Place::Host, Place::candle_cpu()]
-}
 
 fn loaded(name: &str, place: &Place) -> Model {
     let mut model = load(&fixture(name), &LoadOptions::default()).unwrap_or_else(|e| panic!("{name}: {e}"));

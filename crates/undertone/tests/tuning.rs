@@ -2,12 +2,12 @@
 
 mod common;
 
-use common::{Expected, assert_close, batch, difference, fixture};
+use common::{Expected, assert_close, batch, difference, fixture, places};
 use std::path::Path;
 use undertone::model::folder::{LoadOptions, load, save};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning, load_adapter, merge, save_adapter};
 use undertone::model::{Gradients, Model, Weighting};
-use undertone::tensor::{Matrix, Place};
+use undertone::tensor::Matrix;
 
 const TOLERANCE: f32 = 1e-4;
 
@@ -30,7 +30,7 @@ const PEFT: [(&str, &str); 4] = [
 
 #[test]
 fn lora_equals_peft_in_logits_loss_and_gradients() {
-    for place in [Place::Host, Place::candle_cpu()] {
+    for place in places() {
         for (base_name, adapter) in PEFT {
             let mut model = with_adapter(base_name, adapter);
             model.to_place(&place).unwrap();

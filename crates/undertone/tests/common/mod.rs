@@ -6,10 +6,21 @@ use std::path::{Path, PathBuf};
 use undertone::data::{Batch, Example, Target};
 use undertone::model::folder::Weights;
 use undertone::model::{Model, Purpose};
-use undertone::tensor::Matrix;
+use undertone::tensor::{Matrix, Place};
 
 pub fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/models").join(name)
+    // Looked up when the test runs, so that a test built on one machine can run on another.
+    let root = std::env::var("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&root).join("tests/fixtures/models").join(name)
+}
+
+/// Everywhere that a model can compute: our kernels, candle's operations, and a GPU if the tests are built for one.
+pub fn places() -> Vec<Place> {
+    let mut places = vec![Place::Host, Place::candle_cpu()];
+    if cfg!(feature = "cuda") {
+        places.push(Place::cuda(0).expect("tests built with the cuda feature need a GPU"));
+    }
+    places
 }
 
 pub struct Expected {

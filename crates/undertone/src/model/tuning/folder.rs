@@ -35,10 +35,12 @@ pub fn save_adapter(model: &Model, folder: &Path, base: &str) -> Result<()> {
     };
     let mut config = config;
     // The names of the classes belong to the head that is in the adapter.
-    if let (Value::Object(keys), Ok(Some(labels))) = (&mut config, model.config.labels()) {
-        if model.network.head.purpose.has_labels() && !matches!(tuning, Tuning::Lora(_)) {
-            keys.insert("labels".into(), json!(labels));
-        }
+    let own_layout = !matches!(tuning, Tuning::Lora(_));
+    if let (Value::Object(keys), Ok(Some(labels))) = (&mut config, model.config.labels())
+        && own_layout
+        && model.network.head.purpose.has_labels()
+    {
+        keys.insert("labels".into(), json!(labels));
     }
     write_json(&folder.join("adapter_config.json"), &config)
 }
