@@ -1,7 +1,7 @@
 //! Products with few rows on the left, as when texts are continued token by token.
 //!
-//! The time is that of reading the weights once, so they are not packed: four rows meet four columns at a time, in sixteen
-//! running sums of sixteen numbers each.
+//! The time is that of reading the weights once, so they are not packed. Up to four rows meet four columns at a time, in sixteen
+//! running sums along k. More rows are laid side by side into the lanes of a register, and meet sixteen columns at a time.
 
 use super::matmul::{Into, View};
 use pulp::{Arch, Simd, WithSimd};
@@ -62,6 +62,9 @@ impl WithSimd for Columns<'_, '_, '_> {
         let k = left.columns;
         let column = |j: usize| &right.values[(first + j) * right.column_stride..][..k];
         let row = |i: usize| &left.values[i * left.row_stride..][..k];
+        if rows.len() > 4 {
+            return side_by_side(simd, rows, count, k, how, scale, row, column);
+        }
         for j in (0..count).step_by(4) {
             for i in (0..rows.len()).step_by(4) {
                 // Beyond the edge the last row or column is taken again, and its result is not used.
@@ -105,4 +108,55 @@ fn four_by_four<S: Simd>(simd: S, rows: [&[f32]; 4], columns: [&[f32]; 4]) -> [[
         }
     }
     out
+}
+
+/// Columns that are computed together.
+const TOGETHER: usize = 16;
+
+/// Rows lie in the lanes of a register: a number of a column is multiplied with all of them at once.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)]
+fn side_by_side<'a, S: Simd>(
+    simd: S,
+    rows: &mut [&mut [f32]],
+    count: usize,
+    k: usize,
+    how: Into,
+    scale: f32,
+    row: impl Fn(usize) -> &'a [f32],
+    column: impl Fn(usize) -> &'a [f32],
+) {
+    let lanes = size_of::<S::f32s>() / size_of::<f32>();
+    let mut packed = vec![simd.splat_f32s(0.0); k];
+    for first in (0..rows.len()).step_by(lanes) {
+        let height = lanes.min(rows.len() - first);
+        let numbers: &mut [f32] = bytemuck::cast_slice_mut(&mut packed);
+        numbers.fill(0.0);
+        for lane in 0..height {
+            for (x, out) in row(first + lane).iter().zip(numbers[lane..].iter_mut().step_by(lanes)) {
+                *out = *x;
+            }
+        }
+        for j in (0..count).step_by(TOGETHER) {
+            // Beyond the edge the last column is taken again, and its result is not used.
+            let mut columns = [column(0); TOGETHER];
+            for (d, slot) in columns.iter_mut().enumerate() {
+                *slot = column((j + d).min(count - 1));
+            }
+            assert!(columns.iter().all(|column| column.len() == packed.len()), "columns of one length");
+            let mut sums = [simd.splat_f32s(0.0); TOGETHER];
+            for (at, x) in packed.iter().enumerate() {
+                for d in 0..TOGETHER {
+                    sums[d] = simd.mul_add_e_f32s(simd.splat_f32s(columns[d][at]), *x, sums[d]);
+                }
+            }
+            let sums: &[f32] = bytemuck::cast_slice(&sums);
+            for (lane, row) in rows[first..first + height].iter_mut().enumerate() {
+                for (d, out) in row[j..].iter_mut().take(TOGETHER).enumerate() {
+                    let sum = scale * sums[d * lanes + lane];
+                    *out = if how == Into::Add { sum + *out } else { sum };
+                }
+            }
+        }
+    }
 }
