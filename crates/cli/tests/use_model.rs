@@ -175,3 +175,52 @@ fn mistakes_get_one_sentence_and_exit_code_2() {
     fs::write(Path::new(&model).join("model.safetensors"), "short").unwrap();
     eval(&["--model", &model, "--data", &data], "model.safetensors");
 }
+
+/// The bytes of a safetensors file with one number of its data replaced.
+fn with_number(file: &Path, number: f32) -> Vec<u8> {
+    let mut bytes = fs::read(file).unwrap();
+    let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    bytes[8 + header + 40..8 + header + 44].copy_from_slice(&number.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn broken_numbers_and_torn_weights_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, data) =
+        (model(folder.path(), "bert-classification", "tokenizer-wordpiece"), data(folder.path()));
+    let eval = ["eval", "--model", &model, "--data", &data];
+    let adapter = folder.path().join("adapter");
+    fs::create_dir_all(&adapter).unwrap();
+    let original = fixture("models/lora-bert");
+    fs::copy(original.join("adapter_config.json"), adapter.join("adapter_config.json")).unwrap();
+    fs::write(
+        adapter.join("adapter_model.safetensors"),
+        with_number(&original.join("adapter_model.safetensors"), f32::NAN),
+    )
+    .unwrap();
+    let with_adapter: Vec<&str> =
+        eval.iter().copied().chain(["--adapter", adapter.to_str().unwrap()]).collect();
+    refused(&with_adapter, "not finite");
+    let weights = Path::new(&model).join("model.safetensors");
+    let whole = fs::read(&weights).unwrap();
+    fs::write(&weights, with_number(&weights, f32::INFINITY)).unwrap();
+    refused(&eval, "not finite");
+    fs::write(&weights, &whole[..whole.len() - 3]).unwrap();
+    refused(&eval, "cut off");
+    fs::write(&weights, [&whole[..], b"xx"].concat()).unwrap();
+    refused(&eval, "belong to no tensor");
+    fs::write(&weights, whole).unwrap();
+    let torn = folder.path().join("torn.tsv");
+    fs::write(&torn, "sentence\nfine\nalso\tfine\n").unwrap();
+    let out = folder.path().join("said.jsonl");
+    refused(
+        &["predict", "--model", &model, "--data", torn.to_str().unwrap(), "--out", out.to_str().unwrap()],
+        ":3:",
+    );
+    assert!(!out.exists() && !folder.path().join("said.jsonl.part").exists(), "nothing half-written is left");
+    refused(
+        &["predict", "--model", &model, "--data", &data, "--out", "no/such/said.jsonl"],
+        "does not exist",
+    );
+}

@@ -1,10 +1,10 @@
 //! Collects the parameters of a model while its layers are described.
 
+use crate::model::Result;
 use crate::model::folder::{Random, Source};
 use crate::model::layer::linear::Linear;
 use crate::model::layer::norm::Norm;
 use crate::model::parameters::{Origin, Parameter, ParameterId, Parameters};
-use crate::model::{Error, Result};
 use crate::tensor::{Matrix, NormKind};
 
 /// Asks a source for parameters and remembers them. What the source lacks of a head is drawn at random.
@@ -48,11 +48,6 @@ impl<'a> Builder<'a> {
         } else {
             self.source.tensor(name, shape)?
         };
-        if values.iter().any(|v| !v.is_finite()) {
-            return Err(Error::Request(format!(
-                "tensor {name} holds a number that is not finite; fetch the weights again"
-            )));
-        }
         let (rows, columns) = match *shape {
             [columns] => (1, columns),
             [rows, columns] => (rows, columns),

@@ -98,7 +98,13 @@ impl Random {
 
 impl Source for Random {
     fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
-        let count = shape.iter().product();
+        // Sizes that come from the command line must not ask for more memory than a machine has.
+        let count = shape.iter().try_fold(1_usize, |n, size| n.checked_mul(*size)).filter(|n| *n <= 1 << 32);
+        let Some(count) = count else {
+            return Err(Error::Request(format!(
+                "tensor {name} of shape {shape:?} is too large; choose smaller sizes"
+            )));
+        };
         if name.ends_with("bias") {
             return Ok(vec![0.0; count]);
         }

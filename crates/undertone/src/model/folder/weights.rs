@@ -84,11 +84,13 @@ impl Weights {
             serde_json::from_slice(&buffer).map_err(|e| wrong(format!("has a broken header ({e})")))?;
         let data_start = 8 + header;
         let index = self.files.len();
+        let mut last_byte = data_start;
         for (name, info) in metadata.tensors() {
             let (from, to) = info.data_offsets;
             let end = data_start.checked_add(to as u64);
-            if from > to || end.is_none_or(|end| end > length) {
-                return Err(wrong(format!("is cut off inside tensor {name}; fetch it again")));
+            match end {
+                Some(end) if from <= to && end <= length => last_byte = last_byte.max(end),
+                _ => return Err(wrong(format!("is cut off inside tensor {name}; fetch it again"))),
             }
             self.tensors.insert(
                 name,
@@ -100,6 +102,12 @@ impl Weights {
                     bytes: to - from,
                 },
             );
+        }
+        if last_byte != length {
+            return Err(wrong(format!(
+                "has {} bytes that belong to no tensor; fetch it again",
+                length - last_byte
+            )));
         }
         self.files.push((path, file));
         Ok(())
@@ -125,8 +133,20 @@ impl Weights {
         &self.folder
     }
 
-    /// Reads a tensor as f32.
+    /// Reads a tensor as f32. A number that is not finite is refused: it would spread to every result without a word.
     pub fn read(&self, name: &str) -> Result<Vec<f32>> {
+        let values = self.read_as_stored(name)?;
+        if values.iter().all(|value| value.is_finite()) {
+            return Ok(values);
+        }
+        let path = self.files[self.tensors[name].file].0.clone();
+        Err(Error::Weights {
+            path,
+            problem: format!("tensor {name} holds a number that is not finite; save or fetch it again"),
+        })
+    }
+
+    fn read_as_stored(&self, name: &str) -> Result<Vec<f32>> {
         let entry = self
             .tensors
             .get(name)
