@@ -50,26 +50,36 @@ impl Predict {
         let tokeniser = self.data.tokeniser(&loaded)?;
         let names = labels(&loaded.model)?;
         let limits = self.data.limits()?;
+        if self.out.parent().is_some_and(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
+            return Err(Failure::arguments(format!(
+                "the folder of {} does not exist; make it first",
+                self.out.display()
+            )));
+        }
         // Written beside the file and renamed when whole, so that a half-written answer is never mistaken for one.
         let mut beside = self.out.clone().into_os_string();
         beside.push(".part");
         let beside = PathBuf::from(beside);
-        let failed = |e: std::io::Error| Failure::write(&self.out, e);
-        let mut out = BufWriter::new(File::create(&beside).map_err(failed)?);
-        let mut rows = 0_u64;
-        for chunk in stream(&self.data.data, &task, &tokeniser, None, &self.data.options())? {
-            let mut examples = chunk?;
-            if purpose != Purpose::SequenceClassification {
-                examples.iter_mut().for_each(|example| drop_end(example, tokeniser.eos()));
+        let write = || -> Outcome<u64> {
+            let failed = |e: std::io::Error| Failure::write(&self.out, e);
+            let mut out = BufWriter::new(File::create(&beside).map_err(failed)?);
+            let mut rows = 0_u64;
+            for chunk in stream(&self.data.data, &task, &tokeniser, None, &self.data.options())? {
+                let mut examples = chunk?;
+                if purpose != Purpose::SequenceClassification {
+                    examples.iter_mut().for_each(|example| drop_end(example, tokeniser.eos()));
+                }
+                for prediction in predict(&loaded.model, &examples, limits, self.logits)? {
+                    let said = self.said(purpose, names.names(), &prediction);
+                    write_row(&mut out, layout, rows == 0, &said).map_err(failed)?;
+                    rows += 1;
+                }
             }
-            for prediction in predict(&loaded.model, &examples, limits, self.logits)? {
-                let said = self.said(purpose, names.names(), &prediction);
-                write_row(&mut out, layout, rows == 0, &said).map_err(failed)?;
-                rows += 1;
-            }
-        }
-        out.into_inner().map_err(|e| failed(e.into_error()))?.sync_all().map_err(failed)?;
-        std::fs::rename(&beside, &self.out).map_err(failed)?;
+            out.into_inner().map_err(|e| failed(e.into_error()))?.sync_all().map_err(failed)?;
+            std::fs::rename(&beside, &self.out).map_err(failed)?;
+            Ok(rows)
+        };
+        let rows = write().inspect_err(|_| drop(std::fs::remove_file(&beside)))?;
         output::line(format_args!("{rows} rows written to {}", self.out.display()));
         Ok(())
     }
@@ -77,7 +87,7 @@ impl Predict {
     fn said(&self, purpose: Purpose, names: &[String], prediction: &Prediction) -> Map<String, Value> {
         let mut said = Map::new();
         if purpose == Purpose::SequenceClassification {
-            let probabilities = softmax(&prediction.logits);
+            let probabilities = prediction.probabilities();
             said.insert("label".into(), json!(names.get(likeliest(&prediction.logits))));
             let named: Map<String, Value> =
                 names.iter().zip(probabilities).map(|(name, p)| (name.clone(), json!(p))).collect();
@@ -100,13 +110,6 @@ fn drop_end(example: &mut Example, eos: Option<u32>) {
         example.tokens.pop();
         example.segments.truncate(example.tokens.len());
     }
-}
-
-fn softmax(logits: &[f32]) -> Vec<f64> {
-    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let powers: Vec<f64> = logits.iter().map(|l| f64::from(l - largest).exp()).collect();
-    let total: f64 = powers.iter().sum();
-    powers.into_iter().map(|p| p / total).collect()
 }
 
 fn write_row(

@@ -5,7 +5,7 @@ mod metrics;
 pub use metrics::{Classification, Language, Meter, Metrics, likeliest};
 
 use crate::data::{Batch, Example, micro_batches};
-use crate::model::{Model, Purpose, Result};
+use crate::model::{Error, Model, Purpose, Result};
 use crate::tensor;
 
 /// How much is computed at once; changes nothing but time and memory.
@@ -34,6 +34,20 @@ pub struct Prediction {
     pub logits: Vec<f32>,
 }
 
+impl Prediction {
+    fn is_finite(&self) -> bool {
+        self.loss.is_none_or(f32::is_finite) && self.logits.iter().all(|logit| logit.is_finite())
+    }
+
+    /// The probability of each class.
+    pub fn probabilities(&self) -> Vec<f64> {
+        let largest = self.logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let powers: Vec<f64> = self.logits.iter().map(|l| f64::from(l - largest).exp()).collect();
+        let total: f64 = powers.iter().sum();
+        powers.into_iter().map(|p| p / total).collect()
+    }
+}
+
 /// What the model says of each example, in order; `want_logits` of language models costs a vector as long as the vocabulary each.
 pub fn predict(
     model: &Model,
@@ -50,6 +64,11 @@ pub fn predict(
             _ => read(model, &batch, want_logits)?,
         };
         for (index, prediction) in piece.into_iter().zip(found) {
+            if !prediction.is_finite() {
+                return Err(Error::Request(
+                    "the model answers with numbers that are not finite; its weights are broken".into(),
+                ));
+            }
             predictions[index] = Some(prediction);
         }
     }
@@ -69,7 +88,7 @@ fn classify(model: &Model, batch: &Batch) -> Result<Vec<Prediction>> {
         .collect();
     // A class that the head does not have is a mistake of the caller's, which the objective reports.
     if let Some(class) = targets.iter().flatten().find(|&&class| class as usize >= logits.columns()) {
-        return Err(crate::model::Error::Request(format!(
+        return Err(Error::Request(format!(
             "class {class} was asked for, but the model has {}",
             logits.columns()
         )));
