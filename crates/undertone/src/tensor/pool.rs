@@ -24,12 +24,16 @@ static SHELVES: Mutex<Shelves> =
 
 /// A buffer of at least `length` numbers with arbitrary contents, given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Buffer(Vec<f32>);
+pub(crate) struct Buffer {
+    values: Vec<f32>,
+    /// Whether it goes back to the pool; what was made elsewhere, such as a weight, does not.
+    pooled: bool,
+}
 
 impl Buffer {
     pub fn with_length(length: usize) -> Self {
         if length < SMALLEST {
-            return Self(vec![0.0; length]);
+            return Self::from_vec(vec![0.0; length]);
         }
         let size = size_class(length);
         let mut shelves = SHELVES.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -37,36 +41,36 @@ impl Buffer {
         shelves.most_alive = shelves.most_alive.max(shelves.alive_numbers);
         if let Some(found) = shelves.idle.get_mut(&size).and_then(Vec::pop) {
             shelves.idle_numbers -= size;
-            return Self(found);
+            return Self { values: found, pooled: true };
         }
         let surplus = shelves.make_room();
         drop(shelves);
         drop(surplus);
-        Self(vec![0.0; size])
+        Self { values: vec![0.0; size], pooled: true }
     }
 
     pub fn from_vec(values: Vec<f32>) -> Self {
-        Self(values)
+        Self { values, pooled: false }
     }
 
     pub fn values(&self) -> &[f32] {
-        &self.0
+        &self.values
     }
 
     pub fn values_mut(&mut self) -> &mut [f32] {
-        &mut self.0
+        &mut self.values
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let values = std::mem::take(&mut self.0);
-        let size = values.len();
-        if size < SMALLEST || size_class(size) != size {
+        if !self.pooled {
             return;
         }
+        let values = std::mem::take(&mut self.values);
+        let size = values.len();
         let mut shelves = SHELVES.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        shelves.alive_numbers = shelves.alive_numbers.saturating_sub(size);
+        shelves.alive_numbers -= size;
         shelves.idle_numbers += size;
         shelves.idle.entry(size).or_default().push(values);
     }
@@ -114,6 +118,16 @@ mod tests {
             assert!(class >= length && class as f64 <= length as f64 * 1.125, "{length} → {class}");
             assert_eq!(size_class(class), class, "a class is its own class");
         }
+    }
+
+    #[test]
+    fn what_was_made_elsewhere_does_not_join_the_pool() {
+        // A length that is a size class, so that only the mark tells the two apart.
+        let length = size_class(7 * SMALLEST);
+        drop(Buffer::from_vec(vec![5.0; length]));
+        let shelves = SHELVES.lock().unwrap();
+        let idle = shelves.idle.get(&length).map_or(0, |shelf| shelf.iter().filter(|b| b[0] == 5.0).count());
+        assert_eq!(idle, 0);
     }
 
     #[test]
