@@ -37,15 +37,9 @@ impl Text {
     pub fn run(self) -> Outcome {
         let folder = locate(&self.model)?;
         let start = Instant::now();
-        let model = load(&folder, &LoadOptions::default());
-        let model = match model {
-            Ok(model) => model,
-            // A bare encoder names no head; any will do for the time.
-            Err(_) => load(
-                &folder,
-                &LoadOptions { purpose: Some(Purpose::SequenceClassification), ..LoadOptions::default() },
-            )?,
-        };
+        // Every architecture can have this head, and a bare encoder names none.
+        let purpose = Some(Purpose::SequenceClassification);
+        let model = load(&folder, &LoadOptions { purpose, ..LoadOptions::default() })?;
         let load_ms = 1e3 * start.elapsed().as_secs_f64();
         let start = Instant::now();
         let tokeniser = Tokeniser::load(&folder)?.with_max_tokens(self.max_tokens)?;

@@ -26,7 +26,8 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// Reads and tokenises a file. In classification, labels that are not given are those found in the file.
+    /// Reads and tokenises a file. In classification, labels that are not given are those found in the file,
+    /// which is not for private training: see [`Labels::from_file`].
     pub fn load(
         path: &Path,
         task: &Task,

@@ -31,6 +31,11 @@ impl Labels {
 
     /// The labels that occur in a file's column, in numerical order when all are integers, else by the
     /// order of their characters.
+    ///
+    /// # Privacy
+    ///
+    /// The set is a function of the file: a label that one row alone has would show in the model's size and
+    /// configuration. Private training must be given its labels, or take them from public data.
     pub fn from_file(path: &Path, format: Format, column: &str) -> Result<Labels> {
         let mut found = BTreeSet::new();
         for row in read::rows(path, format, &[column])? {
