@@ -121,7 +121,7 @@ impl Model {
         seed: Option<u64>,
         keep: bool,
     ) -> Pass<'a> {
-        Pass { parameters: &self.parameters, starts, positions, dropout_seed: seed, keep }
+        Pass { parameters: &self.parameters, starts, positions, dropout_seed: seed, keep, panels: None }
     }
 
     /// The hidden states after the embeddings, after each block, and after the last normalisation if there is one.

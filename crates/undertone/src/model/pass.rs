@@ -1,7 +1,8 @@
 //! One forward pass over one batch: what every layer needs to know of it.
 
-use super::parameters::Parameters;
-use crate::tensor::Dropout;
+use super::parameters::{ParameterId, Parameters};
+use crate::tensor::{Dropout, Panels};
+use std::collections::HashMap;
 
 /// The batch's layout and the mode of the pass.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +17,8 @@ pub struct Pass<'a> {
     pub dropout_seed: Option<u64>,
     /// Whether layers keep what their backward pass needs.
     pub keep: bool,
+    /// Weights of linear layers that were laid out for few rows.
+    pub panels: Option<&'a HashMap<ParameterId, Panels>>,
 }
 
 impl Pass<'_> {

@@ -16,6 +16,7 @@ mod pool;
 pub use cpu::activation::Activation;
 pub use cpu::attention::AttentionShape;
 pub use cpu::dropout::Dropout;
+pub use cpu::panels::Panels;
 pub use host::Host;
 pub use ops::*;
 pub use output::{Operand, Output};

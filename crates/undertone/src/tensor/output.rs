@@ -1,6 +1,7 @@
 //! A matrix under construction: products are added into blocks of its columns.
 
-use super::cpu::matmul::{Into, View, multiply};
+use super::cpu::matmul::{Update, View, multiply};
+use super::cpu::panels::{self, Panels};
 use super::cpu::parallel;
 use super::{Host, Matrix, Place, Result};
 use candle_core::Tensor;
@@ -29,6 +30,11 @@ impl<'a> Operand<'a> {
     /// The same factor turned, if `turn`.
     pub fn turned(self, turn: bool) -> Self {
         Self { transposed: self.transposed ^ turn, ..self }
+    }
+
+    /// Laid out once for many products with few rows; not on a device.
+    pub fn panels(self) -> Option<Panels> {
+        matches!(self.matrix, Matrix::Host(_)).then(|| Panels::of(self.view()))
     }
 
     fn view(self) -> View<'a> {
@@ -168,7 +174,7 @@ impl Output {
         let stride = self.columns;
         match &mut self.store {
             Store::Host(host) => {
-                let how = if was_written { Into::Add } else { Into::Overwrite };
+                let how = if was_written { Update::Add } else { Update::Overwrite };
                 if !host.values_mut().is_empty() {
                     let out = &mut host.values_mut()[columns.start..];
                     multiply(out, stride, how, scale, left.view(), right.view(), true);
@@ -187,6 +193,22 @@ impl Output {
             }
         }
         Ok(())
+    }
+
+    /// Adds `left` times weights that were laid out for few rows. Whether it did: not with many rows, nor on a device.
+    pub fn add_panels(&mut self, columns: Range<usize>, left: &Matrix, right: &Panels) -> bool {
+        let Matrix::Host(left) = left else { return false };
+        if left.rows() > panels::MOST_ROWS {
+            return false;
+        }
+        let (_, was_written) = self.block(&columns);
+        let how = if was_written { Update::Add } else { Update::Overwrite };
+        let stride = self.columns;
+        let Store::Host(host) = &mut self.store else { panic!("a product stays at the place of its factors") };
+        if let Some(out) = host.values_mut().get_mut(columns.start..) {
+            right.multiply(out, stride, how, View::of(left));
+        }
+        true
     }
 
     /// The finished matrix.

@@ -1,12 +1,15 @@
 //! Sequences that grow, and the keys and values of what they hold so far.
 
-use crate::model::{Model, Pass, Result};
-use crate::tensor::{self, KeyValueCache, Matrix};
+use crate::model::{Model, ParameterId, Pass, Result};
+use crate::tensor::{self, KeyValueCache, Matrix, Panels};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Several sequences of one model.
 #[derive(Clone, Debug)]
 pub struct Session<'a> {
     model: &'a Model,
+    panels: Arc<HashMap<ParameterId, Panels>>,
     caches: Vec<KeyValueCache>,
     lengths: Vec<usize>,
 }
@@ -15,8 +18,14 @@ impl<'a> Session<'a> {
     /// So many empty sequences.
     pub fn new(model: &'a Model, sequences: usize) -> Self {
         let cache = || KeyValueCache::new(model.place(), sequences);
+        let blocks = model.network.blocks.iter().flat_map(|block| block.linear_layers());
+        let panels = blocks
+            .chain([&model.network.head.out])
+            .filter_map(|layer| Some((layer.weight, layer.factor(&model.parameters).panels()?)))
+            .collect();
         Self {
             model,
+            panels: Arc::new(panels),
             caches: model.network.blocks.iter().map(|_| cache()).collect(),
             lengths: vec![0; sequences],
         }
@@ -40,6 +49,7 @@ impl<'a> Session<'a> {
             positions: &positions,
             dropout_seed: None,
             keep: false,
+            panels: Some(&self.panels),
         };
         let mut x = network.embeddings.forward(&pass, &packed, &[])?.0;
         for (block, cache) in network.blocks.iter().zip(&mut self.caches) {

@@ -1,9 +1,9 @@
 //! y = x Wᵀ + b, with an optional low-rank addition s · (x Aᵀ) Bᵀ (LoRA).
 
 use crate::model::factor::{Factor, Receiver};
-use crate::model::parameters::ParameterId;
+use crate::model::parameters::{ParameterId, Parameters};
 use crate::model::pass::Pass;
-use crate::tensor::{self, Dropout, Matrix, Output, Result};
+use crate::tensor::{self, Dropout, Matrix, Operand, Output, Result};
 use std::ops::Range;
 
 /// A linear layer.
@@ -58,6 +58,11 @@ struct SavedLora {
 }
 
 impl Linear {
+    /// The weight as the right factor of a product, [inputs, outputs].
+    pub fn factor<'a>(&self, parameters: &'a Parameters) -> Operand<'a> {
+        parameters.value(self.weight).transposed().turned(self.inputs_first)
+    }
+
     /// Writes its output into a block of columns.
     pub fn forward_into(
         &self,
@@ -70,8 +75,10 @@ impl Linear {
         if let Some(bias) = self.bias {
             out.fill_rows(columns.clone(), parameters.value(bias))?;
         }
-        let weight = parameters.value(self.weight).transposed().turned(self.inputs_first);
-        out.add_product(columns.clone(), 1.0, x.plain(), weight)?;
+        let panels = pass.panels.and_then(|panels| panels.get(&self.weight));
+        if !panels.is_some_and(|panels| out.add_panels(columns.clone(), x, panels)) {
+            out.add_product(columns.clone(), 1.0, x.plain(), self.factor(parameters))?;
+        }
         let mut saved = Saved::default();
         if pass.keep && parameters.is_trainable(self.weight) {
             saved.input = Some(x.clone());

@@ -9,7 +9,7 @@
 //! A tile is 16 rows of 64 bytes. A left tile holds 16 rows of 32 consecutive k; a right tile holds, for 16 pairs of
 //! consecutive k, 16 columns. Four tiles of the output, 32 × 32, are computed at a time.
 
-use super::matmul::{Into, View};
+use super::matmul::{Update, View};
 use rayon::prelude::*;
 use std::arch::asm;
 use std::cell::RefCell;
@@ -73,7 +73,7 @@ thread_local! {
 pub fn multiply(
     out: &mut [f32],
     stride: usize,
-    how: Into,
+    how: Update,
     scale: f32,
     left: View,
     right: View,
@@ -100,7 +100,7 @@ pub fn multiply(
             right_tiles.chunks_mut(panel_tiles).enumerate().for_each(pack);
         }
         let right_tiles = &*right_tiles;
-        let keep = how == Into::Add || k_start > 0;
+        let keep = how == Update::Add || k_start > 0;
         let lanes = Lanes { view: left, across_columns: false, k_start, depth, scale };
         let rows = if parallel {
             ROWS.min(m.div_ceil(rayon::current_num_threads()).next_multiple_of(SIDE))

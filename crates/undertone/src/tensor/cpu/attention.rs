@@ -5,7 +5,7 @@
 //! grows with the number of tokens, not with its square. Each sequence is one task.
 
 use super::dropout::Dropout;
-use super::matmul::{Into, View, multiply};
+use super::matmul::{Update, View, multiply};
 use super::parallel;
 use super::simd::{dot, exp, max, sum};
 use crate::tensor::Host;
@@ -118,7 +118,7 @@ fn forward_sequence(qkv: &Host, shape: &AttentionShape, start: usize, out: &mut 
             let query = part(qkv, start + rows.start..start + rows.end, shape.query(head), width);
             let key = part(qkv, start..start + keys, shape.key(head), width);
             let value = part(qkv, start..start + keys, shape.value(head), width);
-            multiply(&mut scores, keys, Into::Overwrite, shape.scale(), query, key.transposed(), false);
+            multiply(&mut scores, keys, Update::Overwrite, shape.scale(), query, key.transposed(), false);
             for (i, row) in scores.chunks_exact_mut(keys).take(rows.len()).enumerate() {
                 let (seen, unseen) = row.split_at_mut(shape.visible(rows.start + i, keys));
                 log_sums[(rows.start + i) * heads + head] = softmax(seen);
@@ -129,7 +129,7 @@ fn forward_sequence(qkv: &Host, shape: &AttentionShape, start: usize, out: &mut 
             }
             let mixed = View::new(&scores, rows.len(), keys, keys);
             let target = &mut out[rows.start * heads * width + head * width..];
-            multiply(target, heads * width, Into::Overwrite, 1.0, mixed, value, false);
+            multiply(target, heads * width, Update::Overwrite, 1.0, mixed, value, false);
         }
     }
 }
@@ -194,7 +194,7 @@ fn backward_sequence(
         for (rows, keys) in shape.blocks(length) {
             // The first block of a group's first head sees every key, so it may overwrite; all others add.
             let first = head % group == 0 && rows.end == length;
-            let how = if first { Into::Overwrite } else { Into::Add };
+            let how = if first { Update::Overwrite } else { Update::Add };
             let query = part(qkv, start + rows.start..start + rows.end, shape.query(head), width);
             let key = part(qkv, start..start + keys, shape.key(head), width);
             let value = part(qkv, start..start + keys, shape.value(head), width);
@@ -203,13 +203,13 @@ fn backward_sequence(
             multiply(
                 &mut probabilities,
                 keys,
-                Into::Overwrite,
+                Update::Overwrite,
                 shape.scale(),
                 query,
                 key.transposed(),
                 false,
             );
-            multiply(&mut gradient, keys, Into::Overwrite, 1.0, mixed_gradient, value.transposed(), false);
+            multiply(&mut gradient, keys, Update::Overwrite, 1.0, mixed_gradient, value.transposed(), false);
             let both = probabilities.chunks_exact_mut(keys).zip(gradient.chunks_exact_mut(keys));
             for (i, (p, g)) in both.take(rows.len()).enumerate() {
                 let row = start + rows.start + i;
@@ -244,7 +244,7 @@ fn backward_sequence(
             multiply(&mut out[shape.value(head)..], columns, how, 1.0, p.transposed(), mixed_gradient, false);
             multiply(&mut out[shape.key(head)..], columns, how, scale, g.transposed(), query, false);
             let target = &mut out[rows.start * columns + shape.query(head)..];
-            multiply(target, columns, Into::Overwrite, scale, g, key, false);
+            multiply(target, columns, Update::Overwrite, scale, g, key, false);
         }
     }
 }

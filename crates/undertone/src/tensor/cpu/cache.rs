@@ -1,7 +1,7 @@
 //! Attention of new tokens to all earlier ones of their sequence, whose keys and values are kept.
 
 use super::attention::{AttentionShape, softmax};
-use super::matmul::{Into, View, multiply};
+use super::matmul::{Update, View, multiply};
 use super::parallel;
 use super::simd::dot;
 use crate::tensor::Host;
@@ -85,13 +85,13 @@ fn attend_sequence(
         let query = View::new(&qkv.span()[start * qkv.stride() + head * width..], new, width, qkv.stride());
         let key = View::new(&keys[column..], all, width, kept);
         let value = View::new(&values[column..], all, width, kept);
-        multiply(&mut scores, all, Into::Overwrite, shape.scale(), query, key.transposed(), false);
+        multiply(&mut scores, all, Update::Overwrite, shape.scale(), query, key.transposed(), false);
         for (i, row) in scores.chunks_exact_mut(all).enumerate() {
             let (seen, unseen) = row.split_at_mut(all - new + i + 1);
             softmax(seen);
             unseen.fill(0.0);
         }
         let mixed = View::new(&scores, new, all, all);
-        multiply(&mut out[head * width..], heads * width, Into::Overwrite, 1.0, mixed, value, false);
+        multiply(&mut out[head * width..], heads * width, Update::Overwrite, 1.0, mixed, value, false);
     }
 }

@@ -1,9 +1,9 @@
 //! Products with few rows on the left, as when texts are continued token by token.
 //!
-//! The time is that of reading the weights once, so they are not packed. Up to four rows meet four columns at a time, in sixteen
-//! running sums along k. More rows are laid side by side into the lanes of a register, and meet sixteen columns at a time.
+//! The time is that of reading the weights once, so they are not packed. Four rows meet four columns at a time, in sixteen
+//! running sums along k.
 
-use super::matmul::{Into, View};
+use super::matmul::{Update, View};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
@@ -18,7 +18,7 @@ pub fn suits(left: &View, right: &View) -> bool {
 pub fn multiply(
     out: &mut [f32],
     stride: usize,
-    how: Into,
+    how: Update,
     scale: f32,
     left: View,
     right: View,
@@ -46,7 +46,7 @@ pub fn multiply(
 struct Columns<'a, 'b, 'v> {
     rows: &'a mut [&'b mut [f32]],
     first: usize,
-    how: Into,
+    how: Update,
     scale: f32,
     left: View<'v>,
     right: View<'v>,
@@ -62,9 +62,6 @@ impl WithSimd for Columns<'_, '_, '_> {
         let k = left.columns;
         let column = |j: usize| &right.values[(first + j) * right.column_stride..][..k];
         let row = |i: usize| &left.values[i * left.row_stride..][..k];
-        if rows.len() > 4 {
-            return side_by_side(simd, rows, count, k, how, scale, row, column);
-        }
         for j in (0..count).step_by(4) {
             for i in (0..rows.len()).step_by(4) {
                 // Beyond the edge the last row or column is taken again, and its result is not used.
@@ -73,7 +70,7 @@ impl WithSimd for Columns<'_, '_, '_> {
                 let sums = four_by_four(simd, a, b);
                 for (row, sums) in rows[i..].iter_mut().zip(&sums) {
                     for (out, sum) in row[j..].iter_mut().zip(sums) {
-                        *out = if how == Into::Add { scale * sum + *out } else { scale * sum };
+                        *out = if how == Update::Add { scale * sum + *out } else { scale * sum };
                     }
                 }
             }
@@ -108,55 +105,4 @@ fn four_by_four<S: Simd>(simd: S, rows: [&[f32]; 4], columns: [&[f32]; 4]) -> [[
         }
     }
     out
-}
-
-/// Columns that are computed together.
-const TOGETHER: usize = 16;
-
-/// Rows lie in the lanes of a register: a number of a column is multiplied with all of them at once.
-#[inline(always)]
-#[allow(clippy::too_many_arguments)]
-fn side_by_side<'a, S: Simd>(
-    simd: S,
-    rows: &mut [&mut [f32]],
-    count: usize,
-    k: usize,
-    how: Into,
-    scale: f32,
-    row: impl Fn(usize) -> &'a [f32],
-    column: impl Fn(usize) -> &'a [f32],
-) {
-    let lanes = size_of::<S::f32s>() / size_of::<f32>();
-    let mut packed = vec![simd.splat_f32s(0.0); k];
-    for first in (0..rows.len()).step_by(lanes) {
-        let height = lanes.min(rows.len() - first);
-        let numbers: &mut [f32] = bytemuck::cast_slice_mut(&mut packed);
-        numbers.fill(0.0);
-        for lane in 0..height {
-            for (x, out) in row(first + lane).iter().zip(numbers[lane..].iter_mut().step_by(lanes)) {
-                *out = *x;
-            }
-        }
-        for j in (0..count).step_by(TOGETHER) {
-            // Beyond the edge the last column is taken again, and its result is not used.
-            let mut columns = [column(0); TOGETHER];
-            for (d, slot) in columns.iter_mut().enumerate() {
-                *slot = column((j + d).min(count - 1));
-            }
-            assert!(columns.iter().all(|column| column.len() == packed.len()), "columns of one length");
-            let mut sums = [simd.splat_f32s(0.0); TOGETHER];
-            for (at, x) in packed.iter().enumerate() {
-                for d in 0..TOGETHER {
-                    sums[d] = simd.mul_add_e_f32s(simd.splat_f32s(columns[d][at]), *x, sums[d]);
-                }
-            }
-            let sums: &[f32] = bytemuck::cast_slice(&sums);
-            for (lane, row) in rows[first..first + height].iter_mut().enumerate() {
-                for (d, out) in row[j..].iter_mut().take(TOGETHER).enumerate() {
-                    let sum = scale * sums[d * lanes + lane];
-                    *out = if how == Into::Add { sum + *out } else { sum };
-                }
-            }
-        }
-    }
 }

@@ -47,7 +47,7 @@ impl<'a> View<'a> {
 
 /// What becomes of the numbers that are in the output already.
 #[derive(Clone, Copy, PartialEq)]
-pub enum Into {
+pub enum Update {
     Overwrite,
     Add,
 }
@@ -57,7 +57,7 @@ pub enum Into {
 pub fn multiply(
     out: &mut [f32],
     stride: usize,
-    how: Into,
+    how: Update,
     scale: f32,
     left: View,
     right: View,
@@ -71,7 +71,7 @@ pub fn multiply(
     assert!(n <= stride || m == 1, "rows of the output overlap");
     assert!((m - 1) * stride + n <= out.len(), "the output is too short for {m} × {n}");
     if k == 0 {
-        if how == Into::Overwrite {
+        if how == Update::Overwrite {
             out.chunks_mut(stride).take(m).for_each(|row| row[..n].fill(0.0));
         }
         return;
@@ -103,7 +103,7 @@ pub fn multiply(
             out.as_mut_ptr(),
             1,
             stride as isize,
-            how == Into::Add,
+            how == Update::Add,
             left.values.as_ptr(),
             left.column_stride as isize,
             left.row_stride as isize,
@@ -155,8 +155,8 @@ mod tests {
                 let want = plain(left, right);
                 let stride = n + 3;
                 let mut out = vec![0.25; (m.max(1) - 1) * stride + n];
-                multiply(&mut out, stride, Into::Overwrite, 2.0, left, right, true);
-                multiply(&mut out, stride, Into::Add, 1.0, left, right, false);
+                multiply(&mut out, stride, Update::Overwrite, 2.0, left, right, true);
+                multiply(&mut out, stride, Update::Add, 1.0, left, right, false);
                 for i in 0..m {
                     for j in 0..n {
                         let (got, want) = (out[i * stride + j], 3.0 * want[i * n + j]);

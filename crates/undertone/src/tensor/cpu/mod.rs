@@ -13,6 +13,7 @@ mod few_rows;
 pub mod loss;
 pub mod matmul;
 pub mod norm;
+pub mod panels;
 pub mod parallel;
 pub mod rotary;
 pub mod rows;
