@@ -2,5 +2,8 @@
 
 pub mod data;
 pub mod evaluate;
+pub mod gradient;
+pub mod mechanism;
 pub mod model;
 pub mod tensor;
+pub mod train;

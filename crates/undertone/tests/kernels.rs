@@ -192,14 +192,14 @@ fn an_empty_batch_has_empty_results() {
 
 fn total_loss(model: &Model, batch: &Batch, seed: Option<u64>) -> f64 {
     let mut ignored = Gradients::new(&model.parameters);
-    let losses = model.train(batch, Weighting::SumOfExamples, seed, &mut ignored).unwrap();
+    let losses = model.train(batch, Weighting::SumOfUnits, seed, &mut ignored).unwrap();
     losses.iter().map(|loss| f64::from(*loss)).sum()
 }
 
 /// Moves every parameter along its gradient a little, forward and back: the loss must change by the gradient's square.
 fn directional_derivative(model: &Model, batch: &Batch, seed: Option<u64>) -> (f64, f64) {
     let mut gradients = Gradients::new(&model.parameters);
-    model.train(batch, Weighting::SumOfExamples, seed, &mut gradients).unwrap();
+    model.train(batch, Weighting::SumOfUnits, seed, &mut gradients).unwrap();
     let square: f64 = model
         .parameters
         .iter()

@@ -121,7 +121,7 @@ fn every_tuning_starts_where_the_model_was_trains_what_it_says_and_comes_back() 
             assert!(difference(&started, &before) < 1e-6, "{what} changes nothing before training");
             shake(&mut model);
             let mut gradients = Gradients::new(&model.parameters);
-            model.train(&batch, Weighting::SumOfExamples, None, &mut gradients).unwrap();
+            model.train(&batch, Weighting::SumOfUnits, None, &mut gradients).unwrap();
             for (id, parameter) in model.parameters.iter() {
                 let gradient = gradients.get(id);
                 assert_eq!(gradient.is_some(), parameter.trainable, "{what}: {}", parameter.name);

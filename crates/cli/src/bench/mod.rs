@@ -11,7 +11,7 @@ use clap::Subcommand;
 #[derive(Subcommand)]
 pub enum Bench {
     /// Time training steps on random weights
-    Step(step::Step),
+    Step(step::StepBench),
     /// Time the continuing of texts
     Generate(generate::Generate),
     /// Time the loading of a model and the tokenising of a file

@@ -8,16 +8,20 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use std::time::Instant;
 use undertone::data::{Batch, Example, Target};
+use undertone::gradient::Clip;
+use undertone::mechanism::{Noise, Secret};
+use undertone::model::Purpose;
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
-use undertone::model::{Gradients, Purpose, Weighting};
+use undertone::train::optimiser::Settings;
+use undertone::train::{Learner, Step};
 
 /// Time training steps on random weights
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  undertone bench step --arch bert --layers 6 --hidden 384 --heads 12 --batch 32 --tokens 64 --json"
 )]
-pub struct Step {
+pub struct StepBench {
     /// Architecture
     #[arg(long, value_enum, default_value = "bert")]
     arch: Arch,
@@ -51,6 +55,9 @@ pub struct Step {
     /// How the gradient is made
     #[arg(long, value_enum, default_value = "none")]
     method: Method,
+    /// Whether AdamW moves the weights, or only gradients are computed
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    update: bool,
     /// Steps that are timed, after three that are not
     #[arg(long, default_value_t = 10)]
     steps: usize,
@@ -81,13 +88,16 @@ enum Kind {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Method {
-    /// Plain gradients, no privacy
+    /// No privacy
     None,
+    /// Every example clipped, Gaussian noise
+    DpSgd,
+    /// As dp-sgd, with every layer clipped on its own
+    DpSgdPerLayer,
 }
 
-impl Step {
+impl StepBench {
     pub fn run(self) -> Outcome {
-        let Method::None = self.method;
         if self.steps == 0 || self.batch == 0 || self.tokens < 2 {
             return Err(Failure::arguments("--steps and --batch must be at least 1, --tokens at least 2"));
         }
@@ -120,12 +130,23 @@ impl Step {
         tuning.apply(&mut model, 2)?;
         model.to_place(&self.device.place()?)?;
         let batch = self.random_batch(purpose);
+        let clip = match self.method {
+            Method::None => None,
+            Method::DpSgd => Some(Clip::Automatic),
+            Method::DpSgdPerLayer => Some(Clip::PerLayer(1.0)),
+        };
+        let protection = clip.map(|clip| (clip, Noise::new(&Secret::from_seed(1))));
+        let mut learner = Learner::new(model, Settings::default(), protection);
         let mut times = Vec::new();
-        for step in 0..self.steps + 3 {
+        for number in 0..self.steps as u64 + 3 {
             let start = Instant::now();
-            let mut gradients = Gradients::new(&model.parameters);
-            model.train(&batch, Weighting::MeanOfPredictions, None, &mut gradients)?;
-            if step >= 3 {
+            let mut sum = learner.start();
+            learner.accumulate(&batch, None, &mut sum)?;
+            if self.update {
+                let divisor = self.batch as f64;
+                learner.update(sum, &Step { number, noise_multiplier: 1.0, divisor, rate: 1e-6 })?;
+            }
+            if number >= 3 {
                 times.push(1e3 * start.elapsed().as_secs_f64());
             }
         }

@@ -105,10 +105,10 @@ impl Receiver for Gradients {
             Factor::Product { input, output_gradient, inputs_first, .. } => {
                 let (left, right) =
                     if *inputs_first { (input, output_gradient) } else { (output_gradient, input) };
-                let mut sum = Output::new(&left.place(), rows, columns);
-                if let Some(earlier) = &earlier {
-                    sum.copy(earlier)?;
-                }
+                let mut sum = match earlier {
+                    Some(earlier) => Output::onto(earlier),
+                    None => Output::new(&left.place(), rows, columns),
+                };
                 sum.add_product(0..columns, 1.0, left.transposed(), right.plain())?;
                 self.sums[id.0] = Some(sum.finish()?);
                 return Ok(());
@@ -117,7 +117,13 @@ impl Receiver for Gradients {
             Factor::Scale { input, output_gradient, .. } => {
                 tensor::column_sums_of_product(input, output_gradient)?
             }
-            Factor::Rows { indices, output_gradient, .. } => tensor::scatter(output_gradient, indices, rows)?,
+            Factor::Rows { indices, output_gradient, .. } => {
+                self.sums[id.0] = Some(match earlier {
+                    Some(earlier) => tensor::scatter_onto(earlier, output_gradient, indices)?,
+                    None => tensor::scatter(output_gradient, indices, rows)?,
+                });
+                return Ok(());
+            }
         };
         self.sums[id.0] = Some(match earlier {
             Some(earlier) => tensor::add(&earlier, &gradient)?,

@@ -271,7 +271,7 @@ impl Model {
         let objective = Objective::of(batch, self.network.head.purpose)?;
         let forward = self.forward(batch, Some(&objective.rows), dropout_seed)?;
         objective.check_targets(forward.logits.columns())?;
-        let weights = objective.weights(weighting, batch.sequences());
+        let weights = objective.weights(weighting, &batch.units);
         let (losses, gradient) = tensor::cross_entropy(&forward.logits, &objective.targets, Some(&weights))?;
         if let Some(gradient) = gradient {
             self.backward(forward, &gradient, receiver)?;

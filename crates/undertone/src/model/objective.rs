@@ -3,14 +3,16 @@
 use super::layer::head::Purpose;
 use super::{Error, Result};
 use crate::data::{Batch, Target};
+use std::collections::HashMap;
 
 /// How the losses of a batch become one number whose gradient is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weighting {
     /// The mean over everything that is predicted in the batch, as ordinary training does.
     MeanOfPredictions,
-    /// The sum over examples of each example's own mean: what private training clips example by example.
-    SumOfExamples,
+    /// The sum over privacy units of each unit's mean over its examples, each of which is the mean of what it predicts: what private
+    /// training clips unit by unit.
+    SumOfUnits,
 }
 
 /// Rows of logits, the class that each should have, and the example that each belongs to.
@@ -87,12 +89,18 @@ impl Objective {
     }
 
     /// The weight of each row's loss.
-    pub fn weights(&self, weighting: Weighting, examples: usize) -> Vec<f32> {
+    pub fn weights(&self, weighting: Weighting, units: &[u32]) -> Vec<f32> {
         match weighting {
             Weighting::MeanOfPredictions => vec![1.0 / self.rows.len().max(1) as f32; self.rows.len()],
-            Weighting::SumOfExamples => {
-                let counts = self.predictions_by_example(examples);
-                self.examples.iter().map(|&example| 1.0 / counts[example as usize] as f32).collect()
+            Weighting::SumOfUnits => {
+                let counts = self.predictions_by_example(units.len());
+                let mut sizes: HashMap<u32, u32> = HashMap::new();
+                units.iter().for_each(|&unit| *sizes.entry(unit).or_default() += 1);
+                let weight = |&example: &u32| {
+                    let example = example as usize;
+                    1.0 / (counts[example] * sizes[&units[example]]) as f32
+                };
+                self.examples.iter().map(weight).collect()
             }
         }
     }

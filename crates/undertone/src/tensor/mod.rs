@@ -12,6 +12,7 @@ mod ops;
 mod output;
 mod place;
 mod pool;
+pub mod unit_norms;
 
 pub use cpu::activation::Activation;
 pub use cpu::attention::AttentionShape;

@@ -238,13 +238,19 @@ pub fn add(a: &Matrix, b: &Matrix) -> Result<Matrix> {
     }
 }
 
-/// Each row times its factor.
+/// Each row times its factor; a factor of 0 leaves zeros whatever the row holds.
 pub fn scale_rows(x: &Matrix, factors: &[f32]) -> Result<Matrix> {
     match x {
         Matrix::Host(x) => Ok(Matrix::Host(cpu::rows::scale_rows(x, factors))),
         Matrix::Device(x) => {
+            let erase = factors.contains(&0.0);
             let factors = Tensor::from_slice(factors, (factors.len(), 1), x.device())?;
-            Ok(Matrix::Device(x.broadcast_mul(&factors)?))
+            let scaled = x.broadcast_mul(&factors)?;
+            if !erase {
+                return Ok(Matrix::Device(scaled));
+            }
+            let kept = factors.ne(0.0)?.broadcast_as(scaled.shape())?;
+            Ok(Matrix::Device(kept.where_cond(&scaled, &scaled.zeros_like()?)?))
         }
     }
 }
@@ -266,6 +272,20 @@ pub fn scatter(x: &Matrix, indices: &[u32], rows: usize) -> Result<Matrix> {
         Matrix::Device(x) => {
             let zeros = Tensor::zeros((rows, x.dims()[1]), candle_core::DType::F32, x.device())?;
             Ok(Matrix::Device(zeros.index_add(&device::indices(indices, x)?, &x.contiguous()?, 0)?))
+        }
+    }
+}
+
+/// Adds row `i` of `x` to row `indices[i]` of the matrix.
+pub fn scatter_onto(onto: Matrix, x: &Matrix, indices: &[u32]) -> Result<Matrix> {
+    match onto {
+        Matrix::Host(mut onto) => {
+            cpu::rows::scatter_onto(&mut onto, host(x), indices);
+            Ok(Matrix::Host(onto))
+        }
+        Matrix::Device(onto) => {
+            let x = tensor(x).contiguous()?;
+            Ok(Matrix::Device(onto.index_add(&device::indices(indices, &x)?, &x, 0)?))
         }
     }
 }

@@ -72,6 +72,16 @@ impl Output {
         Self { rows, columns, written: Vec::new(), store }
     }
 
+    /// A finished matrix to which more is added; its numbers are copied only if somebody shares them.
+    pub fn onto(matrix: Matrix) -> Self {
+        let (rows, columns) = (matrix.rows(), matrix.columns());
+        let store = match matrix {
+            Matrix::Host(host) => Store::Host(host),
+            Matrix::Device(tensor) => Store::Device(tensor.device().clone(), vec![tensor]),
+        };
+        Self { rows, columns, written: std::iter::once(0..columns).collect(), store }
+    }
+
     /// Which block this is, and whether something was written to it.
     fn block(&mut self, columns: &Range<usize>) -> (usize, bool) {
         if let Some(found) = self.written.iter().position(|block| block == columns) {
@@ -204,7 +214,9 @@ impl Output {
         let (_, was_written) = self.block(&columns);
         let how = if was_written { Update::Add } else { Update::Overwrite };
         let stride = self.columns;
-        let Store::Host(host) = &mut self.store else { panic!("a product stays at the place of its factors") };
+        let Store::Host(host) = &mut self.store else {
+            panic!("a product stays at the place of its factors")
+        };
         if let Some(out) = host.values_mut().get_mut(columns.start..) {
             right.multiply(out, stride, how, View::of(left));
         }

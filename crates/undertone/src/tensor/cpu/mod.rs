@@ -18,3 +18,4 @@ pub mod parallel;
 pub mod rotary;
 pub mod rows;
 pub mod simd;
+pub mod unit_norms;

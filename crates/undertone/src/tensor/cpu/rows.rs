@@ -23,7 +23,7 @@ pub fn add(a: &Host, b: &Host) -> Host {
     })
 }
 
-/// Each row times its factor.
+/// Each row times its factor; a factor of 0 leaves zeros whatever the row holds.
 pub fn scale_rows(x: &Host, factors: &[f32]) -> Host {
     let columns = x.columns();
     assert_eq!(factors.len(), x.rows(), "one factor per row");
@@ -35,6 +35,10 @@ pub fn scale_rows(x: &Host, factors: &[f32]) -> Host {
             |first, out| {
                 for (i, out) in out.chunks_exact_mut(columns).enumerate() {
                     let factor = factors[first + i];
+                    if factor == 0.0 {
+                        out.fill(0.0);
+                        continue;
+                    }
                     for (y, x) in out.iter_mut().zip(x.row(first + i)) {
                         *y = x * factor;
                     }
@@ -64,20 +68,28 @@ pub fn gather(table: &Host, indices: &[u32]) -> Host {
 /// A matrix of `rows` rows to which row `i` of `x` is added at `indices[i]`; in order, so that the result is reproducible.
 pub fn scatter(x: &Host, indices: &[u32], rows: usize) -> Host {
     let columns = x.columns();
-    Host::build(rows, columns, |out| {
+    let mut out = Host::build(rows, columns, |out| {
         parallel::rows(
             out,
             columns,
             #[inline(always)]
             |_, out| out.fill(0.0),
         );
-        for (i, &index) in indices.iter().enumerate() {
-            let target = &mut out[index as usize * columns..(index as usize + 1) * columns];
-            for (t, v) in target.iter_mut().zip(x.row(i)) {
-                *t += v;
-            }
+    });
+    scatter_onto(&mut out, x, indices);
+    out
+}
+
+/// Adds row `i` of `x` at `indices[i]`.
+pub fn scatter_onto(out: &mut Host, x: &Host, indices: &[u32]) {
+    let columns = x.columns();
+    let out = out.values_mut();
+    for (i, &index) in indices.iter().enumerate() {
+        let target = &mut out[index as usize * columns..(index as usize + 1) * columns];
+        for (t, v) in target.iter_mut().zip(x.row(i)) {
+            *t += v;
         }
-    })
+    }
 }
 
 /// Sum of each column.

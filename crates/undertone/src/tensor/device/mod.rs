@@ -2,6 +2,7 @@
 
 mod attention;
 mod cache;
+pub mod unit_norms;
 
 use super::cpu::activation::Activation;
 use super::cpu::dropout::Dropout;

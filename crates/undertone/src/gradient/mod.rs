@@ -1,0 +1,26 @@
+//! Private gradients by book-keeping: one backward pass, and no gradient of an example is ever formed where that can be avoided.
+//!
+//! # What is computed
+//!
+//! For privacy units i (examples, or all examples of an author) with gradients g_i in groups of coordinates k, [`Clip`] gives each group a factor
+//! c_{i,k} ≥ 0 with c_{i,k} ‖g_{i,k}‖ ≤ C_k, and the *clipped sum* is Σ_i c_{i,k} g_{i,k}. Adding or removing one unit moves it by a
+//! vector whose groups are no longer than the C_k, whatever the other units are. That is all that the proof of the
+//! [mechanism](crate::mechanism) asks for.
+//!
+//! - The norms that the factors come from are upper bounds: rounding in them cannot let a unit through that is too long. (The sum itself is
+//!   computed in `f32`, whose rounding moves it by at most a few units in the last place.)
+//! - A unit whose gradient is not finite counts with factor 0. It is replaced by zeros and not skipped, so that neither a sample nor what is
+//!   paid for it depends on it.
+//! - A factor depends on its own unit and on nothing else in the batch, so micro-batches change nothing.
+
+mod book;
+mod clip;
+mod group;
+mod sum;
+mod unit;
+
+pub use book::Book;
+pub use clip::{Clip, Clipped};
+pub use group::Groups;
+pub use sum::ClippedSum;
+pub use unit::UnitRows;

@@ -1,0 +1,54 @@
+//! Which rows of a batch belong to which privacy unit.
+
+use crate::data::Batch;
+use std::ops::Range;
+
+/// The tokens of each unit; a unit's sequences lie side by side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitRows {
+    starts: Vec<usize>,
+}
+
+impl UnitRows {
+    /// Neighbouring sequences of the same unit are taken together.
+    pub fn of(batch: &Batch) -> Self {
+        let mut starts = vec![0];
+        for (i, unit) in batch.units.iter().enumerate() {
+            if batch.units.get(i + 1) != Some(unit) {
+                starts.push(batch.starts[i + 1]);
+            }
+        }
+        Self { starts }
+    }
+
+    /// How many units there are.
+    pub fn count(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// The rows of each unit in a factor whose rows are all tokens, or those listed in increasing order.
+    pub fn ranges(&self, tokens: Option<&[u32]>) -> Vec<Range<usize>> {
+        let place = |start: usize| match tokens {
+            Some(tokens) => tokens.partition_point(|&token| (token as usize) < start),
+            None => start,
+        };
+        self.starts.windows(2).map(|window| place(window[0])..place(window[1])).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Example;
+
+    #[test]
+    fn sequences_of_one_unit_are_taken_together() {
+        let example = |length: usize, unit| Example { tokens: vec![1; length], unit, ..Example::default() };
+        let batch = Batch::pack(&[example(2, 7), example(3, 7), example(1, 4), example(2, 9)]);
+        let units = UnitRows::of(&batch);
+        assert_eq!(units.count(), 3);
+        assert_eq!(units.ranges(None), [0..5, 5..6, 6..8]);
+        assert_eq!(units.ranges(Some(&[1, 4, 6])), [0..2, 2..2, 2..3]);
+        assert_eq!(UnitRows::of(&Batch::pack(&[])).count(), 0);
+    }
+}

@@ -1,0 +1,210 @@
+//! Gaussian noise from a cryptographic stream, on all cores.
+//!
+//! The noise of coordinate i in step t is a function of the key, t and i alone. So it does not depend on how the work is cut up, a run that
+//! goes on after a crash meets the noise it would have met, and several workers could each make their share.
+//!
+//! # Floating point
+//!
+//! The theorems speak of real numbers. What a computer adds is one of finitely many floating-point numbers, and which of them can occur as
+//! `sum + noise` depends on `sum`: an attack can read private bits off the last digits. Two things are done about it. The noise is added
+//! with one rounding (a fused multiply-add), so the result is a function of the exact sum of both. And the result is rounded to a grid of s/8192 to s/4096,
+//! thousands of times coarser than the spacing of the noise, so that every point of the grid near the sum can be reached from any sum and its
+//! probability is that of thousands of neighbouring floats together. Rounding is post-processing and costs nothing. What is not proved is
+//! that the probabilities of grid points are those of the real Gaussian to the last digit: the noise is accurate to about 1e-7 of itself.
+
+use super::chacha::{LANES, blocks};
+use super::normal::pair;
+use super::secret::Secret;
+use crate::tensor::cpu::simd::widest;
+
+/// Numbers that sixteen blocks give: five pairs from each block, three words a pair; the sixteenth word is not used.
+const ROUND: usize = 10 * LANES;
+
+/// Cut chunks at multiples of this.
+pub const GRAIN: usize = ROUND;
+
+/// A source of noise.
+#[derive(Clone)]
+pub struct Noise {
+    key: [u32; 8],
+}
+
+/// Without the key, which is a secret.
+impl std::fmt::Debug for Noise {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Noise")
+    }
+}
+
+/// Which key of the run's secret is the noise's.
+const PURPOSE: u64 = 1;
+
+impl Noise {
+    /// The noise of a run.
+    pub fn new(secret: &Secret) -> Self {
+        let bytes = secret.key(PURPOSE);
+        Self { key: std::array::from_fn(|i| u32::from_le_bytes(std::array::from_fn(|j| bytes[4 * i + j]))) }
+    }
+
+    /// Adds noise of deviation `deviation` to the coordinates from `first` on, and rounds to the grid. Nothing is added with deviation 0.
+    ///
+    /// # Panics
+    /// If `first` is not a multiple of [`GRAIN`].
+    pub fn add(&self, step: u64, first: u64, deviation: f32, values: &mut [f32]) {
+        assert!(first.is_multiple_of(ROUND as u64), "noise begins at a multiple of its grain");
+        if deviation == 0.0 {
+            return;
+        }
+        let grid = grid(deviation);
+        let (scale, inverse) = (deviation / grid, 1.0 / grid);
+        widest(
+            #[inline(always)]
+            || {
+                for (round, values) in values.chunks_mut(ROUND).enumerate() {
+                    let normal = self.round(step, first / ROUND as u64 + round as u64);
+                    for (value, z) in values.iter_mut().zip(&normal) {
+                        *value = z.mul_add(scale, *value * inverse).round_ties_even() * grid;
+                    }
+                }
+            },
+        );
+    }
+
+    /// Standard normal numbers for the coordinates of one round.
+    #[inline(always)]
+    fn round(&self, step: u64, round: u64) -> [f32; ROUND] {
+        let words = blocks(&self.key, step, round * LANES as u64);
+        let mut normal = [0.0; ROUND];
+        for i in 0..5 {
+            let (high, low, angle) = (&words[3 * i], &words[3 * i + 1], &words[3 * i + 2]);
+            let out = &mut normal[2 * LANES * i..2 * LANES * (i + 1)];
+            let (cosines, sines) = out.split_at_mut(LANES);
+            for l in 0..LANES {
+                (cosines[l], sines[l]) = pair(high[l], low[l], angle[l]);
+            }
+        }
+        normal
+    }
+
+    /// Standard normal numbers, not rounded to a grid, for initial values and the like.
+    pub fn standard(&self, step: u64, count: usize) -> Vec<f32> {
+        let rounds = count.div_ceil(ROUND) as u64;
+        let mut numbers: Vec<f32> = widest(
+            #[inline(always)]
+            || (0..rounds).flat_map(|round| self.round(step, round)).collect(),
+        );
+        numbers.truncate(count);
+        numbers
+    }
+}
+
+/// The power of two between deviation/8192 and deviation/4096.
+fn grid(deviation: f32) -> f32 {
+    let power = f32::from_bits(deviation.to_bits() & 0x7f80_0000);
+    (power / 4096.0).max(f32::MIN_POSITIVE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noise(seed: u64) -> Noise {
+        Noise::new(&Secret::from_seed(seed))
+    }
+
+    /// The normal distribution function, from the complementary error function's continued fraction and series in double precision.
+    fn phi(x: f64) -> f64 {
+        let z = x.abs();
+        let density = (-0.5 * z * z).exp() / (2.0 * std::f64::consts::PI).sqrt();
+        let upper = if z < 3.0 {
+            let (mut term, mut sum, mut k) = (z, z, 1.0);
+            while term > 1e-17 {
+                term *= z * z / (2.0 * k + 1.0);
+                sum += term;
+                k += 1.0;
+            }
+            0.5 - density * sum
+        } else {
+            density / (1..200).rev().fold(z, |f, k| z + f64::from(k) / f)
+        };
+        if x > 0.0 { 1.0 - upper } else { upper }
+    }
+
+    #[test]
+    fn the_distribution_is_normal() {
+        let count = 2_000_000;
+        let mut numbers = noise(3).standard(5, count);
+        let n = count as f64;
+        let moment = |k: i32| numbers.iter().map(|&x| f64::from(x).powi(k)).sum::<f64>() / n;
+        // Five deviations of each estimate.
+        assert!(moment(1).abs() < 5.0 / n.sqrt());
+        assert!((moment(2) - 1.0).abs() < 5.0 * (2.0 / n).sqrt());
+        assert!(moment(3).abs() < 5.0 * (15.0 / n).sqrt());
+        assert!((moment(4) - 3.0).abs() < 5.0 * (96.0 / n).sqrt());
+        // Kolmogorov and Smirnov: a right sampler fails this with a chance below 1e-6.
+        numbers.sort_by(f32::total_cmp);
+        let distance = |(i, &x): (usize, &f32)| {
+            let f = phi(f64::from(x));
+            (f - i as f64 / n).abs().max((f - (i + 1) as f64 / n).abs())
+        };
+        let furthest = numbers.iter().enumerate().map(distance).fold(0.0, f64::max);
+        assert!(furthest < 2.7 / n.sqrt(), "{furthest}");
+        assert!(numbers[count - 1] > 4.5 && numbers[0] < -4.5);
+    }
+
+    #[test]
+    fn neighbours_and_steps_are_independent() {
+        let (a, b, c) =
+            (noise(1).standard(0, 400_000), noise(1).standard(1, 400_000), noise(2).standard(0, 400_000));
+        let correlation = |x: &[f32], y: &[f32]| {
+            x.iter().zip(y).map(|(x, y)| f64::from(x * y)).sum::<f64>() / (x.len() as f64).sqrt()
+        };
+        for (x, y) in [
+            (&a[..], &b[..]),
+            (&a[..], &c[..]),
+            (&a[1..], &a[..]),
+            (&a[16..], &a[..]),
+            (&a[32..], &a[..]),
+            (&a[160..], &a[..]),
+        ] {
+            let length = x.len().min(y.len());
+            assert!(correlation(&x[..length], &y[..length]).abs() < 5.0);
+        }
+    }
+
+    #[test]
+    fn noise_does_not_depend_on_how_the_work_is_cut() {
+        let source = noise(9);
+        let mut whole = vec![0.5; 1_000];
+        source.add(4, 0, 0.3, &mut whole);
+        let mut parts = vec![0.5; 1_000];
+        let (front, back) = parts.split_at_mut(3 * GRAIN);
+        source.add(4, 3 * GRAIN as u64, 0.3, back);
+        source.add(4, 0, 0.3, front);
+        assert_eq!(whole, parts);
+    }
+
+    #[test]
+    fn noise_has_the_deviation_that_was_asked_for_and_lies_on_the_grid() {
+        for deviation in [1e-3_f32, 0.7, 1.0, 130.0] {
+            let mut values = vec![2.0 * deviation; 500_000];
+            noise(6).add(2, 0, deviation, &mut values);
+            let n = values.len() as f64;
+            let mean = values.iter().map(|&x| f64::from(x)).sum::<f64>() / n / f64::from(deviation);
+            let square =
+                values.iter().map(|&x| (f64::from(x) / f64::from(deviation) - 2.0).powi(2)).sum::<f64>() / n;
+            assert!((mean - 2.0).abs() < 5.0 / n.sqrt(), "{deviation}: mean {mean}");
+            assert!((square - 1.0).abs() < 5.0 * (2.0 / n).sqrt(), "{deviation}: variance {square}");
+            let grid = grid(deviation);
+            assert!((4096.0..8192.0).contains(&(deviation / grid)));
+            assert!(values.iter().all(|x| (x / grid).fract() == 0.0));
+        }
+    }
+
+    #[test]
+    fn no_deviation_leaves_the_sum_as_it_is() {
+        let mut values = vec![0.123_456_7; 10];
+        noise(1).add(0, 0, 0.0, &mut values);
+        assert_eq!(values, [0.123_456_7; 10]);
+    }
+}

@@ -1,0 +1,58 @@
+//! The secret of a run, from which everything random in it is drawn.
+
+use crate::data::Error;
+
+/// 32 bytes that nobody else may know: whoever has them can take the noise off again.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret([u8; 32]);
+
+/// Without the bytes.
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl Secret {
+    /// From the operating system.
+    pub fn from_system() -> Result<Self, Error> {
+        let mut bytes = [0; 32];
+        getrandom::fill(&mut bytes).map_err(|e| {
+            Error::invalid(
+                "the system's source of randomness",
+                e,
+                "there; no private run can begin without it",
+            )
+        })?;
+        Ok(Self(bytes))
+    }
+
+    /// From a number that everybody may know: the run can be repeated, and is not private.
+    pub fn from_seed(seed: u64) -> Self {
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&seed.to_le_bytes());
+        bytes[8..24].copy_from_slice(b"not-private-seed");
+        Self(bytes)
+    }
+
+    /// As it is kept in a run's folder.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// To be kept in a run's folder while the run lasts.
+    pub fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// An independent key for one use: the first words of the ChaCha20 stream that `purpose` names.
+    pub fn key(&self, purpose: u64) -> [u8; 32] {
+        use rand_chacha::ChaCha20Rng;
+        use rand_chacha::rand_core::{Rng, SeedableRng};
+        let mut stream = ChaCha20Rng::from_seed(self.0);
+        stream.set_stream(purpose);
+        let mut key = [0; 32];
+        stream.fill_bytes(&mut key);
+        key
+    }
+}

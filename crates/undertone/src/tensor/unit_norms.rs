@@ -1,0 +1,78 @@
+//! Norms and inner products of the gradients of privacy units, computed without forming them; on the host or on a device.
+//!
+//! Every function takes, for each unit, the range of rows that belong to it, and gives an upper bound of the number that it names:
+//! a bound includes what rounding can have taken away.
+
+use super::cpu::unit_norms as cpu;
+use super::device::unit_norms as device;
+use super::{Host, Matrix, Place, Result};
+use std::ops::Range;
+
+type Ranges<'a> = &'a [Range<usize>];
+
+fn on_host(matrix: &Matrix) -> Result<Host> {
+    match matrix.to_place(&Place::Host)? {
+        Matrix::Host(host) => Ok(host),
+        Matrix::Device(_) => unreachable!("it was moved to the host"),
+    }
+}
+
+/// ‖Σ_t e_t ⊗ a_t‖².
+pub fn products(a: &Matrix, e: &Matrix, ranges: Ranges) -> Result<Vec<f64>> {
+    match (a, e) {
+        (Matrix::Device(a), Matrix::Device(e)) => device::products(a, e, ranges),
+        _ => Ok(cpu::products(&on_host(a)?, &on_host(e)?, ranges)),
+    }
+}
+
+/// ⟨Σ_t e_t ⊗ a_t, Σ_s f_s ⊗ b_s⟩.
+pub fn inner_products(
+    (a, e, ranges): (&Matrix, &Matrix, Ranges),
+    (b, f, others): (&Matrix, &Matrix, Ranges),
+) -> Result<Vec<f64>> {
+    match (a, e, b, f) {
+        (Matrix::Device(a), Matrix::Device(e), Matrix::Device(b), Matrix::Device(f)) => {
+            device::inner_products((a, e, ranges), (b, f, others))
+        }
+        _ => Ok(cpu::inner_products(
+            (&on_host(a)?, &on_host(e)?, ranges),
+            (&on_host(b)?, &on_host(f)?, others),
+        )),
+    }
+}
+
+/// The squared norm of a table's gradient: row `indices[t]` has e_t added. Always on the host, where sorting is.
+pub fn table_rows(indices: &[u32], e: &Matrix, ranges: Ranges) -> Result<Vec<f64>> {
+    Ok(cpu::table_rows(indices, &on_host(e)?, ranges))
+}
+
+/// The inner product of a table's gradient with Σ_s l_s ⊗ r_s.
+pub fn table_with_product(
+    (indices, e, ranges): (&[u32], &Matrix, Ranges),
+    (left, right, others): (&Matrix, &Matrix, Ranges),
+) -> Result<Vec<f64>> {
+    let table = (indices, &on_host(e)?, ranges);
+    Ok(cpu::table_with_product(table, (&on_host(left)?, &on_host(right)?, others)))
+}
+
+/// The inner product of the gradients of two uses of one table.
+pub fn table_with_table(
+    (indices, e, ranges): (&[u32], &Matrix, Ranges),
+    (other_indices, f, others): (&[u32], &Matrix, Ranges),
+) -> Result<Vec<f64>> {
+    Ok(cpu::table_with_table((indices, &on_host(e)?, ranges), (other_indices, &on_host(f)?, others)))
+}
+
+/// The sum of each unit's rows of e, or of a ⊙ e: one row for each unit.
+pub fn row_sums(a: Option<&Matrix>, e: &Matrix, ranges: Ranges) -> Result<Matrix> {
+    match (a, e) {
+        (None, Matrix::Device(e)) => device::row_sums(None, e, ranges).map(Matrix::Device),
+        (Some(Matrix::Device(a)), Matrix::Device(e)) => {
+            device::row_sums(Some(a), e, ranges).map(Matrix::Device)
+        }
+        _ => {
+            let a = a.map(on_host).transpose()?;
+            Ok(Matrix::Host(cpu::row_sums(a.as_ref(), &on_host(e)?, ranges)))
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Book-keeping against the plain definition: every unit on its own, its gradient formed, clipped and added up.
+
+mod common;
+
+use common::places;
+use std::collections::BTreeMap;
+use undertone::data::{Batch, Example, Target};
+use undertone::gradient::{Book, Clip, ClippedSum, UnitRows};
+use undertone::model::architecture::{Architecture, Dimensions};
+use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
+use undertone::model::{Gradients, Model, Purpose, Weighting};
+
+const KINDS: [(Architecture, Purpose); 6] = [
+    (Architecture::Bert, Purpose::SequenceClassification),
+    (Architecture::Bert, Purpose::MaskedLanguageModel),
+    (Architecture::DistilBert, Purpose::SequenceClassification),
+    (Architecture::Roberta, Purpose::SequenceClassification),
+    (Architecture::Gpt2, Purpose::CausalLanguageModel),
+    (Architecture::Llama, Purpose::CausalLanguageModel),
+];
+
+fn model(architecture: Architecture, purpose: Purpose, tuning: &Tuning, hidden: usize) -> Model {
+    let dimensions =
+        Dimensions { layers: 2, hidden, heads: 2, inner: 3 * hidden, vocabulary: 60, positions: 100 };
+    let labels = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
+    let mut model = architecture.random(dimensions, purpose, &labels, 5).unwrap();
+    tuning.apply(&mut model, 3).unwrap();
+    // LoRA's B and an adapter's last layer begin as zeros, where half of all gradients vanish.
+    let mut state = 9_u32;
+    for (_, parameter) in model.parameters.iter_mut().filter(|(_, p)| p.trainable) {
+        let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
+        let mut values = parameter.value.to_vec().unwrap();
+        for value in &mut values {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            *value += (state >> 8) as f32 / 1e8 - 0.08;
+        }
+        parameter.value = undertone::tensor::Matrix::from_vec(rows, columns, values);
+    }
+    model
+}
+
+/// Sequences of the given lengths; tokens repeat, so that rows of the embeddings are met several times.
+fn examples(lengths: &[usize], units: &[u32], purpose: Purpose) -> Vec<Example> {
+    let example = |(i, (&length, &unit)): (usize, (&usize, &u32))| Example {
+        tokens: (0..length).map(|t| ((t * t + 7 * i) % 23 + 3) as u32).collect(),
+        segments: Vec::new(),
+        target: match purpose {
+            Purpose::CausalLanguageModel => Target::Next { from: 1 },
+            Purpose::MaskedLanguageModel => {
+                Target::Masked { positions: vec![0, length as u32 - 1], labels: vec![4, 9] }
+            }
+            _ => Target::Class((i % 3) as u32),
+        },
+        unit,
+    };
+    lengths.iter().zip(units).enumerate().map(example).collect()
+}
+
+type Sums = BTreeMap<String, Vec<f64>>;
+
+/// Each unit on its own; the norm of each group from the formed gradient.
+fn one_by_one(model: &Model, examples: &[Example], clip: &Clip) -> (Sums, Vec<f64>) {
+    let groups = clip.groups(&model.parameters);
+    let mut sums: Sums = BTreeMap::new();
+    let mut norms = Vec::new();
+    for unit in examples.chunk_by(|a, b| a.unit == b.unit) {
+        let mut gradients = Gradients::new(&model.parameters);
+        model.train(&Batch::pack(unit), Weighting::SumOfUnits, None, &mut gradients).unwrap();
+        let mut squared = vec![0.0; groups.count()];
+        let mut formed = Vec::new();
+        for (id, parameter) in model.parameters.iter() {
+            let (Some(group), Some(gradient)) = (groups.of(id), gradients.get(id)) else { continue };
+            let values = gradient.to_vec().unwrap();
+            squared[group] += values.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>();
+            formed.push((group, parameter.name.clone(), values));
+        }
+        norms.push(squared.iter().sum::<f64>().sqrt());
+        let bound = clip.bound() / (groups.count() as f64).sqrt();
+        for (group, name, values) in formed {
+            let norm = squared[group].sqrt();
+            let factor = match clip {
+                Clip::Automatic => 1.0 / (norm + 0.01),
+                _ => (bound / norm).min(1.0),
+            };
+            let sum = sums.entry(name).or_insert_with(|| vec![0.0; values.len()]);
+            sum.iter_mut().zip(values).for_each(|(sum, x)| *sum += factor * f64::from(x));
+        }
+    }
+    (sums, norms)
+}
+
+/// The same by book-keeping, in micro-batches that end after the given numbers of examples.
+fn by_book(model: &Model, examples: &[Example], clip: &Clip, cuts: &[usize]) -> (Sums, Vec<f64>, ClippedSum) {
+    let groups = clip.groups(&model.parameters);
+    let mut sum = ClippedSum::new(&model.parameters);
+    let mut norms = Vec::new();
+    for cut in cuts.windows(2) {
+        let batch = Batch::pack(&examples[cut[0]..cut[1]]);
+        let mut book = Book::new(UnitRows::of(&batch), &groups);
+        model.train(&batch, Weighting::SumOfUnits, None, &mut book).unwrap();
+        for unit in 0..UnitRows::of(&batch).count() {
+            norms.push(book.squared_norms().iter().map(|group| group[unit]).sum::<f64>().sqrt());
+        }
+        book.close(clip, &mut sum).unwrap();
+    }
+    let mut sums: Sums = BTreeMap::new();
+    for (id, parameter) in model.parameters.iter() {
+        if let Some(values) = sum.get(id) {
+            sums.insert(
+                parameter.name.clone(),
+                values.to_vec().unwrap().into_iter().map(f64::from).collect(),
+            );
+        }
+    }
+    (sums, norms, sum)
+}
+
+fn assert_same(what: &str, want: &Sums, have: &Sums) {
+    assert_eq!(
+        want.keys().collect::<Vec<_>>(),
+        have.keys().collect::<Vec<_>>(),
+        "{what}: the same parameters"
+    );
+    let size = want.values().flatten().map(|x| x * x).sum::<f64>().sqrt();
+    for (name, want) in want {
+        let error = want.iter().zip(&have[name]).map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt();
+        assert!(error <= 1e-4 * size, "{what}: {name} differs by {error} of {size}");
+    }
+}
+
+fn tunings(purpose: Purpose) -> Vec<Tuning> {
+    let lora = Tuning::Lora(LoraSettings { rank: 3, ..LoraSettings::default() });
+    let adapter = Tuning::Adapter(AdapterSettings { size: 5, ..AdapterSettings::default() });
+    let mut all = vec![Tuning::Full, lora, adapter];
+    if purpose != Purpose::CausalLanguageModel {
+        all.push(Tuning::Bitfit);
+    }
+    if purpose == Purpose::SequenceClassification {
+        all.push(Tuning::Head);
+    }
+    all
+}
+
+#[test]
+fn book_keeping_equals_one_unit_at_a_time() {
+    // Units of one, of several sequences, short ones and long ones: both ways of computing a norm are met.
+    let (lengths, units) = ([5, 2, 40, 17, 3, 90, 1], [0, 1, 2, 2, 2, 3, 4]);
+    for place in places() {
+        for (architecture, purpose) in KINDS {
+            let lengths =
+                lengths.map(
+                    |length| if purpose == Purpose::SequenceClassification { length } else { length.max(2) },
+                );
+            let examples = examples(&lengths, &units, purpose);
+            for tuning in tunings(purpose) {
+                let mut model = model(architecture, purpose, &tuning, 16);
+                model.to_place(&place).unwrap();
+                let (_, norms) = one_by_one(&model, &examples, &Clip::Automatic);
+                let middle = norms.iter().sum::<f64>() / norms.len() as f64;
+                for clip in [Clip::Flat(middle), Clip::PerLayer(middle), Clip::Automatic] {
+                    let what = format!("{architecture:?} {purpose:?} {} {clip:?} {place:?}", tuning.name());
+                    let (want, norms) = one_by_one(&model, &examples, &clip);
+                    for cuts in [&[0, 7][..], &[0, 1, 2, 5, 7], &[0, 0, 6, 7]] {
+                        let (have, found, _) = by_book(&model, &examples, &clip, cuts);
+                        assert_same(&what, &want, &have);
+                        for (norm, found) in norms.iter().zip(found) {
+                            let excess = found / norm - 1.0;
+                            assert!((-1e-6..1e-3).contains(&excess), "{what}: norm {found}, not {norm}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_ghost_norm_and_the_formed_one_agree_at_larger_sizes() {
+    // With 64 features a sequence of 16 tokens takes Gram matrices, one of 80 tokens forms the gradient.
+    for purpose in [Purpose::SequenceClassification, Purpose::MaskedLanguageModel] {
+        let examples = examples(&[16, 80, 33], &[0, 1, 2], purpose);
+        let model = model(Architecture::Bert, purpose, &Tuning::Full, 64);
+        let clip = Clip::Flat(0.5);
+        let (want, _) = one_by_one(&model, &examples, &clip);
+        assert_same("larger sizes", &want, &by_book(&model, &examples, &clip, &[0, 3]).0);
+    }
+}
+
+#[test]
+fn no_unit_moves_the_sum_by_more_than_the_bound() {
+    let purpose = Purpose::CausalLanguageModel;
+    let model = model(Architecture::Gpt2, purpose, &Tuning::Full, 16);
+    let examples = examples(&[9, 30, 4, 12], &[0, 1, 2, 2], purpose);
+    for clip in [Clip::Flat(0.05), Clip::PerLayer(0.05), Clip::Automatic] {
+        let all = by_book(&model, &examples, &clip, &[0, 4]).0;
+        for (left_out, range) in [(0, 0..1), (1, 1..2), (2, 2..4)] {
+            let mut others = examples.clone();
+            others.drain(range);
+            let without = by_book(&model, &others, &clip, &[0, others.len()]).0;
+            let moved = all.iter().flat_map(|(name, x)| x.iter().zip(&without[name]));
+            let moved = moved.map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt();
+            assert!(
+                moved <= clip.bound() * (1.0 + 1e-5),
+                "{clip:?}: unit {left_out} moves the sum by {moved}"
+            );
+            assert!(moved >= clip.bound() * 0.9, "{clip:?}: and it is as long as allowed, not {moved}");
+        }
+    }
+}
+
+#[test]
+fn an_empty_batch_adds_nothing() {
+    let model = model(Architecture::Bert, Purpose::SequenceClassification, &Tuning::Full, 16);
+    let groups = Clip::Automatic.groups(&model.parameters);
+    let mut sum = ClippedSum::new(&model.parameters);
+    let empty = Batch::pack(&[]);
+    let mut book = Book::new(UnitRows::of(&empty), &groups);
+    model.train(&empty, Weighting::SumOfUnits, None, &mut book).unwrap();
+    book.close(&Clip::Automatic, &mut sum).unwrap();
+    for (id, parameter) in model.parameters.iter() {
+        let nothing = sum.get(id).is_none_or(|sum| sum.to_vec().unwrap().iter().all(|&x| x == 0.0));
+        assert!(nothing, "{} has something of nobody", parameter.name);
+    }
+}
+
+/// A unit whose gradient is not finite counts as zero, and leaves the others as they are.
+#[test]
+fn a_gradient_that_is_not_finite_counts_as_zero() {
+    let purpose = Purpose::SequenceClassification;
+    for place in places() {
+        let mut model = model(Architecture::Bert, purpose, &Tuning::Full, 16);
+        let table = model.parameters.find("bert.embeddings.word_embeddings.weight").unwrap();
+        let parameter = model.parameters.get_mut(table);
+        let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
+        let mut values = parameter.value.to_vec().unwrap();
+        values[50 * columns] = f32::NAN;
+        parameter.value = undertone::tensor::Matrix::from_vec(rows, columns, values);
+        model.to_place(&place).unwrap();
+        let mut all = examples(&[5, 7, 6], &[0, 1, 2], purpose);
+        all[1].tokens[2] = 50;
+        let sound = [all[0].clone(), all[2].clone()];
+        for clip in [Clip::Flat(0.1), Clip::PerLayer(0.1), Clip::Automatic] {
+            let (have, _, sum) = by_book(&model, &all, &clip, &[0, 3]);
+            assert_same("one broken unit", &by_book(&model, &sound, &clip, &[0, 2]).0, &have);
+            assert_eq!((sum.clipped().units, sum.clipped().not_finite), (3, 1));
+        }
+    }
+}
