@@ -12,6 +12,8 @@ pub enum Failure {
     Model(undertone::model::Error),
     /// The data are not right.
     Data(undertone::data::Error),
+    /// The run could not begin or go on.
+    Train(undertone::train::Error),
     /// The arguments do not go together.
     Arguments(String),
     /// A file could not be written.
@@ -22,9 +24,11 @@ impl Failure {
     /// 2 for what the user can mend, 1 for the rest.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Failure::Accounting(_) | Failure::Arguments(_) | Failure::Model(_) | Failure::Data(_) => {
-                ExitCode::from(2)
-            }
+            Failure::Accounting(_)
+            | Failure::Arguments(_)
+            | Failure::Model(_)
+            | Failure::Data(_)
+            | Failure::Train(_) => ExitCode::from(2),
             Failure::Write(..) => ExitCode::from(1),
         }
     }
@@ -44,6 +48,7 @@ impl std::fmt::Display for Failure {
             Failure::Accounting(error) => error.fmt(f),
             Failure::Model(error) => error.fmt(f),
             Failure::Data(error) => error.fmt(f),
+            Failure::Train(error) => error.fmt(f),
             Failure::Arguments(sentence) => f.write_str(sentence),
             Failure::Write(path, why) => write!(f, "could not write {}: {why}", path.display()),
         }
@@ -65,6 +70,12 @@ impl From<undertone::model::Error> for Failure {
 impl From<undertone::data::Error> for Failure {
     fn from(error: undertone::data::Error) -> Failure {
         Failure::Data(error)
+    }
+}
+
+impl From<undertone::train::Error> for Failure {
+    fn from(error: undertone::train::Error) -> Failure {
+        Failure::Train(error)
     }
 }
 

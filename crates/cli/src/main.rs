@@ -7,6 +7,7 @@ mod device;
 mod failure;
 mod output;
 mod plot;
+mod train;
 mod use_model;
 
 use clap::{Parser, Subcommand};
@@ -32,6 +33,8 @@ enum Verb {
     /// The privacy accountant as a calculator
     #[command(subcommand, allow_negative_numbers = true)]
     Budget(budget::Budget),
+    /// Fine-tune a model as a run file says
+    Train(train::Train),
     /// How good a model is on a file
     Eval(use_model::Eval),
     /// What a model says of each row of a file
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
     let done = match command.verb {
         Verb::Demo(demo) => demo.run(),
         Verb::Budget(budget) => budget.run(),
+        Verb::Train(train) => train.run(),
         Verb::Eval(eval) => eval.run(),
         Verb::Predict(predict) => predict.run(),
         Verb::Generate(generate) => generate.run(),

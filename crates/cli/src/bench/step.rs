@@ -1,6 +1,6 @@
 //! Times training steps on a model with random weights and random tokens.
 
-use super::{median, peak_memory};
+use super::median;
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output;
@@ -14,7 +14,7 @@ use undertone::model::Purpose;
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
 use undertone::train::optimiser::Settings;
-use undertone::train::{Learner, Step};
+use undertone::train::{Learner, Step, peak_memory};
 
 /// Time training steps on random weights
 #[derive(Args)]

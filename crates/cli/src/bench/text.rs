@@ -54,7 +54,7 @@ impl Text {
             output::json(&json!({
                 "load_ms": load_ms, "parameters": parameters, "tokenizer_ms": tokenizer_ms,
                 "tokenise_s": tokenise_s, "rows": rows, "tokens": tokens,
-                "peak_memory_bytes": super::peak_memory(),
+                "peak_memory_bytes": undertone::train::peak_memory(),
             }));
             return Ok(());
         }

@@ -3,8 +3,8 @@
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use clap::{Args, ValueEnum};
-use std::path::{Path, PathBuf};
-use undertone::data::{Format, Labels, Options, Task, Tokeniser, read};
+use std::path::PathBuf;
+use undertone::data::{Format, Options, Task, Tokeniser, read};
 use undertone::evaluate::Limits;
 use undertone::model::folder::{LoadOptions, load, locate};
 use undertone::model::tuning::load_adapter;
@@ -200,35 +200,6 @@ impl DataArguments {
 
     /// The tokenizer of the model, cutting where the model or the user says.
     pub fn tokeniser(&self, loaded: &Loaded) -> Outcome<Tokeniser> {
-        tokeniser(&loaded.folder, &loaded.model, self.max_tokens.unwrap_or(512))
-    }
-}
-
-/// The tokenizer of a model, cutting at its positions at the latest.
-pub fn tokeniser(folder: &Path, model: &Model, max_tokens: usize) -> Outcome<Tokeniser> {
-    let tokeniser = Tokeniser::load(folder)?.with_max_tokens(max_tokens.min(model.network.most_positions))?;
-    Ok(match end_tokens(model).first() {
-        Some(&eos) => tokeniser.with_eos(eos),
-        None => tokeniser,
-    })
-}
-
-/// The names of the model's classes.
-pub fn labels(model: &Model) -> Outcome<Labels> {
-    let names = model.config.labels()?.unwrap_or_else(|| {
-        (0..model.network.head.out.outputs).map(|class| format!("LABEL_{class}")).collect()
-    });
-    Ok(Labels::given(names)?)
-}
-
-/// The tokens that end a text, by the configuration.
-pub fn end_tokens(model: &Model) -> Vec<u32> {
-    let value = model.config.as_map().get("eos_token_id");
-    match value {
-        Some(serde_json::Value::Array(all)) => {
-            all.iter().filter_map(|id| id.as_u64()).map(|id| id as u32).collect()
-        }
-        Some(one) => one.as_u64().map(|id| id as u32).into_iter().collect(),
-        None => Vec::new(),
+        Ok(loaded.model.tokeniser(&loaded.folder, self.max_tokens.unwrap_or(512))?)
     }
 }

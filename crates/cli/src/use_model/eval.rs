@@ -1,6 +1,6 @@
 //! `undertone eval`: how good a model is on a file.
 
-use super::arguments::{DataArguments, ModelArguments, labels};
+use super::arguments::{DataArguments, ModelArguments};
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use clap::Args;
@@ -30,7 +30,7 @@ impl Eval {
         let purpose = loaded.model.network.head.purpose;
         let task = self.data.resolve(purpose, true)?;
         let tokeniser = self.data.tokeniser(&loaded)?;
-        let names = labels(&loaded.model)?;
+        let names = loaded.model.label_set()?;
         let given = (purpose == Purpose::SequenceClassification).then_some(&names);
         let limits = self.data.limits()?;
         let mut meter = Meter::new(purpose, loaded.model.network.head.out.outputs);

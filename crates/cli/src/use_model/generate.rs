@@ -1,6 +1,6 @@
 //! `undertone generate`: continues texts.
 
-use super::arguments::{ModelArguments, end_tokens, tokeniser};
+use super::arguments::ModelArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use clap::Args;
@@ -67,14 +67,14 @@ impl Generate {
         let loaded = self.model.load(Some(Purpose::CausalLanguageModel))?;
         let model = &loaded.model;
         let most = model.network.most_positions;
-        let tokeniser = tokeniser(&loaded.folder, model, most)?;
+        let tokeniser = model.tokeniser(&loaded.folder, most)?;
         let prompts = self.texts()?;
         let mut ids = Vec::new();
         for prompt in &prompts {
             let tokens = tokeniser.prompt(prompt, 1)?;
             ids.extend(std::iter::repeat_n(tokens, self.samples));
         }
-        let mut end = end_tokens(model);
+        let mut end = model.end_tokens();
         end.extend(tokeniser.eos());
         let settings = Settings {
             max_new_tokens: self.max_new_tokens,

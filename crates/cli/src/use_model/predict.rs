@@ -1,6 +1,6 @@
 //! `undertone predict`: what a model says of each row of a file.
 
-use super::arguments::{DataArguments, ModelArguments, labels};
+use super::arguments::{DataArguments, ModelArguments};
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use clap::Args;
@@ -48,7 +48,7 @@ impl Predict {
         let purpose = loaded.model.network.head.purpose;
         let task = self.data.resolve(purpose, false)?;
         let tokeniser = self.data.tokeniser(&loaded)?;
-        let names = labels(&loaded.model)?;
+        let names = loaded.model.label_set()?;
         let limits = self.data.limits()?;
         if self.out.parent().is_some_and(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
             return Err(Failure::arguments(format!(

@@ -13,6 +13,7 @@ mod network;
 mod objective;
 mod parameters;
 mod pass;
+mod text;
 pub mod tuning;
 
 pub use error::{Error, Result};

@@ -24,6 +24,21 @@ pub use output::{Operand, Output};
 pub use place::Place;
 pub use pool::release_idle_memory;
 
+/// The kernels that products run on here: together with the number of threads it decides the last digits of a result.
+pub fn kernels() -> &'static str {
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    if cpu::amx::available() {
+        return "amx";
+    }
+    match pulp::Arch::new() {
+        #[cfg(target_arch = "x86_64")]
+        pulp::Arch::V4(_) => "avx512",
+        #[cfg(target_arch = "x86_64")]
+        pulp::Arch::V3(_) => "avx2",
+        _ => "plain",
+    }
+}
+
 /// A failed tensor operation: only a device can fail, by running out of memory or by being absent.
 pub type Result<T> = std::result::Result<T, candle_core::Error>;
 

@@ -5,7 +5,7 @@
 
 pub mod activation;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-mod amx;
+pub mod amx;
 pub mod attention;
 pub mod cache;
 pub mod dropout;

@@ -1,0 +1,172 @@
+//! `undertone train`: from a run file to a trained model.
+
+use crate::device::DeviceArguments;
+use crate::failure::Outcome;
+use crate::output;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use undertone::evaluate::Metrics;
+use undertone::train::{News, Plan, Start, Summary, train};
+
+/// Fine-tune a model as a run file says; private, resumable, in one folder
+#[derive(Args)]
+#[command(after_help = "Examples:\n  undertone train run.toml --out runs/first --set privacy.epsilon=2\n  \
+                  undertone train --out runs/first --resume")]
+pub struct Train {
+    /// The run file (TOML); not needed to resume
+    #[arg(required_unless_present = "resume")]
+    run: Option<PathBuf>,
+    /// Folder of the run
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Change a key of the run file; may be given several times
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    changes: Vec<String>,
+    /// Make the run repeatable; it is then not private
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Go on with the run in the folder
+    #[arg(long, conflicts_with = "seed")]
+    resume: bool,
+    #[command(flatten)]
+    device: DeviceArguments,
+    /// Print the summary as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Train {
+    pub fn run(self) -> Outcome {
+        let mut plan = match &self.run {
+            Some(path) => Plan::read(path, &self.changes)?,
+            None => Plan::read(&self.out.join("plan.toml"), &self.changes)?,
+        };
+        if self.resume && self.run.is_some() {
+            // The seed may have come from the command line; the folder knows.
+            plan.training.seed = Plan::read(&self.out.join("plan.toml"), &[])?.training.seed;
+        }
+        if self.seed.is_some() {
+            plan.training.seed = self.seed;
+        }
+        let start = Start { plan, out: &self.out, resume: self.resume, place: self.device.place()? };
+        let mut display = Display::new();
+        let summary = train(start, &mut |news| display.show(&news));
+        display.end();
+        let summary = summary?;
+        if self.json {
+            output::json(&summary);
+        } else {
+            tell(&summary, &self.out);
+        }
+        Ok(())
+    }
+}
+
+/// A bar on a terminal, a line now and then elsewhere.
+pub struct Display {
+    bar: Option<ProgressBar>,
+    said: Option<Instant>,
+    steps: u64,
+    done: u64,
+}
+
+/// Between two lines where there is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(15);
+
+impl Display {
+    pub fn new() -> Self {
+        Self { bar: None, said: None, steps: 0, done: 0 }
+    }
+
+    pub fn show(&mut self, news: &News) {
+        match news {
+            News::Ready { resolved, examples, parameters, done, steps } => {
+                (self.steps, self.done) = (*steps, *done);
+                let noise: Vec<String> =
+                    resolved.noise_multipliers.iter().map(|s| format!("{s:.4}")).collect();
+                let noise = match noise.as_slice() {
+                    [] => "none".to_owned(),
+                    [first, rest @ ..] if rest.iter().all(|s| s == first) => format!("σ = {first}"),
+                    all => format!("σ = {} by epoch", all.join(", ")),
+                };
+                eprintln!(
+                    "{examples} examples of {} units, {} of {} parameters trained, {steps} steps, noise: {noise}{}",
+                    resolved.units,
+                    parameters.trainable,
+                    parameters.total,
+                    if *done > 0 { format!(", going on after step {done}") } else { String::new() }
+                );
+                if std::io::stderr().is_terminal() {
+                    let bar = ProgressBar::new(*steps);
+                    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}, {eta} left")
+                    {
+                        bar.set_style(style);
+                    }
+                    bar.set_position(*done);
+                    bar.reset_eta();
+                    self.bar = Some(bar);
+                }
+            }
+            News::Step { record, throughput, epsilon } => {
+                let loss = record.loss.map_or("–".to_owned(), |loss| format!("{loss:.4}"));
+                let spent = epsilon.map_or(String::new(), |e| format!(", ε {e:.3}"));
+                let speed = throughput.examples_per_second;
+                let text = format!("loss {loss}{spent}, {speed:.1} examples/s");
+                let validation = record.validation.as_ref().map(|metrics| format!(", {}", short(metrics)));
+                if let Some(bar) = &self.bar {
+                    bar.set_message(text);
+                    bar.set_position(record.step);
+                    if let Some(validation) = validation {
+                        bar.suspend(|| eprintln!("epoch {}{validation}{spent}", record.epoch));
+                    }
+                } else if validation.is_some() || self.said.is_none_or(|said| said.elapsed() > LINE_EVERY) {
+                    let taken = (record.step - self.done).max(1) as f64;
+                    let left = throughput.seconds / taken * (self.steps - record.step) as f64;
+                    eprintln!(
+                        "step {}/{}, {text}, {left:.0} s left{}",
+                        record.step,
+                        self.steps,
+                        validation.unwrap_or_default()
+                    );
+                    self.said = Some(Instant::now());
+                }
+            }
+        }
+    }
+
+    pub fn end(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// A measurement in a few words.
+pub fn short(metrics: &Metrics) -> String {
+    match metrics {
+        Metrics::Classification(found) => format!("accuracy {:.2} %", 100.0 * found.accuracy),
+        Metrics::Language(found) => format!("perplexity {:.3}", found.perplexity),
+    }
+}
+
+fn tell(summary: &Summary, out: &std::path::Path) {
+    let mut rows = Vec::new();
+    match (&summary.not_private_because, &summary.guarantee) {
+        (Some(why), _) => rows.push(("not private", why.clone())),
+        (None, Some(guarantee)) => rows.push(("guarantee", guarantee.to_string())),
+        (None, None) => {}
+    }
+    if let Some(metrics) = &summary.metrics.validation {
+        rows.push(("validation", short(metrics)));
+    }
+    let speed = &summary.throughput;
+    rows.push(("speed", format!("{:.1} examples/s, {:.0} s", speed.examples_per_second, speed.seconds)));
+    if let Some(bytes) = summary.peak_memory_bytes {
+        rows.push(("memory", format!("{:.2} GB", bytes as f64 / 1e9)));
+    }
+    rows.push(("folder", out.display().to_string()));
+    output::rows(&rows);
+}

@@ -1,0 +1,39 @@
+//! What connects a model with text: its tokenizer, its classes, the tokens that end a text.
+
+use super::Model;
+use crate::data::{Error, Labels, Tokeniser};
+use std::path::Path;
+
+impl Model {
+    /// The tokenizer in the model's folder, cutting at `max_tokens`, or at the model's positions if those are fewer.
+    pub fn tokeniser(&self, folder: &Path, max_tokens: usize) -> Result<Tokeniser, Error> {
+        let tokeniser =
+            Tokeniser::load(folder)?.with_max_tokens(max_tokens.min(self.network.most_positions))?;
+        Ok(match self.end_tokens().first() {
+            Some(&eos) => tokeniser.with_eos(eos),
+            None => tokeniser,
+        })
+    }
+
+    /// The names of the classes; numbered ones if the configuration has none.
+    pub fn labels(&self) -> super::Result<Vec<String>> {
+        let numbered = || (0..self.network.head.out.outputs).map(|class| format!("LABEL_{class}")).collect();
+        Ok(self.config.labels()?.unwrap_or_else(numbered))
+    }
+
+    /// The same as the data room needs them.
+    pub fn label_set(&self) -> super::Result<Labels> {
+        Labels::given(self.labels()?).map_err(|e| super::Error::Request(e.to_string()))
+    }
+
+    /// The tokens that end a text, by the configuration.
+    pub fn end_tokens(&self) -> Vec<u32> {
+        match self.config.as_map().get("eos_token_id") {
+            Some(serde_json::Value::Array(all)) => {
+                all.iter().filter_map(|id| id.as_u64()).map(|id| id as u32).collect()
+            }
+            Some(one) => one.as_u64().map(|id| id as u32).into_iter().collect(),
+            None => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The folder of a run, which one process at a time may use.
+//!
+//! ```text
+//! plan.toml               the run file with every default filled in, and what it came to on the data
+//! ledger.jsonl            everything that was released, written before it was
+//! metrics.jsonl           one line for each step (computed from the private data: keep it with them)
+//! checkpoint.safetensors  weights and optimiser, to go on from
+//! secret.key              what the noise is drawn from; only while the run lasts
+//! model/                  the trained model, or adapter/ if little of it was trained
+//! summary.json            written last: a folder that has one is finished
+//! ```
+
+use super::error::{Error, Result};
+use crate::mechanism::Secret;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+/// A run's folder, held until it is dropped.
+#[derive(Debug)]
+pub struct RunFolder {
+    path: PathBuf,
+    // Locked while it is open.
+    _lock: File,
+}
+
+impl RunFolder {
+    /// A new run's folder, which may exist but must hold no run.
+    pub fn create(path: &Path) -> Result<Self> {
+        fs::create_dir_all(path).map_err(Error::io(path))?;
+        let folder = Self::hold(path)?;
+        if folder.plan().exists() || folder.ledger().exists() {
+            return Err(Error::folder(
+                path,
+                "holds a run already; go on with it by --resume, or choose another folder",
+            ));
+        }
+        Ok(folder)
+    }
+
+    /// The folder of a run that has begun.
+    pub fn open(path: &Path) -> Result<Self> {
+        if !path.join("plan.toml").is_file() {
+            return Err(Error::folder(path, "holds no run that has begun; start one without --resume"));
+        }
+        Self::hold(path)
+    }
+
+    fn hold(path: &Path) -> Result<Self> {
+        let place = path.join("run.lock");
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&place)
+            .map_err(Error::io(&place))?;
+        if lock.try_lock().is_err() {
+            return Err(Error::folder(
+                path,
+                "is in use by another run; wait for it, or choose another folder",
+            ));
+        }
+        Ok(Self { path: path.to_owned(), _lock: lock })
+    }
+
+    /// The folder itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn plan(&self) -> PathBuf {
+        self.path.join("plan.toml")
+    }
+    pub(super) fn ledger(&self) -> PathBuf {
+        self.path.join("ledger.jsonl")
+    }
+    pub(super) fn metrics(&self) -> PathBuf {
+        self.path.join("metrics.jsonl")
+    }
+    pub(super) fn checkpoint(&self) -> PathBuf {
+        self.path.join("checkpoint.safetensors")
+    }
+    pub(super) fn summary(&self) -> PathBuf {
+        self.path.join("summary.json")
+    }
+    fn secret_path(&self) -> PathBuf {
+        self.path.join("secret.key")
+    }
+
+    /// Keeps the secret of a run that is not seeded, for its owner's eyes only.
+    pub(super) fn keep_secret(&self, secret: &Secret) -> Result<()> {
+        let path = self.secret_path();
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(true).write(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(&path).map_err(Error::io(&path))?;
+        file.write_all(secret.bytes()).and_then(|()| file.sync_all()).map_err(Error::io(&path))
+    }
+
+    /// The secret of a run that is to go on.
+    pub(super) fn secret(&self) -> Result<Secret> {
+        let path = self.secret_path();
+        let mut bytes = [0; 32];
+        let whole = File::open(&path).and_then(|mut file| file.read_exact(&mut bytes));
+        whole.map_err(|e| {
+            Error::folder(
+                &path,
+                format!("the run's secret is gone ({e}), so it cannot go on; start a new run"),
+            )
+        })?;
+        Ok(Secret::from_bytes(bytes))
+    }
+
+    /// Nothing is drawn any more.
+    pub(super) fn forget_secret(&self) -> Result<()> {
+        let path = self.secret_path();
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(&path)(e)),
+            _ => Ok(()),
+        }
+    }
+}
