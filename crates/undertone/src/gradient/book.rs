@@ -39,7 +39,7 @@ impl<'a> Book<'a> {
         for factor in self.kept {
             let Some(group) = self.groups.of(factor.parameter()) else { continue };
             let ranges = self.units.ranges(tokens(&factor));
-            sum.add(factor, &ranges, &factors[group])?;
+            sum.add(&factor, &ranges, &factors[group])?;
         }
         for (parameter, rows) in self.vectors {
             let Some(group) = self.groups.of(parameter) else { continue };

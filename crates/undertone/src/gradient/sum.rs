@@ -2,7 +2,7 @@
 
 use super::clip::Clipped;
 use crate::model::{Factor, Gradients, ParameterId, Parameters, Receiver};
-use crate::tensor::{self, Matrix, Result};
+use crate::tensor::{Matrix, Result};
 use std::ops::Range;
 
 /// Grows with every micro-batch of a step; several workers could each have one and add them up before noise is added.
@@ -38,40 +38,20 @@ impl ClippedSum {
     }
 
     /// Adds a factor, each unit's rows times the unit's number.
-    pub(super) fn add(&mut self, factor: Factor, ranges: &[Range<usize>], units: &[f32]) -> Result<()> {
-        let scaled = match factor {
-            Factor::Product { parameter, input, output_gradient, inputs_first, tokens } => {
-                let rows = per_row(input.rows(), ranges, units);
-                // The narrower side is scaled. Where a unit counts with 0, both are: zero times infinity is not zero.
-                let erase = units.contains(&0.0);
-                let (mut input, mut output_gradient) = (input, output_gradient);
-                if input.columns() <= output_gradient.columns() || erase {
-                    input = tensor::scale_rows(&input, &rows)?;
-                    if erase {
-                        let kept: Vec<f32> = rows.iter().map(|&x| f32::from(x != 0.0)).collect();
-                        output_gradient = tensor::scale_rows(&output_gradient, &kept)?;
-                    }
-                } else {
-                    output_gradient = tensor::scale_rows(&output_gradient, &rows)?;
-                }
-                Factor::Product { parameter, input, output_gradient, inputs_first, tokens }
-            }
-            Factor::Rows { parameter, indices, output_gradient } => {
-                let rows = per_row(output_gradient.rows(), ranges, units);
-                let output_gradient = tensor::scale_rows(&output_gradient, &rows)?;
-                Factor::Rows { parameter, indices, output_gradient }
-            }
-            Factor::Sum { .. } | Factor::Scale { .. } => {
-                unreachable!("the gradients of vectors are formed for each unit")
-            }
+    pub(super) fn add(&mut self, factor: &Factor, ranges: &[Range<usize>], units: &[f32]) -> Result<()> {
+        let rows = match factor {
+            Factor::Product { input, .. } => input.rows(),
+            Factor::Rows { output_gradient, .. }
+            | Factor::Sum { output_gradient, .. }
+            | Factor::Scale { output_gradient, .. } => output_gradient.rows(),
         };
-        self.gradients.receive(scaled)
+        self.gradients.add(factor, Some(&per_row(rows, ranges, units)))
     }
 
     /// Adds a vector's gradients, one row for each unit.
     pub(super) fn add_vectors(&mut self, parameter: ParameterId, rows: &Matrix, units: &[f32]) -> Result<()> {
-        let output_gradient = tensor::scale_rows(rows, units)?;
-        self.gradients.receive(Factor::Sum { parameter, output_gradient, tokens: None })
+        let vectors = Factor::Sum { parameter, output_gradient: rows.clone(), tokens: None };
+        self.gradients.add(&vectors, Some(units))
     }
 }
 

@@ -96,12 +96,17 @@ impl Gradients {
     }
 }
 
-impl Receiver for Gradients {
-    fn receive(&mut self, factor: Factor) -> tensor::Result<()> {
+impl Gradients {
+    /// Adds a factor, each of its rows times a weight, or as it is.
+    pub(crate) fn add(&mut self, factor: &Factor, weights: Option<&[f32]>) -> tensor::Result<()> {
         let id = factor.parameter();
         let (rows, columns) = self.shapes[id.0];
         let earlier = self.sums[id.0].take();
-        let gradient = match &factor {
+        let scaled = |rows: &Matrix| match weights {
+            Some(weights) => tensor::scale_rows(rows, weights),
+            None => Ok(rows.clone()),
+        };
+        let gradient = match factor {
             Factor::Product { input, output_gradient, inputs_first, .. } => {
                 let (left, right) =
                     if *inputs_first { (input, output_gradient) } else { (output_gradient, input) };
@@ -109,18 +114,22 @@ impl Receiver for Gradients {
                     Some(earlier) => Output::onto(earlier),
                     None => Output::new(&left.place(), rows, columns),
                 };
-                sum.add_product(0..columns, 1.0, left.transposed(), right.plain())?;
+                match weights {
+                    Some(weights) => sum.add_weighted_product(left, weights, right)?,
+                    None => sum.add_product(0..columns, 1.0, left.transposed(), right.plain())?,
+                }
                 self.sums[id.0] = Some(sum.finish()?);
                 return Ok(());
             }
-            Factor::Sum { output_gradient, .. } => tensor::column_sums(output_gradient)?,
+            Factor::Sum { output_gradient, .. } => tensor::column_sums(&scaled(output_gradient)?)?,
             Factor::Scale { input, output_gradient, .. } => {
-                tensor::column_sums_of_product(input, output_gradient)?
+                tensor::column_sums_of_product(input, &scaled(output_gradient)?)?
             }
             Factor::Rows { indices, output_gradient, .. } => {
+                let output_gradient = scaled(output_gradient)?;
                 self.sums[id.0] = Some(match earlier {
-                    Some(earlier) => tensor::scatter_onto(earlier, output_gradient, indices)?,
-                    None => tensor::scatter(output_gradient, indices, rows)?,
+                    Some(earlier) => tensor::scatter_onto(earlier, &output_gradient, indices)?,
+                    None => tensor::scatter(&output_gradient, indices, rows)?,
                 });
                 return Ok(());
             }
@@ -130,5 +139,11 @@ impl Receiver for Gradients {
             None => gradient,
         });
         Ok(())
+    }
+}
+
+impl Receiver for Gradients {
+    fn receive(&mut self, factor: Factor) -> tensor::Result<()> {
+        self.add(&factor, None)
     }
 }

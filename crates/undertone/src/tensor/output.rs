@@ -1,6 +1,6 @@
 //! A matrix under construction: products are added into blocks of its columns.
 
-use super::cpu::matmul::{Update, View, multiply};
+use super::cpu::matmul::{Update, View, multiply, multiply_weighted};
 use super::cpu::panels::{self, Panels};
 use super::cpu::parallel;
 use super::{Host, Matrix, Place, Result};
@@ -203,6 +203,30 @@ impl Output {
             }
         }
         Ok(())
+    }
+
+    /// Adds to all columns the sum over rows t of weight_t · left_t ⊗ right_t. A row of weight 0 adds nothing, whatever it holds.
+    pub fn add_weighted_product(&mut self, left: &Matrix, weights: &[f32], right: &Matrix) -> Result<()> {
+        if weights.contains(&0.0) {
+            // Both sides lose the row: zero times infinity is not zero.
+            let kept: Vec<f32> = weights.iter().map(|&weight| f32::from(weight != 0.0)).collect();
+            let (left, right) = (super::scale_rows(left, weights)?, super::scale_rows(right, &kept)?);
+            return self.add_product(0..self.columns, 1.0, left.transposed(), right.plain());
+        }
+        if let (Matrix::Host(left), Matrix::Host(right)) = (left, right) {
+            let (_, was_written) = self.block(&(0..self.columns));
+            let how = if was_written { Update::Add } else { Update::Overwrite };
+            let stride = self.columns;
+            let Store::Host(host) = &mut self.store else {
+                panic!("a product stays at the place of its factors")
+            };
+            if !host.values_mut().is_empty() {
+                multiply_weighted(host.values_mut(), stride, how, left, weights, right);
+            }
+            return Ok(());
+        }
+        let left = super::scale_rows(left, weights)?;
+        self.add_product(0..self.columns, 1.0, left.transposed(), right.plain())
     }
 
     /// Adds `left` times weights that were laid out for few rows. Whether it did: not with many rows, nor on a device.

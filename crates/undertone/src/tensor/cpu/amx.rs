@@ -69,13 +69,15 @@ thread_local! {
     static RIGHT: RefCell<Vec<Tile>> = const { RefCell::new(Vec::new()) };
 }
 
-/// `out (+)= scale · left · right`; sizes were checked by the caller.
+/// `out (+)= scale · left · diag(weights) · right`; sizes were checked by the caller.
+#[allow(clippy::too_many_arguments)]
 pub fn multiply(
     out: &mut [f32],
     stride: usize,
     how: Update,
     scale: f32,
     left: View,
+    weights: Option<&[f32]>,
     right: View,
     parallel: bool,
 ) {
@@ -89,7 +91,7 @@ pub fn multiply(
         if packed.len() < panels * panel_tiles {
             packed.resize(panels * panel_tiles, EMPTY);
         }
-        let lanes = Lanes { view: right, across_columns: true, k_start, depth, scale: 1.0 };
+        let lanes = Lanes { view: right, across_columns: true, k_start, depth, scale: 1.0, weights: None };
         let pack = |(panel, tiles): (usize, &mut [Tile])| {
             lanes.pack_panel(panel * SIDE, tiles, Layout::PairsAreRows)
         };
@@ -101,7 +103,7 @@ pub fn multiply(
         }
         let right_tiles = &*right_tiles;
         let keep = how == Update::Add || k_start > 0;
-        let lanes = Lanes { view: left, across_columns: false, k_start, depth, scale };
+        let lanes = Lanes { view: left, across_columns: false, k_start, depth, scale, weights };
         let rows = if parallel {
             ROWS.min(m.div_ceil(rayon::current_num_threads()).next_multiple_of(SIDE))
         } else {
@@ -303,6 +305,8 @@ struct Lanes<'a> {
     k_start: usize,
     depth: usize,
     scale: f32,
+    /// One for each number along k.
+    weights: Option<&'a [f32]>,
 }
 
 impl Lanes<'_> {
@@ -359,6 +363,18 @@ impl Lanes<'_> {
             if inner > 0 {
                 for (i, row) in block.chunks_exact_mut(width).take(outer).enumerate() {
                     row[..inner].copy_from_slice(&view.values[start + i * outer_stride..][..inner]);
+                }
+            }
+        }
+        if let Some(weights) = self.weights {
+            let weights = &weights[self.k_start + k..][..count];
+            if lanes_are_rows {
+                for row in block.chunks_exact_mut(K_STEP) {
+                    row.iter_mut().zip(weights).for_each(|(x, weight)| *x *= weight);
+                }
+            } else {
+                for (row, weight) in block.chunks_exact_mut(16).zip(weights) {
+                    row.iter_mut().for_each(|x| *x *= weight);
                 }
             }
         }

@@ -83,7 +83,7 @@ pub fn multiply(
     }
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
     if super::amx::suits(&left, &right) {
-        return super::amx::multiply(out, stride, how, scale, left, right, parallel);
+        return super::amx::multiply(out, stride, how, scale, left, None, right, parallel);
     }
     let threads = rayon::current_num_threads();
     // Two threads pay from about a million multiplications.
@@ -117,6 +117,32 @@ pub fn multiply(
             false,
             parallelism,
         );
+    }
+}
+
+/// `out (+)= leftᵀ · diag(weights) · right` on all cores: the sum over rows t of weight_t · left_t ⊗ right_t. No weight is 0.
+pub fn multiply_weighted(
+    out: &mut [f32],
+    stride: usize,
+    how: Update,
+    left: &Host,
+    weights: &[f32],
+    right: &Host,
+) {
+    assert_eq!((left.rows(), weights.len()), (right.rows(), right.rows()), "one weight for each row");
+    let (l, r) = (View::of(left).transposed(), View::of(right));
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    if super::amx::suits(&l, &r) {
+        assert!(l.rows == 0 || (l.rows - 1) * stride + r.columns <= out.len(), "the output is too short");
+        return super::amx::multiply(out, stride, how, 1.0, l, Some(weights), r, true);
+    }
+    // The narrower side is scaled.
+    if left.columns() <= right.columns() {
+        let scaled = super::rows::scale_rows(left, weights);
+        multiply(out, stride, how, 1.0, View::of(&scaled).transposed(), r, true);
+    } else {
+        let scaled = super::rows::scale_rows(right, weights);
+        multiply(out, stride, how, 1.0, l, View::of(&scaled), true);
     }
 }
 

@@ -6,9 +6,11 @@
 //! A norm that is too small would let an example through that is larger than its bound, so every result is an *upper* bound: it
 //! includes what rounding can have taken away, [`SLACK`] of the sum Σ ‖a_t‖‖e_t‖ that bounds ‖G‖ in any case.
 
+use super::few_rows::four_by_four;
 use super::matmul::{Update, View, multiply};
 use super::simd::{dot, widest};
 use crate::tensor::Host;
+use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -47,7 +49,22 @@ fn length(row: &[f32]) -> f64 {
 /// Σ_t ‖a_t‖‖e_t‖ over a range of rows: no gradient of theirs is longer.
 #[inline(always)]
 fn longest(a: &Host, e: &Host, range: &Range<usize>) -> f64 {
-    range.clone().map(|t| length(a.row(t)) * length(e.row(t))).sum()
+    // Loops and not iterators: what is inlined here is compiled for wide registers.
+    let mut sum = 0.0;
+    for t in range.clone() {
+        sum += length(a.row(t)) * length(e.row(t));
+    }
+    sum
+}
+
+/// Σ_t ‖e_t‖ over some rows.
+#[inline(always)]
+fn total_length(e: &Host, rows: impl Iterator<Item = usize>) -> f64 {
+    let mut sum = 0.0;
+    for t in rows {
+        sum += length(e.row(t));
+    }
+    sum
 }
 
 /// For each range an upper bound of ‖Σ_t e_t ⊗ a_t‖².
@@ -67,13 +84,13 @@ pub fn products(a: &Host, e: &Host, ranges: &[Range<usize>]) -> Vec<f64> {
         .par_iter()
         .map(|(unit, first, columns)| {
             let range = &ranges[*unit];
-            widest(
-                #[inline(always)]
-                || match first {
-                    Some(first) => gram_block(a, e, range, *first),
-                    None => formed_block(a, e, range, columns.clone()),
-                },
-            )
+            match first {
+                Some(first) => Arch::new().dispatch(GramBlock { a, e, range, first: *first }),
+                None => widest(
+                    #[inline(always)]
+                    || formed_block(a, e, range, columns.clone()),
+                ),
+            }
         })
         .collect();
     let mut squared = vec![0.0; ranges.len()];
@@ -88,23 +105,43 @@ pub fn products(a: &Host, e: &Host, ranges: &[Range<usize>]) -> Vec<f64> {
     squared.iter().zip(most).map(|(squared, most)| squared.max(0.0) + 2.0 * SLACK * most * most).collect()
 }
 
-/// The share in ‖G‖² of a block of rows with itself and, twice, with all later rows.
-#[inline(always)]
-fn gram_block(a: &Host, e: &Host, range: &Range<usize>, first: usize) -> f64 {
-    let block = range.start + first..range.end.min(range.start + first + BLOCK);
-    let later = range.start + first..range.end;
-    let (height, width) = (block.len(), later.len());
-    let mut grams = [vec![0.0; height * width], vec![0.0; height * width]];
-    for (gram, x) in grams.iter_mut().zip([a, e]) {
-        let (left, right) = (rows(x, &block), rows(x, &later));
-        multiply(gram, width, Update::Overwrite, 1.0, left, right.transposed(), false);
+/// The share in ‖G‖² of a block of rows with itself and, twice, with all later rows of the range.
+struct GramBlock<'a> {
+    a: &'a Host,
+    e: &'a Host,
+    range: &'a Range<usize>,
+    first: usize,
+}
+
+impl WithSimd for GramBlock<'_> {
+    type Output = f64;
+
+    /// Four rows meet four others at a time; neither Gram matrix is written down.
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> f64 {
+        let Self { a, e, range, first } = self;
+        let last = range.end - 1;
+        let block = range.start + first..range.end.min(range.start + first + BLOCK);
+        let mut sum = 0.0;
+        for i in block.step_by(4) {
+            for j in (i..range.end).step_by(4) {
+                // Beyond the end the last row is taken again, and its products are not used.
+                let four = |t: usize| [t, t + 1, t + 2, t + 3].map(|t| t.min(last));
+                let (t, s) = (four(i), four(j));
+                let x = four_by_four(simd, t.map(|t| a.row(t)), s.map(|s| a.row(s)));
+                let y = four_by_four(simd, t.map(|t| e.row(t)), s.map(|s| e.row(s)));
+                let (height, width) = (4.min(range.end - i), 4.min(range.end - j));
+                let mut part = 0.0;
+                for (x, y) in x[..height].iter().zip(&y[..height]) {
+                    for (x, y) in x[..width].iter().zip(&y[..width]) {
+                        part += f64::from(*x) * f64::from(*y);
+                    }
+                }
+                sum += if i == j { part } else { 2.0 * part };
+            }
+        }
+        sum
     }
-    let mut sum = 0.0;
-    for (x, y) in grams[0].chunks_exact(width).zip(grams[1].chunks_exact(width)) {
-        let (own, rest) = (dot(&x[..height], &y[..height]), dot(&x[height..], &y[height..]));
-        sum += f64::from(own) + 2.0 * f64::from(rest);
-    }
-    sum
 }
 
 /// The squares of some rows of G.
@@ -114,7 +151,11 @@ fn formed_block(a: &Host, e: &Host, range: &Range<usize>, columns: Range<usize>)
     let mut formed = vec![0.0; columns.len() * d];
     let e = part(e, range, columns);
     multiply(&mut formed, d, Update::Overwrite, 1.0, e.transposed(), rows(a, range), false);
-    formed.chunks(d.max(1)).map(|row| f64::from(dot(row, row))).sum()
+    let mut sum = 0.0;
+    for row in formed.chunks(d.max(1)) {
+        sum += f64::from(dot(row, row));
+    }
+    sum
 }
 
 /// For each range an upper bound of the inner product of two such gradients, made of rows of the same units.
@@ -150,7 +191,7 @@ pub fn table_rows(indices: &[u32], e: &Host, ranges: &[Range<usize>]) -> Vec<f64
             let (mut squared, mut most) = (0.0, 0.0);
             let mut sum = vec![0.0_f64; e.columns()];
             for same in order.chunk_by(|&t, &s| indices[t] == indices[s]) {
-                most += same.iter().map(|&t| length(e.row(t))).sum::<f64>();
+                most += total_length(e, same.iter().copied());
                 sum.fill(0.0);
                 for &t in same {
                     sum.iter_mut().zip(e.row(t)).for_each(|(sum, x)| *sum += f64::from(*x));
@@ -181,7 +222,7 @@ pub fn table_with_product(
                 inner +=
                     other.clone().zip(gram).map(|(s, g)| f64::from(left.row(s)[column] * g)).sum::<f64>();
             }
-            let most: f64 = range.clone().map(|t| length(e.row(t))).sum();
+            let most = total_length(e, range.clone());
             inner + 2.0 * SLACK * most * longest(left, right, other)
         },
     )
