@@ -99,7 +99,7 @@ fn by_book(model: &Model, examples: &[Example], clip: &Clip, cuts: &[usize]) -> 
         let mut book = Book::new(UnitRows::of(&batch), &groups);
         model.train(&batch, Weighting::SumOfUnits, None, &mut book).unwrap();
         for unit in 0..UnitRows::of(&batch).count() {
-            norms.push(book.squared_norms().iter().map(|group| group[unit]).sum::<f64>().sqrt());
+            norms.push(book.squared_norms().unwrap().iter().map(|group| group[unit]).sum::<f64>().sqrt());
         }
         book.close(clip, &mut sum).unwrap();
     }

@@ -17,6 +17,8 @@ pub struct Book<'a> {
     /// For each group and unit, an upper bound of the squared norm.
     squared: Vec<Vec<f64>>,
     kept: Vec<Factor>,
+    /// Neighbouring products of one input and group, whose norms are computed together.
+    waiting: Option<Waiting>,
     /// Gradients of vectors, one row for each unit: small enough to be formed.
     vectors: HashMap<ParameterId, Matrix>,
 }
@@ -25,16 +27,27 @@ impl<'a> Book<'a> {
     /// An empty book for a batch with these units.
     pub fn new(units: UnitRows, groups: &'a Groups) -> Self {
         let squared = vec![vec![0.0; units.count()]; groups.count()];
-        Self { units, groups, squared, kept: Vec::new(), vectors: HashMap::new() }
+        Self { units, groups, squared, kept: Vec::new(), waiting: None, vectors: HashMap::new() }
     }
 
     /// Squared norms, for each group and unit.
-    pub fn squared_norms(&self) -> &[Vec<f64>] {
-        &self.squared
+    pub fn squared_norms(&mut self) -> Result<&[Vec<f64>]> {
+        self.settle()?;
+        Ok(&self.squared)
+    }
+
+    /// Computes the norms of the products that wait.
+    fn settle(&mut self) -> Result<()> {
+        if let Some(Waiting { group, input, ranges, output_gradients }) = self.waiting.take() {
+            let squared = norms::products(&input, &output_gradients, &ranges)?;
+            self.enter(group, false, &squared);
+        }
+        Ok(())
     }
 
     /// Clips every unit and adds all of them to the sum.
-    pub fn close(self, clip: &Clip, sum: &mut ClippedSum) -> Result<Clipped> {
+    pub fn close(mut self, clip: &Clip, sum: &mut ClippedSum) -> Result<Clipped> {
+        self.settle()?;
         let (factors, clipped) = clip.factors(&self.squared);
         for factor in self.kept {
             let Some(group) = self.groups.of(factor.parameter()) else { continue };
@@ -86,10 +99,16 @@ impl Receiver for Book<'_> {
         let Some(group) = self.groups.of(factor.parameter()) else { return Ok(()) };
         let ranges = self.units.ranges(tokens(&factor));
         match &factor {
-            Factor::Product { input, output_gradient, .. } => {
-                let squared = norms::products(input, output_gradient, &ranges)?;
-                self.enter(group, false, &squared);
-            }
+            Factor::Product { input, output_gradient, .. } => match &mut self.waiting {
+                Some(waiting) if waiting.takes(group, input, &ranges) => {
+                    waiting.output_gradients.push(output_gradient.clone());
+                }
+                _ => {
+                    self.settle()?;
+                    let output_gradients = vec![output_gradient.clone()];
+                    self.waiting = Some(Waiting { group, input: input.clone(), ranges, output_gradients });
+                }
+            },
             Factor::Rows { indices, output_gradient, .. } => {
                 let squared = norms::table_rows(indices, output_gradient, &ranges)?;
                 self.enter(group, false, &squared);
@@ -106,6 +125,20 @@ impl Receiver for Book<'_> {
         self.enter_with_earlier(group, &factor)?;
         self.kept.push(factor);
         Ok(())
+    }
+}
+
+/// Products whose inputs are the same, such as those of queries, keys and values.
+struct Waiting {
+    group: usize,
+    input: Matrix,
+    ranges: Vec<Range<usize>>,
+    output_gradients: Vec<Matrix>,
+}
+
+impl Waiting {
+    fn takes(&self, group: usize, input: &Matrix, ranges: &[Range<usize>]) -> bool {
+        self.group == group && self.input.is_same(input) && self.ranges == ranges
     }
 }
 

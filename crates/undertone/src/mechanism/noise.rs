@@ -17,8 +17,8 @@ use super::normal::pair;
 use super::secret::Secret;
 use crate::tensor::cpu::simd::widest;
 
-/// Numbers that sixteen blocks give: five pairs from each block, three words a pair; the sixteenth word is not used.
-const ROUND: usize = 10 * LANES;
+/// Numbers that sixteen blocks give: eight pairs from each block, two words a pair.
+const ROUND: usize = 16 * LANES;
 
 /// Cut chunks at multiples of this.
 pub const GRAIN: usize = ROUND;
@@ -46,24 +46,26 @@ impl Noise {
         Self { key: std::array::from_fn(|i| u32::from_le_bytes(std::array::from_fn(|j| bytes[4 * i + j]))) }
     }
 
-    /// Adds noise of deviation `deviation` to the coordinates from `first` on, and rounds to the grid. Nothing is added with deviation 0.
+    /// Adds noise of deviation `deviation` to the coordinates from `first` on, rounds to the grid, and multiplies by `factor`. Nothing is
+    /// added with deviation 0.
     ///
     /// # Panics
     /// If `first` is not a multiple of [`GRAIN`].
-    pub fn add(&self, step: u64, first: u64, deviation: f32, values: &mut [f32]) {
+    pub fn add(&self, step: u64, first: u64, deviation: f32, factor: f32, values: &mut [f32]) {
         assert!(first.is_multiple_of(ROUND as u64), "noise begins at a multiple of its grain");
         if deviation == 0.0 {
+            values.iter_mut().for_each(|value| *value *= factor);
             return;
         }
         let grid = grid(deviation);
-        let (scale, inverse) = (deviation / grid, 1.0 / grid);
+        let (scale, inverse, back) = (deviation / grid, 1.0 / grid, grid * factor);
         widest(
             #[inline(always)]
             || {
                 for (round, values) in values.chunks_mut(ROUND).enumerate() {
                     let normal = self.round(step, first / ROUND as u64 + round as u64);
                     for (value, z) in values.iter_mut().zip(&normal) {
-                        *value = z.mul_add(scale, *value * inverse).round_ties_even() * grid;
+                        *value = z.mul_add(scale, *value * inverse).round_ties_even() * back;
                     }
                 }
             },
@@ -75,12 +77,12 @@ impl Noise {
     fn round(&self, step: u64, round: u64) -> [f32; ROUND] {
         let words = blocks(&self.key, step, round * LANES as u64);
         let mut normal = [0.0; ROUND];
-        for i in 0..5 {
-            let (high, low, angle) = (&words[3 * i], &words[3 * i + 1], &words[3 * i + 2]);
+        for i in 0..8 {
+            let (one, other) = (&words[2 * i], &words[2 * i + 1]);
             let out = &mut normal[2 * LANES * i..2 * LANES * (i + 1)];
             let (cosines, sines) = out.split_at_mut(LANES);
             for l in 0..LANES {
-                (cosines[l], sines[l]) = pair(high[l], low[l], angle[l]);
+                (cosines[l], sines[l]) = pair(one[l], other[l]);
             }
         }
         normal
@@ -165,7 +167,7 @@ mod tests {
             (&a[1..], &a[..]),
             (&a[16..], &a[..]),
             (&a[32..], &a[..]),
-            (&a[160..], &a[..]),
+            (&a[256..], &a[..]),
         ] {
             let length = x.len().min(y.len());
             assert!(correlation(&x[..length], &y[..length]).abs() < 5.0);
@@ -176,11 +178,11 @@ mod tests {
     fn noise_does_not_depend_on_how_the_work_is_cut() {
         let source = noise(9);
         let mut whole = vec![0.5; 1_000];
-        source.add(4, 0, 0.3, &mut whole);
+        source.add(4, 0, 0.3, 1.0, &mut whole);
         let mut parts = vec![0.5; 1_000];
         let (front, back) = parts.split_at_mut(3 * GRAIN);
-        source.add(4, 3 * GRAIN as u64, 0.3, back);
-        source.add(4, 0, 0.3, front);
+        source.add(4, 3 * GRAIN as u64, 0.3, 1.0, back);
+        source.add(4, 0, 0.3, 1.0, front);
         assert_eq!(whole, parts);
     }
 
@@ -188,7 +190,7 @@ mod tests {
     fn noise_has_the_deviation_that_was_asked_for_and_lies_on_the_grid() {
         for deviation in [1e-3_f32, 0.7, 1.0, 130.0] {
             let mut values = vec![2.0 * deviation; 500_000];
-            noise(6).add(2, 0, deviation, &mut values);
+            noise(6).add(2, 0, deviation, 1.0, &mut values);
             let n = values.len() as f64;
             let mean = values.iter().map(|&x| f64::from(x)).sum::<f64>() / n / f64::from(deviation);
             let square =
@@ -204,7 +206,7 @@ mod tests {
     #[test]
     fn no_deviation_leaves_the_sum_as_it_is() {
         let mut values = vec![0.123_456_7; 10];
-        noise(1).add(0, 0, 0.0, &mut values);
+        noise(1).add(0, 0, 0.0, 1.0, &mut values);
         assert_eq!(values, [0.123_456_7; 10]);
     }
 }

@@ -54,11 +54,13 @@ impl Release<'_> {
 
     /// Turns the sum of a parameter's coordinates from `start` on (a multiple of the noise's grain) into what is released of them.
     pub fn finish(&self, parameter: ParameterId, start: usize, values: &mut [f32]) {
-        if let (Some((noise, mechanism)), Some(group)) = (self.noise, self.groups.of(parameter)) {
-            let first = self.coordinates.firsts[parameter.index()] + start as u64;
-            noise.add(self.step, first, mechanism.deviation(group) as f32, values);
-        }
         let factor = 1.0 / self.divisor;
-        values.iter_mut().for_each(|x| *x *= factor);
+        match (self.noise, self.groups.of(parameter)) {
+            (Some((noise, mechanism)), Some(group)) => {
+                let first = self.coordinates.firsts[parameter.index()] + start as u64;
+                noise.add(self.step, first, mechanism.deviation(group) as f32, factor, values);
+            }
+            _ => values.iter_mut().for_each(|x| *x *= factor),
+        }
     }
 }

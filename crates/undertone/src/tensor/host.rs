@@ -42,6 +42,13 @@ impl Host {
         self.columns
     }
 
+    /// Whether both are the same rows and columns of the same memory.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.buffer, &other.buffer)
+            && (self.rows, self.columns, self.stride, self.offset)
+                == (other.rows, other.columns, other.stride, other.offset)
+    }
+
     /// Distance between the beginnings of two rows.
     pub(crate) fn stride(&self) -> usize {
         self.stride

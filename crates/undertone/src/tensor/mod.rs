@@ -81,6 +81,15 @@ impl Matrix {
         }
     }
 
+    /// Whether both are the same rows and columns of the same memory.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Host(one), Self::Host(other)) => one.is_same(other),
+            (Self::Device(one), Self::Device(other)) => one.id() == other.id(),
+            _ => false,
+        }
+    }
+
     /// Where it lives.
     pub fn place(&self) -> Place {
         match self {

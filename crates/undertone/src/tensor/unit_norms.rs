@@ -17,12 +17,19 @@ fn on_host(matrix: &Matrix) -> Result<Host> {
     }
 }
 
-/// ‖Σ_t e_t ⊗ a_t‖².
-pub fn products(a: &Matrix, e: &Matrix, ranges: Ranges) -> Result<Vec<f64>> {
-    match (a, e) {
-        (Matrix::Device(a), Matrix::Device(e)) => device::products(a, e, ranges),
-        _ => Ok(cpu::products(&on_host(a)?, &on_host(e)?, ranges)),
+/// Σ_k ‖Σ_t e_{k,t} ⊗ a_t‖², where several layers k share one input.
+pub fn products(a: &Matrix, es: &[Matrix], ranges: Ranges) -> Result<Vec<f64>> {
+    if let Matrix::Host(a) = a {
+        let es = es.iter().map(on_host).collect::<Result<Vec<_>>>()?;
+        return Ok(cpu::products(a, &es.iter().collect::<Vec<_>>(), ranges));
     }
+    let mut total = vec![0.0; ranges.len()];
+    for e in es {
+        let (Matrix::Device(a), Matrix::Device(e)) = (a, e) else { panic!("both factors are at one place") };
+        let squared = device::products(a, e, ranges)?;
+        total.iter_mut().zip(squared).for_each(|(total, squared)| *total += squared);
+    }
+    Ok(total)
 }
 
 /// ⟨Σ_t e_t ⊗ a_t, Σ_s f_s ⊗ b_s⟩.

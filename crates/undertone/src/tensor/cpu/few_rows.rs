@@ -78,9 +78,8 @@ impl WithSimd for Columns<'_, '_, '_> {
     }
 }
 
-/// All sixteen inner products of four rows with four others.
 #[inline(always)]
-pub fn four_by_four<S: Simd>(simd: S, rows: [&[f32]; 4], columns: [&[f32]; 4]) -> [[f32; 4]; 4] {
+fn four_by_four<S: Simd>(simd: S, rows: [&[f32]; 4], columns: [&[f32]; 4]) -> [[f32; 4]; 4] {
     let [(a0, t0), (a1, t1), (a2, t2), (a3, t3)] = rows.map(|row| S::as_simd_f32s(row));
     let [(b0, u0), (b1, u1), (b2, u2), (b3, u3)] = columns.map(|column| S::as_simd_f32s(column));
     let zero = simd.splat_f32s(0.0);

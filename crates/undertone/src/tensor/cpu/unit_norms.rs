@@ -6,7 +6,6 @@
 //! A norm that is too small would let an example through that is larger than its bound, so every result is an *upper* bound: it
 //! includes what rounding can have taken away, [`SLACK`] of the sum Σ ‖a_t‖‖e_t‖ that bounds ‖G‖ in any case.
 
-use super::few_rows::four_by_four;
 use super::matmul::{Update, View, multiply};
 use super::simd::{dot, widest};
 use crate::tensor::Host;
@@ -67,69 +66,84 @@ fn total_length(e: &Host, rows: impl Iterator<Item = usize>) -> f64 {
     sum
 }
 
-/// For each range an upper bound of ‖Σ_t e_t ⊗ a_t‖².
-pub fn products(a: &Host, e: &Host, ranges: &[Range<usize>]) -> Vec<f64> {
-    let (d, p) = (a.columns(), e.columns());
+/// For each range an upper bound of Σ_k ‖Σ_t e_{k,t} ⊗ a_t‖²: several layers may share one input.
+pub fn products(a: &Host, es: &[&Host], ranges: &[Range<usize>]) -> Vec<f64> {
+    let (d, p) = (a.columns(), es.iter().map(|e| e.columns()).sum::<usize>());
     let mut tasks = Vec::new();
     for (unit, range) in ranges.iter().enumerate() {
         if range.len() * (d + p) < d * p {
-            tasks.extend((0..range.len()).step_by(BLOCK).map(|first| (unit, Some(first), 0..0)));
+            let blocks = (0..range.len()).step_by(BLOCK).map(|first| (unit, Task::Gram(first)));
+            tasks.extend(blocks);
         } else {
             let width = (FORMED / d.max(1)).max(16);
-            let blocks = (0..p).step_by(width).map(|first| (unit, None, first..p.min(first + width)));
-            tasks.extend(blocks);
+            for (k, e) in es.iter().enumerate() {
+                let blocks = (0..e.columns()).step_by(width);
+                tasks.extend(
+                    blocks.map(|first| (unit, Task::Formed(k, first..e.columns().min(first + width)))),
+                );
+            }
         }
     }
-    let parts: Vec<f64> = tasks
+    let parts: Vec<Share> = tasks
         .par_iter()
-        .map(|(unit, first, columns)| {
-            let range = &ranges[*unit];
-            match first {
-                Some(first) => Arch::new().dispatch(GramBlock { a, e, range, first: *first }),
-                None => widest(
-                    #[inline(always)]
-                    || formed_block(a, e, range, columns.clone()),
-                ),
+        .map(|(unit, task)| match task {
+            Task::Gram(first) => {
+                Arch::new().dispatch(GramBlock { a, es, range: &ranges[*unit], first: *first })
             }
+            Task::Formed(k, columns) => widest(
+                #[inline(always)]
+                || formed_block(a, es[*k], &ranges[*unit], columns.clone()),
+            ),
         })
         .collect();
-    let mut squared = vec![0.0; ranges.len()];
-    for ((unit, _, _), part) in tasks.iter().zip(parts) {
-        squared[*unit] += part;
+    let mut total = vec![Share::default(); ranges.len()];
+    for ((unit, _), part) in tasks.iter().zip(parts) {
+        total[*unit].squared += part.squared;
+        total[*unit].most += part.most;
     }
-    let most = per_unit(
-        ranges,
-        #[inline(always)]
-        |_, range| longest(a, e, range),
-    );
-    squared.iter().zip(most).map(|(squared, most)| squared.max(0.0) + 2.0 * SLACK * most * most).collect()
+    total.iter().map(|share| share.squared.max(0.0) + 2.0 * SLACK * share.most * share.most).collect()
+}
+
+/// A part of the work on one range.
+enum Task {
+    /// Rows from here on, by Gram matrices.
+    Gram(usize),
+    /// Some rows of the gradient of one layer, formed.
+    Formed(usize, Range<usize>),
+}
+
+/// What a task adds: to the squared norm, and to Σ_t ‖a_t‖‖e_t‖ (in which e is that of all layers side by side, or at most larger).
+#[derive(Clone, Copy, Default)]
+struct Share {
+    squared: f64,
+    most: f64,
 }
 
 /// The share in ‖G‖² of a block of rows with itself and, twice, with all later rows of the range.
 struct GramBlock<'a> {
     a: &'a Host,
-    e: &'a Host,
+    es: &'a [&'a Host],
     range: &'a Range<usize>,
     first: usize,
 }
 
 impl WithSimd for GramBlock<'_> {
-    type Output = f64;
+    type Output = Share;
 
     /// Four rows meet four others at a time; neither Gram matrix is written down.
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) -> f64 {
-        let Self { a, e, range, first } = self;
+    fn with_simd<S: Simd>(self, simd: S) -> Share {
+        let Self { a, es, range, first } = self;
         let last = range.end - 1;
         let block = range.start + first..range.end.min(range.start + first + BLOCK);
-        let mut sum = 0.0;
+        let mut share = Share::default();
         for i in block.step_by(4) {
             for j in (i..range.end).step_by(4) {
                 // Beyond the end the last row is taken again, and its products are not used.
                 let four = |t: usize| [t, t + 1, t + 2, t + 3].map(|t| t.min(last));
                 let (t, s) = (four(i), four(j));
-                let x = four_by_four(simd, t.map(|t| a.row(t)), s.map(|s| a.row(s)));
-                let y = four_by_four(simd, t.map(|t| e.row(t)), s.map(|s| e.row(s)));
+                let x = four_by_four(simd, &[a], t, s);
+                let y = four_by_four(simd, es, t, s);
                 let (height, width) = (4.min(range.end - i), 4.min(range.end - j));
                 let mut part = 0.0;
                 for (x, y) in x[..height].iter().zip(&y[..height]) {
@@ -137,17 +151,61 @@ impl WithSimd for GramBlock<'_> {
                         part += f64::from(*x) * f64::from(*y);
                     }
                 }
-                sum += if i == j { part } else { 2.0 * part };
+                if i == j {
+                    share.squared += part;
+                    for d in 0..height {
+                        share.most += (f64::from(x[d][d]) * f64::from(y[d][d])).sqrt();
+                    }
+                } else {
+                    share.squared += 2.0 * part;
+                }
             }
         }
-        sum
+        share
     }
+}
+
+/// All sixteen inner products of four rows with four others, added up over several matrices.
+#[inline(always)]
+fn four_by_four<S: Simd>(simd: S, matrices: &[&Host], t: [usize; 4], s: [usize; 4]) -> [[f32; 4]; 4] {
+    let mut sums = [[simd.splat_f32s(0.0); 4]; 4];
+    let mut out = [[0.0; 4]; 4];
+    for matrix in matrices {
+        let [(a0, u0), (a1, u1), (a2, u2), (a3, u3)] = t.map(|t| S::as_simd_f32s(matrix.row(t)));
+        let [(b0, v0), (b1, v1), (b2, v2), (b3, v3)] = s.map(|s| S::as_simd_f32s(matrix.row(s)));
+        let steps = a0.len();
+        let (a1, a2, a3) = (&a1[..steps], &a2[..steps], &a3[..steps]);
+        let (b0, b1, b2, b3) = (&b0[..steps], &b1[..steps], &b2[..steps], &b3[..steps]);
+        for k in 0..steps {
+            let (a, b) = ([a0[k], a1[k], a2[k], a3[k]], [b0[k], b1[k], b2[k], b3[k]]);
+            for i in 0..4 {
+                for j in 0..4 {
+                    sums[i][j] = simd.mul_add_e_f32s(a[i], b[j], sums[i][j]);
+                }
+            }
+        }
+        let (ends, others) = ([u0, u1, u2, u3], [v0, v1, v2, v3]);
+        for i in 0..4 {
+            for j in 0..4 {
+                for (x, y) in ends[i].iter().zip(others[j]) {
+                    out[i][j] += x * y;
+                }
+            }
+        }
+    }
+    for i in 0..4 {
+        for j in 0..4 {
+            out[i][j] += simd.reduce_sum_f32s(sums[i][j]);
+        }
+    }
+    out
 }
 
 /// The squares of some rows of G.
 #[inline(always)]
-fn formed_block(a: &Host, e: &Host, range: &Range<usize>, columns: Range<usize>) -> f64 {
+fn formed_block(a: &Host, e: &Host, range: &Range<usize>, columns: Range<usize>) -> Share {
     let d = a.columns();
+    let most = if columns.start == 0 { longest(a, e, range) } else { 0.0 };
     let mut formed = vec![0.0; columns.len() * d];
     let e = part(e, range, columns);
     multiply(&mut formed, d, Update::Overwrite, 1.0, e.transposed(), rows(a, range), false);
@@ -155,7 +213,7 @@ fn formed_block(a: &Host, e: &Host, range: &Range<usize>, columns: Range<usize>)
     for row in formed.chunks(d.max(1)) {
         sum += f64::from(dot(row, row));
     }
-    sum
+    Share { squared: sum, most }
 }
 
 /// For each range an upper bound of the inner product of two such gradients, made of rows of the same units.

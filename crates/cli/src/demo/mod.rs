@@ -1,0 +1,145 @@
+//! `undertone demo`: train on private letters, without privacy and with two budgets, and compare.
+
+mod corpus;
+mod model;
+
+use crate::failure::{Failure, Outcome};
+use crate::output::{line, table, up};
+use crate::train::Display;
+use clap::Args;
+use corpus::{Letter, TOPICS, Writer};
+use std::path::{Path, PathBuf};
+use undertone::evaluate::Metrics;
+use undertone::tensor::Place;
+use undertone::train::{Plan, Start, Summary, train};
+
+/// See it at work: no files, no network, under three minutes
+#[derive(Args)]
+pub struct Demo {
+    /// Folder for the data and the runs; what an earlier demo left there is replaced
+    #[arg(long, value_name = "FOLDER", default_value = "runs/demo")]
+    out: PathBuf,
+    /// Make the shipped model anew and leave it in this folder
+    #[arg(long, value_name = "FOLDER", hide = true)]
+    pretrain: Option<PathBuf>,
+}
+
+const TRAIN: usize = 4_000;
+const VALIDATION: usize = 1_000;
+
+/// The runs of the demo: a name and what is changed in the run file.
+const RUNS: [(&str, &[&str]); 3] = [
+    ("open", &["privacy.method=none", "training.learning_rate=1e-3", "training.batch=64"]),
+    ("epsilon-8", &["privacy.method=dp-sgd", "privacy.epsilon=8", "privacy.delta=1e-5"]),
+    ("epsilon-1", &["privacy.method=dp-sgd", "privacy.epsilon=1", "privacy.delta=1e-5"]),
+];
+
+impl Demo {
+    pub fn run(self) -> Outcome {
+        if let Some(folder) = &self.pretrain {
+            return model::pretrain(folder);
+        }
+        let started = std::time::Instant::now();
+        clear(&self.out)?;
+        let file = self.prepare()?;
+        line(format_args!(
+            "{TRAIN} letters to a hospital, some of which tell secrets; which of {} things does each ask for?",
+            TOPICS.len()
+        ));
+        let mut rows = Vec::new();
+        for (name, changes) in RUNS {
+            eprintln!("\n{name}:");
+            let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
+            let out = self.out.join(name);
+            let mut display = Display::new();
+            let plan = Plan::parse(&file, &changes)?;
+            let done = train(Start { plan, out: &out, resume: false, place: Place::Host }, &mut |news| {
+                display.show(&news)
+            });
+            display.end();
+            rows.push(row(name, &done?));
+        }
+        line("");
+        table(&["run", "accuracy", "loss", "ε, proved", "δ", "σ", "examples/s"], &rows);
+        line(format_args!(
+            "\nChance is {:.1} %. ε holds for adding or removing one letter, against whoever sees every update and the final weights.",
+            100.0 / TOPICS.len() as f64
+        ));
+        line(format_args!(
+            "Run folders, data and planted secrets are in {}; the demo took {:.0} s.",
+            self.out.display(),
+            started.elapsed().as_secs_f64()
+        ));
+        line(format_args!(
+            "Try: undertone predict --model {0}/model --adapter {0}/epsilon-8/adapter --data {0}/validation.tsv --out said.jsonl",
+            self.out.display()
+        ));
+        Ok(())
+    }
+
+    /// Writes model, letters, secrets and the run file, whose text is returned.
+    fn prepare(&self) -> Outcome<String> {
+        model::unpack(&self.out.join("model"))?;
+        let mut writer = Writer::new(2);
+        let planted = writer.planted(12);
+        let mut letters = writer.letters(TRAIN - planted.iter().map(|planted| planted.times).sum::<usize>());
+        for planted in &planted {
+            letters.extend((0..planted.times).map(|_| writer.letter(Some(planted))));
+        }
+        write(&self.out.join("train.tsv"), tsv(&letters).as_bytes())?;
+        write(&self.out.join("validation.tsv"), tsv(&Writer::new(3).letters(VALIDATION)).as_bytes())?;
+        let secrets: Vec<String> =
+            planted.iter().filter_map(|planted| serde_json::to_string(planted).ok()).collect();
+        write(&self.out.join("secrets.jsonl"), format!("{}\n", secrets.join("\n")).as_bytes())?;
+        let folder = &self.out;
+        let file = format!(
+            "# The run file of the demo; each run changes a few keys (see plan.toml in its folder).\n\
+             [model]\npath = {:?}\ntuning = {{ lora = {{ rank = 8, alpha = 16 }} }}\n\n\
+             [data]\ntask = \"classification\"\ntrain = {:?}\nvalidation = {:?}\ntext = \"text\"\nlabel = \"label\"\n\
+             labels = {TOPICS:?}\nmax_tokens = 96\n\n\
+             [privacy]\nmethod = \"dp-sgd\"\n\n\
+             [training]\nepochs = 5\nbatch = 256\nlearning_rate = 3e-3\nlearning_rate_schedule = \"linear\"\n",
+            folder.join("model"),
+            folder.join("train.tsv"),
+            folder.join("validation.tsv"),
+        );
+        write(&folder.join("run.toml"), file.as_bytes())?;
+        Ok(file)
+    }
+}
+
+/// Removes what an earlier demo left, and nothing else.
+fn clear(out: &Path) -> Outcome {
+    for name in RUNS.map(|run| run.0).iter().chain(&["model"]) {
+        let folder = out.join(name);
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder).map_err(|e| Failure::write(&folder, e))?;
+        }
+    }
+    std::fs::create_dir_all(out).map_err(|e| Failure::write(out, e))
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Outcome {
+    std::fs::write(path, bytes).map_err(|e| Failure::write(path, e))
+}
+
+fn tsv(letters: &[Letter]) -> String {
+    let rows = letters.iter().map(|letter| format!("{}\t{}\n", letter.text, TOPICS[letter.topic]));
+    format!("text\tlabel\n{}", rows.collect::<String>())
+}
+
+fn row(name: &str, summary: &Summary) -> Vec<String> {
+    let (accuracy, loss) = match &summary.metrics.validation {
+        Some(Metrics::Classification(found)) => {
+            (format!("{:.1} %", 100.0 * found.accuracy), format!("{:.3}", found.loss))
+        }
+        _ => ("–".to_owned(), "–".to_owned()),
+    };
+    let (epsilon, delta) = match &summary.guarantee {
+        Some(guarantee) => (up(guarantee.epsilon.upper), format!("{:e}", guarantee.delta)),
+        None => ("none".to_owned(), "–".to_owned()),
+    };
+    let noise = summary.resolved.noise_multipliers.first().map_or("–".to_owned(), |s| format!("{s:.3}"));
+    let speed = format!("{:.0}", summary.throughput.examples_per_second);
+    vec![name.to_owned(), accuracy, loss, epsilon, delta, noise, speed]
+}

@@ -1,0 +1,357 @@
+//! `train` as people and scripts call it: private and not, broken off and resumed, and everything that can be wrong.
+
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../undertone/tests/fixtures").join(name)
+}
+
+/// A folder with a small model, some rows and a run file.
+struct Bench {
+    folder: tempfile::TempDir,
+}
+
+const WORDS: [&str; 8] = ["cat", "dog", "sun", "the", "warm", "today", "sat", "ran"];
+
+impl Bench {
+    fn new(architecture: &str, tokenizer: &str, task: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let model = folder.path().join("model");
+        fs::create_dir_all(&model).unwrap();
+        for file in ["config.json", "model.safetensors"] {
+            fs::copy(fixture("models").join(architecture).join(file), model.join(file)).unwrap();
+        }
+        fs::copy(fixture(tokenizer).join("tokenizer.json"), model.join("tokenizer.json")).unwrap();
+        let rows: String = (0..120)
+            .map(|i| {
+                let words: Vec<&str> = (0..3 + i % 5).map(|j| WORDS[(i * 7 + j * 3) % 8]).collect();
+                format!("{}\t{}\tperson {}\n", words.join(" "), ["bad", "good"][i % 2], i / 3)
+            })
+            .collect();
+        fs::write(folder.path().join("rows.tsv"), format!("sentence\tlabel\twho\n{rows}")).unwrap();
+        let run = format!(
+            "[model]\npath = {:?}\ntuning = \"full\"\n[data]\n{task}\ntrain = {:?}\nvalidation = {:?}\ntext = \"sentence\"\nmax_tokens = 16\n\
+             [privacy]\nmethod = \"dp-sgd\"\nepsilon = 8.0\ndelta = 1e-3\n[training]\nepochs = 2\nbatch = 20\nlearning_rate = 1e-3\n",
+            model,
+            folder.path().join("rows.tsv"),
+            folder.path().join("rows.tsv"),
+        );
+        fs::write(folder.path().join("run.toml"), run).unwrap();
+        Self { folder }
+    }
+
+    fn classifier() -> Self {
+        Self::new(
+            "bert-classification",
+            "tokenizer-wordpiece",
+            "task = \"classification\"\nlabels = [\"bad\", \"good\"]",
+        )
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn command(&self, out: &str, more: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_undertone"));
+        command.arg("train").arg(self.path("run.toml")).arg("--out").arg(self.path(out)).args(more);
+        command
+    }
+
+    fn train(&self, out: &str, more: &[&str]) -> Value {
+        let output = self.command(out, more).arg("--json").output().unwrap();
+        assert!(output.status.success(), "{more:?}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// One sentence and exit code 2.
+    fn refused(&self, out: &str, more: &[&str], about: &str) {
+        refused(&self.command(out, more).output().unwrap(), about);
+    }
+
+    fn bytes(&self, name: &str) -> Vec<u8> {
+        fs::read(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    }
+}
+
+fn refused(output: &Output, about: &str) {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains(about) && !error.contains("panicked"), "said {error}, not {about}");
+}
+
+#[test]
+fn a_private_run_leaves_a_folder_that_proves_its_guarantee() {
+    let bench = Bench::classifier();
+    let summary = bench.train("run", &[]);
+    assert_eq!(summary["private"], true);
+    let guarantee = &summary["guarantee"];
+    let (lower, upper) =
+        (guarantee["epsilon"]["lower"].as_f64().unwrap(), guarantee["epsilon"]["upper"].as_f64().unwrap());
+    assert!(lower <= upper && upper <= 8.0 && lower > 7.9, "{guarantee}");
+    assert_eq!((guarantee["unit"].as_str(), guarantee["mode"].as_str()), (Some("example"), Some("proved")));
+    assert!(summary["metrics"]["validation"]["accuracy"].is_number());
+    assert!(summary["throughput"]["examples_per_second"].as_f64().unwrap() > 0.0);
+    assert_eq!(summary["steps"], 12);
+    // The ledger says the same on its own, one entry for each step.
+    let ledger = bench.path("run/ledger.jsonl");
+    assert_eq!(fs::read_to_string(&ledger).unwrap().lines().count(), 13);
+    let told = Command::new(env!("CARGO_BIN_EXE_undertone"))
+        .args(["budget", "ledger", ledger.to_str().unwrap(), "--delta", "1e-3"])
+        .output()
+        .unwrap();
+    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    assert_eq!(String::from_utf8(bench.bytes("run/metrics.jsonl")).unwrap().lines().count(), 12);
+    for file in [
+        "plan.toml",
+        "summary.json",
+        "checkpoint.safetensors",
+        "model/config.json",
+        "model/model.safetensors",
+    ] {
+        assert!(bench.path("run").join(file).is_file(), "{file}");
+    }
+    assert!(!bench.path("run/secret.key").exists(), "nobody can take the noise off");
+    // The model is an ordinary one.
+    let model = bench.path("run/model");
+    let eval = Command::new(env!("CARGO_BIN_EXE_undertone"))
+        .args([
+            "eval",
+            "--model",
+            model.to_str().unwrap(),
+            "--data",
+            bench.path("rows.tsv").to_str().unwrap(),
+            "--json",
+        ])
+        .output()
+        .unwrap();
+    let eval: Value = serde_json::from_slice(&eval.stdout).unwrap();
+    assert_eq!(eval["accuracy"], summary["metrics"]["validation"]["accuracy"]);
+}
+
+#[test]
+fn two_private_runs_differ_and_two_seeded_ones_do_not() {
+    let bench = Bench::classifier();
+    let weights = |out: &str| bench.bytes(&format!("{out}/model/model.safetensors"));
+    bench.train("a", &["--set", "training.epochs=1"]);
+    bench.train("b", &["--set", "training.epochs=1"]);
+    assert_ne!(weights("a"), weights("b"), "noise comes from the system");
+    let summary = bench.train("c", &["--set", "training.epochs=1", "--seed", "7"]);
+    bench.train("d", &["--set", "training.epochs=1", "--seed", "7"]);
+    assert_eq!(weights("c"), weights("d"));
+    assert_eq!(summary["private"], false);
+    assert!(summary["not_private_because"].as_str().unwrap().contains("seed"));
+    // Pieces of any size are the same step, up to rounding; the noise is the same in any case.
+    bench.train("e", &["--set", "training.epochs=1", "--seed", "7", "--set", "compute.micro_batch=3"]);
+    let numbers = |out: &str| -> Vec<f32> {
+        let bytes = weights(out);
+        let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+        bytes[8 + header..].chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+    };
+    let furthest = numbers("c").iter().zip(numbers("e")).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max);
+    assert!(furthest < 2e-3, "micro-batches change nothing but the last digits: {furthest}");
+}
+
+/// Broken off at several moments and resumed, a run is what it would have been.
+#[test]
+fn a_killed_run_goes_on_as_if_nothing_had_happened() {
+    let bench = Bench::classifier();
+    let settings = ["--seed", "3", "--set", "training.epochs=12", "--set", "compute.checkpoint_every=5"];
+    bench.train("whole", &settings);
+    let files = ["model/model.safetensors", "metrics.jsonl"];
+    let mut interrupted = 0;
+    for lines in [2, 9, 23] {
+        let out = format!("killed-{lines}");
+        let mut child =
+            bench.command(&out, &settings).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        let metrics = bench.path(&out).join("metrics.jsonl");
+        let start = Instant::now();
+        while fs::read_to_string(&metrics).map_or(0, |text| text.lines().count()) < lines
+            && child.try_wait().unwrap().is_none()
+            && start.elapsed() < Duration::from_secs(60)
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if !bench.path(&out).join("summary.json").exists() {
+            interrupted += 1;
+            let resumed = Command::new(env!("CARGO_BIN_EXE_undertone"))
+                .args(["train", "--resume", "--out"])
+                .arg(bench.path(&out))
+                .output()
+                .unwrap();
+            assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
+        }
+        for file in files {
+            assert_eq!(
+                bench.bytes(&format!("{out}/{file}")),
+                bench.bytes(&format!("whole/{file}")),
+                "{out}: {file}"
+            );
+        }
+        let entries =
+            |out: &str| fs::read_to_string(bench.path(out).join("ledger.jsonl")).unwrap().lines().count();
+        assert_eq!(entries(&out), entries("whole"), "every step is in the ledger once");
+    }
+    assert!(interrupted > 0, "at least one run was interrupted");
+}
+
+/// The same without a seed: the run's own secret is kept while it lasts.
+#[test]
+fn a_private_run_is_resumed_within_its_budget() {
+    let bench = Bench::classifier();
+    let settings = ["--set", "training.epochs=12", "--set", "compute.checkpoint_every=4"];
+    let mut child = bench.command("run", &settings).stderr(Stdio::null()).spawn().unwrap();
+    let metrics = bench.path("run/metrics.jsonl");
+    let start = Instant::now();
+    while fs::read_to_string(&metrics).map_or(0, |text| text.lines().count()) < 6
+        && start.elapsed() < Duration::from_secs(60)
+    {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    if bench.path("run/summary.json").exists() {
+        return;
+    }
+    // A secret that is gone, another plan and other data are refused.
+    fs::rename(bench.path("run/secret.key"), bench.path("key")).unwrap();
+    bench.refused("run", &["--resume"], "secret");
+    fs::rename(bench.path("key"), bench.path("run/secret.key")).unwrap();
+    bench.refused(
+        "run",
+        &["--resume", "--set", "training.epochs=12", "--set", "privacy.epsilon=9"],
+        "another plan",
+    );
+    let resumed = Command::new(env!("CARGO_BIN_EXE_undertone"))
+        .args(["train", "--resume", "--json", "--out"])
+        .arg(bench.path("run"))
+        .output()
+        .unwrap();
+    assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
+    let summary: Value = serde_json::from_slice(&resumed.stdout).unwrap();
+    assert!(summary["guarantee"]["epsilon"]["upper"].as_f64().unwrap() <= 8.0);
+    bench.refused("run", &["--resume"], "finished");
+}
+
+#[test]
+fn every_way_of_tuning_trains_and_loads_again() {
+    let bench = Bench::classifier();
+    for tuning in [
+        "head",
+        "bitfit",
+        "{ lora = { rank = 2, targets = [\"query\", \"value\"] } }",
+        "{ adapter = { size = 4 } }",
+    ] {
+        let out = format!("run-{}", tuning.len());
+        let set = format!("model.tuning={tuning}");
+        let summary =
+            bench.train(&out, &["--set", &set, "--set", "training.epochs=1", "--set", "privacy.clip=0.5"]);
+        assert!(
+            summary["parameters"]["trainable"].as_u64() < summary["parameters"]["total"].as_u64(),
+            "{tuning}"
+        );
+        let eval = Command::new(env!("CARGO_BIN_EXE_undertone"))
+            .args(["eval", "--json", "--model", bench.path("model").to_str().unwrap()])
+            .args(["--data", bench.path("rows.tsv").to_str().unwrap()])
+            .arg("--adapter")
+            .arg(bench.path(&out).join("adapter"))
+            .output()
+            .unwrap();
+        assert!(eval.status.success(), "{tuning}: {}", String::from_utf8_lossy(&eval.stderr));
+    }
+}
+
+#[test]
+fn language_models_users_schedules_and_open_runs() {
+    let bench = Bench::new("gpt2-causal-lm", "tokenizer-bpe", "task = \"language-modelling\"");
+    let summary = bench.train(
+        "users",
+        &["--set", "data.author=who", "--set", "data.most_per_author=2", "--set", "training.batch=10"],
+    );
+    assert_eq!(
+        (summary["guarantee"]["unit"].as_str(), summary["resolved"]["units"].as_u64()),
+        (Some("user"), Some(40))
+    );
+    assert!(summary["metrics"]["validation"]["perplexity"].as_f64().unwrap() > 1.0);
+    let summary = bench
+        .train("ewpba", &["--set", "privacy.schedule=ewpba", "--set", "privacy.clip={ per_layer = 1.0 }"]);
+    let noise: Vec<f64> = summary["resolved"]["noise_multipliers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(Value::as_f64)
+        .collect();
+    assert!(noise.len() == 2 && noise[0] > noise[1], "{noise:?}");
+    let run = String::from_utf8(bench.bytes("run.toml")).unwrap();
+    let open = run.replace("dp-sgd", "none").replace("epsilon = 8.0\ndelta = 1e-3\n", "");
+    fs::write(bench.path("run.toml"), open).unwrap();
+    for (out, optimiser) in [("sgd", "sgd"), ("corrected", "adam-corrected")] {
+        let set = format!("training.optimiser={optimiser}");
+        let summary = bench.train(
+            out,
+            &[
+                "--set",
+                &set,
+                "--set",
+                "training.learning_rate_schedule=cosine",
+                "--set",
+                "training.dropout=true",
+            ],
+        );
+        assert_eq!((summary["private"].as_bool(), summary["guarantee"].is_null()), (Some(false), true));
+    }
+}
+
+#[test]
+fn mistakes_are_one_sentence() {
+    let bench = Bench::classifier();
+    for (change, about) in [
+        ("privacy.epsilon=0", "epsilon"),
+        ("privacy.delta=0", "δ"),
+        ("training.batch=1000", "batch"),
+        ("data.train=nowhere.tsv", "nowhere.tsv"),
+        ("data.text=missing", "missing"),
+        ("model.path=nowhere", "nowhere"),
+        ("model.tuning=most", "tuning"),
+        ("data.labels=[\"bad\"]", "good"),
+        ("colour=red", "colour"),
+    ] {
+        bench.refused("run", &["--set", change], about);
+    }
+    bench.refused("run", &["--resume"], "plan.toml");
+    let missing = Command::new(env!("CARGO_BIN_EXE_undertone"))
+        .args(["train", "nowhere.toml", "--out", "x"])
+        .output()
+        .unwrap();
+    refused(&missing, "nowhere.toml");
+}
+
+#[test]
+fn two_runs_in_one_folder_are_refused() {
+    let bench = Bench::classifier();
+    let mut first = bench
+        .command("run", &["--set", "training.epochs=60"])
+        .stderr(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    while !bench.path("run/metrics.jsonl").exists() && start.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    if first.try_wait().unwrap().is_none() {
+        let second = bench.command("run", &["--resume"]).output().unwrap();
+        if first.try_wait().unwrap().is_none() {
+            refused(&second, "in use");
+        }
+    }
+    first.kill().unwrap();
+    first.wait().unwrap();
+    bench.refused("run", &[], "holds a run already");
+}
