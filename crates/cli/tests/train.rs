@@ -321,7 +321,7 @@ fn mistakes_are_one_sentence() {
         ("data.train=nowhere.tsv", "nowhere.tsv"),
         ("data.text=missing", "missing"),
         ("model.path=nowhere", "nowhere"),
-        ("model.tuning=most", "tuning"),
+        ("model.tuning=most", "most"),
         ("data.labels=[\"bad\", \"neutral\", \"x\"]", "good"),
         ("colour=red", "colour"),
     ] {
