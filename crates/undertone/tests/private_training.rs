@@ -1,0 +1,169 @@
+//! What a private step releases: the clipped sum, noise of the deviation that the ledger is told of, and nothing else.
+
+use undertone::data::{Batch, Example, Target};
+use undertone::gradient::Clip;
+use undertone::mechanism::{Noise, Secret};
+use undertone::model::architecture::{Architecture, Dimensions};
+use undertone::model::tuning::Tuning;
+use undertone::model::{Model, Purpose};
+use undertone::train::optimiser::{Kind, Settings};
+use undertone::train::{Learner, Step};
+
+fn model() -> Model {
+    let dimensions =
+        Dimensions { layers: 1, hidden: 32, heads: 2, inner: 64, vocabulary: 500, positions: 32 };
+    let labels = ["a".to_owned(), "b".to_owned()];
+    let mut model =
+        Architecture::Bert.random(dimensions, Purpose::SequenceClassification, &labels, 3).unwrap();
+    Tuning::Full.apply(&mut model, 1).unwrap();
+    model
+}
+
+/// Plain descent with rate 1: the weights move by exactly what was released.
+fn learner(clip: Option<Clip>, seed: u64) -> Learner {
+    let settings = Settings { kind: Kind::Sgd, momentum: 0.0, weight_decay: 0.0, ..Settings::default() };
+    Learner::new(model(), settings, clip.map(|clip| (clip, Noise::new(&Secret::from_seed(seed)))))
+}
+
+fn weights(learner: &Learner) -> Vec<f64> {
+    let parameters = learner.model.parameters.iter();
+    parameters.flat_map(|(_, p)| p.value.to_vec().unwrap()).map(f64::from).collect()
+}
+
+fn batch(units: std::ops::Range<u32>) -> Batch {
+    let examples: Vec<Example> = units
+        .map(|unit| Example {
+            tokens: (0..6 + unit % 5).map(|t| (unit * 31 + t * 7) % 500).collect(),
+            target: Target::Class(unit % 2),
+            unit,
+            ..Example::default()
+        })
+        .collect();
+    Batch::pack(&examples)
+}
+
+/// What a step releases about a batch.
+fn released(
+    clip: Option<Clip>,
+    seed: u64,
+    batch: &Batch,
+    number: u64,
+    noise_multiplier: f64,
+    divisor: f64,
+) -> Vec<f64> {
+    let mut learner = learner(clip, seed);
+    let before = weights(&learner);
+    let mut sum = learner.start();
+    learner.accumulate(batch, None, &mut sum).unwrap();
+    learner.update(sum, &Step { number, noise_multiplier, divisor, rate: 1.0 }).unwrap();
+    before.iter().zip(weights(&learner)).map(|(before, after)| before - after).collect()
+}
+
+fn deviation(values: impl Iterator<Item = f64>) -> f64 {
+    let (count, squares) = values.fold((0.0, 0.0), |(count, squares), x| (count + 1.0, squares + x * x));
+    (squares / f64::max(count, 1.0)).sqrt()
+}
+
+#[test]
+fn an_empty_batch_releases_noise_of_the_stated_deviation() {
+    let nobody = batch(0..0);
+    for (clip, bound) in [(Clip::Flat(0.5), 0.5), (Clip::PerLayer(2.0), 2.0), (Clip::Automatic, 1.0)] {
+        let (noise_multiplier, divisor) = (1.7, 40.0);
+        let noise = released(Some(clip), 5, &nobody, 3, noise_multiplier, divisor);
+        let want = noise_multiplier * bound / divisor;
+        let found = deviation(noise.iter().copied());
+        // Five deviations of the estimate, and the rounding of a weight near 1 to f32.
+        let tolerance = 5.0 / (2.0 * noise.len() as f64).sqrt() + 1e-3;
+        assert!((found / want - 1.0).abs() < tolerance, "{clip:?}: {found}, not {want}");
+    }
+}
+
+#[test]
+fn the_noise_of_a_step_is_its_own() {
+    let nobody = batch(0..0);
+    let of = |seed, number| released(Some(Clip::Automatic), seed, &nobody, number, 1.0, 1.0);
+    let (first, second, other) = (of(5, 0), of(5, 1), of(6, 0));
+    assert_eq!(first, of(5, 0), "the same step of the same run has the same noise");
+    for different in [&second, &other] {
+        let products: f64 = first.iter().zip(different).map(|(x, y)| x * y).sum();
+        assert!(products.abs() < 5.0 * (first.len() as f64).sqrt(), "independent: {products}");
+    }
+}
+
+#[test]
+fn without_noise_what_is_released_is_the_clipped_mean_over_the_expected_batch() {
+    let all = batch(0..12);
+    // A bound that nobody reaches: the sum is the plain one, divided by what was expected and not by what came.
+    let plain = released(None, 1, &all, 0, 0.0, 20.0);
+    let clipped = released(Some(Clip::Flat(1e6)), 1, &all, 0, 0.0, 20.0);
+    let size = deviation(plain.iter().copied());
+    let error = deviation(plain.iter().zip(&clipped).map(|(x, y)| x - y));
+    assert!(error < 1e-4 * size + 1e-7, "{error} of {size}");
+    // A bound that everybody exceeds: twelve units of length 0.01 at most.
+    let short = released(Some(Clip::Flat(0.01)), 1, &all, 0, 0.0, 1.0);
+    let length = short.iter().map(|x| x * x).sum::<f64>().sqrt();
+    assert!(length <= 12.0 * 0.01 * 1.01 && length > 0.0, "{length}");
+}
+
+/// One more unit moves the release by no more than the bound, with the noise of both runs the same.
+#[test]
+fn one_unit_moves_the_release_by_at_most_its_bound() {
+    for clip in [Clip::Flat(0.2), Clip::PerLayer(0.2), Clip::Automatic] {
+        let with = released(Some(clip), 9, &batch(0..12), 4, 0.8, 10.0);
+        let without = released(Some(clip), 9, &batch(0..11), 4, 0.8, 10.0);
+        let moved = with.iter().zip(&without).map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt();
+        // Results lie on a grid of a 4096th of the noise, and weights are rounded to f32.
+        let rounding = 0.8 * clip.bound() / 10.0 / 4096.0 * (with.len() as f64).sqrt();
+        assert!(moved <= clip.bound() / 10.0 + rounding, "{clip:?}: {moved}");
+        assert!(moved > 0.3 * clip.bound() / 10.0, "{clip:?}: the unit counts, {moved}");
+    }
+}
+
+/// All optimisers against their formulas in double precision, on gradients that are known.
+#[test]
+fn optimisers_follow_their_formulas() {
+    let all = batch(0..8);
+    for kind in [Kind::Sgd, Kind::Adamw, Kind::AdamCorrected] {
+        let settings = Settings { kind, weight_decay: 0.1, ..Settings::default() };
+        let mut learner =
+            Learner::new(model(), settings, Some((Clip::Automatic, Noise::new(&Secret::from_seed(2)))));
+        let decays: Vec<bool> =
+            learner.model.parameters.iter().flat_map(|(_, p)| vec![p.shape.len() > 1; p.len()]).collect();
+        let (mut m, mut v) = (vec![0.0; decays.len()], vec![0.0; decays.len()]);
+        for number in 0..3 {
+            // The gradient that a plain learner in the same place releases.
+            let probe_settings = Settings { kind: Kind::Sgd, momentum: 0.0, weight_decay: 0.0, ..settings };
+            let protection = Some((Clip::Automatic, Noise::new(&Secret::from_seed(2))));
+            let mut probe = Learner::new(learner.model.clone(), probe_settings, protection);
+            let step = Step { number, noise_multiplier: 0.5, divisor: 8.0, rate: 0.01 };
+            let before = weights(&learner);
+            let mut sum = probe.start();
+            probe.accumulate(&all, None, &mut sum).unwrap();
+            probe.update(sum, &Step { rate: 1.0, ..step }).unwrap();
+            let gradient: Vec<f64> = before.iter().zip(weights(&probe)).map(|(x, y)| x - y).collect();
+            let mut sum = learner.start();
+            learner.accumulate(&all, None, &mut sum).unwrap();
+            learner.update(sum, &step).unwrap();
+            let after = weights(&learner);
+            let (t, variance) = (number as i32 + 1, (0.5 / 8.0_f64).powi(2));
+            let mut furthest: f64 = 0.0;
+            for (i, g) in gradient.iter().enumerate() {
+                let kept = if decays[i] { before[i] * (1.0 - 0.01 * 0.1) } else { before[i] };
+                let want = if kind == Kind::Sgd {
+                    m[i] = 0.9 * m[i] + g;
+                    kept - 0.01 * m[i]
+                } else {
+                    m[i] = 0.9 * m[i] + 0.1 * g;
+                    v[i] = 0.999 * v[i] + 0.001 * g * g;
+                    let mut second: f64 = v[i] / (1.0 - 0.999_f64.powi(t));
+                    if kind == Kind::AdamCorrected {
+                        second = (second - variance).max(variance / 16.0);
+                    }
+                    kept - 0.01 * (m[i] / (1.0 - 0.9_f64.powi(t))) / (second.sqrt() + 1e-8)
+                };
+                furthest = furthest.max((want - after[i]).abs());
+            }
+            assert!(furthest < 2e-4, "{kind:?}, step {number}: off by {furthest}");
+        }
+    }
+}
