@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn no_group_exceeds_its_bound() {
-        let squared = vec![vec![4.0, 1e-12, 0.25, f64::NAN], vec![1e6, 0.0, 0.25, 1.0]];
+        let squared = [vec![4.0, 1e-12, 0.25, f64::NAN], vec![1e6, 0.0, 0.25, 1.0]];
         for clip in [Clip::Flat(0.7), Clip::PerLayer(0.7), Clip::Automatic] {
             let groups = if matches!(clip, Clip::PerLayer(_)) { &squared[..] } else { &squared[..1] };
             let (factors, clipped) = clip.factors(groups);

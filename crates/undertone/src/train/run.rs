@@ -83,7 +83,7 @@ pub fn train(start: Start, watch: &mut dyn FnMut(News)) -> Result<Summary> {
         return Err(Error::folder(start.out, "is finished; there is nothing to resume"));
     }
     let plan = start.plan;
-    let begun = start.resume && folder.ledger().exists() || start.resume && folder.checkpoint().exists();
+    let begun = start.resume && (folder.ledger().exists() || folder.checkpoint().exists());
     let secret = match plan.training.seed {
         Some(seed) => Secret::from_seed(seed),
         None if begun => folder.secret()?,
@@ -91,14 +91,15 @@ pub fn train(start: Start, watch: &mut dyn FnMut(News)) -> Result<Summary> {
     };
     let prepared = Prepared::load(&plan, &secret, &start.place)?;
     let resolved = plan.resolve(prepared.data.units)?;
-    let ledger =
-        if plan.is_private() { Some(open_ledger(&folder, &plan, &resolved, &prepared)?) } else { None };
+    // Before the ledger: a run that breaks off here is begun anew by --resume, and has released nothing.
     if !begun {
         if plan.training.seed.is_none() {
             folder.keep_secret(&secret)?;
         }
         write_plan(&folder, &plan, &resolved)?;
     }
+    let ledger =
+        if plan.is_private() { Some(open_ledger(&folder, &plan, &resolved, &prepared)?) } else { None };
     let mut run = Run::new(folder, plan, resolved, prepared, secret, ledger)?;
     if start.resume && run.folder.checkpoint().exists() {
         run.done = checkpoint::load(&run.folder.checkpoint(), &mut run.learner, &run.identity)?;
@@ -413,7 +414,8 @@ impl Run {
                 Some(sum) => sum.to_vec().map_err(crate::model::Error::from)?.iter().any(|&x| x != 0.0),
                 None => false,
             };
-            if !moves && !(excused && sum.get(id).is_some()) {
+            let excused = excused && sum.get(id).is_some();
+            if !moves && !excused {
                 still.push(parameter.name.clone());
             }
         }
