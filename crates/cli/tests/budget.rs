@@ -135,19 +135,21 @@ fn curves() {
 fn the_demo_leaves_a_ledger_that_the_calculator_reads() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().display();
-    for _ in 0..2 {
-        assert!(text(&format!("demo --out {place}")).contains("differential privacy"));
+    let said = text(&format!("demo --out {place}"));
+    for part in ["open", "epsilon-8", "epsilon-1", "Chance is"] {
+        assert!(said.contains(part), "{said}");
     }
-    let found = json(&format!("budget ledger {place}/ledger.jsonl"));
+    let path = folder.path().join("epsilon-8/ledger.jsonl");
+    let ledger = path.display();
+    let found = json(&format!("budget ledger {ledger}"));
     let e = found["guarantee"]["epsilon"]["upper"].as_f64().unwrap();
     assert!(e <= 8.0 && e > 7.99, "{found}");
-    assert_eq!((found["entries"].as_u64(), found["torn_lines"].as_u64()), (Some(3), Some(0)));
-    assert!(text(&format!("budget ledger {place}/ledger.jsonl")).contains("proved"));
+    assert_eq!((found["entries"].as_u64(), found["torn_lines"].as_u64()), (Some(75), Some(0)));
+    assert!(text(&format!("budget ledger {ledger}")).contains("proved"));
     // One changed digit.
-    let path = folder.path().join("ledger.jsonl");
-    let changed = std::fs::read_to_string(&path).unwrap().replacen("\"count\":2104}", "\"count\":2004}", 2);
+    let changed = std::fs::read_to_string(&path).unwrap().replacen("\"count\":1}", "\"count\":2}", 2);
     std::fs::write(&path, changed).unwrap();
-    refused(&format!("budget ledger {}", path.display()), "ledger");
+    refused(&format!("budget ledger {ledger}"), "ledger");
 }
 
 /// Exit code 2, nothing on standard output, and one line that names what is wrong.
