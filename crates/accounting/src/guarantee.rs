@@ -38,6 +38,8 @@ pub enum Mode {
     Proved,
     /// A published algorithm as published, for comparison; `assumptions` says what is not covered.
     Paper,
+    /// The noise was drawn from a seed, to be repeatable: whoever knows the seed can take the noise off, so nothing is guaranteed.
+    Seeded,
 }
 
 /// The privacy guarantee of everything a ledger holds. Made by [`crate::ledger::Ledger::guarantee`] only.
@@ -75,11 +77,16 @@ impl std::fmt::Display for Guarantee {
             Threat::Central => "sees every update and the final weights",
             Threat::Local => "sees every perturbed record and knows whose it is",
         };
-        // A paper's own algorithm may release what no ledger covers: its ε is never stated as a guarantee.
-        if self.mode == Mode::Paper {
+        // A paper's own algorithm may release what no ledger covers, and seeded noise hides nothing: their ε is never stated as a guarantee.
+        let no_guarantee = match self.mode {
+            Mode::Proved => None,
+            Mode::Paper => Some("run as published, with ε ="),
+            Mode::Seeded => Some("the noise was drawn from a known seed; a run without one would have ε ="),
+        };
+        if let Some(why) = no_guarantee {
             return write!(
                 f,
-                "no guarantee: run as published, with ε = {} at δ = {:e} for what the ledger holds alone",
+                "no guarantee: {why} {} at δ = {:e} for what the ledger holds alone",
                 rounded_up(self.epsilon.upper),
                 self.delta
             );

@@ -131,5 +131,6 @@ pub fn mode(mode: Mode) -> &'static str {
     match mode {
         Mode::Proved => "proved",
         Mode::Paper => "paper",
+        Mode::Seeded => "seeded (nothing is guaranteed)",
     }
 }

@@ -139,6 +139,11 @@ fn the_demo_leaves_a_ledger_that_the_calculator_reads() {
     for part in ["open", "epsilon-8", "epsilon-1", "Chance is"] {
         assert!(said.contains(part), "{said}");
     }
+    // What it proposes to try next works.
+    let proposed = said.lines().find_map(|line| line.strip_prefix("Try: undertone ")).unwrap();
+    let answers = folder.path().join("said.jsonl");
+    text(&proposed.replace("said.jsonl", &answers.display().to_string()));
+    assert_eq!(std::fs::read_to_string(answers).unwrap().lines().count(), 1000);
     let path = folder.path().join("epsilon-8/ledger.jsonl");
     let ledger = path.display();
     let found = json(&format!("budget ledger {ledger}"));

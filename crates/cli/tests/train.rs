@@ -81,6 +81,16 @@ impl Bench {
         records
     }
 
+    /// All parameters of a saved model, in the order of their names.
+    fn parameters(&self, file: &str) -> Vec<f32> {
+        let bytes = self.bytes(file);
+        let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        let mut names = tensors.names();
+        names.sort();
+        let data = names.iter().flat_map(|name| tensors.tensor(name).unwrap().data().chunks_exact(4));
+        data.map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+    }
+
     fn bytes(&self, name: &str) -> Vec<u8> {
         fs::read(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
     }
@@ -153,15 +163,63 @@ fn two_private_runs_differ_and_two_seeded_ones_do_not() {
     assert_eq!(weights("c"), weights("d"));
     assert_eq!(summary["private"], false);
     assert!(summary["not_private_because"].as_str().unwrap().contains("seed"));
+    // Its ledger says so too, to those who have nothing else.
+    let told = Command::new(env!("CARGO_BIN_EXE_undertone"))
+        .args(["budget", "ledger", "--delta", "1e-3"])
+        .arg(bench.path("c/ledger.jsonl"))
+        .output()
+        .unwrap();
+    let told = String::from_utf8(told.stdout).unwrap();
+    assert!(told.contains("no guarantee") && told.contains("seed"), "{told}");
     // Pieces of any size are the same step, up to rounding; the noise is the same in any case.
     bench.train("e", &["--set", "training.epochs=1", "--seed", "7", "--set", "compute.micro_batch=3"]);
-    let numbers = |out: &str| -> Vec<f32> {
-        let bytes = weights(out);
-        let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-        bytes[8 + header..].chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
-    };
+    let numbers = |out: &str| bench.parameters(&format!("{out}/model/model.safetensors"));
     let furthest = numbers("c").iter().zip(numbers("e")).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max);
     assert!(furthest < 2e-3, "micro-batches change nothing but the last digits: {furthest}");
+}
+
+/// A whole run against what the ledger says of it: how far the weights go, and how many units each step takes. Fails if noise is left out or scaled wrongly, if
+/// gradients are not clipped, or if batches are drawn in another way than by Poisson sampling.
+#[test]
+fn a_run_adds_the_noise_and_draws_the_samples_that_its_ledger_holds() {
+    let bench = Bench::classifier();
+    // Far more noise than gradient: with σ of about 20 and a batch of 20, the noise of all coordinates together is a hundred times as long as any sum of clipped gradients.
+    let (clip, rate, batch) = (1e-3, 2.0, 20.0);
+    let summary = bench.train(
+        "run",
+        &[
+            "--set",
+            "privacy.epsilon=0.1",
+            "--set",
+            "privacy.clip=1e-3",
+            "--set",
+            "training.optimiser=sgd",
+            "--set",
+            "training.momentum=0.0",
+            "--set",
+            "training.learning_rate=2.0",
+            "--set",
+            "training.learning_rate_schedule=constant",
+            "--set",
+            "training.weight_decay=0.0",
+            "--set",
+            "training.epochs=8",
+        ],
+    );
+    let steps = summary["steps"].as_f64().unwrap();
+    let noise = summary["resolved"]["noise_multipliers"][0].as_f64().unwrap();
+    assert_eq!(steps, 48.0);
+    let expected = rate * noise * clip / batch * steps.sqrt();
+    let (before, after) =
+        (bench.parameters("model/model.safetensors"), bench.parameters("run/model/model.safetensors"));
+    let moved: f64 = before.iter().zip(&after).map(|(x, y)| f64::from(y - x).powi(2)).sum();
+    let found = (moved / before.len() as f64).sqrt();
+    assert!((found / expected - 1.0).abs() < 0.04, "the weights moved by {found}, not by {expected}");
+    // 48 draws of Binomial(120, 1/6): mean 20, variance 16.7; a fixed size has none, and taking all at other rates another mean.
+    let units: Vec<f64> = bench.metrics("run").iter().map(|record| record["units"].as_f64().unwrap()).collect();
+    let mean = units.iter().sum::<f64>() / steps;
+    let variance = units.iter().map(|n| (n - mean).powi(2)).sum::<f64>() / (steps - 1.0);
+    assert!((mean - 20.0).abs() < 3.0 && (5.0..40.0).contains(&variance), "mean {mean}, variance {variance}");
 }
 
 /// Broken off at several moments and resumed, a run is what it would have been.
@@ -267,6 +325,8 @@ fn every_way_of_tuning_trains_and_loads_again() {
             .output()
             .unwrap();
         assert!(eval.status.success(), "{tuning}: {}", String::from_utf8_lossy(&eval.stderr));
+        let eval: Value = serde_json::from_slice(&eval.stdout).unwrap();
+        assert_eq!(eval["accuracy"], summary["metrics"]["validation"]["accuracy"], "{tuning}");
     }
 }
 

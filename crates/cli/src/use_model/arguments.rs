@@ -6,8 +6,8 @@ use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use undertone::data::{Format, Options, Task, Tokeniser, read};
 use undertone::evaluate::Limits;
-use undertone::model::folder::{LoadOptions, load, locate};
-use undertone::model::tuning::load_adapter;
+use undertone::model::folder::{LoadOptions, locate};
+use undertone::model::tuning::load_adapted;
 use undertone::model::{Model, Purpose};
 
 /// Which model.
@@ -33,11 +33,8 @@ impl ModelArguments {
     /// Loads the model for a task, or for the one that its folder names.
     pub fn load(&self, purpose: Option<Purpose>) -> Outcome<Loaded> {
         let folder = locate(&self.model)?;
-        let options = LoadOptions { purpose, labels: self.adapter_labels(), ..LoadOptions::default() };
-        let mut model = load(&folder, &options)?;
-        if let Some(adapter) = &self.adapter {
-            load_adapter(&mut model, adapter)?;
-        }
+        let options = LoadOptions { purpose, ..LoadOptions::default() };
+        let mut model = load_adapted(&folder, self.adapter.as_deref(), options)?;
         if !model.fresh.is_empty() {
             let names = model.fresh.join(", ");
             eprintln!(
@@ -46,13 +43,6 @@ impl ModelArguments {
         }
         model.to_place(&self.device.place()?)?;
         Ok(Loaded { model, folder })
-    }
-
-    /// The names of the classes that an adapter was trained for; a broken file is reported when the adapter is loaded.
-    fn adapter_labels(&self) -> Option<Vec<String>> {
-        let text = std::fs::read_to_string(self.adapter.as_ref()?.join("adapter_config.json")).ok()?;
-        let config: serde_json::Value = serde_json::from_str(&text).ok()?;
-        config["labels"].as_array()?.iter().map(|name| name.as_str().map(str::to_owned)).collect()
     }
 }
 

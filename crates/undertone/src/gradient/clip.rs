@@ -76,10 +76,11 @@ impl Clip {
                 clipped.not_finite += 1;
                 continue;
             }
-            clipped.norms += whole.sqrt();
+            clipped.norms += whole.max(0.0).sqrt();
             let mut shortened = false;
             for (factors, squared) in factors.iter_mut().zip(squared) {
-                let norm = squared[unit].sqrt();
+                // An upper bound below zero is that of a gradient of zeros.
+                let norm = squared[unit].max(0.0).sqrt();
                 let factor = match self {
                     Self::Automatic => bound / (norm + STABILISER),
                     _ if norm > bound => bound / norm,
@@ -115,6 +116,11 @@ mod tests {
                 assert_eq!(factors[3], 0.0);
             }
             assert_eq!((clipped.units, clipped.not_finite), (4, 1));
+        }
+        // Rounding below zero neither lets a unit through nor makes its factor a NaN.
+        for clip in [Clip::Flat(0.7), Clip::PerLayer(0.7), Clip::Automatic] {
+            let factor = clip.factors(&[vec![-1e-20]]).0[0][0];
+            assert!(factor.is_finite() && factor > 0.0, "{clip:?}: {factor}");
         }
         let (factors, clipped) = Clip::Flat(0.7).factors(&squared[..1]);
         assert_eq!(factors[0][1..3], [1.0, 1.0]);

@@ -25,4 +25,4 @@ mod secret;
 pub use gaussian::GroupedGaussian;
 pub use noise::{GRAIN, Noise};
 pub use release::{Coordinates, Release};
-pub use secret::Secret;
+pub use secret::{Secret, purpose};

@@ -14,7 +14,7 @@
 
 use super::chacha::{LANES, blocks};
 use super::normal::pair;
-use super::secret::Secret;
+use super::secret::{Secret, purpose};
 use crate::tensor::cpu::simd::widest;
 
 /// Numbers that sixteen blocks give: eight pairs from each block, two words a pair.
@@ -36,13 +36,10 @@ impl std::fmt::Debug for Noise {
     }
 }
 
-/// Which key of the run's secret is the noise's.
-const PURPOSE: u64 = 1;
-
 impl Noise {
     /// The noise of a run.
     pub fn new(secret: &Secret) -> Self {
-        let bytes = secret.key(PURPOSE);
+        let bytes = secret.key(purpose::NOISE);
         Self { key: std::array::from_fn(|i| u32::from_le_bytes(std::array::from_fn(|j| bytes[4 * i + j]))) }
     }
 
@@ -87,17 +84,6 @@ impl Noise {
         }
         normal
     }
-
-    /// Standard normal numbers, not rounded to a grid, for initial values and the like.
-    pub fn standard(&self, step: u64, count: usize) -> Vec<f32> {
-        let rounds = count.div_ceil(ROUND) as u64;
-        let mut numbers: Vec<f32> = widest(
-            #[inline(always)]
-            || (0..rounds).flat_map(|round| self.round(step, round)).collect(),
-        );
-        numbers.truncate(count);
-        numbers
-    }
 }
 
 /// The power of two between deviation/8192 and deviation/4096.
@@ -109,6 +95,16 @@ fn grid(deviation: f32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Noise {
+        /// The numbers before they are scaled and rounded.
+        fn standard(&self, step: u64, count: usize) -> Vec<f32> {
+            let rounds = count.div_ceil(ROUND) as u64;
+            let mut numbers: Vec<f32> = (0..rounds).flat_map(|round| self.round(step, round)).collect();
+            numbers.truncate(count);
+            numbers
+        }
+    }
 
     fn noise(seed: u64) -> Noise {
         Noise::new(&Secret::from_seed(seed))

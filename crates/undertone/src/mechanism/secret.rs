@@ -1,6 +1,16 @@
 //! The secret of a run, from which everything random in it is drawn.
 
-use crate::data::Error;
+/// What the keys of a secret are for: no two uses share one.
+pub mod purpose {
+    /// The noise of the mechanism.
+    pub const NOISE: u64 = 1;
+    /// Which units a step takes.
+    pub const SAMPLING: u64 = 2;
+    /// Parameters that are new to the model.
+    pub const INITIAL_VALUES: u64 = 3;
+    /// Dropout masks.
+    pub const DROPOUT: u64 = 4;
+}
 
 /// 32 bytes that nobody else may know: whoever has them can take the noise off again.
 #[derive(Clone, PartialEq, Eq)]
@@ -15,15 +25,9 @@ impl std::fmt::Debug for Secret {
 
 impl Secret {
     /// From the operating system.
-    pub fn from_system() -> Result<Self, Error> {
+    pub fn from_system() -> std::io::Result<Self> {
         let mut bytes = [0; 32];
-        getrandom::fill(&mut bytes).map_err(|e| {
-            Error::invalid(
-                "the system's source of randomness",
-                e,
-                "there; no private run can begin without it",
-            )
-        })?;
+        getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
         Ok(Self(bytes))
     }
 
@@ -54,5 +58,11 @@ impl Secret {
         let mut key = [0; 32];
         stream.fill_bytes(&mut key);
         key
+    }
+
+    /// The same as a number, for what is seeded with one.
+    pub fn number(&self, purpose: u64) -> u64 {
+        let key = self.key(purpose);
+        u64::from_le_bytes(std::array::from_fn(|i| key[i]))
     }
 }

@@ -10,17 +10,8 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
 
-/// What must be the same for a run to go on as if it had never stopped.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// A hash of the plan and of the tokens it trains on.
-    pub run: String,
-    /// What decides the order of additions: version, cores, kernels.
-    pub machine: String,
-}
-
 /// Saves what the learner has after `steps` steps.
-pub fn save(path: &Path, learner: &Learner, steps: u64, identity: &Identity) -> Result<()> {
+pub fn save(path: &Path, learner: &Learner, steps: u64) -> Result<()> {
     let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
     for id in learner.trainable() {
         let parameter = learner.model.parameters.get(id);
@@ -41,8 +32,6 @@ pub fn save(path: &Path, learner: &Learner, steps: u64, identity: &Identity) -> 
     let metadata = HashMap::from([
         ("steps".to_owned(), steps.to_string()),
         ("optimiser_steps".to_owned(), learner.optimiser.steps().to_string()),
-        ("run".to_owned(), identity.run.clone()),
-        ("machine".to_owned(), identity.machine.clone()),
     ]);
     let file = safetensors::serialize(views, Some(metadata)).map_err(failed)?;
     Ok(write_atomically(path, |out| out.write_all(&file))?)
@@ -53,7 +42,7 @@ fn bytes(values: &[f32]) -> Vec<u8> {
 }
 
 /// Puts a learner where it was; the number of steps it had taken.
-pub fn load(path: &Path, learner: &mut Learner, identity: &Identity) -> Result<u64> {
+pub fn load(path: &Path, learner: &mut Learner) -> Result<u64> {
     let file = std::fs::read(path).map_err(Error::io(path))?;
     let damaged =
         |e: safetensors::SafeTensorError| Error::folder(path, format!("is damaged ({e}); start a new run"));
@@ -61,22 +50,6 @@ pub fn load(path: &Path, learner: &mut Learner, identity: &Identity) -> Result<u
     let tensors = SafeTensors::deserialize(&file).map_err(damaged)?;
     let metadata = header.metadata().clone().unwrap_or_default();
     let get = |key: &str| metadata.get(key).cloned().unwrap_or_default();
-    if get("run") != identity.run {
-        return Err(Error::folder(
-            path,
-            "belongs to another plan or to other data; resume with what the run began with",
-        ));
-    }
-    if get("machine") != identity.machine {
-        return Err(Error::folder(
-            path,
-            format!(
-                "was written on \"{}\" and this is \"{}\": the numbers would differ; resume there, or with as many threads (RAYON_NUM_THREADS)",
-                get("machine"),
-                identity.machine
-            ),
-        ));
-    }
     let number = |key: &str| {
         get(key)
             .parse::<u64>()

@@ -21,6 +21,9 @@ pub enum Error {
         "after the first step these parameters have not moved: {0}; the model cannot be trained in this way"
     )]
     NotMoved(String),
+    /// No secret for the noise.
+    #[error("the system gives no random numbers ({0}), without which no private run can begin")]
+    NoRandomness(std::io::Error),
     /// The data.
     #[error(transparent)]
     Data(#[from] crate::data::Error),

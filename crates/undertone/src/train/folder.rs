@@ -6,12 +6,15 @@
 //! metrics.jsonl           one line for each step (computed from the private data: keep it with them)
 //! checkpoint.safetensors  weights and optimiser, to go on from
 //! secret.key              what the noise is drawn from; only while the run lasts
+//! identity.json           what it was begun with, to be the same when it is resumed; only while the run lasts
 //! model/                  the trained model, or adapter/ if little of it was trained
 //! summary.json            written last: a folder that has one is finished
 //! ```
 
 use super::error::{Error, Result};
+use super::identity::Identity;
 use crate::mechanism::Secret;
+use crate::model::folder::write_json;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -112,12 +115,45 @@ impl RunFolder {
         Ok(Secret::from_bytes(bytes))
     }
 
-    /// Nothing is drawn any more.
-    pub(super) fn forget_secret(&self) -> Result<()> {
-        let path = self.secret_path();
-        match fs::remove_file(&path) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(&path)(e)),
-            _ => Ok(()),
+    fn identity_path(&self) -> PathBuf {
+        self.path.join("identity.json")
+    }
+
+    /// Keeps what a run was begun with.
+    pub(super) fn keep_identity(&self, identity: &Identity) -> Result<()> {
+        Ok(write_json(&self.identity_path(), identity)?)
+    }
+
+    /// Refuses to go on with a run on other terms than it was begun with.
+    pub(super) fn check_identity(&self, identity: &Identity) -> Result<()> {
+        let path = self.identity_path();
+        let text = fs::read_to_string(&path).map_err(Error::io(&path))?;
+        let begun: Identity = serde_json::from_str(&text)
+            .map_err(|e| Error::folder(&path, format!("is damaged ({e}); start a new run")))?;
+        if begun.run != identity.run {
+            return Err(Error::folder(
+                &self.path,
+                "was begun with another plan or other data; resume with what it began with",
+            ));
         }
+        if begun.machine != identity.machine {
+            let problem = format!(
+                "was begun on \"{}\" and this is \"{}\": the numbers would differ; resume there, or with as many threads (RAYON_NUM_THREADS)",
+                begun.machine, identity.machine
+            );
+            return Err(Error::folder(&self.path, problem));
+        }
+        Ok(())
+    }
+
+    /// Nothing is drawn any more: what only a run under way needs is removed.
+    pub(super) fn forget_secrets(&self) -> Result<()> {
+        for path in [self.secret_path(), self.identity_path()] {
+            match fs::remove_file(&path) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::io(&path)(e)),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 }

@@ -4,7 +4,7 @@ use super::optimiser::{Optimiser, Settings};
 use crate::data::Batch;
 use crate::gradient::{Book, Clip, ClippedSum, Groups, UnitRows};
 use crate::mechanism::{Coordinates, GroupedGaussian, Noise, Release};
-use crate::model::{Model, ParameterId, Result, Weighting};
+use crate::model::{Model, Origin, ParameterId, Result, Weighting};
 
 /// A model with its optimiser and, for private training, with its clipping and its noise.
 #[derive(Debug)]
@@ -88,10 +88,21 @@ impl Learner {
         Ok(self.optimiser.step(&mut self.model.parameters, sum.take(), &release, step.rate)?)
     }
 
-    /// The trainable parameters that a sum over at least one unit has nothing of: a layer that does not learn.
-    pub fn left_out<'a>(&'a self, sum: &'a ClippedSum) -> impl Iterator<Item = &'a str> {
-        let trainable = self.model.parameters.iter().filter(|(_, parameter)| parameter.trainable);
-        trainable.filter(|(id, _)| sum.get(*id).is_none()).map(|(_, parameter)| parameter.name.as_str())
+    /// The trainable parameters that a sum over at least one unit does not move. Half of what stands beside the model (LoRA's A, the first layer of an adapter) has no
+    /// gradient before its other half has moved: with `at_first` it only has to take part.
+    pub fn unmoved(&self, sum: &ClippedSum, at_first: bool) -> Result<Vec<&str>> {
+        let mut unmoved = Vec::new();
+        for (id, parameter) in self.model.parameters.iter().filter(|(_, parameter)| parameter.trainable) {
+            let moves = match sum.get(id) {
+                None => false,
+                Some(_) if at_first && parameter.origin == Origin::Adapter => true,
+                Some(sum) => sum.to_vec()?.iter().any(|&x| x != 0.0),
+            };
+            if !moves {
+                unmoved.push(parameter.name.as_str());
+            }
+        }
+        Ok(unmoved)
     }
 
     /// The trainable parameters.

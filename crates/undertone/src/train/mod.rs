@@ -8,22 +8,28 @@
 mod checkpoint;
 mod error;
 mod folder;
+mod identity;
 mod learner;
+mod news;
 pub mod optimiser;
 mod plan;
+mod prepare;
 mod rate;
 mod record;
 mod run;
+mod spending;
+mod steps;
 mod summary;
 
 pub use error::{Error, Result};
 pub use folder::RunFolder;
 pub use learner::{Learner, Step};
+pub use news::News;
 pub use plan::{
     ComputePlan, DataPlan, Method, ModelPlan, NoiseSchedule, Plan, PrivacyPlan, Resolved, TaskName,
     TrainingPlan,
 };
 pub use rate::RateSchedule;
 pub use record::Record;
-pub use run::{News, Start, train};
+pub use run::{Start, train};
 pub use summary::{Counts, Measured, Summary, Throughput, peak_memory};

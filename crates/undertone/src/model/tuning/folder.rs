@@ -1,12 +1,12 @@
-//! Adapter folders: `adapter_config.json` and `adapter_model.safetensors`.
+//! Adapter folders: `adapter_config.json`, `adapter_model.safetensors` and, for classifiers, `labels.json` with the names of the classes.
 //!
 //! LoRA is kept in the layout of Python's peft. The other kinds have `"undertone_type"`: `"adapter"`, `"bitfit"`, `"head"` or
 //! `"full"` in their configuration, with the kind's settings under `"settings"`, and their tensors under the names that the
-//! parameters have in the model.
+//! parameters have in the model. All name the task under `"task_type"`, as peft does.
 
 use super::{AdapterSettings, Tuning, adapter, peft, train_head};
-use crate::model::folder::{Weights, save_tensors, write_json};
-use crate::model::{Error, Model, Result};
+use crate::model::folder::{LoadOptions, Weights, load, save_tensors, write_json};
+use crate::model::{Error, Model, Purpose, Result};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -30,19 +30,50 @@ pub fn save_adapter(model: &Model, folder: &Path, base: &str) -> Result<()> {
                 Tuning::Adapter(settings) => json!(settings),
                 _ => Value::Null,
             };
-            json!({ "undertone_type": other.name(), "base_model_name_or_path": base, "settings": settings })
+            json!({
+                "undertone_type": other.name(),
+                "task_type": peft::task_type(model.network.head.purpose),
+                "base_model_name_or_path": base,
+                "settings": settings,
+            })
         }
     };
-    let mut config = config;
-    // The names of the classes belong to the head that is in the adapter.
-    let own_layout = !matches!(tuning, Tuning::Lora(_));
-    if let (Value::Object(keys), Ok(Some(labels))) = (&mut config, model.config.labels())
-        && own_layout
-        && model.network.head.purpose.has_labels()
-    {
-        keys.insert("labels".into(), json!(labels));
+    // The names of the classes belong to the head that is in the adapter. peft refuses keys it does not know, so they have a file of their own.
+    if let Some(labels) = model.config.labels()?.filter(|_| model.network.head.purpose.has_labels()) {
+        write_json(&folder.join("labels.json"), &labels)?;
     }
     write_json(&folder.join("adapter_config.json"), &config)
+}
+
+/// Loads a model and puts an adapter on it, if there is one; the model gets the head and the classes that the adapter was trained for.
+pub fn load_adapted(folder: &Path, adapter: Option<&Path>, options: LoadOptions) -> Result<Model> {
+    let Some(adapter) = adapter else { return load(folder, &options) };
+    let config = read_config(adapter)?;
+    let purpose = config.get("task_type").and_then(Value::as_str).and_then(peft::purpose);
+    let labels = match std::fs::read_to_string(adapter.join("labels.json")) {
+        Ok(text) => Some(serde_json::from_str(&text).map_err(|e| Error::Config {
+            path: adapter.join("labels.json"),
+            problem: format!("is no list of names: {e}"),
+        })?),
+        Err(_) => None,
+    };
+    let options = LoadOptions {
+        purpose: options.purpose.or(purpose),
+        labels: options.labels.or(labels),
+        seed: options.seed,
+    };
+    let mut model = load(folder, &options)?;
+    load_adapter(&mut model, adapter)?;
+    Ok(model)
+}
+
+fn read_config(folder: &Path) -> Result<Map<String, Value>> {
+    let path = folder.join("adapter_config.json");
+    let text = std::fs::read_to_string(&path).map_err(|_| Error::MissingFile {
+        path: path.clone(),
+        what_to_do: "give an adapter folder, which has one".into(),
+    })?;
+    serde_json::from_str(&text).map_err(|e| Error::Config { path, problem: format!("is not JSON: {e}") })
 }
 
 /// Puts a saved adapter on a model.
@@ -52,12 +83,7 @@ pub fn load_adapter(model: &mut Model, folder: &Path) -> Result<()> {
     }
     let path = folder.join("adapter_config.json");
     let wrong = |problem: String| Error::Config { path: path.clone(), problem };
-    let text = std::fs::read_to_string(&path).map_err(|_| Error::MissingFile {
-        path: path.clone(),
-        what_to_do: "give an adapter folder, which has one".into(),
-    })?;
-    let config: Map<String, Value> =
-        serde_json::from_str(&text).map_err(|e| wrong(format!("is not JSON: {e}")))?;
+    let config = read_config(folder)?;
     let tensors = folder.join("adapter_model.safetensors");
     if !tensors.is_file() {
         let pickle = folder.join("adapter_model.bin");

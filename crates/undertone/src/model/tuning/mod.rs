@@ -6,7 +6,7 @@ mod lora;
 mod peft;
 
 pub use adapter::AdapterSettings;
-pub use folder::{load_adapter, save_adapter};
+pub use folder::{load_adapted, load_adapter, save_adapter};
 pub use lora::LoraSettings;
 
 use super::layer::linear::Linear;

@@ -11,18 +11,27 @@ use std::path::Path;
 /// Before every key of the file.
 const PREFIX: &str = "base_model.model.";
 
+/// peft's names of tasks.
+const TASKS: [(Purpose, &str); 3] = [
+    (Purpose::SequenceClassification, "SEQ_CLS"),
+    (Purpose::TokenClassification, "TOKEN_CLS"),
+    (Purpose::CausalLanguageModel, "CAUSAL_LM"),
+];
+
+pub(super) fn task_type(purpose: Purpose) -> Value {
+    TASKS.iter().find(|task| task.0 == purpose).map_or(Value::Null, |task| json!(task.1))
+}
+
+pub(super) fn purpose(task_type: &str) -> Option<Purpose> {
+    TASKS.iter().find(|task| task.1 == task_type).map(|task| task.0)
+}
+
 /// adapter_config.json as peft writes it.
 pub(super) fn config(model: &Model, settings: &LoraSettings, base: &str) -> Value {
     let fan_in_fan_out = linear_layers(model).any(|layer| layer.lora.is_some() && layer.inputs_first);
-    let task = match model.network.head.purpose {
-        Purpose::SequenceClassification => json!("SEQ_CLS"),
-        Purpose::TokenClassification => json!("TOKEN_CLS"),
-        Purpose::CausalLanguageModel => json!("CAUSAL_LM"),
-        Purpose::MaskedLanguageModel => Value::Null,
-    };
     json!({
         "peft_type": "LORA",
-        "task_type": task,
+        "task_type": task_type(model.network.head.purpose),
         "base_model_name_or_path": base,
         "r": settings.rank,
         "lora_alpha": settings.alpha,

@@ -14,7 +14,7 @@ use rayon::prelude::*;
 use std::ops::Range;
 
 /// Five times the error of our products (2e-7 of Σ|aᵢbᵢ|).
-const SLACK: f64 = 1e-6;
+pub const SLACK: f64 = 1e-6;
 /// Rows of a Gram matrix that make one task.
 const BLOCK: usize = 64;
 /// Numbers of a formed gradient that make one task.
@@ -216,6 +216,14 @@ fn formed_block(a: &Host, e: &Host, range: &Range<usize>, columns: Range<usize>)
     Share { squared: sum, most }
 }
 
+/// All inner products of some rows of one matrix with some of another.
+fn gram((x, range): (&Host, &Range<usize>), (y, other): (&Host, &Range<usize>)) -> Vec<f32> {
+    let mut gram = vec![0.0; range.len() * other.len()];
+    let (left, right) = (rows(x, range), rows(y, other));
+    multiply(&mut gram, other.len(), Update::Overwrite, 1.0, left, right.transposed(), false);
+    gram
+}
+
 /// For each range an upper bound of the inner product of two such gradients, made of rows of the same units.
 pub fn inner_products(
     (a, e, ranges): (&Host, &Host, &[Range<usize>]),
@@ -226,13 +234,7 @@ pub fn inner_products(
         #[inline(always)]
         |unit, range| {
             let other = &others[unit];
-            let (height, width) = (range.len(), other.len());
-            let mut grams = [vec![0.0; height * width], vec![0.0; height * width]];
-            for (gram, (x, y)) in grams.iter_mut().zip([(a, b), (e, f)]) {
-                let (left, right) = (rows(x, range), rows(y, other));
-                multiply(gram, width, Update::Overwrite, 1.0, left, right.transposed(), false);
-            }
-            let inner = f64::from(dot(&grams[0], &grams[1]));
+            let inner = f64::from(dot(&gram((a, range), (b, other)), &gram((e, range), (f, other))));
             inner + 2.0 * SLACK * longest(a, e, range) * longest(b, f, other)
         },
     )
@@ -271,9 +273,7 @@ pub fn table_with_product(
         #[inline(always)]
         |unit, range| {
             let other = &others[unit];
-            let mut gram = vec![0.0; range.len() * other.len()];
-            let (x, y) = (rows(e, range), rows(right, other));
-            multiply(&mut gram, other.len(), Update::Overwrite, 1.0, x, y.transposed(), false);
+            let gram = gram((e, range), (right, other));
             let mut inner = 0.0;
             for (t, gram) in range.clone().zip(gram.chunks_exact(other.len().max(1))) {
                 let column = indices[t] as usize;

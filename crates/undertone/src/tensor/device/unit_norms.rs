@@ -2,11 +2,9 @@
 
 use super::indices as device_indices;
 use crate::tensor::Result;
+use crate::tensor::cpu::unit_norms::SLACK;
 use candle_core::{DType, Tensor};
 use std::ops::Range;
-
-/// As on the host: what rounding can have taken away, as a share of (Σ ‖a_t‖‖e_t‖)².
-const SLACK: f64 = 1e-6;
 
 /// [ranges, longest, columns]; beyond the end of a range there are zeros.
 fn side_by_side(x: &Tensor, ranges: &[Range<usize>]) -> Result<Tensor> {

@@ -1,0 +1,42 @@
+//! What must be the same for a run to go on as if it had never stopped.
+//!
+//! A step that a crash lost is taken again with the noise that it had. That is the same release only if everything else is the same too: with other data or
+//! another plan, two different sums under one noise could be told apart by their difference.
+
+use super::plan::Plan;
+use crate::data::Dataset;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// Kept in the run's folder while the run lasts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// A hash of the plan and of the tokens it trains on.
+    pub run: String,
+    /// What decides the order of additions: version, cores, kernels.
+    pub machine: String,
+}
+
+impl Identity {
+    /// Of the plan without what may change on the way, the tokens that are trained on, and what decides the last digits.
+    pub fn of(plan: &Plan, data: &Dataset) -> Self {
+        let mut plan = plan.clone();
+        plan.compute.checkpoint_every = None;
+        let mut hash = Sha256::new();
+        hash.update(serde_json::to_vec(&plan).unwrap_or_default());
+        for example in &data.examples {
+            hash.update(example.unit.to_le_bytes());
+            hash.update((example.tokens.len() as u64).to_le_bytes());
+            example.tokens.iter().for_each(|token| hash.update(token.to_le_bytes()));
+            hash.update(format!("{:?}", example.target));
+        }
+        let run = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let machine = format!(
+            "undertone {}, {} threads, {}",
+            env!("CARGO_PKG_VERSION"),
+            rayon::current_num_threads(),
+            crate::tensor::kernels()
+        );
+        Self { run, machine }
+    }
+}

@@ -1,0 +1,81 @@
+//! What a run file must not say.
+
+use super::{Method, Plan, TaskName};
+use crate::gradient::Clip;
+use crate::train::error::{Error, Result};
+
+impl Plan {
+    /// Refuses what cannot be meant, in one sentence.
+    pub(super) fn check(&self) -> Result<()> {
+        let positive = |name: &str, value: f64| {
+            if value.is_finite() && value > 0.0 {
+                return Ok(());
+            }
+            Err(Error::plan(format!("{name} is {value}, but must be above 0")))
+        };
+        if self.model.path.is_some() == self.model.hub.is_some() {
+            return Err(Error::plan("[model] needs either path (a folder) or hub (a name)"));
+        }
+        positive("training.learning_rate", self.training.learning_rate)?;
+        positive("training.adam_epsilon", f64::from(self.training.adam_epsilon))?;
+        let share = |name: &str, value: f64| {
+            if (0.0..1.0).contains(&value) {
+                return Ok(());
+            }
+            Err(Error::plan(format!("{name} is {value}, but must be at least 0 and below 1")))
+        };
+        share("training.momentum", f64::from(self.training.momentum))?;
+        share("training.betas", f64::from(self.training.betas.0))?;
+        share("training.betas", f64::from(self.training.betas.1))?;
+        share("training.warmup", self.training.warmup)?;
+        if !(self.training.weight_decay.is_finite() && self.training.weight_decay >= 0.0) {
+            return Err(Error::plan("training.weight_decay must be at least 0"));
+        }
+        if self.training.epochs == 0 || self.training.batch == 0 {
+            return Err(Error::plan("training.epochs and training.batch must be at least 1"));
+        }
+        if self.compute.micro_batch == 0
+            || self.compute.micro_tokens == 0
+            || self.compute.checkpoint_every == Some(0)
+        {
+            return Err(Error::plan("the numbers in [compute] must be at least 1"));
+        }
+        let text_columns = match self.data.task {
+            TaskName::Classification => 1..=2,
+            TaskName::LanguageModelling => 1..=1,
+            TaskName::Completion => 0..=0,
+        };
+        if !text_columns.contains(&self.data.text.len()) {
+            return Err(Error::plan(match self.data.task {
+                TaskName::Classification => "data.text names the column of the text, or the two of a pair",
+                TaskName::LanguageModelling => "data.text names the one column of the text",
+                TaskName::Completion => {
+                    "completion reads data.prompt and data.completion; leave data.text out"
+                }
+            }));
+        }
+        if let Clip::Flat(bound) | Clip::PerLayer(bound) = self.privacy.clip {
+            positive("privacy.clip", bound)?;
+        }
+        match self.privacy.method {
+            Method::None => {
+                if self.privacy.epsilon.is_some() || self.privacy.noise_multiplier.is_some() {
+                    return Err(Error::plan(
+                        "privacy.method is \"none\", which has no epsilon and no noise_multiplier; remove them, or choose dp-sgd",
+                    ));
+                }
+            }
+            Method::DpSgd => {
+                if self.privacy.epsilon.is_some() == self.privacy.noise_multiplier.is_some() {
+                    return Err(Error::plan("[privacy] needs either epsilon or noise_multiplier"));
+                }
+                if self.privacy.delta.is_none() {
+                    return Err(Error::plan(
+                        "[privacy] needs delta; well below 1/(number of examples) is usual, such as 1e-5",
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,70 @@
+//! Model and data, loaded as a plan says.
+
+use super::error::Result;
+use super::learner::Learner;
+use super::plan::Plan;
+use crate::data::{Dataset, Format, Labels, Options, Tokeniser, Unit};
+use crate::mechanism::{Noise, Secret, purpose};
+use crate::model::Purpose;
+use crate::model::folder::{Config, LoadOptions, load, locate};
+use crate::tensor::Place;
+use std::path::{Path, PathBuf};
+
+/// Model and data, ready to begin.
+pub struct Prepared {
+    pub learner: Learner,
+    pub data: Dataset,
+    pub validation: Option<Dataset>,
+    /// The folder that the model came from.
+    pub origin: PathBuf,
+    /// Whether the labels come from the training file.
+    pub labels_were_found: bool,
+}
+
+impl Prepared {
+    /// Loads everything; what is new to the model is drawn from the secret.
+    pub fn load(plan: &Plan, secret: &Secret, place: &Place) -> Result<Self> {
+        let name = plan.model.path.as_deref().or(plan.model.hub.as_deref()).unwrap_or_default();
+        let origin = locate(name)?;
+        let (labels, labels_were_found) = labels(plan, &origin)?;
+        let seed = secret.number(purpose::INITIAL_VALUES);
+        let options = LoadOptions {
+            purpose: Some(plan.purpose()),
+            labels: labels.as_ref().map(|labels| labels.names().to_vec()),
+            seed,
+        };
+        let mut model = load(&origin, &options)?;
+        plan.model.tuning.apply(&mut model, seed)?;
+        model.to_place(place)?;
+        let tokeniser = model.tokeniser(&origin, plan.data.max_tokens)?;
+        let read = |path: &Path, unit: Unit, tokeniser: &Tokeniser| -> Result<Dataset> {
+            let options =
+                Options { format: plan.data.format, unit, long_texts: plan.data.long_texts, progress: true };
+            Ok(Dataset::load(path, &plan.task(), tokeniser, labels.clone(), &options)?)
+        };
+        let data = read(&plan.data.train, plan.unit(), &tokeniser)?;
+        let validation =
+            plan.data.validation.as_ref().map(|path| read(path, Unit::Row, &tokeniser)).transpose()?;
+        let protection = plan.is_private().then(|| (plan.privacy.clip, Noise::new(secret)));
+        let learner = Learner::new(model, plan.optimiser(), protection);
+        Ok(Self { learner, data, validation, origin, labels_were_found })
+    }
+}
+
+/// The labels that are given, that a finished classifier has, or that the training file holds; and whether they were found there.
+fn labels(plan: &Plan, origin: &Path) -> Result<(Option<Labels>, bool)> {
+    if plan.purpose() != Purpose::SequenceClassification {
+        return Ok((None, false));
+    }
+    if let Some(names) = &plan.data.labels {
+        return Ok((Some(Labels::given(names.clone())?), false));
+    }
+    let config = Config::read(origin)?;
+    let classifies = config.architecture().is_some_and(|class| class.ends_with("ForSequenceClassification"));
+    if let Some(names) = config.labels()?.filter(|_| classifies) {
+        return Ok((Some(Labels::given(names)?), false));
+    }
+    let path = &plan.data.train;
+    let found = Labels::from_file(path, Format::of(path, plan.data.format)?, &plan.data.label)?;
+    Ok((Some(found), true))
+}

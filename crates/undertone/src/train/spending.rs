@@ -1,0 +1,57 @@
+//! What a private run tells its ledger.
+
+use super::error::{Error, Result};
+use super::folder::RunFolder;
+use super::plan::{Plan, Resolved};
+use super::prepare::Prepared;
+use undertone_accounting::ledger::{Ledger, Terms};
+use undertone_accounting::{Adjacency, Event, Mode, Part, Threat};
+
+/// What one step releases.
+pub fn step_event(resolved: &Resolved, noise_multiplier: f64) -> Event {
+    Event::PoissonGaussian { noise_multiplier, sampling_rate: resolved.sampling_rate.unwrap_or(1.0) }
+}
+
+/// The run's ledger: a new one, or the one that it began with.
+pub fn open_ledger(
+    folder: &RunFolder,
+    plan: &Plan,
+    resolved: &Resolved,
+    prepared: &Prepared,
+) -> Result<Ledger> {
+    let least = resolved.noise_multipliers.iter().copied().fold(f64::INFINITY, f64::min);
+    let mut assumptions = vec![
+        format!("the number of units in the training file ({}) is public", resolved.units),
+        "the model that the run began from does not depend on the training file".to_owned(),
+        "metrics.jsonl, secret.key, identity.json, the progress that was shown and the time that the run took are not released: they depend on the data without noise".to_owned(),
+        "rounding of f32 arithmetic, by which one unit moves the gradients of the others in their last digits, reveals nothing".to_owned(),
+    ];
+    if prepared.labels_were_found {
+        let names = prepared.data.labels.as_ref().map(|labels| labels.names().join(", ")).unwrap_or_default();
+        assumptions.push(format!("the labels ({names}), which were found in the training file, are public"));
+    }
+    let terms = Terms {
+        unit: if plan.data.author.is_some() {
+            undertone_accounting::Unit::User
+        } else {
+            undertone_accounting::Unit::Example
+        },
+        adjacency: Adjacency::AddRemove,
+        threat: Threat::Central,
+        mode: if plan.training.seed.is_some() { Mode::Seeded } else { Mode::Proved },
+        assumptions,
+        announced: vec![Part { event: step_event(resolved, least), count: 1 }],
+    };
+    let path = folder.ledger();
+    if !path.exists() {
+        return Ok(Ledger::create(&path, terms)?);
+    }
+    let ledger = Ledger::open(&path)?;
+    if *ledger.terms() != terms {
+        return Err(Error::folder(
+            &path,
+            "was begun with another plan or other data; resume with what the run began with",
+        ));
+    }
+    Ok(ledger)
+}

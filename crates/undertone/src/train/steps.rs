@@ -1,0 +1,232 @@
+//! The steps of a run, one after the other.
+
+use super::checkpoint;
+use super::error::{Error, Result};
+use super::folder::RunFolder;
+use super::learner::{Learner, Step};
+use super::news::News;
+use super::plan::{Plan, Resolved};
+use super::prepare::Prepared;
+use super::record::{Record, Records};
+use super::spending::step_event;
+use super::summary::{Counts, Throughput};
+use crate::data::{Batch, Dataset, Members, PoissonSampler, ShuffledEpochs, micro_batches};
+use crate::evaluate::{Limits, Meter, Metrics, predict};
+use crate::gradient::ClippedSum;
+use crate::mechanism::{Secret, purpose};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use undertone_accounting::Guarantee;
+use undertone_accounting::ledger::Ledger;
+
+/// How often ε is computed for those who watch.
+const EPSILON_EVERY: Duration = Duration::from_secs(10);
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
+
+/// Which units a step takes.
+enum Sampler {
+    Poisson(PoissonSampler),
+    Shuffled(ShuffledEpochs),
+}
+
+/// A run under way.
+pub struct Run {
+    pub(super) folder: RunFolder,
+    pub(super) plan: Plan,
+    pub(super) resolved: Resolved,
+    pub(super) learner: Learner,
+    data: Dataset,
+    members: Members,
+    validation: Option<Dataset>,
+    pub(super) origin: PathBuf,
+    sampler: Sampler,
+    dropout_key: u64,
+    pub(super) ledger: Option<Ledger>,
+    /// Steps taken.
+    pub(super) done: u64,
+    /// Steps in which there was something to learn, of this process.
+    learnt: u64,
+    examples: f64,
+    time: Duration,
+    pub(super) last_validation: Option<Metrics>,
+}
+
+impl Run {
+    pub(super) fn new(
+        folder: RunFolder,
+        plan: Plan,
+        resolved: Resolved,
+        prepared: Prepared,
+        secret: Secret,
+        ledger: Option<Ledger>,
+    ) -> Result<Self> {
+        let Prepared { learner, data, validation, origin, .. } = prepared;
+        let key = secret.key(purpose::SAMPLING);
+        let sampler = match resolved.sampling_rate {
+            Some(rate) => Sampler::Poisson(PoissonSampler::new(data.units, rate, key)?),
+            None => Sampler::Shuffled(ShuffledEpochs::new(data.units, plan.training.batch as usize, key)?),
+        };
+        let dropout_key = secret.number(purpose::DROPOUT);
+        let members = data.members();
+        Ok(Self {
+            folder,
+            plan,
+            resolved,
+            learner,
+            data,
+            members,
+            validation,
+            origin,
+            sampler,
+            dropout_key,
+            ledger,
+            done: 0,
+            learnt: 0,
+            examples: 0.0,
+            time: Duration::ZERO,
+            last_validation: None,
+        })
+    }
+
+    pub(super) fn steps(&self) -> u64 {
+        self.resolved.steps_per_epoch * u64::from(self.plan.training.epochs)
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let (trainable, total) = self.learner.model.parameters.count();
+        Counts { trainable, total }
+    }
+
+    pub(super) fn throughput(&self) -> Throughput {
+        let seconds = self.time.as_secs_f64();
+        Throughput { examples_per_second: self.examples / seconds.max(1e-9), seconds }
+    }
+
+    pub(super) fn guarantee(&self) -> Result<Option<Guarantee>> {
+        let Some(ledger) = &self.ledger else { return Ok(None) };
+        Ok(Some(ledger.guarantee(self.plan.privacy.delta.unwrap_or_default())?))
+    }
+
+    pub(super) fn all_steps(&mut self, watch: &mut dyn FnMut(News)) -> Result<()> {
+        let metrics = self.folder.metrics();
+        let mut records = Records::open(&metrics, self.done)?;
+        watch(News::Ready {
+            resolved: &self.resolved,
+            examples: self.data.examples.len(),
+            parameters: self.counts(),
+            done: self.done,
+            steps: self.steps(),
+        });
+        let (mut saved, mut asked) = (Instant::now(), Instant::now());
+        let mut spent = None;
+        while self.done < self.steps() {
+            let begun = Instant::now();
+            let mut record = self.step()?;
+            self.time += begun.elapsed();
+            if self.done.is_multiple_of(self.resolved.steps_per_epoch) {
+                record.validation = self.validate()?;
+                record.epsilon = self.guarantee()?.map(|guarantee| guarantee.epsilon.upper);
+                spent = record.epsilon;
+            } else if asked.elapsed() > EPSILON_EVERY {
+                spent = self.guarantee()?.map(|guarantee| guarantee.epsilon.upper);
+                asked = Instant::now();
+            }
+            records.add(&metrics, &record)?;
+            watch(News::Step { record: &record, throughput: self.throughput(), epsilon: spent });
+            let due = match self.plan.compute.checkpoint_every {
+                Some(steps) => self.done.is_multiple_of(steps),
+                None => saved.elapsed() > CHECKPOINT_EVERY,
+            };
+            if due || self.done == self.steps() {
+                checkpoint::save(&self.folder.checkpoint(), &self.learner, self.done)?;
+                saved = Instant::now();
+            }
+        }
+        Ok(())
+    }
+
+    /// One step: what is released is in the ledger before anything else happens.
+    fn step(&mut self) -> Result<Record> {
+        let step = self.done;
+        let epoch = step / self.resolved.steps_per_epoch;
+        let noise_multiplier = self.resolved.noise_multipliers.get(epoch as usize).copied().unwrap_or(0.0);
+        if let Some(ledger) = &mut self.ledger
+            // A step that a crash lost after its entry was written is taken again with the same sample and the same noise: it is the same
+            // release, and nobody has seen it.
+            && ledger.entries() <= step
+        {
+            ledger.append(step_event(&self.resolved, noise_multiplier), 1)?;
+        }
+        let units = match &mut self.sampler {
+            Sampler::Poisson(sampler) => sampler.step(step),
+            Sampler::Shuffled(epochs) => epochs.step(step),
+        };
+        let chosen = self.members.of_units(&units);
+        let mut sum = self.learner.start();
+        let mut losses = 0.0;
+        let compute = &self.plan.compute;
+        let pieces = micro_batches(&chosen, &self.data.examples, compute.micro_batch, compute.micro_tokens);
+        for (i, piece) in pieces.iter().enumerate() {
+            let batch = Batch::pack(piece.iter().map(|&example| &self.data.examples[example]));
+            let dropout = self.plan.training.dropout.then(|| mix(self.dropout_key ^ mix(step) ^ i as u64));
+            let found = self.learner.accumulate(&batch, dropout, &mut sum)?;
+            losses += found.iter().map(|&loss| f64::from(loss)).sum::<f64>();
+        }
+        self.check_that_all_moves(&sum, chosen.len())?;
+        let clipped = sum.clipped().clone();
+        let training = &self.plan.training;
+        let rate = training.learning_rate
+            * training.learning_rate_schedule.share(step, self.steps(), training.warmup);
+        let divisor = match self.resolved.sampling_rate {
+            // The expected number of units, not the number that happened to be drawn: that one is private.
+            Some(rate) => rate * self.data.units as f64,
+            None => units.len() as f64,
+        };
+        self.learner.update(sum, &Step { number: step, noise_multiplier, divisor, rate })?;
+        self.done += 1;
+        // Of a private run the expected number: the summary may be published, and how many were drawn is private.
+        self.examples += if self.plan.is_private() { divisor } else { chosen.len() as f64 };
+        let private = self.plan.is_private() && clipped.units > 0;
+        let share = |number: f64| private.then(|| number / clipped.units as f64);
+        Ok(Record {
+            step: self.done,
+            epoch: epoch + 1,
+            units: units.len(),
+            loss: (!chosen.is_empty()).then(|| losses / chosen.len() as f64),
+            learning_rate: rate,
+            gradient_norm: share(clipped.norms),
+            clipped: share(clipped.shortened as f64),
+            epsilon: None,
+            validation: None,
+        })
+    }
+
+    /// Stops a run in which something that should be trained is not, in its first two steps that have examples.
+    fn check_that_all_moves(&mut self, sum: &ClippedSum, examples: usize) -> Result<()> {
+        if examples == 0 || self.learnt > 1 {
+            return Ok(());
+        }
+        self.learnt += 1;
+        let unmoved = self.learner.unmoved(sum, self.learnt == 1)?;
+        if unmoved.is_empty() { Ok(()) } else { Err(Error::NotMoved(unmoved.join(", "))) }
+    }
+
+    pub(super) fn validate(&mut self) -> Result<Option<Metrics>> {
+        let Some(validation) = &self.validation else { return Ok(None) };
+        let model = &self.learner.model;
+        let mut meter = Meter::new(model.network.head.purpose, model.network.head.out.outputs);
+        for examples in validation.examples.chunks(1024) {
+            let found = predict(model, examples, Limits::default(), false)?;
+            examples.iter().zip(&found).for_each(|(example, prediction)| meter.add(example, prediction));
+        }
+        self.last_validation = Some(meter.metrics());
+        Ok(self.last_validation.clone())
+    }
+}
+
+/// Scatters the bits of a number.
+fn mix(x: u64) -> u64 {
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
