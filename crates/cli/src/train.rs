@@ -83,6 +83,20 @@ impl Display {
 
     pub fn show(&mut self, news: &News) {
         match news {
+            News::Relevance { done, examples } => {
+                let due = self.said.is_none_or(|said| said.elapsed() > LINE_EVERY);
+                if std::io::stderr().is_terminal() {
+                    let bar = self.bar.get_or_insert_with(|| ProgressBar::new(*examples as u64));
+                    bar.set_position(*done as u64);
+                    if done == examples {
+                        bar.finish_and_clear();
+                        self.bar = None;
+                    }
+                } else if due || done == examples {
+                    eprintln!("relevance of {done} of {examples} examples");
+                    self.said = Some(Instant::now());
+                }
+            }
             News::Ready { resolved, examples, parameters, done, steps } => {
                 (self.steps, self.done) = (*steps, *done);
                 let noise: Vec<String> =

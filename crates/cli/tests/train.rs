@@ -216,7 +216,8 @@ fn a_run_adds_the_noise_and_draws_the_samples_that_its_ledger_holds() {
     let found = (moved / before.len() as f64).sqrt();
     assert!((found / expected - 1.0).abs() < 0.04, "the weights moved by {found}, not by {expected}");
     // 48 draws of Binomial(120, 1/6): mean 20, variance 16.7; a fixed size has none, and taking all at other rates another mean.
-    let units: Vec<f64> = bench.metrics("run").iter().map(|record| record["units"].as_f64().unwrap()).collect();
+    let units: Vec<f64> =
+        bench.metrics("run").iter().map(|record| record["units"].as_f64().unwrap()).collect();
     let mean = units.iter().sum::<f64>() / steps;
     let variance = units.iter().map(|n| (n - mean).powi(2)).sum::<f64>() / (steps - 1.0);
     assert!((mean - 20.0).abs() < 3.0 && (5.0..40.0).contains(&variance), "mean {mean}, variance {variance}");

@@ -2,6 +2,7 @@
 
 pub mod data;
 pub mod evaluate;
+pub mod explain;
 pub mod gradient;
 pub mod mechanism;
 pub mod model;

@@ -5,7 +5,7 @@ mod common;
 use common::places;
 use std::collections::BTreeMap;
 use undertone::data::{Batch, Example, Target};
-use undertone::gradient::{Book, Clip, ClippedSum, UnitRows};
+use undertone::gradient::{Book, Bounds, Clip, ClippedSum, Measure, UnitRows, Weights};
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
 use undertone::model::{Gradients, Model, Purpose, Weighting};
@@ -58,50 +58,142 @@ fn examples(lengths: &[usize], units: &[u32], purpose: Purpose) -> Vec<Example> 
 
 type Sums = BTreeMap<String, Vec<f64>>;
 
+/// How units are bounded, and the same said in another way: for each parameter the groups, with the weight of every coordinate in them.
+struct Way {
+    name: String,
+    measure: Measure,
+    bounds: Bounds,
+    automatic: bool,
+    parts: BTreeMap<String, Vec<(usize, Vec<f64>)>>,
+    /// Whether the weights say which coordinates belong to a group.
+    masks: bool,
+}
+
+fn numbers(count: usize, seed: usize) -> Vec<f32> {
+    (0..count).map(|i| 0.3 + ((i * 7 + seed * 13) % 11) as f32 * 0.25).collect()
+}
+
+impl Way {
+    fn plain(model: &Model, clip: &Clip) -> Self {
+        let measure = clip.measure(&model.parameters);
+        let mut parts = BTreeMap::new();
+        let mut layers: Vec<String> = Vec::new();
+        for (_, parameter) in model.parameters.iter() {
+            let layer = parameter.name.rsplit_once('.').map_or("", |(layer, _)| layer).to_owned();
+            let group = match clip {
+                Clip::PerLayer(_) => layers.iter().position(|known| *known == layer),
+                _ => Some(0),
+            };
+            if !parameter.trainable {
+                continue;
+            }
+            let group = group.unwrap_or_else(|| {
+                layers.push(layer);
+                layers.len() - 1
+            });
+            parts.insert(parameter.name.clone(), vec![(group, vec![1.0; parameter.len()])]);
+        }
+        let bounds = clip.bounds(measure.groups());
+        let automatic = matches!(clip, Clip::Automatic);
+        Self { name: format!("{clip:?}"), measure, bounds, automatic, parts, masks: false }
+    }
+
+    /// Weights of rows and columns, or of every coordinate.
+    fn weighted(model: &Model, clip: &Clip, elements: bool) -> Self {
+        let mut way = Self::plain(model, clip);
+        let weights = |id: undertone::model::ParameterId| {
+            let value = &model.parameters.get(id).value;
+            let (rows, columns) = (value.rows(), value.columns());
+            Some(if elements {
+                let values = std::sync::Arc::new(numbers(rows * columns, id.index()));
+                Weights::Elements { values, scale: 0.7, columns }
+            } else {
+                Weights::Factored { rows: numbers(rows, id.index()), columns: numbers(columns, 5) }
+            })
+        };
+        way.measure = way.measure.weighted(weights);
+        for (id, parameter) in model.parameters.iter() {
+            let Some(parts) = way.parts.get_mut(&parameter.name) else { continue };
+            let mut written = vec![0.0; parameter.len()];
+            weights(id).unwrap().write(0, &mut written);
+            parts[0].1 = written.into_iter().map(f64::from).collect();
+        }
+        way.name = format!("{clip:?}, {} weights", if elements { "element" } else { "factored" });
+        way
+    }
+
+    fn split(model: &Model, clip: &Clip) -> Self {
+        let mask = |id: undertone::model::ParameterId| -> Vec<f32> {
+            let count = model.parameters.get(id).len();
+            numbers(count, id.index()).iter().map(|&x| if x > 1.0 { 1.0 } else { 0.0 }).collect()
+        };
+        let mut way = Self::plain(model, clip);
+        for (id, parameter) in model.parameters.iter() {
+            let Some(parts) = way.parts.get_mut(&parameter.name) else { continue };
+            let first: Vec<f64> = mask(id).into_iter().map(f64::from).collect();
+            let second = first.iter().map(|x| 1.0 - x).collect();
+            *parts = vec![(0, first), (1, second)];
+        }
+        way.measure = Measure::split(&model.parameters, mask);
+        way.bounds = clip.bounds_of(vec![0.6 * clip.bound(), 0.3 * clip.bound()]);
+        Self { name: format!("{clip:?}, two groups"), masks: true, ..way }
+    }
+}
+
 /// Each unit on its own; the norm of each group from the formed gradient.
-fn one_by_one(model: &Model, examples: &[Example], clip: &Clip) -> (Sums, Vec<f64>) {
-    let groups = clip.groups(&model.parameters);
+fn one_by_one(model: &Model, examples: &[Example], way: &Way) -> (Sums, Vec<f64>) {
     let mut sums: Sums = BTreeMap::new();
     let mut norms = Vec::new();
     for unit in examples.chunk_by(|a, b| a.unit == b.unit) {
         let mut gradients = Gradients::new(&model.parameters);
         model.train(&Batch::pack(unit), Weighting::SumOfUnits, None, &mut gradients).unwrap();
-        let mut squared = vec![0.0; groups.count()];
+        let mut squared = vec![0.0; way.bounds.lengths().len()];
         let mut formed = Vec::new();
         for (id, parameter) in model.parameters.iter() {
-            let (Some(group), Some(gradient)) = (groups.of(id), gradients.get(id)) else { continue };
+            let (Some(parts), Some(gradient)) = (way.parts.get(&parameter.name), gradients.get(id)) else {
+                continue;
+            };
             let values = gradient.to_vec().unwrap();
-            squared[group] += values.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>();
-            formed.push((group, parameter.name.clone(), values));
+            for (group, weights) in parts {
+                let weighted = values.iter().zip(weights).map(|(&x, w)| w * f64::from(x).powi(2));
+                squared[*group] += weighted.sum::<f64>();
+            }
+            formed.push((parts, parameter.name.clone(), values));
         }
         norms.push(squared.iter().sum::<f64>().sqrt());
-        let bound = clip.bound() / (groups.count() as f64).sqrt();
-        for (group, name, values) in formed {
-            let norm = squared[group].sqrt();
-            let factor = match clip {
-                Clip::Automatic => 1.0 / (norm + 0.01),
-                _ => (bound / norm).min(1.0),
-            };
+        let factors: Vec<f64> = squared
+            .iter()
+            .zip(way.bounds.lengths())
+            .map(|(squared, bound)| match way.automatic {
+                true => bound / (squared.sqrt() + 0.01),
+                false => (bound / squared.sqrt()).min(1.0),
+            })
+            .collect();
+        for (parts, name, values) in formed {
             let sum = sums.entry(name).or_insert_with(|| vec![0.0; values.len()]);
-            sum.iter_mut().zip(values).for_each(|(sum, x)| *sum += factor * f64::from(x));
+            for (group, weights) in parts {
+                for ((sum, x), weight) in sum.iter_mut().zip(&values).zip(weights) {
+                    let mask = if way.masks { *weight } else { 1.0 };
+                    *sum += factors[*group] * mask * f64::from(*x);
+                }
+            }
         }
     }
     (sums, norms)
 }
 
 /// The same by book-keeping, in micro-batches that end after the given numbers of examples.
-fn by_book(model: &Model, examples: &[Example], clip: &Clip, cuts: &[usize]) -> (Sums, Vec<f64>, ClippedSum) {
-    let groups = clip.groups(&model.parameters);
+fn by_book(model: &Model, examples: &[Example], way: &Way, cuts: &[usize]) -> (Sums, Vec<f64>, ClippedSum) {
     let mut sum = ClippedSum::new(&model.parameters);
     let mut norms = Vec::new();
     for cut in cuts.windows(2) {
         let batch = Batch::pack(&examples[cut[0]..cut[1]]);
-        let mut book = Book::new(UnitRows::of(&batch), &groups);
+        let mut book = Book::new(UnitRows::of(&batch), &way.measure);
         model.train(&batch, Weighting::SumOfUnits, None, &mut book).unwrap();
         for unit in 0..UnitRows::of(&batch).count() {
             norms.push(book.squared_norms().unwrap().iter().map(|group| group[unit]).sum::<f64>().sqrt());
         }
-        book.close(clip, &mut sum).unwrap();
+        book.close(&way.bounds, &mut sum).unwrap();
     }
     let mut sums: Sums = BTreeMap::new();
     for (id, parameter) in model.parameters.iter() {
@@ -155,13 +247,24 @@ fn book_keeping_equals_one_unit_at_a_time() {
             for tuning in tunings(purpose) {
                 let mut model = model(architecture, purpose, &tuning, 16);
                 model.to_place(&place).unwrap();
-                let (_, norms) = one_by_one(&model, &examples, &Clip::Automatic);
+                let (_, norms) = one_by_one(&model, &examples, &Way::plain(&model, &Clip::Automatic));
                 let middle = norms.iter().sum::<f64>() / norms.len() as f64;
-                for clip in [Clip::Flat(middle), Clip::PerLayer(middle), Clip::Automatic] {
-                    let what = format!("{architecture:?} {purpose:?} {} {clip:?} {place:?}", tuning.name());
-                    let (want, norms) = one_by_one(&model, &examples, &clip);
+                let flat = Clip::Flat(middle);
+                let ways = [
+                    Way::plain(&model, &flat),
+                    Way::plain(&model, &Clip::PerLayer(middle)),
+                    Way::plain(&model, &Clip::Automatic),
+                    Way::weighted(&model, &flat, false),
+                    Way::weighted(&model, &Clip::Automatic, true),
+                    Way::weighted(&model, &Clip::PerLayer(middle), true),
+                    Way::split(&model, &flat),
+                ];
+                for way in ways {
+                    let what =
+                        format!("{architecture:?} {purpose:?} {} {} {place:?}", tuning.name(), way.name);
+                    let (want, norms) = one_by_one(&model, &examples, &way);
                     for cuts in [&[0, 7][..], &[0, 1, 2, 5, 7], &[0, 0, 6, 7]] {
-                        let (have, found, _) = by_book(&model, &examples, &clip, cuts);
+                        let (have, found, _) = by_book(&model, &examples, &way, cuts);
                         assert_same(&what, &want, &have);
                         for (norm, found) in norms.iter().zip(found) {
                             let excess = found / norm - 1.0;
@@ -180,9 +283,10 @@ fn the_ghost_norm_and_the_formed_one_agree_at_larger_sizes() {
     for purpose in [Purpose::SequenceClassification, Purpose::MaskedLanguageModel] {
         let examples = examples(&[16, 80, 33], &[0, 1, 2], purpose);
         let model = model(Architecture::Bert, purpose, &Tuning::Full, 64);
-        let clip = Clip::Flat(0.5);
-        let (want, _) = one_by_one(&model, &examples, &clip);
-        assert_same("larger sizes", &want, &by_book(&model, &examples, &clip, &[0, 3]).0);
+        for way in [Way::plain(&model, &Clip::Flat(0.5)), Way::weighted(&model, &Clip::Flat(0.5), true)] {
+            let (want, _) = one_by_one(&model, &examples, &way);
+            assert_same("larger sizes", &want, &by_book(&model, &examples, &way, &[0, 3]).0);
+        }
     }
 }
 
@@ -192,11 +296,12 @@ fn no_unit_moves_the_sum_by_more_than_the_bound() {
     let model = model(Architecture::Gpt2, purpose, &Tuning::Full, 16);
     let examples = examples(&[9, 30, 4, 12], &[0, 1, 2, 2], purpose);
     for clip in [Clip::Flat(0.05), Clip::PerLayer(0.05), Clip::Automatic] {
-        let all = by_book(&model, &examples, &clip, &[0, 4]).0;
+        let way = Way::plain(&model, &clip);
+        let all = by_book(&model, &examples, &way, &[0, 4]).0;
         for (left_out, range) in [(0, 0..1), (1, 1..2), (2, 2..4)] {
             let mut others = examples.clone();
             others.drain(range);
-            let without = by_book(&model, &others, &clip, &[0, others.len()]).0;
+            let without = by_book(&model, &others, &way, &[0, others.len()]).0;
             let moved = all.iter().flat_map(|(name, x)| x.iter().zip(&without[name]));
             let moved = moved.map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt();
             assert!(
@@ -211,12 +316,12 @@ fn no_unit_moves_the_sum_by_more_than_the_bound() {
 #[test]
 fn an_empty_batch_adds_nothing() {
     let model = model(Architecture::Bert, Purpose::SequenceClassification, &Tuning::Full, 16);
-    let groups = Clip::Automatic.groups(&model.parameters);
+    let way = Way::plain(&model, &Clip::Automatic);
     let mut sum = ClippedSum::new(&model.parameters);
     let empty = Batch::pack(&[]);
-    let mut book = Book::new(UnitRows::of(&empty), &groups);
+    let mut book = Book::new(UnitRows::of(&empty), &way.measure);
     model.train(&empty, Weighting::SumOfUnits, None, &mut book).unwrap();
-    book.close(&Clip::Automatic, &mut sum).unwrap();
+    book.close(&way.bounds, &mut sum).unwrap();
     for (id, parameter) in model.parameters.iter() {
         let nothing = sum.get(id).is_none_or(|sum| sum.to_vec().unwrap().iter().all(|&x| x == 0.0));
         assert!(nothing, "{} has something of nobody", parameter.name);
@@ -240,8 +345,9 @@ fn a_gradient_that_is_not_finite_counts_as_zero() {
         all[1].tokens[2] = 50;
         let sound = [all[0].clone(), all[2].clone()];
         for clip in [Clip::Flat(0.1), Clip::PerLayer(0.1), Clip::Automatic] {
-            let (have, _, sum) = by_book(&model, &all, &clip, &[0, 3]);
-            assert_same("one broken unit", &by_book(&model, &sound, &clip, &[0, 2]).0, &have);
+            let way = Way::plain(&model, &clip);
+            let (have, _, sum) = by_book(&model, &all, &way, &[0, 3]);
+            assert_same("one broken unit", &by_book(&model, &sound, &way, &[0, 2]).0, &have);
             assert_eq!((sum.clipped().units, sum.clipped().not_finite), (3, 1));
         }
     }

@@ -2,12 +2,13 @@
 
 use undertone::data::{Batch, Example, Target};
 use undertone::gradient::Clip;
+use undertone::mechanism::allocation::{Method, Uniform};
 use undertone::mechanism::{Noise, Secret};
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::Tuning;
 use undertone::model::{Model, Purpose};
 use undertone::train::optimiser::{Kind, Settings};
-use undertone::train::{Learner, Step};
+use undertone::train::{Learner, Protection, Step};
 
 fn model() -> Model {
     let dimensions =
@@ -22,7 +23,14 @@ fn model() -> Model {
 /// Plain descent with rate 1: the weights move by exactly what was released.
 fn learner(clip: Option<Clip>, seed: u64) -> Learner {
     let settings = Settings { kind: Kind::Sgd, momentum: 0.0, weight_decay: 0.0, ..Settings::default() };
-    Learner::new(model(), settings, clip.map(|clip| (clip, Noise::new(&Secret::from_seed(seed)))))
+    let model = model();
+    let protection = clip.map(|clip| protection(&model, clip, seed));
+    Learner::new(model, settings, protection)
+}
+
+fn protection(model: &Model, clip: Clip, seed: u64) -> Protection {
+    let method = Method::Proved(Box::new(Uniform::new(&clip, &model.parameters)));
+    Protection { method, noise: Noise::new(&Secret::from_seed(seed)) }
 }
 
 fn weights(learner: &Learner) -> Vec<f64> {
@@ -125,16 +133,17 @@ fn optimisers_follow_their_formulas() {
     let all = batch(0..8);
     for kind in [Kind::Sgd, Kind::Adamw, Kind::AdamCorrected] {
         let settings = Settings { kind, weight_decay: 0.1, ..Settings::default() };
-        let mut learner =
-            Learner::new(model(), settings, Some((Clip::Automatic, Noise::new(&Secret::from_seed(2)))));
+        let model = model();
+        let given = protection(&model, Clip::Automatic, 2);
+        let mut learner = Learner::new(model, settings, Some(given));
         let decays: Vec<bool> =
             learner.model.parameters.iter().flat_map(|(_, p)| vec![p.shape.len() > 1; p.len()]).collect();
         let (mut m, mut v) = (vec![0.0; decays.len()], vec![0.0; decays.len()]);
         for number in 0..3 {
             // The gradient that a plain learner in the same place releases.
             let probe_settings = Settings { kind: Kind::Sgd, momentum: 0.0, weight_decay: 0.0, ..settings };
-            let protection = Some((Clip::Automatic, Noise::new(&Secret::from_seed(2))));
-            let mut probe = Learner::new(learner.model.clone(), probe_settings, protection);
+            let given = protection(&learner.model, Clip::Automatic, 2);
+            let mut probe = Learner::new(learner.model.clone(), probe_settings, Some(given));
             let step = Step { number, noise_multiplier: 0.5, divisor: 8.0, rate: 0.01 };
             let before = weights(&learner);
             let mut sum = probe.start();

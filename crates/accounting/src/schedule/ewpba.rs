@@ -14,7 +14,7 @@
 //! spread.
 
 use super::{Passes, Schedule};
-use crate::calibrate::{least_noise, noise_multiplier};
+use crate::calibrate::least_noise;
 use crate::event::limits;
 use crate::{Accountant, Error, Result};
 
@@ -45,8 +45,11 @@ pub fn ewpba(asked: &Ewpba, passes: &Passes) -> Result<(Schedule, f64)> {
     if !(step_distance > 0.0 && step_distance <= 1e6) {
         return Err(Error::invalid("step distance", step_distance, "above 0 and at most 1e6"));
     }
+    let range = (*limits::NOISE.start(), *limits::NOISE.end());
     let uniform = |epsilon: f64| {
-        noise_multiplier(epsilon, delta, passes.sampling_rate, passes.steps(), Accountant::Auto)
+        least_noise(epsilon, delta, Accountant::Auto, range, |noise| {
+            passes.compose(&vec![noise; passes.epochs as usize])
+        })
     };
     let beginning = uniform(epsilon - reserve)?.noise;
     if passes.epochs == 1 || reserve == 0.0 {

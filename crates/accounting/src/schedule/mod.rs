@@ -21,6 +21,9 @@ pub struct Passes {
     pub steps_per_epoch: u64,
     /// How many epochs.
     pub epochs: u32,
+    /// What is released before the first step, such as what the noise is allocated by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<crate::Event>,
 }
 
 impl Passes {
@@ -41,6 +44,7 @@ impl Passes {
             sampling_rate: batch as f64 / examples as f64,
             steps_per_epoch: examples / batch,
             epochs,
+            before: None,
         })
     }
 
@@ -52,6 +56,9 @@ impl Passes {
     /// What is released with one noise multiplier for each epoch.
     pub fn compose(&self, noise_multipliers: &[f64]) -> Composition {
         let mut composition = Composition::new(Default::default());
+        if let Some(event) = self.before {
+            composition.push(event, 1);
+        }
         for &noise_multiplier in noise_multipliers {
             composition.push(
                 crate::Event::PoissonGaussian { noise_multiplier, sampling_rate: self.sampling_rate },

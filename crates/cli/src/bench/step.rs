@@ -9,12 +9,16 @@ use serde_json::json;
 use std::time::Instant;
 use undertone::data::{Batch, Example, Target};
 use undertone::gradient::Clip;
+use undertone::mechanism::allocation::Method::{Proved, Published};
+use undertone::mechanism::allocation::{
+    Anadp, Form, ImportanceSettings, Map, PublishedAnadp, RapFt, SeenMap, Uniform,
+};
 use undertone::mechanism::{Noise, Secret};
 use undertone::model::Purpose;
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
 use undertone::train::optimiser::Settings;
-use undertone::train::{Learner, Step, peak_memory};
+use undertone::train::{Learner, Protection, Step, peak_memory};
 
 /// Time training steps on random weights
 #[derive(Args)]
@@ -94,6 +98,14 @@ enum Method {
     DpSgd,
     /// As dp-sgd, with every layer clipped on its own
     DpSgdPerLayer,
+    /// Noise by importance, in the usual form for what is trained
+    Anadp,
+    /// The same for single elements
+    AnadpElement,
+    /// The same as published
+    AnadpPaper,
+    /// Two groups by relevance (any mask: its cost does not depend on it)
+    RapFt,
 }
 
 impl StepBench {
@@ -130,12 +142,37 @@ impl StepBench {
         tuning.apply(&mut model, 2)?;
         model.to_place(&self.device.place()?)?;
         let batch = self.random_batch(purpose);
-        let clip = match self.method {
+        let form = if matches!(self.tuning, Kind::Full) { Form::Factored } else { Form::Element };
+        let parameters = &model.parameters;
+        let method = match self.method {
             Method::None => None,
-            Method::DpSgd => Some(Clip::Automatic),
-            Method::DpSgdPerLayer => Some(Clip::PerLayer(1.0)),
+            Method::DpSgd => Some(Proved(Box::new(Uniform::new(&Clip::Automatic, parameters)))),
+            Method::DpSgdPerLayer => Some(Proved(Box::new(Uniform::new(&Clip::PerLayer(1.0), parameters)))),
+            Method::Anadp => Some(Proved(Box::new(Anadp::new(
+                &Clip::Automatic,
+                ImportanceSettings::usual(form),
+                parameters,
+            )))),
+            Method::AnadpElement => Some(Proved(Box::new(Anadp::new(
+                &Clip::Automatic,
+                ImportanceSettings::usual(Form::Element),
+                parameters,
+            )))),
+            Method::RapFt => {
+                let odd = |i: usize| (i as f32 * 0.618).fract();
+                let of = parameters.iter().map(|(_, p)| match p.trainable {
+                    true => (0..p.len()).map(odd).collect(),
+                    false => Vec::new(),
+                });
+                let map = SeenMap::of_public(Map { of: of.collect() });
+                Some(Proved(Box::new(RapFt::new(&Clip::Automatic, &map, 0.7, parameters))))
+            }
+            Method::AnadpPaper => {
+                let settings = ImportanceSettings::usual(Form::Element);
+                Some(Published(Box::new(PublishedAnadp::new(&Clip::Automatic, settings, parameters))))
+            }
         };
-        let protection = clip.map(|clip| (clip, Noise::new(&Secret::from_seed(1))));
+        let protection = method.map(|method| Protection { method, noise: Noise::new(&Secret::from_seed(1)) });
         let mut learner = Learner::new(model, Settings::default(), protection);
         let mut times = Vec::new();
         for number in 0..self.steps as u64 + 3 {
@@ -143,6 +180,7 @@ impl StepBench {
             let mut sum = learner.start();
             learner.accumulate(&batch, None, &mut sum)?;
             if self.update {
+                learner.worth(&sum, 1.0)?;
                 let divisor = self.batch as f64;
                 learner.update(sum, &Step { number, noise_multiplier: 1.0, divisor, rate: 1e-6 })?;
             }

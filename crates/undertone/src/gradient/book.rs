@@ -1,9 +1,10 @@
 //! The book of one backward pass: factors as they come, and each unit's squared norm in each group.
 
-use super::clip::{Clip, Clipped};
-use super::group::Groups;
+use super::clip::{Bounds, Clipped};
+use super::measure::{Measure, Part, Share};
 use super::sum::ClippedSum;
 use super::unit::UnitRows;
+use super::weights::Weights;
 use crate::model::{Factor, ParameterId, Receiver};
 use crate::tensor::unit_norms::{self as norms, inner_products, table_with_product, table_with_table};
 use crate::tensor::{Matrix, Result};
@@ -13,7 +14,7 @@ use std::ops::Range;
 /// Receives the factors of a backward pass over one batch.
 pub struct Book<'a> {
     units: UnitRows,
-    groups: &'a Groups,
+    measure: &'a Measure,
     /// For each group and unit, an upper bound of the squared norm.
     squared: Vec<Vec<f64>>,
     kept: Vec<Factor>,
@@ -25,9 +26,9 @@ pub struct Book<'a> {
 
 impl<'a> Book<'a> {
     /// An empty book for a batch with these units.
-    pub fn new(units: UnitRows, groups: &'a Groups) -> Self {
-        let squared = vec![vec![0.0; units.count()]; groups.count()];
-        Self { units, groups, squared, kept: Vec::new(), waiting: None, vectors: HashMap::new() }
+    pub fn new(units: UnitRows, measure: &'a Measure) -> Self {
+        let squared = vec![vec![0.0; units.count()]; measure.groups()];
+        Self { units, measure, squared, kept: Vec::new(), waiting: None, vectors: HashMap::new() }
     }
 
     /// Squared norms, for each group and unit.
@@ -40,65 +41,94 @@ impl<'a> Book<'a> {
     fn settle(&mut self) -> Result<()> {
         if let Some(Waiting { group, input, ranges, output_gradients }) = self.waiting.take() {
             let squared = norms::products(&input, &output_gradients, &ranges)?;
-            self.enter(group, false, &squared);
+            self.enter(group, 1.0, &squared);
         }
         Ok(())
     }
 
     /// Clips every unit and adds all of them to the sum.
-    pub fn close(mut self, clip: &Clip, sum: &mut ClippedSum) -> Result<Clipped> {
+    pub fn close(mut self, bounds: &Bounds, sum: &mut ClippedSum) -> Result<Clipped> {
         self.settle()?;
-        let (factors, clipped) = clip.factors(&self.squared);
-        for factor in self.kept {
-            let Some(group) = self.groups.of(factor.parameter()) else { continue };
+        let (factors, clipped) = bounds.factors(&self.squared);
+        let vectors = self.vectors.iter().map(|(&parameter, rows)| ClippedSum::vectors(parameter, rows));
+        let of_units: Vec<Range<usize>> = (0..self.units.count()).map(|unit| unit..unit + 1).collect();
+        let vectors = vectors.map(|factor| (factor, of_units.clone()));
+        let products = self.kept.into_iter().map(|factor| {
             let ranges = self.units.ranges(tokens(&factor));
-            sum.add(&factor, &ranges, &factors[group])?;
-        }
-        for (parameter, rows) in self.vectors {
-            let Some(group) = self.groups.of(parameter) else { continue };
-            sum.add_vectors(parameter, &rows, &factors[group])?;
+            (factor, ranges)
+        });
+        for (factor, ranges) in products.chain(vectors) {
+            match self.measure.of(factor.parameter()) {
+                None => {}
+                Some(Share::Plain(group) | Share::Weighted(group, _)) => {
+                    sum.add(&factor, &ranges, &factors[*group])?;
+                }
+                Some(Share::Split(sides)) => {
+                    for (group, mask) in sides {
+                        sum.add_masked(&factor, &ranges, &factors[*group], mask)?;
+                    }
+                }
+            }
         }
         sum.count(&clipped);
         Ok(clipped)
     }
 
-    fn enter(&mut self, group: usize, twice: bool, amounts: &[f64]) {
-        let times = if twice { 2.0 } else { 1.0 };
+    fn enter(&mut self, group: usize, times: f64, amounts: &[f64]) {
         for (squared, amount) in self.squared[group].iter_mut().zip(amounts) {
             *squared += times * amount;
         }
     }
 
     /// A parameter that takes part twice, such as a tied embedding, has the gradient G₁ + G₂: ‖G₁ + G₂‖² has the term 2⟨G₁, G₂⟩.
-    fn enter_with_earlier(&mut self, group: usize, factor: &Factor) -> Result<()> {
+    fn enter_with_earlier(&mut self, share: &Share, factor: &Factor) -> Result<()> {
         let earlier = self.kept.iter().filter(|kept| kept.parameter() == factor.parameter());
         let mut amounts = Vec::new();
         for kept in earlier {
-            amounts.push(inner(&self.units, kept, factor)?);
+            match share {
+                Share::Plain(group) => amounts.push((*group, 2.0, inner(&self.units, kept, factor)?)),
+                Share::Weighted(group, Weights::Factored { rows, columns }) => {
+                    let scaled = |factor| Weights::scale_factor(rows, columns, factor);
+                    amounts.push((*group, 2.0, inner(&self.units, &scaled(kept)?, &scaled(factor)?)?));
+                }
+                Share::Weighted(_, Weights::Elements { .. }) | Share::Split(_) => {
+                    let (table, other) = match kept {
+                        Factor::Rows { .. } => (kept, factor),
+                        _ => (factor, kept),
+                    };
+                    for part in share.parts() {
+                        let Some(weights) = part.weights else { continue };
+                        let table = weigh_table(table, &weights)?;
+                        amounts.push((part.group, 2.0 * part.scale, inner(&self.units, &table, other)?));
+                    }
+                }
+            }
         }
-        amounts.iter().for_each(|amounts| self.enter(group, true, amounts));
+        amounts.iter().for_each(|(group, times, amounts)| self.enter(*group, *times, amounts));
         Ok(())
     }
 
     /// A vector's gradients are formed, one row for each unit.
-    fn enter_vectors(&mut self, group: usize, parameter: ParameterId, mut rows: Matrix) -> Result<()> {
-        if let Some(earlier) = self.vectors.remove(&parameter) {
-            let before = squared_rows(&earlier)?;
-            rows = crate::tensor::add(&earlier, &rows)?;
-            self.squared[group].iter_mut().zip(before).for_each(|(squared, before)| *squared -= before);
+    fn enter_vectors(&mut self, share: &Share, parameter: ParameterId, mut rows: Matrix) -> Result<()> {
+        let earlier = self.vectors.remove(&parameter);
+        if let Some(earlier) = &earlier {
+            rows = crate::tensor::add(earlier, &rows)?;
         }
-        let after = squared_rows(&rows)?;
-        self.enter(group, false, &after);
+        for Part { group, weights, scale } in share.parts() {
+            let weights = weights.as_deref();
+            if let Some(earlier) = &earlier {
+                self.enter(group, -scale, &squared_rows(earlier, weights)?);
+            }
+            self.enter(group, scale, &squared_rows(&rows, weights)?);
+        }
         self.vectors.insert(parameter, rows);
         Ok(())
     }
-}
 
-impl Receiver for Book<'_> {
-    fn receive(&mut self, factor: Factor) -> Result<()> {
-        let Some(group) = self.groups.of(factor.parameter()) else { return Ok(()) };
-        let ranges = self.units.ranges(tokens(&factor));
-        match &factor {
+    /// A product or a table whose coordinates all count alike.
+    fn enter_plain(&mut self, group: usize, factor: &Factor) -> Result<()> {
+        let ranges = self.units.ranges(tokens(factor));
+        match factor {
             Factor::Product { input, output_gradient, .. } => match &mut self.waiting {
                 Some(waiting) if waiting.takes(group, input, &ranges) => {
                     waiting.output_gradients.push(output_gradient.clone());
@@ -110,22 +140,84 @@ impl Receiver for Book<'_> {
                 }
             },
             Factor::Rows { indices, output_gradient, .. } => {
-                let squared = norms::table_rows(indices, output_gradient, &ranges)?;
-                self.enter(group, false, &squared);
+                let squared = norms::table_rows(indices, output_gradient, &ranges, None)?;
+                self.enter(group, 1.0, &squared);
             }
-            Factor::Sum { parameter, output_gradient, .. } => {
-                let rows = norms::row_sums(None, output_gradient, &ranges)?;
-                return self.enter_vectors(group, *parameter, rows);
+            Factor::Sum { .. } | Factor::Scale { .. } => unreachable!("vectors are formed"),
+        }
+        Ok(())
+    }
+
+    /// A product or a table each of whose coordinates has a weight of its own: each unit's gradient is formed, one block at a time.
+    fn enter_formed(&mut self, share: &Share, factor: &Factor) -> Result<()> {
+        let parts = share.parts();
+        let weights: Vec<&[f32]> = parts.iter().filter_map(|part| part.weights.as_deref()).collect();
+        match (sides(&self.units, factor), factor) {
+            (Some((left, right, ranges)), _) => {
+                let squared = norms::weighted_products(left, right, &ranges, &weights)?;
+                for (part, squared) in parts.iter().zip(&squared) {
+                    self.enter(part.group, part.scale, squared);
+                }
             }
+            (None, Factor::Rows { indices, output_gradient, .. }) => {
+                let ranges = self.units.ranges(None);
+                for (part, weights) in parts.iter().zip(&weights) {
+                    let squared = norms::table_rows(indices, output_gradient, &ranges, Some(weights))?;
+                    self.enter(part.group, part.scale, &squared);
+                }
+            }
+            _ => unreachable!("vectors are formed elsewhere"),
+        }
+        Ok(())
+    }
+}
+
+impl Receiver for Book<'_> {
+    fn receive(&mut self, factor: Factor) -> Result<()> {
+        let measure = self.measure;
+        let Some(share) = measure.of(factor.parameter()) else { return Ok(()) };
+        let vectors = match &factor {
+            Factor::Sum { parameter, output_gradient, .. } => Some((*parameter, None, output_gradient)),
             Factor::Scale { parameter, input, output_gradient, .. } => {
-                let rows = norms::row_sums(Some(input), output_gradient, &ranges)?;
-                return self.enter_vectors(group, *parameter, rows);
+                Some((*parameter, Some(input), output_gradient))
+            }
+            _ => None,
+        };
+        if let Some((parameter, input, output_gradient)) = vectors {
+            let ranges = self.units.ranges(tokens(&factor));
+            let rows = norms::row_sums(input, output_gradient, &ranges)?;
+            return self.enter_vectors(share, parameter, rows);
+        }
+        match share {
+            Share::Plain(group) => self.enter_plain(*group, &factor)?,
+            Share::Weighted(group, Weights::Factored { rows, columns }) => {
+                self.enter_plain(*group, &Weights::scale_factor(rows, columns, &factor)?)?;
+            }
+            Share::Weighted(_, Weights::Elements { .. }) | Share::Split(_) => {
+                self.enter_formed(share, &factor)?;
             }
         }
-        self.enter_with_earlier(group, &factor)?;
+        self.enter_with_earlier(share, &factor)?;
         self.kept.push(factor);
         Ok(())
     }
+}
+
+/// The table's factor of w ⊙ G: the inner product of G with another gradient under the weights is that of w ⊙ G without them.
+fn weigh_table(table: &Factor, weights: &[f32]) -> Result<Factor> {
+    let Factor::Rows { parameter, indices, output_gradient } = table else {
+        let told = "only a table can take part twice if each of its coordinates has a weight of its own; use factored weights";
+        return Err(candle_core::Error::Msg(told.into()));
+    };
+    let columns = output_gradient.columns();
+    let mut values = output_gradient.to_vec()?;
+    for (row, &index) in values.chunks_exact_mut(columns.max(1)).zip(indices) {
+        let weights = &weights[index as usize * columns..];
+        row.iter_mut().zip(weights).for_each(|(x, w)| *x *= w);
+    }
+    let weighed = Matrix::from_vec(output_gradient.rows(), columns, values);
+    let output_gradient = weighed.to_place(&output_gradient.place())?;
+    Ok(Factor::Rows { parameter: *parameter, indices: indices.clone(), output_gradient })
 }
 
 /// Products whose inputs are the same, such as those of queries, keys and values.
@@ -152,9 +244,16 @@ fn tokens(factor: &Factor) -> Option<&[u32]> {
 }
 
 /// The squared length of each row, with room for the rounding of its numbers.
-fn squared_rows(rows: &Matrix) -> Result<Vec<f64>> {
+fn squared_rows(rows: &Matrix, weights: Option<&[f32]>) -> Result<Vec<f64>> {
     let (columns, values) = (rows.columns(), rows.to_vec()?);
-    let squared = |row: &[f32]| row.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() * (1.0 + 1e-6);
+    let squared = |row: &[f32]| {
+        let square = |x: &f32| f64::from(*x).powi(2);
+        let sum: f64 = match weights {
+            None => row.iter().map(square).sum(),
+            Some(weights) => row.iter().zip(weights).map(|(x, w)| f64::from(*w) * square(x)).sum(),
+        };
+        sum * (1.0 + 1e-6)
+    };
     Ok(values.chunks_exact(columns.max(1)).map(squared).collect())
 }
 

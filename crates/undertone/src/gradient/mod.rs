@@ -22,12 +22,14 @@
 
 mod book;
 mod clip;
-mod group;
+mod measure;
 mod sum;
 mod unit;
+mod weights;
 
 pub use book::Book;
-pub use clip::{Clip, Clipped};
-pub use group::Groups;
+pub use clip::{Bounds, Clip, Clipped};
+pub use measure::{Measure, Share};
 pub use sum::ClippedSum;
 pub use unit::UnitRows;
+pub use weights::Weights;

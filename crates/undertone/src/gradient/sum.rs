@@ -48,10 +48,29 @@ impl ClippedSum {
         self.gradients.add(factor, Some(&per_row(rows, ranges, units)))
     }
 
-    /// Adds a vector's gradients, one row for each unit.
-    pub(super) fn add_vectors(&mut self, parameter: ParameterId, rows: &Matrix, units: &[f32]) -> Result<()> {
-        let vectors = Factor::Sum { parameter, output_gradient: rows.clone(), tokens: None };
-        self.gradients.add(&vectors, Some(units))
+    /// Adds only those coordinates of a factor whose mask is 1.
+    pub(super) fn add_masked(
+        &mut self,
+        factor: &Factor,
+        ranges: &[Range<usize>],
+        units: &[f32],
+        mask: &[f32],
+    ) -> Result<()> {
+        let mut part = Self { gradients: self.gradients.empty(), clipped: Clipped::default() };
+        part.add(factor, ranges, units)?;
+        let Some(found) = part.gradients.take().swap_remove(factor.parameter().index()) else {
+            return Ok(());
+        };
+        let (rows, columns, place) = (found.rows(), found.columns(), found.place());
+        let mut values = found.to_vec()?;
+        values.iter_mut().zip(mask).for_each(|(value, mask)| *value *= mask);
+        self.gradients
+            .add_matrix(factor.parameter(), Matrix::from_vec(rows, columns, values).to_place(&place)?)
+    }
+
+    /// A vector's gradients, one row for each unit, as a factor.
+    pub(super) fn vectors(parameter: ParameterId, rows: &Matrix) -> Factor {
+        Factor::Sum { parameter, output_gradient: rows.clone(), tokens: None }
     }
 }
 

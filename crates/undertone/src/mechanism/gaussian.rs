@@ -17,28 +17,17 @@ impl GroupedGaussian {
         Self { bounds, deviations }
     }
 
-    /// Equal bounds and the same noise everywhere, worth `noise_multiplier`.
-    ///
-    /// With K bounds of C/√K and deviation σC, σ_eff = (K · (C/√K / σC)²)^(−½) = σ.
-    pub fn uniform(groups: usize, bound: f64, noise_multiplier: f64) -> Self {
-        let group_bound = bound / (groups.max(1) as f64).sqrt();
-        Self { bounds: vec![group_bound; groups], deviations: vec![noise_multiplier * bound; groups] }
-    }
-
     /// The noise multiplier that the step is worth: σ_eff of the lemma above.
     pub fn noise_multiplier(&self) -> f64 {
         let squared: f64 = self
             .bounds
             .iter()
             .zip(&self.deviations)
+            // A group that nobody moves costs nothing, whatever its noise.
+            .filter(|(bound, _)| **bound != 0.0)
             .map(|(bound, deviation)| (bound / deviation).powi(2))
             .sum();
         squared.sqrt().recip()
-    }
-
-    /// The deviation of a group's noise.
-    pub fn deviation(&self, group: usize) -> f64 {
-        self.deviations[group]
     }
 }
 
@@ -47,9 +36,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uniform_noise_is_worth_its_multiplier() {
+    fn equal_groups_are_worth_what_one_is() {
         for groups in [1, 2, 7, 100] {
-            let mechanism = GroupedGaussian::uniform(groups, 0.3, 1.7);
+            let bound = 0.3 / f64::from(groups).sqrt();
+            let groups = groups as usize;
+            let mechanism = GroupedGaussian::new(vec![bound; groups], vec![1.7 * 0.3; groups]);
             assert!((mechanism.noise_multiplier() - 1.7).abs() < 1e-12);
         }
     }

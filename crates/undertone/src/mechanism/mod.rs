@@ -13,8 +13,9 @@
 //! ```
 //!
 //! and with Poisson sampling it is the subsampled one, which is what the ledger is told. The bound is reached by a unit that is as
-//! long as allowed in every group, so it cannot be improved. [`GroupedGaussian`] is this lemma.
+//! long as allowed in every group, so it cannot be improved. [`GroupedGaussian`] is this lemma; [`allocation`] has it with weights.
 
+pub mod allocation;
 mod chacha;
 mod gaussian;
 mod noise;
@@ -24,5 +25,5 @@ mod secret;
 
 pub use gaussian::GroupedGaussian;
 pub use noise::{GRAIN, Noise};
-pub use release::{Coordinates, Release};
+pub use release::{Coordinates, Release, Released};
 pub use secret::{Secret, purpose};

@@ -69,6 +69,28 @@ impl Noise {
         );
     }
 
+    /// The same with a deviation of its own for each coordinate.
+    ///
+    /// # Panics
+    /// If `first` is not a multiple of [`GRAIN`].
+    pub fn add_each(&self, step: u64, first: u64, deviations: &[f32], factor: f32, values: &mut [f32]) {
+        assert!(first.is_multiple_of(ROUND as u64), "noise begins at a multiple of its grain");
+        widest(
+            #[inline(always)]
+            || {
+                let chunks = values.chunks_mut(ROUND).zip(deviations.chunks(ROUND));
+                for (round, (values, deviations)) in chunks.enumerate() {
+                    let normal = self.round(step, first / ROUND as u64 + round as u64);
+                    for ((value, z), &deviation) in values.iter_mut().zip(&normal).zip(deviations) {
+                        let grid = grid(deviation);
+                        let noisy = z.mul_add(deviation / grid, *value / grid).round_ties_even() * grid;
+                        *value = factor * if deviation == 0.0 { *value } else { noisy };
+                    }
+                }
+            },
+        );
+    }
+
     /// Standard normal numbers for the coordinates of one round.
     #[inline(always)]
     fn round(&self, step: u64, round: u64) -> [f32; ROUND] {
@@ -87,6 +109,7 @@ impl Noise {
 }
 
 /// The power of two between deviation/8192 and deviation/4096.
+#[inline(always)]
 fn grid(deviation: f32) -> f32 {
     let power = f32::from_bits(deviation.to_bits() & 0x7f80_0000);
     (power / 4096.0).max(f32::MIN_POSITIVE)
@@ -103,6 +126,24 @@ mod tests {
             let mut numbers: Vec<f32> = (0..rounds).flat_map(|round| self.round(step, round)).collect();
             numbers.truncate(count);
             numbers
+        }
+    }
+
+    #[test]
+    fn deviations_may_differ_from_coordinate_to_coordinate() {
+        let noise = noise(4);
+        let start: Vec<f32> = (0..600).map(|i| i as f32 * 0.01).collect();
+        let (mut same, mut each) = (start.clone(), start.clone());
+        noise.add(3, 256, 0.7, 0.5, &mut same);
+        noise.add_each(3, 256, &[0.7; 600], 0.5, &mut each);
+        assert_eq!(same, each);
+        let deviations: Vec<f32> = (0..600).map(|i| if i % 3 == 0 { 0.0 } else { 0.01 * i as f32 }).collect();
+        let mut mixed = start.clone();
+        noise.add_each(3, 256, &deviations, 1.0, &mut mixed);
+        for i in 0..600 {
+            let mut alone = start.clone();
+            noise.add(3, 256, deviations[i], 1.0, &mut alone);
+            assert_eq!(alone[i], mixed[i], "coordinate {i}");
         }
     }
 

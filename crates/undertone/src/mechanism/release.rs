@@ -1,8 +1,9 @@
 //! From a clipped sum to a gradient that may be seen.
 
-use super::{GroupedGaussian, Noise};
-use crate::gradient::Groups;
+use super::Noise;
+use super::allocation::Allocation;
 use crate::model::{ParameterId, Parameters};
+use crate::tensor::Host;
 
 /// Where each trainable parameter's coordinates begin among all, for the noise.
 #[derive(Clone, Debug)]
@@ -33,10 +34,8 @@ impl Coordinates {
 pub struct Release<'a> {
     /// The step, which names the noise.
     pub step: u64,
-    /// The noise and how much of it; none for training without privacy.
-    pub noise: Option<(&'a Noise, &'a GroupedGaussian)>,
-    /// The groups that the noise is given by.
-    pub groups: &'a Groups,
+    /// The noise and where how much of it goes; none for training without privacy.
+    pub noise: Option<(&'a Noise, &'a Allocation)>,
     /// Where each parameter's coordinates begin.
     pub coordinates: &'a Coordinates,
     /// What the sum is divided by.
@@ -44,23 +43,66 @@ pub struct Release<'a> {
 }
 
 impl Release<'_> {
-    /// The deviation of the noise in a parameter's released gradient.
-    pub fn deviation(&self, parameter: ParameterId) -> f32 {
-        match (self.noise, self.groups.of(parameter)) {
-            (Some((_, mechanism)), Some(group)) => mechanism.deviation(group) as f32 / self.divisor,
-            _ => 0.0,
+    /// The deviation of the noise in a parameter's released gradient, if it is the same for all coordinates.
+    pub fn deviation(&self, parameter: ParameterId) -> Option<f32> {
+        match self.noise {
+            Some((_, allocation)) => Some(allocation.deviation(parameter)? as f32 / self.divisor),
+            None => Some(0.0),
         }
     }
 
-    /// Turns the sum of a parameter's coordinates from `start` on (a multiple of the noise's grain) into what is released of them.
-    pub fn finish(&self, parameter: ParameterId, start: usize, values: &mut [f32]) {
+    /// Turns the sum of a parameter's coordinates from `start` on (a multiple of the noise's grain) into what is released of them. Where deviations differ, those of the released numbers are left in `deviations`.
+    pub fn finish(
+        &self,
+        parameter: ParameterId,
+        start: usize,
+        values: &mut [f32],
+        deviations: &mut Vec<f32>,
+    ) {
         let factor = 1.0 / self.divisor;
-        match (self.noise, self.groups.of(parameter)) {
-            (Some((noise, mechanism)), Some(group)) => {
-                let first = self.coordinates.firsts[parameter.index()] + start as u64;
-                noise.add(self.step, first, mechanism.deviation(group) as f32, factor, values);
+        let Some((noise, allocation)) = self.noise else {
+            values.iter_mut().for_each(|x| *x *= factor);
+            return;
+        };
+        let first = self.coordinates.firsts[parameter.index()] + start as u64;
+        match allocation.deviation(parameter) {
+            Some(deviation) => noise.add(self.step, first, deviation as f32, factor, values),
+            None => {
+                deviations.resize(values.len(), 0.0);
+                allocation.write_deviations(parameter, start, deviations);
+                noise.add_each(self.step, first, deviations, factor, values);
+                deviations.iter_mut().for_each(|deviation| *deviation *= factor);
             }
-            _ => values.iter_mut().for_each(|x| *x *= factor),
         }
+    }
+}
+
+/// What a step released: noise is on all of it, so anything may be learnt from it.
+#[derive(Debug)]
+pub struct Released {
+    gradients: Vec<Option<Host>>,
+    allocation: Option<Allocation>,
+    divisor: f32,
+}
+
+impl Released {
+    /// Gradients on which [`Release::finish`] has put noise.
+    pub(crate) fn new(gradients: Vec<Option<Host>>, release: &Release) -> Self {
+        let allocation = release.noise.map(|(_, allocation)| allocation.clone());
+        Self { gradients, allocation, divisor: release.divisor }
+    }
+
+    /// The gradient of each trained parameter.
+    pub fn gradients(&self) -> impl Iterator<Item = (ParameterId, &Host)> {
+        let gradients = self.gradients.iter().enumerate();
+        gradients.filter_map(|(i, gradient)| Some((ParameterId(i), gradient.as_ref()?)))
+    }
+
+    /// Writes the deviations of the noise in a parameter's gradient, from coordinate `start` on.
+    pub fn write_deviations(&self, parameter: ParameterId, start: usize, out: &mut [f32]) {
+        let Some(allocation) = &self.allocation else { return out.fill(0.0) };
+        allocation.write_deviations(parameter, start, out);
+        let factor = 1.0 / self.divisor;
+        out.iter_mut().for_each(|deviation| *deviation *= factor);
     }
 }

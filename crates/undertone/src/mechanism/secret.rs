@@ -10,6 +10,8 @@ pub mod purpose {
     pub const INITIAL_VALUES: u64 = 3;
     /// Dropout masks.
     pub const DROPOUT: u64 = 4;
+    /// Which examples a relevance map is of.
+    pub const RELEVANCE: u64 = 5;
 }
 
 /// 32 bytes that nobody else may know: whoever has them can take the noise off again.

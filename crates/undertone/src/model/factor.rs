@@ -134,11 +134,22 @@ impl Gradients {
                 return Ok(());
             }
         };
-        self.sums[id.0] = Some(match earlier {
+        self.sums[id.0] = earlier;
+        self.add_matrix(id, gradient)
+    }
+
+    /// Adds a gradient that was formed.
+    pub(crate) fn add_matrix(&mut self, id: ParameterId, gradient: Matrix) -> tensor::Result<()> {
+        self.sums[id.0] = Some(match self.sums[id.0].take() {
             Some(earlier) => tensor::add(&earlier, &gradient)?,
             None => gradient,
         });
         Ok(())
+    }
+
+    /// Nothing, for the same parameters.
+    pub(crate) fn empty(&self) -> Self {
+        Self { sums: vec![None; self.shapes.len()], shapes: self.shapes.clone() }
     }
 }
 

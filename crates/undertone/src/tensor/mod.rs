@@ -115,10 +115,20 @@ impl Matrix {
         }
     }
 
+    /// The same numbers in main memory; shares them if they are there already.
+    pub fn to_host(&self) -> Result<Host> {
+        match self {
+            Self::Host(host) => Ok(host.clone()),
+            Self::Device(_) => Ok(Host::from_vec(self.rows(), self.columns(), self.to_vec()?)),
+        }
+    }
+
     /// The numbers, row after row.
     pub fn to_vec(&self) -> Result<Vec<f32>> {
         match self {
             Self::Host(host) => Ok(host.dense().into_owned()),
+            // candle slices beyond the end of an empty tensor that is part of another.
+            Self::Device(tensor) if tensor.elem_count() == 0 => Ok(Vec::new()),
             Self::Device(tensor) => tensor.flatten_all()?.to_vec1(),
         }
     }

@@ -255,6 +255,17 @@ pub fn scale_rows(x: &Matrix, factors: &[f32]) -> Result<Matrix> {
     }
 }
 
+/// Each column times its factor.
+pub fn scale_columns(x: &Matrix, factors: &[f32]) -> Result<Matrix> {
+    match x {
+        Matrix::Host(x) => Ok(Matrix::Host(cpu::rows::scale_columns(x, factors))),
+        Matrix::Device(x) => {
+            let factors = Tensor::from_slice(factors, (1, factors.len()), x.device())?;
+            Ok(Matrix::Device(x.broadcast_mul(&factors)?))
+        }
+    }
+}
+
 /// Row `i` of the result is row `indices[i]` of the table.
 pub fn gather(table: &Matrix, indices: &[u32]) -> Result<Matrix> {
     match table {

@@ -5,22 +5,15 @@
 
 use super::cpu::unit_norms as cpu;
 use super::device::unit_norms as device;
-use super::{Host, Matrix, Place, Result};
+use super::{Matrix, Result};
 use std::ops::Range;
 
 type Ranges<'a> = &'a [Range<usize>];
 
-fn on_host(matrix: &Matrix) -> Result<Host> {
-    match matrix.to_place(&Place::Host)? {
-        Matrix::Host(host) => Ok(host),
-        Matrix::Device(_) => unreachable!("it was moved to the host"),
-    }
-}
-
 /// Σ_k ‖Σ_t e_{k,t} ⊗ a_t‖², where several layers k share one input.
 pub fn products(a: &Matrix, es: &[Matrix], ranges: Ranges) -> Result<Vec<f64>> {
     if let Matrix::Host(a) = a {
-        let es = es.iter().map(on_host).collect::<Result<Vec<_>>>()?;
+        let es = es.iter().map(Matrix::to_host).collect::<Result<Vec<_>>>()?;
         return Ok(cpu::products(a, &es.iter().collect::<Vec<_>>(), ranges));
     }
     let mut total = vec![0.0; ranges.len()];
@@ -42,15 +35,25 @@ pub fn inner_products(
             device::inner_products((a, e, ranges), (b, f, others))
         }
         _ => Ok(cpu::inner_products(
-            (&on_host(a)?, &on_host(e)?, ranges),
-            (&on_host(b)?, &on_host(f)?, others),
+            (&a.to_host()?, &e.to_host()?, ranges),
+            (&b.to_host()?, &f.to_host()?, others),
         )),
     }
 }
 
-/// The squared norm of a table's gradient: row `indices[t]` has e_t added. Always on the host, where sorting is.
-pub fn table_rows(indices: &[u32], e: &Matrix, ranges: Ranges) -> Result<Vec<f64>> {
-    Ok(cpu::table_rows(indices, &on_host(e)?, ranges))
+/// For each list of weights the sum of w ⊙ G², where G = Σ_t l_t ⊗ r_t is formed. Always on the host, where the weights are.
+pub fn weighted_products(
+    left: &Matrix,
+    right: &Matrix,
+    ranges: Ranges,
+    weights: &[&[f32]],
+) -> Result<Vec<Vec<f64>>> {
+    Ok(cpu::weighted_products(&left.to_host()?, &right.to_host()?, ranges, weights))
+}
+
+/// The squared norm of a table's gradient, each coordinate's square times its weight: row `indices[t]` has e_t added. Always on the host, where sorting is.
+pub fn table_rows(indices: &[u32], e: &Matrix, ranges: Ranges, weights: Option<&[f32]>) -> Result<Vec<f64>> {
+    Ok(cpu::table_rows(indices, &e.to_host()?, ranges, weights))
 }
 
 /// The inner product of a table's gradient with Σ_s l_s ⊗ r_s.
@@ -58,8 +61,8 @@ pub fn table_with_product(
     (indices, e, ranges): (&[u32], &Matrix, Ranges),
     (left, right, others): (&Matrix, &Matrix, Ranges),
 ) -> Result<Vec<f64>> {
-    let table = (indices, &on_host(e)?, ranges);
-    Ok(cpu::table_with_product(table, (&on_host(left)?, &on_host(right)?, others)))
+    let table = (indices, &e.to_host()?, ranges);
+    Ok(cpu::table_with_product(table, (&left.to_host()?, &right.to_host()?, others)))
 }
 
 /// The inner product of the gradients of two uses of one table.
@@ -67,7 +70,7 @@ pub fn table_with_table(
     (indices, e, ranges): (&[u32], &Matrix, Ranges),
     (other_indices, f, others): (&[u32], &Matrix, Ranges),
 ) -> Result<Vec<f64>> {
-    Ok(cpu::table_with_table((indices, &on_host(e)?, ranges), (other_indices, &on_host(f)?, others)))
+    Ok(cpu::table_with_table((indices, &e.to_host()?, ranges), (other_indices, &f.to_host()?, others)))
 }
 
 /// The sum of each unit's rows of e, or of a ⊙ e: one row for each unit.
@@ -78,8 +81,8 @@ pub fn row_sums(a: Option<&Matrix>, e: &Matrix, ranges: Ranges) -> Result<Matrix
             device::row_sums(Some(a), e, ranges).map(Matrix::Device)
         }
         _ => {
-            let a = a.map(on_host).transpose()?;
-            Ok(Matrix::Host(cpu::row_sums(a.as_ref(), &on_host(e)?, ranges)))
+            let a = a.map(Matrix::to_host).transpose()?;
+            Ok(Matrix::Host(cpu::row_sums(a.as_ref(), &e.to_host()?, ranges)))
         }
     }
 }

@@ -23,6 +23,13 @@ pub fn save(path: &Path, learner: &Learner, steps: u64) -> Result<()> {
             tensors.push((format!("second.{}", parameter.name), shape, bytes(&second.dense())));
         }
     }
+    for (name, values) in learner.method().map(|method| method.allocator().state()).unwrap_or_default() {
+        tensors.push((
+            format!("method.{name}"),
+            vec![values.rows(), values.columns()],
+            bytes(&values.dense()),
+        ));
+    }
     let failed = |e: safetensors::SafeTensorError| Error::folder(path, format!("cannot be written: {e}"));
     let views = tensors
         .iter()
@@ -39,6 +46,10 @@ pub fn save(path: &Path, learner: &Learner, steps: u64) -> Result<()> {
 
 fn bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+fn numbers(view: &TensorView) -> Vec<f32> {
+    view.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
 }
 
 /// Puts a learner where it was; the number of steps it had taken.
@@ -70,8 +81,7 @@ pub fn load(path: &Path, learner: &mut Learner) -> Result<u64> {
                     format!("is damaged: {name} has another shape; start a new run"),
                 ));
             }
-            let values = view.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
-            Ok(Some(Host::from_vec(rows, columns, values.collect())))
+            Ok(Some(Host::from_vec(rows, columns, numbers(&view))))
         };
         let Some(weights) = read("weights")? else {
             return Err(Error::folder(
@@ -85,5 +95,13 @@ pub fn load(path: &Path, learner: &mut Learner) -> Result<u64> {
         parameter.value = Matrix::Host(weights).to_place(&place).map_err(crate::model::Error::from)?;
     }
     learner.optimiser.restore(optimiser_steps, moments);
+    let find = |name: &str| Some(numbers(&tensors.tensor(&format!("method.{name}")).ok()?));
+    let restored = learner.method_mut().is_none_or(|method| method.allocator_mut().restore(&find));
+    if steps > 0 && !restored {
+        return Err(Error::folder(
+            path,
+            "is damaged: what the method had learnt is missing; start a new run",
+        ));
+    }
     Ok(steps)
 }

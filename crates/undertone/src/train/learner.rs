@@ -2,9 +2,10 @@
 
 use super::optimiser::{Optimiser, Settings};
 use crate::data::Batch;
-use crate::gradient::{Book, Clip, ClippedSum, Groups, UnitRows};
-use crate::mechanism::{Coordinates, GroupedGaussian, Noise, Release};
-use crate::model::{Model, Origin, ParameterId, Result, Weighting};
+use crate::gradient::{Book, ClippedSum, UnitRows};
+use crate::mechanism::allocation::Method;
+use crate::mechanism::{Coordinates, Noise, Release};
+use crate::model::{Error, Model, Origin, ParameterId, Result, Weighting};
 
 /// A model with its optimiser and, for private training, with its clipping and its noise.
 #[derive(Debug)]
@@ -13,9 +14,17 @@ pub struct Learner {
     pub model: Model,
     /// The optimiser's memory.
     pub optimiser: Optimiser,
-    protection: Option<(Clip, Noise)>,
-    groups: Groups,
+    protection: Option<Protection>,
     coordinates: Coordinates,
+}
+
+/// What makes training private.
+#[derive(Debug)]
+pub struct Protection {
+    /// Where the noise goes.
+    pub method: Method,
+    /// The noise.
+    pub noise: Noise,
 }
 
 /// What one step is told.
@@ -33,18 +42,23 @@ pub struct Step {
 
 impl Learner {
     /// Without protection for training that is not private.
-    pub fn new(model: Model, settings: Settings, protection: Option<(Clip, Noise)>) -> Self {
-        let groups = match &protection {
-            Some((clip, _)) => clip.groups(&model.parameters),
-            None => Groups::one(&model.parameters),
-        };
+    pub fn new(model: Model, settings: Settings, protection: Option<Protection>) -> Self {
         Self {
             optimiser: Optimiser::new(settings, &model.parameters),
             coordinates: Coordinates::of(&model.parameters),
-            groups,
             protection,
             model,
         }
+    }
+
+    /// The method of private training.
+    pub fn method(&self) -> Option<&Method> {
+        self.protection.as_ref().map(|protection| &protection.method)
+    }
+
+    /// The method of private training, to be changed.
+    pub(super) fn method_mut(&mut self) -> Option<&mut Method> {
+        self.protection.as_mut().map(|protection| &mut protection.method)
     }
 
     /// A sum to which nothing was added.
@@ -64,28 +78,55 @@ impl Learner {
         }
         match &self.protection {
             None => self.model.train(batch, Weighting::SumOfUnits, dropout_seed, sum),
-            Some((clip, _)) => {
-                let mut book = Book::new(UnitRows::of(batch), &self.groups);
+            Some(protection) => {
+                let allocation = protection.method.allocator().allocation(1.0);
+                let mut book = Book::new(UnitRows::of(batch), &allocation.measure);
                 let losses = self.model.train(batch, Weighting::SumOfUnits, dropout_seed, &mut book)?;
-                book.close(clip, sum)?;
+                book.close(&allocation.bounds, sum)?;
                 Ok(losses)
+            }
+        }
+    }
+
+    /// What the release of a sum with this noise multiplier is worth. A published method looks at the sum first.
+    pub fn worth(&mut self, sum: &ClippedSum, noise_multiplier: f64) -> Result<f64> {
+        match &mut self.protection {
+            None => Ok(0.0),
+            Some(Protection { method: Method::Published(method), .. }) => {
+                method.look(sum, &self.model.parameters)?;
+                Ok(method.allocation(noise_multiplier).noise_multiplier())
+            }
+            Some(Protection { method: Method::Proved(method), .. }) => {
+                let worth = method.allocation(noise_multiplier).noise_multiplier();
+                // Allocators prove this; a mistake in one must not become a wrong entry.
+                if worth < noise_multiplier * (1.0 - 1e-9) {
+                    return Err(Error::Request(format!(
+                        "the noise is worth {worth}, not {noise_multiplier}: nothing was released"
+                    )));
+                }
+                Ok(noise_multiplier)
             }
         }
     }
 
     /// Adds the noise and moves the weights.
     pub fn update(&mut self, sum: ClippedSum, step: &Step) -> Result<()> {
-        let mechanism = self.protection.as_ref().map(|(clip, noise)| {
-            (noise, GroupedGaussian::uniform(self.groups.count(), clip.bound(), step.noise_multiplier))
+        let Self { model, optimiser, protection, coordinates } = self;
+        let allocation = protection.as_ref().map(|protection| {
+            (&protection.noise, protection.method.allocator().allocation(step.noise_multiplier))
         });
         let release = Release {
             step: step.number,
-            noise: mechanism.as_ref().map(|(noise, mechanism)| (*noise, mechanism)),
-            groups: &self.groups,
-            coordinates: &self.coordinates,
+            noise: allocation.as_ref().map(|(noise, allocation)| (*noise, allocation)),
+            coordinates,
             divisor: step.divisor as f32,
         };
-        Ok(self.optimiser.step(&mut self.model.parameters, sum.take(), &release, step.rate)?)
+        let released = optimiser.step(&mut model.parameters, sum.take(), &release, step.rate)?;
+        drop(allocation);
+        if let Some(protection) = protection {
+            protection.method.allocator_mut().observe(released, &model.parameters);
+        }
+        Ok(())
     }
 
     /// The trainable parameters that a sum over at least one unit does not move. Half of what stands beside the model (LoRA's A, the first layer of an adapter) has no

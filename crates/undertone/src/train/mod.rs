@@ -16,6 +16,7 @@ mod plan;
 mod prepare;
 mod rate;
 mod record;
+mod relevance;
 mod run;
 mod spending;
 mod steps;
@@ -23,13 +24,13 @@ mod summary;
 
 pub use error::{Error, Result};
 pub use folder::RunFolder;
-pub use learner::{Learner, Step};
+pub use learner::{Learner, Protection, Step};
 pub use news::News;
 pub use plan::{
-    ComputePlan, DataPlan, Method, ModelPlan, NoiseSchedule, Plan, PrivacyPlan, Resolved, TaskName,
-    TrainingPlan,
+    AnadpPlan, ComputePlan, DataPlan, Method, ModeName, ModelPlan, NoiseSchedule, Plan, PrivacyPlan,
+    RapFtPlan, RelevanceSource, Resolved, TaskName, TrainingPlan,
 };
 pub use rate::RateSchedule;
 pub use record::Record;
 pub use run::{Start, train};
-pub use summary::{Counts, Measured, Summary, Throughput, peak_memory};
+pub use summary::{Claim, Counts, Measured, Summary, Throughput, peak_memory};

@@ -7,6 +7,13 @@ use super::summary::{Counts, Throughput};
 /// What is told to whoever watches.
 #[derive(Debug)]
 pub enum News<'a> {
+    /// The relevance of one more example was computed.
+    Relevance {
+        /// How many were.
+        done: usize,
+        /// Of how many.
+        examples: usize,
+    },
     /// Everything is loaded and calibrated.
     Ready {
         /// What the plan came to.

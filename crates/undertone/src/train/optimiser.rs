@@ -2,10 +2,10 @@
 //!
 //! Everything here is post-processing of what was released, so none of it costs privacy.
 
-use crate::mechanism::{GRAIN, Release};
+use crate::mechanism::{GRAIN, Release, Released};
 use crate::model::{Parameter, ParameterId, Parameters};
 use crate::tensor::cpu::simd::widest;
-use crate::tensor::{Host, Matrix, Place, Result};
+use crate::tensor::{Host, Matrix, Result};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -64,8 +64,8 @@ struct Update {
     decay: f32,
     /// 1 − β^t of both moments.
     corrections: (f32, f32),
-    /// Of the noise in the gradient.
-    deviation: f32,
+    /// Of the noise in the gradient, if it is the same everywhere.
+    deviation: Option<f32>,
 }
 
 impl Optimiser {
@@ -99,12 +99,13 @@ impl Optimiser {
         mut sums: Vec<Option<Matrix>>,
         release: &Release,
         rate: f64,
-    ) -> Result<()> {
+    ) -> Result<Released> {
         self.steps += 1;
         let power = |beta: f32| 1.0 - (f64::from(beta).powf(self.steps as f64)) as f32;
         let corrections = (power(self.settings.betas.0), power(self.settings.betas.1));
         let trainable: Vec<ParameterId> =
             parameters.iter().filter(|(_, p)| p.trainable).map(|(id, _)| id).collect();
+        let mut released = vec![None; parameters.len()];
         for id in trainable {
             let parameter = parameters.get_mut(id);
             let decay = if parameter.shape.len() > 1 { self.settings.weight_decay } else { 0.0 };
@@ -117,21 +118,14 @@ impl Optimiser {
             };
             let sum = sums[id.index()].take();
             let moments = &mut self.moments[id.index()];
-            move_parameter(id, parameter, moments, sum, release, &update)?;
+            released[id.index()] = Some(move_parameter(id, parameter, moments, sum, release, &update)?);
         }
-        Ok(())
+        Ok(Released::new(released, release))
     }
 }
 
 fn zeros_like(matrix: &Matrix) -> Host {
     Host::build(matrix.rows(), matrix.columns(), |out| out.fill(0.0))
-}
-
-fn on_host(matrix: Matrix) -> Result<Host> {
-    match matrix.to_place(&Place::Host)? {
-        Matrix::Host(host) => Ok(host),
-        Matrix::Device(_) => unreachable!("it was moved to the host"),
-    }
 }
 
 fn move_parameter(
@@ -141,34 +135,43 @@ fn move_parameter(
     sum: Option<Matrix>,
     release: &Release,
     update: &Update,
-) -> Result<()> {
+) -> Result<Host> {
     let place = parameter.value.place();
     // On a device the numbers visit the host, where the noise is drawn.
     let mut sum = match sum {
-        Some(sum) => on_host(sum)?,
+        Some(sum) => sum.to_host()?,
         None => zeros_like(&parameter.value),
     };
     let (mut first, mut second) =
         moments.take().unwrap_or_else(|| (zeros_like(&parameter.value), zeros_like(&parameter.value)));
     // Taken out, so that nobody shares it and it is changed in place.
-    let mut value = on_host(std::mem::replace(&mut parameter.value, Matrix::zeros(0, 0)))?;
+    let mut value = std::mem::replace(&mut parameter.value, Matrix::zeros(0, 0)).to_host()?;
     let numbers = sum.values_mut().par_chunks_mut(CHUNK).zip(value.values_mut().par_chunks_mut(CHUNK));
     let memory = first.values_mut().par_chunks_mut(CHUNK).zip(second.values_mut().par_chunks_mut(CHUNK));
     numbers.zip(memory).enumerate().for_each(|(i, ((sum, value), (first, second)))| {
-        release.finish(id, i * CHUNK, sum);
+        let mut deviations = Vec::new();
+        release.finish(id, i * CHUNK, sum, &mut deviations);
         widest(
             #[inline(always)]
-            || update.apply(value, sum, first, second),
+            || update.apply(value, sum, &deviations, first, second),
         );
     });
     parameter.value = Matrix::Host(value).to_place(&place)?;
     *moments = Some((first, second));
-    Ok(())
+    Ok(sum)
 }
 
 impl Update {
+    /// `deviations` are those of the noise in each coordinate, where they differ.
     #[inline(always)]
-    fn apply(&self, weights: &mut [f32], gradient: &[f32], first: &mut [f32], second: &mut [f32]) {
+    fn apply(
+        &self,
+        weights: &mut [f32],
+        gradient: &[f32],
+        deviations: &[f32],
+        first: &mut [f32],
+        second: &mut [f32],
+    ) {
         let Settings { kind, momentum, betas, epsilon, .. } = self.settings;
         let keep = 1.0 - self.rate * self.decay;
         let numbers = weights.iter_mut().zip(gradient).zip(first.iter_mut().zip(second));
@@ -180,16 +183,29 @@ impl Update {
                 }
             }
             Kind::Adamw | Kind::AdamCorrected => {
-                let corrected = kind == Kind::AdamCorrected;
-                let variance = if corrected { self.deviation * self.deviation } else { 0.0 };
-                let floor = variance * CORRECTION_FLOOR * CORRECTION_FLOOR;
+                let correct = kind == Kind::AdamCorrected;
                 let rate = self.rate / self.corrections.0;
                 let second_correction = 1.0 / self.corrections.1;
-                for ((w, g), (m, v)) in numbers {
+                let step = |w: &mut f32, g: f32, m: &mut f32, v: &mut f32, variance: f32| {
+                    let floor = variance * CORRECTION_FLOOR * CORRECTION_FLOOR;
                     *m = betas.0.mul_add(*m, (1.0 - betas.0) * g);
                     *v = betas.1.mul_add(*v, (1.0 - betas.1) * g * g);
                     let square = v.mul_add(second_correction, -variance).max(floor);
                     *w = keep * *w - rate * *m / (square.sqrt() + epsilon);
+                };
+                match self.deviation {
+                    _ if !correct => numbers.for_each(
+                        #[inline(always)]
+                        |((w, g), (m, v))| step(w, *g, m, v, 0.0),
+                    ),
+                    Some(deviation) => numbers.for_each(
+                        #[inline(always)]
+                        |((w, g), (m, v))| step(w, *g, m, v, deviation * deviation),
+                    ),
+                    None => numbers.zip(deviations).for_each(
+                        #[inline(always)]
+                        |(((w, g), (m, v)), s)| step(w, *g, m, v, s * s),
+                    ),
                 }
             }
         }

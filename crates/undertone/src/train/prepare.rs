@@ -1,20 +1,21 @@
 //! Model and data, loaded as a plan says.
 
 use super::error::Result;
-use super::learner::Learner;
-use super::plan::Plan;
+use super::plan::{Method, Plan, RelevanceSource};
 use crate::data::{Dataset, Format, Labels, Options, Tokeniser, Unit};
-use crate::mechanism::{Noise, Secret, purpose};
-use crate::model::Purpose;
+use crate::mechanism::{Secret, purpose};
 use crate::model::folder::{Config, LoadOptions, load, locate};
+use crate::model::{Model, Purpose};
 use crate::tensor::Place;
 use std::path::{Path, PathBuf};
 
 /// Model and data, ready to begin.
 pub struct Prepared {
-    pub learner: Learner,
+    pub model: Model,
     pub data: Dataset,
     pub validation: Option<Dataset>,
+    /// Public examples whose relevance is used.
+    pub public: Option<Dataset>,
     /// The folder that the model came from.
     pub origin: PathBuf,
     /// Whether the labels come from the training file.
@@ -45,9 +46,11 @@ impl Prepared {
         let data = read(&plan.data.train, plan.unit(), &tokeniser)?;
         let validation =
             plan.data.validation.as_ref().map(|path| read(path, Unit::Row, &tokeniser)).transpose()?;
-        let protection = plan.is_private().then(|| (plan.privacy.clip, Noise::new(secret)));
-        let learner = Learner::new(model, plan.optimiser(), protection);
-        Ok(Self { learner, data, validation, origin, labels_were_found })
+        let public = match (plan.privacy.method, &plan.privacy.rap_ft.relevance) {
+            (Method::RapFt, RelevanceSource::Public(path)) => Some(read(path, Unit::Row, &tokeniser)?),
+            _ => None,
+        };
+        Ok(Self { model, public, data, validation, origin, labels_were_found })
     }
 }
 

@@ -7,6 +7,7 @@ use super::identity::Identity;
 use super::news::News;
 use super::plan::{Plan, Resolved};
 use super::prepare::Prepared;
+use super::relevance;
 use super::spending::open_ledger;
 use super::steps::Run;
 use super::summary::{Measured, Summary, peak_memory};
@@ -56,9 +57,11 @@ pub fn train(start: Start, watch: &mut dyn FnMut(News)) -> Result<Summary> {
         }
         write_plan(&folder, &plan, &resolved)?;
     }
-    let ledger =
+    let mut ledger =
         if plan.is_private() { Some(open_ledger(&folder, &plan, &resolved, &prepared)?) } else { None };
-    let mut run = Run::new(folder, plan, resolved, prepared, secret, ledger)?;
+    let given = relevance::given(&plan, &prepared, &resolved, &secret, ledger.as_mut(), watch)?;
+    let method = plan.method(&prepared.model.parameters, &given);
+    let mut run = Run::new(folder, plan, resolved, prepared, method, secret, ledger)?;
     if start.resume && run.folder.checkpoint().exists() {
         run.done = checkpoint::load(&run.folder.checkpoint(), &mut run.learner)?;
     }
@@ -96,7 +99,7 @@ impl Run {
             (true, Some(seed)) => {
                 Some(format!("whoever knows the seed ({seed}) can take the noise off again"))
             }
-            (true, None) => None,
+            (true, None) => self.plan.unaccounted().map(str::to_owned),
         };
         let selection = match &self.plan.data.validation {
             Some(path) => format!(
@@ -109,6 +112,7 @@ impl Run {
             private: not_private_because.is_none(),
             not_private_because,
             guarantee: self.guarantee()?,
+            claimed: self.claimed()?,
             metrics: Measured { validation: self.last_validation.clone() },
             selection,
             throughput: self.throughput(),

@@ -2,7 +2,7 @@
 
 use super::error::{Error, Result};
 use super::folder::RunFolder;
-use super::plan::{Plan, Resolved};
+use super::plan::{ModeName, Plan, Resolved};
 use super::prepare::Prepared;
 use undertone_accounting::ledger::{Ledger, Terms};
 use undertone_accounting::{Adjacency, Event, Mode, Part, Threat};
@@ -10,6 +10,13 @@ use undertone_accounting::{Adjacency, Event, Mode, Part, Threat};
 /// What one step releases.
 pub fn step_event(resolved: &Resolved, noise_multiplier: f64) -> Event {
     Event::PoissonGaussian { noise_multiplier, sampling_rate: resolved.sampling_rate.unwrap_or(1.0) }
+}
+
+/// A noise multiplier that is not larger, from a list with steps of one percent: what differs from step to step in its last digits would otherwise be a part of its own in
+/// every step, and composition is slow with thousands of parts.
+pub fn rounded_down(noise_multiplier: f64) -> f64 {
+    const STEP: f64 = 0.01;
+    ((noise_multiplier.ln() / STEP).floor() * STEP).exp().min(noise_multiplier)
 }
 
 /// The run's ledger: a new one, or the one that it began with.
@@ -30,6 +37,7 @@ pub fn open_ledger(
         let names = prepared.data.labels.as_ref().map(|labels| labels.names().join(", ")).unwrap_or_default();
         assumptions.push(format!("the labels ({names}), which were found in the training file, are public"));
     }
+    assumptions.extend(plan.unaccounted().map(|what| format!("not covered: {what}")));
     let terms = Terms {
         unit: if plan.data.author.is_some() {
             undertone_accounting::Unit::User
@@ -38,7 +46,11 @@ pub fn open_ledger(
         },
         adjacency: Adjacency::AddRemove,
         threat: Threat::Central,
-        mode: if plan.training.seed.is_some() { Mode::Seeded } else { Mode::Proved },
+        mode: match (plan.privacy.mode, plan.training.seed) {
+            (ModeName::Paper, _) => Mode::Paper,
+            (ModeName::Proved, Some(_)) => Mode::Seeded,
+            (ModeName::Proved, None) => Mode::Proved,
+        },
         assumptions,
         announced: vec![Part { event: step_event(resolved, least), count: 1 }],
     };

@@ -3,21 +3,22 @@
 use super::checkpoint;
 use super::error::{Error, Result};
 use super::folder::RunFolder;
-use super::learner::{Learner, Step};
+use super::learner::{Learner, Protection, Step};
 use super::news::News;
-use super::plan::{Plan, Resolved};
+use super::plan::{ModeName, Plan, Resolved};
 use super::prepare::Prepared;
 use super::record::{Record, Records};
-use super::spending::step_event;
-use super::summary::{Counts, Throughput};
+use super::spending::{rounded_down, step_event};
+use super::summary::{Claim, Counts, Throughput};
 use crate::data::{Batch, Dataset, Members, PoissonSampler, ShuffledEpochs, micro_batches};
 use crate::evaluate::{Limits, Meter, Metrics, predict};
 use crate::gradient::ClippedSum;
-use crate::mechanism::{Secret, purpose};
+use crate::mechanism::allocation::Method;
+use crate::mechanism::{Noise, Secret, purpose};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use undertone_accounting::Guarantee;
 use undertone_accounting::ledger::Ledger;
+use undertone_accounting::{Accountant, Adjacency, Composition, Guarantee, epsilon};
 
 /// How often ε is computed for those who watch.
 const EPSILON_EVERY: Duration = Duration::from_secs(10);
@@ -57,10 +58,13 @@ impl Run {
         plan: Plan,
         resolved: Resolved,
         prepared: Prepared,
+        method: Option<Method>,
         secret: Secret,
         ledger: Option<Ledger>,
     ) -> Result<Self> {
-        let Prepared { learner, data, validation, origin, .. } = prepared;
+        let Prepared { model, data, validation, origin, .. } = prepared;
+        let protection = method.map(|method| Protection { method, noise: Noise::new(&secret) });
+        let learner = Learner::new(model, plan.optimiser(), protection);
         let key = secret.key(purpose::SAMPLING);
         let sampler = match resolved.sampling_rate {
             Some(rate) => Sampler::Poisson(PoissonSampler::new(data.units, rate, key)?),
@@ -107,6 +111,20 @@ impl Run {
         Ok(Some(ledger.guarantee(self.plan.privacy.delta.unwrap_or_default())?))
     }
 
+    /// What the method's own paper would claim for the steps taken, in paper mode.
+    pub(super) fn claimed(&self) -> Result<Option<Claim>> {
+        if self.plan.privacy.mode == ModeName::Proved || !self.plan.is_private() {
+            return Ok(None);
+        }
+        let delta = self.plan.privacy.delta.unwrap_or_default();
+        let mut nominal = Composition::new(Adjacency::AddRemove);
+        for &noise in &self.resolved.noise_multipliers {
+            nominal.push(step_event(&self.resolved, noise), self.resolved.steps_per_epoch);
+        }
+        let epsilon = epsilon(&nominal, delta, Accountant::Auto)?.epsilon.upper;
+        Ok(Some(Claim { epsilon, delta }))
+    }
+
     pub(super) fn all_steps(&mut self, watch: &mut dyn FnMut(News)) -> Result<()> {
         let metrics = self.folder.metrics();
         let mut records = Records::open(&metrics, self.done)?;
@@ -145,18 +163,11 @@ impl Run {
         Ok(())
     }
 
-    /// One step: what is released is in the ledger before anything else happens.
+    /// One step: what is released is in the ledger before it is released.
     fn step(&mut self) -> Result<Record> {
         let step = self.done;
         let epoch = step / self.resolved.steps_per_epoch;
         let noise_multiplier = self.resolved.noise_multipliers.get(epoch as usize).copied().unwrap_or(0.0);
-        if let Some(ledger) = &mut self.ledger
-            // A step that a crash lost after its entry was written is taken again with the same sample and the same noise: it is the same
-            // release, and nobody has seen it.
-            && ledger.entries() <= step
-        {
-            ledger.append(step_event(&self.resolved, noise_multiplier), 1)?;
-        }
         let units = match &mut self.sampler {
             Sampler::Poisson(sampler) => sampler.step(step),
             Sampler::Shuffled(epochs) => epochs.step(step),
@@ -173,6 +184,8 @@ impl Run {
             losses += found.iter().map(|&loss| f64::from(loss)).sum::<f64>();
         }
         self.check_that_all_moves(&sum, chosen.len())?;
+        let worth = self.learner.worth(&sum, noise_multiplier)?;
+        self.enter(step, worth)?;
         let clipped = sum.clipped().clone();
         let training = &self.plan.training;
         let rate = training.learning_rate
@@ -199,6 +212,20 @@ impl Run {
             epsilon: None,
             validation: None,
         })
+    }
+
+    /// Writes into the ledger what is about to be released.
+    fn enter(&mut self, step: u64, worth: f64) -> Result<()> {
+        let worth = if self.plan.privacy.mode == ModeName::Paper { rounded_down(worth) } else { worth };
+        let before = u64::from(self.resolved.before.is_some());
+        match &mut self.ledger {
+            // A step that a crash lost after its entry was written is taken again with the same sample and the same noise: it is the same
+            // release, and nobody has seen it.
+            Some(ledger) if ledger.entries() <= before + step => {
+                Ok(ledger.append(step_event(&self.resolved, worth), 1)?)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Stops a run in which something that should be trained is not, in its first two steps that have examples.

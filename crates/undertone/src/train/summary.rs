@@ -15,6 +15,9 @@ pub struct Summary {
     pub not_private_because: Option<String>,
     /// What the ledger proves.
     pub guarantee: Option<Guarantee>,
+    /// What the paper would print, in paper mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claimed: Option<Claim>,
     /// How good the model is.
     pub metrics: Measured,
     /// What the files were used for, besides training.
@@ -34,6 +37,15 @@ pub struct Summary {
     pub ledger_hash: Option<String>,
     /// The run file with every default.
     pub plan: Plan,
+}
+
+/// The ε of a method's own accounting, which does not hold.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Claim {
+    /// As if every step were worth its nominal noise multiplier.
+    pub epsilon: f64,
+    /// δ.
+    pub delta: f64,
 }
 
 /// By file.

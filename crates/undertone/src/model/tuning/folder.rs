@@ -6,7 +6,7 @@
 
 use super::{AdapterSettings, Tuning, adapter, peft, train_head};
 use crate::model::folder::{LoadOptions, Weights, load, save_tensors, write_json};
-use crate::model::{Error, Model, Purpose, Result};
+use crate::model::{Error, Model, Result};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 

@@ -48,6 +48,26 @@ pub fn scale_rows(x: &Host, factors: &[f32]) -> Host {
     })
 }
 
+/// Each column times its factor.
+pub fn scale_columns(x: &Host, factors: &[f32]) -> Host {
+    let columns = x.columns();
+    assert_eq!(factors.len(), columns, "one factor per column");
+    Host::build(x.rows(), columns, |out| {
+        parallel::rows(
+            out,
+            columns,
+            #[inline(always)]
+            |first, out| {
+                for (i, out) in out.chunks_exact_mut(columns).enumerate() {
+                    for ((y, x), factor) in out.iter_mut().zip(x.row(first + i)).zip(factors) {
+                        *y = x * factor;
+                    }
+                }
+            },
+        );
+    })
+}
+
 /// Row `i` of the result is row `indices[i]` of the table.
 pub fn gather(table: &Host, indices: &[u32]) -> Host {
     let columns = table.columns();

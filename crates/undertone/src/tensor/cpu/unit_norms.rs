@@ -240,8 +240,78 @@ pub fn inner_products(
     )
 }
 
-/// The gradient of a table: row `indices[t]` has e_t added. For each range an upper bound of its squared norm.
-pub fn table_rows(indices: &[u32], e: &Host, ranges: &[Range<usize>]) -> Vec<f64> {
+/// For each list of weights and each range an upper bound of Σ w ⊙ G², with G = Σ_t l_t ⊗ r_t and weights in the layout of G. Blocks of G are formed.
+pub fn weighted_products(
+    left: &Host,
+    right: &Host,
+    ranges: &[Range<usize>],
+    weights: &[&[f32]],
+) -> Vec<Vec<f64>> {
+    let d = right.columns();
+    let height = (FORMED / d.max(1)).max(16);
+    let largest: Vec<f64> =
+        weights.iter().map(|w| f64::from(w.iter().copied().fold(0.0, f32::max))).collect();
+    let tasks: Vec<(usize, Range<usize>)> = (0..ranges.len())
+        .flat_map(|unit| {
+            let blocks = (0..left.columns()).step_by(height);
+            blocks.map(move |first| (unit, first..left.columns().min(first + height)))
+        })
+        .collect();
+    let formed = |(unit, block): &(usize, Range<usize>)| {
+        widest(
+            #[inline(always)]
+            || {
+                let range = &ranges[*unit];
+                let mut gradient = vec![0.0; block.len() * d];
+                let l = part(left, range, block.clone());
+                multiply(&mut gradient, d, Update::Overwrite, 1.0, l.transposed(), rows(right, range), false);
+                let sums = weights.iter().map(|w| {
+                    let mut sum = 0.0;
+                    let weights = &w[block.start * d..block.end * d];
+                    for (row, weights) in gradient.chunks(d.max(1)).zip(weights.chunks(d.max(1))) {
+                        sum += f64::from(weighted_square(row, weights));
+                    }
+                    sum
+                });
+                sums.collect::<Vec<f64>>()
+            },
+        )
+    };
+    let parts: Vec<Vec<f64>> = tasks.par_iter().map(formed).collect();
+    let mut totals = vec![vec![0.0; ranges.len()]; weights.len()];
+    for ((unit, _), sums) in tasks.iter().zip(parts) {
+        totals.iter_mut().zip(sums).for_each(|(total, sum)| total[*unit] += sum);
+    }
+    let most = per_unit(
+        ranges,
+        #[inline(always)]
+        |_, range| longest(left, right, range),
+    );
+    for (total, largest) in totals.iter_mut().zip(largest) {
+        for (total, most) in total.iter_mut().zip(&most) {
+            *total += 2.0 * SLACK * largest * most * most;
+        }
+    }
+    totals
+}
+
+/// Σ w x², with sixteen running sums.
+#[inline(always)]
+fn weighted_square(values: &[f32], weights: &[f32]) -> f32 {
+    let mut lanes = [0.0_f32; 16];
+    let (chunks, rest) = values.as_chunks::<16>();
+    let (weight_chunks, weights_left) = weights.as_chunks::<16>();
+    for (x, w) in chunks.iter().zip(weight_chunks) {
+        for i in 0..16 {
+            lanes[i] = (x[i] * x[i]).mul_add(w[i], lanes[i]);
+        }
+    }
+    lanes.iter().sum::<f32>() + rest.iter().zip(weights_left).map(|(x, w)| x * x * w).sum::<f32>()
+}
+
+/// The gradient of a table: row `indices[t]` has e_t added. For each range an upper bound of its squared norm, each coordinate's square times its weight.
+pub fn table_rows(indices: &[u32], e: &Host, ranges: &[Range<usize>], weights: Option<&[f32]>) -> Vec<f64> {
+    let largest = weights.map_or(1.0, |weights| f64::from(weights.iter().copied().fold(0.0, f32::max)));
     per_unit(
         ranges,
         #[inline(always)]
@@ -256,9 +326,15 @@ pub fn table_rows(indices: &[u32], e: &Host, ranges: &[Range<usize>]) -> Vec<f64
                 for &t in same {
                     sum.iter_mut().zip(e.row(t)).for_each(|(sum, x)| *sum += f64::from(*x));
                 }
-                squared += sum.iter().map(|x| x * x).sum::<f64>();
+                squared += match weights {
+                    None => sum.iter().map(|x| x * x).sum::<f64>(),
+                    Some(weights) => {
+                        let first = indices[same[0]] as usize * e.columns();
+                        sum.iter().zip(&weights[first..]).map(|(x, w)| x * x * f64::from(*w)).sum()
+                    }
+                };
             }
-            squared + SLACK * most * most
+            squared + SLACK * largest * most * most
         },
     )
 }

@@ -1,7 +1,8 @@
 //! What a run file must not say.
 
-use super::{Method, Plan, TaskName};
+use super::{Method, ModeName, Plan, RelevanceSource, TaskName};
 use crate::gradient::Clip;
+use crate::model::tuning::Tuning;
 use crate::train::error::{Error, Result};
 
 impl Plan {
@@ -57,6 +58,64 @@ impl Plan {
         if let Clip::Flat(bound) | Clip::PerLayer(bound) = self.privacy.clip {
             positive("privacy.clip", bound)?;
         }
+        let anadp = &self.privacy.anadp;
+        share("privacy.anadp.beta1", f64::from(anadp.beta1))?;
+        share("privacy.anadp.beta2", f64::from(anadp.beta2))?;
+        if !(0.0..=1.0).contains(&anadp.alpha) {
+            return Err(Error::plan("privacy.anadp.alpha must lie between 0 and 1"));
+        }
+        let (high, low) = anadp.quantiles;
+        if !(0.0 <= low && low < high && high <= 1.0) {
+            return Err(Error::plan(
+                "privacy.anadp.quantiles are a larger and a smaller one between 0 and 1, such as [0.75, 0.25]",
+            ));
+        }
+        let (least, largest) = anadp.range;
+        if !(least > 0.0 && least <= 1.0 && largest >= 1.0 && largest.is_finite()) {
+            return Err(Error::plan(
+                "privacy.anadp.range is a weight above 0 and at most 1 and one of at least 1, such as [0.25, 4]",
+            ));
+        }
+        let rap_ft = &self.privacy.rap_ft;
+        if !(rap_ft.irrelevance > 0.5 && rap_ft.irrelevance < 1.0) {
+            return Err(Error::plan("privacy.rap_ft.irrelevance must be above 0.5 and below 1"));
+        }
+        if !(rap_ft.alpha.is_finite() && rap_ft.examples > 0) {
+            return Err(Error::plan("privacy.rap_ft needs a finite alpha and at least one example"));
+        }
+        if let RelevanceSource::Noised { share: part, examples } = rap_ft.relevance
+            && !(part > 0.0 && part < 1.0 && examples > 0)
+        {
+            return Err(Error::plan(
+                "privacy.rap_ft.relevance is { public = \"file\" } or { noised = { share = 0.05, examples = 512 } } with a share between 0 and 1",
+            ));
+        }
+        if self.privacy.method == Method::RapFt {
+            if self.model.tuning == Tuning::Full {
+                return Err(Error::plan(
+                    "rap-ft masks single parameters, which is for lora, adapter, bitfit or head; change model.tuning",
+                ));
+            }
+            if matches!(self.privacy.clip, Clip::PerLayer(_)) {
+                return Err(Error::plan(
+                    "rap-ft has its own two groups; clip must be a number or \"automatic\"",
+                ));
+            }
+            if self.privacy.epsilon.is_none()
+                && self.privacy.mode == ModeName::Proved
+                && matches!(rap_ft.relevance, RelevanceSource::Noised { .. })
+            {
+                return Err(Error::plan(
+                    "a noised relevance map takes a share of epsilon; give epsilon, or relevance = { public = \"file\" }",
+                ));
+            }
+        }
+        if self.privacy.mode == ModeName::Paper && matches!(self.privacy.method, Method::None | Method::DpSgd)
+        {
+            return Err(Error::plan(
+                "privacy.mode = \"paper\" is for methods that differ as published, such as anadp; leave it out",
+            ));
+        }
         match self.privacy.method {
             Method::None => {
                 if self.privacy.epsilon.is_some() || self.privacy.noise_multiplier.is_some() {
@@ -65,7 +124,7 @@ impl Plan {
                     ));
                 }
             }
-            Method::DpSgd => {
+            Method::DpSgd | Method::Anadp | Method::RapFt => {
                 if self.privacy.epsilon.is_some() == self.privacy.noise_multiplier.is_some() {
                     return Err(Error::plan("[privacy] needs either epsilon or noise_multiplier"));
                 }

@@ -1,12 +1,15 @@
 //! What a run is: one file from which the sampler, the mechanism and the ledger are all derived, so that they cannot disagree.
 
 mod check;
+mod method;
 mod resolve;
 mod sections;
 
+pub use method::Given;
 pub use resolve::Resolved;
 pub use sections::{
-    ComputePlan, DataPlan, Method, ModelPlan, NoiseSchedule, PrivacyPlan, TaskName, TrainingPlan,
+    AnadpPlan, ComputePlan, DataPlan, Method, ModeName, ModelPlan, NoiseSchedule, PrivacyPlan, RapFtPlan,
+    RelevanceSource, TaskName, TrainingPlan,
 };
 
 use super::error::{Error, Result};
@@ -220,6 +223,10 @@ optimiser = "adamw"
             ("model.hub=name", "either path"),
             ("data.text=[]", "data.text"),
             ("data.task=guessing", "guessing"),
+            ("privacy.mode=paper", "as published"),
+            ("privacy.anadp.range=[2.0, 4.0]", "anadp.range"),
+            ("privacy.anadp.alpha=2.0", "anadp.alpha"),
+            ("privacy.anadp.quantiles=[0.5, 1.5]", "anadp.quantiles"),
             ("model.tuning.full.x=1", ""),
         ] {
             let error = changed(&[change]).unwrap_err().to_string();
@@ -232,7 +239,7 @@ optimiser = "adamw"
 
     #[test]
     fn the_noise_spends_the_budget_and_no_more() {
-        for schedule in ["uniform", "linear", "cosine", "ewpba"] {
+        for schedule in ["uniform", "linear", "exponential", "cosine", "step", "ewpba"] {
             let plan = changed(&[&format!("privacy.schedule={schedule}")]).unwrap();
             let resolved = plan.resolve(67_349).unwrap();
             assert_eq!((resolved.steps_per_epoch, resolved.noise_multipliers.len()), (65, 3));

@@ -1,10 +1,11 @@
 //! What a plan comes to on its data: steps, and noise that spends the budget.
 
-use super::{NoiseSchedule, Plan};
+use super::{Method, ModeName, NoiseSchedule, Plan, RelevanceSource};
 use crate::train::error::{Error, Result};
 use serde::Serialize;
+use undertone_accounting::calibrate::noise_multiplier;
 use undertone_accounting::schedule::{Ewpba, Passes, Shape, ewpba, shaped};
-use undertone_accounting::{Accountant, epsilon};
+use undertone_accounting::{Accountant, Event, epsilon};
 
 /// What a plan comes to on its data.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -18,6 +19,23 @@ pub struct Resolved {
     pub sampling_rate: Option<f64>,
     /// For each epoch; empty if the run is not private.
     pub noise_multipliers: Vec<f64>,
+    /// What is released before the first step: a noised relevance map.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<Event>,
+}
+
+impl NoiseSchedule {
+    /// The shape of the noise over the epochs; EWPBA finds its own.
+    fn shape(self) -> Option<Shape> {
+        match self {
+            Self::Uniform => Some(Shape::Uniform),
+            Self::Linear => Some(Shape::Linear),
+            Self::Exponential => Some(Shape::Exponential),
+            Self::Cosine => Some(Shape::Cosine),
+            Self::Step => Some(Shape::Step),
+            Self::Ewpba => None,
+        }
+    }
 }
 
 impl Plan {
@@ -31,23 +49,20 @@ impl Plan {
                 steps_per_epoch: steps,
                 sampling_rate: None,
                 noise_multipliers: Vec::new(),
+                before: None,
             });
         }
-        let passes = Passes::over(units as u64, training.batch, training.epochs)?;
         let privacy = &self.privacy;
         let delta = privacy.delta.unwrap_or_default();
+        let before = self.map_event(units, delta)?;
+        let passes = Passes { before, ..Passes::over(units as u64, training.batch, training.epochs)? };
         let noise_multipliers = match (privacy.epsilon, privacy.noise_multiplier) {
-            (Some(target), _) => match privacy.schedule {
-                NoiseSchedule::Uniform => {
-                    shaped(Shape::Uniform, &passes, 1.0, target, delta)?.noise_multipliers
+            (Some(target), _) => match privacy.schedule.shape() {
+                Some(shape) => {
+                    let ratio = if shape == Shape::Uniform { 1.0 } else { privacy.step_distance };
+                    shaped(shape, &passes, ratio, target, delta)?.noise_multipliers
                 }
-                NoiseSchedule::Linear => {
-                    shaped(Shape::Linear, &passes, privacy.step_distance, target, delta)?.noise_multipliers
-                }
-                NoiseSchedule::Cosine => {
-                    shaped(Shape::Cosine, &passes, privacy.step_distance, target, delta)?.noise_multipliers
-                }
-                NoiseSchedule::Ewpba => {
+                None => {
                     let asked = Ewpba {
                         epsilon: target,
                         delta,
@@ -74,6 +89,22 @@ impl Plan {
             steps_per_epoch: passes.steps_per_epoch,
             sampling_rate: Some(passes.sampling_rate),
             noise_multipliers,
+            before,
         })
+    }
+
+    /// The release of a relevance map, if the method makes one: with noise that by itself would cost its share of ε.
+    fn map_event(&self, units: usize, delta: f64) -> Result<Option<Event>> {
+        let privacy = &self.privacy;
+        let (Method::RapFt, ModeName::Proved) = (privacy.method, privacy.mode) else { return Ok(None) };
+        let (RelevanceSource::Noised { share, examples }, Some(target)) =
+            (&privacy.rap_ft.relevance, privacy.epsilon)
+        else {
+            return Ok(None);
+        };
+        let sampling_rate = (*examples as f64 / units.max(1) as f64).min(1.0);
+        let noise_multiplier =
+            noise_multiplier(share * target, delta, sampling_rate, 1, Accountant::Auto)?.noise;
+        Ok(Some(Event::PoissonGaussian { noise_multiplier, sampling_rate }))
     }
 }

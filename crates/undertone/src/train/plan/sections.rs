@@ -1,7 +1,9 @@
 //! The tables of a run file, with their defaults.
 
 use crate::data::{Format, LongTexts};
+use crate::explain::relevance::Initial;
 use crate::gradient::Clip;
+use crate::mechanism::allocation::Form;
 use crate::model::tuning::Tuning;
 use crate::train::optimiser;
 use crate::train::rate::RateSchedule;
@@ -119,6 +121,95 @@ pub enum Method {
     None,
     /// Every unit's gradient is clipped, and Gaussian noise is added to their sum.
     DpSgd,
+    /// DP-SGD with less noise on the parameters that matter more.
+    Anadp,
+    /// Two groups of parameters by relevance, each with a bound and noise of its own.
+    RapFt,
+}
+
+/// Whether the printed ε is a theorem.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ModeName {
+    /// It is.
+    #[default]
+    Proved,
+    /// The method as published, to compare with.
+    Paper,
+}
+
+/// ANADP's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AnadpPlan {
+    /// How long sensitivity is remembered.
+    pub beta1: f32,
+    /// How long uncertainty is remembered.
+    pub beta2: f32,
+    /// How far weights are drawn to their mean.
+    pub alpha: f32,
+    /// The quantiles whose distance is the unit of importance.
+    pub quantiles: (f64, f64),
+    /// The least and the largest weight.
+    pub range: (f32, f32),
+    /// Importance of elements, or of rows and columns; by default factored for full tuning and element for all others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub form: Option<Form>,
+}
+
+impl Default for AnadpPlan {
+    fn default() -> Self {
+        Self { beta1: 0.85, beta2: 0.85, alpha: 0.5, quantiles: (0.75, 0.25), range: (0.25, 4.0), form: None }
+    }
+}
+
+/// Rap-FT's numbers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RapFtPlan {
+    /// The share of the coordinates that count as weak: β.
+    pub irrelevance: f64,
+    /// Whose relevance; by default noised. In paper mode always the private examples', without noise.
+    pub relevance: RelevanceSource,
+    /// Examples that the map of public examples, or of private ones in paper mode, is the mean of.
+    pub examples: usize,
+    /// What of a generated text is explained.
+    pub initial: Initial,
+    /// α of the α–β rule; β is 1 − α.
+    pub alpha: f32,
+}
+
+impl Default for RapFtPlan {
+    fn default() -> Self {
+        Self {
+            irrelevance: 0.7,
+            relevance: RelevanceSource::default(),
+            examples: 128,
+            initial: Initial::default(),
+            alpha: 1.0,
+        }
+    }
+}
+
+/// Where relevance comes from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum RelevanceSource {
+    /// From a file of public examples with the columns of the training file.
+    Public(PathBuf),
+    /// From the private examples, with noise, which is paid for.
+    Noised {
+        /// The part of ε that the map alone would cost.
+        share: f64,
+        /// How many examples it is the sum of, on average.
+        examples: u64,
+    },
+}
+
+impl Default for RelevanceSource {
+    fn default() -> Self {
+        Self::Noised { share: 0.05, examples: 512 }
+    }
 }
 
 /// How the noise is spread over the epochs.
@@ -130,8 +221,12 @@ pub enum NoiseSchedule {
     Uniform,
     /// Falling along a line.
     Linear,
+    /// Falling by equal factors.
+    Exponential,
     /// Falling along half a wave.
     Cosine,
+    /// Falling at once, half-way.
+    Step,
     /// Epoch-weighted, as EW-FT does.
     Ewpba,
 }
@@ -142,6 +237,9 @@ pub enum NoiseSchedule {
 pub struct PrivacyPlan {
     /// How.
     pub method: Method,
+    /// Whether as published.
+    #[serde(default)]
+    pub mode: ModeName,
     /// ε that the run may spend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epsilon: Option<f64>,
@@ -163,6 +261,12 @@ pub struct PrivacyPlan {
     /// The part of ε that ewpba starts from holding back.
     #[serde(default = "reserve")]
     pub reserve: f64,
+    /// Of ANADP.
+    #[serde(default)]
+    pub anadp: AnadpPlan,
+    /// Of Rap-FT.
+    #[serde(default)]
+    pub rap_ft: RapFtPlan,
 }
 
 fn automatic() -> Clip {

@@ -1,0 +1,3 @@
+//! What a model's answer rests on: relevance of its parameters.
+
+pub mod relevance;

@@ -1,0 +1,132 @@
+//! Attention: projections, two products of features, and softmax between them.
+
+use super::layers::{LinearTrace, add};
+use super::rules::features;
+use super::{Explainer, Relevance};
+use crate::model::layer::attention::Attention;
+use crate::model::{Pass, Result};
+use crate::tensor::{self, Host, Matrix};
+
+pub(super) struct AttentionTrace {
+    projections: Vec<LinearTrace>,
+    /// Queries, keys and values side by side, turned if there is a rotary embedding.
+    qkv: Host,
+    /// For each head.
+    probabilities: Vec<Host>,
+    pub output: LinearTrace,
+}
+
+/// Some columns as a matrix of their own.
+fn columns(matrix: &Host, range: std::ops::Range<usize>) -> Host {
+    let values = (0..matrix.rows()).flat_map(|i| matrix.row(i)[range.clone()].to_vec());
+    Host::from_vec(matrix.rows(), range.len(), values.collect())
+}
+
+fn add_columns(onto: &mut Host, first: usize, part: &Host) {
+    let stride = onto.columns();
+    for (i, row) in onto.values_mut().chunks_exact_mut(stride).enumerate() {
+        let row = &mut row[first..first + part.columns()];
+        row.iter_mut().zip(part.row(i)).for_each(|(sum, x)| *sum += x);
+    }
+}
+
+/// Where the columns of a head's queries, keys and values begin.
+struct Places {
+    query: usize,
+    key: usize,
+    value: usize,
+}
+
+impl Explainer {
+    fn places(attention: &Attention, head: usize) -> Places {
+        let (width, heads, key_heads) = (attention.width, attention.heads, attention.key_heads);
+        let shared = head / (heads / key_heads.max(1)).max(1);
+        Places {
+            query: head * width,
+            key: (heads + shared) * width,
+            value: (heads + key_heads + shared) * width,
+        }
+    }
+
+    pub(super) fn trace_attention(
+        &self,
+        pass: &Pass,
+        attention: &Attention,
+        x: &Host,
+    ) -> Result<AttentionTrace> {
+        let width = attention.width;
+        let total = (attention.heads + 2 * attention.key_heads) * width;
+        let mut qkv = Host::from_vec(x.rows(), total, vec![0.0; x.rows() * total]);
+        let (mut projections, mut first) = (Vec::new(), 0);
+        for layer in attention.projections.layers() {
+            let trace = self.trace_linear(layer, x)?;
+            add_columns(&mut qkv, first, &trace.output);
+            first += layer.outputs;
+            projections.push(trace);
+        }
+        if let Some(frequencies) = &attention.rotary {
+            let turned = (attention.heads + attention.key_heads) * width;
+            qkv = tensor::rotate(Matrix::Host(qkv), turned, frequencies, pass.positions, 1.0)?.to_host()?;
+        }
+        let tokens = x.rows();
+        let mut mixed =
+            Host::from_vec(tokens, attention.heads * width, vec![0.0; tokens * attention.heads * width]);
+        let mut probabilities = Vec::new();
+        for head in 0..attention.heads {
+            let at = Self::places(attention, head);
+            let (q, k) = (columns(&qkv, at.query..at.query + width), columns(&qkv, at.key..at.key + width));
+            let mut scores = super::rules::product(&q, false, &k, true)?;
+            let scale = 1.0 / (width as f32).sqrt();
+            for (t, row) in scores.values_mut().chunks_exact_mut(tokens).enumerate() {
+                for (s, score) in row.iter_mut().enumerate() {
+                    *score = if attention.causal && s > t { f32::NEG_INFINITY } else { *score * scale };
+                }
+                let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                row.iter_mut().for_each(|score| *score = (*score - most).exp());
+                let sum: f32 = row.iter().sum();
+                row.iter_mut().for_each(|p| *p /= sum);
+            }
+            let v = columns(&qkv, at.value..at.value + width);
+            add_columns(&mut mixed, head * width, &super::rules::product(&scores, false, &v, false)?);
+            probabilities.push(scores);
+        }
+        let output = self.trace_linear(&attention.output, &mixed)?;
+        Ok(AttentionTrace { projections, qkv, probabilities, output })
+    }
+
+    pub(super) fn through_attention(
+        &self,
+        attention: &Attention,
+        trace: &AttentionTrace,
+        relevance: &Host,
+        found: &mut Relevance,
+    ) -> Result<Host> {
+        let width = attention.width;
+        let of_mixed = self.through_linear(&attention.output, &trace.output, relevance, found)?;
+        let (rows, total) = (trace.qkv.rows(), trace.qkv.columns());
+        let mut of_qkv = Host::from_vec(rows, total, vec![0.0; rows * total]);
+        for (head, probabilities) in trace.probabilities.iter().enumerate() {
+            let at = Self::places(attention, head);
+            let part = |first: usize| columns(&trace.qkv, first..first + width);
+            let of_head = columns(&of_mixed, head * width..(head + 1) * width);
+            let (of_scores, of_values) = features(probabilities, &part(at.value), false, &of_head)?;
+            // Softmax hands relevance on as it is; the scale of the scores cancels.
+            let (of_queries, of_keys) = features(&part(at.query), &part(at.key), true, &of_scores)?;
+            add_columns(&mut of_qkv, at.query, &of_queries);
+            add_columns(&mut of_qkv, at.key, &of_keys);
+            add_columns(&mut of_qkv, at.value, &of_values);
+        }
+        // A rotation mixes the two numbers of a pair; each keeps its relevance, so that the pair does.
+        let (mut input, mut first): (Option<Host>, usize) = (None, 0);
+        for (layer, projection) in attention.projections.layers().iter().zip(&trace.projections) {
+            let part = columns(&of_qkv, first..first + layer.outputs);
+            let of_input = self.through_linear(layer, projection, &part, found)?;
+            input = Some(match input {
+                Some(sum) => add(&sum, &of_input),
+                None => of_input,
+            });
+            first += layer.outputs;
+        }
+        Ok(input.expect("attention has projections"))
+    }
+}

@@ -1,0 +1,107 @@
+//! A transformer block: two branches, two residual sums.
+
+use super::attention::AttentionTrace;
+use super::layers::{AdapterTrace, FeedForwardTrace, add};
+use super::rules::sum;
+use super::{Explainer, Relevance};
+use crate::model::layer::adapter::Adapter;
+use crate::model::layer::block::{Block, NormOrder};
+use crate::model::{Pass, Result};
+use crate::tensor::Host;
+
+pub(super) struct BlockTrace {
+    pub input: Host,
+    attention: AttentionTrace,
+    attention_adapter: Option<AdapterTrace>,
+    /// The branch as it enters the first sum.
+    attended: Host,
+    attention_normed: Host,
+    /// The other side of the second sum.
+    middle: Host,
+    feed_forward: FeedForwardTrace,
+    feed_forward_adapter: Option<AdapterTrace>,
+    fed: Host,
+    feed_forward_normed: Host,
+    pub output: Host,
+}
+
+impl Explainer {
+    fn adapted(&self, adapter: Option<&Adapter>, branch: Host) -> Result<(Host, Option<AdapterTrace>)> {
+        let Some(adapter) = adapter else { return Ok((branch, None)) };
+        let trace = self.trace_adapter(adapter, branch)?;
+        Ok((trace.output.clone(), Some(trace)))
+    }
+
+    pub(super) fn trace_block(&self, pass: &Pass, block: &Block, input: Host) -> Result<BlockTrace> {
+        let after = block.order == NormOrder::After;
+        let before = |norm, x: &Host| if after { Ok(x.clone()) } else { self.norm(pass, norm, x) };
+        let normed = before(&block.attention_norm, &input)?;
+        let attention = self.trace_attention(pass, &block.attention, &normed)?;
+        let (attended, attention_adapter) =
+            self.adapted(block.attention_adapter.as_ref(), attention.output.output.clone())?;
+        let mut middle = add(&input, &attended);
+        let mut attention_normed = normed;
+        if after {
+            middle = self.norm(pass, &block.attention_norm, &middle)?;
+            attention_normed = middle.clone();
+        }
+        let normed = before(&block.feed_forward_norm, &middle)?;
+        let feed_forward = self.trace_feed_forward(&block.feed_forward, &normed)?;
+        let (fed, feed_forward_adapter) =
+            self.adapted(block.feed_forward_adapter.as_ref(), feed_forward.down.output.clone())?;
+        let mut output = add(&middle, &fed);
+        let mut feed_forward_normed = normed;
+        if after {
+            output = self.norm(pass, &block.feed_forward_norm, &output)?;
+            feed_forward_normed = output.clone();
+        }
+        Ok(BlockTrace {
+            input,
+            attention,
+            attention_adapter,
+            attended,
+            attention_normed,
+            middle,
+            feed_forward,
+            feed_forward_adapter,
+            fed,
+            feed_forward_normed,
+            output,
+        })
+    }
+
+    /// The relevance of the block's input.
+    pub(super) fn through_block(
+        &self,
+        block: &Block,
+        trace: &BlockTrace,
+        relevance: Host,
+        found: &mut Relevance,
+    ) -> Result<Host> {
+        let after = block.order == NormOrder::After;
+        if after {
+            self.through_norm(&block.feed_forward_norm, &trace.feed_forward_normed, &relevance, found)?;
+        }
+        let (past, mut branch) = sum(&trace.middle, &trace.fed, &relevance);
+        if let (Some(adapter), Some(trace)) = (&block.feed_forward_adapter, &trace.feed_forward_adapter) {
+            branch = self.through_adapter(adapter, trace, &branch, found)?;
+        }
+        let branch = self.through_feed_forward(&block.feed_forward, &trace.feed_forward, &branch, found)?;
+        if !after {
+            self.through_norm(&block.feed_forward_norm, &trace.feed_forward_normed, &branch, found)?;
+        }
+        let middle = add(&past, &branch);
+        if after {
+            self.through_norm(&block.attention_norm, &trace.attention_normed, &middle, found)?;
+        }
+        let (past, mut branch) = sum(&trace.input, &trace.attended, &middle);
+        if let (Some(adapter), Some(trace)) = (&block.attention_adapter, &trace.attention_adapter) {
+            branch = self.through_adapter(adapter, trace, &branch, found)?;
+        }
+        let branch = self.through_attention(&block.attention, &trace.attention, &branch, found)?;
+        if !after {
+            self.through_norm(&block.attention_norm, &trace.attention_normed, &branch, found)?;
+        }
+        Ok(add(&past, &branch))
+    }
+}

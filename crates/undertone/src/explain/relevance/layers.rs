@@ -1,0 +1,243 @@
+//! Linear layers with their low-rank additions, adapters, feed-forward networks, normalisations and heads.
+
+use super::rules::{bias, linear, map, product, sum, zip};
+use super::{Explainer, Relevance};
+use crate::model::layer::adapter::Adapter;
+use crate::model::layer::feed_forward::FeedForward;
+use crate::model::layer::head::Pick;
+use crate::model::layer::linear::Linear;
+use crate::model::layer::norm::Norm;
+use crate::model::{Pass, Result};
+use crate::tensor::{self, Activation, Host, Matrix};
+
+/// A linear layer's way forward.
+pub(super) struct LinearTrace {
+    input: Host,
+    /// Without the low-rank addition.
+    frozen: Host,
+    /// s · x Aᵀ and its product with B.
+    low_rank: Option<(Host, Host)>,
+    pub output: Host,
+}
+
+pub(super) struct AdapterTrace {
+    input: Host,
+    down: LinearTrace,
+    up: LinearTrace,
+    pub output: Host,
+}
+
+pub(super) struct FeedForwardTrace {
+    gate: Option<LinearTrace>,
+    up: LinearTrace,
+    pub down: LinearTrace,
+}
+
+pub(super) struct HeadTrace {
+    /// The rows that it looked at, of so many.
+    rows: Vec<u32>,
+    tokens: usize,
+    dense: Option<LinearTrace>,
+    normed: Option<Host>,
+    out: LinearTrace,
+}
+
+impl HeadTrace {
+    pub fn logits(&self) -> Host {
+        self.out.output.clone()
+    }
+}
+
+fn transposed(matrix: &Host) -> Host {
+    let values = (0..matrix.columns()).flat_map(|j| (0..matrix.rows()).map(move |i| matrix.row(i)[j]));
+    Host::from_vec(matrix.columns(), matrix.rows(), values.collect())
+}
+
+fn activate(activation: Activation, x: &Host) -> Result<Host> {
+    Ok(tensor::activate(activation, &Matrix::Host(x.clone()))?.to_host()?)
+}
+
+pub(super) fn add(a: &Host, b: &Host) -> Host {
+    zip(a, b, |x, y| x + y)
+}
+
+impl Explainer {
+    /// The weight as [outputs, inputs].
+    fn weight(&self, layer: &Linear) -> Result<Host> {
+        let weight = self.value(layer.weight)?;
+        Ok(if layer.inputs_first { transposed(&weight) } else { weight })
+    }
+
+    pub(super) fn trace_linear(&self, layer: &Linear, input: &Host) -> Result<LinearTrace> {
+        let mut frozen = product(input, false, &self.weight(layer)?, true)?;
+        if let Some(id) = layer.bias {
+            let bias = self.value(id)?;
+            let columns = bias.columns();
+            frozen.values_mut().chunks_exact_mut(columns).for_each(|row| {
+                row.iter_mut().zip(bias.row(0)).for_each(|(y, b)| *y += b);
+            });
+        }
+        let low_rank = match &layer.lora {
+            None => None,
+            Some(lora) => {
+                let narrow = map(&product(input, false, &self.value(lora.a)?, true)?, |x| lora.scale * x);
+                let added = product(&narrow, false, &self.value(lora.b)?, true)?;
+                Some((narrow, added))
+            }
+        };
+        let output = match &low_rank {
+            Some((_, added)) => add(&frozen, added),
+            None => frozen.clone(),
+        };
+        Ok(LinearTrace { input: input.clone(), frozen, low_rank, output })
+    }
+
+    /// The relevance of the layer's input.
+    pub(super) fn through_linear(
+        &self,
+        layer: &Linear,
+        trace: &LinearTrace,
+        relevance: &Host,
+        found: &mut Relevance,
+    ) -> Result<Host> {
+        let (of_frozen, of_added) = match &trace.low_rank {
+            Some((_, added)) => {
+                let (frozen, added) = sum(&trace.frozen, added, relevance);
+                (frozen, Some(added))
+            }
+            None => (relevance.clone(), None),
+        };
+        let trained = self.is_trained(layer.weight);
+        let through = linear(self.rule, &trace.input, &self.weight(layer)?, &of_frozen, trained)?;
+        if let Some(weights) = through.weights {
+            let weights = if layer.inputs_first { transposed(&weights) } else { weights };
+            found.add(layer.weight, &weights.dense());
+        }
+        if let Some(id) = layer.bias.filter(|&id| self.is_trained(id)) {
+            found.add(id, &bias(&trace.frozen, self.value(id)?.row(0), &of_frozen));
+        }
+        let mut inputs = through.inputs;
+        if let (Some(lora), Some((narrow, _)), Some(of_added)) = (&layer.lora, &trace.low_rank, of_added) {
+            // Equations 17: through B, then through A.
+            let through = linear(self.rule, narrow, &self.value(lora.b)?, &of_added, true)?;
+            found.add(lora.b, &through.weights.map(|w| w.dense().into_owned()).unwrap_or_default());
+            let through = linear(self.rule, &trace.input, &self.value(lora.a)?, &through.inputs, true)?;
+            found.add(lora.a, &through.weights.map(|w| w.dense().into_owned()).unwrap_or_default());
+            inputs = add(&inputs, &through.inputs);
+        }
+        Ok(inputs)
+    }
+
+    pub(super) fn trace_adapter(&self, adapter: &Adapter, input: Host) -> Result<AdapterTrace> {
+        let down = self.trace_linear(&adapter.down, &input)?;
+        let up = self.trace_linear(&adapter.up, &activate(adapter.activation, &down.output)?)?;
+        let output = add(&input, &up.output);
+        Ok(AdapterTrace { input, down, up, output })
+    }
+
+    /// Equations 14 and 15.
+    pub(super) fn through_adapter(
+        &self,
+        adapter: &Adapter,
+        trace: &AdapterTrace,
+        relevance: &Host,
+        found: &mut Relevance,
+    ) -> Result<Host> {
+        let (past, of_added) = sum(&trace.input, &trace.up.output, relevance);
+        let narrow = self.through_linear(&adapter.up, &trace.up, &of_added, found)?;
+        let of_input = self.through_linear(&adapter.down, &trace.down, &narrow, found)?;
+        Ok(add(&past, &of_input))
+    }
+
+    pub(super) fn trace_feed_forward(&self, layer: &FeedForward, input: &Host) -> Result<FeedForwardTrace> {
+        let up = self.trace_linear(&layer.up, input)?;
+        let gate = layer.gate.as_ref().map(|gate| self.trace_linear(gate, input)).transpose()?;
+        let wide = match &gate {
+            Some(gate) => zip(&activate(layer.activation, &gate.output)?, &up.output, |g, u| g * u),
+            None => activate(layer.activation, &up.output)?,
+        };
+        let down = self.trace_linear(&layer.down, &wide)?;
+        Ok(FeedForwardTrace { gate, up, down })
+    }
+
+    pub(super) fn through_feed_forward(
+        &self,
+        layer: &FeedForward,
+        trace: &FeedForwardTrace,
+        relevance: &Host,
+        found: &mut Relevance,
+    ) -> Result<Host> {
+        let wide = self.through_linear(&layer.down, &trace.down, relevance, found)?;
+        match (&layer.gate, &trace.gate) {
+            (Some(gate), Some(of_gate)) => {
+                // Both factors of a product of numbers have all of its relevance by equation 8, and half of it by equation 11.
+                let half = map(&wide, |r| 0.5 * r);
+                let one = self.through_linear(gate, of_gate, &half, found)?;
+                let other = self.through_linear(&layer.up, &trace.up, &half, found)?;
+                Ok(add(&one, &other))
+            }
+            _ => self.through_linear(&layer.up, &trace.up, &wide, found),
+        }
+    }
+
+    pub(super) fn norm(&self, pass: &Pass, norm: &Norm, x: &Host) -> Result<Host> {
+        Ok(norm.forward(pass, &Matrix::Host(x.clone()), None)?.0.to_host()?)
+    }
+
+    /// Relevance passes a normalisation as it is; its bias is read off.
+    pub(super) fn through_norm(
+        &self,
+        norm: &Norm,
+        output: &Host,
+        relevance: &Host,
+        found: &mut Relevance,
+    ) -> Result<()> {
+        if let Some(id) = norm.bias.filter(|&id| self.is_trained(id)) {
+            found.add(id, &bias(output, self.value(id)?.row(0), relevance));
+        }
+        Ok(())
+    }
+
+    pub(super) fn trace_head(&self, pass: &Pass, hidden: &Host, wanted: &[u32]) -> Result<HeadTrace> {
+        let head = &self.model.network.head;
+        let last = hidden.rows().saturating_sub(1) as u32;
+        let rows = match head.pick {
+            Pick::First => vec![0],
+            Pick::Last => vec![last],
+            Pick::Tokens => wanted.to_vec(),
+        };
+        let picked: Vec<f32> = rows.iter().flat_map(|&row| hidden.row(row as usize).to_vec()).collect();
+        let mut x = Host::from_vec(rows.len(), hidden.columns(), picked);
+        let mut dense = None;
+        if let Some((layer, activation)) = &head.dense {
+            let trace = self.trace_linear(layer, &x)?;
+            x = activate(*activation, &trace.output)?;
+            dense = Some(trace);
+        }
+        let mut normed = None;
+        if let Some(norm) = &head.norm {
+            x = self.norm(pass, norm, &x)?;
+            normed = Some(x.clone());
+        }
+        let out = self.trace_linear(&head.out, &x)?;
+        Ok(HeadTrace { rows, tokens: hidden.rows(), dense, normed, out })
+    }
+
+    pub(super) fn through_head(&self, trace: &HeadTrace, start: Host, found: &mut Relevance) -> Result<Host> {
+        let head = &self.model.network.head;
+        let mut relevance = self.through_linear(&head.out, &trace.out, &start, found)?;
+        if let (Some(norm), Some(normed)) = (&head.norm, &trace.normed) {
+            self.through_norm(norm, normed, &relevance, found)?;
+        }
+        if let (Some((layer, _)), Some(dense)) = (&head.dense, &trace.dense) {
+            relevance = self.through_linear(layer, dense, &relevance, found)?;
+        }
+        let columns = relevance.columns();
+        let mut all = vec![0.0; trace.tokens * columns];
+        for (i, &row) in trace.rows.iter().enumerate() {
+            let first = row as usize * columns;
+            all[first..first + columns].iter_mut().zip(relevance.row(i)).for_each(|(sum, r)| *sum += r);
+        }
+        Ok(Host::from_vec(trace.tokens, columns, all))
+    }
+}

@@ -1,0 +1,214 @@
+//! How relevance goes through one operation.
+//!
+//! Relevance is conserved: what comes out of an operation goes to its inputs, neither more nor less. Where an operation has nothing to distribute by (all of its inputs are 0), relevance ends
+//! there.
+
+use crate::tensor::{self, Host, Matrix, Result};
+
+/// The shares of positive and negative contributions, α + β = 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AlphaBeta {
+    /// Of the positive ones.
+    pub alpha: f32,
+    /// Of the negative ones.
+    pub beta: f32,
+}
+
+impl Default for AlphaBeta {
+    /// Positive contributions only.
+    fn default() -> Self {
+        Self { alpha: 1.0, beta: 0.0 }
+    }
+}
+
+/// Applies a function to each pair of numbers.
+pub fn zip(a: &Host, b: &Host, f: impl Fn(f32, f32) -> f32) -> Host {
+    let values = a.dense().iter().zip(b.dense().iter()).map(|(&x, &y)| f(x, y)).collect();
+    Host::from_vec(a.rows(), a.columns(), values)
+}
+
+/// Applies a function to each number.
+pub fn map(a: &Host, f: impl Fn(f32) -> f32) -> Host {
+    Host::from_vec(a.rows(), a.columns(), a.dense().iter().map(|&x| f(x)).collect())
+}
+
+/// The sum of all numbers.
+pub fn total(a: &Host) -> f64 {
+    a.dense().iter().map(|&x| f64::from(x)).sum()
+}
+
+/// A B, A Bᵀ or Aᵀ B.
+pub fn product(a: &Host, turn_a: bool, b: &Host, turn_b: bool) -> Result<Host> {
+    let (a, b) = (Matrix::Host(a.clone()), Matrix::Host(b.clone()));
+    tensor::product(1.0, a.plain().turned(turn_a), b.plain().turned(turn_b))?.to_host()
+}
+
+fn add(a: &Host, b: &Host) -> Host {
+    zip(a, b, |x, y| x + y)
+}
+
+fn positive(a: &Host) -> Host {
+    map(a, |x| x.max(0.0))
+}
+
+fn negative(a: &Host) -> Host {
+    map(a, |x| x.min(0.0))
+}
+
+/// Relevance of the inputs and of the weights of y = x Wᵀ.
+pub struct Through {
+    /// Of the inputs.
+    pub inputs: Host,
+    /// Of the weights, in the layout [outputs, inputs].
+    pub weights: Option<Host>,
+}
+
+/// Equations 4, 6 and 13: output i's relevance goes to its contributions z_ij = x_j w_ij, α of it to the positive and β to the negative ones, each in proportion. If it has only contributions of one sign,
+/// they get all of it. The relevance of a weight is that of its contributions over all tokens.
+pub fn linear(
+    rule: AlphaBeta,
+    x: &Host,
+    weight: &Host,
+    relevance: &Host,
+    want_weights: bool,
+) -> Result<Through> {
+    let (xp, xn, wp, wn) = (positive(x), negative(x), positive(weight), negative(weight));
+    // Sums of positive and of negative contributions to each output.
+    let up = add(&product(&xp, false, &wp, true)?, &product(&xn, false, &wn, true)?);
+    let down = add(&product(&xp, false, &wn, true)?, &product(&xn, false, &wp, true)?);
+    let share = |own: f32, all: f32, other: f32, share: f32| {
+        if own == 0.0 {
+            0.0
+        } else {
+            let share = if other == 0.0 { 1.0 } else { share };
+            all * share / own
+        }
+    };
+    let both = |f: &dyn Fn(f32, f32, f32) -> f32| {
+        let (up, down, all) = (up.dense(), down.dense(), relevance.dense());
+        let values = up.iter().zip(down.iter()).zip(all.iter()).map(|((&u, &d), &r)| f(u, d, r)).collect();
+        Host::from_vec(relevance.rows(), relevance.columns(), values)
+    };
+    let su = both(&|up, down, r| share(up, r, down, rule.alpha));
+    let sd = both(&|up, down, r| share(down, r, up, rule.beta));
+    // Contributions are positive where both signs agree, negative where they differ.
+    let to_positive = add(&product(&su, false, &wp, false)?, &product(&sd, false, &wn, false)?);
+    let to_negative = add(&product(&su, false, &wn, false)?, &product(&sd, false, &wp, false)?);
+    let times = |a: &Host, b: &Host| zip(a, b, |x, y| x * y);
+    let inputs = add(&times(&xp, &to_positive), &times(&xn, &to_negative));
+    let weights = if want_weights {
+        let of_positive = add(&product(&su, true, &xp, false)?, &product(&sd, true, &xn, false)?);
+        let of_negative = add(&product(&su, true, &xn, false)?, &product(&sd, true, &xp, false)?);
+        Some(add(&times(&wp, &of_positive), &times(&wn, &of_negative)))
+    } else {
+        None
+    };
+    Ok(Through { inputs, weights })
+}
+
+/// The relevance that a bias b takes part in, b/(z + b) of that of its output, summed over tokens (equation 16). It is read off beside the flow and takes nothing from it.
+pub fn bias(outputs: &Host, bias: &[f32], relevance: &Host) -> Vec<f32> {
+    let mut sums = vec![0.0; bias.len()];
+    for t in 0..outputs.rows() {
+        for (i, sum) in sums.iter_mut().enumerate() {
+            *sum += bias[i] * divided(relevance.row(t)[i], outputs.row(t)[i]);
+        }
+    }
+    sums
+}
+
+/// r/z, kept finite where z is near 0.
+fn divided(r: f32, z: f32) -> f32 {
+    const SMALL: f32 = 1e-6;
+    r / if z.abs() < SMALL { SMALL.copysign(z) } else { z }
+}
+
+/// Equations 8 to 11 for z = x + y: each gets its part of each number, and then both are brought to the sum that came, in proportion to the size of theirs.
+pub fn sum(x: &Host, y: &Host, relevance: &Host) -> (Host, Host) {
+    let z = add(x, y);
+    let ratio = zip(relevance, &z, divided);
+    let (of_x, of_y) = (zip(x, &ratio, |x, s| x * s), zip(y, &ratio, |y, s| y * s));
+    renormalised(of_x, of_y, total(relevance))
+}
+
+/// Equation 11: both parts are scaled so that together they are as much as came.
+pub fn renormalised(x: Host, y: Host, whole: f64) -> (Host, Host) {
+    let (of_x, of_y) = (total(&x), total(&y));
+    let size = of_x.abs() + of_y.abs();
+    let scaled = |part: Host, own: f64| {
+        if own == 0.0 || size == 0.0 {
+            return map(&part, |_| 0.0);
+        }
+        let factor = (own.abs() / size * whole / own) as f32;
+        map(&part, |x| x * factor)
+    };
+    (scaled(x, of_x), scaled(y, of_y))
+}
+
+/// Equations 8 to 11 for z = A B, of which both factors are features: attention's products.
+pub fn features(a: &Host, b: &Host, turn_b: bool, relevance: &Host) -> Result<(Host, Host)> {
+    let z = product(a, false, b, turn_b)?;
+    let ratio = zip(relevance, &z, divided);
+    let of_a = zip(a, &product(&ratio, false, b, !turn_b)?, |x, s| x * s);
+    let to_b = if turn_b { product(&ratio, true, a, false)? } else { product(a, true, &ratio, false)? };
+    let of_b = zip(b, &to_b, |x, s| x * s);
+    Ok(renormalised(of_a, of_b, total(relevance)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn random(rows: usize, columns: usize, seed: u64) -> Host {
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 40) as f32 / (1_u64 << 24) as f32 - 0.5
+        };
+        Host::from_vec(rows, columns, (0..rows * columns).map(|_| next()).collect())
+    }
+
+    fn near(found: f64, expected: f64) {
+        assert!((found - expected).abs() <= 1e-4 * expected.abs().max(1.0), "{found}, not {expected}");
+    }
+
+    #[test]
+    fn every_rule_conserves_relevance() {
+        let (x, w, r) = (random(5, 7, 1), random(4, 7, 2), random(5, 4, 3));
+        for rule in [AlphaBeta::default(), AlphaBeta { alpha: 2.0, beta: -1.0 }] {
+            let through = linear(rule, &x, &w, &r, true).unwrap();
+            near(total(&through.inputs), total(&r));
+            near(total(&through.weights.unwrap()), total(&r));
+        }
+        let (y, r) = (random(5, 7, 4), random(5, 7, 5));
+        let (of_x, of_y) = sum(&x, &y, &r);
+        near(total(&of_x) + total(&of_y), total(&r));
+        let (a, b, r) = (random(5, 3, 6), random(6, 3, 7), random(5, 6, 8));
+        let (of_a, of_b) = features(&a, &b, true, &r).unwrap();
+        near(total(&of_a) + total(&of_b), total(&r));
+        let (a, b, r) = (random(5, 6, 9), random(6, 3, 10), random(5, 3, 11));
+        let (of_a, of_b) = features(&a, &b, false, &r).unwrap();
+        near(total(&of_a) + total(&of_b), total(&r));
+    }
+
+    /// One output, two inputs: z = 2·3 + 1·(−1) = 6 − 1. With α = 2, β = −1 the positive contribution gets 2, the negative −1.
+    #[test]
+    fn a_linear_layer_by_hand() {
+        let (x, w, r) = (
+            Host::from_vec(1, 2, vec![2.0, 1.0]),
+            Host::from_vec(1, 2, vec![3.0, -1.0]),
+            Host::from_vec(1, 1, vec![10.0]),
+        );
+        let found = linear(AlphaBeta { alpha: 2.0, beta: -1.0 }, &x, &w, &r, true).unwrap();
+        assert_eq!(found.inputs.dense().to_vec(), [20.0, -10.0]);
+        assert_eq!(found.weights.unwrap().dense().to_vec(), [20.0, -10.0]);
+        let found = linear(AlphaBeta::default(), &x, &w, &r, false).unwrap();
+        assert_eq!(found.inputs.dense().to_vec(), [10.0, 0.0]);
+        // A sum of 3 and 1 with relevance 8 gives 6 and 2.
+        let (x, y) = (Host::from_vec(1, 1, vec![3.0]), Host::from_vec(1, 1, vec![1.0]));
+        let (of_x, of_y) = sum(&x, &y, &Host::from_vec(1, 1, vec![8.0]));
+        assert_eq!((of_x.dense()[0], of_y.dense()[0]), (6.0, 2.0));
+        // b / (z + b) of the relevance: 1/5 of 10.
+        assert_eq!(bias(&Host::from_vec(1, 1, vec![5.0]), &[1.0], &Host::from_vec(1, 1, vec![10.0])), [2.0]);
+    }
+}

@@ -1,0 +1,111 @@
+//! How the length of a unit's gradient is measured: which coordinates are bounded together, and how much each of them counts.
+
+use super::weights::Weights;
+use crate::model::{ParameterId, Parameters};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What each trainable parameter adds to the squared lengths of the groups.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measure {
+    of: Vec<Option<Share>>,
+    groups: usize,
+}
+
+/// The groups of a parameter's coordinates.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Share {
+    /// All in one group: Σ g².
+    Plain(usize),
+    /// All in one group: Σ w g².
+    Weighted(usize, Weights),
+    /// Each in one of two groups. The masks are 1 where a coordinate belongs to the group and 0 elsewhere.
+    Split([(usize, Arc<Vec<f32>>); 2]),
+}
+
+/// One group's weights for the coordinates of a parameter, given one by one: Σ scale · w g².
+pub(super) struct Part<'a> {
+    pub group: usize,
+    /// None are all 1.
+    pub weights: Option<Cow<'a, [f32]>>,
+    pub scale: f64,
+}
+
+impl Share {
+    /// What it adds to each of its groups.
+    pub(super) fn parts(&self) -> Vec<Part<'_>> {
+        let part = |group: usize, weights, scale| Part { group, weights, scale };
+        match self {
+            Self::Plain(group) => vec![part(*group, None, 1.0)],
+            Self::Weighted(group, Weights::Elements { values, scale, .. }) => {
+                vec![part(*group, Some(Cow::Borrowed(values.as_slice())), f64::from(*scale))]
+            }
+            Self::Weighted(group, weights @ Weights::Factored { rows, columns }) => {
+                let mut all = vec![0.0; rows.len() * columns.len()];
+                weights.write(0, &mut all);
+                vec![part(*group, Some(Cow::Owned(all)), 1.0)]
+            }
+            Self::Split(sides) => {
+                let sides = sides.iter();
+                sides.map(|(group, mask)| part(*group, Some(Cow::Borrowed(mask.as_slice())), 1.0)).collect()
+            }
+        }
+    }
+}
+
+impl Measure {
+    /// All trainable parameters in one group.
+    pub fn one(parameters: &Parameters) -> Self {
+        let of =
+            parameters.iter().map(|(_, parameter)| parameter.trainable.then_some(Share::Plain(0))).collect();
+        Self { of, groups: 1 }
+    }
+
+    /// One group for each layer: the parameters whose names agree up to the last dot, such as a weight and its bias.
+    pub fn by_layer(parameters: &Parameters) -> Self {
+        let mut layers: HashMap<&str, usize> = HashMap::new();
+        let mut of = Vec::with_capacity(parameters.len());
+        for (_, parameter) in parameters.iter() {
+            let layer = parameter.name.rsplit_once('.').map_or("", |(layer, _)| layer);
+            let next = layers.len();
+            of.push(parameter.trainable.then(|| Share::Plain(*layers.entry(layer).or_insert(next))));
+        }
+        let groups = layers.len();
+        Self { of, groups }
+    }
+
+    /// Each coordinate of every trainable parameter in one of two groups: the first where the mask is 1, the second where it is 0.
+    pub fn split(parameters: &Parameters, mask: impl Fn(ParameterId) -> Vec<f32>) -> Self {
+        let share = |id: ParameterId| {
+            let first = mask(id);
+            let second = first.iter().map(|m| 1.0 - m).collect();
+            Share::Split([(0, Arc::new(first)), (1, Arc::new(second))])
+        };
+        let of = parameters.iter().map(|(id, parameter)| parameter.trainable.then(|| share(id))).collect();
+        Self { of, groups: 2 }
+    }
+
+    /// The same groups, with weights for the coordinates of some parameters.
+    pub fn weighted(&self, weights: impl Fn(ParameterId) -> Option<Weights>) -> Self {
+        let of = self.of.iter().enumerate().map(|(i, share)| {
+            share.as_ref().map(|share| match (share, weights(ParameterId(i))) {
+                (Share::Plain(group) | Share::Weighted(group, _), Some(weights)) => {
+                    Share::Weighted(*group, weights)
+                }
+                _ => share.clone(),
+            })
+        });
+        Self { of: of.collect(), groups: self.groups }
+    }
+
+    /// What a parameter adds; none if it is not trained.
+    pub fn of(&self, parameter: ParameterId) -> Option<&Share> {
+        self.of[parameter.index()].as_ref()
+    }
+
+    /// How many groups there are.
+    pub fn groups(&self) -> usize {
+        self.groups
+    }
+}

@@ -1,0 +1,107 @@
+//! How much each coordinate of a parameter counts.
+
+use crate::model::Factor;
+use crate::tensor::{self, Result};
+use std::sync::Arc;
+
+/// A weight w > 0 for each coordinate of a parameter; the length of a gradient is then (Σ w g²)^½.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Weights {
+    /// w_ij = rows_i · columns_j. Scaling the factors of a gradient by the roots scales the gradient, so nothing has to be formed.
+    Factored {
+        /// One for each row of the parameter.
+        rows: Vec<f32>,
+        /// One for each column.
+        columns: Vec<f32>,
+    },
+    /// One for each coordinate, row after row, all times `scale`.
+    Elements {
+        /// Before they are scaled.
+        values: Arc<Vec<f32>>,
+        /// What brings the mean over all parameters to 1.
+        scale: f32,
+        /// Coordinates in a row.
+        columns: usize,
+    },
+}
+
+impl Weights {
+    /// Writes the weights of the coordinates from `start` on.
+    pub fn write(&self, start: usize, out: &mut [f32]) {
+        match self {
+            Self::Elements { values, scale, .. } => {
+                out.iter_mut().zip(&values[start..]).for_each(|(out, w)| *out = scale * w);
+            }
+            Self::Factored { rows, columns } => {
+                let mut at = start;
+                let mut out = out;
+                while !out.is_empty() {
+                    let (row, column) = (at / columns.len(), at % columns.len());
+                    let (now, later) = out.split_at_mut((columns.len() - column).min(out.len()));
+                    now.iter_mut().zip(&columns[column..]).for_each(|(out, w)| *out = rows[row] * w);
+                    at += now.len();
+                    out = later;
+                }
+            }
+        }
+    }
+
+    /// The largest.
+    pub fn largest(&self) -> f64 {
+        let most = |numbers: &[f32]| f64::from(numbers.iter().copied().fold(0.0, f32::max));
+        match self {
+            Self::Factored { rows, columns } => most(rows) * most(columns),
+            Self::Elements { values, scale, .. } => f64::from(*scale) * most(values),
+        }
+    }
+
+    /// The mean.
+    pub fn mean(&self) -> f64 {
+        let mean = |numbers: &[f32]| {
+            numbers.iter().map(|&x| f64::from(x)).sum::<f64>() / numbers.len().max(1) as f64
+        };
+        match self {
+            Self::Factored { rows, columns } => mean(rows) * mean(columns),
+            Self::Elements { values, scale, .. } => f64::from(*scale) * mean(values),
+        }
+    }
+
+    /// The factors of √w ⊙ G, for factored weights.
+    pub(super) fn scale_factor(rows: &[f32], columns: &[f32], factor: &Factor) -> Result<Factor> {
+        let roots = |numbers: &[f32]| -> Vec<f32> { numbers.iter().map(|w| w.sqrt()).collect() };
+        let mut scaled = factor.clone();
+        match &mut scaled {
+            Factor::Product { input, output_gradient, inputs_first, .. } => {
+                let (left, right) =
+                    if *inputs_first { (input, output_gradient) } else { (output_gradient, input) };
+                *left = tensor::scale_columns(left, &roots(rows))?;
+                *right = tensor::scale_columns(right, &roots(columns))?;
+            }
+            Factor::Rows { indices, output_gradient, .. } => {
+                let rows = roots(rows);
+                let of_rows: Vec<f32> = indices.iter().map(|&index| rows[index as usize]).collect();
+                *output_gradient = tensor::scale_rows(output_gradient, &of_rows)?;
+                *output_gradient = tensor::scale_columns(output_gradient, &roots(columns))?;
+            }
+            Factor::Sum { .. } | Factor::Scale { .. } => {}
+        }
+        Ok(scaled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn factored_weights_are_written_from_any_coordinate() {
+        let weights = Weights::Factored { rows: vec![1.0, 2.0, 3.0], columns: vec![1.0, 10.0] };
+        let all = [1.0, 10.0, 2.0, 20.0, 3.0, 30.0];
+        for start in 0..6 {
+            let mut out = vec![0.0; 6 - start];
+            weights.write(start, &mut out);
+            assert_eq!(out, all[start..]);
+        }
+        assert_eq!((weights.largest(), weights.mean()), (30.0, 11.0));
+    }
+}

@@ -1,0 +1,156 @@
+//! Where the noise goes: over the coordinates of a gradient, and over time.
+//!
+//! A method of private training is an [`Allocator`]: before each step it says how the length of a unit's gradient is measured and bounded, and how much noise each
+//! coordinate gets. [`Allocation`] is that answer, and knows what it is worth. A new method is a file here and a line in
+//! the registry of the plan (`train/plan/method.rs`).
+//!
+//! # The lemma with weights
+//!
+//! Let a unit move coordinate j of group k by v_j, with (Σ_{j∈k} a_j² v_j²)^½ ≤ C_k: gradients are clipped in the norm with weights a². Let coordinate j get Gaussian noise
+//! of deviation s_k/b_j. Scaled to unit noise, the group moves by (Σ_j (b_j v_j/s_k)²)^½ ≤ (C_k/s_k) · max_{j∈k} b_j/a_j, and some v reaches it: all of it on
+//! the coordinate with the largest ratio. So by the [lemma of groups](super)
+//!
+//! ```text
+//! σ_eff = ( Σ_k (C_k/s_k · max_{j∈k} b_j/a_j)² )^(−½).
+//! ```
+//!
+//! - Clipping and noise with the same weights, a = b: the weights cancel, and the step is worth what it would be worth without any. Noise may be moved from one coordinate to another for
+//!   nothing, so long as the clipping knows.
+//! - Clipping without weights, a = 1, and noise with them, as ANADP was published: the quietest coordinate decides.
+//!
+//! # What an allocation may depend on
+//!
+//! Composition holds for mechanisms that are chosen in view of what was released before, if each of them is worth its entry in the ledger. So an [`Allocator`] sees constants, the
+//! pretrained model, and what was [`Released`]: the type of [`Allocator::observe`] admits nothing else. What was published with weights or masks from raw gradients is a
+//! [`Published`] allocator; only runs in paper mode, whose ledger says that it guarantees nothing, can have one.
+
+mod anadp;
+mod importance;
+mod rapft;
+mod uniform;
+
+pub use anadp::{Anadp, PublishedAnadp};
+pub use importance::{Form, ImportanceSettings};
+pub use rapft::{Map, MapSum, Paid, PublishedRapFt, RapFt, SeenMap};
+pub use uniform::Uniform;
+
+use super::{GroupedGaussian, Released};
+use crate::gradient::{Bounds, ClippedSum, Measure, Share, Weights};
+use crate::model::{ParameterId, Parameters};
+use crate::tensor::Host;
+use std::sync::Arc;
+
+/// One step: how gradients are measured and bounded, and the noise of every coordinate.
+#[derive(Clone, Debug)]
+pub struct Allocation {
+    /// How the length of a unit's gradient is measured, group by group.
+    pub measure: Arc<Measure>,
+    /// C_k.
+    pub bounds: Bounds,
+    /// s_k.
+    pub deviations: Vec<f64>,
+    /// b² of each parameter; none if they are those of the measure.
+    pub noise_weights: Option<Arc<Vec<Option<Weights>>>>,
+}
+
+impl Allocation {
+    /// What the step is worth: σ_eff of the lemma above.
+    pub fn noise_multiplier(&self) -> f64 {
+        let mut bounds = self.bounds.lengths().to_vec();
+        if let Some(weights) = &self.noise_weights {
+            let mut largest = vec![0.0_f64; bounds.len()];
+            for (i, weights) in weights.iter().enumerate() {
+                match (self.measure.of(ParameterId(i)), weights) {
+                    (Some(Share::Plain(group)), Some(weights)) => {
+                        largest[*group] = largest[*group].max(weights.largest());
+                    }
+                    (None, _) => {}
+                    // Nothing is known of other pairs, so nothing is claimed.
+                    _ => return 0.0,
+                }
+            }
+            bounds.iter_mut().zip(largest).for_each(|(bound, largest)| *bound *= largest.sqrt());
+        }
+        GroupedGaussian::new(bounds, self.deviations.clone()).noise_multiplier()
+    }
+
+    /// The deviation of the noise of a parameter's coordinates, if it is the same for all of them.
+    pub fn deviation(&self, parameter: ParameterId) -> Option<f64> {
+        match (self.measure.of(parameter)?, &self.noise_weights) {
+            (Share::Plain(group), None) => Some(self.deviations[*group]),
+            _ => None,
+        }
+    }
+
+    /// Writes the deviations of a parameter's coordinates from `start` on.
+    pub fn write_deviations(&self, parameter: ParameterId, start: usize, out: &mut [f32]) {
+        let Some(share) = self.measure.of(parameter) else { return out.fill(0.0) };
+        let own = self.noise_weights.as_ref().and_then(|weights| weights[parameter.index()].as_ref());
+        match (share, own) {
+            (Share::Plain(group), None) => out.fill(self.deviations[*group] as f32),
+            (Share::Plain(group), Some(weights)) | (Share::Weighted(group, weights), _) => {
+                let deviation = self.deviations[*group] as f32;
+                weights.write(start, out);
+                out.iter_mut().for_each(|out| *out = deviation / out.sqrt());
+            }
+            (Share::Split(sides), _) => {
+                let [(one, mask), (other, _)] = sides;
+                let (one, other) = (self.deviations[*one] as f32, self.deviations[*other] as f32);
+                let mask = &mask[start..];
+                out.iter_mut().zip(mask).for_each(|(out, m)| *out = if *m == 1.0 { one } else { other });
+            }
+        }
+    }
+}
+
+/// A method: how the noise of each step is allocated, in view of what was released before.
+pub trait Allocator: std::fmt::Debug + Send + Sync {
+    /// The allocation of the coming step. In proved mode it is worth at least `noise_multiplier`.
+    fn allocation(&self, noise_multiplier: f64) -> Allocation;
+
+    /// Learns from what a step released.
+    fn observe(&mut self, _released: Released, _parameters: &Parameters) {}
+
+    /// What it has learnt, by name, for a checkpoint.
+    fn state(&self) -> Vec<(String, Host)> {
+        Vec::new()
+    }
+
+    /// Takes up what a checkpoint holds under the names of [`Self::state`]; whether everything was there.
+    fn restore(&mut self, _find: &dyn Fn(&str) -> Option<Vec<f32>>) -> bool {
+        true
+    }
+}
+
+/// A method as published, which looks at sums before there is noise on them. Nothing is proved of it.
+pub trait Published: Allocator {
+    /// Looks at the sum that is about to be released.
+    fn look(&mut self, raw: &ClippedSum, parameters: &Parameters) -> crate::tensor::Result<()>;
+}
+
+/// A method in one of its two modes.
+#[derive(Debug)]
+pub enum Method {
+    /// Every release is worth what the ledger says.
+    Proved(Box<dyn Allocator>),
+    /// As published.
+    Published(Box<dyn Published>),
+}
+
+impl Method {
+    /// The allocator.
+    pub fn allocator(&self) -> &dyn Allocator {
+        match self {
+            Self::Proved(allocator) => allocator.as_ref(),
+            Self::Published(allocator) => allocator.as_ref(),
+        }
+    }
+
+    /// The allocator, to be changed.
+    pub fn allocator_mut(&mut self) -> &mut dyn Allocator {
+        match self {
+            Self::Proved(allocator) => allocator.as_mut(),
+            Self::Published(allocator) => allocator.as_mut(),
+        }
+    }
+}

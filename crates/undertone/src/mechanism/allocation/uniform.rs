@@ -1,0 +1,35 @@
+//! The same noise everywhere: DP-SGD, with one bound for the whole gradient or one for each layer.
+
+use super::{Allocation, Allocator};
+use crate::gradient::{Bounds, Clip, Measure};
+use crate::model::Parameters;
+use std::sync::Arc;
+
+/// DP-SGD.
+#[derive(Clone, Debug)]
+pub struct Uniform {
+    measure: Arc<Measure>,
+    bounds: Bounds,
+    bound: f64,
+}
+
+impl Uniform {
+    /// As the clipping says.
+    pub fn new(clip: &Clip, parameters: &Parameters) -> Self {
+        let measure = Arc::new(clip.measure(parameters));
+        let bounds = clip.bounds(measure.groups());
+        Self { measure, bounds, bound: clip.bound() }
+    }
+}
+
+impl Allocator for Uniform {
+    /// With K bounds of C/√K and deviation σC, σ_eff = (K · (C/√K / σC)²)^(−½) = σ.
+    fn allocation(&self, noise_multiplier: f64) -> Allocation {
+        Allocation {
+            measure: self.measure.clone(),
+            bounds: self.bounds.clone(),
+            deviations: vec![noise_multiplier * self.bound; self.measure.groups()],
+            noise_weights: None,
+        }
+    }
+}

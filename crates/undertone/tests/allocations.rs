@@ -1,0 +1,259 @@
+//! What each allocation is worth, against brute force: the direction in which one unit can move a release the furthest, measured in noise.
+
+use undertone::data::{Batch, Example, Target};
+use undertone::gradient::{Clip, Share};
+use undertone::mechanism::allocation::{
+    Allocation, Anadp, Form, ImportanceSettings, Map, Method, PublishedAnadp, PublishedRapFt, RapFt, SeenMap,
+    Uniform,
+};
+use undertone::mechanism::{Noise, Secret};
+use undertone::model::architecture::{Architecture, Dimensions};
+use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
+use undertone::model::{Model, Parameters, Purpose};
+use undertone::train::optimiser::Settings;
+use undertone::train::{Learner, Protection, Step};
+
+fn model(tuning: &Tuning) -> Model {
+    let dimensions = Dimensions { layers: 1, hidden: 16, heads: 2, inner: 32, vocabulary: 50, positions: 32 };
+    let labels = ["a".to_owned(), "b".to_owned()];
+    let mut model =
+        Architecture::Bert.random(dimensions, Purpose::SequenceClassification, &labels, 3).unwrap();
+    tuning.apply(&mut model, 1).unwrap();
+    model
+}
+
+fn batch() -> Batch {
+    let example = |unit: u32| Example {
+        tokens: (0..6 + unit % 5).map(|t| (unit * 31 + t * 7) % 50).collect(),
+        target: Target::Class(unit % 2),
+        unit,
+        ..Example::default()
+    };
+    Batch::pack(&(0..8).map(example).collect::<Vec<_>>())
+}
+
+/// A learner after a few steps, in the middle of a step: what it will do next.
+fn after(steps: u64, tuning: &Tuning, method: impl Fn(&Parameters) -> Method) -> Learner {
+    let model = model(tuning);
+    let protection =
+        Protection { method: method(&model.parameters), noise: Noise::new(&Secret::from_seed(4)) };
+    let mut learner = Learner::new(model, Settings::default(), Some(protection));
+    for number in 0..=steps {
+        let mut sum = learner.start();
+        learner.accumulate(&batch(), None, &mut sum).unwrap();
+        learner.worth(&sum, 0.5).unwrap();
+        if number < steps {
+            learner.update(sum, &Step { number, noise_multiplier: 0.5, divisor: 8.0, rate: 1e-2 }).unwrap();
+        }
+    }
+    learner
+}
+
+/// Every coordinate: its group, its weight in the norm that is clipped, and the deviation of its noise.
+struct Coordinate {
+    group: usize,
+    weight: f64,
+    deviation: f64,
+}
+
+fn coordinates(learner: &Learner, allocation: &Allocation) -> Vec<Coordinate> {
+    let mut all = Vec::new();
+    for (id, parameter) in learner.model.parameters.iter().filter(|(_, parameter)| parameter.trainable) {
+        let count = parameter.len();
+        let (mut deviations, mut weights) = (vec![0.0; count], vec![1.0; count]);
+        allocation.write_deviations(id, 0, &mut deviations);
+        let mut groups = vec![0; count];
+        match allocation.measure.of(id).unwrap() {
+            Share::Plain(group) => groups.fill(*group),
+            Share::Weighted(group, given) => {
+                groups.fill(*group);
+                given.write(0, &mut weights);
+            }
+            Share::Split(sides) => {
+                let mask = sides[0].1.iter();
+                groups = mask.map(|&m| if m == 1.0 { sides[0].0 } else { sides[1].0 }).collect();
+            }
+        }
+        for j in 0..count {
+            all.push(Coordinate {
+                group: groups[j],
+                weight: f64::from(weights[j]),
+                deviation: f64::from(deviations[j]),
+            });
+        }
+    }
+    all
+}
+
+/// The furthest that a vector within the bounds goes, in noise: from a random direction uphill.
+fn furthest(coordinates: &[Coordinate], bounds: &[f64], seed: u64) -> (f64, f64) {
+    let mut state = seed;
+    let mut random = move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as f64 / f64::from(1_u32 << 31) - 0.5
+    };
+    let mut v: Vec<f64> = coordinates.iter().map(|_| random()).collect();
+    let onto_bounds = |v: &mut [f64]| {
+        let mut squared = vec![0.0; bounds.len()];
+        for (x, c) in v.iter().zip(coordinates) {
+            squared[c.group] += c.weight * x * x;
+        }
+        for (x, c) in v.iter_mut().zip(coordinates) {
+            *x *= bounds[c.group] / squared[c.group].sqrt().max(1e-300);
+        }
+    };
+    let far =
+        |v: &[f64]| v.iter().zip(coordinates).map(|(x, c)| (x / c.deviation).powi(2)).sum::<f64>().sqrt();
+    onto_bounds(&mut v);
+    let at_random = far(&v);
+    let mut most = at_random;
+    for _ in 0..400 {
+        // Uphill in the geometry of the bounds: x/s² against the weight of the coordinate.
+        for (x, c) in v.iter_mut().zip(coordinates) {
+            *x *= (1.0 / (c.deviation * c.deviation * c.weight)).sqrt();
+        }
+        onto_bounds(&mut v);
+        most = most.max(far(&v));
+    }
+    (at_random, most)
+}
+
+fn lora() -> Tuning {
+    Tuning::Lora(LoraSettings { rank: 2, ..LoraSettings::default() })
+}
+
+fn some_map(parameters: &Parameters) -> Map {
+    let of = parameters.iter().map(|(id, p)| match p.trainable {
+        true => (0..p.len()).map(|i| ((i * 37 + id.index() * 11) % 101) as f32).collect(),
+        false => Vec::new(),
+    });
+    Map { of: of.collect() }
+}
+
+#[test]
+fn no_direction_is_worse_than_stated_and_one_is_as_bad() {
+    let clip = Clip::Flat(0.3);
+    let element = ImportanceSettings::usual(Form::Element);
+    let factored = ImportanceSettings::usual(Form::Factored);
+    type Make = Box<dyn Fn(&Parameters) -> Method>;
+    let methods: Vec<(&str, Tuning, bool, Make)> = vec![
+        ("uniform", Tuning::Full, true, Box::new(move |p| Method::Proved(Box::new(Uniform::new(&clip, p))))),
+        (
+            "per layer",
+            Tuning::Full,
+            true,
+            Box::new(|p| Method::Proved(Box::new(Uniform::new(&Clip::PerLayer(0.3), p)))),
+        ),
+        (
+            "anadp, elements",
+            lora(),
+            true,
+            Box::new(move |p| Method::Proved(Box::new(Anadp::new(&clip, element, p)))),
+        ),
+        (
+            "anadp, factored",
+            Tuning::Full,
+            true,
+            Box::new(move |p| Method::Proved(Box::new(Anadp::new(&Clip::Automatic, factored, p)))),
+        ),
+        (
+            "anadp, factored, per layer",
+            Tuning::Full,
+            true,
+            Box::new(move |p| Method::Proved(Box::new(Anadp::new(&Clip::PerLayer(2.0), factored, p)))),
+        ),
+        (
+            "anadp, published",
+            Tuning::Adapter(AdapterSettings { size: 3, ..AdapterSettings::default() }),
+            false,
+            Box::new(move |p| Method::Published(Box::new(PublishedAnadp::new(&clip, element, p)))),
+        ),
+        (
+            "rap-ft",
+            lora(),
+            true,
+            Box::new(move |p| {
+                let map = SeenMap::of_public(some_map(p));
+                Method::Proved(Box::new(RapFt::new(&clip, &map, 0.7, p)))
+            }),
+        ),
+        (
+            "rap-ft, published",
+            Tuning::Bitfit,
+            false,
+            Box::new(move |p| Method::Published(Box::new(PublishedRapFt::new(&clip, &some_map(p), 0.7, p)))),
+        ),
+    ];
+    for (name, tuning, proved, make) in methods {
+        let learner = after(3, &tuning, make);
+        let allocation = learner.method().unwrap().allocator().allocation(0.8);
+        let stated = allocation.noise_multiplier();
+        let coordinates = coordinates(&learner, &allocation);
+        let mut most: f64 = 0.0;
+        for seed in 1..6 {
+            let (at_random, found) = furthest(&coordinates, allocation.bounds.lengths(), seed);
+            assert!(at_random <= (1.0 + 1e-5) / stated, "{name}: {at_random} is beyond 1/{stated}");
+            most = most.max(found);
+        }
+        assert!(most <= (1.0 + 1e-5) / stated, "{name}: {most} is beyond 1/{stated}");
+        assert!(most >= 0.99 / stated, "{name}: {most} is not near 1/{stated}");
+        if proved {
+            assert!((stated / 0.8 - 1.0).abs() < 1e-9, "{name} is worth what was asked for, {stated}");
+        }
+    }
+}
+
+/// ANADP as published: a unit whose gradient lies on the coordinate with the least noise is seen more clearly than the claimed ε allows.
+#[test]
+fn the_published_allocation_of_anadp_breaks_its_claim() {
+    let settings = ImportanceSettings::usual(Form::Element);
+    let learner = after(3, &lora(), |p| {
+        Method::Published(Box::new(PublishedAnadp::new(&Clip::Flat(0.3), settings, p)))
+    });
+    let allocation = learner.method().unwrap().allocator().allocation(1.0);
+    let coordinates = coordinates(&learner, &allocation);
+    let least = coordinates.iter().map(|c| c.deviation).fold(f64::INFINITY, f64::min);
+    // The unit moves that coordinate by its whole bound.
+    let seen = 0.3 / least;
+    assert!(seen > 1.2, "it is seen at {seen} deviations, where the claim is 1");
+    assert!((allocation.noise_multiplier() * seen - 1.0).abs() < 1e-5, "and the stated worth says so");
+    // On the whole the noise is not less: that is what the claim rests on.
+    let mean_weight =
+        coordinates.iter().map(|c| (0.3 / c.deviation).powi(2)).sum::<f64>() / coordinates.len() as f64;
+    assert!((mean_weight - 1.0).abs() < 1e-3, "{mean_weight}");
+}
+
+/// Rap-FT at β = 0.7: as published σ_eff is 1.644 times what was asked for.
+#[test]
+fn rap_ft_as_published_pays_for_more_than_it_uses() {
+    let clip = Clip::Flat(2.0);
+    let model = model(&lora());
+    let map = some_map(&model.parameters);
+    let mask = map.mask(0.7);
+    let count = mask.iter().map(Vec::len).sum::<usize>() as f64;
+    let weak = mask.iter().flatten().map(|&m| f64::from(m)).sum::<f64>() / count;
+    assert!((weak - 0.7).abs() < 0.02, "{weak}");
+    let published = PublishedRapFt::new(&clip, &map, 0.7, &model.parameters);
+    let worth = undertone::mechanism::allocation::Allocator::allocation(&published, 1.0).noise_multiplier();
+    let expected = (weak.powi(3) + (1.0 - weak).powi(3)).powf(-0.5);
+    assert!((worth - expected).abs() < 1e-9, "{worth}, not {expected}");
+    assert!((1.55..1.75).contains(&worth), "{worth}");
+}
+
+#[test]
+fn the_first_step_knows_nothing() {
+    let learner = after(0, &Tuning::Full, |p| {
+        Method::Proved(Box::new(Anadp::new(&Clip::Automatic, ImportanceSettings::usual(Form::Element), p)))
+    });
+    let allocation = learner.method().unwrap().allocator().allocation(1.0);
+    let coordinates = coordinates(&learner, &allocation);
+    assert!(coordinates.iter().all(|c| c.weight == 1.0 && c.deviation == 1.0));
+    let later = after(2, &Tuning::Full, |p| {
+        Method::Proved(Box::new(Anadp::new(&Clip::Automatic, ImportanceSettings::usual(Form::Element), p)))
+    });
+    let allocation = later.method().unwrap().allocator().allocation(1.0);
+    let coordinates = self::coordinates(&later, &allocation);
+    let mean = coordinates.iter().map(|c| c.weight).sum::<f64>() / coordinates.len() as f64;
+    assert!((mean - 1.0).abs() < 1e-3, "{mean}");
+    assert!(coordinates.iter().any(|c| c.weight > 1.5) && coordinates.iter().any(|c| c.weight < 0.9));
+}
