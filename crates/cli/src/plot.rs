@@ -15,9 +15,17 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Draws into memory and writes the file at once, so that a failure leaves no half of one.
 fn write(path: &Path, draw: impl FnOnce(&Area) -> Result<(), Box<dyn std::error::Error>>) -> Outcome {
+    write_sized(path, SIZE, draw)
+}
+
+fn write_sized(
+    path: &Path,
+    size: (u32, u32),
+    draw: impl FnOnce(&Area) -> Result<(), Box<dyn std::error::Error>>,
+) -> Outcome {
     let mut text = String::new();
     {
-        let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
+        let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
         let drawn = area
             .fill(&WHITE)
             .map_err(Into::into)
@@ -72,6 +80,71 @@ pub fn schedule(path: &Path, method: &str, noise: &[f64], beginning: Option<f64>
         Ok(())
     })
 }
+
+/// A number for each parameter, layers from left to right and kinds of parameters from top to bottom; what belongs to no layer has a column of its own.
+pub fn heat_map(path: &Path, title: &str, numbers: &[(String, f64)]) -> Outcome {
+    let placed: Vec<(Option<u32>, String, f64)> = numbers
+        .iter()
+        .map(|(name, number)| {
+            let (layer, kind) = place(name);
+            (layer, kind, *number)
+        })
+        .collect();
+    let mut kinds: Vec<&str> = Vec::new();
+    let mut layers: Vec<Option<u32>> = placed.iter().map(|cell| cell.0).collect();
+    layers.sort_by_key(|layer| layer.map_or(u32::MAX, |layer| layer));
+    layers.dedup();
+    for (_, kind, _) in &placed {
+        if !kinds.contains(&kind.as_str()) {
+            kinds.push(kind);
+        }
+    }
+    let (cell, left, top) = ((54_i32, 26_i32), 330_i32, 64_i32);
+    let size = (left + cell.0 * layers.len() as i32 + 20, top + cell.1 * kinds.len() as i32 + 20);
+    let least = placed.iter().map(|cell| cell.2).fold(f64::INFINITY, f64::min);
+    let most = placed.iter().map(|cell| cell.2).fold(f64::NEG_INFINITY, f64::max);
+    write_sized(path, (size.0.max(420) as u32, size.1 as u32), |area| {
+        let centred = |height: u32| ("sans-serif", height, &INK).into_text_style(area).pos(CENTRE);
+        area.draw(&Text::new(title.to_owned(), (14, 12), ("sans-serif", 18, &INK).into_text_style(area)))?;
+        for (i, layer) in layers.iter().enumerate() {
+            let name = layer.map_or("–".to_owned(), |layer| layer.to_string());
+            let at = (left + cell.0 * i as i32 + cell.0 / 2, top - 12);
+            area.draw(&Text::new(name, at, centred(13)))?;
+        }
+        for (i, kind) in kinds.iter().enumerate() {
+            let at = (14, top + cell.1 * i as i32 + 7);
+            area.draw(&Text::new((*kind).to_owned(), at, ("sans-serif", 13, &INK).into_text_style(area)))?;
+        }
+        for (layer, kind, number) in &placed {
+            let column = layers.iter().position(|known| known == layer).unwrap_or(0) as i32;
+            let row = kinds.iter().position(|known| known == kind).unwrap_or(0) as i32;
+            let (x, y) = (left + cell.0 * column, top + cell.1 * row);
+            let share = if most > least { (number - least) / (most - least) } else { 0.5 };
+            let mix = |from: u8, to: u8| (f64::from(from) + share * (f64::from(to) - f64::from(from))) as u8;
+            let colour = RGBColor(mix(0xf4, MAIN.0), mix(0xf6, MAIN.1), mix(0xfa, MAIN.2));
+            area.draw(&Rectangle::new([(x, y), (x + cell.0 - 2, y + cell.1 - 2)], colour.filled()))?;
+            let ink = if share > 0.6 { &WHITE } else { &INK };
+            let style = ("sans-serif", 12, ink).into_text_style(area).pos(CENTRE);
+            let text = if number.abs() < 9.995 { format!("{number:.2}") } else { format!("{number:.0}") };
+            area.draw(&Text::new(text, (x + cell.0 / 2 - 1, y + cell.1 / 2 - 1), style))?;
+        }
+        Ok(())
+    })
+}
+
+/// The layer that a parameter's name holds, and the rest of the name behind it.
+fn place(name: &str) -> (Option<u32>, String) {
+    let parts: Vec<&str> = name.split('.').collect();
+    match parts.iter().position(|part| part.parse::<u32>().is_ok()) {
+        Some(at) => (parts[at].parse().ok(), parts[at + 1..].join(".")),
+        None => (None, name.to_owned()),
+    }
+}
+
+const CENTRE: plotters::style::text_anchor::Pos = plotters::style::text_anchor::Pos {
+    h_pos: plotters::style::text_anchor::HPos::Center,
+    v_pos: plotters::style::text_anchor::VPos::Center,
+};
 
 const CENTRE_ABOVE: plotters::style::text_anchor::Pos = plotters::style::text_anchor::Pos {
     h_pos: plotters::style::text_anchor::HPos::Center,

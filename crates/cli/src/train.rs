@@ -3,6 +3,7 @@
 use crate::device::DeviceArguments;
 use crate::failure::Outcome;
 use crate::output;
+use crate::plot;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
@@ -56,6 +57,7 @@ impl Train {
         let summary = train(start, &mut |news| display.show(&news));
         display.end();
         let summary = summary?;
+        draw(&summary, &self.out)?;
         if self.json {
             output::json(&summary);
         } else {
@@ -166,12 +168,35 @@ pub fn short(metrics: &Metrics) -> String {
     }
 }
 
+/// Draws where the noise went, unless it went everywhere alike, and the relevance that it went by.
+fn draw(summary: &Summary, out: &std::path::Path) -> Outcome {
+    let noise = &summary.noise_by_parameter;
+    if noise.iter().any(|(_, number)| (number - 1.0).abs() > 1e-6) {
+        plot::heat_map(&out.join("noise.svg"), "Noise, relative to the mean", noise)?;
+    }
+    if !summary.relevance_by_parameter.is_empty() {
+        plot::heat_map(
+            &out.join("relevance.svg"),
+            "Relevance, mean of [0, 1]",
+            &summary.relevance_by_parameter,
+        )?;
+    }
+    Ok(())
+}
+
 fn tell(summary: &Summary, out: &std::path::Path) {
     let mut rows = Vec::new();
     match (&summary.not_private_because, &summary.guarantee) {
         (Some(why), _) => rows.push(("not private", why.clone())),
         (None, Some(guarantee)) => rows.push(("guarantee", guarantee.to_string())),
         (None, None) => {}
+    }
+    if let (Some(claim), Some(guarantee)) = (&summary.claimed, &summary.guarantee) {
+        rows.push((
+            "claimed",
+            format!("ε = {:.4} at δ = {:e}, by the paper's own count", claim.epsilon, claim.delta),
+        ));
+        rows.push(("ledger", guarantee.to_string()));
     }
     if let Some(metrics) = &summary.metrics.validation {
         rows.push(("validation", short(metrics)));

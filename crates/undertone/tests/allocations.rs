@@ -3,8 +3,8 @@
 use undertone::data::{Batch, Example, Target};
 use undertone::gradient::{Clip, Share};
 use undertone::mechanism::allocation::{
-    Allocation, Anadp, Form, ImportanceSettings, Map, Method, PublishedAnadp, PublishedRapFt, RapFt, SeenMap,
-    Uniform,
+    Adaclip, AdaclipSettings, Allocation, Anadp, Form, ImportanceSettings, Map, Method, PublishedAnadp,
+    PublishedRapFt, RapFt, SeenMap, Uniform,
 };
 use undertone::mechanism::{Noise, Secret};
 use undertone::model::architecture::{Architecture, Dimensions};
@@ -33,7 +33,7 @@ fn batch() -> Batch {
 }
 
 /// A learner after a few steps, in the middle of a step: what it will do next.
-fn after(steps: u64, tuning: &Tuning, method: impl Fn(&Parameters) -> Method) -> Learner {
+fn after(steps: u64, noise: f64, tuning: &Tuning, method: impl Fn(&Parameters) -> Method) -> Learner {
     let model = model(tuning);
     let protection =
         Protection { method: method(&model.parameters), noise: Noise::new(&Secret::from_seed(4)) };
@@ -41,9 +41,9 @@ fn after(steps: u64, tuning: &Tuning, method: impl Fn(&Parameters) -> Method) ->
     for number in 0..=steps {
         let mut sum = learner.start();
         learner.accumulate(&batch(), None, &mut sum).unwrap();
-        learner.worth(&sum, 0.5).unwrap();
+        learner.worth(&sum, noise).unwrap();
         if number < steps {
-            learner.update(sum, &Step { number, noise_multiplier: 0.5, divisor: 8.0, rate: 1e-2 }).unwrap();
+            learner.update(sum, &Step { number, noise_multiplier: noise, divisor: 8.0, rate: 1e-2 }).unwrap();
         }
     }
     learner
@@ -163,6 +163,12 @@ fn no_direction_is_worse_than_stated_and_one_is_as_bad() {
             Box::new(move |p| Method::Proved(Box::new(Anadp::new(&Clip::PerLayer(2.0), factored, p)))),
         ),
         (
+            "adaclip",
+            lora(),
+            true,
+            Box::new(move |p| Method::Proved(Box::new(Adaclip::new(&clip, AdaclipSettings::default(), p)))),
+        ),
+        (
             "anadp, published",
             Tuning::Adapter(AdapterSettings { size: 3, ..AdapterSettings::default() }),
             false,
@@ -185,7 +191,7 @@ fn no_direction_is_worse_than_stated_and_one_is_as_bad() {
         ),
     ];
     for (name, tuning, proved, make) in methods {
-        let learner = after(3, &tuning, make);
+        let learner = after(3, 0.5, &tuning, make);
         let allocation = learner.method().unwrap().allocator().allocation(0.8);
         let stated = allocation.noise_multiplier();
         let coordinates = coordinates(&learner, &allocation);
@@ -207,7 +213,7 @@ fn no_direction_is_worse_than_stated_and_one_is_as_bad() {
 #[test]
 fn the_published_allocation_of_anadp_breaks_its_claim() {
     let settings = ImportanceSettings::usual(Form::Element);
-    let learner = after(3, &lora(), |p| {
+    let learner = after(3, 0.5, &lora(), |p| {
         Method::Published(Box::new(PublishedAnadp::new(&Clip::Flat(0.3), settings, p)))
     });
     let allocation = learner.method().unwrap().allocator().allocation(1.0);
@@ -242,13 +248,13 @@ fn rap_ft_as_published_pays_for_more_than_it_uses() {
 
 #[test]
 fn the_first_step_knows_nothing() {
-    let learner = after(0, &Tuning::Full, |p| {
+    let learner = after(0, 0.5, &Tuning::Full, |p| {
         Method::Proved(Box::new(Anadp::new(&Clip::Automatic, ImportanceSettings::usual(Form::Element), p)))
     });
     let allocation = learner.method().unwrap().allocator().allocation(1.0);
     let coordinates = coordinates(&learner, &allocation);
     assert!(coordinates.iter().all(|c| c.weight == 1.0 && c.deviation == 1.0));
-    let later = after(2, &Tuning::Full, |p| {
+    let later = after(2, 0.5, &Tuning::Full, |p| {
         Method::Proved(Box::new(Anadp::new(&Clip::Automatic, ImportanceSettings::usual(Form::Element), p)))
     });
     let allocation = later.method().unwrap().allocator().allocation(1.0);
@@ -256,4 +262,22 @@ fn the_first_step_knows_nothing() {
     let mean = coordinates.iter().map(|c| c.weight).sum::<f64>() / coordinates.len() as f64;
     assert!((mean - 1.0).abs() < 1e-3, "{mean}");
     assert!(coordinates.iter().any(|c| c.weight > 1.5) && coordinates.iter().any(|c| c.weight < 0.9));
+}
+
+/// AdaClip gives large gradients more noise; with exponent 0 it is DP-SGD.
+#[test]
+fn adaclip_follows_the_gradients() {
+    let with = |exponent: f64| {
+        let settings = AdaclipSettings { exponent, ..AdaclipSettings::default() };
+        let learner = after(3, 0.02, &lora(), |p| {
+            Method::Proved(Box::new(Adaclip::new(&Clip::Automatic, settings, p)))
+        });
+        let allocation = learner.method().unwrap().allocator().allocation(1.0);
+        coordinates(&learner, &allocation)
+    };
+    assert!(with(0.0).iter().all(|c| (c.weight - 1.0).abs() < 1e-5));
+    let found = with(0.5);
+    let mean = found.iter().map(|c| c.weight).sum::<f64>() / found.len() as f64;
+    assert!((mean - 1.0).abs() < 1e-4, "{mean}");
+    assert!(found.iter().any(|c| c.weight > 1.2) && found.iter().any(|c| c.weight < 0.8));
 }

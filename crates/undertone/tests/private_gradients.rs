@@ -328,27 +328,45 @@ fn an_empty_batch_adds_nothing() {
     }
 }
 
-/// A unit whose gradient is not finite counts as zero, and leaves the others as they are.
+/// A unit whose gradient is not finite counts as zero, and leaves the others as they are: with all kinds of factors, and with products alone, by both ways of computing their norms.
 #[test]
 fn a_gradient_that_is_not_finite_counts_as_zero() {
-    let purpose = Purpose::SequenceClassification;
-    for place in places() {
-        let mut model = model(Architecture::Bert, purpose, &Tuning::Full, 16);
-        let table = model.parameters.find("bert.embeddings.word_embeddings.weight").unwrap();
-        let parameter = model.parameters.get_mut(table);
-        let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
-        let mut values = parameter.value.to_vec().unwrap();
-        values[50 * columns] = f32::NAN;
-        parameter.value = undertone::tensor::Matrix::from_vec(rows, columns, values);
-        model.to_place(&place).unwrap();
-        let mut all = examples(&[5, 7, 6], &[0, 1, 2], purpose);
-        all[1].tokens[2] = 50;
-        let sound = [all[0].clone(), all[2].clone()];
-        for clip in [Clip::Flat(0.1), Clip::PerLayer(0.1), Clip::Automatic] {
-            let way = Way::plain(&model, &clip);
-            let (have, _, sum) = by_book(&model, &all, &way, &[0, 3]);
-            assert_same("one broken unit", &by_book(&model, &sound, &way, &[0, 2]).0, &have);
-            assert_eq!((sum.clipped().units, sum.clipped().not_finite), (3, 1));
+    let lora = |rank| Tuning::Lora(LoraSettings { rank, ..LoraSettings::default() });
+    for (purpose, architecture, tuning, table) in [
+        (
+            Purpose::SequenceClassification,
+            Architecture::Bert,
+            Tuning::Full,
+            "bert.embeddings.word_embeddings.weight",
+        ),
+        (Purpose::CausalLanguageModel, Architecture::Gpt2, lora(64), "transformer.wte.weight"),
+        (Purpose::CausalLanguageModel, Architecture::Gpt2, lora(1), "transformer.wte.weight"),
+    ] {
+        for place in places() {
+            let mut model = model(architecture, purpose, &tuning, 64);
+            let table = model.parameters.find(table).unwrap();
+            let parameter = model.parameters.get_mut(table);
+            let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
+            let mut values = parameter.value.to_vec().unwrap();
+            values[50 * columns] = f32::NAN;
+            parameter.value = undertone::tensor::Matrix::from_vec(rows, columns, values);
+            model.to_place(&place).unwrap();
+            let mut all = examples(&[5, 7, 6], &[0, 1, 2], purpose);
+            all[1].tokens[2] = 50;
+            let sound = [all[0].clone(), all[2].clone()];
+            let flat = Clip::Flat(0.1);
+            for way in [
+                Way::plain(&model, &flat),
+                Way::plain(&model, &Clip::PerLayer(0.1)),
+                Way::plain(&model, &Clip::Automatic),
+                Way::weighted(&model, &flat, true),
+                Way::split(&model, &flat),
+            ] {
+                let (have, _, sum) = by_book(&model, &all, &way, &[0, 3]);
+                let what = format!("one broken unit, {}, {}", tuning.name(), way.name);
+                assert_eq!((sum.clipped().units, sum.clipped().not_finite), (3, 1), "{what}");
+                assert_same(&what, &by_book(&model, &sound, &way, &[0, 2]).0, &have);
+            }
         }
     }
 }

@@ -1,10 +1,13 @@
 //! Relevance is neither made nor lost on its way through a model.
 
 use undertone::data::{Example, Target};
-use undertone::explain::relevance::{AlphaBeta, Explainer, Initial};
+use undertone::explain::relevance::{AlphaBeta, Explainer, Initial, rules};
+use undertone::gradient::Clip;
+use undertone::mechanism::allocation::{Allocator, Map, PublishedRapFt, RapFt, SeenMap};
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
 use undertone::model::{Model, Purpose};
+use undertone::tensor::Host;
 
 const KINDS: [(Architecture, Purpose); 7] = [
     (Architecture::Bert, Purpose::SequenceClassification),
@@ -107,4 +110,91 @@ fn biases_have_relevance_under_bitfit() {
             assert!(relevance.iter().any(|&r| r != 0.0), "{}", parameter.name);
         }
     }
+}
+
+fn cases() -> serde_json::Value {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/allocation/cases.json");
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn matrix(value: &serde_json::Value) -> Host {
+    let rows = value.as_array().unwrap();
+    let numbers = rows.iter().flat_map(|row| row.as_array().unwrap()).map(|x| x.as_f64().unwrap() as f32);
+    Host::from_vec(rows.len(), rows[0].as_array().unwrap().len(), numbers.collect())
+}
+
+fn assert_near(what: &str, have: &Host, want: &serde_json::Value) {
+    let want = matrix(want);
+    let size = want.dense().iter().fold(0.0_f32, |most, x| most.max(x.abs()));
+    for (have, want) in have.dense().iter().zip(want.dense().iter()) {
+        assert!((have - want).abs() < 1e-4 * size, "{what}: {have}, not {want}");
+    }
+}
+
+/// The rules of single operations (equations 4, 6, 8, 11 and 13) against fixtures/allocation/make.py.
+#[test]
+fn rules_equal_the_script() {
+    let cases = cases();
+    let linear = &cases["linear"];
+    for rule in linear["rules"].as_array().unwrap() {
+        let of = |key: &str| rule[key].as_f64().unwrap() as f32;
+        let alpha_beta = AlphaBeta { alpha: of("alpha"), beta: of("beta") };
+        let (x, w, r) = (matrix(&linear["x"]), matrix(&linear["w"]), matrix(&linear["r"]));
+        let found = rules::linear(alpha_beta, &x, &w, &r, true).unwrap();
+        assert_near("inputs", &found.inputs, &rule["r_x"]);
+        assert_near("weights", &found.weights.unwrap(), &rule["r_w"]);
+    }
+    let sum = &cases["sum"];
+    let (x, y) = rules::sum(&matrix(&sum["x"]), &matrix(&sum["y"]), &matrix(&sum["r"]));
+    assert_near("x", &x, &sum["rbar_x"]);
+    assert_near("y", &y, &sum["rbar_y"]);
+    let features = &cases["features"];
+    let (a, b) =
+        rules::features(&matrix(&features["a"]), &matrix(&features["b"]), true, &matrix(&features["r"]))
+            .unwrap();
+    assert_near("a", &a, &features["rbar_a"]);
+    assert_near("b", &b, &features["rbar_b"]);
+}
+
+/// Mask, bounds, noise and worth of both groups (equations 19, 21 and 22) against the same script.
+#[test]
+fn two_groups_equal_the_script() {
+    let cases = cases();
+    let case = &cases["two_groups"];
+    let of = |key: &str| case[key].as_f64().unwrap();
+    let relevance: Vec<Vec<f32>> = case["relevance"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tensor| matrix(tensor).dense().into_owned())
+        .collect();
+    let map = Map { of: relevance.clone() };
+    for (have, want) in map.mask(of("beta")).iter().zip(case["mask"].as_array().unwrap()) {
+        assert_eq!(*have, matrix(want).dense().into_owned());
+    }
+    // The same map on a model: its first two trained parameters of the same sizes do not exist, so it is spread over a head of eleven coordinates times as many as it has.
+    let model = model(Architecture::Bert, Purpose::SequenceClassification, &Tuning::Head);
+    let all: Vec<f32> = relevance.concat();
+    let spread = model.parameters.iter().map(|(_, p)| match p.trainable {
+        true => (0..p.len()).map(|i| all[i % 11]).collect(),
+        false => Vec::new(),
+    });
+    let map = Map { of: spread.collect() };
+    let mask = map.mask(of("beta"));
+    let count = mask.iter().map(Vec::len).sum::<usize>() as f64;
+    let weak = mask.iter().flatten().map(|&m| f64::from(m)).sum::<f64>() / count;
+    let (clip, sigma) = (Clip::Flat(of("clip")), of("sigma"));
+    let published = PublishedRapFt::new(&clip, &map, of("beta"), &model.parameters).allocation(sigma);
+    let share = |k: usize| if k == 0 { weak } else { 1.0 - weak };
+    for k in 0..2 {
+        assert!((published.bounds.lengths()[k] - of("clip") * share(k).powi(2)).abs() < 1e-9);
+        assert!((published.deviations[k] - sigma * share(k).sqrt() * of("clip")).abs() < 1e-9);
+    }
+    let proved = RapFt::new(&clip, &SeenMap::of_public(map), of("beta"), &model.parameters).allocation(sigma);
+    assert!((proved.noise_multiplier() - sigma).abs() < 1e-9);
+    // With the script's shares the numbers are the script's.
+    let rho = [of("rho_w"), of("rho_s")];
+    let worth = sigma / (rho[0].powi(3) + rho[1].powi(3)).sqrt();
+    assert!((worth - of("sigma_eff")).abs() < 1e-6);
+    assert!((sigma * (rho[0].powi(3) + rho[1].powi(3)).sqrt() - of("sigma_matched")).abs() < 1e-6);
 }

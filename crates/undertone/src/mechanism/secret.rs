@@ -12,6 +12,8 @@ pub mod purpose {
     pub const DROPOUT: u64 = 4;
     /// Which examples a relevance map is of.
     pub const RELEVANCE: u64 = 5;
+    /// What stands in for parameters that are zero while relevance is computed.
+    pub const PROBES: u64 = 6;
 }
 
 /// 32 bytes that nobody else may know: whoever has them can take the noise off again.

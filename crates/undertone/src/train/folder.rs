@@ -7,6 +7,8 @@
 //! checkpoint.safetensors  weights and optimiser, to go on from
 //! secret.key              what the noise is drawn from; only while the run lasts
 //! identity.json           what it was begun with, to be the same when it is resumed; only while the run lasts
+//! relevance.safetensors   the relevance map that the noise was allocated by, if the method has one
+//! noise.svg               how much noise each trained parameter had (and relevance.svg), drawn by the command line
 //! model/                  the trained model, or adapter/ if little of it was trained
 //! summary.json            written last: a folder that has one is finished
 //! ```
@@ -79,6 +81,9 @@ impl RunFolder {
     }
     pub(super) fn metrics(&self) -> PathBuf {
         self.path.join("metrics.jsonl")
+    }
+    pub(super) fn relevance(&self) -> PathBuf {
+        self.path.join("relevance.safetensors")
     }
     pub(super) fn checkpoint(&self) -> PathBuf {
         self.path.join("checkpoint.safetensors")

@@ -18,13 +18,13 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Of the plan without what may change on the way, the tokens that are trained on, and what decides the last digits.
-    pub fn of(plan: &Plan, data: &Dataset) -> Self {
+    /// Of the plan without what may change on the way, the tokens that are trained on or explained, and what decides the last digits.
+    pub fn of<'a>(plan: &Plan, data: impl IntoIterator<Item = Option<&'a Dataset>>) -> Self {
         let mut plan = plan.clone();
         plan.compute.checkpoint_every = None;
         let mut hash = Sha256::new();
         hash.update(serde_json::to_vec(&plan).unwrap_or_default());
-        for example in &data.examples {
+        for example in data.into_iter().flatten().flat_map(|data| &data.examples) {
             hash.update(example.unit.to_le_bytes());
             hash.update((example.tokens.len() as u64).to_le_bytes());
             example.tokens.iter().for_each(|token| hash.update(token.to_le_bytes()));

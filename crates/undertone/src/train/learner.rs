@@ -99,7 +99,8 @@ impl Learner {
             Some(Protection { method: Method::Proved(method), .. }) => {
                 let worth = method.allocation(noise_multiplier).noise_multiplier();
                 // Allocators prove this; a mistake in one must not become a wrong entry.
-                if worth < noise_multiplier * (1.0 - 1e-9) {
+                let enough = worth >= noise_multiplier * (1.0 - 1e-9);
+                if !enough {
                     return Err(Error::Request(format!(
                         "the noise is worth {worth}, not {noise_multiplier}: nothing was released"
                     )));
@@ -124,7 +125,7 @@ impl Learner {
         let released = optimiser.step(&mut model.parameters, sum.take(), &release, step.rate)?;
         drop(allocation);
         if let Some(protection) = protection {
-            protection.method.allocator_mut().observe(released, &model.parameters);
+            protection.method.allocator_mut().observe(released, &model.parameters)?;
         }
         Ok(())
     }
@@ -144,6 +145,26 @@ impl Learner {
             }
         }
         Ok(unmoved)
+    }
+
+    /// How much noise each trained parameter gets next, relative to the mean over all coordinates.
+    pub fn noise_by_parameter(&self) -> Vec<(String, f64)> {
+        let Some(protection) = &self.protection else { return Vec::new() };
+        let allocation = protection.method.allocator().allocation(1.0);
+        let mut found = Vec::new();
+        let (mut sum, mut count) = (0.0, 0.0);
+        for (id, parameter) in self.model.parameters.iter().filter(|(_, parameter)| parameter.trainable) {
+            let coordinates = parameter.len() as f64;
+            let mean = allocation.deviation(id).unwrap_or_else(|| {
+                let mut deviations = vec![0.0; parameter.len()];
+                allocation.write_deviations(id, 0, &mut deviations);
+                deviations.iter().map(|&s| f64::from(s)).sum::<f64>() / coordinates.max(1.0)
+            });
+            (sum, count) = (sum + mean * coordinates, count + coordinates);
+            found.push((parameter.name.clone(), mean));
+        }
+        found.iter_mut().for_each(|(_, mean)| *mean *= count / sum);
+        found
     }
 
     /// The trainable parameters.

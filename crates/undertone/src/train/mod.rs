@@ -27,8 +27,8 @@ pub use folder::RunFolder;
 pub use learner::{Learner, Protection, Step};
 pub use news::News;
 pub use plan::{
-    AnadpPlan, ComputePlan, DataPlan, Method, ModeName, ModelPlan, NoiseSchedule, Plan, PrivacyPlan,
-    RapFtPlan, RelevanceSource, Resolved, TaskName, TrainingPlan,
+    AdaclipPlan, AnadpPlan, ComputePlan, DataPlan, Method, ModeName, ModelPlan, NoiseSchedule, Plan,
+    PrivacyPlan, RapFtPlan, RelevanceSource, Resolved, TaskName, TrainingPlan,
 };
 pub use rate::RateSchedule;
 pub use record::Record;

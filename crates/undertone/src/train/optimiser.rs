@@ -183,31 +183,55 @@ impl Update {
                 }
             }
             Kind::Adamw | Kind::AdamCorrected => {
-                let correct = kind == Kind::AdamCorrected;
-                let rate = self.rate / self.corrections.0;
-                let second_correction = 1.0 / self.corrections.1;
-                let step = |w: &mut f32, g: f32, m: &mut f32, v: &mut f32, variance: f32| {
-                    let floor = variance * CORRECTION_FLOOR * CORRECTION_FLOOR;
-                    *m = betas.0.mul_add(*m, (1.0 - betas.0) * g);
-                    *v = betas.1.mul_add(*v, (1.0 - betas.1) * g * g);
-                    let square = v.mul_add(second_correction, -variance).max(floor);
-                    *w = keep * *w - rate * *m / (square.sqrt() + epsilon);
+                let adam = Adam {
+                    betas,
+                    epsilon,
+                    keep,
+                    rate: self.rate / self.corrections.0,
+                    second_correction: 1.0 / self.corrections.1,
                 };
                 match self.deviation {
-                    _ if !correct => numbers.for_each(
-                        #[inline(always)]
-                        |((w, g), (m, v))| step(w, *g, m, v, 0.0),
-                    ),
-                    Some(deviation) => numbers.for_each(
-                        #[inline(always)]
-                        |((w, g), (m, v))| step(w, *g, m, v, deviation * deviation),
-                    ),
-                    None => numbers.zip(deviations).for_each(
-                        #[inline(always)]
-                        |(((w, g), (m, v)), s)| step(w, *g, m, v, s * s),
-                    ),
+                    _ if kind == Kind::Adamw => {
+                        for ((w, g), (m, v)) in numbers {
+                            adam.step(w, *g, m, v, 0.0);
+                        }
+                    }
+                    Some(deviation) => {
+                        for ((w, g), (m, v)) in numbers {
+                            adam.step(w, *g, m, v, deviation);
+                        }
+                    }
+                    None => {
+                        for (((w, g), (m, v)), deviation) in numbers.zip(deviations) {
+                            adam.step(w, *g, m, v, *deviation);
+                        }
+                    }
                 }
             }
         }
+    }
+}
+
+/// Adam for one number.
+#[derive(Clone, Copy)]
+struct Adam {
+    betas: (f32, f32),
+    epsilon: f32,
+    keep: f32,
+    rate: f32,
+    second_correction: f32,
+}
+
+impl Adam {
+    /// `deviation` is that of the noise that is taken off the second moment.
+    #[inline(always)]
+    fn step(&self, w: &mut f32, g: f32, m: &mut f32, v: &mut f32, deviation: f32) {
+        // The noise of each step is taken off where it comes in: its deviation may change from step to step.
+        let variance = deviation * deviation;
+        *m = self.betas.0.mul_add(*m, (1.0 - self.betas.0) * g);
+        *v = self.betas.1.mul_add(*v, (1.0 - self.betas.1) * g.mul_add(g, -variance));
+        let floor = variance * CORRECTION_FLOOR * CORRECTION_FLOOR;
+        let square = (*v * self.second_correction).max(floor);
+        *w = self.keep * *w - self.rate * *m / (square.sqrt() + self.epsilon);
     }
 }

@@ -1,13 +1,17 @@
 //! The relevance map that Rap-FT begins with, and what is paid for it.
 
-use super::error::Result;
+use super::error::{Error, Result};
 use super::news::News;
 use super::plan::{Given, Method, ModeName, Plan, RelevanceSource, Resolved};
 use super::prepare::Prepared;
 use crate::data::{Dataset, PoissonSampler};
 use crate::explain::relevance::{AlphaBeta, Explainer};
-use crate::mechanism::allocation::{MapSum, Paid, SeenMap};
+use crate::mechanism::allocation::{Map, MapSum, Paid, SeenMap};
 use crate::mechanism::{Noise, Secret, purpose};
+use crate::model::Parameters;
+use crate::model::folder::save_tensors;
+use crate::tensor::Matrix;
+use std::path::Path;
 use undertone_accounting::Event;
 use undertone_accounting::ledger::Ledger;
 
@@ -23,7 +27,7 @@ pub fn given(
     let (Method::RapFt, Some(ledger)) = (plan.privacy.method, ledger) else { return Ok(Given::Nothing) };
     let settings = &plan.privacy.rap_ft;
     let rule = AlphaBeta { alpha: settings.alpha, beta: 1.0 - settings.alpha };
-    let seed = secret.number(purpose::RELEVANCE);
+    let seed = secret.number(purpose::PROBES);
     let explainer = Explainer::new(&prepared.model, rule, settings.initial, seed)?;
     let mut sum_of = |data: &Dataset, examples: &[usize]| -> Result<MapSum> {
         let mut sum = MapSum::new(&prepared.model.parameters);
@@ -58,6 +62,27 @@ pub fn given(
             let Event::PoissonGaussian { noise_multiplier, .. } = event else { return Ok(Given::Nothing) };
             Ok(Given::Seen(SeenMap::noised(sum, &Noise::new(secret), noise_multiplier, paid)))
         }
-        _ => Ok(Given::Raw(sum.mean())),
+        (ModeName::Paper, ..) => Ok(Given::Raw(sum.mean())),
+        _ => Err(Error::plan("a relevance map of private examples needs epsilon, of which it takes a share")),
     }
+}
+
+/// The mean of each trained parameter's normalised relevance.
+pub fn by_parameter(given: &Given, parameters: &Parameters) -> Vec<(String, f64)> {
+    let Some(map) = given.map() else { return Vec::new() };
+    let trained = parameters.iter().filter(|(_, parameter)| parameter.trainable);
+    let mean =
+        |values: Vec<f32>| values.iter().map(|&x| f64::from(x)).sum::<f64>() / values.len().max(1) as f64;
+    trained.map(|(id, parameter)| (parameter.name.clone(), mean(map.normalised(id)))).collect()
+}
+
+/// Writes a map under the names of the parameters.
+pub fn save(path: &Path, map: &Map, parameters: &Parameters) -> Result<()> {
+    let mut tensors = parameters.clone();
+    for (id, parameter) in tensors.iter_mut().filter(|(_, parameter)| parameter.trainable) {
+        let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
+        parameter.value = Matrix::from_vec(rows, columns, map.of[id.index()].clone());
+    }
+    let trained = tensors.iter().map(|(_, parameter)| parameter).filter(|parameter| parameter.trainable);
+    Ok(save_tensors(path, trained.map(|parameter| (parameter.name.clone(), parameter)))?)
 }

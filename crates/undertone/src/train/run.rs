@@ -5,7 +5,7 @@ use super::error::{Error, Result};
 use super::folder::RunFolder;
 use super::identity::Identity;
 use super::news::News;
-use super::plan::{Plan, Resolved};
+use super::plan::{Given, Plan, Resolved};
 use super::prepare::Prepared;
 use super::relevance;
 use super::spending::open_ledger;
@@ -35,6 +35,7 @@ pub struct Start<'a> {
 pub fn train(start: Start, watch: &mut dyn FnMut(News)) -> Result<Summary> {
     let folder = if start.resume { RunFolder::open(start.out)? } else { RunFolder::create(start.out)? };
     if folder.summary().exists() {
+        folder.forget_secrets()?;
         return Err(Error::folder(start.out, "is finished; there is nothing to resume"));
     }
     let plan = start.plan;
@@ -47,7 +48,7 @@ pub fn train(start: Start, watch: &mut dyn FnMut(News)) -> Result<Summary> {
     let prepared = Prepared::load(&plan, &secret, &start.place)?;
     let resolved = plan.resolve(prepared.data.units)?;
     // Before the ledger: a run that breaks off here is begun anew by --resume, and has released nothing.
-    let identity = Identity::of(&plan, &prepared.data);
+    let identity = Identity::of(&plan, [Some(&prepared.data), prepared.public.as_ref()]);
     if begun {
         folder.check_identity(&identity)?;
     } else {
@@ -61,7 +62,13 @@ pub fn train(start: Start, watch: &mut dyn FnMut(News)) -> Result<Summary> {
         if plan.is_private() { Some(open_ledger(&folder, &plan, &resolved, &prepared)?) } else { None };
     let given = relevance::given(&plan, &prepared, &resolved, &secret, ledger.as_mut(), watch)?;
     let method = plan.method(&prepared.model.parameters, &given);
+    let relevance = relevance::by_parameter(&given, &prepared.model.parameters);
+    // A map without noise, in paper mode, stays where it is.
+    if let Given::Seen(map) = &given {
+        relevance::save(&folder.relevance(), map.map(), &prepared.model.parameters)?;
+    }
     let mut run = Run::new(folder, plan, resolved, prepared, method, secret, ledger)?;
+    run.relevance = relevance;
     if start.resume && run.folder.checkpoint().exists() {
         run.done = checkpoint::load(&run.folder.checkpoint(), &mut run.learner)?;
     }
@@ -119,12 +126,15 @@ impl Run {
             peak_memory_bytes: peak_memory(),
             steps: self.done,
             parameters: self.counts(),
+            noise_by_parameter: self.learner.noise_by_parameter(),
+            relevance_by_parameter: self.relevance.clone(),
             resolved: self.resolved.clone(),
             ledger_hash: self.ledger.as_ref().map(|ledger| ledger.hash().to_owned()),
             plan: self.plan.clone(),
         };
-        self.folder.forget_secrets()?;
+        // In this order: a run that breaks off between the two is finished, and its secret is removed by whoever looks next.
         write_json(&self.folder.summary(), &summary)?;
+        self.folder.forget_secrets()?;
         Ok(summary)
     }
 }

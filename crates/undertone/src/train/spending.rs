@@ -26,11 +26,18 @@ pub fn open_ledger(
     resolved: &Resolved,
     prepared: &Prepared,
 ) -> Result<Ledger> {
-    let least = resolved.noise_multipliers.iter().copied().fold(f64::INFINITY, f64::min);
+    let nominal = resolved.noise_multipliers.iter().copied().fold(f64::INFINITY, f64::min);
+    // What the quietest step can come to is announced: nothing costlier can be entered.
+    let least = match plan.privacy.mode {
+        ModeName::Proved => nominal,
+        ModeName::Paper => rounded_down(plan.least_worth(nominal)),
+    };
+    let mut announced = vec![Part { event: step_event(resolved, least), count: 1 }];
+    announced.extend(resolved.before.map(|event| Part { event, count: 1 }));
     let mut assumptions = vec![
         format!("the number of units in the training file ({}) is public", resolved.units),
         "the model that the run began from does not depend on the training file".to_owned(),
-        "metrics.jsonl, secret.key, identity.json, the progress that was shown and the time that the run took are not released: they depend on the data without noise".to_owned(),
+        "metrics.jsonl, secret.key, identity.json, a relevance map without noise, the progress that was shown and the time that the run took are not released: they depend on the data without noise".to_owned(),
         "rounding of f32 arithmetic, by which one unit moves the gradients of the others in their last digits, reveals nothing".to_owned(),
     ];
     if prepared.labels_were_found {
@@ -52,7 +59,7 @@ pub fn open_ledger(
             (ModeName::Proved, None) => Mode::Proved,
         },
         assumptions,
-        announced: vec![Part { event: step_event(resolved, least), count: 1 }],
+        announced,
     };
     let path = folder.ledger();
     if !path.exists() {

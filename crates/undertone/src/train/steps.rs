@@ -50,6 +50,8 @@ pub struct Run {
     examples: f64,
     time: Duration,
     pub(super) last_validation: Option<Metrics>,
+    /// For the summary.
+    pub(super) relevance: Vec<(String, f64)>,
 }
 
 impl Run {
@@ -89,6 +91,7 @@ impl Run {
             examples: 0.0,
             time: Duration::ZERO,
             last_validation: None,
+            relevance: Vec::new(),
         })
     }
 

@@ -30,6 +30,12 @@ pub struct Summary {
     pub steps: u64,
     /// Numbers that were trained, and all of the model's.
     pub parameters: Counts,
+    /// How much noise each trained parameter had at last, relative to the mean over all coordinates.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub noise_by_parameter: Vec<(String, f64)>,
+    /// The mean relevance of each trained parameter's coordinates after the parameter's were brought to [0, 1], where the method begins with a map.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub relevance_by_parameter: Vec<(String, f64)>,
     /// Units, steps and noise.
     pub resolved: Resolved,
     /// The hash of the ledger's last line.

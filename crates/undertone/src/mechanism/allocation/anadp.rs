@@ -59,13 +59,14 @@ impl Allocator for Anadp {
         }
     }
 
-    fn observe(&mut self, released: Released, parameters: &Parameters) {
+    fn observe(&mut self, released: Released, parameters: &Parameters) -> Result<()> {
         for (id, gradient) in released.gradients() {
             let deviations = |start: usize, out: &mut [f32]| released.write_deviations(id, start, out);
-            self.importance.update(id, gradient, Some(&deviations), parameters.value(id));
+            self.importance.update(id, gradient, Some(&deviations), &parameters.value(id).to_host()?);
         }
         drop(released);
         self.weigh();
+        Ok(())
     }
 
     fn state(&self) -> Vec<(String, Host)> {
@@ -115,7 +116,7 @@ impl Published for PublishedAnadp {
         for (id, parameter) in parameters.iter().filter(|(_, parameter)| parameter.trainable) {
             match raw.get(id) {
                 Some(sum) => {
-                    self.importance.update(id, &sum.to_host()?, None, &parameter.value);
+                    self.importance.update(id, &sum.to_host()?, None, &parameter.value.to_host()?);
                 }
                 None => {
                     let nothing = Host::from_vec(
@@ -123,7 +124,7 @@ impl Published for PublishedAnadp {
                         parameter.value.columns(),
                         vec![0.0; parameter.len()],
                     );
-                    self.importance.update(id, &nothing, None, &parameter.value);
+                    self.importance.update(id, &nothing, None, &parameter.value.to_host()?);
                 }
             }
         }

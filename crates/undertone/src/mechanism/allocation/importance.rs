@@ -14,8 +14,8 @@
 
 use crate::gradient::Weights;
 use crate::model::{ParameterId, Parameters};
+use crate::tensor::Host;
 use crate::tensor::cpu::simd::widest;
-use crate::tensor::{Host, Matrix};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -129,8 +129,7 @@ impl Importance {
     }
 
     /// Takes one parameter's gradient in; `noise` says how much noise is in it.
-    pub fn update(&mut self, id: ParameterId, gradient: &Host, noise: Option<Deviations>, value: &Matrix) {
-        let Ok(value) = value.to_host() else { return };
+    pub fn update(&mut self, id: ParameterId, gradient: &Host, noise: Option<Deviations>, value: &Host) {
         self.updates += 1;
         let settings = self.settings;
         let Some((_, columns, kept)) = &mut self.of[id.index()] else { return };
@@ -392,6 +391,7 @@ fn normalised(settings: &ImportanceSettings, importance: &[f32], range: (f32, f3
 mod tests {
     use super::*;
     use crate::model::{Origin, Parameter};
+    use crate::tensor::Matrix;
 
     fn parameters(values: &[f32]) -> Parameters {
         let mut parameters = Parameters::default();
@@ -423,7 +423,12 @@ mod tests {
         assert!(importance.weights().is_none());
         let steps = [[1.0_f32, 1.0, -2.0, 0.5], [3.0, 0.0, 2.0, -1.0]];
         for gradient in steps {
-            importance.update(id, &Host::from_vec(1, 4, gradient.to_vec()), None, parameters.value(id));
+            importance.update(
+                id,
+                &Host::from_vec(1, 4, gradient.to_vec()),
+                None,
+                &parameters.value(id).to_host().unwrap(),
+            );
         }
         // S: 1, 2, 1, 2, then 3, 0, 1, 4. S̄: 0.5, 1, 0.5, 1, then 1.75, 0.5, 0.75, 2.5.
         // |S − S̄|: 0.5, 1, 0.5, 1, then 1.25, 0.5, 0.25, 1.5. Ū: 0.375, 0.75, 0.375, 0.75, then 1.03125, 0.5625, 0.28125, 1.3125.
@@ -436,6 +441,48 @@ mod tests {
         weights.write(0, &mut have);
         for (have, want) in have.iter().zip(want) {
             assert!((f64::from(*have) - want).abs() < 1e-5, "{have}, not {want}");
+        }
+    }
+
+    /// Five steps against fixtures/allocation/make.py, without noise and with.
+    #[test]
+    fn five_steps_equal_the_script() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/allocation/cases.json");
+        let cases: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let numbers = |value: &serde_json::Value| -> Vec<f32> {
+            let rows = value.as_array().unwrap().iter().flat_map(|row| row.as_array().unwrap());
+            rows.map(|x| x.as_f64().unwrap() as f32).collect()
+        };
+        for name in ["importance", "importance_noisy"] {
+            let case = &cases[name];
+            let of = |key: &str| case["settings"][key].as_f64().unwrap();
+            let settings = ImportanceSettings {
+                beta1: of("b1") as f32,
+                beta2: of("b2") as f32,
+                alpha: of("alpha") as f32,
+                quantiles: (of("q1"), of("q2")),
+                range: (of("lo") as f32, of("hi") as f32),
+                form: Form::Element,
+            };
+            let omega = Host::from_vec(3, 4, numbers(&case["omega"]));
+            let parameters = parameters(&omega.dense());
+            let mut importance = Importance::new(settings, &parameters);
+            let deviations = case.get("noise").map(&numbers);
+            let write = |start: usize, out: &mut [f32]| {
+                let given = deviations.as_ref().unwrap();
+                out.iter_mut().zip(&given[start..]).for_each(|(out, s)| *out = *s);
+            };
+            let noise: Option<Deviations> = deviations.is_some().then_some(&write);
+            for (step, want) in case["weights"].as_array().unwrap().iter().enumerate() {
+                let gradient = Host::from_vec(3, 4, numbers(&case["gradients"][step]));
+                importance.update(ParameterId(0), &gradient, noise, &omega);
+                let weights = importance.weights().unwrap().remove(0).unwrap();
+                let mut have = [0.0; 12];
+                weights.write(0, &mut have);
+                for (have, want) in have.iter().zip(numbers(want)) {
+                    assert!((have - want).abs() < 1e-4 * want, "{name}, step {step}: {have}, not {want}");
+                }
+            }
         }
     }
 
@@ -458,7 +505,7 @@ mod tests {
                     ParameterId(0),
                     &Host::from_vec(1, 6, gradient),
                     None,
-                    parameters.value(ParameterId(0)),
+                    &parameters.value(ParameterId(0)).to_host().unwrap(),
                 );
                 let weights = importance.weights().unwrap().remove(0).unwrap();
                 let mut out = [0.0; 6];
@@ -474,7 +521,12 @@ mod tests {
             let parameters = parameters(&[1.0, 2.0, 3.0, 4.0]);
             let mut importance = Importance::new(ImportanceSettings::usual(form), &parameters);
             let gradient = Host::from_vec(1, 4, vec![0.1, 0.4, -0.2, 3.0]);
-            importance.update(ParameterId(0), &gradient, None, parameters.value(ParameterId(0)));
+            importance.update(
+                ParameterId(0),
+                &gradient,
+                None,
+                &parameters.value(ParameterId(0)).to_host().unwrap(),
+            );
             let state = importance.state();
             let mut other = Importance::new(ImportanceSettings::usual(form), &parameters);
             let find = |name: &str| {

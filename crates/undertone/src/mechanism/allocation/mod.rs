@@ -21,14 +21,16 @@
 //! # What an allocation may depend on
 //!
 //! Composition holds for mechanisms that are chosen in view of what was released before, if each of them is worth its entry in the ledger. So an [`Allocator`] sees constants, the
-//! pretrained model, and what was [`Released`]: the type of [`Allocator::observe`] admits nothing else. What was published with weights or masks from raw gradients is a
+//! pretrained model, and what was [`Released`]: [`Allocator::observe`] is handed nothing else. What was published with weights or masks from raw gradients is a
 //! [`Published`] allocator; only runs in paper mode, whose ledger says that it guarantees nothing, can have one.
 
+mod adaclip;
 mod anadp;
 mod importance;
 mod rapft;
 mod uniform;
 
+pub use adaclip::{Adaclip, AdaclipSettings};
 pub use anadp::{Anadp, PublishedAnadp};
 pub use importance::{Form, ImportanceSettings};
 pub use rapft::{Map, MapSum, Paid, PublishedRapFt, RapFt, SeenMap};
@@ -37,7 +39,7 @@ pub use uniform::Uniform;
 use super::{GroupedGaussian, Released};
 use crate::gradient::{Bounds, ClippedSum, Measure, Share, Weights};
 use crate::model::{ParameterId, Parameters};
-use crate::tensor::Host;
+use crate::tensor::{Host, Result};
 use std::sync::Arc;
 
 /// One step: how gradients are measured and bounded, and the noise of every coordinate.
@@ -109,7 +111,9 @@ pub trait Allocator: std::fmt::Debug + Send + Sync {
     fn allocation(&self, noise_multiplier: f64) -> Allocation;
 
     /// Learns from what a step released.
-    fn observe(&mut self, _released: Released, _parameters: &Parameters) {}
+    fn observe(&mut self, _released: Released, _parameters: &Parameters) -> Result<()> {
+        Ok(())
+    }
 
     /// What it has learnt, by name, for a checkpoint.
     fn state(&self) -> Vec<(String, Host)> {
@@ -125,7 +129,7 @@ pub trait Allocator: std::fmt::Debug + Send + Sync {
 /// A method as published, which looks at sums before there is noise on them. Nothing is proved of it.
 pub trait Published: Allocator {
     /// Looks at the sum that is about to be released.
-    fn look(&mut self, raw: &ClippedSum, parameters: &Parameters) -> crate::tensor::Result<()>;
+    fn look(&mut self, raw: &ClippedSum, parameters: &Parameters) -> Result<()>;
 }
 
 /// A method in one of its two modes.

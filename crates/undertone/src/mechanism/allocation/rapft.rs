@@ -31,7 +31,7 @@ pub struct Map {
 pub struct SeenMap(Map);
 
 impl SeenMap {
-    /// The map of examples that are public.
+    /// The map of examples that are public: whoever calls this vouches for that.
     pub fn of_public(map: Map) -> Self {
         Self(map)
     }
@@ -62,7 +62,9 @@ pub struct Paid(());
 
 impl Paid {
     /// After `enter` has written the entry.
-    pub fn after<E>(enter: impl FnOnce() -> std::result::Result<(), E>) -> std::result::Result<Self, E> {
+    pub(crate) fn after<E>(
+        enter: impl FnOnce() -> std::result::Result<(), E>,
+    ) -> std::result::Result<Self, E> {
         enter()?;
         Ok(Self(()))
     }
@@ -86,11 +88,12 @@ impl MapSum {
     pub fn add(&mut self, map: &[Vec<f32>]) {
         self.count += 1;
         let squared: f64 = map.iter().flatten().map(|&x| f64::from(x).powi(2)).sum();
-        // What is not finite counts as nothing; a little below 1, for the rounding of the product.
-        let factor = match squared.sqrt() {
-            length if !length.is_finite() || length == 0.0 => return,
-            length => ((1.0 - 1e-6) / length) as f32,
-        };
+        // What is not finite, or so short that its inverse is not, counts as nothing; a little below 1, for the rounding of the products.
+        let length = squared.sqrt();
+        if !(length.is_finite() && length > 1e-30) {
+            return;
+        }
+        let factor = ((1.0 - 1e-6) / length) as f32;
         for (sum, map) in self.of.iter_mut().zip(map) {
             sum.iter_mut().zip(map).for_each(|(sum, x)| *sum += factor * x);
         }
@@ -105,6 +108,11 @@ impl MapSum {
 }
 
 impl Map {
+    /// A parameter's relevance brought to [0, 1].
+    pub fn normalised(&self, parameter: ParameterId) -> Vec<f32> {
+        min_max(&self.of[parameter.index()])
+    }
+
     /// 1 for each weak coordinate: the share `irrelevance` of all that has the least relevance after each parameter's was brought to [0, 1] (equation 19).
     pub fn mask(&self, irrelevance: f64) -> Vec<Vec<f32>> {
         let normalised: Vec<Vec<f32>> = self.of.iter().map(|values| min_max(values)).collect();
@@ -214,7 +222,9 @@ mod tests {
     #[test]
     fn no_example_adds_more_than_length_one() {
         let mut sum = MapSum { of: vec![vec![0.0; 3]], count: 0 };
-        for map in [vec![3.0, 4.0, 0.0], vec![1e-3, 0.0, 0.0], vec![f32::NAN, 1.0, 0.0]] {
+        for map in
+            [vec![3.0, 4.0, 0.0], vec![1e-3, 0.0, 0.0], vec![f32::NAN, 1.0, 0.0], vec![1e-42, 0.0, 0.0]]
+        {
             let before = sum.of[0].clone();
             sum.add(&[map]);
             let moved: f64 = before.iter().zip(&sum.of[0]).map(|(x, y)| f64::from(y - x).powi(2)).sum();

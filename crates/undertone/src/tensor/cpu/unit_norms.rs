@@ -101,7 +101,12 @@ pub fn products(a: &Host, es: &[&Host], ranges: &[Range<usize>]) -> Vec<f64> {
         total[*unit].squared += part.squared;
         total[*unit].most += part.most;
     }
-    total.iter().map(|share| share.squared.max(0.0) + 2.0 * SLACK * share.most * share.most).collect()
+    total.iter().map(|share| not_negative(share.squared) + 2.0 * SLACK * share.most * share.most).collect()
+}
+
+/// Rounding below zero is zero, and a NaN stays one: it must not pass for a short gradient.
+pub fn not_negative(x: f64) -> f64 {
+    if x < 0.0 { 0.0 } else { x }
 }
 
 /// A part of the work on one range.
@@ -130,34 +135,35 @@ struct GramBlock<'a> {
 impl WithSimd for GramBlock<'_> {
     type Output = Share;
 
-    /// Four rows meet four others at a time; neither Gram matrix is written down.
+    /// Six rows meet four others at a time; neither Gram matrix is written down.
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> Share {
         let Self { a, es, range, first } = self;
         let last = range.end - 1;
         let block = range.start + first..range.end.min(range.start + first + BLOCK);
         let mut share = Share::default();
-        for i in block.step_by(4) {
-            for j in (i..range.end).step_by(4) {
+        for i in block.clone().step_by(HEIGHT) {
+            let height = HEIGHT.min(block.end - i);
+            for j in (i..range.end).step_by(WIDTH) {
                 // Beyond the end the last row is taken again, and its products are not used.
-                let four = |t: usize| [t, t + 1, t + 2, t + 3].map(|t| t.min(last));
-                let (t, s) = (four(i), four(j));
-                let x = four_by_four(simd, &[a], t, s);
-                let y = four_by_four(simd, es, t, s);
-                let (height, width) = (4.min(range.end - i), 4.min(range.end - j));
-                let mut part = 0.0;
-                for (x, y) in x[..height].iter().zip(&y[..height]) {
-                    for (x, y) in x[..width].iter().zip(&y[..width]) {
-                        part += f64::from(*x) * f64::from(*y);
+                let t: [usize; HEIGHT] = std::array::from_fn(|d| (i + d).min(last));
+                let s: [usize; WIDTH] = std::array::from_fn(|d| (j + d).min(last));
+                let x = meet(simd, &[a], t, s);
+                let y = meet(simd, es, t, s);
+                let width = WIDTH.min(range.end - j);
+                for (d, (x, y)) in x[..height].iter().zip(&y[..height]).enumerate() {
+                    for (c, (x, y)) in x[..width].iter().zip(&y[..width]).enumerate() {
+                        let product = f64::from(*x) * f64::from(*y);
+                        // A row with itself once, with a later one twice; an earlier one has met it already.
+                        match (i + d).cmp(&(j + c)) {
+                            std::cmp::Ordering::Less => share.squared += 2.0 * product,
+                            std::cmp::Ordering::Equal => {
+                                share.squared += product;
+                                share.most += not_negative(product).sqrt();
+                            }
+                            std::cmp::Ordering::Greater => {}
+                        }
                     }
-                }
-                if i == j {
-                    share.squared += part;
-                    for d in 0..height {
-                        share.most += (f64::from(x[d][d]) * f64::from(y[d][d])).sqrt();
-                    }
-                } else {
-                    share.squared += 2.0 * part;
                 }
             }
         }
@@ -165,40 +171,60 @@ impl WithSimd for GramBlock<'_> {
     }
 }
 
-/// All sixteen inner products of four rows with four others, added up over several matrices.
+/// Rows of one side and of the other that meet at a time: 24 sums and the rows that they come from stay in registers.
+const HEIGHT: usize = 6;
+const WIDTH: usize = 4;
+
+/// All inner products of six rows with four others, added up over several matrices.
 #[inline(always)]
-fn four_by_four<S: Simd>(simd: S, matrices: &[&Host], t: [usize; 4], s: [usize; 4]) -> [[f32; 4]; 4] {
-    let mut sums = [[simd.splat_f32s(0.0); 4]; 4];
-    let mut out = [[0.0; 4]; 4];
+fn meet<S: Simd>(
+    simd: S,
+    matrices: &[&Host],
+    t: [usize; HEIGHT],
+    s: [usize; WIDTH],
+) -> [[f32; WIDTH]; HEIGHT] {
+    let mut sums = [[simd.splat_f32s(0.0); WIDTH]; HEIGHT];
+    let mut out = [[0.0; WIDTH]; HEIGHT];
     for matrix in matrices {
-        let [(a0, u0), (a1, u1), (a2, u2), (a3, u3)] = t.map(|t| S::as_simd_f32s(matrix.row(t)));
-        let [(b0, v0), (b1, v1), (b2, v2), (b3, v3)] = s.map(|s| S::as_simd_f32s(matrix.row(s)));
-        let steps = a0.len();
-        let (a1, a2, a3) = (&a1[..steps], &a2[..steps], &a3[..steps]);
-        let (b0, b1, b2, b3) = (&b0[..steps], &b1[..steps], &b2[..steps], &b3[..steps]);
+        let (left, left_ends): (Vec6<'_, S>, [&[f32]; HEIGHT]) =
+            heads(t.map(|t| S::as_simd_f32s(matrix.row(t))));
+        let (right, right_ends): (Vec4<'_, S>, [&[f32]; WIDTH]) =
+            heads(s.map(|s| S::as_simd_f32s(matrix.row(s))));
+        let steps = left[0].len();
+        let left = left.map(|row| &row[..steps]);
+        let right = right.map(|row| &row[..steps]);
         for k in 0..steps {
-            let (a, b) = ([a0[k], a1[k], a2[k], a3[k]], [b0[k], b1[k], b2[k], b3[k]]);
-            for i in 0..4 {
-                for j in 0..4 {
-                    sums[i][j] = simd.mul_add_e_f32s(a[i], b[j], sums[i][j]);
+            let b = [right[0][k], right[1][k], right[2][k], right[3][k]];
+            for i in 0..HEIGHT {
+                let a = left[i][k];
+                for j in 0..WIDTH {
+                    sums[i][j] = simd.mul_add_e_f32s(a, b[j], sums[i][j]);
                 }
             }
         }
-        let (ends, others) = ([u0, u1, u2, u3], [v0, v1, v2, v3]);
-        for i in 0..4 {
-            for j in 0..4 {
-                for (x, y) in ends[i].iter().zip(others[j]) {
+        for i in 0..HEIGHT {
+            for j in 0..WIDTH {
+                for (x, y) in left_ends[i].iter().zip(right_ends[j]) {
                     out[i][j] += x * y;
                 }
             }
         }
     }
-    for i in 0..4 {
-        for j in 0..4 {
+    for i in 0..HEIGHT {
+        for j in 0..WIDTH {
             out[i][j] += simd.reduce_sum_f32s(sums[i][j]);
         }
     }
     out
+}
+
+type Vec6<'a, S> = [&'a [<S as Simd>::f32s]; HEIGHT];
+type Vec4<'a, S> = [&'a [<S as Simd>::f32s]; WIDTH];
+
+/// Whole vectors of each row, and what is left of it.
+#[inline(always)]
+fn heads<'a, V, const N: usize>(rows: [(&'a [V], &'a [f32]); N]) -> ([&'a [V]; N], [&'a [f32]; N]) {
+    (rows.map(|row| row.0), rows.map(|row| row.1))
 }
 
 /// The squares of some rows of G.
@@ -269,7 +295,7 @@ pub fn weighted_products(
                     let mut sum = 0.0;
                     let weights = &w[block.start * d..block.end * d];
                     for (row, weights) in gradient.chunks(d.max(1)).zip(weights.chunks(d.max(1))) {
-                        sum += f64::from(weighted_square(row, weights));
+                        sum += weighted_square(row, weights);
                     }
                     sum
                 });
@@ -295,18 +321,23 @@ pub fn weighted_products(
     totals
 }
 
-/// Σ w x², with sixteen running sums.
+/// Σ w x², with sixteen running sums for each run of 256 numbers, so that rounding does not grow with the length.
 #[inline(always)]
-fn weighted_square(values: &[f32], weights: &[f32]) -> f32 {
-    let mut lanes = [0.0_f32; 16];
-    let (chunks, rest) = values.as_chunks::<16>();
-    let (weight_chunks, weights_left) = weights.as_chunks::<16>();
-    for (x, w) in chunks.iter().zip(weight_chunks) {
-        for i in 0..16 {
-            lanes[i] = (x[i] * x[i]).mul_add(w[i], lanes[i]);
+fn weighted_square(values: &[f32], weights: &[f32]) -> f64 {
+    let mut sum = 0.0;
+    for (values, weights) in values.chunks(256).zip(weights.chunks(256)) {
+        let mut lanes = [0.0_f32; 16];
+        let (chunks, rest) = values.as_chunks::<16>();
+        let (weight_chunks, weights_left) = weights.as_chunks::<16>();
+        for (x, w) in chunks.iter().zip(weight_chunks) {
+            for i in 0..16 {
+                lanes[i] = (x[i] * x[i]).mul_add(w[i], lanes[i]);
+            }
         }
+        let rest: f32 = rest.iter().zip(weights_left).map(|(x, w)| x * x * w).sum();
+        sum += f64::from(lanes.iter().sum::<f32>() + rest);
     }
-    lanes.iter().sum::<f32>() + rest.iter().zip(weights_left).map(|(x, w)| x * x * w).sum::<f32>()
+    sum
 }
 
 /// The gradient of a table: row `indices[t]` has e_t added. For each range an upper bound of its squared norm, each coordinate's square times its weight.

@@ -2,7 +2,7 @@
 
 use super::indices as device_indices;
 use crate::tensor::Result;
-use crate::tensor::cpu::unit_norms::SLACK;
+use crate::tensor::cpu::unit_norms::{SLACK, not_negative};
 use candle_core::{DType, Tensor};
 use std::ops::Range;
 
@@ -55,7 +55,7 @@ pub fn products(a: &Tensor, e: &Tensor, ranges: &[Range<usize>]) -> Result<Vec<f
         per_range(&e.transpose(1, 2)?.contiguous()?.matmul(&a)?.sqr()?)?
     };
     let most = per_range(&(lengths(&a)? * lengths(&e)?)?)?;
-    Ok(with_slack(squared.into_iter().map(|x| x.max(0.0)).collect(), most.clone(), most))
+    Ok(with_slack(squared.into_iter().map(not_negative).collect(), most.clone(), most))
 }
 
 /// The inner product of two such gradients.

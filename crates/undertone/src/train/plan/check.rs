@@ -70,11 +70,16 @@ impl Plan {
                 "privacy.anadp.quantiles are a larger and a smaller one between 0 and 1, such as [0.75, 0.25]",
             ));
         }
-        let (least, largest) = anadp.range;
-        if !(least > 0.0 && least <= 1.0 && largest >= 1.0 && largest.is_finite()) {
-            return Err(Error::plan(
-                "privacy.anadp.range is a weight above 0 and at most 1 and one of at least 1, such as [0.25, 4]",
-            ));
+        for (name, (least, largest)) in [("anadp", anadp.range), ("adaclip", self.privacy.adaclip.range)] {
+            if !((1e-4..=1.0).contains(&least) && (1.0..=1e4).contains(&largest)) {
+                return Err(Error::plan(format!(
+                    "privacy.{name}.range is a weight from 0.0001 to 1 and one from 1 to 10000, such as [0.25, 4.0]"
+                )));
+            }
+        }
+        share("privacy.adaclip.beta", f64::from(self.privacy.adaclip.beta))?;
+        if !(0.0..=1.0).contains(&self.privacy.adaclip.exponent) {
+            return Err(Error::plan("privacy.adaclip.exponent must lie between 0 and 1"));
         }
         let rap_ft = &self.privacy.rap_ft;
         if !(rap_ft.irrelevance > 0.5 && rap_ft.irrelevance < 1.0) {
@@ -110,7 +115,8 @@ impl Plan {
                 ));
             }
         }
-        if self.privacy.mode == ModeName::Paper && matches!(self.privacy.method, Method::None | Method::DpSgd)
+        if self.privacy.mode == ModeName::Paper
+            && matches!(self.privacy.method, Method::None | Method::DpSgd | Method::Adaclip)
         {
             return Err(Error::plan(
                 "privacy.mode = \"paper\" is for methods that differ as published, such as anadp; leave it out",
@@ -124,7 +130,7 @@ impl Plan {
                     ));
                 }
             }
-            Method::DpSgd | Method::Anadp | Method::RapFt => {
+            Method::DpSgd | Method::Anadp | Method::RapFt | Method::Adaclip => {
                 if self.privacy.epsilon.is_some() == self.privacy.noise_multiplier.is_some() {
                     return Err(Error::plan("[privacy] needs either epsilon or noise_multiplier"));
                 }

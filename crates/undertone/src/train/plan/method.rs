@@ -1,8 +1,9 @@
 //! The registry: from the name of a method to its allocator.
 
-use super::{AnadpPlan, Method as Name, ModeName, Plan};
+use super::{AdaclipPlan, AnadpPlan, Method as Name, ModeName, Plan};
 use crate::mechanism::allocation::{
-    Anadp, Form, ImportanceSettings, Map, Method, PublishedAnadp, PublishedRapFt, RapFt, SeenMap, Uniform,
+    Adaclip, AdaclipSettings, Anadp, Form, ImportanceSettings, Map, Method, PublishedAnadp, PublishedRapFt,
+    RapFt, SeenMap, Uniform,
 };
 use crate::model::Parameters;
 use crate::model::tuning::Tuning;
@@ -18,6 +19,17 @@ pub enum Given {
     Raw(Map),
 }
 
+impl Given {
+    /// The map that was given.
+    pub fn map(&self) -> Option<&Map> {
+        match self {
+            Self::Nothing => None,
+            Self::Seen(map) => Some(map.map()),
+            Self::Raw(map) => Some(map),
+        }
+    }
+}
+
 impl Plan {
     /// Where the noise goes; none for training without privacy.
     pub fn method(&self, parameters: &Parameters, given: &Given) -> Option<Method> {
@@ -28,13 +40,18 @@ impl Plan {
                 Given::Seen(map) => {
                     Some(Method::Proved(Box::new(RapFt::new(clip, map, irrelevance, parameters))))
                 }
-                Given::Raw(map) => {
+                Given::Raw(map) if self.privacy.mode == ModeName::Paper => {
                     Some(Method::Published(Box::new(PublishedRapFt::new(clip, map, irrelevance, parameters))))
                 }
-                Given::Nothing => None,
+                Given::Raw(_) | Given::Nothing => None,
             },
             (Name::None, _) => None,
             (Name::DpSgd, _) => Some(Method::Proved(Box::new(Uniform::new(clip, parameters)))),
+            (Name::Adaclip, _) => {
+                let AdaclipPlan { beta, exponent, range } = self.privacy.adaclip;
+                let settings = AdaclipSettings { beta, exponent, range };
+                Some(Method::Proved(Box::new(Adaclip::new(clip, settings, parameters))))
+            }
             (Name::Anadp, ModeName::Proved) => {
                 Some(Method::Proved(Box::new(Anadp::new(clip, self.importance(), parameters))))
             }
@@ -54,6 +71,19 @@ impl Plan {
                 "the mask was computed from private examples without noise, which is a release that the ledger does not hold",
             ),
             _ => None,
+        }
+    }
+
+    /// The least that a step with this nominal noise multiplier can be worth in paper mode.
+    pub fn least_worth(&self, nominal: f64) -> f64 {
+        match self.privacy.method {
+            // A weight is at most largest/mean, and the mean is at least the least.
+            Name::Anadp => {
+                let (least, largest) = self.importance().range;
+                // The factored form multiplies three weights, each of which has the third root of the range.
+                nominal * f64::from(least / largest).sqrt() * 0.99
+            }
+            _ => nominal,
         }
     }
 

@@ -8,8 +8,8 @@ mod sections;
 pub use method::Given;
 pub use resolve::Resolved;
 pub use sections::{
-    AnadpPlan, ComputePlan, DataPlan, Method, ModeName, ModelPlan, NoiseSchedule, PrivacyPlan, RapFtPlan,
-    RelevanceSource, TaskName, TrainingPlan,
+    AdaclipPlan, AnadpPlan, ComputePlan, DataPlan, Method, ModeName, ModelPlan, NoiseSchedule, PrivacyPlan,
+    RapFtPlan, RelevanceSource, TaskName, TrainingPlan,
 };
 
 use super::error::{Error, Result};

@@ -3,7 +3,7 @@
 use crate::data::{Format, LongTexts};
 use crate::explain::relevance::Initial;
 use crate::gradient::Clip;
-use crate::mechanism::allocation::Form;
+use crate::mechanism::allocation::{AdaclipSettings, Form};
 use crate::model::tuning::Tuning;
 use crate::train::optimiser;
 use crate::train::rate::RateSchedule;
@@ -125,6 +125,8 @@ pub enum Method {
     Anadp,
     /// Two groups of parameters by relevance, each with a bound and noise of its own.
     RapFt,
+    /// DP-SGD with noise in proportion to the root of the gradients that it hides.
+    Adaclip,
 }
 
 /// Whether the printed ε is a theorem.
@@ -160,6 +162,25 @@ pub struct AnadpPlan {
 impl Default for AnadpPlan {
     fn default() -> Self {
         Self { beta1: 0.85, beta2: 0.85, alpha: 0.5, quantiles: (0.75, 0.25), range: (0.25, 4.0), form: None }
+    }
+}
+
+/// AdaClip's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AdaclipPlan {
+    /// How long squares of gradients are remembered.
+    pub beta: f32,
+    /// How strongly noise follows them: 0 not at all, 0.5 for the least noise on the whole.
+    pub exponent: f64,
+    /// The least and the largest weight.
+    pub range: (f32, f32),
+}
+
+impl Default for AdaclipPlan {
+    fn default() -> Self {
+        let AdaclipSettings { beta, exponent, range } = AdaclipSettings::default();
+        Self { beta, exponent, range }
     }
 }
 
@@ -267,6 +288,9 @@ pub struct PrivacyPlan {
     /// Of Rap-FT.
     #[serde(default)]
     pub rap_ft: RapFtPlan,
+    /// Of AdaClip.
+    #[serde(default)]
+    pub adaclip: AdaclipPlan,
 }
 
 fn automatic() -> Clip {
