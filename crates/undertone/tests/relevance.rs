@@ -172,7 +172,7 @@ fn two_groups_equal_the_script() {
     for (have, want) in map.mask(of("beta")).iter().zip(case["mask"].as_array().unwrap()) {
         assert_eq!(*have, matrix(want).dense().into_owned());
     }
-    // The same map on a model: its first two trained parameters of the same sizes do not exist, so it is spread over a head of eleven coordinates times as many as it has.
+    // No model has parameters of eleven coordinates: the map is repeated over a head, and the shares are those of its mask.
     let model = model(Architecture::Bert, Purpose::SequenceClassification, &Tuning::Head);
     let all: Vec<f32> = relevance.concat();
     let spread = model.parameters.iter().map(|(_, p)| match p.trainable {

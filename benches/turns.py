@@ -1,0 +1,56 @@
+"""Measurements that take turns on this machine: what the harnesses beside this file share."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def arguments(parser):
+    """The arguments that every harness has."""
+    parser.add_argument("--binary", default=str(ROOT / "target/release/undertone"))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+
+
+def peers():
+    """The Python of the peers' environment, which is made if need be."""
+    made = subprocess.run([ROOT / "tests/peers/venv"], stdout=subprocess.PIPE, text=True, check=True)
+    return made.stdout.strip()
+
+
+def processor_time():
+    """Ticks of all cores so far: busy or stolen ones, and all."""
+    with open("/proc/stat") as file:
+        ticks = [int(field) for field in file.readline().split()[1:9]]
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
+
+
+class Machine:
+    """Runs one command at a time on so many cores, and notes how much of the machine was taken from it."""
+
+    def __init__(self, threads):
+        self.cores = sorted(os.sched_getaffinity(0))[:threads]
+        self.disturbed = 0.0
+
+    def ask(self, command):
+        """The JSON object that a command prints last."""
+        (busy, ticks), before = processor_time(), os.times()
+        done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              preexec_fn=lambda: os.sched_setaffinity(0, self.cores))
+        if done.returncode != 0:
+            sys.exit(f"failed: {' '.join(map(str, command))}\n{done.stderr}")
+        (busy_after, ticks_after), after = processor_time(), os.times()
+        own = (after.children_user + after.children_system - before.children_user - before.children_system) * os.sysconf("SC_CLK_TCK")
+        self.disturbed = max(self.disturbed, (busy_after - busy - own) / max(ticks_after - ticks, 100))
+        return json.loads(done.stdout.strip().splitlines()[-1])
+
+    def in_turn(self, commands, rounds):
+        """The answers to each command, one for each round."""
+        return list(zip(*[[self.ask(command) for command in commands] for _ in range(rounds)]))
+
+    def disturbance(self):
+        return f"\nOther processes and the host took at most {self.disturbed:.0%} of the machine during a measurement."
