@@ -14,10 +14,17 @@ pub(crate) fn write_atomically(
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".part");
     let beside = path.with_file_name(name);
-    let mut writer = BufWriter::with_capacity(1 << 20, File::create(&beside).map_err(failed)?);
-    write(&mut writer).map_err(failed)?;
-    writer.into_inner().map_err(|e| failed(e.into_error()))?.sync_all().map_err(failed)?;
-    fs::rename(&beside, path).map_err(failed)?;
+    let written = (|| {
+        let mut writer = BufWriter::with_capacity(1 << 20, File::create(&beside)?);
+        write(&mut writer)?;
+        writer.into_inner().map_err(|e| e.into_error())?.sync_all()?;
+        fs::rename(&beside, path)
+    })();
+    if let Err(source) = written {
+        // Half a file must not keep a full disk full.
+        let _ = fs::remove_file(&beside);
+        return Err(failed(source));
+    }
     if let Some(folder) = path.parent().and_then(|folder| File::open(folder).ok()) {
         // Not every file system can flush a folder; the rename itself has happened.
         let _ = folder.sync_all();
