@@ -40,6 +40,13 @@ struct Squares {
     columns: Vec<f32>,
 }
 
+/// The weights of one parameter, each relative to the others of its kind.
+struct Relative {
+    tensor: f64,
+    rows: Vec<f64>,
+    columns: Vec<f64>,
+}
+
 /// The allocator.
 #[derive(Debug)]
 pub struct Adaclip {
@@ -101,7 +108,7 @@ impl Adaclip {
             ratio.powf(-exponent).clamp(range.0, range.1)
         };
         let inner = (least.powf(0.25), largest.powf(0.25));
-        let mut weights: Vec<Option<(f64, Vec<f64>, Vec<f64>)>> = Vec::with_capacity(self.squares.len());
+        let mut weights: Vec<Option<Relative>> = Vec::with_capacity(self.squares.len());
         let mut sum = 0.0;
         for squares in &self.squares {
             let Some(squares) = squares else {
@@ -117,10 +124,11 @@ impl Adaclip {
                 weights.into_iter().map(|w| w / mean).collect()
             };
             sum += tensor * count(squares);
-            weights.push(Some((tensor, side(&squares.rows), side(&squares.columns))));
+            let (rows, columns) = (side(&squares.rows), side(&squares.columns));
+            weights.push(Some(Relative { tensor, rows, columns }));
         }
         let scale = all / sum;
-        let of = |(tensor, rows, columns): &(f64, Vec<f64>, Vec<f64>)| Weights::Factored {
+        let of = |Relative { tensor, rows, columns }: &Relative| Weights::Factored {
             rows: rows.iter().map(|w| (scale * tensor * w) as f32).collect(),
             columns: columns.iter().map(|&w| w as f32).collect(),
         };
