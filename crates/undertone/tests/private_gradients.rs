@@ -106,7 +106,7 @@ impl Way {
             let (rows, columns) = (value.rows(), value.columns());
             Some(if elements {
                 let values = std::sync::Arc::new(numbers(rows * columns, id.index()));
-                Weights::Elements { values, scale: 0.7, columns }
+                Weights::Elements { values, scale: 0.7, largest: 3.0, columns }
             } else {
                 Weights::Factored { rows: numbers(rows, id.index()), columns: numbers(columns, 5) }
             })

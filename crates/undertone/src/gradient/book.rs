@@ -190,9 +190,15 @@ impl Receiver for Book<'_> {
         }
         match share {
             Share::Plain(group) => self.enter_plain(*group, &factor)?,
-            Share::Weighted(group, Weights::Factored { rows, columns }) => {
-                self.enter_plain(*group, &Weights::scale_factor(rows, columns, &factor)?)?;
-            }
+            Share::Weighted(group, Weights::Factored { rows, columns }) => match &factor {
+                Factor::Product { input, output_gradient, inputs_first, .. } => {
+                    let (inputs, outputs) = if *inputs_first { (rows, columns) } else { (columns, rows) };
+                    let ranges = self.units.ranges(tokens(&factor));
+                    let squared = norms::product_under(input, inputs, output_gradient, outputs, &ranges)?;
+                    self.enter(*group, 1.0, &squared);
+                }
+                _ => self.enter_plain(*group, &Weights::scale_factor(rows, columns, &factor)?)?,
+            },
             Share::Weighted(_, Weights::Elements { .. }) | Share::Split(_) => {
                 self.enter_formed(share, &factor)?;
             }

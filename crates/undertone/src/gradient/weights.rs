@@ -20,6 +20,8 @@ pub enum Weights {
         values: Arc<Vec<f32>>,
         /// What brings the mean over all parameters to 1.
         scale: f32,
+        /// The largest of them, before it is scaled.
+        largest: f32,
         /// Coordinates in a row.
         columns: usize,
     },
@@ -51,7 +53,7 @@ impl Weights {
         let most = |numbers: &[f32]| f64::from(numbers.iter().copied().fold(0.0, f32::max));
         match self {
             Self::Factored { rows, columns } => most(rows) * most(columns),
-            Self::Elements { values, scale, .. } => f64::from(*scale) * most(values),
+            Self::Elements { largest, scale, .. } => f64::from(*scale) * f64::from(*largest),
         }
     }
 

@@ -5,7 +5,7 @@
 
 use super::cpu::unit_norms as cpu;
 use super::device::unit_norms as device;
-use super::{Matrix, Result};
+use super::{Matrix, Result, scale_columns};
 use std::ops::Range;
 
 type Ranges<'a> = &'a [Range<usize>];
@@ -14,7 +14,7 @@ type Ranges<'a> = &'a [Range<usize>];
 pub fn products(a: &Matrix, es: &[Matrix], ranges: Ranges) -> Result<Vec<f64>> {
     if let Matrix::Host(a) = a {
         let es = es.iter().map(Matrix::to_host).collect::<Result<Vec<_>>>()?;
-        return Ok(cpu::products(a, &es.iter().collect::<Vec<_>>(), ranges));
+        return Ok(cpu::products(a, &es.iter().collect::<Vec<_>>(), ranges, None));
     }
     let mut total = vec![0.0; ranges.len()];
     for e in es {
@@ -23,6 +23,16 @@ pub fn products(a: &Matrix, es: &[Matrix], ranges: Ranges) -> Result<Vec<f64>> {
         total.iter_mut().zip(squared).for_each(|(total, squared)| *total += squared);
     }
     Ok(total)
+}
+
+/// Σ_ij u_i w_j G_ij² of G = Σ_t e_t ⊗ a_t, with weights u of the columns of e and w of those of a.
+pub fn product_under(a: &Matrix, w: &[f32], e: &Matrix, u: &[f32], ranges: Ranges) -> Result<Vec<f64>> {
+    if let (Matrix::Host(a), Matrix::Host(e)) = (a, e) {
+        let weights = cpu::ColumnWeights { a: w, e: u };
+        return Ok(cpu::products(a, &[e], ranges, Some(weights)));
+    }
+    let roots = |weights: &[f32]| -> Vec<f32> { weights.iter().map(|w| w.sqrt()).collect() };
+    products(&scale_columns(a, &roots(w))?, &[scale_columns(e, &roots(u))?], ranges)
 }
 
 /// ⟨Σ_t e_t ⊗ a_t, Σ_s f_s ⊗ b_s⟩.

@@ -223,7 +223,7 @@ impl Importance {
             ((sum / total.max(1) as f64) as f32, distance(&mut sample, self.settings.quantiles));
         let settings = self.settings;
         let mut whole = 0.0;
-        let mut found: Vec<Option<(Arc<Vec<f32>>, usize)>> = Vec::with_capacity(self.of.len());
+        let mut found = Vec::with_capacity(self.of.len());
         for (kept, spare) in self.of.iter().zip(&mut self.spare) {
             let Some((_, columns, Kept::Elements(Averages { sensitivity, uncertainty }))) = kept else {
                 found.push(None);
@@ -234,7 +234,7 @@ impl Importance {
                 values = Arc::new(vec![1.0; sensitivity.len()]);
             }
             let out = Arc::get_mut(&mut values).expect("nobody else has it");
-            let parts: Vec<f64> = out
+            let parts: Vec<(f64, f32)> = out
                 .par_chunks_mut(CHUNK)
                 .zip(sensitivity.par_chunks(CHUNK).zip(uncertainty.par_chunks(CHUNK)))
                 .map(|(out, (s, u))| {
@@ -244,17 +244,21 @@ impl Importance {
                             for (out, (s, u)) in out.iter_mut().zip(s.iter().zip(u)) {
                                 *out = weight(&settings, s * u, mean, unit, settings.range);
                             }
-                            f64::from(crate::tensor::cpu::simd::sum(out))
+                            (
+                                f64::from(crate::tensor::cpu::simd::sum(out)),
+                                crate::tensor::cpu::simd::max(out),
+                            )
                         },
                     )
                 })
                 .collect();
-            whole += parts.iter().sum::<f64>();
+            whole += parts.iter().map(|part| part.0).sum::<f64>();
+            let largest = parts.iter().map(|part| part.1).fold(0.0, f32::max);
             *spare = Some(values.clone());
-            found.push(Some((values, *columns)));
+            found.push(Some((values, largest, *columns)));
         }
         let scale = (total.max(1) as f64 / whole.max(f64::MIN_POSITIVE)) as f32;
-        let weights = |(values, columns)| Weights::Elements { values, scale, columns };
+        let weights = |(values, largest, columns)| Weights::Elements { values, scale, largest, columns };
         found.into_iter().map(|found| found.map(weights)).collect()
     }
 

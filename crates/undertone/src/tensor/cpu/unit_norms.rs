@@ -66,8 +66,15 @@ fn total_length(e: &Host, rows: impl Iterator<Item = usize>) -> f64 {
     sum
 }
 
-/// For each range an upper bound of Σ_k ‖Σ_t e_{k,t} ⊗ a_t‖²: several layers may share one input.
-pub fn products(a: &Host, es: &[&Host], ranges: &[Range<usize>]) -> Vec<f64> {
+/// Weights of the columns of a and of each e, under which the square of G_ij counts e's weight i times a's weight j.
+#[derive(Clone, Copy)]
+pub struct ColumnWeights<'a> {
+    pub a: &'a [f32],
+    pub e: &'a [f32],
+}
+
+/// For each range an upper bound of Σ_k ‖Σ_t e_{k,t} ⊗ a_t‖²: several layers may share one input. With weights there is one layer.
+pub fn products(a: &Host, es: &[&Host], ranges: &[Range<usize>], weights: Option<ColumnWeights>) -> Vec<f64> {
     let (d, p) = (a.columns(), es.iter().map(|e| e.columns()).sum::<usize>());
     let mut tasks = Vec::new();
     for (unit, range) in ranges.iter().enumerate() {
@@ -88,11 +95,11 @@ pub fn products(a: &Host, es: &[&Host], ranges: &[Range<usize>]) -> Vec<f64> {
         .par_iter()
         .map(|(unit, task)| match task {
             Task::Gram(first) => {
-                Arch::new().dispatch(GramBlock { a, es, range: &ranges[*unit], first: *first })
+                Arch::new().dispatch(GramBlock { a, es, range: &ranges[*unit], first: *first, weights })
             }
             Task::Formed(k, columns) => widest(
                 #[inline(always)]
-                || formed_block(a, es[*k], &ranges[*unit], columns.clone()),
+                || formed_block(a, es[*k], &ranges[*unit], columns.clone(), weights),
             ),
         })
         .collect();
@@ -130,6 +137,7 @@ struct GramBlock<'a> {
     es: &'a [&'a Host],
     range: &'a Range<usize>,
     first: usize,
+    weights: Option<ColumnWeights<'a>>,
 }
 
 impl WithSimd for GramBlock<'_> {
@@ -138,7 +146,7 @@ impl WithSimd for GramBlock<'_> {
     /// Six rows meet four others at a time; neither Gram matrix is written down.
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> Share {
-        let Self { a, es, range, first } = self;
+        let Self { a, es, range, first, weights } = self;
         let last = range.end - 1;
         let block = range.start + first..range.end.min(range.start + first + BLOCK);
         let mut share = Share::default();
@@ -148,8 +156,12 @@ impl WithSimd for GramBlock<'_> {
                 // Beyond the end the last row is taken again, and its products are not used.
                 let t: [usize; HEIGHT] = std::array::from_fn(|d| (i + d).min(last));
                 let s: [usize; WIDTH] = std::array::from_fn(|d| (j + d).min(last));
-                let x = meet(simd, &[a], t, s);
-                let y = meet(simd, es, t, s);
+                let (x, y) = match weights {
+                    None => (meet::<S, false>(simd, &[a], t, s, &[]), meet::<S, false>(simd, es, t, s, &[])),
+                    Some(ColumnWeights { a: of_a, e: of_e }) => {
+                        (meet::<S, true>(simd, &[a], t, s, of_a), meet::<S, true>(simd, es, t, s, of_e))
+                    }
+                };
                 let width = WIDTH.min(range.end - j);
                 for (d, (x, y)) in x[..height].iter().zip(&y[..height]).enumerate() {
                     for (c, (x, y)) in x[..width].iter().zip(&y[..width]).enumerate() {
@@ -175,13 +187,14 @@ impl WithSimd for GramBlock<'_> {
 const HEIGHT: usize = 6;
 const WIDTH: usize = 4;
 
-/// All inner products of six rows with four others, added up over several matrices.
+/// All inner products of six rows with four others, added up over several matrices; under weights of their columns, if there are any.
 #[inline(always)]
-fn meet<S: Simd>(
+fn meet<S: Simd, const WEIGHTED: bool>(
     simd: S,
     matrices: &[&Host],
     t: [usize; HEIGHT],
     s: [usize; WIDTH],
+    weights: &[f32],
 ) -> [[f32; WIDTH]; HEIGHT] {
     let mut sums = [[simd.splat_f32s(0.0); WIDTH]; HEIGHT];
     let mut out = [[0.0; WIDTH]; HEIGHT];
@@ -193,8 +206,13 @@ fn meet<S: Simd>(
         let steps = left[0].len();
         let left = left.map(|row| &row[..steps]);
         let right = right.map(|row| &row[..steps]);
+        let (whole, rest) = S::as_simd_f32s(weights);
+        let whole = if WEIGHTED { &whole[..steps] } else { whole };
         for k in 0..steps {
-            let b = [right[0][k], right[1][k], right[2][k], right[3][k]];
+            let mut b = [right[0][k], right[1][k], right[2][k], right[3][k]];
+            if WEIGHTED {
+                b = b.map(|b| simd.mul_f32s(b, whole[k]));
+            }
             for i in 0..HEIGHT {
                 let a = left[i][k];
                 for j in 0..WIDTH {
@@ -204,8 +222,8 @@ fn meet<S: Simd>(
         }
         for i in 0..HEIGHT {
             for j in 0..WIDTH {
-                for (x, y) in left_ends[i].iter().zip(right_ends[j]) {
-                    out[i][j] += x * y;
+                for (k, (x, y)) in left_ends[i].iter().zip(right_ends[j]).enumerate() {
+                    out[i][j] += x * y * rest.get(k).copied().unwrap_or(1.0);
                 }
             }
         }
@@ -229,15 +247,29 @@ fn heads<'a, V, const N: usize>(rows: [(&'a [V], &'a [f32]); N]) -> ([&'a [V]; N
 
 /// The squares of some rows of G.
 #[inline(always)]
-fn formed_block(a: &Host, e: &Host, range: &Range<usize>, columns: Range<usize>) -> Share {
+fn formed_block(
+    a: &Host,
+    e: &Host,
+    range: &Range<usize>,
+    columns: Range<usize>,
+    weights: Option<ColumnWeights>,
+) -> Share {
     let d = a.columns();
-    let most = if columns.start == 0 { longest(a, e, range) } else { 0.0 };
+    let mut most = if columns.start == 0 { longest(a, e, range) } else { 0.0 };
     let mut formed = vec![0.0; columns.len() * d];
-    let e = part(e, range, columns);
-    multiply(&mut formed, d, Update::Overwrite, 1.0, e.transposed(), rows(a, range), false);
+    let part = part(e, range, columns.clone());
+    multiply(&mut formed, d, Update::Overwrite, 1.0, part.transposed(), rows(a, range), false);
     let mut sum = 0.0;
-    for row in formed.chunks(d.max(1)) {
-        sum += f64::from(dot(row, row));
+    for (i, row) in columns.zip(formed.chunks(d.max(1))) {
+        sum += match weights {
+            None => f64::from(dot(row, row)),
+            Some(weights) => f64::from(weights.e[i]) * weighted_square(row, weights.a),
+        };
+    }
+    if let Some(ColumnWeights { a, e }) = weights {
+        // No gradient is longer under weights than the largest of them allows.
+        let largest = |weights: &[f32]| f64::from(weights.iter().copied().fold(0.0, f32::max));
+        most *= (largest(a) * largest(e)).sqrt();
     }
     Share { squared: sum, most }
 }
@@ -277,10 +309,11 @@ pub fn weighted_products(
     let height = (FORMED / d.max(1)).max(16);
     let largest: Vec<f64> =
         weights.iter().map(|w| f64::from(w.iter().copied().fold(0.0, f32::max))).collect();
-    let tasks: Vec<(usize, Range<usize>)> = (0..ranges.len())
-        .flat_map(|unit| {
-            let blocks = (0..left.columns()).step_by(height);
-            blocks.map(move |first| (unit, first..left.columns().min(first + height)))
+    // Block after block, so that the weights of a block stay near while all units meet them.
+    let tasks: Vec<(usize, Range<usize>)> = (0..left.columns())
+        .step_by(height)
+        .flat_map(|first| {
+            (0..ranges.len()).map(move |unit| (unit, first..left.columns().min(first + height)))
         })
         .collect();
     let formed = |(unit, block): &(usize, Range<usize>)| {
