@@ -10,7 +10,7 @@ use undertone::mechanism::{Noise, Secret};
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
 use undertone::model::{Model, Parameters, Purpose};
-use undertone::train::optimiser::Settings;
+use undertone::train::optimiser::{Kind, Settings};
 use undertone::train::{Learner, Protection, Step};
 
 fn model(tuning: &Tuning) -> Model {
@@ -22,14 +22,18 @@ fn model(tuning: &Tuning) -> Model {
     model
 }
 
-fn batch() -> Batch {
+fn examples() -> Vec<Example> {
     let example = |unit: u32| Example {
         tokens: (0..6 + unit % 5).map(|t| (unit * 31 + t * 7) % 50).collect(),
         target: Target::Class(unit % 2),
         unit,
         ..Example::default()
     };
-    Batch::pack(&(0..8).map(example).collect::<Vec<_>>())
+    (0..8).map(example).collect()
+}
+
+fn batch() -> Batch {
+    Batch::pack(&examples())
 }
 
 /// A learner after a few steps, in the middle of a step: what it will do next.
@@ -130,13 +134,14 @@ fn some_map(parameters: &Parameters) -> Map {
     Map { of: of.collect() }
 }
 
-#[test]
-fn no_direction_is_worse_than_stated_and_one_is_as_bad() {
+type Make = Box<dyn Fn(&Parameters) -> Method>;
+
+/// Every method by name, with a tuning, and whether it is worth what is asked for.
+fn methods() -> Vec<(&'static str, Tuning, bool, Make)> {
     let clip = Clip::Flat(0.3);
     let element = ImportanceSettings::usual(Form::Element);
     let factored = ImportanceSettings::usual(Form::Factored);
-    type Make = Box<dyn Fn(&Parameters) -> Method>;
-    let methods: Vec<(&str, Tuning, bool, Make)> = vec![
+    vec![
         ("uniform", Tuning::Full, true, Box::new(move |p| Method::Proved(Box::new(Uniform::new(&clip, p))))),
         (
             "per layer",
@@ -189,8 +194,12 @@ fn no_direction_is_worse_than_stated_and_one_is_as_bad() {
             false,
             Box::new(move |p| Method::Published(Box::new(PublishedRapFt::new(&clip, &some_map(p), 0.7, p)))),
         ),
-    ];
-    for (name, tuning, proved, make) in methods {
+    ]
+}
+
+#[test]
+fn no_direction_is_worse_than_stated_and_one_is_as_bad() {
+    for (name, tuning, proved, make) in methods() {
         let learner = after(3, 0.5, &tuning, make);
         let allocation = learner.method().unwrap().allocator().allocation(0.8);
         let stated = allocation.noise_multiplier();
@@ -280,4 +289,62 @@ fn adaclip_follows_the_gradients() {
     let mean = found.iter().map(|c| c.weight).sum::<f64>() / found.len() as f64;
     assert!((mean - 1.0).abs() < 1e-4, "{mean}");
     assert!(found.iter().any(|c| c.weight > 1.2) && found.iter().any(|c| c.weight < 0.8));
+}
+
+/// All trained weights, one after the other.
+fn trained(learner: &Learner) -> Vec<f64> {
+    let trained = learner.model.parameters.iter().filter(|(_, parameter)| parameter.trainable);
+    trained.flat_map(|(_, p)| p.value.to_vec().unwrap()).map(f64::from).collect()
+}
+
+/// What the next step of a learner releases about a batch: weights move by exactly that under plain descent with rate 1.
+fn released(learner: &Learner, make: &Make, batch: &Batch, noise_multiplier: f64) -> Vec<f64> {
+    let settings = Settings { kind: Kind::Sgd, momentum: 0.0, weight_decay: 0.0, ..Settings::default() };
+    let method = make(&learner.model.parameters);
+    let protection = Protection { method, noise: Noise::new(&Secret::from_seed(8)) };
+    let mut fresh = Learner::new(learner.model.clone(), settings, Some(protection));
+    let state = learner.method().unwrap().allocator().state();
+    fresh.restore_method(&|name| {
+        state.iter().find(|(known, _)| known == name).map(|found| found.1.dense().into_owned())
+    });
+    let before = trained(&fresh);
+    let mut sum = fresh.start();
+    fresh.accumulate(batch, None, &mut sum).unwrap();
+    fresh.worth(&sum, noise_multiplier).unwrap();
+    fresh.update(sum, &Step { number: 9, noise_multiplier, divisor: 1.0, rate: 1.0 }).unwrap();
+    before.iter().zip(trained(&fresh)).map(|(before, after)| before - after).collect()
+}
+
+/// The noise that is really added has the deviations that the worth is computed from, and one unit moves no group by more than its bound: fails if noise is scaled wrongly for any coordinate, or if clipping forgets
+/// a weight, a mask or a bound.
+#[test]
+fn every_method_releases_what_it_states() {
+    for (name, tuning, proved, make) in methods() {
+        // A published method looks at the sum of the very step, so its allocation is not known beforehand.
+        if !proved {
+            continue;
+        }
+        let learner = after(3, 0.5, &tuning, &make);
+        let allocation = learner.method().unwrap().allocator().allocation(50.0);
+        let coordinates = coordinates(&learner, &allocation);
+        let noise = released(&learner, &make, &Batch::pack(&[]), 50.0);
+        let squares = noise.iter().zip(&coordinates).map(|(x, c)| (x / c.deviation).powi(2));
+        let ratio = (squares.sum::<f64>() / noise.len() as f64).sqrt();
+        let tolerance = 5.0 / (2.0 * noise.len() as f64).sqrt() + 1e-3;
+        assert!((ratio - 1.0).abs() < tolerance, "{name}: noise of {ratio} times what is stated");
+        // One unit more, with noise so small that it does not hide what the unit does.
+        let some = batch();
+        let seven = Batch::pack(&examples()[..7]);
+        let (with, without) =
+            (released(&learner, &make, &some, 1e-4), released(&learner, &make, &seven, 1e-4));
+        let mut moved = vec![0.0; allocation.bounds.lengths().len()];
+        for ((x, y), c) in with.iter().zip(&without).zip(&coordinates) {
+            moved[c.group] += c.weight * (x - y).powi(2);
+        }
+        for (moved, bound) in moved.iter().zip(allocation.bounds.lengths()) {
+            assert!(moved.sqrt() <= bound * 1.01, "{name}: {} beyond {bound}", moved.sqrt());
+        }
+        let whole: f64 = moved.iter().sum();
+        assert!(whole > 0.0, "{name}: the unit counts");
+    }
 }

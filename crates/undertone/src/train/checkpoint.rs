@@ -96,7 +96,7 @@ pub fn load(path: &Path, learner: &mut Learner) -> Result<u64> {
     }
     learner.optimiser.restore(optimiser_steps, moments);
     let find = |name: &str| Some(numbers(&tensors.tensor(&format!("method.{name}")).ok()?));
-    let restored = learner.method_mut().is_none_or(|method| method.allocator_mut().restore(&find));
+    let restored = learner.restore_method(&find);
     if steps > 0 && !restored {
         return Err(Error::folder(
             path,

@@ -56,9 +56,9 @@ impl Learner {
         self.protection.as_ref().map(|protection| &protection.method)
     }
 
-    /// The method of private training, to be changed.
-    pub(super) fn method_mut(&mut self) -> Option<&mut Method> {
-        self.protection.as_mut().map(|protection| &mut protection.method)
+    /// Gives the method back what it had learnt; whether everything was there.
+    pub fn restore_method(&mut self, find: &dyn Fn(&str) -> Option<Vec<f32>>) -> bool {
+        self.protection.as_mut().is_none_or(|protection| protection.method.allocator_mut().restore(find))
     }
 
     /// A sum to which nothing was added.

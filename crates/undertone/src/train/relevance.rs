@@ -68,8 +68,7 @@ pub fn given(
 }
 
 /// The mean of each trained parameter's normalised relevance.
-pub fn by_parameter(given: &Given, parameters: &Parameters) -> Vec<(String, f64)> {
-    let Some(map) = given.map() else { return Vec::new() };
+pub fn by_parameter(map: &Map, parameters: &Parameters) -> Vec<(String, f64)> {
     let trained = parameters.iter().filter(|(_, parameter)| parameter.trainable);
     let mean =
         |values: Vec<f32>| values.iter().map(|&x| f64::from(x)).sum::<f64>() / values.len().max(1) as f64;

@@ -62,9 +62,10 @@ pub fn train(start: Start, watch: &mut dyn FnMut(News)) -> Result<Summary> {
         if plan.is_private() { Some(open_ledger(&folder, &plan, &resolved, &prepared)?) } else { None };
     let given = relevance::given(&plan, &prepared, &resolved, &secret, ledger.as_mut(), watch)?;
     let method = plan.method(&prepared.model.parameters, &given);
-    let relevance = relevance::by_parameter(&given, &prepared.model.parameters);
-    // A map without noise, in paper mode, stays where it is.
+    // A map without noise, in paper mode, is shown nowhere.
+    let mut relevance = Vec::new();
     if let Given::Seen(map) = &given {
+        relevance = relevance::by_parameter(map.map(), &prepared.model.parameters);
         relevance::save(&folder.relevance(), map.map(), &prepared.model.parameters)?;
     }
     let mut run = Run::new(folder, plan, resolved, prepared, method, secret, ledger)?;

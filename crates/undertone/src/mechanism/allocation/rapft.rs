@@ -232,4 +232,17 @@ mod tests {
         }
         assert!(sum.of[0].iter().all(|x| x.is_finite()));
     }
+
+    /// A map is released with the noise that its entry in the ledger names.
+    #[test]
+    fn a_map_gets_the_noise_that_was_paid_for() {
+        let nobody = MapSum { of: vec![vec![0.0; 5_000], Vec::new(), vec![0.0; 3_000]], count: 0 };
+        let noise = Noise::new(&crate::mechanism::Secret::from_seed(3));
+        let paid = Paid::after(|| Ok::<(), ()>(())).unwrap();
+        let seen = SeenMap::noised(nobody, &noise, 1.7, paid);
+        let all: Vec<f64> = seen.map().of.iter().flatten().map(|&x| f64::from(x)).collect();
+        let deviation = (all.iter().map(|x| x * x).sum::<f64>() / all.len() as f64).sqrt();
+        assert!((deviation / 1.7 - 1.0).abs() < 0.05, "{deviation}");
+        assert!(Paid::after(|| Err("no entry")).is_err());
+    }
 }

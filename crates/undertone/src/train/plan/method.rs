@@ -19,17 +19,6 @@ pub enum Given {
     Raw(Map),
 }
 
-impl Given {
-    /// The map that was given.
-    pub fn map(&self) -> Option<&Map> {
-        match self {
-            Self::Nothing => None,
-            Self::Seen(map) => Some(map.map()),
-            Self::Raw(map) => Some(map),
-        }
-    }
-}
-
 impl Plan {
     /// Where the noise goes; none for training without privacy.
     pub fn method(&self, parameters: &Parameters, given: &Given) -> Option<Method> {
