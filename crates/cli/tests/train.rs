@@ -68,6 +68,43 @@ impl Bench {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
+    /// Starts a run and kills it when so many steps are written down; whether it was still at work.
+    fn kill_after(&self, out: &str, more: &[&str], steps: usize) -> bool {
+        let mut child = self.command(out, more).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        let metrics = self.path(out).join("metrics.jsonl");
+        let start = Instant::now();
+        while fs::read_to_string(&metrics).map_or(0, |text| text.lines().count()) < steps
+            && child.try_wait().unwrap().is_none()
+            && start.elapsed() < Duration::from_secs(60)
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        !self.path(out).join("summary.json").exists()
+    }
+
+    /// Goes on with a run; its summary.
+    fn resume(&self, out: &str) -> Value {
+        let resumed = Command::new(env!("CARGO_BIN_EXE_undertone"))
+            .args(["train", "--resume", "--json", "--out"])
+            .arg(self.path(out))
+            .output()
+            .unwrap();
+        assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
+        serde_json::from_slice(&resumed.stdout).unwrap()
+    }
+
+    /// What was left behind is what an unbroken run leaves, in the model's file, the metrics and the number of ledger entries.
+    fn assert_same_runs(&self, one: &str, other: &str, file: &str) {
+        let weights = |out: &str| self.bytes(&format!("{out}/{file}"));
+        assert!(weights(one) == weights(other), "{one}: the model");
+        assert_eq!(self.metrics(one), self.metrics(other), "{one}: the metrics");
+        let entries =
+            |out: &str| fs::read_to_string(self.path(out).join("ledger.jsonl")).unwrap().lines().count();
+        assert_eq!(entries(one), entries(other), "{one}: every release is in the ledger once");
+    }
+
     /// One sentence and exit code 2.
     fn refused(&self, out: &str, more: &[&str], about: &str) {
         refused(&self.command(out, more).output().unwrap(), about);
@@ -232,33 +269,11 @@ fn a_killed_run_goes_on_as_if_nothing_had_happened() {
     let mut interrupted = 0;
     for lines in [2, 9, 23] {
         let out = format!("killed-{lines}");
-        let mut child =
-            bench.command(&out, &settings).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
-        let metrics = bench.path(&out).join("metrics.jsonl");
-        let start = Instant::now();
-        while fs::read_to_string(&metrics).map_or(0, |text| text.lines().count()) < lines
-            && child.try_wait().unwrap().is_none()
-            && start.elapsed() < Duration::from_secs(60)
-        {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
-        if !bench.path(&out).join("summary.json").exists() {
+        if bench.kill_after(&out, &settings, lines) {
             interrupted += 1;
-            let resumed = Command::new(env!("CARGO_BIN_EXE_undertone"))
-                .args(["train", "--resume", "--out"])
-                .arg(bench.path(&out))
-                .output()
-                .unwrap();
-            assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
+            bench.resume(&out);
         }
-        let weights = |out: &str| bench.bytes(&format!("{out}/model/model.safetensors"));
-        assert!(weights(&out) == weights("whole"), "{out}: the model");
-        assert_eq!(bench.metrics(&out), bench.metrics("whole"), "{out}: the metrics");
-        let entries =
-            |out: &str| fs::read_to_string(bench.path(out).join("ledger.jsonl")).unwrap().lines().count();
-        assert_eq!(entries(&out), entries("whole"), "every step is in the ledger once");
+        bench.assert_same_runs(&out, "whole", "model/model.safetensors");
     }
     assert!(interrupted > 0, "at least one run was interrupted");
 }
@@ -268,17 +283,7 @@ fn a_killed_run_goes_on_as_if_nothing_had_happened() {
 fn a_private_run_is_resumed_within_its_budget() {
     let bench = Bench::classifier();
     let settings = ["--set", "training.epochs=12", "--set", "compute.checkpoint_every=4"];
-    let mut child = bench.command("run", &settings).stderr(Stdio::null()).spawn().unwrap();
-    let metrics = bench.path("run/metrics.jsonl");
-    let start = Instant::now();
-    while fs::read_to_string(&metrics).map_or(0, |text| text.lines().count()) < 6
-        && start.elapsed() < Duration::from_secs(60)
-    {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
-    if bench.path("run/summary.json").exists() {
+    if !bench.kill_after("run", &settings, 6) {
         return;
     }
     // A secret that is gone, another plan and other data are refused.
@@ -290,13 +295,7 @@ fn a_private_run_is_resumed_within_its_budget() {
         &["--resume", "--set", "training.epochs=12", "--set", "privacy.epsilon=9"],
         "another plan",
     );
-    let resumed = Command::new(env!("CARGO_BIN_EXE_undertone"))
-        .args(["train", "--resume", "--json", "--out"])
-        .arg(bench.path("run"))
-        .output()
-        .unwrap();
-    assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
-    let summary: Value = serde_json::from_slice(&resumed.stdout).unwrap();
+    let summary = bench.resume("run");
     assert!(summary["guarantee"]["epsilon"]["upper"].as_f64().unwrap() <= 8.0);
     bench.refused("run", &["--resume"], "finished");
 }
@@ -456,32 +455,10 @@ fn adaptive_methods_are_resumed_as_if_nothing_had_happened() {
         let whole = format!("{method}-whole");
         bench.train(&whole, &settings);
         let out = format!("{method}-killed");
-        let mut child =
-            bench.command(&out, &settings).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
-        let metrics = bench.path(&out).join("metrics.jsonl");
-        let start = Instant::now();
-        while fs::read_to_string(&metrics).map_or(0, |text| text.lines().count()) < 12
-            && child.try_wait().unwrap().is_none()
-            && start.elapsed() < Duration::from_secs(60)
-        {
-            std::thread::sleep(Duration::from_millis(1));
+        if bench.kill_after(&out, &settings, 12) {
+            bench.resume(&out);
         }
-        child.kill().unwrap();
-        child.wait().unwrap();
-        if !bench.path(&out).join("summary.json").exists() {
-            let resumed = Command::new(env!("CARGO_BIN_EXE_undertone"))
-                .args(["train", "--resume", "--out"])
-                .arg(bench.path(&out))
-                .output()
-                .unwrap();
-            assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
-        }
-        let weights = |out: &str| bench.bytes(&format!("{out}/adapter/adapter_model.safetensors"));
-        assert!(weights(&out) == weights(&whole), "{method}: the model");
-        assert_eq!(bench.metrics(&out), bench.metrics(&whole), "{method}: the metrics");
-        let entries =
-            |out: &str| fs::read_to_string(bench.path(out).join("ledger.jsonl")).unwrap().lines().count();
-        assert_eq!(entries(&out), entries(&whole), "{method}: every release is in the ledger once");
+        bench.assert_same_runs(&out, &whole, "adapter/adapter_model.safetensors");
     }
 }
 

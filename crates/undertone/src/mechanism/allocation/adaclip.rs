@@ -138,12 +138,7 @@ impl Adaclip {
 
 impl Allocator for Adaclip {
     fn allocation(&self, noise_multiplier: f64) -> Allocation {
-        Allocation {
-            measure: self.measure.clone(),
-            bounds: self.bounds.clone(),
-            deviations: vec![noise_multiplier * self.bound; self.measure.groups()],
-            noise_weights: None,
-        }
+        Allocation::even(&self.measure, &self.bounds, noise_multiplier * self.bound)
     }
 
     fn observe(&mut self, released: Released, _parameters: &Parameters) -> Result<()> {

@@ -51,12 +51,7 @@ impl Anadp {
 
 impl Allocator for Anadp {
     fn allocation(&self, noise_multiplier: f64) -> Allocation {
-        Allocation {
-            measure: self.measure.clone(),
-            bounds: self.bounds.clone(),
-            deviations: vec![noise_multiplier * self.bound; self.measure.groups()],
-            noise_weights: None,
-        }
+        Allocation::even(&self.measure, &self.bounds, noise_multiplier * self.bound)
     }
 
     fn observe(&mut self, released: Released, parameters: &Parameters) -> Result<()> {

@@ -56,6 +56,16 @@ pub struct Allocation {
 }
 
 impl Allocation {
+    /// Noise of one deviation in all groups, divided by the roots of the measure's weights.
+    fn even(measure: &Arc<Measure>, bounds: &Bounds, deviation: f64) -> Self {
+        Self {
+            measure: measure.clone(),
+            bounds: bounds.clone(),
+            deviations: vec![deviation; measure.groups()],
+            noise_weights: None,
+        }
+    }
+
     /// What the step is worth: σ_eff of the lemma above.
     pub fn noise_multiplier(&self) -> f64 {
         let mut bounds = self.bounds.lengths().to_vec();

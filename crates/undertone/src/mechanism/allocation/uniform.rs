@@ -25,11 +25,6 @@ impl Uniform {
 impl Allocator for Uniform {
     /// With K bounds of C/√K and deviation σC, σ_eff = (K · (C/√K / σC)²)^(−½) = σ.
     fn allocation(&self, noise_multiplier: f64) -> Allocation {
-        Allocation {
-            measure: self.measure.clone(),
-            bounds: self.bounds.clone(),
-            deviations: vec![noise_multiplier * self.bound; self.measure.groups()],
-            noise_weights: None,
-        }
+        Allocation::even(&self.measure, &self.bounds, noise_multiplier * self.bound)
     }
 }
