@@ -83,22 +83,28 @@ impl Display {
         Self { bar: None, said: None, steps: 0, done: 0 }
     }
 
+    /// What happens before the first step.
+    fn show_preparation(&mut self, what: &str, done: u64, all: u64) {
+        let due = self.said.is_none_or(|said| said.elapsed() > LINE_EVERY);
+        if std::io::stderr().is_terminal() {
+            let bar = self.bar.get_or_insert_with(|| ProgressBar::new(all));
+            bar.set_position(done);
+            if done == all {
+                bar.finish_and_clear();
+                self.bar = None;
+            }
+        } else if due || done == all {
+            eprintln!("{what}: {done} of {all}");
+            self.said = Some(Instant::now());
+        }
+    }
+
     pub fn show(&mut self, news: &News) {
         match news {
             News::Relevance { done, examples } => {
-                let due = self.said.is_none_or(|said| said.elapsed() > LINE_EVERY);
-                if std::io::stderr().is_terminal() {
-                    let bar = self.bar.get_or_insert_with(|| ProgressBar::new(*examples as u64));
-                    bar.set_position(*done as u64);
-                    if done == examples {
-                        bar.finish_and_clear();
-                        self.bar = None;
-                    }
-                } else if due || done == examples {
-                    eprintln!("relevance of {done} of {examples} examples");
-                    self.said = Some(Instant::now());
-                }
+                self.show_preparation("relevance of examples", *done as u64, *examples as u64);
             }
+            News::Adaptation { done, steps } => self.show_preparation("steps on public data", *done, *steps),
             News::Ready { resolved, examples, parameters, done, steps } => {
                 (self.steps, self.done) = (*steps, *done);
                 let noise: Vec<String> =
@@ -200,6 +206,9 @@ fn tell(summary: &Summary, out: &std::path::Path) {
     }
     if let Some(metrics) = &summary.metrics.validation {
         rows.push(("validation", short(metrics)));
+    }
+    if let Some(metrics) = &summary.metrics.validation_with_noise {
+        rows.push(("with noise", format!("{} when its texts are perturbed too", short(metrics))));
     }
     let speed = &summary.throughput;
     rows.push(("speed", format!("{:.1} examples/s, {:.0} s", speed.examples_per_second, speed.seconds)));

@@ -5,6 +5,8 @@ mod metrics;
 pub use metrics::{Classification, Language, Meter, Metrics, likeliest};
 
 use crate::data::{Batch, Example, micro_batches};
+use crate::mechanism::forward::RecordNoise;
+use crate::model::layer::sanitiser::Perturb;
 use crate::model::{Error, Model, Purpose, Result};
 use crate::tensor;
 
@@ -48,6 +50,20 @@ impl Prediction {
     }
 }
 
+/// What a classifier says of each example when the example is perturbed before it leaves its owner; `first` is the number of the first one's noise.
+pub fn predict_perturbed(
+    model: &Model,
+    examples: &[Example],
+    limits: Limits,
+    noise: &RecordNoise,
+    first: u64,
+) -> Result<Vec<Prediction>> {
+    in_pieces(examples, limits, |piece, batch| {
+        let records: Vec<u64> = piece.iter().map(|&i| first + i as u64).collect();
+        classify(model, batch, Some(&noise.of(&records, noise.last_epoch())))
+    })
+}
+
 /// What the model says of each example, in order; `want_logits` of language models costs a vector as long as the vocabulary each.
 pub fn predict(
     model: &Model,
@@ -55,14 +71,22 @@ pub fn predict(
     limits: Limits,
     want_logits: bool,
 ) -> Result<Vec<Prediction>> {
+    in_pieces(examples, limits, |_, batch| match model.network.head.purpose {
+        Purpose::SequenceClassification => classify(model, batch, None),
+        _ => read(model, batch, want_logits),
+    })
+}
+
+fn in_pieces(
+    examples: &[Example],
+    limits: Limits,
+    says: impl Fn(&[usize], &Batch) -> Result<Vec<Prediction>>,
+) -> Result<Vec<Prediction>> {
     let mut predictions: Vec<Option<Prediction>> = vec![None; examples.len()];
     let all: Vec<usize> = (0..examples.len()).collect();
     for piece in micro_batches(&all, examples, limits.sequences, limits.tokens) {
         let batch = Batch::pack(piece.iter().map(|&i| &examples[i]));
-        let found = match model.network.head.purpose {
-            Purpose::SequenceClassification => classify(model, &batch)?,
-            _ => read(model, &batch, want_logits)?,
-        };
+        let found = says(&piece, &batch)?;
         for (index, prediction) in piece.into_iter().zip(found) {
             if !prediction.is_finite() {
                 return Err(Error::Request(
@@ -79,8 +103,8 @@ fn rows(values: &[f32], columns: usize) -> impl Iterator<Item = Vec<f32>> {
     values.chunks_exact(columns.max(1)).map(<[f32]>::to_vec)
 }
 
-fn classify(model: &Model, batch: &Batch) -> Result<Vec<Prediction>> {
-    let logits = model.logits(batch, None)?;
+fn classify(model: &Model, batch: &Batch, noise: Option<&dyn Perturb>) -> Result<Vec<Prediction>> {
+    let logits = model.noisy_logits(batch, None, noise)?;
     let targets: Vec<Option<u32>> = batch
         .targets
         .iter()

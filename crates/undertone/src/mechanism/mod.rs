@@ -17,6 +17,7 @@
 
 pub mod allocation;
 mod chacha;
+pub mod forward;
 mod gaussian;
 mod noise;
 mod normal;

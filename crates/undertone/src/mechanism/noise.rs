@@ -39,7 +39,11 @@ impl std::fmt::Debug for Noise {
 impl Noise {
     /// The noise of a run.
     pub fn new(secret: &Secret) -> Self {
-        let bytes = secret.key(purpose::NOISE);
+        Self::with_key(&secret.key(purpose::NOISE))
+    }
+
+    /// Of another use of the secret.
+    pub(crate) fn with_key(bytes: &[u8; 32]) -> Self {
         Self { key: std::array::from_fn(|i| u32::from_le_bytes(std::array::from_fn(|j| bytes[4 * i + j]))) }
     }
 

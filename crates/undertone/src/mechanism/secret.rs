@@ -14,6 +14,16 @@ pub mod purpose {
     pub const RELEVANCE: u64 = 5;
     /// What stands in for parameters that are zero while relevance is computed.
     pub const PROBES: u64 = 6;
+    /// Labels through randomised response.
+    pub const LABELS: u64 = 7;
+    /// Projections and first values of a sanitiser.
+    pub const SANITISER: u64 = 8;
+    /// The noise of an attention map.
+    pub const ATTENTION: u64 = 9;
+    /// Which records an attention map is of.
+    pub const ATTENTION_SAMPLE: u64 = 11;
+    /// Everything about the adaptation to public data.
+    pub const ADAPTATION: u64 = 10;
 }
 
 /// 32 bytes that nobody else may know: whoever has them can take the noise off again.

@@ -13,13 +13,14 @@ mod network;
 mod objective;
 mod parameters;
 mod pass;
+pub mod sanitised;
 mod text;
 pub mod tuning;
 
 pub use error::{Error, Result};
 pub use factor::{Factor, Gradients, Receiver};
 pub use layer::head::Purpose;
-pub use network::{Forward, Model, Network};
-pub use objective::{Objective, Weighting};
+pub use network::{Conditions, Forward, Model, Network};
+pub use objective::{FlippedLabels, Objective, Weighting};
 pub use parameters::{Origin, Parameter, ParameterId, Parameters};
 pub use pass::Pass;

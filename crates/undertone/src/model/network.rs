@@ -6,12 +6,14 @@ use super::layer::block::{self, Block};
 use super::layer::embedding::{self, Embeddings};
 use super::layer::head::{self, Head};
 use super::layer::norm::{self, Norm};
-use super::objective::{Objective, Weighting};
+use super::layer::sanitiser::{self, Perturb, Sanitiser, Spot};
+use super::objective::{FlippedLabels, Objective, Weighting};
 use super::parameters::{ParameterId, Parameters};
 use super::pass::Pass;
 use super::{Error, Result};
 use crate::data::Batch;
-use crate::tensor::{self, Matrix, Place};
+use crate::tensor::{self, Host, Matrix, Place};
+use std::ops::Range;
 
 /// The layers of a model.
 #[derive(Clone, Debug)]
@@ -24,6 +26,8 @@ pub struct Network {
     pub last_norm: Option<Norm>,
     /// The top.
     pub head: Head,
+    /// Where a record is bounded and perturbed, if anywhere.
+    pub sanitiser: Option<Sanitiser>,
     /// Tokens in the vocabulary.
     pub vocabulary: usize,
     /// Longest sequence that the positions allow.
@@ -51,16 +55,38 @@ pub struct Model {
 pub struct Forward {
     /// One row for each sequence or token.
     pub logits: Matrix,
-    positions: Vec<u32>,
-    starts: Vec<usize>,
     dropout_seed: Option<u64>,
-    embeddings: Option<embedding::Saved>,
-    /// Kept states of the blocks from `first_block` on.
-    blocks: Vec<block::Saved>,
+    /// From which block on states were kept.
     first_block: usize,
+    embeddings: Option<embedding::Saved>,
+    below: Half,
+    sanitiser: Option<(Option<sanitiser::SavedBelow>, sanitiser::SavedAbove)>,
+    above: Half,
     last_norm: Option<norm::Saved>,
     head: head::Saved,
 }
+
+/// Kept states of the blocks below or above the sanitiser, and how the rows lay there.
+#[derive(Debug, Default)]
+struct Half {
+    starts: Vec<usize>,
+    positions: Vec<u32>,
+    blocks: Vec<block::Saved>,
+}
+
+/// What is special about a pass.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Conditions<'a> {
+    /// Names the dropout masks; none drops nothing.
+    pub dropout_seed: Option<u64>,
+    /// The noise of what the sanitiser releases; none leaves it as it is.
+    pub noise: Option<&'a dyn Perturb>,
+    /// How often labels lie.
+    pub labels: Option<FlippedLabels>,
+}
+
+/// Of a pass without a backward pass.
+const NOTHING: (usize, bool) = (usize::MAX, false);
 
 /// The place of each token in its own sequence.
 fn positions(starts: &[usize]) -> Vec<u32> {
@@ -143,17 +169,56 @@ impl Model {
 
     /// The logits: one row for each sequence, or for each token (of `wanted`, if given).
     pub fn logits(&self, batch: &Batch, wanted: Option<&[u32]>) -> Result<Matrix> {
+        self.noisy_logits(batch, wanted, None)
+    }
+
+    /// The same with the sanitiser's noise.
+    pub fn noisy_logits(
+        &self,
+        batch: &Batch,
+        wanted: Option<&[u32]>,
+        noise: Option<&dyn Perturb>,
+    ) -> Result<Matrix> {
         self.check(batch)?;
         let positions = positions(&batch.starts);
         let pass = self.pass(&batch.starts, &positions, None, false);
+        let (x, _, _) = self.below(&pass, &pass, batch, NOTHING)?;
+        let Some(sanitiser) = &self.network.sanitiser else {
+            return Ok(self.above(&pass, x, wanted, NOTHING)?.0);
+        };
+        let starts = sanitiser.starts(&batch.starts);
+        let bounded = sanitiser.bounded(&pass, &x)?.0;
+        let (logits, ..) = self.from_bounded(bounded, &starts, wanted, noise, None, NOTHING)?;
+        Ok(logits)
+    }
+
+    /// The weights with which the first or the last token of each sequence looks at its sequence in the last block: one row for each head.
+    pub fn last_attention(&self, batch: &Batch, last_token: bool) -> Result<Vec<Host>> {
+        self.check(batch)?;
+        let positions = positions(&batch.starts);
+        let pass = self.pass(&batch.starts, &positions, None, false);
+        let Some((last, before)) = self.network.blocks.split_last() else { return Ok(Vec::new()) };
         let mut x = self.network.embeddings.forward(&pass, &batch.tokens, &batch.segments)?.0;
-        for block in &self.network.blocks {
+        for block in before {
             x = block.forward(&pass, &x)?.0;
         }
-        if let Some(norm) = &self.network.last_norm {
-            x = norm.forward(&pass, &x, None)?.0;
+        if last.order == block::NormOrder::Before {
+            x = last.attention_norm.forward(&pass, &x, None)?.0;
         }
-        Ok(self.network.head.forward(&pass, &x, wanted)?.0)
+        Ok(last.attention.weights_of_one(&pass, &x, last_token)?)
+    }
+
+    /// How many blocks are below the sanitiser; all of them if there is none.
+    pub fn cut(&self) -> usize {
+        match self.network.sanitiser.as_ref().map(|sanitiser| sanitiser.spot) {
+            Some(Spot::After(blocks)) => blocks,
+            Some(Spot::Output) | None => self.network.blocks.len(),
+        }
+    }
+
+    /// Whether the last normalisation is below the sanitiser.
+    fn norm_is_below(&self) -> bool {
+        self.network.sanitiser.as_ref().is_some_and(|sanitiser| sanitiser.spot == Spot::Output)
     }
 
     /// The first block whose backward pass is needed, and whether the embeddings' is: nothing below the lowest trainable parameter.
@@ -167,6 +232,118 @@ impl Model {
         (first.unwrap_or(blocks.len()), false)
     }
 
+    /// Whether anything that the owner holds is trained.
+    fn trains_below(&self) -> bool {
+        let (first_block, embeddings_too) = self.lowest_trainable();
+        let trained = |id: ParameterId| self.parameters.is_trainable(id);
+        let norm = self.network.last_norm.as_ref().filter(|_| self.norm_is_below());
+        let sanitiser = self.network.sanitiser.as_ref();
+        embeddings_too
+            || first_block < self.cut()
+            || norm.is_some_and(|norm| trained(norm.weight))
+            || sanitiser.is_some_and(|layer| layer.parameters_below().into_iter().any(trained))
+    }
+
+    /// Some of the blocks; states are kept from block `keep_from` on.
+    fn climb(
+        &self,
+        (keeping, passing): (&Pass, &Pass),
+        blocks: Range<usize>,
+        mut x: Matrix,
+        keep_from: usize,
+    ) -> Result<(Matrix, Vec<block::Saved>)> {
+        let mut kept = Vec::new();
+        for (i, block) in self.network.blocks[blocks.clone()].iter().enumerate() {
+            if blocks.start + i < keep_from {
+                x = block.forward(passing, &x)?.0;
+            } else {
+                let (y, saved) = block.forward(keeping, &x)?;
+                x = y;
+                kept.push(saved);
+            }
+        }
+        Ok((x, kept))
+    }
+
+    /// Embeddings and the blocks below the sanitiser; the last normalisation too, if it is below.
+    fn below(
+        &self,
+        keeping: &Pass,
+        passing: &Pass,
+        batch: &Batch,
+        keep: (usize, bool),
+    ) -> Result<(Matrix, Option<embedding::Saved>, (Vec<block::Saved>, Option<norm::Saved>))> {
+        let (keep_from, embeddings_too) = keep;
+        let pass = if embeddings_too { keeping } else { passing };
+        let (x, saved) = self.network.embeddings.forward(pass, &batch.tokens, &batch.segments)?;
+        let (mut x, blocks) = self.climb((keeping, passing), 0..self.cut(), x, keep_from)?;
+        let mut norm = None;
+        if let Some(layer) = self.network.last_norm.as_ref().filter(|_| self.norm_is_below()) {
+            let (y, saved) = layer.forward(keeping, &x, None)?;
+            x = y;
+            norm = Some(saved);
+        }
+        Ok((x, embeddings_too.then_some(saved), (blocks, norm)))
+    }
+
+    /// What is above the sanitiser: blocks, the last normalisation and the head.
+    #[allow(clippy::type_complexity)]
+    fn above(
+        &self,
+        pass: &Pass,
+        x: Matrix,
+        wanted: Option<&[u32]>,
+        keep: (usize, bool),
+    ) -> Result<(Matrix, (Vec<block::Saved>, Option<norm::Saved>, head::Saved))> {
+        let passing = Pass { keep: false, ..*pass };
+        let (mut x, blocks) =
+            self.climb((pass, &passing), self.cut()..self.network.blocks.len(), x, keep.0)?;
+        let mut norm = None;
+        if let Some(layer) = self.network.last_norm.as_ref().filter(|_| !self.norm_is_below()) {
+            let (y, saved) = layer.forward(pass, &x, None)?;
+            x = y;
+            norm = Some(saved);
+        }
+        let (logits, head) = self.network.head.forward(pass, &x, wanted)?;
+        Ok((logits, (blocks, norm, head)))
+    }
+
+    /// From bounded rows to logits: noise, the sanitiser's upper half, and what is above it.
+    #[allow(clippy::type_complexity)]
+    fn from_bounded(
+        &self,
+        bounded: Host,
+        starts: &[usize],
+        wanted: Option<&[u32]>,
+        noise: Option<&dyn Perturb>,
+        dropout_seed: Option<u64>,
+        keep: (usize, bool),
+    ) -> Result<(Matrix, (sanitiser::SavedAbove, Vec<block::Saved>, Option<norm::Saved>, head::Saved), Vec<u32>)>
+    {
+        let Some(sanitiser) = &self.network.sanitiser else {
+            return Err(Error::Request("the model has no sanitiser".into()));
+        };
+        let positions = positions(starts);
+        let pass = self.pass(starts, &positions, dropout_seed, keep != NOTHING);
+        let released = sanitiser.released(bounded, starts, noise);
+        let released = Matrix::Host(released).to_place(&self.place)?;
+        let (x, saved) = sanitiser.reconstruct(&pass, released, noise.is_some())?;
+        let (logits, (blocks, norm, head)) = self.above(&pass, x, wanted, keep)?;
+        Ok((logits, (saved, blocks, norm, head), positions))
+    }
+
+    /// What the owner of each sequence computes before noise is added: rows of bounded norm, and where each sequence's begin.
+    pub fn bounded_rows(&self, batch: &Batch) -> Result<(Host, Vec<usize>)> {
+        let Some(sanitiser) = &self.network.sanitiser else {
+            return Err(Error::Request("the model has no sanitiser".into()));
+        };
+        self.check(batch)?;
+        let positions = positions(&batch.starts);
+        let pass = self.pass(&batch.starts, &positions, None, false);
+        let (x, _, _) = self.below(&pass, &pass, batch, NOTHING)?;
+        Ok((sanitiser.bounded(&pass, &x)?.0, sanitiser.starts(&batch.starts)))
+    }
+
     /// A forward pass that keeps what the backward pass needs. `dropout_seed` names the dropout masks; none drops nothing.
     pub fn forward(
         &self,
@@ -174,46 +351,76 @@ impl Model {
         wanted: Option<&[u32]>,
         dropout_seed: Option<u64>,
     ) -> Result<Forward> {
+        self.forward_under(batch, wanted, &Conditions { dropout_seed, ..Conditions::default() })
+    }
+
+    /// The same under conditions.
+    pub fn forward_under(
+        &self,
+        batch: &Batch,
+        wanted: Option<&[u32]>,
+        conditions: &Conditions,
+    ) -> Result<Forward> {
         self.check(batch)?;
-        let positions = positions(&batch.starts);
-        let (first_block, embeddings_too) = self.lowest_trainable();
-        let keeping = self.pass(&batch.starts, &positions, dropout_seed, true);
+        let keep = self.lowest_trainable();
+        let dropout_seed = conditions.dropout_seed;
+        let lower_positions = positions(&batch.starts);
+        let keeping = self.pass(&batch.starts, &lower_positions, dropout_seed, true);
         let passing = Pass { keep: false, ..keeping };
-        let (mut x, saved) = self.network.embeddings.forward(
-            if embeddings_too { &keeping } else { &passing },
-            &batch.tokens,
-            &batch.segments,
-        )?;
-        let embeddings = embeddings_too.then_some(saved);
-        let mut blocks = Vec::new();
-        for (i, block) in self.network.blocks.iter().enumerate() {
-            if i < first_block {
-                x = block.forward(&passing, &x)?.0;
-            } else {
-                let (y, saved) = block.forward(&keeping, &x)?;
-                x = y;
-                blocks.push(saved);
-            }
-        }
-        let mut last_norm = None;
-        if let Some(norm) = &self.network.last_norm {
-            let (y, saved) = norm.forward(&keeping, &x, None)?;
-            x = y;
-            last_norm = Some(saved);
-        }
-        let (logits, head) = self.network.head.forward(&keeping, &x, wanted)?;
-        let starts = batch.starts.clone();
+        let (x, embeddings, (lower_blocks, lower_norm)) = self.below(&keeping, &passing, batch, keep)?;
+        let lower = |blocks| Half { starts: batch.starts.clone(), positions: lower_positions.clone(), blocks };
+        let Some(layer) = &self.network.sanitiser else {
+            let (logits, (blocks, last_norm, head)) = self.above(&keeping, x, wanted, keep)?;
+            debug_assert!(blocks.is_empty());
+            return Ok(Forward {
+                logits,
+                dropout_seed,
+                first_block: keep.0,
+                embeddings,
+                below: lower(lower_blocks),
+                sanitiser: None,
+                above: lower(Vec::new()),
+                last_norm,
+                head,
+            });
+        };
+        let pass = if self.trains_below() { &keeping } else { &passing };
+        let (bounded, saved) = layer.bounded(pass, &x)?;
+        drop(x);
+        let starts = layer.starts(&batch.starts);
+        let (logits, (above, blocks, upper_norm, head), upper_positions) =
+            self.from_bounded(bounded, &starts, wanted, conditions.noise, dropout_seed, keep)?;
         Ok(Forward {
             logits,
-            positions,
-            starts,
             dropout_seed,
+            first_block: keep.0,
             embeddings,
-            blocks,
-            first_block,
-            last_norm,
+            below: lower(lower_blocks),
+            sanitiser: Some((self.trains_below().then_some(saved), above)),
+            above: Half { starts, positions: upper_positions, blocks },
+            last_norm: lower_norm.or(upper_norm),
             head,
         })
+    }
+
+    /// The backward pass of blocks that were kept, the last first; `None` when nothing below is wanted.
+    fn descend(
+        &self,
+        pass: &Pass,
+        blocks: &[block::Block],
+        kept: Vec<block::Saved>,
+        wanted_below: bool,
+        mut gradient: Matrix,
+        receiver: &mut dyn Receiver,
+    ) -> Result<Option<Matrix>> {
+        let first = blocks.len() - kept.len();
+        for (i, (block, saved)) in blocks[first..].iter().zip(kept).enumerate().rev() {
+            match block.backward(pass, saved, gradient, i > 0 || wanted_below, receiver)? {
+                Some(next) => gradient = next,
+                None => return Ok(None),
+            }
+        }
+        Ok(wanted_below.then_some(gradient))
     }
 
     /// The backward pass: hands out the factors of every trainable parameter's gradient.
@@ -223,30 +430,48 @@ impl Model {
         logits_gradient: &Matrix,
         receiver: &mut dyn Receiver,
     ) -> Result<()> {
-        let Forward { logits, positions, starts, dropout_seed, embeddings, blocks, first_block, .. } =
-            forward;
+        let Forward { logits, dropout_seed, embeddings, below, above, sanitiser, first_block, .. } = forward;
         drop(logits);
-        let pass = self.pass(&starts, &positions, dropout_seed, true);
         let network = &self.network;
+        let cut = self.cut();
+        let pass = self.pass(&above.starts, &above.positions, dropout_seed, true);
         let mut gradient = network.head.backward(&pass, forward.head, logits_gradient, receiver)?;
-        let norm_is_trained =
-            network.last_norm.as_ref().is_some_and(|norm| self.parameters.is_trainable(norm.weight));
-        if first_block == network.blocks.len() && embeddings.is_none() && !norm_is_trained {
+        let trained = |id: ParameterId| self.parameters.is_trainable(id);
+        let norm_is_trained = network.last_norm.as_ref().is_some_and(|norm| trained(norm.weight));
+        let sanitiser_is_trained = network.sanitiser.as_ref().is_some_and(|layer| {
+            layer.parameters_below().into_iter().chain(layer.parameters_above()).any(trained)
+        });
+        let blocks_are_trained = first_block < network.blocks.len() || embeddings.is_some();
+        if !blocks_are_trained && !norm_is_trained && !sanitiser_is_trained {
             return Ok(());
         }
-        if let (Some(norm), Some(saved)) = (&network.last_norm, forward.last_norm) {
+        let mut last_norm = forward.last_norm;
+        if !self.norm_is_below()
+            && let (Some(norm), Some(saved)) = (&network.last_norm, last_norm.take())
+        {
             gradient = norm.backward(&pass, saved, &gradient, receiver)?;
         }
-        let kept = network.blocks[first_block..].iter().zip(blocks).enumerate().rev();
-        for (i, (block, saved)) in kept {
-            let wanted = i > 0 || embeddings.is_some();
-            match block.backward(&pass, saved, gradient, wanted, receiver)? {
-                Some(next) => gradient = next,
-                None => return Ok(()),
+        let lower_pass = self.pass(&below.starts, &below.positions, dropout_seed, true);
+        if let (Some(layer), Some((lower, upper))) = (&network.sanitiser, sanitiser) {
+            let wanted = sanitiser_is_trained || lower.is_some();
+            let through =
+                self.descend(&pass, &network.blocks[cut..], above.blocks, wanted, gradient, receiver)?;
+            let Some(through) = through else { return Ok(()) };
+            let through = layer.backward_above(&pass, upper, through, receiver)?;
+            // Without a saved lower half nothing below learns: the record is not looked at again.
+            let Some(lower) = lower else { return Ok(()) };
+            gradient = layer.backward_below(&lower_pass, lower, &through, receiver)?;
+            if self.norm_is_below()
+                && let (Some(norm), Some(saved)) = (&network.last_norm, last_norm.take())
+            {
+                gradient = norm.backward(&lower_pass, saved, &gradient, receiver)?;
             }
         }
-        if let Some(saved) = embeddings {
-            network.embeddings.backward(&pass, saved, gradient, receiver)?;
+        let wanted = embeddings.is_some();
+        let gradient =
+            self.descend(&lower_pass, &network.blocks[..cut], below.blocks, wanted, gradient, receiver)?;
+        if let (Some(saved), Some(gradient)) = (embeddings, gradient) {
+            network.embeddings.backward(&lower_pass, saved, gradient, receiver)?;
         }
         Ok(())
     }
@@ -268,12 +493,56 @@ impl Model {
         dropout_seed: Option<u64>,
         receiver: &mut dyn Receiver,
     ) -> Result<Vec<f32>> {
+        self.train_under(batch, weighting, &Conditions { dropout_seed, ..Conditions::default() }, receiver)
+    }
+
+    /// The same under conditions.
+    pub fn train_under(
+        &self,
+        batch: &Batch,
+        weighting: Weighting,
+        conditions: &Conditions,
+        receiver: &mut dyn Receiver,
+    ) -> Result<Vec<f32>> {
         let objective = Objective::of(batch, self.network.head.purpose)?;
-        let forward = self.forward(batch, Some(&objective.rows), dropout_seed)?;
-        objective.check_targets(forward.logits.columns())?;
-        let weights = objective.weights(weighting, &batch.units);
-        let (losses, gradient) = tensor::cross_entropy(&forward.logits, &objective.targets, Some(&weights))?;
+        let forward = self.forward_under(batch, Some(&objective.rows), conditions)?;
+        let (losses, gradient) = objective.losses(&forward.logits, weighting, &batch.units, conditions.labels)?;
         if let Some(gradient) = gradient {
+            self.backward(forward, &gradient, receiver)?;
+        }
+        Ok(objective.mean_by_example(&losses, batch.sequences()))
+    }
+
+    /// The same from rows that [`Model::bounded_rows`] gave for the batch: what is below the sanitiser is not run, and does not learn.
+    pub fn train_above(
+        &self,
+        batch: &Batch,
+        bounded: Host,
+        weighting: Weighting,
+        conditions: &Conditions,
+        receiver: &mut dyn Receiver,
+    ) -> Result<Vec<f32>> {
+        let Some(layer) = &self.network.sanitiser else {
+            return Err(Error::Request("the model has no sanitiser".into()));
+        };
+        let objective = Objective::of(batch, self.network.head.purpose)?;
+        let starts = layer.starts(&batch.starts);
+        let (noise, seed, keep) = (conditions.noise, conditions.dropout_seed, self.lowest_trainable());
+        let (logits, (above, blocks, last_norm, head), positions) =
+            self.from_bounded(bounded, &starts, Some(&objective.rows), noise, seed, keep)?;
+        let (losses, gradient) = objective.losses(&logits, weighting, &batch.units, conditions.labels)?;
+        if let Some(gradient) = gradient {
+            let forward = Forward {
+                logits,
+                dropout_seed: seed,
+                first_block: keep.0,
+                embeddings: None,
+                below: Half::default(),
+                sanitiser: Some((None, above)),
+                above: Half { starts, positions, blocks },
+                last_norm,
+                head,
+            };
             self.backward(forward, &gradient, receiver)?;
         }
         Ok(objective.mean_by_example(&losses, batch.sequences()))

@@ -3,6 +3,7 @@
 use super::layer::head::Purpose;
 use super::{Error, Result};
 use crate::data::{Batch, Target};
+use crate::tensor::{self, Matrix};
 use std::collections::HashMap;
 
 /// How the losses of a batch become one number whose gradient is taken.
@@ -13,6 +14,26 @@ pub enum Weighting {
     /// The sum over privacy units of each unit's mean over its examples, each of which is the mean of what it predicts: what private
     /// training clips unit by unit.
     SumOfUnits,
+}
+
+/// Labels that went through k-ary randomised response.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FlippedLabels {
+    /// The probability of the true label.
+    pub kept: f64,
+    /// The probability of each other one.
+    pub other: f64,
+}
+
+impl FlippedLabels {
+    /// From the cross-entropy −ln p to −ln(q + (k − q) p), where k and q are the probabilities of the true label and of another one, and the
+    /// factor by which the gradient of the first becomes that of the second.
+    fn correct(&self, loss: f32) -> (f32, f32) {
+        let p = (-f64::from(loss)).exp();
+        let hit = (self.kept - self.other) * p;
+        let said = self.other + hit;
+        (-(said.max(1e-300).ln()) as f32, (hit / said.max(1e-300)) as f32)
+    }
 }
 
 /// Rows of logits, the class that each should have, and the example that each belongs to.
@@ -78,6 +99,29 @@ impl Objective {
             }
             None => Ok(()),
         }
+    }
+
+    /// The loss of each row, and the gradient of their weighted sum. With labels that lie now and then, the loss of what was said: −ln P(said | logits).
+    pub fn losses(
+        &self,
+        logits: &Matrix,
+        weighting: Weighting,
+        units: &[u32],
+        labels: Option<FlippedLabels>,
+    ) -> Result<(Vec<f32>, Option<Matrix>)> {
+        self.check_targets(logits.columns())?;
+        let mut weights = self.weights(weighting, units);
+        let Some(labels) = labels else {
+            return Ok(tensor::cross_entropy(logits, &self.targets, Some(&weights))?);
+        };
+        let (mut losses, _) = tensor::cross_entropy(logits, &self.targets, None)?;
+        for (loss, weight) in losses.iter_mut().zip(&mut weights) {
+            let (corrected, share) = labels.correct(*loss);
+            *loss = corrected;
+            *weight *= share;
+        }
+        let (_, gradient) = tensor::cross_entropy(logits, &self.targets, Some(&weights))?;
+        Ok((losses, gradient))
     }
 
     fn predictions_by_example(&self, examples: usize) -> Vec<u32> {

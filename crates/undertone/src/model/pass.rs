@@ -21,7 +21,12 @@ pub struct Pass<'a> {
     pub panels: Option<&'a HashMap<ParameterId, Panels>>,
 }
 
-impl Pass<'_> {
+impl<'a> Pass<'a> {
+    /// Over rows that are no sequences, for layers that do not look at where sequences begin.
+    pub fn plain(parameters: &'a Parameters) -> Self {
+        Self { parameters, starts: &[], positions: &[], dropout_seed: None, keep: true, panels: None }
+    }
+
     /// The dropout of one place in the model, if it drops anything in this pass.
     pub fn dropout(&self, rate: f32, site: u64) -> Option<Dropout> {
         let seed = self.dropout_seed?;

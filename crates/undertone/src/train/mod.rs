@@ -8,6 +8,7 @@
 mod checkpoint;
 mod error;
 mod folder;
+mod forward;
 mod identity;
 mod learner;
 mod news;
@@ -27,6 +28,7 @@ pub use folder::RunFolder;
 pub use learner::{Learner, Protection, Step};
 pub use news::News;
 pub use plan::{
+    AdaptPlan, After, AttentionName, EncoderName, ForwardPlan, Learn, Lengths, MvgPlan, NoiseIs, PublicFile, RowsName,
     AdaclipPlan, AnadpPlan, ComputePlan, DataPlan, Method, ModeName, ModelPlan, NoiseSchedule, Plan,
     PrivacyPlan, RapFtPlan, RelevanceSource, Resolved, TaskName, TrainingPlan,
 };

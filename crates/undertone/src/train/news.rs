@@ -14,6 +14,13 @@ pub enum News<'a> {
         /// Of how many.
         examples: usize,
     },
+    /// A step on public data was taken.
+    Adaptation {
+        /// How many were.
+        done: u64,
+        /// Of how many.
+        steps: u64,
+    },
     /// Everything is loaded and calibrated.
     Ready {
         /// What the plan came to.

@@ -1,7 +1,7 @@
 //! Model and data, loaded as a plan says.
 
 use super::error::Result;
-use super::plan::{Method, Plan, RelevanceSource};
+use super::plan::{Method, Plan, PublicFile, RelevanceSource};
 use crate::data::{Dataset, Format, Labels, Options, Tokeniser, Unit};
 use crate::mechanism::{Secret, purpose};
 use crate::model::folder::{Config, LoadOptions, load, locate};
@@ -16,6 +16,10 @@ pub struct Prepared {
     pub validation: Option<Dataset>,
     /// Public examples whose relevance is used.
     pub public: Option<Dataset>,
+    /// Public texts that an encoder is fitted on.
+    pub public_text: Option<Dataset>,
+    /// Public labelled examples that everything learns from first.
+    pub adaptation: Option<Dataset>,
     /// The folder that the model came from.
     pub origin: PathBuf,
     /// Whether the labels come from the training file.
@@ -50,7 +54,16 @@ impl Prepared {
             (Method::RapFt, RelevanceSource::Public(path)) => Some(read(path, Unit::Row, &tokeniser)?),
             _ => None,
         };
-        Ok(Self { model, public, data, validation, origin, labels_were_found })
+        let given = plan.is_forward().then_some(&plan.privacy.forward);
+        let read_public = |file: &PublicFile, labelled: bool| -> Result<Dataset> {
+            let options = Options { unit: Unit::Row, progress: true, ..Options::default() };
+            let labels = labels.clone().filter(|_| labelled);
+            Ok(Dataset::load(&file.file, &plan.public_task(file, labelled), &tokeniser, labels, &options)?)
+        };
+        let public_text = given.and_then(|f| f.public.as_ref()).map(|file| read_public(file, false)).transpose()?;
+        let adaptation =
+            given.and_then(|f| f.adapt.as_ref()).map(|adapt| read_public(&adapt.public, true)).transpose()?;
+        Ok(Self { model, public, public_text, adaptation, data, validation, origin, labels_were_found })
     }
 }
 

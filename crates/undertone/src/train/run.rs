@@ -3,6 +3,7 @@
 use super::checkpoint;
 use super::error::{Error, Result};
 use super::folder::RunFolder;
+use super::forward;
 use super::identity::Identity;
 use super::news::News;
 use super::plan::{Given, Plan, Resolved};
@@ -13,6 +14,7 @@ use super::steps::Run;
 use super::summary::{Measured, Summary, peak_memory};
 use crate::mechanism::Secret;
 use crate::model::folder::{save, write_atomically, write_json};
+use crate::model::sanitised::save_sanitiser;
 use crate::model::tuning::{Tuning, save_adapter};
 use crate::tensor::Place;
 use std::io::Write;
@@ -45,10 +47,14 @@ pub fn train(start: Start, watch: &mut dyn FnMut(News)) -> Result<Summary> {
         None if begun => folder.secret()?,
         None => Secret::from_system().map_err(Error::NoRandomness)?,
     };
-    let prepared = Prepared::load(&plan, &secret, &start.place)?;
-    let resolved = plan.resolve(prepared.data.units)?;
+    let mut prepared = Prepared::load(&plan, &secret, &start.place)?;
+    let mut resolved = match plan.is_forward() {
+        true => plan.resolve_forward(prepared.data.units, prepared.model.network.head.out.outputs)?,
+        false => plan.resolve(prepared.data.units)?,
+    };
     // Before the ledger: a run that breaks off here is begun anew by --resume, and has released nothing.
-    let identity = Identity::of(&plan, [Some(&prepared.data), prepared.public.as_ref()]);
+    let also = [&prepared.public, &prepared.public_text, &prepared.adaptation].map(Option::as_ref);
+    let identity = Identity::of(&plan, [Some(&prepared.data)].into_iter().chain(also));
     if begun {
         folder.check_identity(&identity)?;
     } else {
@@ -60,6 +66,12 @@ pub fn train(start: Start, watch: &mut dyn FnMut(News)) -> Result<Summary> {
     }
     let mut ledger =
         if plan.is_private() { Some(open_ledger(&folder, &plan, &resolved, &prepared)?) } else { None };
+    let perturbing = match &mut ledger {
+        Some(ledger) if plan.is_forward() => {
+            Some(forward::prepare(&plan, &mut prepared, &mut resolved, &secret, ledger, watch)?)
+        }
+        _ => None,
+    };
     let given = relevance::given(&plan, &prepared, &resolved, &secret, ledger.as_mut(), watch)?;
     let method = plan.method(&prepared.model.parameters, &given);
     // A map without noise, in paper mode, is shown nowhere.
@@ -70,6 +82,7 @@ pub fn train(start: Start, watch: &mut dyn FnMut(News)) -> Result<Summary> {
     }
     let mut run = Run::new(folder, plan, resolved, prepared, method, secret, ledger)?;
     run.relevance = relevance;
+    run.perturbing = perturbing;
     if start.resume && run.folder.checkpoint().exists() {
         run.done = checkpoint::load(&run.folder.checkpoint(), &mut run.learner)?;
     }
@@ -97,11 +110,23 @@ impl Run {
             self.validate()?;
         }
         let model = &self.learner.model;
-        let out = self.folder.path();
-        match self.plan.model.tuning {
-            Tuning::Full => save(model, &out.join("model"), Some(&self.origin))?,
-            _ => save_adapter(model, &out.join("adapter"), &self.origin.display().to_string())?,
+        let out = self.folder.path().to_owned();
+        let adapted = self.plan.is_forward() && self.plan.privacy.forward.adapt.is_some();
+        let folder = match self.plan.model.tuning {
+            Tuning::Full => out.join("model"),
+            // What learnt from public data is more than what the tuning names.
+            Tuning::Head if adapted => out.join("model"),
+            _ => out.join("adapter"),
+        };
+        if folder.ends_with("model") {
+            save(model, &folder, Some(&self.origin))?;
+        } else {
+            save_adapter(model, &folder, &self.origin.display().to_string())?;
         }
+        if let Some(perturbing) = &self.perturbing {
+            save_sanitiser(model, &perturbing.config, &folder)?;
+        }
+        let noisy = self.validate_with_noise()?;
         let not_private_because = match (self.plan.is_private(), self.plan.training.seed) {
             (false, _) => Some("the method is \"none\": no noise was added".to_owned()),
             (true, Some(seed)) => {
@@ -121,7 +146,8 @@ impl Run {
             not_private_because,
             guarantee: self.guarantee()?,
             claimed: self.claimed()?,
-            metrics: Measured { validation: self.last_validation.clone() },
+            metrics: Measured { validation: self.last_validation.clone(), validation_with_noise: noisy },
+            records: self.perturbing.as_ref().map(|perturbing| perturbing.facts.clone()),
             selection,
             throughput: self.throughput(),
             peak_memory_bytes: peak_memory(),

@@ -2,7 +2,8 @@
 
 use super::error::{Error, Result};
 use super::folder::RunFolder;
-use super::plan::{ModeName, Plan, Resolved};
+use super::plan::{Method, ModeName, Plan, Resolved};
+use crate::model::layer::sanitiser::Rows;
 use super::prepare::Prepared;
 use undertone_accounting::ledger::{Ledger, Terms};
 use undertone_accounting::{Adjacency, Event, Mode, Part, Threat};
@@ -19,6 +20,56 @@ pub fn rounded_down(noise_multiplier: f64) -> f64 {
     ((noise_multiplier.ln() / STEP).floor() * STEP).exp().min(noise_multiplier)
 }
 
+/// Everything that perturbed records release, in the order of the ledger: the epoch before which it must be there, what, and how often.
+pub fn releases(plan: &Plan, resolved: &Resolved, classes: usize) -> Vec<(usize, Event, u64)> {
+    let Some(of_records) = &resolved.releases else { return Vec::new() };
+    let count = of_records.records_per_unit;
+    let attention = resolved.before.map(|event| (0, event, 1));
+    let labels = plan.label_event(classes).map(|event| (0, event, count));
+    let rows = of_records.events().into_iter().map(|(epoch, event)| (epoch, event, count));
+    attention.into_iter().chain(labels).chain(rows).collect()
+}
+
+fn announced_releases(plan: &Plan, resolved: &Resolved, prepared: &Prepared) -> Vec<Part> {
+    let classes = prepared.model.network.head.out.outputs;
+    let all = releases(plan, resolved, classes);
+    let mut announced: Vec<Part> = Vec::new();
+    for (_, event, count) in all {
+        // Of MVG as published the noise is known only when the model was looked at: anything may come.
+        let event = match (event, plan.privacy.method, plan.privacy.mode) {
+            (Event::Gaussian { .. }, Method::Mvg, ModeName::Paper) => {
+                Event::Gaussian { noise_multiplier: 1e-4, sensitivity: 1.0 }
+            }
+            _ => event,
+        };
+        match announced.iter_mut().find(|part| event.no_worse_than(&part.event) || part.event.no_worse_than(&event)) {
+            Some(part) if part.event.no_worse_than(&event) => part.event = event,
+            Some(_) => {}
+            None => announced.push(Part { event, count }),
+        }
+    }
+    announced
+}
+
+fn of_forward(plan: &Plan) -> Vec<String> {
+    let settings = plan.forward();
+    let mut assumptions = vec![
+        "the provider sees each record's release and whose it is; whoever sees less, such as only the final weights, learns no more".to_owned(),
+    ];
+    if settings.label_epsilon.is_none() {
+        assumptions.push("the labels are public".to_owned());
+    }
+    if settings.rows == Rows::Tokens(None) {
+        assumptions.push("the number of tokens of each record is public".to_owned());
+    }
+    for (file, what) in [(&plan.privacy.forward.public, "text"), (&plan.privacy.forward.adapt.as_ref().map(|a| a.public.clone()), "labelled data")] {
+        if let Some(file) = file {
+            assumptions.push(format!("{} is public {what} that does not depend on the records", file.file.display()));
+        }
+    }
+    assumptions
+}
+
 /// The run's ledger: a new one, or the one that it began with.
 pub fn open_ledger(
     folder: &RunFolder,
@@ -32,7 +83,10 @@ pub fn open_ledger(
         ModeName::Proved => nominal,
         ModeName::Paper => rounded_down(plan.least_worth(nominal)),
     };
-    let mut announced = vec![Part { event: step_event(resolved, least), count: 1 }];
+    let mut announced = match plan.is_forward() {
+        true => announced_releases(plan, resolved, prepared),
+        false => vec![Part { event: step_event(resolved, least), count: 1 }],
+    };
     announced.extend(resolved.before.map(|event| Part { event, count: 1 }));
     let mut assumptions = vec![
         format!("the number of units in the training file ({}) is public", resolved.units),
@@ -44,6 +98,9 @@ pub fn open_ledger(
         let names = prepared.data.labels.as_ref().map(|labels| labels.names().join(", ")).unwrap_or_default();
         assumptions.push(format!("the labels ({names}), which were found in the training file, are public"));
     }
+    if plan.is_forward() {
+        assumptions.extend(of_forward(plan));
+    }
     assumptions.extend(plan.unaccounted().map(|what| format!("not covered: {what}")));
     let terms = Terms {
         unit: if plan.data.author.is_some() {
@@ -51,8 +108,8 @@ pub fn open_ledger(
         } else {
             undertone_accounting::Unit::Example
         },
-        adjacency: Adjacency::AddRemove,
-        threat: Threat::Central,
+        adjacency: if plan.is_forward() { Adjacency::ReplaceOne } else { Adjacency::AddRemove },
+        threat: if plan.is_forward() { Threat::Local } else { Threat::Central },
         mode: match (plan.privacy.mode, plan.training.seed) {
             (ModeName::Paper, _) => Mode::Paper,
             (ModeName::Proved, Some(_)) => Mode::Seeded,

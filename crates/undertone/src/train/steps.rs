@@ -5,13 +5,14 @@ use super::error::{Error, Result};
 use super::folder::RunFolder;
 use super::learner::{Learner, Protection, Step};
 use super::news::News;
-use super::plan::{ModeName, Plan, Resolved};
+use super::forward::{Cache, Perturbing};
+use super::plan::{Learn, ModeName, Plan, Resolved};
 use super::prepare::Prepared;
 use super::record::{Record, Records};
-use super::spending::{rounded_down, step_event};
+use super::spending::{releases, rounded_down, step_event};
 use super::summary::{Claim, Counts, Throughput};
 use crate::data::{Batch, Dataset, Members, PoissonSampler, ShuffledEpochs, micro_batches};
-use crate::evaluate::{Limits, Meter, Metrics, predict};
+use crate::evaluate::{Limits, Meter, Metrics, predict, predict_perturbed};
 use crate::gradient::ClippedSum;
 use crate::mechanism::allocation::Method;
 use crate::mechanism::{Noise, Secret, purpose};
@@ -52,6 +53,9 @@ pub struct Run {
     pub(super) last_validation: Option<Metrics>,
     /// For the summary.
     pub(super) relevance: Vec<(String, f64)>,
+    /// What perturbs the records, if they are.
+    pub(super) perturbing: Option<Perturbing>,
+    cache: Cache,
 }
 
 impl Run {
@@ -92,6 +96,8 @@ impl Run {
             time: Duration::ZERO,
             last_validation: None,
             relevance: Vec::new(),
+            perturbing: None,
+            cache: Cache::default(),
         })
     }
 
@@ -120,6 +126,9 @@ impl Run {
             return Ok(None);
         }
         let delta = self.plan.privacy.delta.unwrap_or_default();
+        if self.plan.is_forward() {
+            return Ok(Some(Claim { epsilon: self.plan.claimed_epsilon(self.resolved.units)?, delta }));
+        }
         let mut nominal = Composition::new(Adjacency::AddRemove);
         for &noise in &self.resolved.noise_multipliers {
             nominal.push(step_event(&self.resolved, noise), self.resolved.steps_per_epoch);
@@ -138,6 +147,11 @@ impl Run {
             done: self.done,
             steps: self.steps(),
         });
+        if let Some(perturbing) = &self.perturbing
+            && perturbing.learn == Learn::Discriminant
+        {
+            return self.fit();
+        }
         let (mut saved, mut asked) = (Instant::now(), Instant::now());
         let mut spent = None;
         while self.done < self.steps() {
@@ -175,15 +189,26 @@ impl Run {
             Sampler::Poisson(sampler) => sampler.step(step),
             Sampler::Shuffled(epochs) => epochs.step(step),
         };
+        self.begin_epoch(epoch as usize, step.is_multiple_of(self.resolved.steps_per_epoch))?;
         let chosen = self.members.of_units(&units);
         let mut sum = self.learner.start();
         let mut losses = 0.0;
         let compute = &self.plan.compute;
         let pieces = micro_batches(&chosen, &self.data.examples, compute.micro_batch, compute.micro_tokens);
         for (i, piece) in pieces.iter().enumerate() {
-            let batch = Batch::pack(piece.iter().map(|&example| &self.data.examples[example]));
             let dropout = self.plan.training.dropout.then(|| mix(self.dropout_key ^ mix(step) ^ i as u64));
-            let found = self.learner.accumulate(&batch, dropout, &mut sum)?;
+            let found = match &self.perturbing {
+                Some(perturbing) => {
+                    let frozen = self.plan.privacy.mode == ModeName::Proved;
+                    let cache = frozen.then_some(&mut self.cache);
+                    let (model, examples) = (&self.learner.model, &self.data.examples);
+                    perturbing.accumulate(model, piece, examples, (epoch as usize, dropout), cache, &mut sum)?
+                }
+                None => {
+                    let batch = Batch::pack(piece.iter().map(|&example| &self.data.examples[example]));
+                    self.learner.accumulate(&batch, dropout, &mut sum)?
+                }
+            };
             losses += found.iter().map(|&loss| f64::from(loss)).sum::<f64>();
         }
         self.check_that_all_moves(&sum, chosen.len())?;
@@ -217,8 +242,56 @@ impl Run {
         })
     }
 
+    /// Writes into the ledger what records release in an epoch, before any does, and calibrates what learns to their noise.
+    fn begin_epoch(&mut self, epoch: usize, at_its_start: bool) -> Result<()> {
+        let (Some(perturbing), Some(ledger)) = (&self.perturbing, &mut self.ledger) else { return Ok(()) };
+        let classes = self.learner.model.network.head.out.outputs;
+        let all = releases(&self.plan, &self.resolved, classes);
+        let due = all.iter().filter(|(due, ..)| *due <= epoch).count();
+        // Entries that a crash left behind are of the same releases: records and noise are the same again.
+        for (_, event, count) in &all[(ledger.entries() as usize).min(due)..due] {
+            ledger.append(*event, *count)?;
+        }
+        if at_its_start || self.learnt == 0 {
+            if self.plan.privacy.mode == ModeName::Paper {
+                // What is below the noise has learnt since.
+                self.cache = Cache::default();
+            }
+            let examples = &self.data.examples;
+            perturbing.calibrate(&mut self.learner.model, examples, &mut self.cache, epoch)?;
+        }
+        Ok(())
+    }
+
+    /// Learns in closed form, from the one release of each record.
+    fn fit(&mut self) -> Result<()> {
+        let begun = Instant::now();
+        self.begin_epoch(0, false)?;
+        if let Some(perturbing) = &self.perturbing {
+            perturbing.fit(&mut self.learner.model, &self.data.examples, &mut self.cache)?;
+        }
+        self.examples = self.data.examples.len() as f64;
+        self.time += begun.elapsed();
+        self.done = self.steps();
+        Ok(())
+    }
+
+    /// How good the model is on texts that are perturbed as the records were.
+    pub(super) fn validate_with_noise(&self) -> Result<Option<Metrics>> {
+        let (Some(perturbing), Some(validation)) = (&self.perturbing, &self.validation) else { return Ok(None) };
+        let model = &self.learner.model;
+        let mut meter = Meter::new(model.network.head.purpose, model.network.head.out.outputs);
+        // Numbers that no record has.
+        let found = predict_perturbed(model, &validation.examples, Limits::default(), &perturbing.noise, 1 << 40)?;
+        validation.examples.iter().zip(&found).for_each(|(example, said)| meter.add(example, said));
+        Ok(Some(meter.metrics()))
+    }
+
     /// Writes into the ledger what is about to be released.
     fn enter(&mut self, step: u64, worth: f64) -> Result<()> {
+        if self.perturbing.is_some() {
+            return Ok(());
+        }
         let worth = if self.plan.privacy.mode == ModeName::Paper { rounded_down(worth) } else { worth };
         let before = u64::from(self.resolved.before.is_some());
         match &mut self.ledger {

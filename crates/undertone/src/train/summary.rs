@@ -1,5 +1,6 @@
 //! What a finished run says about itself.
 
+use super::forward::Facts;
 use super::plan::{Plan, Resolved};
 use crate::evaluate::Metrics;
 use serde::Serialize;
@@ -22,6 +23,9 @@ pub struct Summary {
     pub metrics: Measured,
     /// What the files were used for, besides training.
     pub selection: String,
+    /// About the perturbation of records, where they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub records: Option<Facts>,
     /// How fast it went.
     pub throughput: Throughput,
     /// The most memory that the process had.
@@ -60,6 +64,9 @@ pub struct Measured {
     /// On the validation file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation: Option<Metrics>,
+    /// On the validation file, when its texts are perturbed as the records were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validation_with_noise: Option<Metrics>,
 }
 
 /// How fast it went, since the run was started or resumed.

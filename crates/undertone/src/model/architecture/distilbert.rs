@@ -107,6 +107,7 @@ pub(super) fn build(
         last_norm: None,
         head,
         vocabulary: sizes.vocabulary,
+        sanitiser: None,
         most_positions: sizes.positions,
     })
 }

@@ -90,6 +90,7 @@ pub(super) fn build(
         last_norm,
         head,
         vocabulary: sizes.vocabulary,
+        sanitiser: None,
         most_positions: sizes.positions,
     })
 }

@@ -44,5 +44,6 @@ pub(super) fn build(
         }
         _ => bert::token_classifier(purpose, sizes.hidden, classes, dropout, builder)?,
     };
-    Ok(Network { embeddings, blocks, last_norm: None, head, vocabulary: sizes.vocabulary, most_positions })
+    let vocabulary = sizes.vocabulary;
+    Ok(Network { embeddings, blocks, last_norm: None, head, sanitiser: None, vocabulary, most_positions })
 }

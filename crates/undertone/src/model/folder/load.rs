@@ -3,6 +3,7 @@
 use super::source::FileSource;
 use super::{Config, Weights};
 use crate::model::architecture::{Architecture, Builder};
+use crate::model::sanitised::load_sanitiser;
 use crate::model::{Model, Purpose, Result};
 use std::path::Path;
 
@@ -53,7 +54,9 @@ pub fn load(folder: &Path, options: &LoadOptions) -> Result<Model> {
             config.set(key, serde_json::json!("float32"));
         }
     }
-    Ok(Model::new(config, network, parameters, fresh))
+    let mut model = Model::new(config, network, parameters, fresh);
+    load_sanitiser(&mut model, folder)?;
+    Ok(model)
 }
 
 impl Purpose {

@@ -3,7 +3,7 @@
 use super::linear::{self, Linear};
 use crate::model::factor::Receiver;
 use crate::model::pass::Pass;
-use crate::tensor::{self, AttentionShape, KeyValueCache, Matrix, Output, Result};
+use crate::tensor::{self, AttentionShape, Host, KeyValueCache, Matrix, Output, Result};
 
 /// Attention of every token of a sequence to every token, or to those before it.
 #[derive(Clone, Debug)]
@@ -105,6 +105,34 @@ impl Attention {
         let (mixed, log_sums) = tensor::attend(&qkv, &self.shape(pass))?;
         let (y, output) = self.output.forward(pass, &mixed)?;
         Ok((y, Saved { qkv, mixed, log_sums, projections, output }))
+    }
+
+    /// The weights with which the first or the last token of each sequence looks at its sequence: one row for each head.
+    pub fn weights_of_one(&self, pass: &Pass, x: &Matrix, last_token: bool) -> Result<Vec<Host>> {
+        let qkv = self.project(pass, x)?.0.to_host()?;
+        let scale = (self.width as f32).sqrt().recip();
+        let looks = |window: &[usize]| {
+            let from = if last_token { window[1] - 1 } else { window[0] };
+            let sees = if self.causal { window[0]..from + 1 } else { window[0]..window[1] };
+            let length = window[1] - window[0];
+            let mut weights = vec![0.0; self.heads * length];
+            for (head, out) in weights.chunks_exact_mut(length).enumerate() {
+                let shared = head / (self.heads / self.key_heads.max(1)).max(1);
+                let query = &qkv.row(from)[head * self.width..(head + 1) * self.width];
+                let first = (self.heads + shared) * self.width;
+                for (out, row) in out.iter_mut().zip(sees.clone()) {
+                    let key = &qkv.row(row)[first..first + self.width];
+                    *out = scale * query.iter().zip(key).map(|(q, k)| q * k).sum::<f32>();
+                }
+                let seen = &mut out[..sees.len()];
+                let largest = seen.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                seen.iter_mut().for_each(|w| *w = (*w - largest).exp());
+                let total: f32 = seen.iter().sum();
+                seen.iter_mut().for_each(|w| *w /= total);
+            }
+            Host::from_vec(self.heads, length, weights)
+        };
+        Ok(pass.starts.windows(2).map(looks).collect())
     }
 
     /// The output of new tokens, which see those in the cache and join them.

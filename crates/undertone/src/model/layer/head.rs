@@ -92,6 +92,11 @@ impl Head {
         }
     }
 
+    /// Features that it reads.
+    pub fn width(&self) -> usize {
+        self.dense.as_ref().map_or(self.out.inputs, |(dense, _)| dense.inputs)
+    }
+
     /// The logits: one row for each sequence, or for each token (of `wanted`, if given).
     pub fn forward(&self, pass: &Pass, hidden: &Matrix, wanted: Option<&[u32]>) -> Result<(Matrix, Saved)> {
         let rows = self.rows(pass, wanted);

@@ -11,3 +11,4 @@ pub mod feed_forward;
 pub mod head;
 pub mod linear;
 pub mod norm;
+pub mod sanitiser;

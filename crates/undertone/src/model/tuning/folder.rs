@@ -6,6 +6,7 @@
 
 use super::{AdapterSettings, Tuning, adapter, peft, train_head};
 use crate::model::folder::{LoadOptions, Weights, load, save_tensors, write_json};
+use crate::model::sanitised::load_sanitiser;
 use crate::model::{Error, Model, Result};
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -63,6 +64,7 @@ pub fn load_adapted(folder: &Path, adapter: Option<&Path>, options: LoadOptions)
         seed: options.seed,
     };
     let mut model = load(folder, &options)?;
+    load_sanitiser(&mut model, adapter)?;
     load_adapter(&mut model, adapter)?;
     Ok(model)
 }

@@ -95,6 +95,7 @@ impl Plan {
                 "privacy.rap_ft.relevance is { public = \"file\" } or { noised = { share = 0.05, examples = 512 } } with a share between 0 and 1",
             ));
         }
+        self.check_forward()?;
         if self.privacy.method == Method::RapFt {
             if self.model.tuning == Tuning::Full {
                 return Err(Error::plan(
@@ -130,8 +131,10 @@ impl Plan {
                     ));
                 }
             }
-            Method::DpSgd | Method::Anadp | Method::RapFt | Method::Adaclip => {
-                if self.privacy.epsilon.is_some() == self.privacy.noise_multiplier.is_some() {
+            _ => {
+                // Of MVG as published the budgets are the tokens'.
+                let by_token = self.privacy.method == Method::Mvg && self.privacy.mode == ModeName::Paper;
+                if !by_token && self.privacy.epsilon.is_some() == self.privacy.noise_multiplier.is_some() {
                     return Err(Error::plan("[privacy] needs either epsilon or noise_multiplier"));
                 }
                 if self.privacy.delta.is_none() {

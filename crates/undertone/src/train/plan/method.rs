@@ -34,7 +34,7 @@ impl Plan {
                 }
                 Given::Raw(_) | Given::Nothing => None,
             },
-            (Name::None, _) => None,
+            (Name::None | Name::DpForward | Name::EwFt | Name::Mvg, _) => None,
             (Name::DpSgd, _) => Some(Method::Proved(Box::new(Uniform::new(clip, parameters)))),
             (Name::Adaclip, _) => {
                 let AdaclipPlan { beta, exponent, range } = self.privacy.adaclip;
@@ -58,6 +58,9 @@ impl Plan {
             ),
             (Name::RapFt, ModeName::Paper) => Some(
                 "the mask was computed from private examples without noise, which is a release that the ledger does not hold",
+            ),
+            (Name::DpForward | Name::EwFt | Name::Mvg, ModeName::Paper) => Some(
+                "what is below the noise learnt from the records without noise, which is a release that the ledger does not hold; the paper's own count takes a record to be hidden among those of its batch, but it is sent, and seen, on its own",
             ),
             _ => None,
         }

@@ -1,10 +1,16 @@
 //! What a run is: one file from which the sampler, the mechanism and the ledger are all derived, so that they cannot disagree.
 
 mod check;
+mod forward;
 mod method;
 mod resolve;
+mod resolve_forward;
 mod sections;
 
+pub use forward::{
+    AdaptPlan, After, AttentionName, EncoderName, ForwardPlan, ForwardSettings, Learn, Lengths, MvgPlan, NoiseIs, PublicFile,
+    RowsName,
+};
 pub use method::Given;
 pub use resolve::Resolved;
 pub use sections::{

@@ -1,6 +1,7 @@
 //! What a plan comes to on its data: steps, and noise that spends the budget.
 
 use super::{Method, ModeName, NoiseSchedule, Plan, RelevanceSource};
+use crate::mechanism::forward::Releases;
 use crate::train::error::{Error, Result};
 use serde::Serialize;
 use undertone_accounting::calibrate::noise_multiplier;
@@ -19,14 +20,17 @@ pub struct Resolved {
     pub sampling_rate: Option<f64>,
     /// For each epoch; empty if the run is not private.
     pub noise_multipliers: Vec<f64>,
-    /// What is released before the first step: a noised relevance map.
+    /// What is released before the first step: a noised relevance or attention map.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Event>,
+    /// Of each record, where records are perturbed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub releases: Option<Releases>,
 }
 
 impl NoiseSchedule {
     /// The shape of the noise over the epochs; EWPBA finds its own.
-    fn shape(self) -> Option<Shape> {
+    pub(super) fn shape(self) -> Option<Shape> {
         match self {
             Self::Uniform => Some(Shape::Uniform),
             Self::Linear => Some(Shape::Linear),
@@ -50,6 +54,7 @@ impl Plan {
                 sampling_rate: None,
                 noise_multipliers: Vec::new(),
                 before: None,
+                releases: None,
             });
         }
         let privacy = &self.privacy;
@@ -90,6 +95,7 @@ impl Plan {
             sampling_rate: Some(passes.sampling_rate),
             noise_multipliers,
             before,
+            releases: None,
         })
     }
 

@@ -1,5 +1,6 @@
 //! The tables of a run file, with their defaults.
 
+use super::forward::{ForwardPlan, MvgPlan};
 use crate::data::{Format, LongTexts};
 use crate::explain::relevance::Initial;
 use crate::gradient::Clip;
@@ -127,6 +128,12 @@ pub enum Method {
     RapFt,
     /// DP-SGD with noise in proportion to the root of the gradients that it hides.
     Adaclip,
+    /// Noise on each record's embedding.
+    DpForward,
+    /// The same through an encoder, with noise that falls from epoch to epoch.
+    EwFt,
+    /// Noise on a sanitisation layer, in the direction of the tokens' budgets.
+    Mvg,
 }
 
 /// Whether the printed ε is a theorem.
@@ -291,6 +298,12 @@ pub struct PrivacyPlan {
     /// Of AdaClip.
     #[serde(default)]
     pub adaclip: AdaclipPlan,
+    /// Of methods that perturb records.
+    #[serde(default)]
+    pub forward: ForwardPlan,
+    /// Of MVG.
+    #[serde(default)]
+    pub mvg: MvgPlan,
 }
 
 fn automatic() -> Clip {

@@ -1,0 +1,398 @@
+//! The layer at which a record leaves its owner's hands: everything below it is the owner's, everything above it the provider's.
+//!
+//! ```text
+//! hidden states ─ rows ─ centre ─ encode ─ (squash) ─ bound ─▶ + noise ─▶ (calibrate) ─ decode ─▶ hidden states
+//! └──────────────────── pre(·), the owner's ──────────────────┘ released └──────── post(·), the provider's ───┘
+//! ```
+//!
+//! The rows of one sequence, after they are divided by the direction of the noise, have a Frobenius norm of at most C whatever the text is:
+//! that is what the [mechanism](crate::mechanism::forward) counts on. The norm is taken over real tokens alone; rows that pad a sequence to a
+//! fixed length are zero, so they carry no signal and use up no norm.
+
+use super::linear::{self, Linear};
+use crate::model::factor::Receiver;
+use crate::model::parameters::ParameterId;
+use crate::model::pass::Pass;
+use crate::tensor::{self, Activation, Host, Matrix, Output, Result};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+/// Where in the network it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Spot {
+    /// After so many blocks; after the embeddings if none.
+    After(usize),
+    /// After the last block and its normalisation, before the head.
+    Output,
+}
+
+/// Which rows of a sequence are released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rows {
+    /// One for each token. With a number, so many for every sequence, so that its length does not show.
+    Tokens(Option<usize>),
+    /// That of the first token.
+    First,
+    /// That of the last token.
+    Last,
+    /// The mean over all tokens.
+    Mean,
+}
+
+/// How the norm is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bounding {
+    /// What is longer is shortened.
+    Clip,
+    /// Everything is made exactly as long: nothing of the room is wasted.
+    Normalise,
+    /// Not at all: the squashing alone bounds each column.
+    Box,
+}
+
+/// The layer.
+#[derive(Clone, Debug)]
+pub struct Sanitiser {
+    /// Where it stands.
+    pub spot: Spot,
+    /// Which rows it releases.
+    pub rows: Rows,
+    /// Is taken off each row first.
+    pub centre: Option<ParameterId>,
+    /// Into the space that is released; none for the hidden states themselves.
+    pub encoder: Vec<Linear>,
+    /// Back from it.
+    pub decoder: Vec<Linear>,
+    /// Between the layers of a stack.
+    pub activation: Activation,
+    /// Each number is brought into [0, this].
+    pub squash: Option<f32>,
+    /// How the norm is held.
+    pub bounding: Bounding,
+    /// C.
+    pub norm: f32,
+    /// How much noise each column gets, relative to the others: √Ψ; even if there is none.
+    pub direction: Option<Vec<f32>>,
+    /// What a noisy row is replaced by: the best linear guess of the row without noise.
+    pub calibration: Option<Linear>,
+}
+
+/// Adds the noise of the releases of a batch.
+pub trait Perturb: std::fmt::Debug + Sync {
+    /// Adds the noise of one sequence's release to its rows.
+    fn perturb(&self, sequence: usize, rows: &mut [f32]);
+}
+
+/// What the backward pass of the lower half needs.
+#[derive(Debug)]
+pub struct SavedBelow {
+    tokens: usize,
+    starts: Vec<usize>,
+    encoder: Stack,
+    /// Before squashing.
+    encoded: Host,
+    /// Of each sequence, before bounding, in the weighted space.
+    norms: Vec<f64>,
+}
+
+/// What the backward pass of the upper half needs.
+#[derive(Debug)]
+pub struct SavedAbove {
+    calibration: Option<linear::Saved>,
+    decoder: Stack,
+}
+
+/// A stack of linear layers after its forward pass.
+#[derive(Debug, Default)]
+struct Stack {
+    layers: Vec<linear::Saved>,
+    /// Before each activation.
+    before: Vec<Matrix>,
+}
+
+fn up(layers: &[Linear], activation: Activation, pass: &Pass, mut x: Matrix) -> Result<(Matrix, Stack)> {
+    let mut stack = Stack::default();
+    for (i, layer) in layers.iter().enumerate() {
+        if i > 0 {
+            stack.before.push(x.clone());
+            x = tensor::activate(activation, &x)?;
+        }
+        let (y, saved) = layer.forward(pass, &x)?;
+        x = y;
+        stack.layers.push(saved);
+    }
+    Ok((x, stack))
+}
+
+fn down(
+    layers: &[Linear],
+    activation: Activation,
+    pass: &Pass,
+    stack: Stack,
+    mut gradient: Matrix,
+    receiver: &mut dyn Receiver,
+) -> Result<Matrix> {
+    let mut before = stack.before;
+    for (i, (layer, saved)) in layers.iter().zip(stack.layers).enumerate().rev() {
+        gradient = layer.backward_alone(pass, saved, &gradient, receiver)?;
+        if i > 0
+            && let Some(x) = before.pop()
+        {
+            gradient = tensor::activate_backward(activation, &x, &gradient)?;
+        }
+    }
+    Ok(gradient)
+}
+
+/// Each sequence's rows of a matrix whose rows lie end to end.
+fn of_sequences<'a>(values: &'a mut [f32], starts: &[usize], columns: usize) -> Vec<&'a mut [f32]> {
+    let mut rest = values;
+    let mut parts = Vec::with_capacity(starts.len().saturating_sub(1));
+    for window in starts.windows(2) {
+        let (part, after) = rest.split_at_mut((window[1] - window[0]) * columns);
+        parts.push(part);
+        rest = after;
+    }
+    parts
+}
+
+impl Sanitiser {
+    /// Columns of what is released, where hidden states have so many.
+    pub fn width(&self, hidden: usize) -> usize {
+        self.encoder.last().map_or(hidden, |layer| layer.outputs)
+    }
+
+    /// Every layer with parameters.
+    pub fn layers(&self) -> impl Iterator<Item = &Linear> {
+        self.encoder.iter().chain(&self.decoder).chain(&self.calibration)
+    }
+
+    /// Parameters of the owner's half.
+    pub fn parameters_below(&self) -> Vec<ParameterId> {
+        let layers = self.encoder.iter().flat_map(|layer| [Some(layer.weight), layer.bias]);
+        layers.chain([self.centre]).flatten().collect()
+    }
+
+    /// Parameters of the provider's half.
+    pub fn parameters_above(&self) -> Vec<ParameterId> {
+        let layers = self.decoder.iter().chain(&self.calibration);
+        layers.flat_map(|layer| [Some(layer.weight), layer.bias]).flatten().collect()
+    }
+
+    /// Where each sequence's rows begin among what is released.
+    pub fn starts(&self, starts: &[usize]) -> Vec<usize> {
+        match self.rows {
+            Rows::Tokens(None) => starts.to_vec(),
+            Rows::Tokens(Some(length)) => (0..starts.len()).map(|i| i * length).collect(),
+            Rows::First | Rows::Last | Rows::Mean => (0..starts.len()).collect(),
+        }
+    }
+
+    fn pick(&self, hidden: &Matrix, starts: &[usize]) -> Result<Matrix> {
+        let windows = starts.windows(2);
+        match self.rows {
+            Rows::Tokens(_) => Ok(hidden.clone()),
+            Rows::First => tensor::gather(hidden, &windows.map(|w| w[0] as u32).collect::<Vec<_>>()),
+            Rows::Last => tensor::gather(hidden, &windows.map(|w| (w[1] - 1) as u32).collect::<Vec<_>>()),
+            Rows::Mean => {
+                let place = hidden.place();
+                let hidden = hidden.to_host()?;
+                let columns = hidden.columns();
+                let means = Host::build(starts.len() - 1, columns, |out| {
+                    out.par_chunks_mut(columns.max(1)).zip(starts.par_windows(2)).for_each(|(out, window)| {
+                        let share = 1.0 / (window[1] - window[0]) as f32;
+                        out.fill(0.0);
+                        for row in window[0]..window[1] {
+                            out.iter_mut().zip(hidden.row(row)).for_each(|(sum, x)| *sum += share * x);
+                        }
+                    });
+                });
+                Matrix::Host(means).to_place(&place)
+            }
+        }
+    }
+
+    fn pick_backward(&self, gradient: &Matrix, starts: &[usize], tokens: usize) -> Result<Matrix> {
+        let windows = starts.windows(2);
+        match self.rows {
+            Rows::Tokens(_) => Ok(gradient.clone()),
+            Rows::First => tensor::scatter(gradient, &windows.map(|w| w[0] as u32).collect::<Vec<_>>(), tokens),
+            Rows::Last => {
+                tensor::scatter(gradient, &windows.map(|w| (w[1] - 1) as u32).collect::<Vec<_>>(), tokens)
+            }
+            Rows::Mean => {
+                let sequences: Vec<u32> =
+                    windows.clone().enumerate().flat_map(|(i, w)| vec![i as u32; w[1] - w[0]]).collect();
+                let shares: Vec<f32> =
+                    windows.flat_map(|w| vec![1.0 / (w[1] - w[0]) as f32; w[1] - w[0]]).collect();
+                tensor::scale_rows(&tensor::gather(gradient, &sequences)?, &shares)
+            }
+        }
+    }
+
+    fn squashed(&self, x: f32) -> f32 {
+        self.squash.map_or(x, |most| x.clamp(0.0, most))
+    }
+
+    /// The owner's half: from hidden states to rows whose norm is bounded, in the space in which noise is even.
+    pub fn bounded(&self, pass: &Pass, hidden: &Matrix) -> Result<(Host, SavedBelow)> {
+        let mut x = self.pick(hidden, pass.starts)?;
+        if let Some(centre) = self.centre {
+            let centre: Vec<f32> = pass.parameters.value(centre).to_vec()?.iter().map(|c| -c).collect();
+            let mut shifted = Output::new(&x.place(), x.rows(), x.columns());
+            shifted.fill_rows(0..centre.len(), &Matrix::from_vec(1, centre.len(), centre).to_place(&x.place())?)?;
+            shifted.add(&x)?;
+            x = shifted.finish()?;
+        }
+        let (encoded, encoder) = up(&self.encoder, self.activation, pass, x)?;
+        let encoded = encoded.to_host()?;
+        let columns = encoded.columns();
+        let released = self.starts(pass.starts);
+        let from: Vec<usize> = match self.rows {
+            Rows::Tokens(_) => pass.starts.to_vec(),
+            _ => released.clone(),
+        };
+        let rows = released.last().copied().unwrap_or(0);
+        let mut norms = vec![0.0; from.len() - 1];
+        let bounded = Host::build(rows, columns, |out| {
+            let parts = of_sequences(out, &released, columns);
+            parts.into_par_iter().zip(norms.par_iter_mut()).enumerate().for_each(|(i, (out, norm))| {
+                out.fill(0.0);
+                let most = out.len() / columns.max(1);
+                let mut squares = 0.0;
+                for (row, out) in (from[i]..from[i + 1]).take(most).zip(out.chunks_exact_mut(columns.max(1))) {
+                    for (j, (y, x)) in out.iter_mut().zip(encoded.row(row)).enumerate() {
+                        *y = self.squashed(*x) / self.direction.as_ref().map_or(1.0, |d| d[j]);
+                        squares += f64::from(*y).powi(2);
+                    }
+                }
+                *norm = squares.sqrt();
+                let factor = self.factor(*norm);
+                out.iter_mut().for_each(|y| *y = if factor == 0.0 { 0.0 } else { *y * factor });
+            });
+        });
+        let saved = SavedBelow { tokens: hidden.rows(), starts: pass.starts.to_vec(), encoder, encoded, norms };
+        Ok((bounded, saved))
+    }
+
+    /// What a sequence of this norm is multiplied by. What is not finite becomes nothing; a millionth is kept back for rounding.
+    fn factor(&self, norm: f64) -> f32 {
+        let most = f64::from(self.norm) * (1.0 - 1e-6);
+        match self.bounding {
+            _ if !norm.is_finite() => 0.0,
+            Bounding::Box => 1.0,
+            Bounding::Clip if norm <= most => 1.0,
+            Bounding::Normalise if norm < 1e-12 => 0.0,
+            Bounding::Clip | Bounding::Normalise => (most / norm) as f32,
+        }
+    }
+
+    /// Adds the noise, if there is any, and leaves the space in which it is even: what the provider sees.
+    pub fn released(&self, bounded: Host, starts: &[usize], noise: Option<&dyn Perturb>) -> Host {
+        let mut rows = bounded;
+        let columns = rows.columns();
+        if noise.is_none() && self.direction.is_none() {
+            return rows;
+        }
+        let parts = of_sequences(rows.values_mut(), starts, columns);
+        parts.into_par_iter().enumerate().for_each(|(i, rows)| {
+            if let Some(noise) = noise {
+                noise.perturb(i, rows);
+            }
+            if let Some(direction) = &self.direction {
+                for row in rows.chunks_exact_mut(columns.max(1)) {
+                    row.iter_mut().zip(direction).for_each(|(y, d)| *y *= d);
+                }
+            }
+        });
+        rows
+    }
+
+    /// The provider's half: hidden states again. Rows with noise are calibrated first.
+    pub fn reconstruct(&self, pass: &Pass, released: Matrix, noisy: bool) -> Result<(Matrix, SavedAbove)> {
+        let mut x = released;
+        let mut calibration = None;
+        if let Some(layer) = self.calibration.as_ref().filter(|_| noisy) {
+            let (y, saved) = layer.forward(pass, &x)?;
+            x = y;
+            calibration = Some(saved);
+        }
+        let (y, decoder) = up(&self.decoder, self.activation, pass, x)?;
+        Ok((y, SavedAbove { calibration, decoder }))
+    }
+
+    /// The gradient of what was released.
+    pub fn backward_above(
+        &self,
+        pass: &Pass,
+        saved: SavedAbove,
+        gradient: Matrix,
+        receiver: &mut dyn Receiver,
+    ) -> Result<Matrix> {
+        let gradient = down(&self.decoder, self.activation, pass, saved.decoder, gradient, receiver)?;
+        match (&self.calibration, saved.calibration) {
+            (Some(layer), Some(saved)) => layer.backward_alone(pass, saved, &gradient, receiver),
+            _ => Ok(gradient),
+        }
+    }
+
+    /// The gradient of the hidden states: only where those below may learn from the record itself.
+    pub fn backward_below(
+        &self,
+        pass: &Pass,
+        saved: SavedBelow,
+        gradient: &Matrix,
+        receiver: &mut dyn Receiver,
+    ) -> Result<Matrix> {
+        let SavedBelow { tokens, starts, encoder, encoded, norms } = saved;
+        let place = gradient.place();
+        let gradient = gradient.to_host()?;
+        let columns = encoded.columns();
+        let released = self.starts(&starts);
+        let from = if matches!(self.rows, Rows::Tokens(_)) { starts.clone() } else { released.clone() };
+        let direction = |j: usize| self.direction.as_ref().map_or(1.0, |d| d[j]);
+        let through = Host::build(encoded.rows(), columns, |out| {
+            let parts = of_sequences(out, &from, columns);
+            parts.into_par_iter().zip(&norms).enumerate().for_each(|(i, (out, &norm))| {
+                out.fill(0.0);
+                let most = released[i + 1] - released[i];
+                let factor = self.factor(norm);
+                let shortened = match self.bounding {
+                    Bounding::Box => false,
+                    Bounding::Clip => factor < 1.0,
+                    Bounding::Normalise => true,
+                };
+                let rows = || (from[i]..from[i + 1]).zip(released[i]..).take(most);
+                // y = c x/‖x‖ has the gradient c/‖x‖ (dy − x ⟨x, dy⟩/‖x‖²).
+                let mut along = 0.0;
+                if shortened && norm > 0.0 {
+                    for (row, at) in rows() {
+                        // ⟨x/d, dy·d⟩ = ⟨x, dy⟩: the direction cancels.
+                        for (x, dy) in encoded.row(row).iter().zip(gradient.row(at)) {
+                            along += f64::from(self.squashed(*x) * dy);
+                        }
+                    }
+                    along /= norm * norm;
+                }
+                for ((row, at), out) in rows().zip(out.chunks_exact_mut(columns.max(1))) {
+                    for (j, out) in out.iter_mut().enumerate() {
+                        let x = encoded.row(row)[j];
+                        let inside = self.squash.is_none_or(|most| x > 0.0 && x < most);
+                        if inside && factor > 0.0 {
+                            // Into the weighted space and out of it again: dy·d for y·d, and x/d for x.
+                            let weighted = gradient.row(at)[j] * direction(j);
+                            let x = f64::from(self.squashed(x) / direction(j));
+                            *out = factor * (weighted - (x * along) as f32) / direction(j);
+                        }
+                    }
+                }
+            });
+        });
+        let through = Matrix::Host(through).to_place(&place)?;
+        let gradient = down(&self.encoder, self.activation, pass, encoder, through, receiver)?;
+        self.pick_backward(&gradient, &starts, tokens)
+    }
+}

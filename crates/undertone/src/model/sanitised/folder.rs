@@ -1,0 +1,37 @@
+//! `sanitiser.json` and `sanitiser.safetensors`.
+
+use super::attach::{SanitiserConfig, attach, set};
+use crate::model::folder::{Weights, save_tensors, write_json};
+use crate::model::{Error, Model, Result};
+use std::path::Path;
+
+/// Saves the sanitiser of a model beside its weights or its adapter.
+pub fn save_sanitiser(model: &Model, config: &SanitiserConfig, folder: &Path) -> Result<()> {
+    let own = model.parameters.iter().map(|(_, p)| p).filter(|p| p.name.starts_with("sanitiser."));
+    save_tensors(&folder.join("sanitiser.safetensors"), own.map(|p| (p.name.clone(), p)))?;
+    write_json(&folder.join("sanitiser.json"), config)
+}
+
+/// Puts the sanitiser of a folder into a model, if the folder has one.
+pub fn load_sanitiser(model: &mut Model, folder: &Path) -> Result<Option<SanitiserConfig>> {
+    let path = folder.join("sanitiser.json");
+    let Ok(text) = std::fs::read_to_string(&path) else { return Ok(None) };
+    let config: SanitiserConfig = serde_json::from_str(&text)
+        .map_err(|e| Error::Config { path: path.clone(), problem: format!("is no description of a sanitiser: {e}") })?;
+    let sound = config.norm.is_finite() && config.norm > 0.0 && config.deviation.is_finite();
+    if !sound || config.direction.iter().flatten().any(|d| !(d.is_finite() && *d > 0.0)) {
+        return Err(Error::Config { path, problem: "has a norm, a deviation or a direction that cannot be".into() });
+    }
+    attach(model, &config)?;
+    let weights = Weights::open_file(&folder.join("sanitiser.safetensors"))?;
+    let own = model.parameters.iter().filter(|(_, p)| p.name.starts_with("sanitiser."));
+    let own: Vec<_> = own.map(|(id, p)| (id, p.name.clone(), p.shape.clone())).collect();
+    for (id, name, shape) in own {
+        let found = weights.shape(&name).unwrap_or_default();
+        if found != shape {
+            return Err(Error::Shape { name, expected: shape, found: found.to_vec() });
+        }
+        set(model, id, weights.read(&name)?)?;
+    }
+    Ok(Some(config))
+}

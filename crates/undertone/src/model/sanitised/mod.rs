@@ -1,0 +1,9 @@
+//! Models with a [sanitiser](crate::model::layer::sanitiser): put in, saved and loaded.
+//!
+//! A folder that has `sanitiser.json` and `sanitiser.safetensors` beside its weights, be it a model or an adapter, holds such a model.
+
+mod attach;
+mod folder;
+
+pub use attach::{SanitiserConfig, attach, rows_alone, set};
+pub use folder::{load_sanitiser, save_sanitiser};

@@ -1,0 +1,67 @@
+//! Everything, also what is below the noise, learns from public labelled data, with the noise that records will have: nothing private is looked at.
+
+use crate::data::{Batch, Example, ShuffledEpochs, micro_batches};
+use crate::gradient::ClippedSum;
+use crate::mechanism::forward::{RecordNoise, Release};
+use crate::mechanism::{Coordinates, Secret, purpose};
+use crate::model::{Conditions, Model, Weighting};
+use crate::train::error::Result;
+use crate::train::news::News;
+use crate::train::optimiser::{Optimiser, Settings};
+use crate::train::plan::AdaptPlan;
+
+/// Trains on the public examples.
+pub fn adapt(
+    model: &mut Model,
+    examples: &[Example],
+    asked: &AdaptPlan,
+    deviation: f32,
+    secret: &Secret,
+    watch: &mut dyn FnMut(News),
+) -> Result<()> {
+    let replaced = model.parameters.find("sanitiser.head.weight").is_some();
+    let calibration = model.network.sanitiser.as_mut().and_then(|layer| layer.calibration.take());
+    let head: Vec<_> = model.network.head.parameters().collect();
+    for (id, parameter) in model.parameters.iter_mut() {
+        // A head that was replaced takes no part, and neither does calibration, which belongs to the private records.
+        let of_head = parameter.name.starts_with("classifier") || parameter.name.contains("pooler");
+        parameter.trainable = !(replaced && of_head && !head.contains(&id)) && !parameter.name.starts_with("sanitiser.calibration");
+    }
+    let own = Secret::from_bytes(secret.key(purpose::ADAPTATION));
+    let noise = RecordNoise::new(&own, Release::Fresh, vec![f64::from(deviation)]);
+    let mut order = ShuffledEpochs::new(examples.len(), asked.batch as usize, own.key(purpose::SAMPLING))?;
+    let mut optimiser = Optimiser::new(Settings::default(), &model.parameters);
+    let coordinates = Coordinates::of(&model.parameters);
+    let steps = (examples.len() as u64).div_ceil(asked.batch) * u64::from(asked.epochs);
+    let mut drawn = 0;
+    for step in 0..steps {
+        let chosen: Vec<usize> = order.step(step).iter().map(|&i| i as usize).collect();
+        let mut sum = ClippedSum::new(&model.parameters);
+        for piece in micro_batches(&chosen, examples, 64, 4096) {
+            let mut batch = Batch::pack(piece.iter().map(|&i| &examples[i]));
+            batch.units = (0..piece.len() as u32).collect();
+            // New noise whenever a text is seen.
+            let records: Vec<u64> = (0..piece.len() as u64).map(|i| drawn + i).collect();
+            drawn += piece.len() as u64;
+            let noise = noise.of(&records, 0);
+            let conditions = Conditions { noise: Some(&noise), ..Conditions::default() };
+            model.train_under(&batch, Weighting::SumOfUnits, &conditions, &mut sum)?;
+        }
+        let left = 1.0 - step as f64 / steps as f64;
+        let warm = ((step + 1) as f64 / (0.1 * steps as f64).max(1.0)).min(1.0);
+        let release = crate::mechanism::Release {
+            step,
+            noise: None,
+            coordinates: &coordinates,
+            divisor: chosen.len().max(1) as f32,
+        };
+        optimiser
+            .step(&mut model.parameters, sum.take(), &release, asked.learning_rate * left * warm)
+            .map_err(crate::model::Error::from)?;
+        watch(News::Adaptation { done: step + 1, steps });
+    }
+    if let Some(layer) = &mut model.network.sanitiser {
+        layer.calibration = calibration;
+    }
+    Ok(())
+}

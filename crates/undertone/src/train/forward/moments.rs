@@ -1,0 +1,127 @@
+//! Means and covariances of rows that are seen through known noise.
+//!
+//! A released row is z = x + n with n ~ N(0, diag(v)) and v known, so cov(x) = cov(z) − diag(v) in expectation. A label that went through
+//! randomised response is ỹ with P(ỹ = a | y = b) = T_ab = (p − q) [a = b] + q. So the counts and the sums of rows by the label that was *said* are T times those by
+//! the *true* label in expectation, and T⁻¹ = (I − q J)/(p − q) with the matrix J of ones, since p + (k − 1) q = 1.
+//!
+//! Everything here is computed from releases: post-processing, which costs nothing.
+
+use crate::model::FlippedLabels;
+use crate::tensor::{self, Host, Matrix, Result};
+use nalgebra::{DMatrix, DVector, SymmetricEigen};
+
+/// What is known about how rows and labels were disturbed.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// Variance of the noise in each column.
+    pub variances: Vec<f64>,
+    /// How often labels lie.
+    pub labels: Option<FlippedLabels>,
+}
+
+/// Sums over rows.
+#[derive(Clone, Debug)]
+pub struct Moments {
+    counts: Vec<f64>,
+    sums: DMatrix<f64>,
+    second: DMatrix<f64>,
+}
+
+/// Means by class, with the disturbance taken off.
+#[derive(Clone, Debug)]
+pub struct ClassMeans {
+    /// One column for each class.
+    pub means: DMatrix<f64>,
+    /// The share of each.
+    pub shares: Vec<f64>,
+}
+
+impl Moments {
+    /// Nothing yet, for rows of this width and so many classes.
+    pub fn new(width: usize, classes: usize) -> Self {
+        Self {
+            counts: vec![0.0; classes],
+            sums: DMatrix::zeros(width, classes),
+            second: DMatrix::zeros(width, width),
+        }
+    }
+
+    /// Adds rows with a class each.
+    pub fn add(&mut self, rows: &Host, classes: &[u32]) -> Result<()> {
+        let width = rows.columns();
+        for (i, &class) in classes.iter().enumerate() {
+            self.counts[class as usize] += 1.0;
+            let mut sum = self.sums.column_mut(class as usize);
+            rows.row(i).iter().enumerate().for_each(|(j, &x)| sum[j] += f64::from(x));
+        }
+        let matrix = Matrix::Host(rows.clone());
+        let squares = tensor::product(1.0, matrix.transposed(), matrix.plain())?.to_vec()?;
+        let squares = DMatrix::from_row_slice(width, width, &squares).map(f64::from);
+        self.second += squares;
+        Ok(())
+    }
+
+    /// How many rows there were.
+    pub fn rows(&self) -> f64 {
+        self.counts.iter().sum()
+    }
+
+    /// Columns of the rows.
+    pub fn width(&self) -> usize {
+        self.sums.nrows()
+    }
+
+    /// The mean over all rows.
+    pub fn mean(&self) -> DVector<f64> {
+        self.sums.column_sum() / self.rows().max(1.0)
+    }
+
+    /// The covariance of the rows without their noise; only an estimate, so some of its eigenvalues may be negative.
+    pub fn covariance(&self, known: &Known) -> DMatrix<f64> {
+        let mean = self.mean();
+        let mut covariance = &self.second / self.rows().max(1.0) - &mean * mean.transpose();
+        for (j, variance) in known.variances.iter().enumerate() {
+            covariance[(j, j)] -= variance;
+        }
+        (&covariance + covariance.transpose()) * 0.5
+    }
+
+    /// How far an eigenvalue may be off because noise was estimated from finitely many rows: the edge of the spectrum of a sample covariance.
+    pub fn uncertainty(&self, known: &Known) -> f64 {
+        let loudest = known.variances.iter().copied().fold(0.0, f64::max);
+        2.0 * loudest * (self.width() as f64 / self.rows().max(1.0)).sqrt()
+    }
+
+    /// Means and shares of the true classes.
+    pub fn class_means(&self, known: &Known) -> ClassMeans {
+        let classes = self.counts.len();
+        let (mut counts, mut sums) = (self.counts.clone(), self.sums.clone());
+        if let Some(FlippedLabels { kept, other }) = known.labels {
+            let scale = 1.0 / (kept - other).max(1e-9);
+            let (all, total) = (self.rows(), self.sums.column_sum());
+            for class in 0..classes {
+                counts[class] = scale * (counts[class] - other * all);
+                let corrected = (self.sums.column(class) - &total * other) * scale;
+                sums.set_column(class, &corrected);
+            }
+        }
+        // A share that chance made tiny or negative would blow its mean up.
+        let least = 0.01 * self.rows() / classes as f64;
+        for class in 0..classes {
+            counts[class] = counts[class].max(least);
+            let mean = sums.column(class) / counts[class].max(1e-12);
+            sums.set_column(class, &mean);
+        }
+        let all: f64 = counts.iter().sum();
+        ClassMeans { means: sums, shares: counts.iter().map(|n| n / all.max(1e-12)).collect() }
+    }
+}
+
+/// The eigenvalues, largest first, and their vectors as columns.
+pub fn eigen(symmetric: DMatrix<f64>) -> (Vec<f64>, DMatrix<f64>) {
+    let found = SymmetricEigen::new(symmetric);
+    let mut order: Vec<usize> = (0..found.eigenvalues.len()).collect();
+    order.sort_by(|&a, &b| found.eigenvalues[b].total_cmp(&found.eigenvalues[a]));
+    let values = order.iter().map(|&i| found.eigenvalues[i]).collect();
+    (values, found.eigenvectors.select_columns(&order))
+}
