@@ -5,6 +5,7 @@ mod eval;
 mod generate;
 mod merge;
 mod predict;
+mod private;
 
 pub use eval::Eval;
 pub use generate::Generate;

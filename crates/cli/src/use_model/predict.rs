@@ -1,6 +1,7 @@
 //! `undertone predict`: what a model says of each row of a file.
 
 use super::arguments::{DataArguments, ModelArguments};
+use super::private::PrivateArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use clap::Args;
@@ -9,7 +10,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use undertone::data::{Example, stream};
-use undertone::evaluate::{Prediction, likeliest, predict};
+use undertone::evaluate::{Prediction, likeliest, predict, predict_perturbed};
 use undertone::model::Purpose;
 
 /// What a model says of each row: label and probabilities, or loss and perplexity
@@ -25,6 +26,8 @@ pub struct Predict {
     /// File to write: .jsonl, .tsv or .csv
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
+    #[command(flatten)]
+    private: PrivateArguments,
     /// Write the logits too (of a language model: of the token after the last)
     #[arg(long)]
     logits: bool,
@@ -56,6 +59,7 @@ impl Predict {
                 self.out.display()
             )));
         }
+        let paid = self.private.pay(&self.model, &loaded, &self.out)?;
         // Written beside the file and renamed when whole, so that a half-written answer is never mistaken for one.
         let mut beside = self.out.clone().into_os_string();
         beside.push(".part");
@@ -69,7 +73,11 @@ impl Predict {
                 if purpose != Purpose::SequenceClassification {
                     examples.iter_mut().for_each(|example| drop_end(example, tokeniser.eos()));
                 }
-                for prediction in predict(&loaded.model, &examples, limits, self.logits)? {
+                let said_of = match &paid {
+                    Some(paid) => predict_perturbed(&loaded.model, &examples, limits, &paid.noise, rows)?,
+                    None => predict(&loaded.model, &examples, limits, self.logits)?,
+                };
+                for prediction in said_of {
                     let said = self.said(purpose, names.names(), &prediction);
                     write_row(&mut out, layout, rows == 0, &said).map_err(failed)?;
                     rows += 1;
@@ -81,6 +89,9 @@ impl Predict {
         };
         let rows = write().inspect_err(|_| drop(std::fs::remove_file(&beside)))?;
         output::line(format_args!("{rows} rows written to {}", self.out.display()));
+        if let Some(paid) = paid {
+            output::line(format_args!("guarantee: {}", paid.guarantee()?));
+        }
         Ok(())
     }
 

@@ -1,9 +1,10 @@
 //! Model and data, loaded as a plan says.
 
-use super::error::Result;
+use super::error::{Error, Result};
 use super::plan::{Method, Plan, PublicFile, RelevanceSource};
 use crate::data::{Dataset, Format, Labels, Options, Tokeniser, Unit};
 use crate::mechanism::{Secret, purpose};
+use crate::model::layer::sanitiser::Spot;
 use crate::model::folder::{Config, LoadOptions, load, locate};
 use crate::model::{Model, Purpose};
 use crate::tensor::Place;
@@ -39,6 +40,12 @@ impl Prepared {
             seed,
         };
         let mut model = load(&origin, &options)?;
+        let blocks = model.network.blocks.len();
+        if plan.is_forward() && matches!(plan.forward().spot, Spot::After(after) if after > blocks) {
+            return Err(Error::plan(format!(
+                "privacy.forward.after names a block that the model, which has {blocks} blocks, does not have"
+            )));
+        }
         plan.model.tuning.apply(&mut model, seed)?;
         model.to_place(place)?;
         let tokeniser = model.tokeniser(&origin, plan.data.max_tokens)?;

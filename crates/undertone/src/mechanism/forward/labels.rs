@@ -66,7 +66,7 @@ mod tests {
     fn answers_have_the_stated_probabilities() {
         for (epsilon, classes) in [(1.0, 2), (2.0, 4), (0.2, 3)] {
             let labels = RandomisedLabels::new(&Secret::from_seed(3), epsilon, classes);
-            let n = 60_000;
+            let n = 60_000_u32;
             for truth in 0..classes {
                 let mut counts = vec![0.0; classes as usize];
                 (0..n).for_each(|r| counts[labels.answer(u64::from(r), truth) as usize] += 1.0);

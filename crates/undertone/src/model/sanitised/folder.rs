@@ -12,16 +12,23 @@ pub fn save_sanitiser(model: &Model, config: &SanitiserConfig, folder: &Path) ->
     write_json(&folder.join("sanitiser.json"), config)
 }
 
-/// Puts the sanitiser of a folder into a model, if the folder has one.
-pub fn load_sanitiser(model: &mut Model, folder: &Path) -> Result<Option<SanitiserConfig>> {
+/// What the sanitiser of a folder is like, if the folder has one.
+pub fn read_config(folder: &Path) -> Result<Option<SanitiserConfig>> {
     let path = folder.join("sanitiser.json");
     let Ok(text) = std::fs::read_to_string(&path) else { return Ok(None) };
-    let config: SanitiserConfig = serde_json::from_str(&text)
-        .map_err(|e| Error::Config { path: path.clone(), problem: format!("is no description of a sanitiser: {e}") })?;
-    let sound = config.norm.is_finite() && config.norm > 0.0 && config.deviation.is_finite();
+    let wrong = |problem: String| Error::Config { path: path.clone(), problem };
+    let config: SanitiserConfig =
+        serde_json::from_str(&text).map_err(|e| wrong(format!("is no description of a sanitiser: {e}")))?;
+    let sound = config.norm.is_finite() && config.norm > 0.0 && config.deviation.is_finite() && config.deviation >= 0.0;
     if !sound || config.direction.iter().flatten().any(|d| !(d.is_finite() && *d > 0.0)) {
-        return Err(Error::Config { path, problem: "has a norm, a deviation or a direction that cannot be".into() });
+        return Err(wrong("has a norm, a deviation or a direction that cannot be".into()));
     }
+    Ok(Some(config))
+}
+
+/// Puts the sanitiser of a folder into a model, if the folder has one.
+pub fn load_sanitiser(model: &mut Model, folder: &Path) -> Result<Option<SanitiserConfig>> {
+    let Some(config) = read_config(folder)? else { return Ok(None) };
     attach(model, &config)?;
     let weights = Weights::open_file(&folder.join("sanitiser.safetensors"))?;
     let own = model.parameters.iter().filter(|(_, p)| p.name.starts_with("sanitiser."));

@@ -6,4 +6,4 @@ mod attach;
 mod folder;
 
 pub use attach::{SanitiserConfig, attach, rows_alone, set};
-pub use folder::{load_sanitiser, save_sanitiser};
+pub use folder::{load_sanitiser, read_config, save_sanitiser};

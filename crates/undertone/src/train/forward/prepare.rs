@@ -7,6 +7,7 @@ use crate::explain::contribution::{AttentionMap, attention_of, positional, token
 use crate::mechanism::forward::mvg::{direction, mapped, record_shift, sufficient_epsilon};
 use crate::mechanism::forward::{RandomisedLabels, RecordNoise};
 use crate::mechanism::{Noise, Secret, purpose};
+use crate::model::layer::attention::Projections;
 use crate::model::layer::sanitiser::Rows;
 use crate::model::sanitised::{SanitiserConfig, attach, set};
 use crate::model::{Model, ParameterId};
@@ -171,6 +172,20 @@ fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: Encode
         }
         if !paper && below.contains(&id) {
             parameter.trainable = false;
+        }
+    }
+    // A row that is alone in its sequence looks at nothing else: queries and keys have nothing to learn.
+    if !matches!(layer.rows, Rows::Tokens(_)) {
+        let blocks = &model.network.blocks[model.cut()..];
+        let looks = blocks.iter().filter_map(|block| match &block.attention.projections {
+            Projections::Split(three) => Some([three[0].clone(), three[1].clone()]),
+            Projections::Fused(_) => None,
+        });
+        for linear in looks.flatten().collect::<Vec<_>>() {
+            let lora = linear.lora.iter().flat_map(|lora| [lora.a, lora.b]);
+            for id in [Some(linear.weight), linear.bias].into_iter().flatten().chain(lora).collect::<Vec<_>>() {
+                model.parameters.get_mut(id).trainable = false;
+            }
         }
     }
     // Replaced by a classifier of the sanitiser's own, the model's takes no part.

@@ -41,7 +41,7 @@ pub struct ForwardPlan {
     /// What a noise multiplier is multiplied by, in paper mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub noise_is: Option<NoiseIs>,
-    /// ε of the labels' randomised response; 0 for labels that are public. By default a quarter of ε, in paper mode 0.
+    /// ε of the labels' randomised response; 0 for labels that are public. By default half of ε and at most 2, in paper mode 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_epsilon: Option<f64>,
     /// How the part above the noise learns.
@@ -311,7 +311,7 @@ impl Plan {
         let dims = match (encoder, mvg) {
             (EncoderName::None, _) => Vec::new(),
             (_, true) => vec![self.privacy.mvg.width],
-            _ => given.dims.clone().unwrap_or_else(|| vec![64]),
+            _ => given.dims.clone().unwrap_or_else(|| vec![16]),
         };
         let one_row = !matches!(rows, Rows::Tokens(_));
         let closed_form = one_row && spot == Spot::Output && self.model.tuning == Tuning::Head;
@@ -328,7 +328,8 @@ impl Plan {
             crate::gradient::Clip::Flat(bound) => bound as f32,
             _ => 1.0,
         };
-        let usual = if paper { 0.0 } else { 0.25 * self.privacy.epsilon.unwrap_or(4.0) };
+        // Beyond an ε of 2 labels tell the truth seven times in eight, and the text has more use for the rest.
+        let usual = if paper { 0.0 } else { (0.5 * self.privacy.epsilon.unwrap_or(4.0)).min(2.0) };
         let label_epsilon = Some(given.label_epsilon.unwrap_or(usual)).filter(|&epsilon| epsilon > 0.0);
         let release = given.release.unwrap_or(if paper { Release::Fresh } else { Release::Once });
         ForwardSettings {

@@ -127,3 +127,75 @@ impl Plan {
         Ok(undertone_accounting::epsilon(&nominal, delta, Accountant::Auto)?.epsilon.upper)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RUN: &str = r#"
+        [model]
+        path = "bert"
+        [data]
+        task = "classification"
+        train = "train.tsv"
+        text = "sentence"
+        [privacy]
+        method = "dp-forward"
+        epsilon = 8.0
+        delta = 1e-5
+        [training]
+        epochs = 3
+        batch = 32
+        learning_rate = 2e-5
+    "#;
+
+    fn spent(changes: &[&str]) -> (f64, f64, Vec<f64>) {
+        let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
+        let plan = Plan::parse(RUN, &changes).unwrap();
+        let resolved = plan.resolve_forward(67_349, 2).unwrap();
+        let released = resolved.releases.unwrap();
+        let mut all = released.composition();
+        plan.label_event(2).into_iter().for_each(|event| all.push(event, released.records_per_unit));
+        let found = undertone_accounting::epsilon(&all, 1e-5, Accountant::Auto).unwrap().epsilon.upper;
+        (plan.claimed_epsilon(67_349).unwrap(), found, resolved.noise_multipliers)
+    }
+
+    /// What a record's owner is really promised by the published settings: SST-2, batches of 32, three epochs, claimed ε = 8.
+    #[test]
+    fn the_published_settings_promise_less_than_they_claim() {
+        let paper = "privacy.mode=paper";
+        let double = "privacy.forward.noise_is=sensitivity";
+        let path = "privacy.forward.release=path";
+        let ew_ft = ["privacy.method=ew-ft", "privacy.schedule=ewpba", "privacy.step_distance=2"];
+        let cases: [(&[&str], f64); 6] = [
+            (&[paper], 76.0),
+            (&[paper, double], 28.0),
+            (&[paper, ew_ft[0], ew_ft[1], ew_ft[2]], 71.0),
+            (&[paper, double, ew_ft[0], ew_ft[1], ew_ft[2]], 26.0),
+            (&[paper, path, ew_ft[0], ew_ft[1], ew_ft[2]], 37.0),
+            (&[paper, double, path, ew_ft[0], ew_ft[1], ew_ft[2]], 15.0),
+        ];
+        for (changes, wanted) in cases {
+            let (claimed, local, noise) = spent(changes);
+            println!("{changes:?}: claimed {claimed:.4}, local {local:.2}, noise {noise:?}");
+            assert!((claimed - 8.0).abs() < 0.01, "{changes:?} claims {claimed}");
+            assert!((local - wanted).abs() < 1.0, "{changes:?}: {local}, not {wanted}");
+        }
+    }
+
+    #[test]
+    fn proved_settings_meet_the_target_with_their_labels() {
+        for changes in [
+            vec!["privacy.epsilon=4"],
+            vec!["privacy.forward.label_epsilon=0"],
+            vec!["privacy.forward.release=fresh"],
+            vec!["privacy.method=ew-ft", "privacy.forward.release=path", "privacy.schedule=ewpba"],
+            vec!["privacy.method=mvg", "privacy.epsilon=2"],
+            vec!["data.author=who", "data.most_per_author=3"],
+        ] {
+            let (_, found, _) = spent(&changes);
+            let target = if changes[0].ends_with("=4") { 4.0 } else if changes.contains(&"privacy.epsilon=2") { 2.0 } else { 8.0 };
+            assert!(found <= target && found > target - 0.01, "{changes:?}: {found}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Methods that perturb records, from the command line: what they promise, what they train, and what they refuse.
+
+mod bench;
+
+use bench::*;
+use serde_json::Value;
+use std::fs;
+use std::process::Command;
+
+const HEAD: [&str; 2] = ["--set", "model.tuning=head"];
+
+fn set<'a>(changes: &[&'a str]) -> Vec<&'a str> {
+    changes.iter().flat_map(|change| ["--set", *change]).collect()
+}
+
+fn entries(bench: &Bench, out: &str) -> Vec<Value> {
+    let text = fs::read_to_string(bench.path(out).join("ledger.jsonl")).unwrap();
+    text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn every_forward_method_keeps_to_its_budget() {
+    let bench = Bench::classifier();
+    let public = format!("privacy.forward.public={:?}", bench.path("rows.tsv"));
+    // What is asked for, and the number of ledger entries.
+    let cases: [(&[&str], usize); 9] = [
+        (&["privacy.method=dp-forward", "model.tuning=head"], 2),
+        (&["privacy.method=dp-forward", "privacy.forward.after=1", "privacy.forward.rows=tokens"], 2),
+        (&["privacy.method=dp-forward", "privacy.forward.release=fresh", "privacy.forward.label_epsilon=0"], 2),
+        (&["privacy.method=ew-ft", "privacy.forward.dims=[4]", "privacy.forward.after=embeddings"], 2),
+        (&["privacy.method=ew-ft", "privacy.forward.dims=[4]", "privacy.forward.release=path", "privacy.schedule=ewpba"], 3),
+        (&["privacy.method=ew-ft", "privacy.forward.encoder=autoencoder", "privacy.forward.dims=[6, 3]", &public], 2),
+        (&["privacy.method=ew-ft", "privacy.forward.dims=[4]", &public, "model.tuning=head"], 2),
+        (&["privacy.method=mvg", "privacy.mvg.width=20", "model.tuning=head"], 2),
+        (&["privacy.method=mvg", "privacy.mvg.width=20", "privacy.mvg.attention=atten-dp", "model.tuning=head"], 3),
+    ];
+    for (i, (changes, wanted)) in cases.iter().enumerate() {
+        let out = format!("run{i}");
+        let summary = bench.train(&out, &set(changes));
+        assert_eq!(summary["private"], true, "{changes:?}");
+        let guarantee = &summary["guarantee"];
+        assert_eq!(guarantee["mode"], "proved");
+        assert_eq!((guarantee["adjacency"].as_str(), guarantee["threat"].as_str()), (Some("replace-one"), Some("local")));
+        let upper = guarantee["epsilon"]["upper"].as_f64().unwrap();
+        assert!(upper <= 8.0 && upper > 7.9, "{changes:?}: {upper}");
+        assert_eq!(entries(&bench, &out).len(), *wanted, "{changes:?}");
+        assert!(summary["metrics"]["validation_with_noise"]["accuracy"].is_number());
+        // What was trained loads again, and says the same.
+        let folder = if bench.path(&out).join("model").exists() { "model" } else { "adapter" };
+        let mut eval = Command::new(env!("CARGO_BIN_EXE_undertone"));
+        eval.args(["eval", "--json", "--text", "sentence", "--max-tokens", "16", "--data"]).arg(bench.path("rows.tsv"));
+        match folder {
+            "model" => eval.arg("--model").arg(bench.path(&out).join("model")),
+            _ => eval.arg("--model").arg(bench.path("model")).arg("--adapter").arg(bench.path(&out).join("adapter")),
+        };
+        let output = eval.output().unwrap();
+        assert!(output.status.success(), "{changes:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let accuracy = |value: &Value| value.get("accuracy").and_then(Value::as_f64);
+        let trained = accuracy(&summary["metrics"]["validation"]);
+        assert_eq!(accuracy(&said).or(accuracy(&said["metrics"])), trained, "{changes:?}: {said}");
+    }
+}
+
+#[test]
+fn what_is_below_the_noise_does_not_move_by_a_bit() {
+    let bench = Bench::classifier();
+    let base = safetensors_of(&bench, "model/model.safetensors");
+    let proved = set(&["privacy.method=dp-forward", "privacy.forward.after=1", "privacy.forward.rows=tokens"]);
+    bench.train("proved", &proved);
+    let trained = safetensors_of(&bench, "proved/model/model.safetensors");
+    let below = |name: &str| name.contains("embeddings.") || name.contains("layer.0.");
+    let (mut still, mut moved) = (0, 0);
+    for (name, values) in &base {
+        let after = &trained.iter().find(|(other, _)| other == name).unwrap().1;
+        if below(name) {
+            assert_eq!(values, after, "{name} moved");
+            still += 1;
+        } else {
+            moved += usize::from(values != after);
+        }
+    }
+    assert!(still > 10 && moved > 10, "{still} {moved}");
+    let paper = set(&["privacy.method=dp-forward", "privacy.forward.after=1", "privacy.mode=paper"]);
+    let summary = bench.train("paper", &paper);
+    let trained = safetensors_of(&bench, "paper/model/model.safetensors");
+    let moves = |(name, values): &(String, Vec<u8>)| below(name) && trained.iter().any(|(n, v)| n == name && v != values);
+    assert!(base.iter().any(|one| moves(one)), "as published, everything learns");
+    assert_eq!(summary["private"], false);
+    assert!(summary["not_private_because"].as_str().unwrap().contains("below the noise"));
+    let (claimed, ledger) = (summary["claimed"]["epsilon"].as_f64().unwrap(), summary["guarantee"]["epsilon"]["upper"].as_f64().unwrap());
+    assert!((claimed - 8.0).abs() < 0.05 && ledger > 3.0 * claimed, "{claimed} {ledger}");
+}
+
+fn safetensors_of(bench: &Bench, file: &str) -> Vec<(String, Vec<u8>)> {
+    let bytes = bench.bytes(file);
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    tensors.iter().map(|(name, view)| (name.to_owned(), view.data().to_vec())).collect()
+}
+
+#[test]
+fn published_methods_claim_and_guarantee_nothing() {
+    let bench = Bench::classifier();
+    let mvg = set(&["privacy.method=mvg", "privacy.mode=paper", "privacy.mvg.width=20", "privacy.mvg.attention=raw"]);
+    let summary = bench.train("mvg", &mvg);
+    assert_eq!(summary["private"], false);
+    assert_eq!(summary["claimed"]["epsilon"], 10.0);
+    let (exact, condition) =
+        (summary["guarantee"]["epsilon"]["upper"].as_f64().unwrap(), summary["records"]["sufficient_epsilon"].as_f64().unwrap());
+    assert!(exact > 100.0 && condition > exact / 2.0, "{exact} {condition}");
+    let ew_ft = set(&["privacy.method=ew-ft", "privacy.mode=paper", "privacy.forward.after=1", "privacy.schedule=ewpba"]);
+    let summary = bench.train("ew-ft", &ew_ft);
+    assert!(summary["guarantee"]["epsilon"]["upper"].as_f64().unwrap() > 20.0);
+}
+
+#[test]
+fn a_killed_run_goes_on_with_the_same_releases() {
+    let bench = Bench::classifier();
+    let settings = set(&[
+        "privacy.method=ew-ft",
+        "privacy.forward.dims=[4]",
+        "privacy.forward.release=path",
+        "privacy.schedule=linear",
+        "training.epochs=3",
+        "training.batch=4",
+        "compute.checkpoint_every=3",
+    ]);
+    let seeded: Vec<&str> = settings.iter().copied().chain(["--seed", "5"]).collect();
+    bench.train("whole", &seeded);
+    let broken = bench.kill_after("broken", &seeded, 20);
+    if broken {
+        bench.resume("broken");
+    }
+    bench.assert_same_runs("broken", "whole", "model/model.safetensors");
+}
+
+#[test]
+fn texts_are_predicted_in_private() {
+    let bench = Bench::classifier();
+    let mut changes = set(&["privacy.method=dp-forward"]);
+    changes.extend(HEAD);
+    bench.train("run", &changes);
+    let predict = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_undertone"));
+        command.args(["predict", "--text", "sentence", "--max-tokens", "16", "--model"]).arg(bench.path("model"));
+        command.arg("--adapter").arg(bench.path("run/adapter")).arg("--data").arg(bench.path("rows.tsv"));
+        command.arg("--out").arg(bench.path("said.jsonl")).args(more).output().unwrap()
+    };
+    let said = || fs::read_to_string(bench.path("said.jsonl")).unwrap();
+    assert!(predict(&[]).status.success());
+    let open = said();
+    let output = predict(&["--private", "--epsilon", "2", "--delta", "1e-5"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && text.contains("(2.0000, 1e-5)"), "{text}");
+    let (first, lines) = (said(), said().lines().count());
+    assert_eq!(lines, 120);
+    assert_ne!(first, open);
+    // A second call has new noise, and is added to what the first cost.
+    let text = String::from_utf8_lossy(&predict(&["--private", "--epsilon", "2", "--delta", "1e-5"]).stdout).into_owned();
+    assert_ne!(first, said());
+    assert!(text.contains("guarantee: (2.9") || text.contains("guarantee: (3."), "{text}");
+    let bare = Command::new(env!("CARGO_BIN_EXE_undertone"))
+        .args(["predict", "--private", "--text", "sentence", "--model"])
+        .arg(bench.path("model"))
+        .arg("--data")
+        .arg(bench.path("rows.tsv"))
+        .arg("--out")
+        .arg(bench.path("none.jsonl"))
+        .output()
+        .unwrap();
+    refused(&bare, "sanitiser");
+}
+
+#[test]
+fn mistakes_are_one_sentence() {
+    let bench = Bench::classifier();
+    let cases: [(&[&str], &str); 12] = [
+        (&["privacy.forward.dims=[4]"], "[privacy.forward] is for"),
+        (&["privacy.method=dp-forward", "privacy.forward.after=9"], "blocks"),
+        (&["privacy.method=dp-forward", "privacy.forward.after=roof"], "after is"),
+        (&["privacy.method=ew-ft", "privacy.forward.encoder=pca"], "public text"),
+        (&["privacy.method=ew-ft", "privacy.forward.encoder=trained"], "voids the guarantee"),
+        (&["privacy.method=ew-ft", "privacy.forward.dims=[0]"], "dims"),
+        (&["privacy.method=ew-ft", "privacy.schedule=ewpba"], "release = \"path\""),
+        (&["privacy.method=mvg", "privacy.mvg.attention=raw"], "raw"),
+        (&["privacy.method=mvg", "privacy.mvg.spread=0"], "[privacy.mvg]"),
+        (&["privacy.method=dp-forward", "privacy.forward.label_epsilon=9"], "label_epsilon"),
+        (&["privacy.method=dp-forward", "training.dropout=true"], "dropout"),
+        (&["privacy.method=dp-forward", "privacy.forward.learn=discriminant"], "model.tuning"),
+    ];
+    for (changes, about) in cases {
+        bench.refused("refused", &set(changes), about);
+    }
+    let language = Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modelling\"");
+    language.refused("refused", &set(&["privacy.method=dp-forward"]), "classification");
+}

@@ -1,0 +1,311 @@
+//! The layer at which records leave their owners' hands: its norm, its gradients, and what never flows back through it.
+
+use proptest::prelude::*;
+use undertone::data::{Batch, Example, Target};
+use undertone::explain::contribution::{positional, shares, token_contributions};
+use undertone::mechanism::Secret;
+use undertone::mechanism::forward::{RecordNoise, Release};
+use undertone::model::architecture::{Architecture, Dimensions};
+use undertone::model::layer::sanitiser::{Bounding, Perturb, Rows, Spot};
+use undertone::model::sanitised::{SanitiserConfig, attach, load_sanitiser, save_sanitiser, set};
+use undertone::model::tuning::Tuning;
+use undertone::model::{Conditions, FlippedLabels, Gradients, Model, ParameterId, Purpose, Weighting};
+use undertone::tensor::Place;
+
+const KINDS: [Architecture; 5] = [
+    Architecture::Bert,
+    Architecture::DistilBert,
+    Architecture::Roberta,
+    Architecture::Gpt2,
+    Architecture::Llama,
+];
+
+fn config(spot: Spot, rows: Rows, dims: &[usize]) -> SanitiserConfig {
+    SanitiserConfig {
+        spot,
+        rows,
+        dims: dims.to_vec(),
+        centred: true,
+        decoded: true,
+        squash: None,
+        bounding: Bounding::Clip,
+        norm: 1.0,
+        direction: None,
+        calibrated: false,
+        deviation: 0.5,
+    }
+}
+
+/// Numbers that look random and are always the same.
+fn numbers(count: usize, scale: f32) -> Vec<f32> {
+    (0..count).map(|i| scale * (((i * 2_654_435_761) % 1_000) as f32 / 500.0 - 1.0)).collect()
+}
+
+fn model(architecture: Architecture, config: &SanitiserConfig) -> Model {
+    let dimensions = Dimensions { layers: 3, hidden: 16, heads: 4, inner: 40, vocabulary: 60, positions: 100 };
+    let labels = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
+    let mut model = architecture.random(dimensions, Purpose::SequenceClassification, &labels, 5).unwrap();
+    Tuning::Full.apply(&mut model, 3).unwrap();
+    // Fresh weights are tiny; with larger ones every part matters.
+    let matrices: Vec<ParameterId> =
+        model.parameters.iter().filter(|(_, p)| p.shape.len() == 2).map(|(id, _)| id).collect();
+    for id in matrices {
+        let larger = model.parameters.value(id).to_vec().unwrap().iter().map(|w| 12.0 * w).collect();
+        set(&mut model, id, larger).unwrap();
+    }
+    attach(&mut model, config).unwrap();
+    let own: Vec<(ParameterId, usize)> = model
+        .parameters
+        .iter()
+        .filter(|(_, p)| p.name.starts_with("sanitiser."))
+        .map(|(id, p)| (id, p.len()))
+        .collect();
+    for (id, count) in own {
+        set(&mut model, id, numbers(count, 0.4)).unwrap();
+        model.parameters.get_mut(id).trainable = true;
+    }
+    model
+}
+
+fn batch(lengths: &[usize]) -> Batch {
+    let examples: Vec<Example> = lengths
+        .iter()
+        .enumerate()
+        .map(|(i, &n)| Example {
+            tokens: (0..n as u32).map(|t| (t * t + 3 * i as u32 + 1) % 50).collect(),
+            target: Target::Class(i as u32 % 3),
+            unit: i as u32,
+            ..Example::default()
+        })
+        .collect();
+    Batch::pack(&examples)
+}
+
+fn loss(model: &Model, batch: &Batch, conditions: &Conditions) -> f64 {
+    let mut ignored = Gradients::new(&model.parameters);
+    let losses = model.train_under(batch, Weighting::SumOfUnits, conditions, &mut ignored).unwrap();
+    losses.iter().map(|&x| f64::from(x)).sum()
+}
+
+/// Noise that is not rounded to a grid, on which differences would stumble.
+#[derive(Debug)]
+struct Smooth;
+
+impl Perturb for Smooth {
+    fn perturb(&self, sequence: usize, rows: &mut [f32]) {
+        rows.iter_mut().zip(numbers(999, 0.3)).for_each(|(x, n)| *x += n * (1.0 + sequence as f32));
+    }
+}
+
+#[test]
+fn gradients_are_those_of_finite_differences() {
+    let batch = batch(&[5, 3, 7]);
+    let noise = Smooth;
+    let flipped = FlippedLabels { kept: 0.7, other: 0.15 };
+    let labels = [None, Some(flipped)];
+    let base = config(Spot::After(1), Rows::Mean, &[8, 5]);
+    let cases = [
+        base.clone(),
+        SanitiserConfig { bounding: Bounding::Normalise, rows: Rows::Tokens(None), ..base.clone() },
+        SanitiserConfig { rows: Rows::Tokens(Some(4)), spot: Spot::After(0), ..base.clone() },
+        SanitiserConfig { rows: Rows::First, spot: Spot::Output, dims: vec![], ..base.clone() },
+        SanitiserConfig { rows: Rows::Last, decoded: false, spot: Spot::Output, dims: vec![6], ..base.clone() },
+        SanitiserConfig {
+            squash: Some(1.0),
+            direction: Some(vec![0.5, 1.0, 2.0, 0.7, 1.3]),
+            rows: Rows::First,
+            ..base.clone()
+        },
+        SanitiserConfig { squash: Some(0.6), bounding: Bounding::Box, calibrated: true, ..base },
+    ];
+    for (i, config) in cases.iter().enumerate() {
+        let architecture = KINDS[i % KINDS.len()];
+        let mut model = model(architecture, config);
+        let conditions = Conditions { noise: Some(&noise), labels: labels[i % 2], ..Conditions::default() };
+        let mut gradients = Gradients::new(&model.parameters);
+        model.train_under(&batch, Weighting::SumOfUnits, &conditions, &mut gradients).unwrap();
+        let named: Vec<(ParameterId, String)> =
+            model.parameters.iter().map(|(id, p)| (id, p.name.clone())).collect();
+        let mut compared = 0;
+        for (id, name) in named {
+            let Some(gradient) = gradients.get(id) else { continue };
+            let gradient = gradient.to_vec().unwrap();
+            // The steepest coordinate of each parameter: differences of f32 losses see little else.
+            let (at, steepest) =
+                gradient.iter().enumerate().max_by(|a, b| a.1.abs().total_cmp(&b.1.abs())).unwrap();
+            if steepest.abs() < 2e-2 {
+                continue;
+            }
+            let before = model.parameters.value(id).to_vec().unwrap();
+            let step = 2e-3;
+            let mut at_distance = |distance: f32| {
+                let mut moved = before.clone();
+                moved[at] += distance;
+                set(&mut model, id, moved).unwrap();
+                loss(&model, &batch, &conditions)
+            };
+            let slope = (at_distance(step) - at_distance(-step)) / f64::from(2.0 * step);
+            set(&mut model, id, before).unwrap();
+            let close = (slope - f64::from(*steepest)).abs() < 0.03 * f64::from(steepest.abs()) + 3e-3;
+            assert!(close, "case {i}, {name}[{at}]: {steepest}, but the loss has slope {slope}");
+            compared += 1;
+        }
+        assert!(compared >= 5, "case {i}: only {compared} parameters had a slope");
+    }
+}
+
+#[test]
+fn nothing_flows_below_the_noise_when_it_is_frozen() {
+    for (architecture, spot) in KINDS.into_iter().zip([0, 1, 2, 3, 1].map(Spot::After)) {
+        let config = config(spot, Rows::Tokens(None), &[6]);
+        let mut model = model(architecture, &config);
+        let layer = model.network.sanitiser.clone().unwrap();
+        let mut below: Vec<ParameterId> = model.network.embeddings.parameters().collect();
+        below.extend(model.network.blocks[..model.cut()].iter().flat_map(|block| block.parameters()));
+        below.extend(layer.parameters_below());
+        below.iter().for_each(|&id| model.parameters.get_mut(id).trainable = false);
+        let batch = batch(&[5, 3]);
+        let noise = RecordNoise::new(&Secret::from_seed(1), Release::Once, vec![0.3]);
+        let noise = noise.of(&[0, 1], 0);
+        let conditions = Conditions { noise: Some(&noise), ..Conditions::default() };
+        let mut gradients = Gradients::new(&model.parameters);
+        let losses = model.train_under(&batch, Weighting::SumOfUnits, &conditions, &mut gradients).unwrap();
+        for &id in &below {
+            assert!(gradients.get(id).is_none(), "{} was reached", model.parameters.get(id).name);
+        }
+        for id in layer.parameters_above() {
+            assert!(gradients.get(id).is_some(), "{} learns", model.parameters.get(id).name);
+        }
+        // From rows that were computed before, everything is the same.
+        let rows = model.bounded_rows(&batch).unwrap().0;
+        let mut again = Gradients::new(&model.parameters);
+        let repeated = model.train_above(&batch, rows, Weighting::SumOfUnits, &conditions, &mut again).unwrap();
+        assert_eq!(losses, repeated);
+        for (id, parameter) in model.parameters.iter() {
+            let numbers = |g: &Gradients| g.get(id).map(|m| m.to_vec().unwrap());
+            assert_eq!(numbers(&gradients), numbers(&again), "{}", parameter.name);
+        }
+    }
+}
+
+#[test]
+fn padding_changes_nothing_and_lengths_do_not_show() {
+    let short = config(Spot::After(1), Rows::Tokens(Some(8)), &[6]);
+    let long = SanitiserConfig { rows: Rows::Tokens(Some(20)), ..short.clone() };
+    let open = SanitiserConfig { rows: Rows::Tokens(None), ..short.clone() };
+    let batch = batch(&[5, 3, 8]);
+    let rows = |config: &SanitiserConfig| {
+        let (rows, starts) = model(Architecture::Bert, config).bounded_rows(&batch).unwrap();
+        let of = |i: usize| (starts[i]..starts[i + 1]).flat_map(|r| rows.row(r).to_vec()).collect::<Vec<f32>>();
+        (0..3).map(of).collect::<Vec<_>>()
+    };
+    let (short, long, open) = (rows(&short), rows(&long), rows(&open));
+    for i in 0..3 {
+        assert_eq!((short[i].len(), long[i].len()), (8 * 6, 20 * 6), "as many rows for every sequence");
+        let real = open[i].len();
+        assert_eq!(short[i][..real], open[i][..], "padding takes nothing of the norm");
+        assert_eq!(long[i][..real], open[i][..]);
+        assert!(short[i][real..].iter().chain(&long[i][real..]).all(|&x| x == 0.0));
+    }
+}
+
+#[test]
+fn models_with_a_sanitiser_come_back_from_their_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(Spot::Output, Rows::Mean, &[7, 4]);
+    config.direction = Some(vec![1.0, 0.5, 2.0, 1.0]);
+    for decoded in [true, false] {
+        config.decoded = decoded;
+        let first = model(Architecture::Bert, &config);
+        save_sanitiser(&first, &config, folder.path()).unwrap();
+        let dimensions =
+            Dimensions { layers: 3, hidden: 16, heads: 4, inner: 40, vocabulary: 60, positions: 100 };
+        let labels = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
+        let mut second =
+            Architecture::Bert.random(dimensions, Purpose::SequenceClassification, &labels, 5).unwrap();
+        let base: Vec<ParameterId> = second.parameters.iter().map(|(id, _)| id).collect();
+        base.iter().for_each(|&id| set(&mut second, id, first.parameters.value(id).to_vec().unwrap()).unwrap());
+        assert_eq!(load_sanitiser(&mut second, folder.path()).unwrap(), Some(config.clone()));
+        let batch = batch(&[5, 3]);
+        let logits = |model: &Model| model.logits(&batch, None).unwrap().to_vec().unwrap();
+        assert_eq!(logits(&first), logits(&second));
+        // The same on candle's operations.
+        second.to_place(&Place::candle_cpu()).unwrap();
+        for (a, b) in logits(&first).iter().zip(logits(&second)) {
+            assert!((a - b).abs() < 1e-4, "{a} {b}");
+        }
+    }
+    std::fs::write(folder.path().join("sanitiser.json"), "{}").unwrap();
+    let mut plain = model(Architecture::Bert, &config);
+    assert!(load_sanitiser(&mut plain, folder.path()).unwrap_err().to_string().contains("sanitiser"));
+}
+
+#[test]
+fn contributions_multiply_and_sum_to_one() {
+    // Two layers by hand: |W1| = [[1, 3], [1, 1]] and |W2| = [[2, 6]] as [outputs, inputs].
+    let config = config(Spot::Output, Rows::First, &[2, 1]);
+    let mut by_hand = model(Architecture::Bert, &config);
+    let layer = by_hand.network.sanitiser.clone().unwrap();
+    let mut first = vec![0.0; 2 * 16];
+    (first[0], first[1], first[16], first[17]) = (1.0, -3.0, -1.0, 1.0);
+    set(&mut by_hand, layer.encoder[0].weight, first).unwrap();
+    set(&mut by_hand, layer.encoder[1].weight, vec![-2.0, 6.0]).unwrap();
+    let r1 = shares(&layer.encoder[0], &by_hand.parameters).unwrap();
+    let r2 = shares(&layer.encoder[1], &by_hand.parameters).unwrap();
+    assert_eq!((r1[(0, 0)], r1[(1, 0)], r1[(0, 1)], r1[(1, 1)]), (0.25, 0.75, 0.5, 0.5));
+    assert_eq!((r2[(0, 0)], r2[(1, 0)]), (0.25, 0.75));
+    let both = r1 * r2;
+    assert!((both[(0, 0)] - (0.25 * 0.25 + 0.5 * 0.75)).abs() < 1e-12);
+    assert!((both[(1, 0)] - (0.75 * 0.25 + 0.5 * 0.75)).abs() < 1e-12);
+
+    for architecture in KINDS {
+        let last = matches!(architecture, Architecture::Gpt2 | Architecture::Llama);
+        let model = model(architecture, &config);
+        let map = positional(&model, 12, last).unwrap();
+        assert_eq!((map.heads, map.tokens), (4, 12));
+        let found = token_contributions(&model, &map).unwrap();
+        assert_eq!(found.shape(), (12, 1));
+        for column in found.column_iter() {
+            assert!((column.sum() - 1.0).abs() < 1e-9 && column.iter().all(|&x| x >= 0.0));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Whatever the text, the weights and the bound: no record is longer than the norm, so two are no farther apart than the accountant is told.
+    #[test]
+    fn no_record_is_longer_than_the_norm(
+        lengths in prop::collection::vec(1_usize..12, 1..4),
+        scale in prop::sample::select(vec![1e-30_f32, 1e-3, 1.0, 1e8, f32::INFINITY]),
+        norm in 0.01_f32..50.0,
+        normalise in any::<bool>(),
+        squash in any::<bool>(),
+        rows in prop::sample::select(vec![Rows::Tokens(None), Rows::Tokens(Some(6)), Rows::First, Rows::Last, Rows::Mean]),
+    ) {
+        let config = SanitiserConfig {
+            norm,
+            bounding: if normalise { Bounding::Normalise } else { Bounding::Clip },
+            squash: squash.then_some(norm),
+            direction: Some(vec![0.3, 1.0, 2.0]),
+            ..config(Spot::After(2), rows, &[3])
+        };
+        let mut model = model(Architecture::Gpt2, &config);
+        let weight = model.network.sanitiser.as_ref().unwrap().encoder[0].weight;
+        set(&mut model, weight, numbers(48, 1.0).iter().map(|x| x * scale).collect()).unwrap();
+        let (rows, starts) = model.bounded_rows(&batch(&lengths)).unwrap();
+        let of = |i: usize| (starts[i]..starts[i + 1]).flat_map(|r| rows.row(r).to_vec()).collect::<Vec<f32>>();
+        for i in 0..lengths.len() {
+            let squares: f64 = of(i).iter().map(|&x| f64::from(x).powi(2)).sum();
+            prop_assert!(squares.sqrt() <= f64::from(norm), "{} is above {norm}", squares.sqrt());
+            for other in 0..i {
+                let (a, b) = (of(i), of(other));
+                if a.len() == b.len() {
+                    let apart: f64 = a.iter().zip(&b).map(|(a, b)| f64::from(a - b).powi(2)).sum();
+                    prop_assert!(apart.sqrt() <= config.sensitivity() * f64::from(norm));
+                }
+            }
+        }
+    }
+}
