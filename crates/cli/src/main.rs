@@ -1,5 +1,6 @@
 //! The `undertone` command.
 
+mod audit;
 mod bench;
 mod budget;
 mod demo;
@@ -43,6 +44,9 @@ enum Verb {
     Generate(use_model::Generate),
     /// Fold a LoRA into the weights of its model
     Merge(use_model::Merge),
+    /// Attack what was released
+    #[command(subcommand)]
+    Audit(audit::Audit),
     /// How fast this machine is
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -79,6 +83,7 @@ fn main() -> ExitCode {
         Verb::Predict(predict) => predict.run(),
         Verb::Generate(generate) => generate.run(),
         Verb::Merge(merge) => merge.run(),
+        Verb::Audit(audit) => audit.run(),
         Verb::Bench(bench) => bench.run(),
     };
     match done {

@@ -1,5 +1,6 @@
 //! Fine-tuning of language models on private text, with a privacy guarantee that is proved.
 
+pub mod audit;
 pub mod data;
 pub mod evaluate;
 pub mod explain;

@@ -13,8 +13,11 @@ use undertone::mechanism::allocation::Method::{Proved, Published};
 use undertone::mechanism::allocation::{
     Anadp, Form, ImportanceSettings, Map, PublishedAnadp, RapFt, SeenMap, Uniform,
 };
+use undertone::mechanism::forward::{RecordNoise, Release};
 use undertone::mechanism::{Noise, Secret};
-use undertone::model::Purpose;
+use undertone::model::layer::sanitiser::{Bounding, Rows, Sanitiser, Spot};
+use undertone::model::sanitised::rows_alone;
+use undertone::model::{Conditions, Model, Purpose, Weighting};
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
 use undertone::train::optimiser::Settings;
@@ -59,6 +62,9 @@ pub struct StepBench {
     /// How the gradient is made
     #[arg(long, value_enum, default_value = "none")]
     method: Method,
+    /// Freeze everything up to this block; of the forward methods, the noise is there [default: half-way]
+    #[arg(long)]
+    after: Option<usize>,
     /// Whether AdamW moves the weights, or only gradients are computed
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     update: bool,
@@ -106,6 +112,12 @@ enum Method {
     AnadpPaper,
     /// Two groups by relevance (any mask: its cost does not depend on it)
     RapFt,
+    /// Token rows bounded and perturbed after block --after, and everything trained, as published
+    DpForwardPaper,
+    /// The same with what is below frozen
+    DpForward,
+    /// The same with what is below computed once, before the time is taken
+    DpForwardCached,
 }
 
 impl StepBench {
@@ -140,12 +152,16 @@ impl StepBench {
             Kind::Adapter => Tuning::Adapter(adapter),
         };
         tuning.apply(&mut model, 2)?;
+        let forward = matches!(self.method, Method::DpForwardPaper | Method::DpForward | Method::DpForwardCached);
+        if forward || self.after.is_some() {
+            self.cut(&mut model, forward)?;
+        }
         model.to_place(&self.device.place()?)?;
         let batch = self.random_batch(purpose);
         let form = if matches!(self.tuning, Kind::Full) { Form::Factored } else { Form::Element };
         let parameters = &model.parameters;
         let method = match self.method {
-            Method::None => None,
+            Method::None | Method::DpForwardPaper | Method::DpForward | Method::DpForwardCached => None,
             Method::DpSgd => Some(Proved(Box::new(Uniform::new(&Clip::Automatic, parameters)))),
             Method::DpSgdPerLayer => Some(Proved(Box::new(Uniform::new(&Clip::PerLayer(1.0), parameters)))),
             Method::Anadp => Some(Proved(Box::new(Anadp::new(
@@ -174,11 +190,30 @@ impl StepBench {
         };
         let protection = method.map(|method| Protection { method, noise: Noise::new(&Secret::from_seed(1)) });
         let mut learner = Learner::new(model, Settings::default(), protection);
+        let noise = RecordNoise::new(&Secret::from_seed(1), Release::Once, vec![1.0]);
+        let records: Vec<u64> = (0..self.batch as u64).collect();
+        let noise = noise.of(&records, 0);
+        let conditions = Conditions { noise: Some(&noise), ..Conditions::default() };
+        let cached = match self.method {
+            Method::DpForwardCached => Some(learner.model.bounded_rows(&batch)?.0),
+            _ => None,
+        };
         let mut times = Vec::new();
         for number in 0..self.steps as u64 + 3 {
             let start = Instant::now();
             let mut sum = learner.start();
-            learner.accumulate(&batch, None, &mut sum)?;
+            match (&cached, forward) {
+                (Some(rows), _) => {
+                    let model = &learner.model;
+                    model.train_above(&batch, rows.clone(), Weighting::SumOfUnits, &conditions, &mut sum)?;
+                }
+                (None, true) => {
+                    learner.model.train_under(&batch, Weighting::SumOfUnits, &conditions, &mut sum)?;
+                }
+                (None, false) => {
+                    learner.accumulate(&batch, None, &mut sum)?;
+                }
+            }
             if self.update {
                 learner.worth(&sum, 1.0)?;
                 let divisor = self.batch as f64;
@@ -203,6 +238,25 @@ impl StepBench {
                 ("memory", memory),
             ];
             output::rows(&rows);
+        }
+        Ok(())
+    }
+
+    /// Freezes what is below the cut, unless everything learns, and puts the noise there.
+    fn cut(&self, model: &mut Model, forward: bool) -> Outcome {
+        let after = self.after.unwrap_or(self.layers / 2);
+        if after > self.layers {
+            return Err(Failure::arguments(format!("--after {after}: there are {} blocks", self.layers)));
+        }
+        if !matches!(self.method, Method::DpForwardPaper) {
+            let network = &model.network;
+            let mut below: Vec<_> = network.embeddings.parameters().collect();
+            below.extend(network.blocks[..after].iter().flat_map(|block| block.parameters()));
+            below.into_iter().for_each(|id| model.parameters.get_mut(id).trainable = false);
+        }
+        if forward {
+            let layer = rows_alone(Spot::After(after), Rows::Tokens(None));
+            model.network.sanitiser = Some(Sanitiser { bounding: Bounding::Normalise, ..layer });
         }
         Ok(())
     }
