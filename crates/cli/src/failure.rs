@@ -18,10 +18,12 @@ pub enum Failure {
     Arguments(String),
     /// A file could not be written.
     Write(PathBuf, String),
+    /// An attack beat the guarantee.
+    Violation(String),
 }
 
 impl Failure {
-    /// 2 for what the user can mend, 1 for the rest.
+    /// 2 for what the user can mend, 3 for a guarantee that was beaten, 1 for the rest.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Failure::Accounting(_)
@@ -30,6 +32,7 @@ impl Failure {
             | Failure::Data(_)
             | Failure::Train(_) => ExitCode::from(2),
             Failure::Write(..) => ExitCode::from(1),
+            Failure::Violation(_) => ExitCode::from(3),
         }
     }
 
@@ -49,7 +52,7 @@ impl std::fmt::Display for Failure {
             Failure::Model(error) => error.fmt(f),
             Failure::Data(error) => error.fmt(f),
             Failure::Train(error) => error.fmt(f),
-            Failure::Arguments(sentence) => f.write_str(sentence),
+            Failure::Arguments(sentence) | Failure::Violation(sentence) => f.write_str(sentence),
             Failure::Write(path, why) => write!(f, "could not write {}: {why}", path.display()),
         }
     }

@@ -226,3 +226,31 @@ fn legend<'a, X: Ranged + 'a, Y: Ranged + 'a>(
         .draw()
         .map_err(|e| e.to_string().into())
 }
+
+/// Curves of true positives against false positives, with the diagonal of guessing.
+pub fn roc(path: &Path, title: &str, curves: &[(&str, &[(f64, f64)])]) -> Outcome {
+    write(path, |area| {
+        let mut chart = ChartBuilder::on(area)
+            .caption(title, ("sans-serif", 20))
+            .margin(15)
+            .x_label_area_size(40)
+            .y_label_area_size(50)
+            .build_cartesian_2d(0.0..1.0, 0.0..1.0)?;
+        chart.configure_mesh().x_desc("false positive rate").y_desc("true positive rate").draw()?;
+        chart.draw_series(LineSeries::new([(0.0, 0.0), (1.0, 1.0)], BLACK.mix(0.3)))?;
+        for (i, (name, points)) in curves.iter().enumerate() {
+            let colour = Palette99::pick(i).stroke_width(2);
+            chart
+                .draw_series(LineSeries::new(points.iter().copied(), colour))?
+                .label(*name)
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], Palette99::pick(i).stroke_width(2)));
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::LowerRight)
+            .background_style(WHITE.mix(0.8))
+            .border_style(BLACK.mix(0.3))
+            .draw()?;
+        Ok(())
+    })
+}

@@ -23,7 +23,7 @@ fn every_forward_method_keeps_to_its_budget() {
     let bench = Bench::classifier();
     let public = format!("privacy.forward.public={:?}", bench.path("rows.tsv"));
     // What is asked for, and the number of ledger entries.
-    let cases: [(&[&str], usize); 9] = [
+    let cases: [(&[&str], usize); 12] = [
         (&["privacy.method=dp-forward", "model.tuning=head"], 2),
         (&["privacy.method=dp-forward", "privacy.forward.after=1", "privacy.forward.rows=tokens"], 2),
         (&["privacy.method=dp-forward", "privacy.forward.release=fresh", "privacy.forward.label_epsilon=0"], 2),
@@ -31,6 +31,9 @@ fn every_forward_method_keeps_to_its_budget() {
         (&["privacy.method=ew-ft", "privacy.forward.dims=[4]", "privacy.forward.release=path", "privacy.schedule=ewpba"], 3),
         (&["privacy.method=ew-ft", "privacy.forward.encoder=autoencoder", "privacy.forward.dims=[6, 3]", &public], 2),
         (&["privacy.method=ew-ft", "privacy.forward.dims=[4]", &public, "model.tuning=head"], 2),
+        (&["privacy.method=ew-ft", "privacy.forward.encoder=autoencoder", "privacy.forward.dims=[6, 3]", &public, "model.tuning=head"], 2),
+        (&["privacy.method=dp-forward", "data.author=who", "model.tuning=head"], 2),
+        (&["privacy.method=mvg", "privacy.mvg.width=20", "privacy.mvg.attention=atten-dp", "data.author=who", "model.tuning=head"], 3),
         (&["privacy.method=mvg", "privacy.mvg.width=20", "model.tuning=head"], 2),
         (&["privacy.method=mvg", "privacy.mvg.width=20", "privacy.mvg.attention=atten-dp", "model.tuning=head"], 3),
     ];
@@ -174,7 +177,7 @@ fn texts_are_predicted_in_private() {
 #[test]
 fn mistakes_are_one_sentence() {
     let bench = Bench::classifier();
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 17] = [
         (&["privacy.forward.dims=[4]"], "[privacy.forward] is for"),
         (&["privacy.method=dp-forward", "privacy.forward.after=9"], "blocks"),
         (&["privacy.method=dp-forward", "privacy.forward.after=roof"], "after is"),
@@ -187,6 +190,11 @@ fn mistakes_are_one_sentence() {
         (&["privacy.method=dp-forward", "privacy.forward.label_epsilon=9"], "label_epsilon"),
         (&["privacy.method=dp-forward", "training.dropout=true"], "dropout"),
         (&["privacy.method=dp-forward", "privacy.forward.learn=discriminant"], "model.tuning"),
+        (&["privacy.method=dp-forward", "privacy.forward.bound=box"], "bound the norm"),
+        (&["privacy.method=dp-forward", "privacy.forward.label_epsilon=nan"], "label_epsilon"),
+        (&["privacy.method=ew-ft", "privacy.forward.encoder=none"], "dp-forward"),
+        (&["privacy.mvg.width=4"], "[privacy.mvg] is for"),
+        (&["privacy.method=dp-forward", "data.author=who", "privacy.forward.label_epsilon=2"], "each record of a unit"),
     ];
     for (changes, about) in cases {
         bench.refused("refused", &set(changes), about);

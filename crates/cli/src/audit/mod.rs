@@ -1,6 +1,9 @@
 //! `undertone audit`: attack what was released.
 
 mod inversion;
+mod membership;
+mod one_run;
+mod run_folder;
 
 use crate::failure::Outcome;
 use clap::Subcommand;
@@ -10,12 +13,18 @@ use clap::Subcommand;
 pub enum Audit {
     /// Guess the tokens of records from perturbed embeddings, by layer and budget
     Inversion(inversion::Inversion),
+    /// Tell examples that a run trained on from others
+    Membership(membership::Membership),
+    /// Train once with canaries, and bound ε from below
+    OneRun(one_run::OneRun),
 }
 
 impl Audit {
     pub fn run(self) -> Outcome {
         match self {
             Self::Inversion(inversion) => inversion.run(),
+            Self::Membership(membership) => membership.run(),
+            Self::OneRun(one_run) => one_run.run(),
         }
     }
 }

@@ -6,6 +6,7 @@ use clap::Args;
 use std::path::PathBuf;
 use undertone::mechanism::Secret;
 use undertone::mechanism::forward::{RecordNoise, Release};
+use undertone::model::layer::sanitiser::Rows;
 use undertone::model::sanitised::{SanitiserConfig, read_config};
 use undertone_accounting::ledger::{Ledger, Terms};
 use undertone_accounting::{Adjacency, Event, Guarantee, Mode, Part, Threat, Unit, gaussian};
@@ -35,26 +36,42 @@ pub struct PaidNoise {
 }
 
 impl PrivateArguments {
-    /// Draws a new secret, writes the release into the ledger and hands the noise out, in this order.
+    /// Writes the release into the ledger, and then hands the noise out, from a new secret.
     pub fn pay(&self, model: &ModelArguments, loaded: &Loaded, out: &std::path::Path) -> Outcome<Option<PaidNoise>> {
         if !self.private {
             return Ok(None);
         }
-        let folder = model.adapter.as_deref().unwrap_or(&loaded.folder);
-        let Some(config) = read_config(folder)? else {
+        let mut config = read_config(&loaded.folder)?;
+        if let Some(adapter) = &model.adapter {
+            config = read_config(adapter)?.or(config);
+        }
+        let Some(config) = config else {
             return Err(Failure::arguments(
                 "--private needs a model with a sanitiser: one that was trained with dp-forward, ew-ft or mvg",
             ));
         };
         let delta = self.delta.unwrap_or(1e-5);
-        let event = event(&config, self.epsilon, delta)?;
-        let Event::Gaussian { noise_multiplier, .. } = event else { return Ok(None) };
+        let Some(sensitivity) = config.sensitivity() else {
+            return Err(Failure::arguments("nothing bounds a text in this model, so no noise can hide it"));
+        };
+        let noise_multiplier = match self.epsilon {
+            Some(epsilon) => sensitivity / gaussian::largest_mu(epsilon, delta)? * (1.0 + 1e-11),
+            None => f64::from(config.deviation / config.norm),
+        };
+        let event = Event::Gaussian { noise_multiplier, sensitivity };
         let path = self.ledger.clone().unwrap_or_else(|| {
             let mut name = out.as_os_str().to_owned();
             name.push(".ledger.jsonl");
             PathBuf::from(name)
         });
-        let mut ledger = if path.exists() { Ledger::open(&path)? } else { Ledger::create(&path, terms(event))? };
+        let wanted = terms(&config);
+        let mut ledger = if path.exists() { Ledger::open(&path)? } else { Ledger::create(&path, wanted.clone())? };
+        if *ledger.terms() != wanted {
+            return Err(Failure::arguments(format!(
+                "{} is the ledger of something else; name another one by --ledger",
+                path.display()
+            )));
+        }
         ledger.append(event, 1)?;
         let secret = Secret::from_system()
             .map_err(|e| Failure::arguments(format!("the system gives no random numbers: {e}")))?;
@@ -63,25 +80,22 @@ impl PrivateArguments {
     }
 }
 
-fn event(config: &SanitiserConfig, epsilon: Option<f64>, delta: f64) -> Outcome<Event> {
-    let sensitivity = config.sensitivity();
-    let noise_multiplier = match epsilon {
-        Some(epsilon) => sensitivity / gaussian::largest_mu(epsilon, delta)? * (1.0 + 1e-11),
-        None => f64::from(config.deviation / config.norm),
-    };
-    Ok(Event::Gaussian { noise_multiplier, sensitivity })
-}
-
-fn terms(event: Event) -> Terms {
+/// The same for every call, so that calls with other budgets can share a ledger: a line that a crash tears counts as the loudest release there can be.
+fn terms(config: &SanitiserConfig) -> Terms {
+    let event = Event::Gaussian { noise_multiplier: 1e-2, sensitivity: 1.0 };
+    let mut assumptions = vec![
+        "a text is in a file once; one that is predicted in several calls is released in each of them".to_owned(),
+        "the number of texts is public".to_owned(),
+    ];
+    if config.rows == Rows::Tokens(None) {
+        assumptions.push("the number of tokens of each text is public".to_owned());
+    }
     Terms {
         unit: Unit::Example,
         adjacency: Adjacency::ReplaceOne,
         threat: Threat::Local,
         mode: Mode::Proved,
-        assumptions: vec![
-            "a text is in a file once; one that is predicted in several calls is released in each of them".to_owned(),
-            "the number of texts is public".to_owned(),
-        ],
+        assumptions,
         announced: vec![Part { event, count: 1 }],
     }
 }

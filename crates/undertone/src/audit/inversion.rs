@@ -36,7 +36,7 @@ pub struct Inversion {
     pub seed: u64,
 }
 
-/// How often an attack was right.
+/// How often an attack was right, over tokens that are neither the first nor the last of their sequence: those are the same everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Recovered {
     /// Share of tokens that the nearest mean names.
@@ -112,15 +112,29 @@ pub fn invert(model: &Model, victims: &[Example], known: &[Example], asked: &Inv
     let secret = Secret::from_seed(asked.seed);
     let noise = (asked.noise > 0.0).then(|| RecordNoise::new(&secret, Release::Once, vec![asked.noise]));
     let released = victims.released(noise.as_ref(), 0);
-    let truth: Vec<Option<u32>> = victims.tokens.iter().map(|token| classes.get(token).copied()).collect();
+    let inner: Vec<usize> = victims.starts.windows(2).flat_map(|w| w[0] + 1..(w[1] - 1).max(w[0] + 1)).collect();
     let right = |said: &[u32]| {
-        let hits = said.iter().zip(&truth).filter(|(said, truth)| Some(**said) == **truth).count();
-        hits as f64 / truth.len() as f64
+        let hits = inner.iter().filter(|&&i| classes.get(&victims.tokens[i]) == Some(&said[i])).count();
+        hits as f64 / inner.len().max(1) as f64
     };
+    // The most frequent token that is not one of those.
+    let common = inner_most_frequent(&known, &classes);
     let nearest = right(&nearest(&known, &classes, &released)?);
     let decoder = right(&decoder(&known, &classes, &released, noise.as_ref(), asked)?);
-    let guessing = right(&vec![0; truth.len()]);
-    Ok(Recovered { nearest, decoder, guessing, tokens: truth.len() })
+    let guessing = right(&vec![common; victims.tokens.len()]);
+    Ok(Recovered { nearest, decoder, guessing, tokens: inner.len() })
+}
+
+fn inner_most_frequent(known: &Seen, classes: &BTreeMap<u32, u32>) -> u32 {
+    let mut counts = vec![0; classes.len()];
+    for window in known.starts.windows(2) {
+        for row in window[0] + 1..(window[1] - 1).max(window[0] + 1) {
+            if let Some(&class) = classes.get(&known.tokens[row]) {
+                counts[class as usize] += 1;
+            }
+        }
+    }
+    (0..counts.len()).max_by_key(|&class| counts[class]).unwrap_or(0) as u32
 }
 
 /// The class whose score is largest, row by row: scores are products with `weights` [classes, columns] plus a bias.

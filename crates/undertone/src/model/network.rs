@@ -184,6 +184,9 @@ impl Model {
         let pass = self.pass(&batch.starts, &positions, None, false);
         let (x, _, _) = self.below(&pass, &pass, batch, NOTHING)?;
         let Some(sanitiser) = &self.network.sanitiser else {
+            if noise.is_some() {
+                return Err(Error::Request("noise was asked for, but the model has no sanitiser".into()));
+            }
             return Ok(self.above(&pass, x, wanted, NOTHING)?.0);
         };
         let starts = sanitiser.starts(&batch.starts);
@@ -229,7 +232,12 @@ impl Model {
         }
         let blocks = &self.network.blocks;
         let first = blocks.iter().position(|block| block.parameters().into_iter().any(trained));
-        (first.unwrap_or(blocks.len()), false)
+        let first = first.unwrap_or(blocks.len());
+        // A sanitiser that learns needs the gradient of everything above it.
+        let learns = self.network.sanitiser.as_ref().is_some_and(|layer| {
+            layer.parameters_below().into_iter().chain(layer.parameters_above()).any(trained)
+        });
+        (if learns { first.min(self.cut()) } else { first }, false)
     }
 
     /// Whether anything that the owner holds is trained.

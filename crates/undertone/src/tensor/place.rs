@@ -17,6 +17,15 @@ impl Place {
         Ok(Self::Device(candle_core::Device::new_cuda(ordinal)?))
     }
 
+    /// Which kind it is.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Device(device) if device.is_cuda() => "cuda",
+            Self::Device(_) => "candle",
+        }
+    }
+
     /// Candle's operations in main memory: slow, and the reference for what a GPU computes.
     pub fn candle_cpu() -> Self {
         Self::Device(candle_core::Device::Cpu)

@@ -32,6 +32,7 @@ pub use plan::{
     AdaclipPlan, AnadpPlan, ComputePlan, DataPlan, Method, ModeName, ModelPlan, NoiseSchedule, Plan,
     PrivacyPlan, RapFtPlan, RelevanceSource, Resolved, TaskName, TrainingPlan,
 };
+pub use prepare::read_data;
 pub use rate::RateSchedule;
 pub use record::Record;
 pub use run::{Start, train};

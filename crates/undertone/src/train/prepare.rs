@@ -4,7 +4,8 @@ use super::error::{Error, Result};
 use super::plan::{Method, Plan, PublicFile, RelevanceSource};
 use crate::data::{Dataset, Format, Labels, Options, Tokeniser, Unit};
 use crate::mechanism::{Secret, purpose};
-use crate::model::layer::sanitiser::Spot;
+use crate::model::layer::head::Pick;
+use crate::model::layer::sanitiser::{Rows, Spot};
 use crate::model::folder::{Config, LoadOptions, load, locate};
 use crate::model::{Model, Purpose};
 use crate::tensor::Place;
@@ -28,8 +29,8 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Loads everything; what is new to the model is drawn from the secret.
-    pub fn load(plan: &Plan, secret: &Secret, place: &Place) -> Result<Self> {
+    /// Loads everything, but for data that are given; what is new to the model is drawn from the secret.
+    pub fn load(plan: &Plan, secret: &Secret, place: &Place, data: Option<Dataset>) -> Result<Self> {
         let name = plan.model.path.as_deref().or(plan.model.hub.as_deref()).unwrap_or_default();
         let origin = locate(name)?;
         let (labels, labels_were_found) = labels(plan, &origin)?;
@@ -40,7 +41,21 @@ impl Prepared {
             seed,
         };
         let mut model = load(&origin, &options)?;
+        if model.network.sanitiser.is_some() {
+            return Err(Error::plan("the model has been trained with perturbed records already; begin from the model that it was trained from"));
+        }
         let blocks = model.network.blocks.len();
+        if plan.is_forward() && model.network.head.pick == Pick::Last {
+            let rows = plan.forward().rows;
+            if matches!(rows, Rows::Tokens(Some(_))) {
+                return Err(Error::plan(
+                    "this model reads the last row, which is padding where lengths are hidden; choose rows = \"last\" or \"mean\", or lengths = \"public\"",
+                ));
+            }
+            if rows == Rows::First {
+                return Err(Error::plan("the first token of this model sees no other; choose privacy.forward.rows = \"last\""));
+            }
+        }
         if plan.is_forward() && matches!(plan.forward().spot, Spot::After(after) if after > blocks) {
             return Err(Error::plan(format!(
                 "privacy.forward.after names a block that the model, which has {blocks} blocks, does not have"
@@ -54,7 +69,10 @@ impl Prepared {
                 Options { format: plan.data.format, unit, long_texts: plan.data.long_texts, progress: true };
             Ok(Dataset::load(path, &plan.task(), tokeniser, labels.clone(), &options)?)
         };
-        let data = read(&plan.data.train, plan.unit(), &tokeniser)?;
+        let data = match data {
+            Some(data) => data,
+            None => read(&plan.data.train, plan.unit(), &tokeniser)?,
+        };
         let validation =
             plan.data.validation.as_ref().map(|path| read(path, Unit::Row, &tokeniser)).transpose()?;
         let public = match (plan.privacy.method, &plan.privacy.rap_ft.relevance) {
@@ -72,6 +90,18 @@ impl Prepared {
             given.and_then(|f| f.adapt.as_ref()).map(|adapt| read_public(&adapt.public, true)).transpose()?;
         Ok(Self { model, public, public_text, adaptation, data, validation, origin, labels_were_found })
     }
+}
+
+/// The examples of a file as a plan reads them, each a privacy unit of its own; the plan's training file if none is named.
+pub fn read_data(plan: &Plan, path: Option<&Path>) -> Result<Dataset> {
+    let name = plan.model.path.as_deref().or(plan.model.hub.as_deref()).unwrap_or_default();
+    let origin = locate(name)?;
+    let (labels, _) = labels(plan, &origin)?;
+    let options = LoadOptions { purpose: Some(plan.purpose()), labels: labels.as_ref().map(|l| l.names().to_vec()), seed: 0 };
+    let tokeniser = load(&origin, &options)?.tokeniser(&origin, plan.data.max_tokens)?;
+    let options =
+        Options { format: plan.data.format, unit: Unit::Row, long_texts: plan.data.long_texts, progress: true };
+    Ok(Dataset::load(path.unwrap_or(&plan.data.train), &plan.task(), &tokeniser, labels, &options)?)
 }
 
 /// The labels that are given, that a finished classifier has, or that the training file holds; and whether they were found there.

@@ -12,6 +12,7 @@ use super::relevance;
 use super::spending::open_ledger;
 use super::steps::Run;
 use super::summary::{Measured, Summary, peak_memory};
+use crate::data::Dataset;
 use crate::mechanism::Secret;
 use crate::model::folder::{save, write_atomically, write_json};
 use crate::model::sanitised::save_sanitiser;
@@ -31,6 +32,8 @@ pub struct Start<'a> {
     pub resume: bool,
     /// Where it computes.
     pub place: Place,
+    /// Examples in place of those of the training file: an audit leaves some out, or puts canaries in.
+    pub data: Option<Dataset>,
 }
 
 /// Trains, and leaves the run's folder behind.
@@ -47,14 +50,14 @@ pub fn train(start: Start, watch: &mut dyn FnMut(News)) -> Result<Summary> {
         None if begun => folder.secret()?,
         None => Secret::from_system().map_err(Error::NoRandomness)?,
     };
-    let mut prepared = Prepared::load(&plan, &secret, &start.place)?;
+    let mut prepared = Prepared::load(&plan, &secret, &start.place, start.data)?;
     let mut resolved = match plan.is_forward() {
         true => plan.resolve_forward(prepared.data.units, prepared.model.network.head.out.outputs)?,
         false => plan.resolve(prepared.data.units)?,
     };
     // Before the ledger: a run that breaks off here is begun anew by --resume, and has released nothing.
     let also = [&prepared.public, &prepared.public_text, &prepared.adaptation].map(Option::as_ref);
-    let identity = Identity::of(&plan, [Some(&prepared.data)].into_iter().chain(also));
+    let identity = Identity::of(&plan, &prepared.model, [Some(&prepared.data)].into_iter().chain(also))?;
     if begun {
         folder.check_identity(&identity)?;
     } else {
@@ -118,13 +121,15 @@ impl Run {
             Tuning::Head if adapted => out.join("model"),
             _ => out.join("adapter"),
         };
+        // Before the rest: a folder with a configuration is whole.
+        if let Some(perturbing) = &self.perturbing {
+            std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
+            save_sanitiser(model, &perturbing.config, &folder)?;
+        }
         if folder.ends_with("model") {
             save(model, &folder, Some(&self.origin))?;
         } else {
             save_adapter(model, &folder, &self.origin.display().to_string())?;
-        }
-        if let Some(perturbing) = &self.perturbing {
-            save_sanitiser(model, &perturbing.config, &folder)?;
         }
         let noisy = self.validate_with_noise()?;
         let not_private_because = match (self.plan.is_private(), self.plan.training.seed) {

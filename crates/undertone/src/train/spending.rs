@@ -2,7 +2,7 @@
 
 use super::error::{Error, Result};
 use super::folder::RunFolder;
-use super::plan::{Method, ModeName, Plan, Resolved};
+use super::plan::{AttentionName, Method, ModeName, Plan, Resolved};
 use crate::model::layer::sanitiser::Rows;
 use super::prepare::Prepared;
 use undertone_accounting::ledger::{Ledger, Terms};
@@ -43,8 +43,12 @@ fn announced_releases(plan: &Plan, resolved: &Resolved, prepared: &Prepared) -> 
             _ => event,
         };
         match announced.iter_mut().find(|part| event.no_worse_than(&part.event) || part.event.no_worse_than(&event)) {
-            Some(part) if part.event.no_worse_than(&event) => part.event = event,
-            Some(_) => {}
+            Some(part) => {
+                part.count = part.count.max(count);
+                if part.event.no_worse_than(&event) {
+                    part.event = event;
+                }
+            }
             None => announced.push(Part { event, count }),
         }
     }
@@ -59,6 +63,13 @@ fn of_forward(plan: &Plan) -> Vec<String> {
     if settings.label_epsilon.is_none() {
         assumptions.push("the labels are public".to_owned());
     }
+    if let Some(column) = &plan.data.author {
+        assumptions.push(format!("how many records each of {column} has, at most {}, is public", plan.data.most_per_author));
+    }
+    if plan.privacy.method == Method::Mvg && plan.privacy.mvg.attention == AttentionName::AttenDp {
+        assumptions.push("the attention map was averaged, before its noise was added, by somebody whom the owners trust with their records, or by secure aggregation".to_owned());
+    }
+    assumptions.push("rounding, by which a record's rows may differ in their last digits when they are computed again, reveals nothing".to_owned());
     if settings.rows == Rows::Tokens(None) {
         assumptions.push("the number of tokens of each record is public".to_owned());
     }

@@ -154,6 +154,10 @@ impl Run {
         }
         let (mut saved, mut asked) = (Instant::now(), Instant::now());
         let mut spent = None;
+        if self.done == self.steps() {
+            // What only lives in memory is made again for a run that broke off while its model was being written.
+            self.begin_epoch(self.plan.training.epochs as usize - 1, true)?;
+        }
         while self.done < self.steps() {
             let begun = Instant::now();
             let mut record = self.step()?;
@@ -270,7 +274,7 @@ impl Run {
         if let Some(perturbing) = &self.perturbing {
             perturbing.fit(&mut self.learner.model, &self.data.examples, &mut self.cache)?;
         }
-        self.examples = self.data.examples.len() as f64;
+        self.examples = self.data.units as f64;
         self.time += begun.elapsed();
         self.done = self.steps();
         Ok(())

@@ -29,6 +29,10 @@ impl AttentionMap {
     /// Adds a sequence's weights, one row for each head; a longer sequence is cut.
     pub fn add(&mut self, weights: &Host, share: f64) {
         for head in 0..self.heads {
+            // A record that is not finite adds nothing: the map's reach must hold for it too.
+            if !weights.row(head).iter().all(|weight| weight.is_finite()) {
+                continue;
+            }
             for (token, weight) in weights.row(head).iter().take(self.tokens).enumerate() {
                 self.weights[head * self.tokens + token] += share * f64::from(*weight);
             }

@@ -36,9 +36,18 @@ pub struct SanitiserConfig {
 }
 
 impl SanitiserConfig {
-    /// How far, in units of the norm, replacing a record can move what is released: non-negative rows of length C are at most √2 C apart.
-    pub fn sensitivity(&self) -> f64 {
-        if self.squash.is_some() { std::f64::consts::SQRT_2 } else { 2.0 }
+    /// How far, in units of the norm, replacing a record can move what is released: non-negative rows of length C are at most √2 C apart. In a box each column moves by its side, divided by its
+    /// share of the noise; none if nothing bounds the record.
+    pub fn sensitivity(&self) -> Option<f64> {
+        match (self.bounding, self.squash, &self.direction) {
+            (Bounding::Box, Some(side), Some(direction)) if !matches!(self.rows, Rows::Tokens(_)) => {
+                let squares: f64 = direction.iter().map(|&d| f64::from(d).powi(-2)).sum();
+                Some(f64::from(side / self.norm) * squares.sqrt())
+            }
+            (Bounding::Box, ..) => None,
+            (_, Some(_), _) => Some(std::f64::consts::SQRT_2),
+            (_, None, _) => Some(2.0),
+        }
     }
 }
 
@@ -87,6 +96,23 @@ impl Adding<'_> {
     }
 }
 
+/// A copy of a model whose sanitiser has a decoder, to fit an encoder with; parameters that both have keep their places.
+pub fn with_decoder(model: &Model) -> Result<Model> {
+    let mut twin = model.clone();
+    let Some(layer) = model.network.sanitiser.as_ref().filter(|layer| layer.decoder.is_empty()) else {
+        return Ok(twin);
+    };
+    let mut decoder = Vec::new();
+    for (i, encoder) in layer.encoder.iter().rev().enumerate() {
+        let mut adding = Adding { model: &mut twin };
+        decoder.push(adding.linear(format!("sanitiser.decoder.{i}"), encoder.outputs, encoder.inputs)?);
+    }
+    if let Some(layer) = &mut twin.network.sanitiser {
+        layer.decoder = decoder;
+    }
+    Ok(twin)
+}
+
 /// Puts a sanitiser in whose numbers are all zero, for the caller to set; nothing of it is trainable yet. Rows that are not decoded get a
 /// classifier of their own in place of the model's.
 pub fn attach(model: &mut Model, config: &SanitiserConfig) -> Result<()> {
@@ -100,7 +126,7 @@ pub fn attach(model: &mut Model, config: &SanitiserConfig) -> Result<()> {
     let hidden = model.network.head.width();
     let width = config.dims.last().copied().unwrap_or(hidden);
     if config.direction.as_ref().is_some_and(|direction| direction.len() != width) {
-        return Err(Error::Request("the noise has a direction for another number of columns".into()));
+        return Err(Error::Request(format!("the noise has a direction for other than the {width} columns that are released")));
     }
     let classes = model.network.head.out.outputs;
     let mut adding = Adding { model };
@@ -121,6 +147,8 @@ pub fn attach(model: &mut Model, config: &SanitiserConfig) -> Result<()> {
         let out = adding.linear("sanitiser.head".into(), width, classes)?;
         let head = &mut model.network.head;
         (head.dense, head.norm, head.out) = (None, None, out);
+        // Only heads are ever fresh, and this one is not used any more.
+        model.fresh.clear();
     }
     model.network.sanitiser = Some(Sanitiser {
         centre,

@@ -15,13 +15,18 @@ pub fn save_sanitiser(model: &Model, config: &SanitiserConfig, folder: &Path) ->
 /// What the sanitiser of a folder is like, if the folder has one.
 pub fn read_config(folder: &Path) -> Result<Option<SanitiserConfig>> {
     let path = folder.join("sanitiser.json");
-    let Ok(text) = std::fs::read_to_string(&path) else { return Ok(None) };
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => return Ok(None),
+        Err(source) => return Err(Error::Io { path, source }),
+    };
     let wrong = |problem: String| Error::Config { path: path.clone(), problem };
     let config: SanitiserConfig =
         serde_json::from_str(&text).map_err(|e| wrong(format!("is no description of a sanitiser: {e}")))?;
-    let sound = config.norm.is_finite() && config.norm > 0.0 && config.deviation.is_finite() && config.deviation >= 0.0;
-    if !sound || config.direction.iter().flatten().any(|d| !(d.is_finite() && *d > 0.0)) {
-        return Err(wrong("has a norm, a deviation or a direction that cannot be".into()));
+    let above_zero = |x: &f32| x.is_finite() && *x > 0.0;
+    let sizes = std::iter::once(&config.norm).chain(&config.squash).chain(config.direction.iter().flatten());
+    if !sizes.into_iter().all(above_zero) || !(config.deviation.is_finite() && config.deviation >= 0.0) {
+        return Err(wrong("norm, squash and direction must be above 0, and deviation at least 0".into()));
     }
     Ok(Some(config))
 }

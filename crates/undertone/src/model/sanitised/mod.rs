@@ -5,5 +5,5 @@
 mod attach;
 mod folder;
 
-pub use attach::{SanitiserConfig, attach, rows_alone, set};
+pub use attach::{SanitiserConfig, attach, rows_alone, set, with_decoder};
 pub use folder::{load_sanitiser, read_config, save_sanitiser};

@@ -100,6 +100,11 @@ fn linear_layers(model: &Model) -> impl Iterator<Item = &Linear> {
 
 /// Folds low-rank additions into the weights that they stand beside, after which the model is an ordinary one.
 pub fn merge(model: &mut Model) -> Result<()> {
+    if model.network.sanitiser.is_some() {
+        return Err(Error::Tuning(
+            "a model that perturbs records keeps its sanitiser beside its adapter, so it cannot be merged; use it with --adapter".into(),
+        ));
+    }
     match &model.tuning {
         Some(Tuning::Adapter(_)) => Err(Error::Tuning(
             "a bottleneck adapter is not linear, so it cannot be merged into the weights; use it with --adapter".into(),

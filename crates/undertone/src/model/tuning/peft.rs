@@ -3,7 +3,7 @@
 use super::lora::{self, LoraSettings};
 use super::{Tuning, linear_layers, train_head};
 use crate::model::folder::Weights;
-use crate::model::{Error, Model, Origin, ParameterId, Purpose, Result};
+use crate::model::{Error, Model, Origin, Parameter, ParameterId, Purpose, Result};
 use crate::tensor::Matrix;
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -68,7 +68,9 @@ fn modules_to_save(model: &Model) -> Value {
 
 /// The parameters that belong into adapter_model.safetensors, under peft's keys.
 pub(super) fn parameters(model: &Model) -> Vec<(String, ParameterId)> {
-    let added = model.parameters.iter().filter(|(_, p)| p.origin == Origin::Adapter).map(|(id, _)| id);
+    // A sanitiser has files of its own, which peft does not know.
+    let own = |p: &Parameter| p.origin == Origin::Adapter && !p.name.starts_with("sanitiser.");
+    let added = model.parameters.iter().filter(|(_, p)| own(p)).map(|(id, _)| id);
     let head = model.network.head.parameters().filter(|_| model.network.head.purpose.has_labels());
     added.chain(head).map(|id| (format!("{PREFIX}{}", model.parameters.get(id).name), id)).collect()
 }

@@ -19,13 +19,16 @@ pub fn adapt(
     secret: &Secret,
     watch: &mut dyn FnMut(News),
 ) -> Result<()> {
-    let replaced = model.parameters.find("sanitiser.head.weight").is_some();
+    // Calibration belongs to the private records.
     let calibration = model.network.sanitiser.as_mut().and_then(|layer| layer.calibration.take());
-    let head: Vec<_> = model.network.head.parameters().collect();
+    let network = &model.network;
+    // What takes part: a head that was replaced does not.
+    let mut ids: Vec<_> = network.embeddings.parameters().chain(network.head.parameters()).collect();
+    ids.extend(network.blocks.iter().flat_map(|block| block.parameters()));
+    ids.extend(network.last_norm.iter().flat_map(|norm| [Some(norm.weight), norm.bias]).flatten());
+    ids.extend(network.sanitiser.iter().flat_map(|layer| [layer.parameters_below(), layer.parameters_above()]).flatten());
     for (id, parameter) in model.parameters.iter_mut() {
-        // A head that was replaced takes no part, and neither does calibration, which belongs to the private records.
-        let of_head = parameter.name.starts_with("classifier") || parameter.name.contains("pooler");
-        parameter.trainable = !(replaced && of_head && !head.contains(&id)) && !parameter.name.starts_with("sanitiser.calibration");
+        parameter.trainable = ids.contains(&id);
     }
     let own = Secret::from_bytes(secret.key(purpose::ADAPTATION));
     let noise = RecordNoise::new(&own, Release::Fresh, vec![f64::from(deviation)]);

@@ -32,6 +32,12 @@ pub fn discriminant(moments: &Moments, known: &Known) -> Discriminant {
     let inverse = &vectors * DMatrix::from_diagonal(&inverse.into()) * vectors.transpose();
     let (mut weights, mut bias) = (Vec::new(), Vec::new());
     for class in 0..classes.shares.len() {
+        // A class that the labels do not show is never the answer.
+        if !classes.seen[class] {
+            bias.push(-1e30);
+            weights.extend(vec![0.0; moments.width()]);
+            continue;
+        }
         let centre = classes.means.column(class);
         let direction = &inverse * centre;
         bias.push((-0.5 * centre.dot(&direction)) as f32);

@@ -34,6 +34,8 @@ pub struct ClassMeans {
     pub means: DMatrix<f64>,
     /// The share of each.
     pub shares: Vec<f64>,
+    /// Whether each was seen often enough to have a mean.
+    pub seen: Vec<bool>,
 }
 
 impl Moments {
@@ -107,13 +109,14 @@ impl Moments {
         }
         // A share that chance made tiny or negative would blow its mean up.
         let least = 0.01 * self.rows() / classes as f64;
+        let seen: Vec<bool> = counts.iter().map(|&count| count >= least && count > 0.0).collect();
         for class in 0..classes {
             counts[class] = counts[class].max(least);
             let mean = sums.column(class) / counts[class].max(1e-12);
             sums.set_column(class, &mean);
         }
         let all: f64 = counts.iter().sum();
-        ClassMeans { means: sums, shares: counts.iter().map(|n| n / all.max(1e-12)).collect() }
+        ClassMeans { means: sums, shares: counts.iter().map(|n| n / all.max(1e-12)).collect(), seen }
     }
 }
 

@@ -9,9 +9,9 @@ use crate::mechanism::forward::{RandomisedLabels, RecordNoise};
 use crate::mechanism::{Noise, Secret, purpose};
 use crate::model::layer::attention::Projections;
 use crate::model::layer::sanitiser::Rows;
-use crate::model::sanitised::{SanitiserConfig, attach, set};
+use crate::model::sanitised::{SanitiserConfig, attach, set, with_decoder};
 use crate::model::{Model, ParameterId};
-use crate::train::error::Result;
+use crate::train::error::{Error, Result};
 use crate::train::news::News;
 use crate::train::plan::{AttentionName, EncoderName, ForwardSettings, Learn, Method, ModeName, Plan, Resolved};
 use crate::train::prepare::Prepared;
@@ -148,11 +148,26 @@ fn set_encoder(model: &mut Model, settings: &ForwardSettings, public: Option<&Pu
             return Ok(set_random(model, seed)?);
         }
         (EncoderName::Autoencoder, Some(public)) => {
-            set_random(model, seed)?;
+            // A classifier that reads releases as they are has no decoder; the encoder is fitted with one all the same.
+            let mut twin = with_decoder(model)?;
+            set_random(&mut twin, seed)?;
             let epochs = 1 + 200_000 / public.rows.rows().max(1);
-            return Ok(fit_autoencoder(model, public, &centre.unwrap_or_default(), epochs)?);
+            fit_autoencoder(&mut twin, public, &centre.unwrap_or_default(), epochs)?;
+            for linear in layer.encoder.iter().chain(&layer.decoder) {
+                for id in [Some(linear.weight), linear.bias].into_iter().flatten() {
+                    let values = twin.parameters.value(id).to_vec().map_err(crate::model::Error::from)?;
+                    set(model, id, values)?;
+                }
+            }
+            return Ok(());
         }
-        (EncoderName::Pca, Some(public)) if first.outputs <= first.inputs => public.principal(first.outputs)?,
+        (EncoderName::Pca, Some(_)) if first.outputs > first.inputs => {
+            return Err(Error::plan(format!(
+                "pca has as many directions as hidden states have columns, {}; lower dims, or choose encoder = \"orthogonal\"",
+                first.inputs
+            )));
+        }
+        (EncoderName::Pca, Some(public)) => public.principal(first.outputs)?,
         (EncoderName::Pca | EncoderName::Orthogonal, _) => orthogonal(seed, first.outputs, first.inputs),
     };
     Ok(set_projection(model, &rows, centre.as_deref())?)
@@ -230,12 +245,14 @@ fn column_noise(
                     ledger.append(event, 1)?;
                 }
                 // A record's share of the mean is a distribution for each head, so replacing one moves the map by at most √(2 heads)/records.
-                let reach = (2.0 * map.heads as f64).sqrt() / records.max(1) as f64;
+                let reach = (2.0 * map.heads as f64).sqrt() / records.max(1) as f64 * (1.0 + 1e-5);
                 let mut weights: Vec<f32> = map.weights.iter().map(|&w| w as f32).collect();
                 let deviation = (noise_multiplier * reach) as f32;
                 Noise::with_key(&secret.key(purpose::ATTENTION)).add(0, 0, deviation.next_up(), 1.0, &mut weights);
                 map.weights = weights.iter().map(|&w| f64::from(w)).collect();
                 map.normalise();
+            } else if plan.privacy.mode == ModeName::Proved {
+                return Err(Error::plan("an attention map of private records needs an entry in the ledger"));
             }
             map
         }
@@ -258,7 +275,7 @@ fn mean_attention(
 ) -> Result<(AttentionMap, usize)> {
     let data = &prepared.data;
     let wanted = plan.privacy.mvg.attention_examples.min(data.examples.len()).max(1);
-    // As many records in every such run, chosen without looking at them: replace-one adjacency keeps their number.
+    // Chosen without looking at them: how many there are does not depend on what is in them.
     let rate = wanted as f64 / data.examples.len().max(1) as f64;
     let mut chosen: Vec<usize> =
         PoissonSampler::new(data.examples.len(), rate, secret.key(purpose::ATTENTION_SAMPLE))?.step(0).iter().map(|&i| i as usize).collect();

@@ -41,7 +41,7 @@ pub struct ForwardPlan {
     /// What a noise multiplier is multiplied by, in paper mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub noise_is: Option<NoiseIs>,
-    /// ε of the labels' randomised response; 0 for labels that are public. By default half of ε and at most 2, in paper mode 0.
+    /// ε of the labels' randomised response; 0 for labels that are public. By default half of ε (over the records of a unit) and at most 2, in paper mode 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_epsilon: Option<f64>,
     /// How the part above the noise learns.
@@ -329,7 +329,8 @@ impl Plan {
             _ => 1.0,
         };
         // Beyond an ε of 2 labels tell the truth seven times in eight, and the text has more use for the rest.
-        let usual = if paper { 0.0 } else { (0.5 * self.privacy.epsilon.unwrap_or(4.0)).min(2.0) };
+        let share = 0.5 * self.privacy.epsilon.unwrap_or(4.0) / self.records_per_unit() as f64;
+        let usual = if paper { 0.0 } else { share.min(2.0) };
         let label_epsilon = Some(given.label_epsilon.unwrap_or(usual)).filter(|&epsilon| epsilon > 0.0);
         let release = given.release.unwrap_or(if paper { Release::Fresh } else { Release::Once });
         ForwardSettings {
@@ -364,6 +365,9 @@ impl Plan {
         if self.privacy.forward != ForwardPlan::default() && !self.is_forward() {
             return Err(Error::plan("[privacy.forward] is for the methods dp-forward, ew-ft and mvg; remove it"));
         }
+        if self.privacy.mvg != MvgPlan::default() && self.privacy.method != Method::Mvg {
+            return Err(Error::plan("[privacy.mvg] is for the method mvg; remove it"));
+        }
         if !self.is_forward() {
             return Ok(());
         }
@@ -378,6 +382,16 @@ impl Plan {
         }
         if !matches!(self.privacy.clip, crate::gradient::Clip::Flat(_) | crate::gradient::Clip::Automatic) {
             return wrong("privacy.clip of a forward method is a number: the norm of a record's rows");
+        }
+        let mvg_as_published = paper && self.privacy.method == Method::Mvg;
+        if settings.bounding == Bounding::Box && !mvg_as_published {
+            return wrong("privacy.forward.bound is \"normalise\" or \"clip\": a box does not bound the norm of a record");
+        }
+        if self.training.epochs > 65_536 {
+            return wrong("methods that perturb records take at most 65536 epochs");
+        }
+        if !(self.privacy.step_distance.is_finite() && self.privacy.step_distance > 0.0) {
+            return wrong("privacy.step_distance must be above 0");
         }
         if self.training.dropout && !paper {
             return wrong("dropout below the noise would make a record differ between releases; leave training.dropout out");
@@ -398,8 +412,14 @@ impl Plan {
                 "an encoder that learns from the records voids the guarantee; give it public data by adapt, or choose mode = \"paper\"",
             );
         }
-        if self.privacy.method == Method::EwFt && settings.encoder == EncoderName::None && given.encoder.is_none() {
-            return wrong("ew-ft releases what an encoder makes of a record; give dims");
+        if self.privacy.method == Method::EwFt && settings.encoder == EncoderName::None {
+            return wrong("ew-ft releases what an encoder makes of a record; without one, the method is dp-forward");
+        }
+        if settings.learn == Learn::Discriminant && settings.release != Release::Once {
+            return wrong("learn = \"discriminant\" looks at each record once; leave release at \"once\"");
+        }
+        if given.adapt.is_some() && !matches!(self.model.tuning, Tuning::Head | Tuning::Full) {
+            return wrong("adapt changes all of the model, so model.tuning must be \"head\" or \"full\"");
         }
         if settings.learn == Learn::Discriminant
             && (matches!(settings.rows, Rows::Tokens(_)) || settings.spot != Spot::Output || self.model.tuning != Tuning::Head)
@@ -416,11 +436,12 @@ impl Plan {
         {
             return wrong("adapt needs epochs, batch and learning_rate above 0");
         }
-        if settings.label_epsilon.is_some_and(|e| !e.is_finite()) || given.label_epsilon.is_some_and(|e| e < 0.0) {
+        if given.label_epsilon.is_some_and(|e| !(e.is_finite() && e >= 0.0)) {
             return wrong("label_epsilon must be a number of at least 0");
         }
-        if !paper && settings.label_epsilon >= self.privacy.epsilon {
-            return wrong("label_epsilon takes all of epsilon; leave some for the text");
+        let labels = settings.label_epsilon.map(|e| e * self.records_per_unit() as f64);
+        if !paper && labels >= self.privacy.epsilon {
+            return wrong("the labels take all of epsilon (label_epsilon for each record of a unit); leave some for the text");
         }
         let mvg = &self.privacy.mvg;
         if self.privacy.method == Method::Mvg {
@@ -439,6 +460,9 @@ impl Plan {
                 return wrong(
                     "attention = \"raw\" uses the records without noise; choose \"position\" or \"atten-dp\", or mode = \"paper\"",
                 );
+            }
+            if !paper && mvg.attention == AttentionName::AttenDp && Some(mvg.attention_epsilon) >= self.privacy.epsilon {
+                return wrong("the attention map takes all of epsilon; lower attention_epsilon, or choose attention = \"position\"");
             }
             if settings.encoder == EncoderName::None {
                 return wrong("mvg releases the outputs of a sanitisation layer; its encoder cannot be \"none\"");

@@ -59,6 +59,13 @@ impl Plan {
             (Name::RapFt, ModeName::Paper) => Some(
                 "the mask was computed from private examples without noise, which is a release that the ledger does not hold",
             ),
+            (Name::DpForward | Name::EwFt | Name::Mvg, ModeName::Paper)
+                if self.forward().release != crate::mechanism::forward::Release::Fresh =>
+            {
+                Some(
+                    "what is below the noise learnt from the records without noise, so that a record's releases differ under one noise: their difference shows, and the ledger does not hold that; sampling hides nothing either, since a record is seen on its own",
+                )
+            }
             (Name::DpForward | Name::EwFt | Name::Mvg, ModeName::Paper) => Some(
                 "what is below the noise learnt from the records without noise, which is a release that the ledger does not hold; the paper's own count takes a record to be hidden among those of its batch, but it is sent, and seen, on its own",
             ),

@@ -10,7 +10,7 @@ use undertone_accounting::{Accountant, Adjacency, Composition, Event, gaussian};
 
 impl Plan {
     /// The most records of a privacy unit.
-    fn records_per_unit(&self) -> u64 {
+    pub(super) fn records_per_unit(&self) -> u64 {
         self.data.author.as_ref().map_or(1, |_| self.data.most_per_author as u64)
     }
 
@@ -86,7 +86,7 @@ impl Plan {
             false => self.shape_of_noise(&Passes::over(units as u64, training.batch, training.epochs)?)?,
         };
         if settings.release == Release::Path && factors.windows(2).any(|pair| pair[0] < pair[1]) {
-            return Err(Error::plan("the noise of a path falls; this schedule rises"));
+            return Err(Error::plan("the noise of a path falls; choose a step_distance of at least 1, or release = \"fresh\""));
         }
         let at = |noise: f64| releases(factors.iter().map(|factor| factor * noise).collect());
         let labels = self.label_event(classes);

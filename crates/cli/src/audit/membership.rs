@@ -1,0 +1,135 @@
+//! `undertone audit membership`: was this example trained on?
+
+use super::run_folder::{FinishedRun, losses};
+use crate::device::DeviceArguments;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use crate::plot;
+use crate::train::Display;
+use clap::Args;
+use serde_json::json;
+use std::path::PathBuf;
+use undertone::audit::membership::{Membership as Found, by_likelihood_ratio, by_loss, by_reference, judge};
+use undertone::audit::statistics::Interval;
+use undertone::data::{Dataset, Example};
+use undertone::train::{Start, read_data, train};
+
+/// Tell examples that a run trained on from others: by loss, by loss against the untouched model, and by shadow models
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  undertone audit membership --run runs/first --members train.tsv --non-members dev.tsv --shadows 8"
+)]
+pub struct Membership {
+    /// Folder of the finished run
+    #[arg(long, value_name = "DIR")]
+    run: PathBuf,
+    /// File that was trained on [default: the run's]
+    #[arg(long, value_name = "FILE")]
+    members: Option<PathBuf>,
+    /// File that was not [default: the run's validation file]
+    #[arg(long, value_name = "FILE")]
+    non_members: Option<PathBuf>,
+    /// Examples of either file at most
+    #[arg(long, default_value_t = 10_000)]
+    examples: usize,
+    /// Shadow models of the likelihood-ratio attack; each is a training run like the one that is attacked
+    #[arg(long, default_value_t = 0)]
+    shadows: usize,
+    /// Confidence of the intervals
+    #[arg(long, default_value_t = 0.95)]
+    confidence: f64,
+    /// Draws shadows and bootstrap samples
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    device: DeviceArguments,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Membership {
+    pub fn run(self) -> Outcome {
+        if !(0.5..1.0).contains(&self.confidence) || self.examples == 0 {
+            return Err(Failure::arguments("--confidence must be from 0.5 to below 1, --examples at least 1"));
+        }
+        let run = FinishedRun::open(&self.run)?;
+        let Some(others) = self.non_members.as_ref().or(run.plan.data.validation.as_ref()) else {
+            return Err(Failure::arguments("the run has no validation file; name one that was not trained on by --non-members"));
+        };
+        let mut inside = read_data(&run.plan, self.members.as_deref())?;
+        let mut outside = read_data(&run.plan, Some(others))?;
+        inside.examples.truncate(self.examples);
+        outside.examples.truncate(self.examples);
+        let count = inside.examples.len();
+        if count == 0 || outside.examples.is_empty() {
+            return Err(Failure::arguments("both files need at least one example"));
+        }
+        let all: Vec<Example> = inside.examples.iter().chain(&outside.examples).cloned().collect();
+        let found = losses(&run.model(true, &self.device)?, &all)?;
+        let before = losses(&run.model(false, &self.device)?, &all)?;
+        let score = |name, scores: Vec<f64>| judge(name, &scores[..count], &scores[count..], self.confidence, self.seed);
+        let mut attacks = vec![
+            score("loss", by_loss(&found)),
+            score("loss against the untouched model", by_reference(&found, &before)),
+            score("the untouched model alone", by_loss(&before)),
+        ];
+        if self.shadows > 0 {
+            let shadows = self.shadow_losses(&run, &inside, &all)?;
+            attacks.push(score("likelihood ratio of shadow models", by_likelihood_ratio(&found, &shadows)));
+        }
+        run.keep("membership", json!(attacks))?;
+        let curves: Vec<(&str, &[(f64, f64)])> = attacks.iter().map(|a| (a.attack, a.roc.as_slice())).collect();
+        plot::roc(&run.folder.join("membership.svg"), "Membership inference", &curves)?;
+        if self.json {
+            output::json(&attacks);
+            return Ok(());
+        }
+        let body: Vec<Vec<String>> = attacks.iter().map(row).collect();
+        output::table(&["attack", "AUC", "found at 1 % false", "found at 0.1 % false"], &body);
+        output::line(format_args!(
+            "\n{count} members, {} others; {:.0} % intervals. Guessing has an AUC of 0.5. Curves are in {}.",
+            all.len() - count,
+            100.0 * self.confidence,
+            run.folder.join("membership.svg").display()
+        ));
+        Ok(())
+    }
+
+    /// The losses of models that were trained on random halves of all examples, and which half.
+    fn shadow_losses(&self, run: &FinishedRun, like: &Dataset, all: &[Example]) -> Outcome<Vec<(Vec<f64>, Vec<bool>)>> {
+        let mut shadows = Vec::new();
+        for shadow in 0..self.shadows as u64 {
+            let mixed = |i: usize| {
+                let x = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (self.seed << 32 | shadow).wrapping_mul(0xd6e8_feb8_6659_fd93);
+                (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 63 == 1
+            };
+            let chosen: Vec<bool> = (0..all.len()).map(mixed).collect();
+            let mut examples: Vec<Example> =
+                all.iter().zip(&chosen).filter(|(_, chosen)| **chosen).map(|(example, _)| example.clone()).collect();
+            examples.iter_mut().zip(0..).for_each(|(example, unit)| example.unit = unit);
+            let units = examples.len();
+            let data = Dataset { examples, units, ..like.clone() };
+            let folder = tempfile::tempdir().map_err(|e| Failure::write(&run.folder, e))?;
+            let mut plan = run.plan.clone();
+            plan.data.validation = None;
+            plan.data.author = None;
+            plan.training.seed = Some(self.seed.wrapping_mul(1000) + shadow);
+            eprintln!("shadow {} of {}:", shadow + 1, self.shadows);
+            let mut display = Display::new();
+            let start = Start { plan, out: folder.path(), resume: false, place: self.device.place()?, data: Some(data) };
+            let done = train(start, &mut |news| display.show(&news));
+            display.end();
+            done?;
+            let trained = FinishedRun::open(folder.path())?.model(true, &self.device)?;
+            shadows.push((losses(&trained, all)?, chosen));
+        }
+        Ok(shadows)
+    }
+}
+
+fn row(found: &Found) -> Vec<String> {
+    let area = |i: &Interval| format!("{:.3} ({:.3} … {:.3})", i.estimate, i.lower, i.upper);
+    let share = |i: &Interval| format!("{:.1} % ({:.1} … {:.1})", 100.0 * i.estimate, 100.0 * i.lower, 100.0 * i.upper);
+    vec![found.attack.to_owned(), area(&found.auc), share(&found.rate_at_1_percent), share(&found.rate_at_0_1_percent)]
+}

@@ -1,0 +1,105 @@
+//! `undertone audit one-run`: train once with canaries, and bound ε from below.
+
+use super::run_folder::{FinishedRun, losses};
+use crate::device::DeviceArguments;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use crate::train::Display;
+use clap::Args;
+use serde_json::json;
+use std::path::PathBuf;
+use undertone::audit::canaries::{Coins, canaries};
+use undertone::audit::membership::by_reference;
+use undertone::audit::one_run::{audit, usual_guesses};
+use undertone::mechanism::Secret;
+use undertone::train::{Plan, Start, read_data, train};
+
+/// Train once with canaries that are in or out by a coin, guess the coins, and bound ε from below
+///
+/// The bound is certified: it is above the true ε with a probability of at most 1 − confidence, whatever the training does. A bound above the ε that the run prints is a violation (exit code 3).
+#[derive(Args)]
+#[command(after_help = "Example:\n  undertone audit one-run --run run.toml --canaries 1000 --out runs/audit")]
+pub struct OneRun {
+    /// The run file
+    #[arg(long, value_name = "FILE")]
+    run: PathBuf,
+    /// Folder of the run with canaries; it is an ordinary run, of a model that is of no use
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Change a key of the run file; may be given several times
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    changes: Vec<String>,
+    /// Canaries
+    #[arg(long, default_value_t = 1000)]
+    canaries: usize,
+    /// How many coins are guessed [default: a tenth]; decided before the scores are seen
+    #[arg(long)]
+    guesses: Option<usize>,
+    /// Probability that the bound holds
+    #[arg(long, default_value_t = 0.95)]
+    confidence: f64,
+    #[command(flatten)]
+    device: DeviceArguments,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl OneRun {
+    pub fn run(self) -> Outcome {
+        if self.canaries < 10 || !(0.5..1.0).contains(&self.confidence) || self.guesses == Some(0) {
+            return Err(Failure::arguments(
+                "--canaries must be at least 10, --guesses at least 1, --confidence from 0.5 to below 1",
+            ));
+        }
+        let plan = Plan::read(&self.run, &self.changes)?;
+        if plan.is_forward() {
+            return Err(Failure::arguments(
+                "a record that is sent is seen to take part, so coins tell nothing; audit methods that perturb records by `audit inversion`",
+            ));
+        }
+        let mut data = read_data(&plan, None)?;
+        let random = Secret::from_system()
+            .map_err(|e| Failure::arguments(format!("the system gives no random numbers: {e}")))?;
+        let planted = canaries(&data, plan.purpose(), self.canaries, &random)?;
+        let coins = Coins::toss(self.canaries, &random);
+        coins.put_in(&planted, &mut data);
+        let mut display = Display::new();
+        let mut audited = plan.clone();
+        audited.data.author = None;
+        let start = Start { plan: audited, out: &self.out, resume: false, place: self.device.place()?, data: Some(data) };
+        let done = train(start, &mut |news| display.show(&news));
+        display.end();
+        done?;
+        let run = FinishedRun::open(&self.out)?;
+        let (after, before) = (
+            losses(&run.model(true, &self.device)?, &planted)?,
+            losses(&run.model(false, &self.device)?, &planted)?,
+        );
+        let scores = by_reference(&after, &before);
+        let guesses = self.guesses.unwrap_or_else(|| usual_guesses(self.canaries));
+        let promised = run.promised();
+        let delta = plan.privacy.delta.unwrap_or(1e-5);
+        let found = audit(&scores, &coins.inside, guesses, delta, self.confidence);
+        run.keep("one_run", json!(found))?;
+        if self.json {
+            output::json(&found);
+        } else {
+            let mut rows = vec![
+                ("guesses", format!("{} of {} right, {} canaries", found.right, found.guesses, found.canaries)),
+                ("ε at least", format!("{:.4} at δ = {delta:e}, with {:.0} % confidence", found.epsilon_lower, 100.0 * self.confidence)),
+            ];
+            if let Some((upper, _)) = promised {
+                rows.push(("ε promised", format!("{upper:.4}")));
+            }
+            output::rows(&rows);
+        }
+        match promised {
+            Some((upper, _)) if found.epsilon_lower > upper => Err(Failure::Violation(format!(
+                "the run promises ε = {upper:.4}, but canaries show at least {:.4}: the guarantee is broken",
+                found.epsilon_lower
+            ))),
+            _ => Ok(()),
+        }
+    }
+}

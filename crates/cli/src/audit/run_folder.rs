@@ -1,0 +1,73 @@
+//! A finished run, as an auditor loads it.
+
+use crate::device::DeviceArguments;
+use crate::failure::{Failure, Outcome};
+use serde_json::{Map, Value};
+use std::path::{Path, PathBuf};
+use undertone::data::Example;
+use undertone::evaluate::{Limits, predict};
+use undertone::model::Model;
+use undertone::model::folder::{LoadOptions, load, locate};
+use undertone::model::tuning::load_adapted;
+use undertone::train::Plan;
+
+/// A run's folder with its plan.
+pub struct FinishedRun {
+    pub folder: PathBuf,
+    pub plan: Plan,
+    summary: Value,
+}
+
+impl FinishedRun {
+    pub fn open(folder: &Path) -> Outcome<Self> {
+        let path = folder.join("summary.json");
+        let text = std::fs::read_to_string(&path).map_err(|_| {
+            Failure::arguments(format!("{} is no folder of a finished run; it has no summary.json", folder.display()))
+        })?;
+        let summary = serde_json::from_str(&text)
+            .map_err(|e| Failure::arguments(format!("{} is damaged: {e}", path.display())))?;
+        Ok(Self { folder: folder.to_owned(), plan: Plan::read(&folder.join("plan.toml"), &[])?, summary })
+    }
+
+    /// The upper end of the ε that the run printed, and its δ; none for a run that promises nothing.
+    pub fn promised(&self) -> Option<(f64, f64)> {
+        if self.summary["private"] != true {
+            return None;
+        }
+        let guarantee = &self.summary["guarantee"];
+        Some((guarantee["epsilon"]["upper"].as_f64()?, guarantee["delta"].as_f64()?))
+    }
+
+    /// The model that was trained, or the one that it began from.
+    pub fn model(&self, trained: bool, device: &DeviceArguments) -> Outcome<Model> {
+        let name = self.plan.model.path.as_deref().or(self.plan.model.hub.as_deref()).unwrap_or_default();
+        let origin = locate(name)?;
+        let options = LoadOptions { purpose: Some(self.plan.purpose()), labels: self.plan.data.labels.clone(), seed: 0 };
+        let (whole, adapter) = (self.folder.join("model"), self.folder.join("adapter"));
+        let mut model = match (trained, whole.is_dir()) {
+            (true, true) => load(&whole, &options)?,
+            (true, false) => load_adapted(&origin, Some(&adapter), options)?,
+            (false, _) => load(&origin, &options)?,
+        };
+        model.to_place(&device.place()?)?;
+        Ok(model)
+    }
+
+    /// Puts results under a name into audit.json, beside those of other attacks.
+    pub fn keep(&self, name: &str, found: Value) -> Outcome {
+        let path = self.folder.join("audit.json");
+        let mut all: Map<String, Value> =
+            std::fs::read_to_string(&path).ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+        all.insert(name.to_owned(), found);
+        let text = serde_json::to_string_pretty(&all).unwrap_or_default();
+        let beside = path.with_extension("json.part");
+        let written = std::fs::write(&beside, text + "\n").and_then(|()| std::fs::rename(&beside, &path));
+        written.map_err(|e| Failure::write(&path, e))
+    }
+}
+
+/// The loss of each example.
+pub fn losses(model: &Model, examples: &[Example]) -> Outcome<Vec<f64>> {
+    let found = predict(model, examples, Limits::default(), false)?;
+    Ok(found.iter().map(|said| said.loss.map_or(f64::NAN, f64::from)).collect())
+}

@@ -1,0 +1,124 @@
+//! Membership inference: was this example in the training data?
+
+use super::statistics::{Interval, Scores, area, rate_at};
+use serde::Serialize;
+
+/// How well members are told from others.
+#[derive(Clone, Debug, Serialize)]
+pub struct Membership {
+    /// The attack.
+    pub attack: &'static str,
+    /// Area under the curve: ½ for guessing.
+    pub auc: Interval,
+    /// True positives where at most one in a thousand others is taken for a member.
+    pub rate_at_0_1_percent: Interval,
+    /// The same for one in a hundred.
+    pub rate_at_1_percent: Interval,
+    /// Examples of both groups.
+    pub members: usize,
+    /// Examples that were not trained on.
+    pub others: usize,
+    /// (false positive rate, true positive rate), thinned out for drawing.
+    #[serde(skip)]
+    pub roc: Vec<(f64, f64)>,
+}
+
+/// Samples of a bootstrap.
+const REPETITIONS: usize = 500;
+
+/// Judges an attack by the scores it gives; higher means more likely a member.
+pub fn judge(attack: &'static str, members: &[f64], others: &[f64], confidence: f64, seed: u64) -> Membership {
+    let scores = Scores::new(members, others);
+    let roc = scores.roc();
+    let step = (roc.len() / 400).max(1);
+    let last = roc.last().copied();
+    Membership {
+        attack,
+        auc: scores.bootstrap(REPETITIONS, confidence, seed, area),
+        rate_at_0_1_percent: scores.bootstrap(REPETITIONS, confidence, seed, |curve| rate_at(curve, 1e-3)),
+        rate_at_1_percent: scores.bootstrap(REPETITIONS, confidence, seed, |curve| rate_at(curve, 1e-2)),
+        members: members.len(),
+        others: others.len(),
+        roc: roc.into_iter().step_by(step).chain(last).collect(),
+    }
+}
+
+/// Low loss speaks for a member.
+pub fn by_loss(losses: &[f64]) -> Vec<f64> {
+    losses.iter().map(|loss| -loss).collect()
+}
+
+/// Loss that fell since before training speaks for a member: what is easy for everybody says nothing.
+pub fn by_reference(losses: &[f64], reference: &[f64]) -> Vec<f64> {
+    losses.iter().zip(reference).map(|(loss, before)| before - loss).collect()
+}
+
+/// The likelihood-ratio attack with shadow models (Carlini and others, 2022): for each example, was its confidence drawn from that of models that had seen it, or of models that had not?
+///
+/// `shadows` has one entry for each shadow model: its loss on every example, and whether it was trained on it. Confidence is ln(p/(1 − p)) with p = e^−loss; both kinds are taken for
+/// normal, with one variance for all examples where an example has too few shadows for its own.
+pub fn by_likelihood_ratio(losses: &[f64], shadows: &[(Vec<f64>, Vec<bool>)]) -> Vec<f64> {
+    let confidence = |loss: f64| {
+        let loss = loss.clamp(1e-9, 50.0);
+        -loss - (-(-loss).exp_m1()).ln()
+    };
+    let of = |example: usize, inside: bool| -> Vec<f64> {
+        let seen = shadows.iter().filter(|(_, members)| members[example] == inside);
+        seen.map(|(losses, _)| confidence(losses[example])).collect()
+    };
+    let mean = |x: &[f64]| x.iter().sum::<f64>() / x.len().max(1) as f64;
+    // The common variance, of both kinds.
+    let (mut squares, mut count) = ([0.0; 2], [0.0; 2]);
+    for example in 0..losses.len() {
+        for (kind, inside) in [false, true].into_iter().enumerate() {
+            let values = of(example, inside);
+            if values.len() > 1 {
+                let mean = mean(&values);
+                squares[kind] += values.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
+                count[kind] += values.len() as f64 - 1.0;
+            }
+        }
+    }
+    let variance = |kind: usize| if count[kind] > 0.0 { (squares[kind] / count[kind]).max(1e-6) } else { 1.0 };
+    let density = |x: f64, mean: f64, variance: f64| -0.5 * (x - mean).powi(2) / variance - 0.5 * variance.ln();
+    (0..losses.len())
+        .map(|example| {
+            let (outside, inside) = (of(example, false), of(example, true));
+            if outside.is_empty() || inside.is_empty() {
+                return 0.0;
+            }
+            let x = confidence(losses[example]);
+            density(x, mean(&inside), variance(1)) - density(x, mean(&outside), variance(0))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn likelihood_ratios_beat_plain_losses_when_examples_differ() {
+        // Some examples are hard for everybody; having been trained on lowers any loss by a tenth.
+        let noise = crate::mechanism::Noise::new(&crate::mechanism::Secret::from_seed(4));
+        let n = 600;
+        let hardness: Vec<f64> = (0..n).map(|i| 0.2 + 0.004 * f64::from(i % 500)).collect();
+        let losses_of = |model: u64, inside: &[bool]| -> Vec<f64> {
+            let mut wobble = vec![0.0_f32; n as usize];
+            noise.add(model, 0, 0.03, 1.0, &mut wobble);
+            let of = |i: usize| (hardness[i] * if inside[i] { 0.9 } else { 1.0 }) * (1.0 + f64::from(wobble[i]));
+            (0..n as usize).map(of).collect()
+        };
+        let coin = |model: u64| -> Vec<bool> { (0..n as u64).map(|i| ((i * 7 + model * 13) / 3) % 2 == 0).collect() };
+        let shadows: Vec<_> = (1..17).map(|model| (losses_of(model, &coin(model)), coin(model))).collect();
+        let truth: Vec<bool> = (0..n).map(|i| i % 2 == 0).collect();
+        let losses = losses_of(99, &truth);
+        let auc = |scores: Vec<f64>| {
+            let pick = |inside: bool| -> Vec<f64> { (0..n as usize).filter(|&i| truth[i] == inside).map(|i| scores[i]).collect() };
+            judge("test", &pick(true), &pick(false), 0.95, 1).auc.estimate
+        };
+        let (plain, ratio) = (auc(by_loss(&losses)), auc(by_likelihood_ratio(&losses, &shadows)));
+        assert!(plain < 0.6 && ratio > 0.9, "{plain} {ratio}");
+        assert!(auc(by_reference(&losses, &hardness)) > 0.9);
+    }
+}
