@@ -35,5 +35,5 @@ pub use bounds::Bounds;
 pub use curve::{CurvePoint, TradeOffPoint, curve, trade_off};
 pub use error::{Error, Result};
 pub use event::{Adjacency, Composition, Event, Part, limits};
-pub use normal::upper_tail as normal_tail;
 pub use guarantee::{Guarantee, Mode, Threat, Unit, rounded_up};
+pub use normal::upper_tail as normal_tail;

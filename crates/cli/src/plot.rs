@@ -240,10 +240,9 @@ pub fn roc(path: &Path, title: &str, curves: &[(&str, &[(f64, f64)])]) -> Outcom
         chart.draw_series(LineSeries::new([(0.0, 0.0), (1.0, 1.0)], BLACK.mix(0.3)))?;
         for (i, (name, points)) in curves.iter().enumerate() {
             let colour = Palette99::pick(i).stroke_width(2);
-            chart
-                .draw_series(LineSeries::new(points.iter().copied(), colour))?
-                .label(*name)
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], Palette99::pick(i).stroke_width(2)));
+            chart.draw_series(LineSeries::new(points.iter().copied(), colour))?.label(*name).legend(
+                move |(x, y)| PathElement::new([(x, y), (x + 18, y)], Palette99::pick(i).stroke_width(2)),
+            );
         }
         chart
             .configure_series_labels()

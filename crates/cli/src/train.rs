@@ -52,7 +52,8 @@ impl Train {
         if self.seed.is_some() {
             plan.training.seed = self.seed;
         }
-        let start = Start { plan, out: &self.out, resume: self.resume, place: self.device.place()?, data: None };
+        let start =
+            Start { plan, out: &self.out, resume: self.resume, place: self.device.place()?, data: None };
         let mut display = Display::new();
         let summary = train(start, &mut |news| display.show(&news));
         display.end();

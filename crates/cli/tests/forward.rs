@@ -26,16 +26,65 @@ fn every_forward_method_keeps_to_its_budget() {
     let cases: [(&[&str], usize); 12] = [
         (&["privacy.method=dp-forward", "model.tuning=head"], 2),
         (&["privacy.method=dp-forward", "privacy.forward.after=1", "privacy.forward.rows=tokens"], 2),
-        (&["privacy.method=dp-forward", "privacy.forward.release=fresh", "privacy.forward.label_epsilon=0"], 2),
+        (
+            &[
+                "privacy.method=dp-forward",
+                "privacy.forward.release=fresh",
+                "privacy.forward.label_epsilon=0",
+            ],
+            2,
+        ),
         (&["privacy.method=ew-ft", "privacy.forward.dims=[4]", "privacy.forward.after=embeddings"], 2),
-        (&["privacy.method=ew-ft", "privacy.forward.dims=[4]", "privacy.forward.release=path", "privacy.schedule=ewpba"], 3),
-        (&["privacy.method=ew-ft", "privacy.forward.encoder=autoencoder", "privacy.forward.dims=[6, 3]", &public], 2),
+        (
+            &[
+                "privacy.method=ew-ft",
+                "privacy.forward.dims=[4]",
+                "privacy.forward.release=path",
+                "privacy.schedule=ewpba",
+            ],
+            3,
+        ),
+        (
+            &[
+                "privacy.method=ew-ft",
+                "privacy.forward.encoder=autoencoder",
+                "privacy.forward.dims=[6, 3]",
+                &public,
+            ],
+            2,
+        ),
         (&["privacy.method=ew-ft", "privacy.forward.dims=[4]", &public, "model.tuning=head"], 2),
-        (&["privacy.method=ew-ft", "privacy.forward.encoder=autoencoder", "privacy.forward.dims=[6, 3]", &public, "model.tuning=head"], 2),
+        (
+            &[
+                "privacy.method=ew-ft",
+                "privacy.forward.encoder=autoencoder",
+                "privacy.forward.dims=[6, 3]",
+                &public,
+                "model.tuning=head",
+            ],
+            2,
+        ),
         (&["privacy.method=dp-forward", "data.author=who", "model.tuning=head"], 2),
-        (&["privacy.method=mvg", "privacy.mvg.width=20", "privacy.mvg.attention=atten-dp", "data.author=who", "model.tuning=head"], 3),
+        (
+            &[
+                "privacy.method=mvg",
+                "privacy.mvg.width=20",
+                "privacy.mvg.attention=atten-dp",
+                "data.author=who",
+                "model.tuning=head",
+            ],
+            3,
+        ),
         (&["privacy.method=mvg", "privacy.mvg.width=20", "model.tuning=head"], 2),
-        (&["privacy.method=mvg", "privacy.mvg.width=20", "privacy.mvg.attention=atten-dp", "model.tuning=head"], 3),
+        (
+            &[
+                "privacy.method=mvg",
+                "privacy.mvg.width=20",
+                "privacy.mvg.attention=atten-dp",
+                "model.tuning=head",
+            ],
+            3,
+        ),
     ];
     for (i, (changes, wanted)) in cases.iter().enumerate() {
         let out = format!("run{i}");
@@ -43,7 +92,10 @@ fn every_forward_method_keeps_to_its_budget() {
         assert_eq!(summary["private"], true, "{changes:?}");
         let guarantee = &summary["guarantee"];
         assert_eq!(guarantee["mode"], "proved");
-        assert_eq!((guarantee["adjacency"].as_str(), guarantee["threat"].as_str()), (Some("replace-one"), Some("local")));
+        assert_eq!(
+            (guarantee["adjacency"].as_str(), guarantee["threat"].as_str()),
+            (Some("replace-one"), Some("local"))
+        );
         let upper = guarantee["epsilon"]["upper"].as_f64().unwrap();
         assert!(upper <= 8.0 && upper > 7.9, "{changes:?}: {upper}");
         assert_eq!(entries(&bench, &out).len(), *wanted, "{changes:?}");
@@ -51,10 +103,15 @@ fn every_forward_method_keeps_to_its_budget() {
         // What was trained loads again, and says the same.
         let folder = if bench.path(&out).join("model").exists() { "model" } else { "adapter" };
         let mut eval = Command::new(env!("CARGO_BIN_EXE_undertone"));
-        eval.args(["eval", "--json", "--text", "sentence", "--max-tokens", "16", "--data"]).arg(bench.path("rows.tsv"));
+        eval.args(["eval", "--json", "--text", "sentence", "--max-tokens", "16", "--data"])
+            .arg(bench.path("rows.tsv"));
         match folder {
             "model" => eval.arg("--model").arg(bench.path(&out).join("model")),
-            _ => eval.arg("--model").arg(bench.path("model")).arg("--adapter").arg(bench.path(&out).join("adapter")),
+            _ => eval
+                .arg("--model")
+                .arg(bench.path("model"))
+                .arg("--adapter")
+                .arg(bench.path(&out).join("adapter")),
         };
         let output = eval.output().unwrap();
         assert!(output.status.success(), "{changes:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -69,7 +126,8 @@ fn every_forward_method_keeps_to_its_budget() {
 fn what_is_below_the_noise_does_not_move_by_a_bit() {
     let bench = Bench::classifier();
     let base = safetensors_of(&bench, "model/model.safetensors");
-    let proved = set(&["privacy.method=dp-forward", "privacy.forward.after=1", "privacy.forward.rows=tokens"]);
+    let proved =
+        set(&["privacy.method=dp-forward", "privacy.forward.after=1", "privacy.forward.rows=tokens"]);
     bench.train("proved", &proved);
     let trained = safetensors_of(&bench, "proved/model/model.safetensors");
     let below = |name: &str| name.contains("embeddings.") || name.contains("layer.0.");
@@ -87,11 +145,16 @@ fn what_is_below_the_noise_does_not_move_by_a_bit() {
     let paper = set(&["privacy.method=dp-forward", "privacy.forward.after=1", "privacy.mode=paper"]);
     let summary = bench.train("paper", &paper);
     let trained = safetensors_of(&bench, "paper/model/model.safetensors");
-    let moves = |(name, values): &(String, Vec<u8>)| below(name) && trained.iter().any(|(n, v)| n == name && v != values);
+    let moves = |(name, values): &(String, Vec<u8>)| {
+        below(name) && trained.iter().any(|(n, v)| n == name && v != values)
+    };
     assert!(base.iter().any(|one| moves(one)), "as published, everything learns");
     assert_eq!(summary["private"], false);
     assert!(summary["not_private_because"].as_str().unwrap().contains("below the noise"));
-    let (claimed, ledger) = (summary["claimed"]["epsilon"].as_f64().unwrap(), summary["guarantee"]["epsilon"]["upper"].as_f64().unwrap());
+    let (claimed, ledger) = (
+        summary["claimed"]["epsilon"].as_f64().unwrap(),
+        summary["guarantee"]["epsilon"]["upper"].as_f64().unwrap(),
+    );
     assert!((claimed - 8.0).abs() < 0.05 && ledger > 3.0 * claimed, "{claimed} {ledger}");
 }
 
@@ -104,14 +167,26 @@ fn safetensors_of(bench: &Bench, file: &str) -> Vec<(String, Vec<u8>)> {
 #[test]
 fn published_methods_claim_and_guarantee_nothing() {
     let bench = Bench::classifier();
-    let mvg = set(&["privacy.method=mvg", "privacy.mode=paper", "privacy.mvg.width=20", "privacy.mvg.attention=raw"]);
+    let mvg = set(&[
+        "privacy.method=mvg",
+        "privacy.mode=paper",
+        "privacy.mvg.width=20",
+        "privacy.mvg.attention=raw",
+    ]);
     let summary = bench.train("mvg", &mvg);
     assert_eq!(summary["private"], false);
     assert_eq!(summary["claimed"]["epsilon"], 10.0);
-    let (exact, condition) =
-        (summary["guarantee"]["epsilon"]["upper"].as_f64().unwrap(), summary["records"]["sufficient_epsilon"].as_f64().unwrap());
+    let (exact, condition) = (
+        summary["guarantee"]["epsilon"]["upper"].as_f64().unwrap(),
+        summary["records"]["sufficient_epsilon"].as_f64().unwrap(),
+    );
     assert!(exact > 100.0 && condition > exact / 2.0, "{exact} {condition}");
-    let ew_ft = set(&["privacy.method=ew-ft", "privacy.mode=paper", "privacy.forward.after=1", "privacy.schedule=ewpba"]);
+    let ew_ft = set(&[
+        "privacy.method=ew-ft",
+        "privacy.mode=paper",
+        "privacy.forward.after=1",
+        "privacy.schedule=ewpba",
+    ]);
     let summary = bench.train("ew-ft", &ew_ft);
     assert!(summary["guarantee"]["epsilon"]["upper"].as_f64().unwrap() > 20.0);
 }
@@ -145,7 +220,9 @@ fn texts_are_predicted_in_private() {
     bench.train("run", &changes);
     let predict = |more: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_undertone"));
-        command.args(["predict", "--text", "sentence", "--max-tokens", "16", "--model"]).arg(bench.path("model"));
+        command
+            .args(["predict", "--text", "sentence", "--max-tokens", "16", "--model"])
+            .arg(bench.path("model"));
         command.arg("--adapter").arg(bench.path("run/adapter")).arg("--data").arg(bench.path("rows.tsv"));
         command.arg("--out").arg(bench.path("said.jsonl")).args(more).output().unwrap()
     };
@@ -159,7 +236,8 @@ fn texts_are_predicted_in_private() {
     assert_eq!(lines, 120);
     assert_ne!(first, open);
     // A second call has new noise, and is added to what the first cost.
-    let text = String::from_utf8_lossy(&predict(&["--private", "--epsilon", "2", "--delta", "1e-5"]).stdout).into_owned();
+    let text = String::from_utf8_lossy(&predict(&["--private", "--epsilon", "2", "--delta", "1e-5"]).stdout)
+        .into_owned();
     assert_ne!(first, said());
     assert!(text.contains("guarantee: (2.9") || text.contains("guarantee: (3."), "{text}");
     let bare = Command::new(env!("CARGO_BIN_EXE_undertone"))
@@ -194,7 +272,10 @@ fn mistakes_are_one_sentence() {
         (&["privacy.method=dp-forward", "privacy.forward.label_epsilon=nan"], "label_epsilon"),
         (&["privacy.method=ew-ft", "privacy.forward.encoder=none"], "dp-forward"),
         (&["privacy.mvg.width=4"], "[privacy.mvg] is for"),
-        (&["privacy.method=dp-forward", "data.author=who", "privacy.forward.label_epsilon=2"], "each record of a unit"),
+        (
+            &["privacy.method=dp-forward", "data.author=who", "privacy.forward.label_epsilon=2"],
+            "each record of a unit",
+        ),
     ];
     for (changes, about) in cases {
         bench.refused("refused", &set(changes), about);

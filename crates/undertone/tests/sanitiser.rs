@@ -42,7 +42,8 @@ fn numbers(count: usize, scale: f32) -> Vec<f32> {
 }
 
 fn model(architecture: Architecture, config: &SanitiserConfig) -> Model {
-    let dimensions = Dimensions { layers: 3, hidden: 16, heads: 4, inner: 40, vocabulary: 60, positions: 100 };
+    let dimensions =
+        Dimensions { layers: 3, hidden: 16, heads: 4, inner: 40, vocabulary: 60, positions: 100 };
     let labels = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
     let mut model = architecture.random(dimensions, Purpose::SequenceClassification, &labels, 5).unwrap();
     Tuning::Full.apply(&mut model, 3).unwrap();
@@ -109,7 +110,13 @@ fn gradients_are_those_of_finite_differences() {
         SanitiserConfig { bounding: Bounding::Normalise, rows: Rows::Tokens(None), ..base.clone() },
         SanitiserConfig { rows: Rows::Tokens(Some(4)), spot: Spot::After(0), ..base.clone() },
         SanitiserConfig { rows: Rows::First, spot: Spot::Output, dims: vec![], ..base.clone() },
-        SanitiserConfig { rows: Rows::Last, decoded: false, spot: Spot::Output, dims: vec![6], ..base.clone() },
+        SanitiserConfig {
+            rows: Rows::Last,
+            decoded: false,
+            spot: Spot::Output,
+            dims: vec![6],
+            ..base.clone()
+        },
         SanitiserConfig {
             squash: Some(1.0),
             direction: Some(vec![0.5, 1.0, 2.0, 0.7, 1.3]),
@@ -124,7 +131,8 @@ fn gradients_are_those_of_finite_differences() {
         let architecture = KINDS[i % KINDS.len()];
         let mut model = model(architecture, config);
         if i == 7 {
-            let blocks: Vec<ParameterId> = model.network.blocks.iter().flat_map(|block| block.parameters()).collect();
+            let blocks: Vec<ParameterId> =
+                model.network.blocks.iter().flat_map(|block| block.parameters()).collect();
             let below: Vec<ParameterId> = model.network.embeddings.parameters().collect();
             blocks.into_iter().chain(below).for_each(|id| model.parameters.get_mut(id).trainable = false);
         }
@@ -186,7 +194,8 @@ fn nothing_flows_below_the_noise_when_it_is_frozen() {
         // From rows that were computed before, everything is the same.
         let rows = model.bounded_rows(&batch).unwrap().0;
         let mut again = Gradients::new(&model.parameters);
-        let repeated = model.train_above(&batch, rows, Weighting::SumOfUnits, &conditions, &mut again).unwrap();
+        let repeated =
+            model.train_above(&batch, rows, Weighting::SumOfUnits, &conditions, &mut again).unwrap();
         assert_eq!(losses, repeated);
         for (id, parameter) in model.parameters.iter() {
             let numbers = |g: &Gradients| g.get(id).map(|m| m.to_vec().unwrap());
@@ -203,7 +212,8 @@ fn padding_changes_nothing_and_lengths_do_not_show() {
     let batch = batch(&[5, 3, 8]);
     let rows = |config: &SanitiserConfig| {
         let (rows, starts) = model(Architecture::Bert, config).bounded_rows(&batch).unwrap();
-        let of = |i: usize| (starts[i]..starts[i + 1]).flat_map(|r| rows.row(r).to_vec()).collect::<Vec<f32>>();
+        let of =
+            |i: usize| (starts[i]..starts[i + 1]).flat_map(|r| rows.row(r).to_vec()).collect::<Vec<f32>>();
         (0..3).map(of).collect::<Vec<_>>()
     };
     let (short, long, open) = (rows(&short), rows(&long), rows(&open));
@@ -231,7 +241,8 @@ fn models_with_a_sanitiser_come_back_from_their_folder() {
         let mut second =
             Architecture::Bert.random(dimensions, Purpose::SequenceClassification, &labels, 5).unwrap();
         let base: Vec<ParameterId> = second.parameters.iter().map(|(id, _)| id).collect();
-        base.iter().for_each(|&id| set(&mut second, id, first.parameters.value(id).to_vec().unwrap()).unwrap());
+        base.iter()
+            .for_each(|&id| set(&mut second, id, first.parameters.value(id).to_vec().unwrap()).unwrap());
         assert_eq!(load_sanitiser(&mut second, folder.path()).unwrap(), Some(config.clone()));
         let batch = batch(&[5, 3]);
         let logits = |model: &Model| model.logits(&batch, None).unwrap().to_vec().unwrap();

@@ -78,7 +78,9 @@ struct Row {
 impl Inversion {
     pub fn run(self) -> Outcome {
         if self.vocabulary == 0 || self.epochs == 0 || self.records == 0 || self.known_records == 0 {
-            return Err(Failure::arguments("--vocabulary, --epochs, --records and --known-records must be at least 1"));
+            return Err(Failure::arguments(
+                "--vocabulary, --epochs, --records and --known-records must be at least 1",
+            ));
         }
         let loaded = self.model.load(Some(Purpose::SequenceClassification))?;
         let blocks = loaded.model.network.blocks.len();
@@ -96,7 +98,9 @@ impl Inversion {
         let cells: Vec<(usize, Option<f64>)> = self
             .after
             .iter()
-            .flat_map(|&after| std::iter::once(None).chain(self.epsilon.iter().copied().map(Some)).map(move |e| (after, e)))
+            .flat_map(|&after| {
+                std::iter::once(None).chain(self.epsilon.iter().copied().map(Some)).map(move |e| (after, e))
+            })
             .collect();
         let bar = ProgressBar::new(cells.len() as u64);
         if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} attacks, {eta} left") {

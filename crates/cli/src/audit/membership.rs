@@ -51,11 +51,15 @@ pub struct Membership {
 impl Membership {
     pub fn run(self) -> Outcome {
         if !(0.5..1.0).contains(&self.confidence) || self.examples == 0 {
-            return Err(Failure::arguments("--confidence must be from 0.5 to below 1, --examples at least 1"));
+            return Err(Failure::arguments(
+                "--confidence must be from 0.5 to below 1, --examples at least 1",
+            ));
         }
         let run = FinishedRun::open(&self.run)?;
         let Some(others) = self.non_members.as_ref().or(run.plan.data.validation.as_ref()) else {
-            return Err(Failure::arguments("the run has no validation file; name one that was not trained on by --non-members"));
+            return Err(Failure::arguments(
+                "the run has no validation file; name one that was not trained on by --non-members",
+            ));
         };
         let mut inside = read_data(&run.plan, self.members.as_deref())?;
         let mut outside = read_data(&run.plan, Some(others))?;
@@ -68,7 +72,9 @@ impl Membership {
         let all: Vec<Example> = inside.examples.iter().chain(&outside.examples).cloned().collect();
         let found = losses(&run.model(true, &self.device)?, &all)?;
         let before = losses(&run.model(false, &self.device)?, &all)?;
-        let score = |name, scores: Vec<f64>| judge(name, &scores[..count], &scores[count..], self.confidence, self.seed);
+        let score = |name, scores: Vec<f64>| {
+            judge(name, &scores[..count], &scores[count..], self.confidence, self.seed)
+        };
         let mut attacks = vec![
             score("loss", by_loss(&found)),
             score("loss against the untouched model", by_reference(&found, &before)),
@@ -79,7 +85,8 @@ impl Membership {
             attacks.push(score("likelihood ratio of shadow models", by_likelihood_ratio(&found, &shadows)));
         }
         run.keep("membership", json!(attacks))?;
-        let curves: Vec<(&str, &[(f64, f64)])> = attacks.iter().map(|a| (a.attack, a.roc.as_slice())).collect();
+        let curves: Vec<(&str, &[(f64, f64)])> =
+            attacks.iter().map(|a| (a.attack, a.roc.as_slice())).collect();
         plot::roc(&run.folder.join("membership.svg"), "Membership inference", &curves)?;
         if self.json {
             output::json(&attacks);
@@ -97,16 +104,26 @@ impl Membership {
     }
 
     /// The losses of models that were trained on random halves of all examples, and which half.
-    fn shadow_losses(&self, run: &FinishedRun, like: &Dataset, all: &[Example]) -> Outcome<Vec<(Vec<f64>, Vec<bool>)>> {
+    fn shadow_losses(
+        &self,
+        run: &FinishedRun,
+        like: &Dataset,
+        all: &[Example],
+    ) -> Outcome<Vec<(Vec<f64>, Vec<bool>)>> {
         let mut shadows = Vec::new();
         for shadow in 0..self.shadows as u64 {
             let mixed = |i: usize| {
-                let x = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (self.seed << 32 | shadow).wrapping_mul(0xd6e8_feb8_6659_fd93);
+                let x = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                    ^ (self.seed << 32 | shadow).wrapping_mul(0xd6e8_feb8_6659_fd93);
                 (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 63 == 1
             };
             let chosen: Vec<bool> = (0..all.len()).map(mixed).collect();
-            let mut examples: Vec<Example> =
-                all.iter().zip(&chosen).filter(|(_, chosen)| **chosen).map(|(example, _)| example.clone()).collect();
+            let mut examples: Vec<Example> = all
+                .iter()
+                .zip(&chosen)
+                .filter(|(_, chosen)| **chosen)
+                .map(|(example, _)| example.clone())
+                .collect();
             examples.iter_mut().zip(0..).for_each(|(example, unit)| example.unit = unit);
             let units = examples.len();
             let data = Dataset { examples, units, ..like.clone() };
@@ -117,7 +134,13 @@ impl Membership {
             plan.training.seed = Some(self.seed.wrapping_mul(1000) + shadow);
             eprintln!("shadow {} of {}:", shadow + 1, self.shadows);
             let mut display = Display::new();
-            let start = Start { plan, out: folder.path(), resume: false, place: self.device.place()?, data: Some(data) };
+            let start = Start {
+                plan,
+                out: folder.path(),
+                resume: false,
+                place: self.device.place()?,
+                data: Some(data),
+            };
             let done = train(start, &mut |news| display.show(&news));
             display.end();
             done?;
@@ -130,6 +153,13 @@ impl Membership {
 
 fn row(found: &Found) -> Vec<String> {
     let area = |i: &Interval| format!("{:.3} ({:.3} … {:.3})", i.estimate, i.lower, i.upper);
-    let share = |i: &Interval| format!("{:.1} % ({:.1} … {:.1})", 100.0 * i.estimate, 100.0 * i.lower, 100.0 * i.upper);
-    vec![found.attack.to_owned(), area(&found.auc), share(&found.rate_at_1_percent), share(&found.rate_at_0_1_percent)]
+    let share = |i: &Interval| {
+        format!("{:.1} % ({:.1} … {:.1})", 100.0 * i.estimate, 100.0 * i.lower, 100.0 * i.upper)
+    };
+    vec![
+        found.attack.to_owned(),
+        area(&found.auc),
+        share(&found.rate_at_1_percent),
+        share(&found.rate_at_0_1_percent),
+    ]
 }

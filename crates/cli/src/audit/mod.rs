@@ -1,5 +1,6 @@
 //! `undertone audit`: attack what was released.
 
+mod exposure;
 mod inversion;
 mod membership;
 mod one_run;
@@ -11,6 +12,8 @@ use clap::Subcommand;
 /// Attack what was released, to see what a guarantee is worth
 #[derive(Subcommand)]
 pub enum Audit {
+    /// How likely a language model holds planted secrets
+    Exposure(exposure::Exposure),
     /// Guess the tokens of records from perturbed embeddings, by layer and budget
     Inversion(inversion::Inversion),
     /// Tell examples that a run trained on from others
@@ -22,6 +25,7 @@ pub enum Audit {
 impl Audit {
     pub fn run(self) -> Outcome {
         match self {
+            Self::Exposure(exposure) => exposure.run(),
             Self::Inversion(inversion) => inversion.run(),
             Self::Membership(membership) => membership.run(),
             Self::OneRun(one_run) => one_run.run(),

@@ -67,7 +67,13 @@ impl OneRun {
         let mut display = Display::new();
         let mut audited = plan.clone();
         audited.data.author = None;
-        let start = Start { plan: audited, out: &self.out, resume: false, place: self.device.place()?, data: Some(data) };
+        let start = Start {
+            plan: audited,
+            out: &self.out,
+            resume: false,
+            place: self.device.place()?,
+            data: Some(data),
+        };
         let done = train(start, &mut |news| display.show(&news));
         display.end();
         done?;
@@ -86,8 +92,18 @@ impl OneRun {
             output::json(&found);
         } else {
             let mut rows = vec![
-                ("guesses", format!("{} of {} right, {} canaries", found.right, found.guesses, found.canaries)),
-                ("ε at least", format!("{:.4} at δ = {delta:e}, with {:.0} % confidence", found.epsilon_lower, 100.0 * self.confidence)),
+                (
+                    "guesses",
+                    format!("{} of {} right, {} canaries", found.right, found.guesses, found.canaries),
+                ),
+                (
+                    "ε at least",
+                    format!(
+                        "{:.4} at δ = {delta:e}, with {:.0} % confidence",
+                        found.epsilon_lower,
+                        100.0 * self.confidence
+                    ),
+                ),
             ];
             if let Some((upper, _)) = promised {
                 rows.push(("ε promised", format!("{upper:.4}")));

@@ -22,7 +22,10 @@ impl FinishedRun {
     pub fn open(folder: &Path) -> Outcome<Self> {
         let path = folder.join("summary.json");
         let text = std::fs::read_to_string(&path).map_err(|_| {
-            Failure::arguments(format!("{} is no folder of a finished run; it has no summary.json", folder.display()))
+            Failure::arguments(format!(
+                "{} is no folder of a finished run; it has no summary.json",
+                folder.display()
+            ))
         })?;
         let summary = serde_json::from_str(&text)
             .map_err(|e| Failure::arguments(format!("{} is damaged: {e}", path.display())))?;
@@ -42,7 +45,11 @@ impl FinishedRun {
     pub fn model(&self, trained: bool, device: &DeviceArguments) -> Outcome<Model> {
         let name = self.plan.model.path.as_deref().or(self.plan.model.hub.as_deref()).unwrap_or_default();
         let origin = locate(name)?;
-        let options = LoadOptions { purpose: Some(self.plan.purpose()), labels: self.plan.data.labels.clone(), seed: 0 };
+        let options = LoadOptions {
+            purpose: Some(self.plan.purpose()),
+            labels: self.plan.data.labels.clone(),
+            seed: 0,
+        };
         let (whole, adapter) = (self.folder.join("model"), self.folder.join("adapter"));
         let mut model = match (trained, whole.is_dir()) {
             (true, true) => load(&whole, &options)?,
@@ -56,8 +63,10 @@ impl FinishedRun {
     /// Puts results under a name into audit.json, beside those of other attacks.
     pub fn keep(&self, name: &str, found: Value) -> Outcome {
         let path = self.folder.join("audit.json");
-        let mut all: Map<String, Value> =
-            std::fs::read_to_string(&path).ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+        let mut all: Map<String, Value> = std::fs::read_to_string(&path)
+            .ok()
+            .and_then(|text| serde_json::from_str(&text).ok())
+            .unwrap_or_default();
         all.insert(name.to_owned(), found);
         let text = serde_json::to_string_pretty(&all).unwrap_or_default();
         let beside = path.with_extension("json.part");

@@ -15,11 +15,11 @@ use undertone::mechanism::allocation::{
 };
 use undertone::mechanism::forward::{RecordNoise, Release};
 use undertone::mechanism::{Noise, Secret};
+use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::layer::sanitiser::{Bounding, Rows, Sanitiser, Spot};
 use undertone::model::sanitised::rows_alone;
-use undertone::model::{Conditions, Model, Purpose, Weighting};
-use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
+use undertone::model::{Conditions, Model, Purpose, Weighting};
 use undertone::train::optimiser::Settings;
 use undertone::train::{Learner, Protection, Step, peak_memory};
 
@@ -152,7 +152,8 @@ impl StepBench {
             Kind::Adapter => Tuning::Adapter(adapter),
         };
         tuning.apply(&mut model, 2)?;
-        let forward = matches!(self.method, Method::DpForwardPaper | Method::DpForward | Method::DpForwardCached);
+        let forward =
+            matches!(self.method, Method::DpForwardPaper | Method::DpForward | Method::DpForwardCached);
         if forward || self.after.is_some() {
             self.cut(&mut model, forward)?;
         }

@@ -53,9 +53,10 @@ impl Demo {
             let out = self.out.join(name);
             let mut display = Display::new();
             let plan = Plan::parse(&file, &changes)?;
-            let done = train(Start { plan, out: &out, resume: false, place: Place::Host, data: None }, &mut |news| {
-                display.show(&news)
-            });
+            let done = train(
+                Start { plan, out: &out, resume: false, place: Place::Host, data: None },
+                &mut |news| display.show(&news),
+            );
             display.end();
             rows.push(row(name, &done?));
         }

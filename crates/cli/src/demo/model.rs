@@ -57,7 +57,8 @@ pub fn pretrain(folder: &Path) -> Outcome {
     );
     let out = work.join("run");
     let mut display = Display::new();
-    let start = Start { plan: Plan::parse(&plan, &[])?, out: &out, resume: false, place: Place::Host, data: None };
+    let start =
+        Start { plan: Plan::parse(&plan, &[])?, out: &out, resume: false, place: Place::Host, data: None };
     let done = train(start, &mut |news| display.show(&news));
     display.end();
     done?;

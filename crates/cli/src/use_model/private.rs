@@ -37,7 +37,12 @@ pub struct PaidNoise {
 
 impl PrivateArguments {
     /// Writes the release into the ledger, and then hands the noise out, from a new secret.
-    pub fn pay(&self, model: &ModelArguments, loaded: &Loaded, out: &std::path::Path) -> Outcome<Option<PaidNoise>> {
+    pub fn pay(
+        &self,
+        model: &ModelArguments,
+        loaded: &Loaded,
+        out: &std::path::Path,
+    ) -> Outcome<Option<PaidNoise>> {
         if !self.private {
             return Ok(None);
         }
@@ -65,7 +70,8 @@ impl PrivateArguments {
             PathBuf::from(name)
         });
         let wanted = terms(&config);
-        let mut ledger = if path.exists() { Ledger::open(&path)? } else { Ledger::create(&path, wanted.clone())? };
+        let mut ledger =
+            if path.exists() { Ledger::open(&path)? } else { Ledger::create(&path, wanted.clone())? };
         if *ledger.terms() != wanted {
             return Err(Failure::arguments(format!(
                 "{} is the ledger of something else; name another one by --ledger",
@@ -76,7 +82,11 @@ impl PrivateArguments {
         let secret = Secret::from_system()
             .map_err(|e| Failure::arguments(format!("the system gives no random numbers: {e}")))?;
         let deviation = noise_multiplier * f64::from(config.norm);
-        Ok(Some(PaidNoise { noise: RecordNoise::new(&secret, Release::Once, vec![deviation]), ledger, delta }))
+        Ok(Some(PaidNoise {
+            noise: RecordNoise::new(&secret, Release::Once, vec![deviation]),
+            ledger,
+            delta,
+        }))
     }
 }
 
@@ -84,7 +94,8 @@ impl PrivateArguments {
 fn terms(config: &SanitiserConfig) -> Terms {
     let event = Event::Gaussian { noise_multiplier: 1e-2, sensitivity: 1.0 };
     let mut assumptions = vec![
-        "a text is in a file once; one that is predicted in several calls is released in each of them".to_owned(),
+        "a text is in a file once; one that is predicted in several calls is released in each of them"
+            .to_owned(),
         "the number of texts is public".to_owned(),
     ];
     if config.rows == Rows::Tokens(None) {

@@ -55,7 +55,9 @@ impl Coins {
 
     /// Puts the chosen ones into the data, each a privacy unit of its own.
     pub fn put_in(&self, canaries: &[Example], data: &mut Dataset) {
-        for canary in canaries.iter().zip(&self.inside).filter(|(_, inside)| **inside).map(|(canary, _)| canary) {
+        for canary in
+            canaries.iter().zip(&self.inside).filter(|(_, inside)| **inside).map(|(canary, _)| canary)
+        {
             data.examples.push(Example { unit: data.units as u32, ..canary.clone() });
             data.units += 1;
         }

@@ -107,12 +107,14 @@ pub fn invert(model: &Model, victims: &[Example], known: &[Example], asked: &Inv
     let mut frequent: Vec<(usize, u32)> = counts.into_iter().map(|(token, count)| (count, token)).collect();
     frequent.sort_by_key(|&(count, token)| (std::cmp::Reverse(count), token));
     frequent.truncate(asked.vocabulary.max(1));
-    let classes: BTreeMap<u32, u32> = frequent.iter().zip(0..).map(|(&(_, token), class)| (token, class)).collect();
+    let classes: BTreeMap<u32, u32> =
+        frequent.iter().zip(0..).map(|(&(_, token), class)| (token, class)).collect();
 
     let secret = Secret::from_seed(asked.seed);
     let noise = (asked.noise > 0.0).then(|| RecordNoise::new(&secret, Release::Once, vec![asked.noise]));
     let released = victims.released(noise.as_ref(), 0);
-    let inner: Vec<usize> = victims.starts.windows(2).flat_map(|w| w[0] + 1..(w[1] - 1).max(w[0] + 1)).collect();
+    let inner: Vec<usize> =
+        victims.starts.windows(2).flat_map(|w| w[0] + 1..(w[1] - 1).max(w[0] + 1)).collect();
     let right = |said: &[u32]| {
         let hits = inner.iter().filter(|&&i| classes.get(&victims.tokens[i]) == Some(&said[i])).count();
         hits as f64 / inner.len().max(1) as f64
@@ -162,8 +164,12 @@ fn nearest(known: &Seen, classes: &BTreeMap<u32, u32>, released: &Host) -> Resul
         mean.iter_mut().zip(clean.row(row)).for_each(|(sum, x)| *sum += x);
         counts[class as usize] += 1.0;
     }
-    means.chunks_exact_mut(columns).zip(&counts).for_each(|(mean, n)| mean.iter_mut().for_each(|x| *x /= n.max(1.0)));
-    let bias: Vec<f32> = means.chunks_exact(columns).map(|mean| -0.5 * mean.iter().map(|x| x * x).sum::<f32>()).collect();
+    means
+        .chunks_exact_mut(columns)
+        .zip(&counts)
+        .for_each(|(mean, n)| mean.iter_mut().for_each(|x| *x /= n.max(1.0)));
+    let bias: Vec<f32> =
+        means.chunks_exact(columns).map(|mean| -0.5 * mean.iter().map(|x| x * x).sum::<f32>()).collect();
     best(released, &Matrix::from_vec(classes.len(), columns, means), &bias)
 }
 
@@ -219,7 +225,8 @@ fn decoder(
             if let (_, Some(gradient)) = tensor::cross_entropy(&logits, &targets, Some(&weights))? {
                 linear.backward(&pass, saved, &gradient, None, &mut gradients)?;
             }
-            let release = crate::mechanism::Release { step: 0, noise: None, coordinates: &coordinates, divisor: 1.0 };
+            let release =
+                crate::mechanism::Release { step: 0, noise: None, coordinates: &coordinates, divisor: 1.0 };
             let rate = 1e-2 * (1.0 - (epoch * batches + i) as f64 / steps as f64);
             optimiser.step(&mut parameters, gradients.take(), &release, rate)?;
         }

@@ -27,7 +27,13 @@ pub struct Membership {
 const REPETITIONS: usize = 500;
 
 /// Judges an attack by the scores it gives; higher means more likely a member.
-pub fn judge(attack: &'static str, members: &[f64], others: &[f64], confidence: f64, seed: u64) -> Membership {
+pub fn judge(
+    attack: &'static str,
+    members: &[f64],
+    others: &[f64],
+    confidence: f64,
+    seed: u64,
+) -> Membership {
     let scores = Scores::new(members, others);
     let roc = scores.roc();
     let step = (roc.len() / 400).max(1);
@@ -79,8 +85,10 @@ pub fn by_likelihood_ratio(losses: &[f64], shadows: &[(Vec<f64>, Vec<bool>)]) ->
             }
         }
     }
-    let variance = |kind: usize| if count[kind] > 0.0 { (squares[kind] / count[kind]).max(1e-6) } else { 1.0 };
-    let density = |x: f64, mean: f64, variance: f64| -0.5 * (x - mean).powi(2) / variance - 0.5 * variance.ln();
+    let variance =
+        |kind: usize| if count[kind] > 0.0 { (squares[kind] / count[kind]).max(1e-6) } else { 1.0 };
+    let density =
+        |x: f64, mean: f64, variance: f64| -0.5 * (x - mean).powi(2) / variance - 0.5 * variance.ln();
     (0..losses.len())
         .map(|example| {
             let (outside, inside) = (of(example, false), of(example, true));
@@ -106,15 +114,20 @@ mod tests {
         let losses_of = |model: u64, inside: &[bool]| -> Vec<f64> {
             let mut wobble = vec![0.0_f32; n as usize];
             noise.add(model, 0, 0.03, 1.0, &mut wobble);
-            let of = |i: usize| (hardness[i] * if inside[i] { 0.9 } else { 1.0 }) * (1.0 + f64::from(wobble[i]));
+            let of =
+                |i: usize| (hardness[i] * if inside[i] { 0.9 } else { 1.0 }) * (1.0 + f64::from(wobble[i]));
             (0..n as usize).map(of).collect()
         };
-        let coin = |model: u64| -> Vec<bool> { (0..n as u64).map(|i| ((i * 7 + model * 13) / 3) % 2 == 0).collect() };
+        let coin = |model: u64| -> Vec<bool> {
+            (0..n as u64).map(|i| ((i * 7 + model * 13) / 3) % 2 == 0).collect()
+        };
         let shadows: Vec<_> = (1..17).map(|model| (losses_of(model, &coin(model)), coin(model))).collect();
         let truth: Vec<bool> = (0..n).map(|i| i % 2 == 0).collect();
         let losses = losses_of(99, &truth);
         let auc = |scores: Vec<f64>| {
-            let pick = |inside: bool| -> Vec<f64> { (0..n as usize).filter(|&i| truth[i] == inside).map(|i| scores[i]).collect() };
+            let pick = |inside: bool| -> Vec<f64> {
+                (0..n as usize).filter(|&i| truth[i] == inside).map(|i| scores[i]).collect()
+            };
             judge("test", &pick(true), &pick(false), 0.95, 1).auc.estimate
         };
         let (plain, ratio) = (auc(by_loss(&losses)), auc(by_likelihood_ratio(&losses, &shadows)));

@@ -102,7 +102,8 @@ mod tests {
         let mut coins = vec![0.0_f32; canaries];
         noise.add(0, 0, 1.0, 1.0, &mut coins);
         let inside: Vec<bool> = coins.iter().map(|&x| x > 0.0).collect();
-        let mut scores: Vec<f32> = inside.iter().map(|&inside| if inside { mu as f32 } else { 0.0 }).collect();
+        let mut scores: Vec<f32> =
+            inside.iter().map(|&inside| if inside { mu as f32 } else { 0.0 }).collect();
         noise.add(1, 0, 1.0, 1.0, &mut scores);
         (scores.iter().map(|&s| f64::from(s)).collect(), inside)
     }

@@ -326,8 +326,11 @@ impl Model {
         noise: Option<&dyn Perturb>,
         dropout_seed: Option<u64>,
         keep: (usize, bool),
-    ) -> Result<(Matrix, (sanitiser::SavedAbove, Vec<block::Saved>, Option<norm::Saved>, head::Saved), Vec<u32>)>
-    {
+    ) -> Result<(
+        Matrix,
+        (sanitiser::SavedAbove, Vec<block::Saved>, Option<norm::Saved>, head::Saved),
+        Vec<u32>,
+    )> {
         let Some(sanitiser) = &self.network.sanitiser else {
             return Err(Error::Request("the model has no sanitiser".into()));
         };
@@ -376,7 +379,8 @@ impl Model {
         let keeping = self.pass(&batch.starts, &lower_positions, dropout_seed, true);
         let passing = Pass { keep: false, ..keeping };
         let (x, embeddings, (lower_blocks, lower_norm)) = self.below(&keeping, &passing, batch, keep)?;
-        let lower = |blocks| Half { starts: batch.starts.clone(), positions: lower_positions.clone(), blocks };
+        let lower =
+            |blocks| Half { starts: batch.starts.clone(), positions: lower_positions.clone(), blocks };
         let Some(layer) = &self.network.sanitiser else {
             let (logits, (blocks, last_norm, head)) = self.above(&keeping, x, wanted, keep)?;
             debug_assert!(blocks.is_empty());
@@ -514,7 +518,8 @@ impl Model {
     ) -> Result<Vec<f32>> {
         let objective = Objective::of(batch, self.network.head.purpose)?;
         let forward = self.forward_under(batch, Some(&objective.rows), conditions)?;
-        let (losses, gradient) = objective.losses(&forward.logits, weighting, &batch.units, conditions.labels)?;
+        let (losses, gradient) =
+            objective.losses(&forward.logits, weighting, &batch.units, conditions.labels)?;
         if let Some(gradient) = gradient {
             self.backward(forward, &gradient, receiver)?;
         }

@@ -21,7 +21,11 @@ pub struct Identity {
 
 impl Identity {
     /// Of the plan without what may change on the way, the tokens that are trained on or explained, and what decides the last digits.
-    pub fn of<'a>(plan: &Plan, model: &Model, data: impl IntoIterator<Item = Option<&'a Dataset>>) -> Result<Self> {
+    pub fn of<'a>(
+        plan: &Plan,
+        model: &Model,
+        data: impl IntoIterator<Item = Option<&'a Dataset>>,
+    ) -> Result<Self> {
         let mut plan = plan.clone();
         plan.compute.checkpoint_every = None;
         let mut hash = Sha256::new();

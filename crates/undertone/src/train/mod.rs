@@ -28,9 +28,9 @@ pub use folder::RunFolder;
 pub use learner::{Learner, Protection, Step};
 pub use news::News;
 pub use plan::{
-    AdaptPlan, After, AttentionName, EncoderName, ForwardPlan, Learn, Lengths, MvgPlan, NoiseIs, PublicFile, RowsName,
-    AdaclipPlan, AnadpPlan, ComputePlan, DataPlan, Method, ModeName, ModelPlan, NoiseSchedule, Plan,
-    PrivacyPlan, RapFtPlan, RelevanceSource, Resolved, TaskName, TrainingPlan,
+    AdaclipPlan, AdaptPlan, After, AnadpPlan, AttentionName, ComputePlan, DataPlan, EncoderName, ForwardPlan,
+    Learn, Lengths, Method, ModeName, ModelPlan, MvgPlan, NoiseIs, NoiseSchedule, Plan, PrivacyPlan,
+    PublicFile, RapFtPlan, RelevanceSource, Resolved, RowsName, TaskName, TrainingPlan,
 };
 pub use prepare::read_data;
 pub use rate::RateSchedule;

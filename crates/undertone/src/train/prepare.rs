@@ -4,9 +4,9 @@ use super::error::{Error, Result};
 use super::plan::{Method, Plan, PublicFile, RelevanceSource};
 use crate::data::{Dataset, Format, Labels, Options, Tokeniser, Unit};
 use crate::mechanism::{Secret, purpose};
+use crate::model::folder::{Config, LoadOptions, load, locate};
 use crate::model::layer::head::Pick;
 use crate::model::layer::sanitiser::{Rows, Spot};
-use crate::model::folder::{Config, LoadOptions, load, locate};
 use crate::model::{Model, Purpose};
 use crate::tensor::Place;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,9 @@ impl Prepared {
         };
         let mut model = load(&origin, &options)?;
         if model.network.sanitiser.is_some() {
-            return Err(Error::plan("the model has been trained with perturbed records already; begin from the model that it was trained from"));
+            return Err(Error::plan(
+                "the model has been trained with perturbed records already; begin from the model that it was trained from",
+            ));
         }
         let blocks = model.network.blocks.len();
         if plan.is_forward() && model.network.head.pick == Pick::Last {
@@ -53,7 +55,9 @@ impl Prepared {
                 ));
             }
             if rows == Rows::First {
-                return Err(Error::plan("the first token of this model sees no other; choose privacy.forward.rows = \"last\""));
+                return Err(Error::plan(
+                    "the first token of this model sees no other; choose privacy.forward.rows = \"last\"",
+                ));
             }
         }
         if plan.is_forward() && matches!(plan.forward().spot, Spot::After(after) if after > blocks) {
@@ -85,7 +89,8 @@ impl Prepared {
             let labels = labels.clone().filter(|_| labelled);
             Ok(Dataset::load(&file.file, &plan.public_task(file, labelled), &tokeniser, labels, &options)?)
         };
-        let public_text = given.and_then(|f| f.public.as_ref()).map(|file| read_public(file, false)).transpose()?;
+        let public_text =
+            given.and_then(|f| f.public.as_ref()).map(|file| read_public(file, false)).transpose()?;
         let adaptation =
             given.and_then(|f| f.adapt.as_ref()).map(|adapt| read_public(&adapt.public, true)).transpose()?;
         Ok(Self { model, public, public_text, adaptation, data, validation, origin, labels_were_found })
@@ -97,10 +102,18 @@ pub fn read_data(plan: &Plan, path: Option<&Path>) -> Result<Dataset> {
     let name = plan.model.path.as_deref().or(plan.model.hub.as_deref()).unwrap_or_default();
     let origin = locate(name)?;
     let (labels, _) = labels(plan, &origin)?;
-    let options = LoadOptions { purpose: Some(plan.purpose()), labels: labels.as_ref().map(|l| l.names().to_vec()), seed: 0 };
+    let options = LoadOptions {
+        purpose: Some(plan.purpose()),
+        labels: labels.as_ref().map(|l| l.names().to_vec()),
+        seed: 0,
+    };
     let tokeniser = load(&origin, &options)?.tokeniser(&origin, plan.data.max_tokens)?;
-    let options =
-        Options { format: plan.data.format, unit: Unit::Row, long_texts: plan.data.long_texts, progress: true };
+    let options = Options {
+        format: plan.data.format,
+        unit: Unit::Row,
+        long_texts: plan.data.long_texts,
+        progress: true,
+    };
     Ok(Dataset::load(path.unwrap_or(&plan.data.train), &plan.task(), &tokeniser, labels, &options)?)
 }
 

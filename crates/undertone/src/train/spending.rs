@@ -3,8 +3,8 @@
 use super::error::{Error, Result};
 use super::folder::RunFolder;
 use super::plan::{AttentionName, Method, ModeName, Plan, Resolved};
-use crate::model::layer::sanitiser::Rows;
 use super::prepare::Prepared;
+use crate::model::layer::sanitiser::Rows;
 use undertone_accounting::ledger::{Ledger, Terms};
 use undertone_accounting::{Adjacency, Event, Mode, Part, Threat};
 
@@ -42,7 +42,10 @@ fn announced_releases(plan: &Plan, resolved: &Resolved, prepared: &Prepared) -> 
             }
             _ => event,
         };
-        match announced.iter_mut().find(|part| event.no_worse_than(&part.event) || part.event.no_worse_than(&event)) {
+        match announced
+            .iter_mut()
+            .find(|part| event.no_worse_than(&part.event) || part.event.no_worse_than(&event))
+        {
             Some(part) => {
                 part.count = part.count.max(count);
                 if part.event.no_worse_than(&event) {
@@ -64,7 +67,10 @@ fn of_forward(plan: &Plan) -> Vec<String> {
         assumptions.push("the labels are public".to_owned());
     }
     if let Some(column) = &plan.data.author {
-        assumptions.push(format!("how many records each of {column} has, at most {}, is public", plan.data.most_per_author));
+        assumptions.push(format!(
+            "how many records each of {column} has, at most {}, is public",
+            plan.data.most_per_author
+        ));
     }
     if plan.privacy.method == Method::Mvg && plan.privacy.mvg.attention == AttentionName::AttenDp {
         assumptions.push("the attention map was averaged, before its noise was added, by somebody whom the owners trust with their records, or by secure aggregation".to_owned());
@@ -73,9 +79,15 @@ fn of_forward(plan: &Plan) -> Vec<String> {
     if settings.rows == Rows::Tokens(None) {
         assumptions.push("the number of tokens of each record is public".to_owned());
     }
-    for (file, what) in [(&plan.privacy.forward.public, "text"), (&plan.privacy.forward.adapt.as_ref().map(|a| a.public.clone()), "labelled data")] {
+    for (file, what) in [
+        (&plan.privacy.forward.public, "text"),
+        (&plan.privacy.forward.adapt.as_ref().map(|a| a.public.clone()), "labelled data"),
+    ] {
         if let Some(file) = file {
-            assumptions.push(format!("{} is public {what} that does not depend on the records", file.file.display()));
+            assumptions.push(format!(
+                "{} is public {what} that does not depend on the records",
+                file.file.display()
+            ));
         }
     }
     assumptions

@@ -3,9 +3,9 @@
 use super::checkpoint;
 use super::error::{Error, Result};
 use super::folder::RunFolder;
+use super::forward::{Cache, Perturbing};
 use super::learner::{Learner, Protection, Step};
 use super::news::News;
-use super::forward::{Cache, Perturbing};
 use super::plan::{Learn, ModeName, Plan, Resolved};
 use super::prepare::Prepared;
 use super::record::{Record, Records};
@@ -206,7 +206,14 @@ impl Run {
                     let frozen = self.plan.privacy.mode == ModeName::Proved;
                     let cache = frozen.then_some(&mut self.cache);
                     let (model, examples) = (&self.learner.model, &self.data.examples);
-                    perturbing.accumulate(model, piece, examples, (epoch as usize, dropout), cache, &mut sum)?
+                    perturbing.accumulate(
+                        model,
+                        piece,
+                        examples,
+                        (epoch as usize, dropout),
+                        cache,
+                        &mut sum,
+                    )?
                 }
                 None => {
                     let batch = Batch::pack(piece.iter().map(|&example| &self.data.examples[example]));
@@ -282,11 +289,14 @@ impl Run {
 
     /// How good the model is on texts that are perturbed as the records were.
     pub(super) fn validate_with_noise(&self) -> Result<Option<Metrics>> {
-        let (Some(perturbing), Some(validation)) = (&self.perturbing, &self.validation) else { return Ok(None) };
+        let (Some(perturbing), Some(validation)) = (&self.perturbing, &self.validation) else {
+            return Ok(None);
+        };
         let model = &self.learner.model;
         let mut meter = Meter::new(model.network.head.purpose, model.network.head.out.outputs);
         // Numbers that no record has.
-        let found = predict_perturbed(model, &validation.examples, Limits::default(), &perturbing.noise, 1 << 40)?;
+        let found =
+            predict_perturbed(model, &validation.examples, Limits::default(), &perturbing.noise, 1 << 40)?;
         validation.examples.iter().zip(&found).for_each(|(example, said)| meter.add(example, said));
         Ok(Some(meter.metrics()))
     }

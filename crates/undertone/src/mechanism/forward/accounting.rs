@@ -41,8 +41,10 @@ impl Releases {
                 let before = epoch.checked_sub(1).map_or(0.0, |e| self.noise_multipliers[e].powi(-2));
                 let more = noise.powi(-2) - before;
                 // Rounded towards more loss.
-                (more > 0.0)
-                    .then(|| Event::Gaussian { noise_multiplier: (more * (1.0 + 1e-12)).sqrt().recip(), sensitivity })
+                (more > 0.0).then(|| Event::Gaussian {
+                    noise_multiplier: (more * (1.0 + 1e-12)).sqrt().recip(),
+                    sensitivity,
+                })
             }
         }
     }

@@ -38,7 +38,13 @@ impl Budgets {
     }
 
     /// The noise multiplier that the Rényi accountant gives each position's ε for training of so many sampled steps.
-    pub fn noise_multipliers(&self, tokens: usize, delta: f64, sampling_rate: f64, steps: u64) -> Result<Vec<f64>> {
+    pub fn noise_multipliers(
+        &self,
+        tokens: usize,
+        delta: f64,
+        sampling_rate: f64,
+        steps: u64,
+    ) -> Result<Vec<f64>> {
         let mut known: Vec<(f64, f64)> = Vec::new();
         self.of(tokens)
             .into_iter()
@@ -122,7 +128,8 @@ mod tests {
         noise.add(1, 0, 2.0, 1.0, &mut b);
         for j in 0..2 {
             let share = |t: usize| contributions[(t, j)] as f32;
-            let squares: f64 = a.iter().zip(&b).map(|(a, b)| f64::from(share(0) * a + share(1) * b).powi(2)).sum();
+            let squares: f64 =
+                a.iter().zip(&b).map(|(a, b)| f64::from(share(0) * a + share(1) * b).powi(2)).sum();
             let drawn = (squares / a.len() as f64).sqrt();
             assert!((drawn / found[j] - 1.0).abs() < 0.005, "{drawn} {}", found[j]);
         }

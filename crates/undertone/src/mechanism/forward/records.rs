@@ -122,7 +122,8 @@ mod tests {
         let deviations = [3.0, 2.0, 1.0];
         let trials = 40_000;
         let noise = RecordNoise::new(&Secret::from_seed(2), Release::Path, deviations.to_vec());
-        let combinations = [[0.0, 0.0, 1.0], [1.0, 1.0, 1.0], [0.1, 0.2, 0.7], [-0.3, 0.1, 1.2], [1.0 / 9.0, 0.25, 1.0]];
+        let combinations =
+            [[0.0, 0.0, 1.0], [1.0, 1.0, 1.0], [0.1, 0.2, 0.7], [-0.3, 0.1, 1.2], [1.0 / 9.0, 0.25, 1.0]];
         let mut right = [0; 5];
         for record in 0..trials {
             let seen: Vec<f32> = (0..3)

@@ -202,13 +202,15 @@ impl Sanitiser {
                 let hidden = hidden.to_host()?;
                 let columns = hidden.columns();
                 let means = Host::build(starts.len() - 1, columns, |out| {
-                    out.par_chunks_mut(columns.max(1)).zip(starts.par_windows(2)).for_each(|(out, window)| {
-                        let share = 1.0 / (window[1] - window[0]) as f32;
-                        out.fill(0.0);
-                        for row in window[0]..window[1] {
-                            out.iter_mut().zip(hidden.row(row)).for_each(|(sum, x)| *sum += share * x);
-                        }
-                    });
+                    out.par_chunks_mut(columns.max(1)).zip(starts.par_windows(2)).for_each(
+                        |(out, window)| {
+                            let share = 1.0 / (window[1] - window[0]) as f32;
+                            out.fill(0.0);
+                            for row in window[0]..window[1] {
+                                out.iter_mut().zip(hidden.row(row)).for_each(|(sum, x)| *sum += share * x);
+                            }
+                        },
+                    );
                 });
                 Matrix::Host(means).to_place(&place)
             }
@@ -219,7 +221,9 @@ impl Sanitiser {
         let windows = starts.windows(2);
         match self.rows {
             Rows::Tokens(_) => Ok(gradient.clone()),
-            Rows::First => tensor::scatter(gradient, &windows.map(|w| w[0] as u32).collect::<Vec<_>>(), tokens),
+            Rows::First => {
+                tensor::scatter(gradient, &windows.map(|w| w[0] as u32).collect::<Vec<_>>(), tokens)
+            }
             Rows::Last => {
                 tensor::scatter(gradient, &windows.map(|w| (w[1] - 1) as u32).collect::<Vec<_>>(), tokens)
             }
@@ -243,7 +247,10 @@ impl Sanitiser {
         if let Some(centre) = self.centre {
             let centre: Vec<f32> = pass.parameters.value(centre).to_vec()?.iter().map(|c| -c).collect();
             let mut shifted = Output::new(&x.place(), x.rows(), x.columns());
-            shifted.fill_rows(0..centre.len(), &Matrix::from_vec(1, centre.len(), centre).to_place(&x.place())?)?;
+            shifted.fill_rows(
+                0..centre.len(),
+                &Matrix::from_vec(1, centre.len(), centre).to_place(&x.place())?,
+            )?;
             shifted.add(&x)?;
             x = shifted.finish()?;
         }
@@ -263,7 +270,8 @@ impl Sanitiser {
                 out.fill(0.0);
                 let most = out.len() / columns.max(1);
                 let mut squares = 0.0;
-                for (row, out) in (from[i]..from[i + 1]).take(most).zip(out.chunks_exact_mut(columns.max(1))) {
+                for (row, out) in (from[i]..from[i + 1]).take(most).zip(out.chunks_exact_mut(columns.max(1)))
+                {
                     for (j, (y, x)) in out.iter_mut().zip(encoded.row(row)).enumerate() {
                         *y = self.squashed(*x) / self.direction.as_ref().map_or(1.0, |d| d[j]);
                         squares += f64::from(*y).powi(2);
@@ -274,7 +282,8 @@ impl Sanitiser {
                 out.iter_mut().for_each(|y| *y = if factor == 0.0 { 0.0 } else { *y * factor });
             });
         });
-        let saved = SavedBelow { tokens: hidden.rows(), starts: pass.starts.to_vec(), encoder, encoded, norms };
+        let saved =
+            SavedBelow { tokens: hidden.rows(), starts: pass.starts.to_vec(), encoder, encoded, norms };
         Ok((bounded, saved))
     }
 

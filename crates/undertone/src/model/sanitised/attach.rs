@@ -85,7 +85,8 @@ impl Adding<'_> {
     fn tensor(&mut self, name: String, shape: &[usize]) -> Result<ParameterId> {
         let (rows, columns) = if let [rows, columns] = *shape { (rows, columns) } else { (1, shape[0]) };
         let value = Matrix::zeros(rows, columns).to_place(self.model.place())?;
-        let parameter = Parameter { name, shape: shape.to_vec(), value, trainable: false, origin: Origin::Adapter };
+        let parameter =
+            Parameter { name, shape: shape.to_vec(), value, trainable: false, origin: Origin::Adapter };
         Ok(self.model.parameters.push(parameter))
     }
 
@@ -118,7 +119,9 @@ pub fn with_decoder(model: &Model) -> Result<Model> {
 pub fn attach(model: &mut Model, config: &SanitiserConfig) -> Result<()> {
     let blocks = model.network.blocks.len();
     if matches!(config.spot, Spot::After(after) if after > blocks) {
-        return Err(Error::Request(format!("the model has {blocks} blocks; put the noise after one of them")));
+        return Err(Error::Request(format!(
+            "the model has {blocks} blocks; put the noise after one of them"
+        )));
     }
     if config.dims.contains(&0) || config.dims.iter().any(|&d| d > 65_536) {
         return Err(Error::Request("widths of an encoder must be from 1 to 65536".into()));
@@ -126,7 +129,9 @@ pub fn attach(model: &mut Model, config: &SanitiserConfig) -> Result<()> {
     let hidden = model.network.head.width();
     let width = config.dims.last().copied().unwrap_or(hidden);
     if config.direction.as_ref().is_some_and(|direction| direction.len() != width) {
-        return Err(Error::Request(format!("the noise has a direction for other than the {width} columns that are released")));
+        return Err(Error::Request(format!(
+            "the noise has a direction for other than the {width} columns that are released"
+        )));
     }
     let classes = model.network.head.out.outputs;
     let mut adding = Adding { model };

@@ -17,7 +17,9 @@ pub fn read_config(folder: &Path) -> Result<Option<SanitiserConfig>> {
     let path = folder.join("sanitiser.json");
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
-        Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => return Ok(None),
+        Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
         Err(source) => return Err(Error::Io { path, source }),
     };
     let wrong = |problem: String| Error::Config { path: path.clone(), problem };

@@ -26,7 +26,13 @@ pub fn adapt(
     let mut ids: Vec<_> = network.embeddings.parameters().chain(network.head.parameters()).collect();
     ids.extend(network.blocks.iter().flat_map(|block| block.parameters()));
     ids.extend(network.last_norm.iter().flat_map(|norm| [Some(norm.weight), norm.bias]).flatten());
-    ids.extend(network.sanitiser.iter().flat_map(|layer| [layer.parameters_below(), layer.parameters_above()]).flatten());
+    ids.extend(
+        network
+            .sanitiser
+            .iter()
+            .flat_map(|layer| [layer.parameters_below(), layer.parameters_above()])
+            .flatten(),
+    );
     for (id, parameter) in model.parameters.iter_mut() {
         parameter.trainable = ids.contains(&id);
     }

@@ -16,7 +16,8 @@ pub fn calibration(moments: &Moments, known: &Known) -> (Vec<f32>, Vec<f32>) {
     let rows = &vectors * DMatrix::from_diagonal(&kept.into()) * vectors.transpose();
     let width = moments.width();
     let noisy = &rows + DMatrix::from_diagonal(&known.variances.clone().into());
-    let guess = noisy.cholesky().map_or_else(|| DMatrix::zeros(width, width), |found| found.solve(&rows)).transpose();
+    let guess =
+        noisy.cholesky().map_or_else(|| DMatrix::zeros(width, width), |found| found.solve(&rows)).transpose();
     let mean = moments.mean();
     let bias = &mean - &guess * &mean;
     let weight = (0..width).flat_map(|i| guess.row(i).iter().map(|&x| x as f32).collect::<Vec<_>>());

@@ -28,7 +28,8 @@ pub fn discriminant(moments: &Moments, known: &Known) -> Discriminant {
     let floor = moments.uncertainty(known);
     let (values, vectors) = eigen(within);
     let largest = values.first().copied().unwrap_or(1.0).abs();
-    let inverse: Vec<f64> = values.iter().map(|v| 1.0 / v.max(floor).max(1e-6 * largest).max(1e-12)).collect();
+    let inverse: Vec<f64> =
+        values.iter().map(|v| 1.0 / v.max(floor).max(1e-6 * largest).max(1e-12)).collect();
     let inverse = &vectors * DMatrix::from_diagonal(&inverse.into()) * vectors.transpose();
     let (mut weights, mut bias) = (Vec::new(), Vec::new());
     for class in 0..classes.shares.len() {
@@ -70,7 +71,8 @@ mod tests {
             classes.push(labels.as_ref().map_or(class, |labels| labels.answer(i, class)));
         }
         moments.add(&Host::from_vec(n, 4, rows), &classes).unwrap();
-        let known = Known { variances: vec![noise * noise; 4], labels: labels.map(|labels| labels.flipped()) };
+        let known =
+            Known { variances: vec![noise * noise; 4], labels: labels.map(|labels| labels.flipped()) };
         (moments, known)
     }
 

@@ -66,7 +66,8 @@ impl PublicRows {
 pub fn orthogonal(seed: u64, count: usize, width: usize) -> Vec<f32> {
     let values = Random::new(seed, 1.0).normal(count * width, 1.0);
     let drawn = DMatrix::from_row_slice(count, width, &values).map(f64::from);
-    let rows = if count <= width { drawn.transpose().qr().q().transpose() } else { drawn / (width as f64).sqrt() };
+    let rows =
+        if count <= width { drawn.transpose().qr().q().transpose() } else { drawn / (width as f64).sqrt() };
     (0..count).flat_map(|i| rows.row(i).iter().map(|&x| x as f32).collect::<Vec<_>>()).collect()
 }
 
@@ -98,7 +99,8 @@ pub fn set_random(model: &mut Model, seed: u64) -> Result<()> {
 
 /// Through encoder and decoder: the state before each layer and after the last, and what the backward pass needs.
 fn encode(model: &Model, pass: &Pass, layers: &[Linear], x: Matrix) -> Result<(Vec<Matrix>, Vec<Saved>)> {
-    let activation = model.network.sanitiser.as_ref().map_or(tensor::Activation::Gelu, |layer| layer.activation);
+    let activation =
+        model.network.sanitiser.as_ref().map_or(tensor::Activation::Gelu, |layer| layer.activation);
     let (mut states, mut saved) = (vec![x], Vec::new());
     for (i, layer) in layers.iter().enumerate() {
         let last = states[states.len() - 1].clone();
@@ -122,7 +124,8 @@ pub fn fit_autoencoder(model: &mut Model, public: &PublicRows, centre: &[f32], e
     for (id, parameter) in model.parameters.iter_mut() {
         parameter.trainable = ids.contains(&id);
     }
-    let mut optimiser = Optimiser::new(Settings { weight_decay: 0.0, ..Settings::default() }, &model.parameters);
+    let mut optimiser =
+        Optimiser::new(Settings { weight_decay: 0.0, ..Settings::default() }, &model.parameters);
     let coordinates = Coordinates::of(&model.parameters);
     const BATCH: usize = 512;
     let batches = public.rows.rows().div_ceil(BATCH);

@@ -1,7 +1,9 @@
 //! Puts the sanitiser in before a run begins: encoder, direction of the noise, and what may learn.
 
 use super::adapt;
-use super::encoder::{PublicRows, fit_autoencoder, orthogonal, reconstruction_error, set_projection, set_random};
+use super::encoder::{
+    PublicRows, fit_autoencoder, orthogonal, reconstruction_error, set_projection, set_random,
+};
 use crate::data::{Batch, PoissonSampler};
 use crate::explain::contribution::{AttentionMap, attention_of, positional, token_contributions};
 use crate::mechanism::forward::mvg::{direction, mapped, record_shift, sufficient_epsilon};
@@ -13,7 +15,9 @@ use crate::model::sanitised::{SanitiserConfig, attach, set, with_decoder};
 use crate::model::{Model, ParameterId};
 use crate::train::error::{Error, Result};
 use crate::train::news::News;
-use crate::train::plan::{AttentionName, EncoderName, ForwardSettings, Learn, Method, ModeName, Plan, Resolved};
+use crate::train::plan::{
+    AttentionName, EncoderName, ForwardSettings, Learn, Method, ModeName, Plan, Resolved,
+};
 use crate::train::prepare::Prepared;
 use serde::Serialize;
 use undertone_accounting::Event;
@@ -68,11 +72,16 @@ pub fn prepare(
     let trainable: Vec<bool> = prepared.model.parameters.iter().map(|(_, p)| p.trainable).collect();
     attach(&mut prepared.model, &config)?;
     let public = match &prepared.public_text {
-        Some(public) => Some(PublicRows::of(&prepared.model, settings.spot, settings.rows, &public.examples)?),
+        Some(public) => {
+            Some(PublicRows::of(&prepared.model, settings.spot, settings.rows, &public.examples)?)
+        }
         None => None,
     };
     set_encoder(&mut prepared.model, &settings, public.as_ref(), secret.number(purpose::SANITISER))?;
-    let mut facts = Facts { width: config.dims.last().copied().unwrap_or(prepared.model.network.head.width()), ..Facts::default() };
+    let mut facts = Facts {
+        width: config.dims.last().copied().unwrap_or(prepared.model.network.head.width()),
+        ..Facts::default()
+    };
     if let Some(public) = &public {
         facts.reconstruction_error = reconstruction_error(&prepared.model, public)?;
     }
@@ -85,7 +94,11 @@ pub fn prepare(
             if let Some(releases) = &mut resolved.releases {
                 releases.sensitivity = record_shift(&noise);
             }
-            facts.sufficient_epsilon = Some(sufficient_epsilon(&noise, f64::from(settings.norm), plan.privacy.delta.unwrap_or_default()));
+            facts.sufficient_epsilon = Some(sufficient_epsilon(
+                &noise,
+                f64::from(settings.norm),
+                plan.privacy.delta.unwrap_or_default(),
+            ));
             noise.iter().map(|&s| s as f32).collect()
         } else {
             direction(&noise)
@@ -135,7 +148,12 @@ fn config_of(settings: &ForwardSettings, mvg: bool, public: bool) -> SanitiserCo
     }
 }
 
-fn set_encoder(model: &mut Model, settings: &ForwardSettings, public: Option<&PublicRows>, seed: u64) -> Result<()> {
+fn set_encoder(
+    model: &mut Model,
+    settings: &ForwardSettings,
+    public: Option<&PublicRows>,
+    seed: u64,
+) -> Result<()> {
     let Some(layer) = model.network.sanitiser.clone() else { return Ok(()) };
     let centre = public.map(PublicRows::centre).transpose()?;
     if let (Some(id), Some(centre)) = (layer.centre, &centre) {
@@ -177,12 +195,16 @@ fn set_encoder(model: &mut Model, settings: &ForwardSettings, public: Option<&Pu
 fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: EncoderName) {
     let Some(layer) = model.network.sanitiser.clone() else { return };
     let below = owner_parameters(model);
-    let above: Vec<ParameterId> = layer.decoder.iter().flat_map(|l| [Some(l.weight), l.bias]).flatten().collect();
+    let above: Vec<ParameterId> =
+        layer.decoder.iter().flat_map(|l| [Some(l.weight), l.bias]).flatten().collect();
     let head: Vec<ParameterId> = model.network.head.parameters().collect();
     let learns = layer.parameters_below();
     for (id, parameter) in model.parameters.iter_mut() {
         parameter.trainable = tuned.get(id.index()).copied().unwrap_or(false);
-        if above.contains(&id) || head.contains(&id) || (paper && encoder == EncoderName::Trained && learns.contains(&id)) {
+        if above.contains(&id)
+            || head.contains(&id)
+            || (paper && encoder == EncoderName::Trained && learns.contains(&id))
+        {
             parameter.trainable = true;
         }
         if !paper && below.contains(&id) {
@@ -198,7 +220,8 @@ fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: Encode
         });
         for linear in looks.flatten().collect::<Vec<_>>() {
             let lora = linear.lora.iter().flat_map(|lora| [lora.a, lora.b]);
-            for id in [Some(linear.weight), linear.bias].into_iter().flatten().chain(lora).collect::<Vec<_>>() {
+            for id in [Some(linear.weight), linear.bias].into_iter().flatten().chain(lora).collect::<Vec<_>>()
+            {
                 model.parameters.get_mut(id).trainable = false;
             }
         }
@@ -248,7 +271,13 @@ fn column_noise(
                 let reach = (2.0 * map.heads as f64).sqrt() / records.max(1) as f64 * (1.0 + 1e-5);
                 let mut weights: Vec<f32> = map.weights.iter().map(|&w| w as f32).collect();
                 let deviation = (noise_multiplier * reach) as f32;
-                Noise::with_key(&secret.key(purpose::ATTENTION)).add(0, 0, deviation.next_up(), 1.0, &mut weights);
+                Noise::with_key(&secret.key(purpose::ATTENTION)).add(
+                    0,
+                    0,
+                    deviation.next_up(),
+                    1.0,
+                    &mut weights,
+                );
                 map.weights = weights.iter().map(|&w| f64::from(w)).collect();
                 map.normalise();
             } else if plan.privacy.mode == ModeName::Proved {
@@ -278,7 +307,11 @@ fn mean_attention(
     // Chosen without looking at them: how many there are does not depend on what is in them.
     let rate = wanted as f64 / data.examples.len().max(1) as f64;
     let mut chosen: Vec<usize> =
-        PoissonSampler::new(data.examples.len(), rate, secret.key(purpose::ATTENTION_SAMPLE))?.step(0).iter().map(|&i| i as usize).collect();
+        PoissonSampler::new(data.examples.len(), rate, secret.key(purpose::ATTENTION_SAMPLE))?
+            .step(0)
+            .iter()
+            .map(|&i| i as usize)
+            .collect();
     if chosen.is_empty() {
         chosen.push(0);
     }

@@ -28,7 +28,8 @@ impl Cache {
             self.rows.resize(largest + 1, None);
         }
         if piece.iter().all(|&i| self.rows[i].is_some()) {
-            let columns = model.network.sanitiser.as_ref().map_or(0, |layer| layer.width(model.network.head.width()));
+            let columns =
+                model.network.sanitiser.as_ref().map_or(0, |layer| layer.width(model.network.head.width()));
             let values: Vec<f32> =
                 piece.iter().filter_map(|&i| self.rows[i].as_deref()).flatten().copied().collect();
             return Ok(Host::from_vec(values.len() / columns.max(1), columns, values));
@@ -59,7 +60,13 @@ impl Perturbing {
     }
 
     /// Sums over the releases of all records in an epoch.
-    fn moments(&self, model: &Model, examples: &[Example], cache: &mut Cache, epoch: usize) -> Result<Moments> {
+    fn moments(
+        &self,
+        model: &Model,
+        examples: &[Example],
+        cache: &mut Cache,
+        epoch: usize,
+    ) -> Result<Moments> {
         let classes = model.network.head.out.outputs;
         let mut moments: Option<Moments> = None;
         let all: Vec<usize> = (0..examples.len()).collect();
@@ -75,7 +82,9 @@ impl Perturbing {
                 vec![class; window[1] - window[0]]
             };
             let labels: Vec<u32> = batch.targets.iter().zip(starts.windows(2)).flat_map(of_rows).collect();
-            moments.get_or_insert_with(|| Moments::new(released.columns(), classes)).add(&released, &labels)?;
+            moments
+                .get_or_insert_with(|| Moments::new(released.columns(), classes))
+                .add(&released, &labels)?;
         }
         Ok(moments.unwrap_or_else(|| Moments::new(1, classes)))
     }
@@ -93,7 +102,13 @@ impl Perturbing {
     }
 
     /// Sets the map from noisy rows to guesses, before an epoch that learns by gradients.
-    pub fn calibrate(&self, model: &mut Model, examples: &[Example], cache: &mut Cache, epoch: usize) -> Result<()> {
+    pub fn calibrate(
+        &self,
+        model: &mut Model,
+        examples: &[Example],
+        cache: &mut Cache,
+        epoch: usize,
+    ) -> Result<()> {
         let Some(layer) = model.network.sanitiser.as_ref().and_then(|layer| layer.calibration.clone()) else {
             return Ok(());
         };

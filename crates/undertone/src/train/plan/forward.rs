@@ -175,9 +175,9 @@ impl<'de> Deserialize<'de> for PublicFile {
             text: Option<Vec<String>>,
             label: Option<String>,
         }
-        match Written::deserialize(deserializer)
-            .map_err(|_| serde::de::Error::custom("public is \"file\" or { file = \"file\", text = [\"column\"] }"))?
-        {
+        match Written::deserialize(deserializer).map_err(|_| {
+            serde::de::Error::custom("public is \"file\" or { file = \"file\", text = [\"column\"] }")
+        })? {
             Written::Path(file) => Ok(Self { file, text: None, label: None }),
             Written::Table(Table { file, text, label }) => Ok(Self { file, text, label }),
         }
@@ -363,7 +363,9 @@ impl Plan {
     /// Refuses what cannot be meant of a forward method.
     pub(super) fn check_forward(&self) -> Result<()> {
         if self.privacy.forward != ForwardPlan::default() && !self.is_forward() {
-            return Err(Error::plan("[privacy.forward] is for the methods dp-forward, ew-ft and mvg; remove it"));
+            return Err(Error::plan(
+                "[privacy.forward] is for the methods dp-forward, ew-ft and mvg; remove it",
+            ));
         }
         if self.privacy.mvg != MvgPlan::default() && self.privacy.method != Method::Mvg {
             return Err(Error::plan("[privacy.mvg] is for the method mvg; remove it"));
@@ -385,7 +387,9 @@ impl Plan {
         }
         let mvg_as_published = paper && self.privacy.method == Method::Mvg;
         if settings.bounding == Bounding::Box && !mvg_as_published {
-            return wrong("privacy.forward.bound is \"normalise\" or \"clip\": a box does not bound the norm of a record");
+            return wrong(
+                "privacy.forward.bound is \"normalise\" or \"clip\": a box does not bound the norm of a record",
+            );
         }
         if self.training.epochs > 65_536 {
             return wrong("methods that perturb records take at most 65536 epochs");
@@ -394,13 +398,18 @@ impl Plan {
             return wrong("privacy.step_distance must be above 0");
         }
         if self.training.dropout && !paper {
-            return wrong("dropout below the noise would make a record differ between releases; leave training.dropout out");
+            return wrong(
+                "dropout below the noise would make a record differ between releases; leave training.dropout out",
+            );
         }
         if settings.dims.contains(&0) || (settings.encoder != EncoderName::None && settings.dims.is_empty()) {
             return wrong("privacy.forward.dims are widths above 0, such as [64] or [256, 64, 4]");
         }
-        if matches!(settings.encoder, EncoderName::Orthogonal | EncoderName::Pca) && settings.dims.len() != 1 {
-            return wrong("a projection has one width, such as dims = [64]; encoder = \"autoencoder\" stacks several");
+        if matches!(settings.encoder, EncoderName::Orthogonal | EncoderName::Pca) && settings.dims.len() != 1
+        {
+            return wrong(
+                "a projection has one width, such as dims = [64]; encoder = \"autoencoder\" stacks several",
+            );
         }
         if matches!(settings.encoder, EncoderName::Pca | EncoderName::Autoencoder) && given.public.is_none() {
             return wrong(
@@ -413,7 +422,9 @@ impl Plan {
             );
         }
         if self.privacy.method == Method::EwFt && settings.encoder == EncoderName::None {
-            return wrong("ew-ft releases what an encoder makes of a record; without one, the method is dp-forward");
+            return wrong(
+                "ew-ft releases what an encoder makes of a record; without one, the method is dp-forward",
+            );
         }
         if settings.learn == Learn::Discriminant && settings.release != Release::Once {
             return wrong("learn = \"discriminant\" looks at each record once; leave release at \"once\"");
@@ -422,17 +433,24 @@ impl Plan {
             return wrong("adapt changes all of the model, so model.tuning must be \"head\" or \"full\"");
         }
         if settings.learn == Learn::Discriminant
-            && (matches!(settings.rows, Rows::Tokens(_)) || settings.spot != Spot::Output || self.model.tuning != Tuning::Head)
+            && (matches!(settings.rows, Rows::Tokens(_))
+                || settings.spot != Spot::Output
+                || self.model.tuning != Tuning::Head)
         {
             return wrong(
                 "learn = \"discriminant\" is for one row at the output and model.tuning = \"head\"; deeper parts learn by \"gradient\"",
             );
         }
         if self.privacy.noise_multiplier.is_some() {
-            return wrong("forward methods are calibrated to epsilon; give that in place of noise_multiplier");
+            return wrong(
+                "forward methods are calibrated to epsilon; give that in place of noise_multiplier",
+            );
         }
         if let Some(adapt) = &given.adapt
-            && !(adapt.epochs > 0 && adapt.batch > 0 && adapt.learning_rate.is_finite() && adapt.learning_rate > 0.0)
+            && !(adapt.epochs > 0
+                && adapt.batch > 0
+                && adapt.learning_rate.is_finite()
+                && adapt.learning_rate > 0.0)
         {
             return wrong("adapt needs epochs, batch and learning_rate above 0");
         }
@@ -441,7 +459,9 @@ impl Plan {
         }
         let labels = settings.label_epsilon.map(|e| e * self.records_per_unit() as f64);
         if !paper && labels >= self.privacy.epsilon {
-            return wrong("the labels take all of epsilon (label_epsilon for each record of a unit); leave some for the text");
+            return wrong(
+                "the labels take all of epsilon (label_epsilon for each record of a unit); leave some for the text",
+            );
         }
         let mvg = &self.privacy.mvg;
         if self.privacy.method == Method::Mvg {
@@ -454,18 +474,27 @@ impl Plan {
                 && mvg.attention_epsilon > 0.0
                 && mvg.attention_examples > 0;
             if !sound {
-                return wrong("[privacy.mvg] needs width, spread, attention_* above 0 and 0 < epsilon_min <= epsilon_max");
+                return wrong(
+                    "[privacy.mvg] needs width, spread, attention_* above 0 and 0 < epsilon_min <= epsilon_max",
+                );
             }
             if mvg.attention == AttentionName::Raw && !paper {
                 return wrong(
                     "attention = \"raw\" uses the records without noise; choose \"position\" or \"atten-dp\", or mode = \"paper\"",
                 );
             }
-            if !paper && mvg.attention == AttentionName::AttenDp && Some(mvg.attention_epsilon) >= self.privacy.epsilon {
-                return wrong("the attention map takes all of epsilon; lower attention_epsilon, or choose attention = \"position\"");
+            if !paper
+                && mvg.attention == AttentionName::AttenDp
+                && Some(mvg.attention_epsilon) >= self.privacy.epsilon
+            {
+                return wrong(
+                    "the attention map takes all of epsilon; lower attention_epsilon, or choose attention = \"position\"",
+                );
             }
             if settings.encoder == EncoderName::None {
-                return wrong("mvg releases the outputs of a sanitisation layer; its encoder cannot be \"none\"");
+                return wrong(
+                    "mvg releases the outputs of a sanitisation layer; its encoder cannot be \"none\"",
+                );
             }
             if !matches!(settings.rows, Rows::First | Rows::Last) {
                 return wrong("mvg releases one token's row: rows is \"first\" or \"last\"");

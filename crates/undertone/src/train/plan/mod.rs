@@ -8,8 +8,8 @@ mod resolve_forward;
 mod sections;
 
 pub use forward::{
-    AdaptPlan, After, AttentionName, EncoderName, ForwardPlan, ForwardSettings, Learn, Lengths, MvgPlan, NoiseIs, PublicFile,
-    RowsName,
+    AdaptPlan, After, AttentionName, EncoderName, ForwardPlan, ForwardSettings, Learn, Lengths, MvgPlan,
+    NoiseIs, PublicFile, RowsName,
 };
 pub use method::Given;
 pub use resolve::Resolved;

@@ -40,7 +40,8 @@ impl Plan {
         }
         let delta = privacy.delta.unwrap_or_default();
         let (step_distance, reserve) = (privacy.step_distance, privacy.reserve);
-        let list = ewpba(&Ewpba { epsilon: target, delta, step_distance, reserve }, passes)?.0.noise_multipliers;
+        let list =
+            ewpba(&Ewpba { epsilon: target, delta, step_distance, reserve }, passes)?.0.noise_multipliers;
         let last = list.last().copied().unwrap_or(1.0);
         Ok(list.iter().map(|noise| noise / last).collect())
     }
@@ -53,8 +54,7 @@ impl Plan {
         let steps_per_epoch = (units as u64).div_ceil(training.batch).max(1);
         let before = self.attention_event(delta)?;
         let records_per_unit = self.records_per_unit();
-        let sensitivity =
-            if privacy.method == Method::Mvg { std::f64::consts::SQRT_2 } else { 2.0 };
+        let sensitivity = if privacy.method == Method::Mvg { std::f64::consts::SQRT_2 } else { 2.0 };
         let releases = |noise_multipliers: Vec<f64>| Releases {
             release: settings.release,
             noise_multipliers,
@@ -86,7 +86,9 @@ impl Plan {
             false => self.shape_of_noise(&Passes::over(units as u64, training.batch, training.epochs)?)?,
         };
         if settings.release == Release::Path && factors.windows(2).any(|pair| pair[0] < pair[1]) {
-            return Err(Error::plan("the noise of a path falls; choose a step_distance of at least 1, or release = \"fresh\""));
+            return Err(Error::plan(
+                "the noise of a path falls; choose a step_distance of at least 1, or release = \"fresh\"",
+            ));
         }
         let at = |noise: f64| releases(factors.iter().map(|factor| factor * noise).collect());
         let labels = self.label_event(classes);
@@ -106,7 +108,11 @@ impl Plan {
             return Ok(vec![1.0; self.training.epochs as usize]);
         }
         let gradient = Self {
-            privacy: super::PrivacyPlan { method: Method::DpSgd, mode: ModeName::Proved, ..self.privacy.clone() },
+            privacy: super::PrivacyPlan {
+                method: Method::DpSgd,
+                mode: ModeName::Proved,
+                ..self.privacy.clone()
+            },
             ..self.clone()
         };
         Ok(gradient.resolve(units)?.noise_multipliers)
@@ -194,7 +200,13 @@ mod tests {
             vec!["data.author=who", "data.most_per_author=3"],
         ] {
             let (_, found, _) = spent(&changes);
-            let target = if changes[0].ends_with("=4") { 4.0 } else if changes.contains(&"privacy.epsilon=2") { 2.0 } else { 8.0 };
+            let target = if changes[0].ends_with("=4") {
+                4.0
+            } else if changes.contains(&"privacy.epsilon=2") {
+                2.0
+            } else {
+                8.0
+            };
             assert!(found <= target && found > target - 0.01, "{changes:?}: {found}");
         }
     }

@@ -1,0 +1,109 @@
+//! `audit` as people call it.
+
+mod bench;
+
+use bench::*;
+use serde_json::Value;
+use std::fs;
+use std::process::{Command, Output};
+
+fn audit(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_undertone")).arg("audit").args(arguments).output().unwrap()
+}
+
+#[test]
+fn membership_has_intervals_a_drawing_and_a_place_in_the_folder() {
+    let bench = Bench::classifier();
+    bench.train("run", &["--set", "training.epochs=1"]);
+    let run = bench.path("run");
+    let output = audit(&["membership", "--json", "--shadows", "2", "--run", run.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(found.len(), 4);
+    for attack in &found {
+        let of = |key: &str| attack["auc"][key].as_f64().unwrap();
+        assert!(of("lower") <= of("estimate") && of("estimate") <= of("upper"));
+        // The validation file is the training file here, so nobody can tell them apart by loss.
+        if attack["attack"] != "likelihood ratio of shadow models" {
+            assert!((of("estimate") - 0.5).abs() < 1e-9, "{attack}");
+        }
+    }
+    let kept: Value = serde_json::from_str(&fs::read_to_string(run.join("audit.json")).unwrap()).unwrap();
+    assert_eq!(kept["membership"].as_array().unwrap().len(), 4);
+    assert!(fs::read_to_string(run.join("membership.svg")).unwrap().contains("likelihood ratio"));
+}
+
+#[test]
+fn mistakes_are_one_sentence() {
+    let bench = Bench::classifier();
+    refused(&audit(&["membership", "--run", bench.path("model").to_str().unwrap()]), "finished run");
+    let run = bench.path("run.toml");
+    let out = bench.path("one");
+    let one_run = |more: &[&str]| {
+        let arguments = ["one-run", "--run", run.to_str().unwrap(), "--out", out.to_str().unwrap()];
+        audit(&arguments.into_iter().chain(more.iter().copied()).collect::<Vec<_>>())
+    };
+    refused(&one_run(&["--canaries", "3"]), "--canaries");
+    refused(
+        &one_run(&["--set", "privacy.method=dp-forward", "--set", "model.tuning=head"]),
+        "perturb records",
+    );
+}
+
+#[test]
+fn one_run_bounds_epsilon_below_what_was_promised() {
+    let bench = Bench::classifier();
+    let (run, out) = (bench.path("run.toml"), bench.path("one"));
+    let output = audit(&[
+        "one-run",
+        "--json",
+        "--canaries",
+        "100",
+        "--run",
+        run.to_str().unwrap(),
+        "--out",
+        out.to_str().unwrap(),
+    ]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((found["canaries"].as_u64(), found["guesses"].as_u64()), (Some(100), Some(20)));
+    assert!(found["epsilon_lower"].as_f64().unwrap() <= 8.0);
+    let kept: Value = serde_json::from_str(&fs::read_to_string(out.join("audit.json")).unwrap()).unwrap();
+    assert_eq!(kept["one_run"], found);
+}
+
+#[test]
+fn inversion_gets_harder_as_epsilon_falls() {
+    let bench = Bench::classifier();
+    let rows = bench.path("rows.tsv");
+    let output = audit(&[
+        "inversion",
+        "--json",
+        "--model",
+        bench.path("model").to_str().unwrap(),
+        "--data",
+        rows.to_str().unwrap(),
+        "--known",
+        rows.to_str().unwrap(),
+        "--text",
+        "sentence",
+        "--after",
+        "0,1",
+        "--epsilon",
+        "1,1000",
+        "--epochs",
+        "5",
+    ]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(rows.len(), 6);
+    let nearest = |i: usize| rows[i]["nearest"].as_f64().unwrap();
+    assert!(nearest(0) > 0.9, "without noise every embedding is its token's: {}", nearest(0));
+    assert!(
+        nearest(1) < nearest(2) && nearest(1) < 0.6 * nearest(0),
+        "{} {} {}",
+        nearest(0),
+        nearest(1),
+        nearest(2)
+    );
+}
