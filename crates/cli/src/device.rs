@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use undertone::tensor::Place;
 
 /// The device and the threads; neither changes a result beyond rounding.
-#[derive(Args, Clone)]
+#[derive(Args, Clone, Default)]
 pub struct DeviceArguments {
     /// Where to compute
     #[arg(long, value_enum, default_value = "cpu")]
@@ -15,9 +15,10 @@ pub struct DeviceArguments {
     gpu: usize,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, Default, ValueEnum)]
 enum Device {
     /// Our own kernels, on all cores
+    #[default]
     Cpu,
     /// An NVIDIA GPU, if the program was built with --features cuda
     Cuda,

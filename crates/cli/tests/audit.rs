@@ -70,6 +70,45 @@ fn one_run_bounds_epsilon_below_what_was_promised() {
     assert!(found["epsilon_lower"].as_f64().unwrap() <= 8.0);
     let kept: Value = serde_json::from_str(&fs::read_to_string(out.join("audit.json")).unwrap()).unwrap();
     assert_eq!(kept["one_run"], found);
+    let again = bench.path("again");
+    let output = audit(&[
+        "one-run",
+        "--json",
+        "--score",
+        "update",
+        "--canaries",
+        "50",
+        "--run",
+        run.to_str().unwrap(),
+        "--out",
+        again.to_str().unwrap(),
+    ]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn exposure_ranks_planted_digits() {
+    let bench = Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modelling\"");
+    bench.train("run", &["--set", "training.epochs=1"]);
+    let (run, file) = (bench.path("run"), bench.path("canaries.jsonl"));
+    let arguments =
+        ["exposure", "--json", "--run", run.to_str().unwrap(), "--canaries", file.to_str().unwrap()];
+    fs::write(&file, "{\"text\": \"the cat sat ##\", \"secret\": \"42\"}\n{\"text\": \"dog ######\", \"secret\": \"123456\"}\n").unwrap();
+    let output = audit(&arguments.into_iter().chain(["--candidates", "200"]).collect::<Vec<_>>());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (rows[0]["trained"]["exact"].as_bool(), rows[1]["trained"]["exact"].as_bool()),
+        (Some(true), Some(false))
+    );
+    assert!((rows[0]["trained"]["most"].as_f64().unwrap() - 100_f64.log2()).abs() < 1e-9);
+    for row in &rows {
+        let (bits, most) =
+            (row["trained"]["bits"].as_f64().unwrap(), row["trained"]["most"].as_f64().unwrap());
+        assert!((0.0..=most).contains(&bits), "{row}");
+    }
+    fs::write(&file, "{\"text\": \"the cat ##\", \"secret\": \"4\"}\n").unwrap();
+    refused(&audit(&arguments), "a digit for every #");
 }
 
 #[test]

@@ -148,7 +148,7 @@ fn what_is_below_the_noise_does_not_move_by_a_bit() {
     let moves = |(name, values): &(String, Vec<u8>)| {
         below(name) && trained.iter().any(|(n, v)| n == name && v != values)
     };
-    assert!(base.iter().any(|one| moves(one)), "as published, everything learns");
+    assert!(base.iter().any(moves), "as published, everything learns");
     assert_eq!(summary["private"], false);
     assert!(summary["not_private_because"].as_str().unwrap().contains("below the noise"));
     let (claimed, ledger) = (

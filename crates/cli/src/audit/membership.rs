@@ -70,19 +70,18 @@ impl Membership {
             return Err(Failure::arguments("both files need at least one example"));
         }
         let all: Vec<Example> = inside.examples.iter().chain(&outside.examples).cloned().collect();
-        let found = losses(&run.model(true, &self.device)?, &all)?;
-        let before = losses(&run.model(false, &self.device)?, &all)?;
-        let score = |name, scores: Vec<f64>| {
-            judge(name, &scores[..count], &scores[count..], self.confidence, self.seed)
-        };
-        let mut attacks = vec![
-            score("loss", by_loss(&found)),
-            score("loss against the untouched model", by_reference(&found, &before)),
-            score("the untouched model alone", by_loss(&before)),
-        ];
+        let (mut attacks, found) = by_losses(&run, &all, count, (self.confidence, self.seed), &self.device)?;
         if self.shadows > 0 {
             let shadows = self.shadow_losses(&run, &inside, &all)?;
-            attacks.push(score("likelihood ratio of shadow models", by_likelihood_ratio(&found, &shadows)));
+            let scores = by_likelihood_ratio(&found, &shadows);
+            let (inside, outside) = scores.split_at(count);
+            attacks.push(judge(
+                "likelihood ratio of shadow models",
+                inside,
+                outside,
+                self.confidence,
+                self.seed,
+            ));
         }
         run.keep("membership", json!(attacks))?;
         let curves: Vec<(&str, &[(f64, f64)])> =
@@ -149,6 +148,26 @@ impl Membership {
         }
         Ok(shadows)
     }
+}
+
+/// The attacks that need nothing but losses, on examples of which the first `members` were trained on; and the losses.
+pub fn by_losses(
+    run: &FinishedRun,
+    all: &[Example],
+    members: usize,
+    (confidence, seed): (f64, u64),
+    device: &DeviceArguments,
+) -> Outcome<(Vec<Found>, Vec<f64>)> {
+    let found = losses(&run.model(true, device)?, all)?;
+    let before = losses(&run.model(false, device)?, all)?;
+    let score =
+        |name, scores: Vec<f64>| judge(name, &scores[..members], &scores[members..], confidence, seed);
+    let attacks = vec![
+        score("loss", by_loss(&found)),
+        score("loss against the untouched model", by_reference(&found, &before)),
+        score("the untouched model alone", by_loss(&before)),
+    ];
+    Ok((attacks, found))
 }
 
 fn row(found: &Found) -> Vec<String> {

@@ -2,9 +2,9 @@
 
 mod exposure;
 mod inversion;
-mod membership;
+pub mod membership;
 mod one_run;
-mod run_folder;
+pub mod run_folder;
 
 use crate::failure::Outcome;
 use clap::Subcommand;

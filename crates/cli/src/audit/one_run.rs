@@ -5,13 +5,15 @@ use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::train::Display;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::json;
 use std::path::PathBuf;
 use undertone::audit::canaries::{Coins, canaries};
 use undertone::audit::membership::by_reference;
 use undertone::audit::one_run::{audit, usual_guesses};
+use undertone::audit::update::by_update;
 use undertone::mechanism::Secret;
+use undertone::model::tuning::Tuning;
 use undertone::train::{Plan, Start, read_data, train};
 
 /// Train once with canaries that are in or out by a coin, guess the coins, and bound ε from below
@@ -35,6 +37,9 @@ pub struct OneRun {
     /// How many coins are guessed [default: a tenth]; decided before the scores are seen
     #[arg(long)]
     guesses: Option<usize>,
+    /// What the guesses rest on
+    #[arg(long, value_enum, default_value = "loss")]
+    score: Score,
     /// Probability that the bound holds
     #[arg(long, default_value_t = 0.95)]
     confidence: f64,
@@ -45,6 +50,14 @@ pub struct OneRun {
     json: bool,
 }
 
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Score {
+    /// How far each canary's loss fell
+    Loss,
+    /// How much of each canary's gradient is in the change of the weights: finds more, for full tuning and few canaries
+    Update,
+}
+
 impl OneRun {
     pub fn run(self) -> Outcome {
         if self.canaries < 10 || !(0.5..1.0).contains(&self.confidence) || self.guesses == Some(0) {
@@ -53,6 +66,11 @@ impl OneRun {
             ));
         }
         let plan = Plan::read(&self.run, &self.changes)?;
+        if self.score == Score::Update && plan.model.tuning != Tuning::Full {
+            return Err(Failure::arguments(
+                "--score update compares the weights of a model that was trained in full; use --score loss",
+            ));
+        }
         if plan.is_forward() {
             return Err(Failure::arguments(
                 "a record that is sent is seen to take part, so coins tell nothing; audit methods that perturb records by `audit inversion`",
@@ -78,11 +96,11 @@ impl OneRun {
         display.end();
         done?;
         let run = FinishedRun::open(&self.out)?;
-        let (after, before) = (
-            losses(&run.model(true, &self.device)?, &planted)?,
-            losses(&run.model(false, &self.device)?, &planted)?,
-        );
-        let scores = by_reference(&after, &before);
+        let (after, before) = (run.model(true, &self.device)?, run.model(false, &self.device)?);
+        let scores = match self.score {
+            Score::Loss => by_reference(&losses(&after, &planted)?, &losses(&before, &planted)?),
+            Score::Update => by_update(&before, &after, &planted)?,
+        };
         let guesses = self.guesses.unwrap_or_else(|| usual_guesses(self.canaries));
         let promised = run.promised();
         let delta = plan.privacy.delta.unwrap_or(1e-5);

@@ -3,15 +3,20 @@
 mod corpus;
 mod model;
 
+use crate::audit::membership::by_losses;
+use crate::audit::run_folder::FinishedRun;
+use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{line, table, up};
 use crate::train::Display;
 use clap::Args;
 use corpus::{Letter, TOPICS, Writer};
 use std::path::{Path, PathBuf};
+use undertone::audit::statistics::Interval;
+use undertone::data::Example;
 use undertone::evaluate::Metrics;
 use undertone::tensor::Place;
-use undertone::train::{Plan, Start, Summary, train};
+use undertone::train::{Plan, Start, Summary, read_data, train};
 
 /// See it at work: no files, no network, under three minutes
 #[derive(Args)]
@@ -60,12 +65,21 @@ impl Demo {
             display.end();
             rows.push(row(name, &done?));
         }
+        let audited = self.audit(&file)?;
         line("");
         table(&["run", "accuracy", "loss", "ε, proved", "δ", "σ", "examples/s"], &rows);
         line(format_args!(
             "\nChance is {:.1} %. ε holds for adding or removing one letter, against whoever sees every update and the final weights.",
             100.0 / TOPICS.len() as f64
         ));
+        line("\nCan somebody who has a model tell the letters that it was trained on from others?\n");
+        table(
+            &["run", "AUC by loss", "AUC by loss against the untouched model", "found at 1 % false alarms"],
+            &audited,
+        );
+        line(
+            "\nAn AUC of 0.5 is guessing; the numbers in brackets are 95 % intervals. (undertone audit membership --run … has the whole story.)",
+        );
         line(format_args!(
             "Run folders, data and planted secrets are in {}; the demo took {:.0} s.",
             self.out.display(),
@@ -76,6 +90,30 @@ impl Demo {
             self.out.display()
         ));
         Ok(())
+    }
+
+    /// Attacks each model: which of the letters were its own?
+    fn audit(&self, file: &str) -> Outcome<Vec<Vec<String>>> {
+        let plan = Plan::parse(file, &["privacy.method=none".to_owned()])?;
+        let inside = read_data(&plan, None)?.examples;
+        let outside = read_data(&plan, Some(&self.out.join("validation.tsv")))?.examples;
+        let members = outside.len().min(inside.len());
+        let all: Vec<Example> = inside[..members].iter().chain(&outside).cloned().collect();
+        let mut rows = Vec::new();
+        for (name, _) in RUNS {
+            let run = FinishedRun::open(&self.out.join(name))?;
+            let (found, _) = by_losses(&run, &all, members, (0.95, 1), &DeviceArguments::default())?;
+            let area = |i: &Interval| format!("{:.3} ({:.3} … {:.3})", i.estimate, i.lower, i.upper);
+            let rate = &found[1].rate_at_1_percent;
+            let share = format!(
+                "{:.1} % ({:.1} … {:.1})",
+                100.0 * rate.estimate,
+                100.0 * rate.lower,
+                100.0 * rate.upper
+            );
+            rows.push(vec![name.to_owned(), area(&found[0].auc), area(&found[1].auc), share]);
+        }
+        Ok(rows)
     }
 
     /// Writes model, letters, secrets and the run file, whose text is returned.

@@ -119,7 +119,7 @@ mod tests {
             (0..n as usize).map(of).collect()
         };
         let coin = |model: u64| -> Vec<bool> {
-            (0..n as u64).map(|i| ((i * 7 + model * 13) / 3) % 2 == 0).collect()
+            (0..n as u64).map(|i| ((i * 7 + model * 13) / 3).is_multiple_of(2)).collect()
         };
         let shadows: Vec<_> = (1..17).map(|model| (losses_of(model, &coin(model)), coin(model))).collect();
         let truth: Vec<bool> = (0..n).map(|i| i % 2 == 0).collect();

@@ -9,3 +9,4 @@ pub mod inversion;
 pub mod membership;
 pub mod one_run;
 pub mod statistics;
+pub mod update;

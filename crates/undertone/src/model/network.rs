@@ -74,6 +74,21 @@ struct Half {
     blocks: Vec<block::Saved>,
 }
 
+/// What the passes below and above the sanitiser give and keep.
+struct Below {
+    output: Matrix,
+    embeddings: Option<embedding::Saved>,
+    blocks: Vec<block::Saved>,
+    norm: Option<norm::Saved>,
+}
+
+struct Above {
+    logits: Matrix,
+    blocks: Vec<block::Saved>,
+    norm: Option<norm::Saved>,
+    head: head::Saved,
+}
+
 /// What is special about a pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Conditions<'a> {
@@ -182,17 +197,17 @@ impl Model {
         self.check(batch)?;
         let positions = positions(&batch.starts);
         let pass = self.pass(&batch.starts, &positions, None, false);
-        let (x, _, _) = self.below(&pass, &pass, batch, NOTHING)?;
+        let x = self.below(&pass, &pass, batch, NOTHING)?.output;
         let Some(sanitiser) = &self.network.sanitiser else {
             if noise.is_some() {
                 return Err(Error::Request("noise was asked for, but the model has no sanitiser".into()));
             }
-            return Ok(self.above(&pass, x, wanted, NOTHING)?.0);
+            return Ok(self.above(&pass, x, wanted, NOTHING)?.logits);
         };
         let starts = sanitiser.starts(&batch.starts);
         let bounded = sanitiser.bounded(&pass, &x)?.0;
-        let (logits, ..) = self.from_bounded(bounded, &starts, wanted, noise, None, NOTHING)?;
-        Ok(logits)
+        let conditions = Conditions { noise, ..Conditions::default() };
+        Ok(self.provide(bounded, &starts, wanted, &conditions, NOTHING)?.0.logits)
     }
 
     /// The weights with which the first or the last token of each sequence looks at its sequence in the last block: one row for each head.
@@ -274,35 +289,22 @@ impl Model {
     }
 
     /// Embeddings and the blocks below the sanitiser; the last normalisation too, if it is below.
-    fn below(
-        &self,
-        keeping: &Pass,
-        passing: &Pass,
-        batch: &Batch,
-        keep: (usize, bool),
-    ) -> Result<(Matrix, Option<embedding::Saved>, (Vec<block::Saved>, Option<norm::Saved>))> {
+    fn below(&self, keeping: &Pass, passing: &Pass, batch: &Batch, keep: (usize, bool)) -> Result<Below> {
         let (keep_from, embeddings_too) = keep;
         let pass = if embeddings_too { keeping } else { passing };
         let (x, saved) = self.network.embeddings.forward(pass, &batch.tokens, &batch.segments)?;
-        let (mut x, blocks) = self.climb((keeping, passing), 0..self.cut(), x, keep_from)?;
+        let (mut output, blocks) = self.climb((keeping, passing), 0..self.cut(), x, keep_from)?;
         let mut norm = None;
         if let Some(layer) = self.network.last_norm.as_ref().filter(|_| self.norm_is_below()) {
-            let (y, saved) = layer.forward(keeping, &x, None)?;
-            x = y;
+            let (y, saved) = layer.forward(keeping, &output, None)?;
+            output = y;
             norm = Some(saved);
         }
-        Ok((x, embeddings_too.then_some(saved), (blocks, norm)))
+        Ok(Below { output, embeddings: embeddings_too.then_some(saved), blocks, norm })
     }
 
     /// What is above the sanitiser: blocks, the last normalisation and the head.
-    #[allow(clippy::type_complexity)]
-    fn above(
-        &self,
-        pass: &Pass,
-        x: Matrix,
-        wanted: Option<&[u32]>,
-        keep: (usize, bool),
-    ) -> Result<(Matrix, (Vec<block::Saved>, Option<norm::Saved>, head::Saved))> {
+    fn above(&self, pass: &Pass, x: Matrix, wanted: Option<&[u32]>, keep: (usize, bool)) -> Result<Above> {
         let passing = Pass { keep: false, ..*pass };
         let (mut x, blocks) =
             self.climb((pass, &passing), self.cut()..self.network.blocks.len(), x, keep.0)?;
@@ -313,34 +315,28 @@ impl Model {
             norm = Some(saved);
         }
         let (logits, head) = self.network.head.forward(pass, &x, wanted)?;
-        Ok((logits, (blocks, norm, head)))
+        Ok(Above { logits, blocks, norm, head })
     }
 
-    /// From bounded rows to logits: noise, the sanitiser's upper half, and what is above it.
-    #[allow(clippy::type_complexity)]
-    fn from_bounded(
+    /// The provider's half, from bounded rows to logits: noise, the sanitiser's upper half, and what is above it.
+    fn provide(
         &self,
         bounded: Host,
         starts: &[usize],
         wanted: Option<&[u32]>,
-        noise: Option<&dyn Perturb>,
-        dropout_seed: Option<u64>,
+        conditions: &Conditions,
         keep: (usize, bool),
-    ) -> Result<(
-        Matrix,
-        (sanitiser::SavedAbove, Vec<block::Saved>, Option<norm::Saved>, head::Saved),
-        Vec<u32>,
-    )> {
+    ) -> Result<(Above, sanitiser::SavedAbove, Vec<u32>)> {
         let Some(sanitiser) = &self.network.sanitiser else {
             return Err(Error::Request("the model has no sanitiser".into()));
         };
         let positions = positions(starts);
-        let pass = self.pass(starts, &positions, dropout_seed, keep != NOTHING);
-        let released = sanitiser.released(bounded, starts, noise);
+        let pass = self.pass(starts, &positions, conditions.dropout_seed, keep != NOTHING);
+        let released = sanitiser.released(bounded, starts, conditions.noise);
         let released = Matrix::Host(released).to_place(&self.place)?;
-        let (x, saved) = sanitiser.reconstruct(&pass, released, noise.is_some())?;
-        let (logits, (blocks, norm, head)) = self.above(&pass, x, wanted, keep)?;
-        Ok((logits, (saved, blocks, norm, head), positions))
+        let (x, saved) = sanitiser.reconstruct(&pass, released, conditions.noise.is_some())?;
+        let above = self.above(&pass, x, wanted, keep)?;
+        Ok((above, saved, positions))
     }
 
     /// What the owner of each sequence computes before noise is added: rows of bounded norm, and where each sequence's begin.
@@ -351,7 +347,7 @@ impl Model {
         self.check(batch)?;
         let positions = positions(&batch.starts);
         let pass = self.pass(&batch.starts, &positions, None, false);
-        let (x, _, _) = self.below(&pass, &pass, batch, NOTHING)?;
+        let x = self.below(&pass, &pass, batch, NOTHING)?.output;
         Ok((sanitiser.bounded(&pass, &x)?.0, sanitiser.starts(&batch.starts)))
     }
 
@@ -378,21 +374,21 @@ impl Model {
         let lower_positions = positions(&batch.starts);
         let keeping = self.pass(&batch.starts, &lower_positions, dropout_seed, true);
         let passing = Pass { keep: false, ..keeping };
-        let (x, embeddings, (lower_blocks, lower_norm)) = self.below(&keeping, &passing, batch, keep)?;
-        let lower =
-            |blocks| Half { starts: batch.starts.clone(), positions: lower_positions.clone(), blocks };
+        let Below { output: x, embeddings, blocks, norm } = self.below(&keeping, &passing, batch, keep)?;
+        let below = Half { starts: batch.starts.clone(), positions: lower_positions.clone(), blocks };
         let Some(layer) = &self.network.sanitiser else {
-            let (logits, (blocks, last_norm, head)) = self.above(&keeping, x, wanted, keep)?;
-            debug_assert!(blocks.is_empty());
+            let Above { logits, norm, head, .. } = self.above(&keeping, x, wanted, keep)?;
+            let above = Half { starts: batch.starts.clone(), positions: lower_positions, blocks: Vec::new() };
+            let first_block = keep.0;
             return Ok(Forward {
                 logits,
                 dropout_seed,
-                first_block: keep.0,
+                first_block,
                 embeddings,
-                below: lower(lower_blocks),
+                below,
                 sanitiser: None,
-                above: lower(Vec::new()),
-                last_norm,
+                above,
+                last_norm: norm,
                 head,
             });
         };
@@ -400,18 +396,17 @@ impl Model {
         let (bounded, saved) = layer.bounded(pass, &x)?;
         drop(x);
         let starts = layer.starts(&batch.starts);
-        let (logits, (above, blocks, upper_norm, head), upper_positions) =
-            self.from_bounded(bounded, &starts, wanted, conditions.noise, dropout_seed, keep)?;
+        let (upper, above, positions) = self.provide(bounded, &starts, wanted, conditions, keep)?;
         Ok(Forward {
-            logits,
+            logits: upper.logits,
             dropout_seed,
             first_block: keep.0,
             embeddings,
-            below: lower(lower_blocks),
+            below,
             sanitiser: Some((self.trains_below().then_some(saved), above)),
-            above: Half { starts, positions: upper_positions, blocks },
-            last_norm: lower_norm.or(upper_norm),
-            head,
+            above: Half { starts, positions, blocks: upper.blocks },
+            last_norm: norm.or(upper.norm),
+            head: upper.head,
         })
     }
 
@@ -540,20 +535,21 @@ impl Model {
         };
         let objective = Objective::of(batch, self.network.head.purpose)?;
         let starts = layer.starts(&batch.starts);
-        let (noise, seed, keep) = (conditions.noise, conditions.dropout_seed, self.lowest_trainable());
-        let (logits, (above, blocks, last_norm, head), positions) =
-            self.from_bounded(bounded, &starts, Some(&objective.rows), noise, seed, keep)?;
+        let keep = self.lowest_trainable();
+        let (upper, above, positions) =
+            self.provide(bounded, &starts, Some(&objective.rows), conditions, keep)?;
+        let Above { logits, blocks, norm, head } = upper;
         let (losses, gradient) = objective.losses(&logits, weighting, &batch.units, conditions.labels)?;
         if let Some(gradient) = gradient {
             let forward = Forward {
                 logits,
-                dropout_seed: seed,
+                dropout_seed: conditions.dropout_seed,
                 first_block: keep.0,
                 embeddings: None,
                 below: Half::default(),
                 sanitiser: Some((None, above)),
                 above: Half { starts, positions, blocks },
-                last_norm,
+                last_norm: norm,
                 head,
             };
             self.backward(forward, &gradient, receiver)?;

@@ -27,7 +27,8 @@ pub fn read_config(folder: &Path) -> Result<Option<SanitiserConfig>> {
         serde_json::from_str(&text).map_err(|e| wrong(format!("is no description of a sanitiser: {e}")))?;
     let above_zero = |x: &f32| x.is_finite() && *x > 0.0;
     let sizes = std::iter::once(&config.norm).chain(&config.squash).chain(config.direction.iter().flatten());
-    if !sizes.into_iter().all(above_zero) || !(config.deviation.is_finite() && config.deviation >= 0.0) {
+    let quiet = config.deviation.is_finite() && config.deviation >= 0.0;
+    if !(quiet && sizes.into_iter().all(above_zero)) {
         return Err(wrong("norm, squash and direction must be above 0, and deviation at least 0".into()));
     }
     Ok(Some(config))

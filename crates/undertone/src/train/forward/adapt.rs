@@ -44,7 +44,7 @@ pub fn adapt(
     let steps = (examples.len() as u64).div_ceil(asked.batch) * u64::from(asked.epochs);
     let mut drawn = 0;
     for step in 0..steps {
-        let chosen: Vec<usize> = order.step(step).iter().map(|&i| i as usize).collect();
+        let chosen = order.step(step);
         let mut sum = ClippedSum::new(&model.parameters);
         for piece in micro_batches(&chosen, examples, 64, 4096) {
             let mut batch = Batch::pack(piece.iter().map(|&i| &examples[i]));

@@ -101,8 +101,8 @@ impl Moments {
         if let Some(FlippedLabels { kept, other }) = known.labels {
             let scale = 1.0 / (kept - other).max(1e-9);
             let (all, total) = (self.rows(), self.sums.column_sum());
-            for class in 0..classes {
-                counts[class] = scale * (counts[class] - other * all);
+            for (class, count) in counts.iter_mut().enumerate() {
+                *count = scale * (*count - other * all);
                 let corrected = (self.sums.column(class) - &total * other) * scale;
                 sums.set_column(class, &corrected);
             }
@@ -110,9 +110,9 @@ impl Moments {
         // A share that chance made tiny or negative would blow its mean up.
         let least = 0.01 * self.rows() / classes as f64;
         let seen: Vec<bool> = counts.iter().map(|&count| count >= least && count > 0.0).collect();
-        for class in 0..classes {
-            counts[class] = counts[class].max(least);
-            let mean = sums.column(class) / counts[class].max(1e-12);
+        for (class, count) in counts.iter_mut().enumerate() {
+            *count = count.max(least);
+            let mean = sums.column(class) / count.max(1e-12);
             sums.set_column(class, &mean);
         }
         let all: f64 = counts.iter().sum();

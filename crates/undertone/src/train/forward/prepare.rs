@@ -307,11 +307,7 @@ fn mean_attention(
     // Chosen without looking at them: how many there are does not depend on what is in them.
     let rate = wanted as f64 / data.examples.len().max(1) as f64;
     let mut chosen: Vec<usize> =
-        PoissonSampler::new(data.examples.len(), rate, secret.key(purpose::ATTENTION_SAMPLE))?
-            .step(0)
-            .iter()
-            .map(|&i| i as usize)
-            .collect();
+        PoissonSampler::new(data.examples.len(), rate, secret.key(purpose::ATTENTION_SAMPLE))?.step(0);
     if chosen.is_empty() {
         chosen.push(0);
     }
