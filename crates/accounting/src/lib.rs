@@ -36,4 +36,4 @@ pub use curve::{CurvePoint, TradeOffPoint, curve, trade_off};
 pub use error::{Error, Result};
 pub use event::{Adjacency, Composition, Event, Part, limits};
 pub use guarantee::{Guarantee, Mode, Threat, Unit, rounded_up};
-pub use normal::upper_tail as normal_tail;
+pub use normal::{upper_quantile as normal_quantile, upper_tail as normal_tail};

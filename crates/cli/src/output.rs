@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use std::io::Write;
+use undertone::audit::statistics::Interval;
 pub use undertone_accounting::rounded_up as up;
 use undertone_accounting::{Accountant, Adjacency, Answer, Bounds, Mode, Threat, Unit};
 
@@ -41,6 +42,16 @@ pub fn table(head: &[&str], body: &[Vec<String>]) {
     for row in body {
         line(join(row.iter().map(String::as_str).collect()));
     }
+}
+
+/// A share with its interval.
+pub fn share(i: &Interval) -> String {
+    format!("{:.1} % ({:.1} … {:.1})", 100.0 * i.estimate, 100.0 * i.lower, 100.0 * i.upper)
+}
+
+/// An area under a curve with its interval.
+pub fn area(i: &Interval) -> String {
+    format!("{:.3} ({:.3} … {:.3})", i.estimate, i.lower, i.upper)
 }
 
 /// ε rounded downwards, for a lower bound.

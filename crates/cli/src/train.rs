@@ -105,7 +105,7 @@ impl Display {
             News::Relevance { done, examples } => {
                 self.show_preparation("relevance of examples", *done as u64, *examples as u64);
             }
-            News::Adaptation { done, steps } => self.show_preparation("steps on public data", *done, *steps),
+            News::Adaptation { done, steps } => self.show_preparation("steps of adaptation", *done, *steps),
             News::Ready { resolved, examples, parameters, done, steps } => {
                 (self.steps, self.done) = (*steps, *done);
                 let noise: Vec<String> =
@@ -203,7 +203,19 @@ fn tell(summary: &Summary, out: &std::path::Path) {
             "claimed",
             format!("ε = {:.4} at δ = {:e}, by the paper's own count", claim.epsilon, claim.delta),
         ));
-        rows.push(("ledger", guarantee.to_string()));
+        if summary.plan.is_forward() {
+            rows.push((
+                "local",
+                format!("{guarantee} This is of what records release, to a provider who sees each of them."),
+            ));
+            rows.push((
+                "central",
+                "no ε: whoever sees the final weights sees what learnt from the records without noise"
+                    .to_owned(),
+            ));
+        } else {
+            rows.push(("central", guarantee.to_string()));
+        }
     }
     if let Some(metrics) = &summary.metrics.validation {
         rows.push(("validation", short(metrics)));

@@ -146,3 +146,61 @@ fn inversion_gets_harder_as_epsilon_falls() {
         nearest(2)
     );
 }
+
+#[test]
+fn attributes_are_told_from_embeddings_without_noise_and_not_under_much_of_it() {
+    let bench = Bench::classifier();
+    // The attribute is whether a text begins with a certain word, which the first rows show.
+    let rows: String = (0..200)
+        .map(|i| {
+            let word = bench::WORDS[i % 2];
+            format!("{word} {} {}\t{word}\n", bench::WORDS[(i * 5) % 8], bench::WORDS[(i * 3) % 8])
+        })
+        .collect();
+    let file = bench.path("attributes.tsv");
+    fs::write(&file, format!("text\tfirst\n{rows}")).unwrap();
+    let (model, file) = (bench.path("model"), file.to_str().unwrap());
+    let arguments = [
+        "attribute",
+        "--json",
+        "--model",
+        model.to_str().unwrap(),
+        "--data",
+        file,
+        "--known",
+        file,
+        "--after",
+        "0",
+    ];
+    let output =
+        audit(&[&arguments[..], &["--attribute", "first", "--epsilon", "0.1", "--epochs", "60"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let right = |i: usize| rows[i]["right"]["estimate"].as_f64().unwrap();
+    assert!(right(0) > 0.85 && right(1) < 0.65, "{} {}", right(0), right(1));
+    refused(&audit(&[&arguments[..], &["--attribute", "absent"]].concat()), "absent");
+}
+
+#[test]
+fn attacks_on_language_models_refuse_what_they_cannot_do() {
+    let bench = Bench::classifier();
+    bench.train("run", &["--set", "training.epochs=1"]);
+    let run = bench.path("run");
+    for attack in ["extraction", "reconstruction"] {
+        refused(&audit(&[attack, "--run", run.to_str().unwrap()]), "is for language models");
+    }
+    let all = audit(&["all", "--run", run.to_str().unwrap()]);
+    assert!(all.status.success(), "{}", String::from_utf8_lossy(&all.stderr));
+    assert!(String::from_utf8_lossy(&all.stdout).contains("The run promises ε ="));
+
+    let texts = Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modelling\"");
+    texts.train("run", &["--set", "training.epochs=1"]);
+    let run = texts.path("run");
+    let run = run.to_str().unwrap();
+    refused(&audit(&["reconstruction", "--run", run]), "nothing private was found");
+    refused(
+        &audit(&["extraction", "--run", run, "--tagger", texts.path("model").to_str().unwrap()]),
+        "tagger",
+    );
+    refused(&audit(&["extraction", "--run", run, "--spans", "label"]), "the spans cannot be read");
+}

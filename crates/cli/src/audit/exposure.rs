@@ -1,6 +1,7 @@
 //! `undertone audit exposure`: how likely is a planted secret among all that could have been planted?
 
-use super::run_folder::FinishedRun;
+use super::progress;
+use super::run_folder::{FinishedRun, language_model};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output;
@@ -10,12 +11,10 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use undertone::audit::exposure::{Exposure as Found, exact, mean_reciprocal_rank, sampled};
-use undertone::data::{Dataset, Options, Task};
-use undertone::evaluate::{Limits, predict};
-use undertone::model::folder::locate;
-use undertone::model::{Model, Purpose};
+use undertone::audit::statistics::{Interval, mean};
+use undertone::audit::texts::Writer;
 
 /// How likely a language model holds planted secrets, among all that could have been planted
 ///
@@ -29,12 +28,8 @@ pub struct Exposure {
     /// File of planted secrets (JSON lines)
     #[arg(long, value_name = "FILE")]
     canaries: PathBuf,
-    /// Candidates that are asked for at most; where there are more, as many are drawn
-    #[arg(long, default_value_t = 10_000)]
-    candidates: usize,
-    /// Draws the candidates
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    #[command(flatten)]
+    asked: ExposureArguments,
     #[command(flatten)]
     device: DeviceArguments,
     /// Print one JSON object
@@ -42,8 +37,23 @@ pub struct Exposure {
     json: bool,
 }
 
+/// How much is asked.
+#[derive(Args)]
+pub struct ExposureArguments {
+    /// Candidates that are asked for at most; where there are more, as many are drawn
+    #[arg(long, default_value_t = 10_000)]
+    pub candidates: usize,
+    /// Draws the candidates
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Confidence of the intervals
+    #[arg(long, default_value_t = 0.95)]
+    pub confidence: f64,
+}
+
+/// A planted secret.
 #[derive(Deserialize)]
-struct Canary {
+pub struct Canary {
     text: String,
     secret: String,
 }
@@ -58,11 +68,29 @@ impl Canary {
         let mut digits = secret.chars();
         self.text.chars().map(|c| if c == '#' { digits.next().unwrap_or('0') } else { c }).collect()
     }
+
+    /// All other ways to fill the digits, or some of them.
+    fn others(&self, most: usize, seed: u64) -> BTreeSet<String> {
+        let digits = self.digits();
+        let space = 10_u64.pow(digits as u32);
+        let name = |i: u64| format!("{i:0digits$}");
+        let mut others: BTreeSet<String> = BTreeSet::new();
+        if space <= most as u64 {
+            others.extend((0..space).map(name));
+        } else {
+            let mut random = ChaCha8Rng::seed_from_u64(seed);
+            while others.len() < most {
+                others.insert(name(random.next_u64() % space));
+            }
+        }
+        others.remove(&self.secret);
+        others
+    }
 }
 
 #[derive(Serialize)]
-struct Row {
-    text: String,
+struct Row<'a> {
+    text: &'a str,
     trained: Found,
     untouched: Found,
 }
@@ -70,35 +98,19 @@ struct Row {
 impl Exposure {
     pub fn run(self) -> Outcome {
         let run = FinishedRun::open(&self.run)?;
-        if run.plan.purpose() != Purpose::CausalLanguageModel {
-            return Err(Failure::arguments(
-                "exposure is for language models; of a classifier, audit membership or one-run",
-            ));
-        }
-        if self.candidates < 100 {
-            return Err(Failure::arguments("--candidates must be at least 100"));
-        }
-        let canaries = self.read()?;
-        let (trained, untouched) = (run.model(true, &self.device)?, run.model(false, &self.device)?);
-        let mut rows = Vec::new();
-        for canary in &canaries {
-            let others = self.others(canary);
-            let texts: Vec<String> =
-                std::iter::once(&canary.secret).chain(&others).map(|secret| canary.filled(secret)).collect();
-            let judge = |model: &Model| -> Outcome<Found> {
-                let losses = self.losses(&run, model, &texts)?;
-                let whole = 10_f64.powi(canary.digits() as i32) <= self.candidates as f64;
-                Ok(match whole {
-                    true => exact(losses[0], &losses[1..]),
-                    false => sampled(losses[0], &losses[1..], canary.digits() as f64 * 10_f64.log2()),
-                })
-            };
-            rows.push(Row {
-                text: canary.text.clone(),
-                trained: judge(&trained)?,
-                untouched: judge(&untouched)?,
-            });
-        }
+        language_model(&run, "exposure")?;
+        let canaries = read(&self.canaries)?;
+        let trained = self.asked.attack(&run, true, &canaries, &self.device)?;
+        let untouched = self.asked.attack(&run, false, &canaries, &self.device)?;
+        let rows: Vec<Row> = canaries
+            .iter()
+            .zip(trained.iter().zip(&untouched))
+            .map(|(canary, (trained, untouched))| Row {
+                text: &canary.text,
+                trained: trained.clone(),
+                untouched: untouched.clone(),
+            })
+            .collect();
         run.keep("exposure", json!(rows))?;
         if self.json {
             output::json(&rows);
@@ -108,7 +120,7 @@ impl Exposure {
             let bits =
                 |found: &Found| format!("{:.1}{}", found.bits, if found.exact { "" } else { " (estimate)" });
             vec![
-                row.text.clone(),
+                row.text.to_owned(),
                 bits(&row.trained),
                 bits(&row.untouched),
                 format!("{:.1}", row.trained.most),
@@ -118,75 +130,83 @@ impl Exposure {
             &["secret", "exposure, bits", "untouched model", "at most"],
             &rows.iter().map(cells).collect::<Vec<_>>(),
         );
-        let ranks =
-            |pick: &dyn Fn(&Row) -> f64| mean_reciprocal_rank(&rows.iter().map(pick).collect::<Vec<_>>());
-        output::line(format_args!(
-            "\nmean reciprocal rank {:.3}, of the untouched model {:.3}; an unseen secret has an exposure of 1.4 on average",
-            ranks(&|row| row.trained.rank),
-            ranks(&|row| row.untouched.rank)
-        ));
+        for (name, found) in [("trained", &trained), ("untouched", &untouched)] {
+            let mean = self.asked.mean(found);
+            output::line(format_args!(
+                "\n{name}: mean exposure {:.2} bits ({:.2} … {:.2}), mean reciprocal rank {:.3}",
+                mean.estimate,
+                mean.lower,
+                mean.upper,
+                mean_reciprocal_rank(&found.iter().map(|found| found.rank).collect::<Vec<_>>()),
+            ));
+        }
+        output::line("An unseen secret has an exposure of 1.44 bits on average.");
         Ok(())
     }
+}
 
-    fn read(&self) -> Outcome<Vec<Canary>> {
-        let wrong = |why: String| Failure::arguments(format!("{}: {why}", self.canaries.display()));
-        let text =
-            std::fs::read_to_string(&self.canaries).map_err(|e| wrong(format!("cannot be read: {e}")))?;
-        let mut canaries = Vec::new();
-        for (i, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-            let canary: Canary =
-                serde_json::from_str(line).map_err(|e| wrong(format!("line {}: {e}", i + 1)))?;
-            let fits = canary.digits() > 0
-                && canary.digits() <= 18
-                && canary.secret.len() == canary.digits()
-                && canary.secret.bytes().all(|b| b.is_ascii_digit());
-            if !fits {
-                return Err(wrong(format!(
-                    "line {}: the secret must have a digit for every # of the text, at most 18",
-                    i + 1
-                )));
-            }
-            canaries.push(canary);
+impl ExposureArguments {
+    /// The exposure of each secret in the run's model, or in the one that it began from.
+    pub fn attack(
+        &self,
+        run: &FinishedRun,
+        trained: bool,
+        canaries: &[Canary],
+        device: &DeviceArguments,
+    ) -> Outcome<Vec<Found>> {
+        if self.candidates < 100 || !(0.5..1.0).contains(&self.confidence) {
+            return Err(Failure::arguments(
+                "--candidates must be at least 100, --confidence from 0.5 to below 1",
+            ));
         }
-        if canaries.is_empty() {
-            return Err(wrong("holds no secrets".into()));
+        let model = run.model(trained, device)?;
+        let tokeniser = run.tokeniser(&model)?;
+        let writer = Writer { model: &model, tokeniser: &tokeniser };
+        let bar = progress(canaries.len(), "secrets");
+        let mut all = Vec::new();
+        for canary in canaries {
+            let others = canary.others(self.candidates, self.seed);
+            let texts: Vec<String> =
+                std::iter::once(&canary.secret).chain(&others).map(|secret| canary.filled(secret)).collect();
+            let losses: Vec<f64> = writer.losses(&texts)?.into_iter().map(|(sum, _)| sum).collect();
+            let bits = canary.digits() as f64 * 10_f64.log2();
+            all.push(match bits.exp2() <= self.candidates as f64 + 0.5 {
+                true => exact(losses[0], &losses[1..]),
+                false => sampled(losses[0], &losses[1..], bits),
+            });
+            bar.inc(1);
         }
-        Ok(canaries)
+        bar.finish_and_clear();
+        Ok(all)
     }
 
-    /// All other ways to fill the digits, or some of them.
-    fn others(&self, canary: &Canary) -> BTreeSet<String> {
-        let digits = canary.digits();
-        let space = 10_u64.pow(digits as u32);
-        let name = |i: u64| format!("{i:0digits$}");
-        let mut others: BTreeSet<String> = BTreeSet::new();
-        if space <= self.candidates as u64 {
-            others.extend((0..space).map(name));
-        } else {
-            let mut random = ChaCha8Rng::seed_from_u64(self.seed);
-            while others.len() < self.candidates {
-                others.insert(name(random.next_u64() % space));
-            }
-        }
-        others.remove(&canary.secret);
-        others
+    /// The mean exposure.
+    pub fn mean(&self, found: &[Found]) -> Interval {
+        mean(&found.iter().map(|found| found.bits).collect::<Vec<_>>(), self.confidence, self.seed)
     }
+}
 
-    /// The negative log-likelihood of each text.
-    fn losses(&self, run: &FinishedRun, model: &Model, texts: &[String]) -> Outcome<Vec<f64>> {
-        let failed = |e: std::io::Error| Failure::write(&run.folder, e);
-        let folder = tempfile::tempdir().map_err(failed)?;
-        let path = folder.path().join("texts.jsonl");
-        let lines: String = texts.iter().map(|text| format!("{}\n", json!({ "text": text }))).collect();
-        std::fs::write(&path, lines).map_err(failed)?;
-        let name = run.plan.model.path.as_deref().or(run.plan.model.hub.as_deref()).unwrap_or_default();
-        let tokeniser = model.tokeniser(&locate(name)?, run.plan.data.max_tokens)?;
-        let task = Task::LanguageModelling { text: "text".into() };
-        let data = Dataset::load(&path, &task, &tokeniser, None, &Options::default())?;
-        let said = predict(model, &data.examples, Limits::default(), false)?;
-        Ok(said
-            .iter()
-            .map(|said| said.loss.map_or(f64::NAN, |loss| f64::from(loss) * said.predictions as f64))
-            .collect())
+/// The planted secrets of a file.
+pub fn read(path: &Path) -> Outcome<Vec<Canary>> {
+    let wrong = |why: String| Failure::arguments(format!("{}: {why}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|e| wrong(format!("cannot be read: {e}")))?;
+    let mut canaries = Vec::new();
+    for (i, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let canary: Canary = serde_json::from_str(line).map_err(|e| wrong(format!("line {}: {e}", i + 1)))?;
+        let fits = canary.digits() > 0
+            && canary.digits() <= 18
+            && canary.secret.len() == canary.digits()
+            && canary.secret.bytes().all(|b| b.is_ascii_digit());
+        if !fits {
+            return Err(wrong(format!(
+                "line {}: the secret must have a digit for every # of the text, at most 18",
+                i + 1
+            )));
+        }
+        canaries.push(canary);
     }
+    if canaries.is_empty() {
+        return Err(wrong("holds no secrets".into()));
+    }
+    Ok(canaries)
 }

@@ -3,14 +3,13 @@
 use super::run_folder::{FinishedRun, losses};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, area, share};
 use crate::plot;
 use crate::train::Display;
 use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
 use undertone::audit::membership::{Membership as Found, by_likelihood_ratio, by_loss, by_reference, judge};
-use undertone::audit::statistics::Interval;
 use undertone::data::{Dataset, Example};
 use undertone::train::{Start, read_data, train};
 
@@ -35,6 +34,9 @@ pub struct Membership {
     /// Shadow models of the likelihood-ratio attack; each is a training run like the one that is attacked
     #[arg(long, default_value_t = 0)]
     shadows: usize,
+    /// Leave the untouched model out: the loss alone, in half the time
+    #[arg(long)]
+    loss_only: bool,
     /// Confidence of the intervals
     #[arg(long, default_value_t = 0.95)]
     confidence: f64,
@@ -70,7 +72,8 @@ impl Membership {
             return Err(Failure::arguments("both files need at least one example"));
         }
         let all: Vec<Example> = inside.examples.iter().chain(&outside.examples).cloned().collect();
-        let (mut attacks, found) = by_losses(&run, &all, count, (self.confidence, self.seed), &self.device)?;
+        let (mut attacks, found) =
+            by_losses(&run, &all, count, (self.confidence, self.seed), !self.loss_only, &self.device)?;
         if self.shadows > 0 {
             let shadows = self.shadow_losses(&run, &inside, &all)?;
             let scores = by_likelihood_ratio(&found, &shadows);
@@ -150,31 +153,28 @@ impl Membership {
     }
 }
 
-/// The attacks that need nothing but losses, on examples of which the first `members` were trained on; and the losses.
+/// The attacks that need nothing but losses, with those of the untouched model if `reference`, on examples of which the first `members` were trained on; and the losses.
 pub fn by_losses(
     run: &FinishedRun,
     all: &[Example],
     members: usize,
     (confidence, seed): (f64, u64),
+    reference: bool,
     device: &DeviceArguments,
 ) -> Outcome<(Vec<Found>, Vec<f64>)> {
     let found = losses(&run.model(true, device)?, all)?;
-    let before = losses(&run.model(false, device)?, all)?;
     let score =
         |name, scores: Vec<f64>| judge(name, &scores[..members], &scores[members..], confidence, seed);
-    let attacks = vec![
-        score("loss", by_loss(&found)),
-        score("loss against the untouched model", by_reference(&found, &before)),
-        score("the untouched model alone", by_loss(&before)),
-    ];
+    let mut attacks = vec![score("loss", by_loss(&found))];
+    if reference {
+        let before = losses(&run.model(false, device)?, all)?;
+        attacks.push(score("loss against the untouched model", by_reference(&found, &before)));
+        attacks.push(score("the untouched model alone", by_loss(&before)));
+    }
     Ok((attacks, found))
 }
 
 fn row(found: &Found) -> Vec<String> {
-    let area = |i: &Interval| format!("{:.3} ({:.3} … {:.3})", i.estimate, i.lower, i.upper);
-    let share = |i: &Interval| {
-        format!("{:.1} % ({:.1} … {:.1})", 100.0 * i.estimate, 100.0 * i.lower, 100.0 * i.upper)
-    };
     vec![
         found.attack.to_owned(),
         area(&found.auc),

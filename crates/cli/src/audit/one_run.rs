@@ -10,11 +10,14 @@ use serde_json::json;
 use std::path::PathBuf;
 use undertone::audit::canaries::{Coins, canaries};
 use undertone::audit::membership::by_reference;
-use undertone::audit::one_run::{audit, usual_guesses};
+use undertone::audit::one_run::{OneRun as OneRunFound, audit, usual_guesses};
+use undertone::audit::tradeoff::{Promises, refuted};
 use undertone::audit::update::by_update;
 use undertone::mechanism::Secret;
 use undertone::model::tuning::Tuning;
 use undertone::train::{Plan, Start, read_data, train};
+use undertone_accounting::ledger::Ledger;
+use undertone_accounting::{Accountant, curve, epsilon};
 
 /// Train once with canaries that are in or out by a coin, guess the coins, and bound ε from below
 ///
@@ -105,7 +108,13 @@ impl OneRun {
         let promised = run.promised();
         let delta = plan.privacy.delta.unwrap_or(1e-5);
         let found = audit(&scores, &coins.inside, guesses, delta, self.confidence);
-        run.keep("one_run", json!(found))?;
+        let curve_is_refuted = match promised {
+            Some(_) => Some(self.refutes_curve(&run, &found)?),
+            None => None,
+        };
+        let mut kept = json!(found);
+        kept["promised_curve_is_refuted"] = json!(curve_is_refuted);
+        run.keep("one_run", kept)?;
         if self.json {
             output::json(&found);
         } else {
@@ -123,17 +132,42 @@ impl OneRun {
                     ),
                 ),
             ];
+            rows.push((
+                "if Gaussian",
+                format!(
+                    "{:.4}, should the training's trade-off curve be that of a Gaussian mechanism",
+                    found.epsilon_lower_if_gaussian
+                ),
+            ));
             if let Some((upper, _)) = promised {
                 rows.push(("ε promised", format!("{upper:.4}")));
             }
             output::rows(&rows);
         }
         match promised {
+            Some((upper, _)) if curve_is_refuted == Some(true) && found.epsilon_lower <= upper => {
+                Err(Failure::Violation(format!(
+                    "the ledger's privacy curve, of which ε = {upper:.4} is one point, allows fewer right guesses: the guarantee is broken"
+                )))
+            }
             Some((upper, _)) if found.epsilon_lower > upper => Err(Failure::Violation(format!(
                 "the run promises ε = {upper:.4}, but canaries show at least {:.4}: the guarantee is broken",
                 found.epsilon_lower
             ))),
             _ => Ok(()),
         }
+    }
+
+    /// Whether the guesses are too good for the whole curve that the ledger proves, of which the printed ε is one point.
+    fn refutes_curve(&self, run: &FinishedRun, found: &OneRunFound) -> Outcome<bool> {
+        let ledger = Ledger::read(run.folder.join("ledger.jsonl"))?;
+        let far = epsilon(ledger.spent(), 1e-9, Accountant::Auto)?.epsilon.upper.max(1e-3);
+        const POINTS: i32 = 40;
+        let epsilons: Vec<f64> = (1..=POINTS).map(|i| far * f64::from(i) / f64::from(POINTS)).collect();
+        let points = curve(ledger.spent(), &epsilons, Accountant::Auto)?;
+        let promises: Vec<(f64, f64)> =
+            points.iter().map(|point| (point.epsilon, point.delta.upper)).collect();
+        let OneRunFound { canaries, guesses, right, confidence, .. } = *found;
+        Ok(refuted(&Promises(&promises), canaries, guesses, right, 1.0 - confidence))
     }
 }

@@ -4,11 +4,11 @@ use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
-use undertone::data::Example;
+use undertone::data::{Example, Tokeniser};
 use undertone::evaluate::{Limits, predict};
-use undertone::model::Model;
 use undertone::model::folder::{LoadOptions, load, locate};
 use undertone::model::tuning::load_adapted;
+use undertone::model::{Model, Purpose};
 use undertone::train::Plan;
 
 /// A run's folder with its plan.
@@ -41,10 +41,27 @@ impl FinishedRun {
         Some((guarantee["epsilon"]["upper"].as_f64()?, guarantee["delta"].as_f64()?))
     }
 
+    /// The folder of the model that the run began from.
+    fn origin(&self) -> Outcome<PathBuf> {
+        let name = self.plan.model.path.as_deref().or(self.plan.model.hub.as_deref()).unwrap_or_default();
+        Ok(locate(name)?)
+    }
+
+    /// The tokenizer of the run's model, cutting as the run did.
+    pub fn tokeniser(&self, model: &Model) -> Outcome<Tokeniser> {
+        Ok(model.tokeniser(&self.origin()?, self.plan.data.max_tokens)?)
+    }
+
+    /// What the run read of a text.
+    pub fn reader(&self) -> Outcome<Reader> {
+        let tokeniser = Tokeniser::load(&self.origin()?)?.with_max_tokens(self.plan.data.max_tokens)?;
+        let tokens = tokeniser.room() * self.plan.data.long_texts.most_per_text();
+        Ok(Reader { tokeniser, tokens })
+    }
+
     /// The model that was trained, or the one that it began from.
     pub fn model(&self, trained: bool, device: &DeviceArguments) -> Outcome<Model> {
-        let name = self.plan.model.path.as_deref().or(self.plan.model.hub.as_deref()).unwrap_or_default();
-        let origin = locate(name)?;
+        let origin = self.origin()?;
         let options = LoadOptions {
             purpose: Some(self.plan.purpose()),
             labels: self.plan.data.labels.clone(),
@@ -60,19 +77,50 @@ impl FinishedRun {
         Ok(model)
     }
 
+    fn all_kept(&self) -> Map<String, Value> {
+        let text = std::fs::read_to_string(self.folder.join("audit.json")).ok();
+        text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+    }
+
+    /// What an earlier attack left in audit.json under a name; null if nothing.
+    pub fn kept(&self, name: &str) -> Value {
+        self.all_kept().remove(name).unwrap_or_default()
+    }
+
     /// Puts results under a name into audit.json, beside those of other attacks.
     pub fn keep(&self, name: &str, found: Value) -> Outcome {
         let path = self.folder.join("audit.json");
-        let mut all: Map<String, Value> = std::fs::read_to_string(&path)
-            .ok()
-            .and_then(|text| serde_json::from_str(&text).ok())
-            .unwrap_or_default();
+        let mut all = self.all_kept();
         all.insert(name.to_owned(), found);
         let text = serde_json::to_string_pretty(&all).unwrap_or_default();
         let beside = path.with_extension("json.part");
         let written = std::fs::write(&beside, text + "\n").and_then(|()| std::fs::rename(&beside, &path));
         written.map_err(|e| Failure::write(&path, e))
     }
+}
+
+/// Knows where a run stopped reading.
+pub struct Reader {
+    tokeniser: Tokeniser,
+    tokens: usize,
+}
+
+impl Reader {
+    /// How many bytes of a text were read.
+    pub fn bytes(&self, text: &str) -> Outcome<usize> {
+        let tokens = self.tokeniser.with_bytes(text)?;
+        Ok(if tokens.len() <= self.tokens { text.len() } else { tokens[self.tokens.max(1) - 1].1.end })
+    }
+}
+
+/// Refuses a run of anything but a language model.
+pub fn language_model(run: &FinishedRun, attack: &str) -> Outcome {
+    if run.plan.purpose() == Purpose::CausalLanguageModel {
+        return Ok(());
+    }
+    Err(Failure::arguments(format!(
+        "{attack} is for language models; of a classifier, audit membership or one-run"
+    )))
 }
 
 /// The loss of each example.

@@ -169,6 +169,14 @@ pub struct Planted {
     pub times: usize,
 }
 
+impl Planted {
+    /// Whose secret it is.
+    pub fn name(&self) -> String {
+        let words = self.prefix.split_whitespace().skip_while(|word| *word != "is").skip(1).take(2);
+        words.collect::<Vec<_>>().join(" ")
+    }
+}
+
 /// Draws letters.
 pub struct Writer {
     random: ChaCha20Rng,
@@ -270,6 +278,7 @@ mod tests {
             assert!(letter.text.split_whitespace().all(|word| words.contains(word)), "{}", letter.text);
         }
         assert!(letters[500].text.contains(&planted[0].secret));
+        assert!(letters[500].text.contains(&format!("my name is {} and", planted[0].name())));
         assert_eq!(Writer::new(9).letters(20), Writer::new(9).letters(20));
         assert_eq!(letters.iter().map(|letter| letter.topic).collect::<BTreeSet<_>>().len(), TOPICS.len());
     }

@@ -7,12 +7,12 @@ use crate::audit::membership::by_losses;
 use crate::audit::run_folder::FinishedRun;
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output::{line, table, up};
+use crate::output::{area, line, share, table, up};
 use crate::train::Display;
 use clap::Args;
 use corpus::{Letter, TOPICS, Writer};
+use serde_json::json;
 use std::path::{Path, PathBuf};
-use undertone::audit::statistics::Interval;
 use undertone::data::Example;
 use undertone::evaluate::Metrics;
 use undertone::tensor::Place;
@@ -24,6 +24,9 @@ pub struct Demo {
     /// Folder for the data and the runs; what an earlier demo left there is replaced
     #[arg(long, value_name = "FOLDER", default_value = "runs/demo")]
     out: PathBuf,
+    /// Write the model, the letters and the run file, and train nothing
+    #[arg(long)]
+    data_only: bool,
     /// Make the shipped model anew and leave it in this folder
     #[arg(long, value_name = "FOLDER", hide = true)]
     pretrain: Option<PathBuf>,
@@ -47,6 +50,10 @@ impl Demo {
         let started = std::time::Instant::now();
         clear(&self.out)?;
         let file = self.prepare()?;
+        if self.data_only {
+            line(format_args!("Model, letters, planted secrets and run.toml are in {}.", self.out.display()));
+            return Ok(());
+        }
         line(format_args!(
             "{TRAIN} letters to a hospital, some of which tell secrets; which of {} things does each ask for?",
             TOPICS.len()
@@ -102,16 +109,9 @@ impl Demo {
         let mut rows = Vec::new();
         for (name, _) in RUNS {
             let run = FinishedRun::open(&self.out.join(name))?;
-            let (found, _) = by_losses(&run, &all, members, (0.95, 1), &DeviceArguments::default())?;
-            let area = |i: &Interval| format!("{:.3} ({:.3} … {:.3})", i.estimate, i.lower, i.upper);
-            let rate = &found[1].rate_at_1_percent;
-            let share = format!(
-                "{:.1} % ({:.1} … {:.1})",
-                100.0 * rate.estimate,
-                100.0 * rate.lower,
-                100.0 * rate.upper
-            );
-            rows.push(vec![name.to_owned(), area(&found[0].auc), area(&found[1].auc), share]);
+            let (found, _) = by_losses(&run, &all, members, (0.95, 1), true, &DeviceArguments::default())?;
+            let found_at = share(&found[1].rate_at_1_percent);
+            rows.push(vec![name.to_owned(), area(&found[0].auc), area(&found[1].auc), found_at]);
         }
         Ok(rows)
     }
@@ -130,6 +130,21 @@ impl Demo {
         let secrets: Vec<String> =
             planted.iter().filter_map(|planted| serde_json::to_string(planted).ok()).collect();
         write(&self.out.join("secrets.jsonl"), format!("{}\n", secrets.join("\n")).as_bytes())?;
+        // The same as `audit exposure` and `audit extraction` read them.
+        let blank = |secret: &str| -> String {
+            secret.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect()
+        };
+        let digits = |secret: &str| -> String { secret.chars().filter(char::is_ascii_digit).collect() };
+        let canaries: Vec<String> = planted
+            .iter()
+            .map(|p| {
+                json!({ "text": format!("{} {}", p.prefix, blank(&p.secret)), "secret": digits(&p.secret) })
+                    .to_string()
+            })
+            .collect();
+        write(&self.out.join("canaries.jsonl"), format!("{}\n", canaries.join("\n")).as_bytes())?;
+        let names: Vec<String> = planted.iter().map(corpus::Planted::name).collect();
+        write(&self.out.join("names.txt"), format!("{}\n", names.join("\n")).as_bytes())?;
         let folder = &self.out;
         let file = format!(
             "# The run file of the demo; each run changes a few keys (see plan.toml in its folder).\n\

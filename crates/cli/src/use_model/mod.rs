@@ -7,7 +7,7 @@ mod merge;
 mod predict;
 mod private;
 
-pub use arguments::ModelArguments;
+pub use arguments::{Loaded, ModelArguments};
 pub use eval::Eval;
 pub use generate::Generate;
 pub use merge::Merge;

@@ -139,3 +139,10 @@ pub fn refused(output: &Output, about: &str) {
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(error.contains(about) && !error.contains("panicked"), "said {error}, not {about}");
 }
+
+/// Runs the program, which must succeed; what it printed.
+pub fn run(arguments: &[&str]) -> Vec<u8> {
+    let output = Command::new(env!("CARGO_BIN_EXE_undertone")).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}

@@ -8,16 +8,14 @@
 //!
 //! Rows of a sequence share one norm, so a longer sequence has shorter rows; the attacker undoes that by the root of the sequence's length.
 
+use super::probe;
 use crate::data::{Batch, Example, micro_batches};
+use crate::mechanism::Secret;
 use crate::mechanism::forward::{RecordNoise, Release};
-use crate::mechanism::{Coordinates, Secret};
-use crate::model::folder::Random;
-use crate::model::layer::linear::Linear;
 use crate::model::layer::sanitiser::{Bounding, Rows, Spot};
 use crate::model::sanitised::rows_alone;
-use crate::model::{Error, Gradients, Model, Origin, Parameter, Parameters, Pass, Result};
-use crate::tensor::{self, Host, Matrix};
-use crate::train::optimiser::{Optimiser, Settings};
+use crate::model::{Error, Model, Result};
+use crate::tensor::{Host, Matrix};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -139,20 +137,6 @@ fn inner_most_frequent(known: &Seen, classes: &BTreeMap<u32, u32>) -> u32 {
     (0..counts.len()).max_by_key(|&class| counts[class]).unwrap_or(0) as u32
 }
 
-/// The class whose score is largest, row by row: scores are products with `weights` [classes, columns] plus a bias.
-fn best(rows: &Host, weights: &Matrix, bias: &[f32]) -> Result<Vec<u32>> {
-    let mut said = Vec::with_capacity(rows.rows());
-    for first in (0..rows.rows()).step_by(2048) {
-        let some = Matrix::Host(rows.row_range(first..(first + 2048).min(rows.rows())));
-        let scores = tensor::product(1.0, some.plain(), weights.transposed())?.to_host()?;
-        for i in 0..scores.rows() {
-            let with_bias = scores.row(i).iter().zip(bias).map(|(s, b)| s + b).enumerate();
-            said.push(with_bias.max_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(class, _)| class as u32));
-        }
-    }
-    Ok(said)
-}
-
 /// ‖x − m‖² is least where ⟨x, m⟩ − ‖m‖²/2 is largest.
 fn nearest(known: &Seen, classes: &BTreeMap<u32, u32>, released: &Host) -> Result<Vec<u32>> {
     let clean = known.released(None, 0);
@@ -170,7 +154,7 @@ fn nearest(known: &Seen, classes: &BTreeMap<u32, u32>, released: &Host) -> Resul
         .for_each(|(mean, n)| mean.iter_mut().for_each(|x| *x /= n.max(1.0)));
     let bias: Vec<f32> =
         means.chunks_exact(columns).map(|mean| -0.5 * mean.iter().map(|x| x * x).sum::<f32>()).collect();
-    best(released, &Matrix::from_vec(classes.len(), columns, means), &bias)
+    probe::Probe { weights: Matrix::from_vec(classes.len(), columns, means), bias }.best(released)
 }
 
 /// A linear classifier that is trained on the attacker's texts under noise like that of the records.
@@ -181,55 +165,14 @@ fn decoder(
     noise: Option<&RecordNoise>,
     asked: &Inversion,
 ) -> Result<Vec<u32>> {
-    let columns = released.columns();
-    let mut parameters = Parameters::default();
-    let mut random = Random::new(asked.seed, 0.02);
-    let mut push = |name: &str, rows: usize, columns: usize, values: Vec<f32>| {
-        let value = Matrix::from_vec(rows, columns, values);
-        let shape = if rows == 1 { vec![columns] } else { vec![rows, columns] };
-        parameters.push(Parameter { name: name.into(), shape, value, trainable: true, origin: Origin::Base })
-    };
-    let weight = push("weight", classes.len(), columns, random.normal(classes.len() * columns, 0.01));
-    let bias = push("bias", 1, classes.len(), vec![0.0; classes.len()]);
-    let linear = Linear {
-        name: "decoder".into(),
-        weight,
-        bias: Some(bias),
-        inputs: columns,
-        outputs: classes.len(),
-        inputs_first: false,
-        lora: None,
-    };
-    let mut optimiser = Optimiser::new(Settings { weight_decay: 0.0, ..Settings::default() }, &parameters);
-    let coordinates = Coordinates::of(&parameters);
-    // Records are cut anew in every pass: the order of tokens matters to nobody.
+    // Which rows belong to one record matters to nobody.
     let usable: Vec<(u32, u32)> = known
         .tokens
         .iter()
         .enumerate()
         .filter_map(|(row, token)| Some((row as u32, *classes.get(token)?)))
         .collect();
-    const BATCH: usize = 512;
-    let batches = usable.len().div_ceil(BATCH).max(1);
-    let steps = asked.epochs * batches;
-    for epoch in 0..asked.epochs {
-        let rows = known.released(noise, (1 << 30) + ((epoch as u64) << 24));
-        let rows = Matrix::Host(rows);
-        for (i, some) in usable.chunks(BATCH).enumerate() {
-            let (indices, targets): (Vec<u32>, Vec<u32>) = some.iter().copied().unzip();
-            let x = tensor::gather(&rows, &indices)?;
-            let mut gradients = Gradients::new(&parameters);
-            let pass = Pass::plain(&parameters);
-            let (logits, saved) = linear.forward(&pass, &x)?;
-            let weights = vec![1.0 / targets.len() as f32; targets.len()];
-            if let (_, Some(gradient)) = tensor::cross_entropy(&logits, &targets, Some(&weights))? {
-                linear.backward(&pass, saved, &gradient, None, &mut gradients)?;
-            }
-            let release =
-                crate::mechanism::Release { step: 0, noise: None, coordinates: &coordinates, divisor: 1.0 };
-            let rate = 1e-2 * (1.0 - (epoch * batches + i) as f64 / steps as f64);
-            optimiser.step(&mut parameters, gradients.take(), &release, rate)?;
-        }
-    }
-    best(released, parameters.value(weight), &parameters.value(bias).to_vec()?)
+    let rows = |epoch: usize| known.released(noise, (1 << 30) + ((epoch as u64) << 24));
+    let training = probe::Training { classes: classes.len(), epochs: asked.epochs, seed: asked.seed };
+    probe::train(rows, &usable, &training)?.best(released)
 }

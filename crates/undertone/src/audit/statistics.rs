@@ -155,6 +155,20 @@ pub fn at_least(n: u64, k: u64, p: f64) -> f64 {
     sum.min(1.0)
 }
 
+/// The mean of numbers, with an interval from samples drawn with replacement.
+pub fn mean(numbers: &[f64], confidence: f64, seed: u64) -> Interval {
+    let count = numbers.len();
+    let estimate = numbers.iter().sum::<f64>() / count.max(1) as f64;
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut one = || numbers[((u128::from(random.next_u64()) * count as u128) >> 64) as usize];
+    let mut found: Vec<f64> =
+        (0..1000).map(|_| (0..count).map(|_| one()).sum::<f64>() / count.max(1) as f64).collect();
+    found.sort_by(f64::total_cmp);
+    let tail = 0.5 * (1.0 - confidence);
+    let at = |share: f64| found[((found.len() - 1) as f64 * share).round() as usize];
+    Interval { lower: at(tail).min(estimate), estimate, upper: at(1.0 - tail).max(estimate) }
+}
+
 /// The share of successes with an exact interval (Clopper and Pearson).
 pub fn proportion(successes: u64, tries: u64, confidence: f64) -> Interval {
     let tail = 0.5 * (1.0 - confidence);

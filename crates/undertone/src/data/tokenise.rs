@@ -7,6 +7,7 @@ use super::frame::Frame;
 use super::guard::guarded_result;
 use super::special;
 pub use sequences::Tokens;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokenizers::Tokenizer;
@@ -149,6 +150,14 @@ impl Tokeniser {
         let encoded = guarded_result(|| self.tokenizer.encode_fast(text, false).map_err(|e| e.to_string()));
         let encoded = encoded.map_err(|reason| self.unusable(reason))?;
         Ok(encoded.get_ids().to_vec())
+    }
+
+    /// The tokens of a whole text without special ones, each with the bytes that it stands for.
+    pub fn with_bytes(&self, text: &str) -> Result<Vec<(u32, Range<usize>)>> {
+        let encoded = guarded_result(|| self.tokenizer.encode(text, false).map_err(|e| e.to_string()));
+        let encoded = encoded.map_err(|reason| self.unusable(reason))?;
+        let bytes = encoded.get_offsets().iter().map(|&(start, end)| start..end);
+        Ok(encoded.get_ids().iter().copied().zip(bytes).collect())
     }
 
     fn unusable(&self, reason: String) -> Error {

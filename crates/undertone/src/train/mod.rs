@@ -28,9 +28,9 @@ pub use folder::RunFolder;
 pub use learner::{Learner, Protection, Step};
 pub use news::News;
 pub use plan::{
-    AdaclipPlan, AdaptPlan, After, AnadpPlan, AttentionName, ComputePlan, DataPlan, EncoderName, ForwardPlan,
-    Learn, Lengths, Method, ModeName, ModelPlan, MvgPlan, NoiseIs, NoiseSchedule, Plan, PrivacyPlan,
-    PublicFile, RapFtPlan, RelevanceSource, Resolved, RowsName, TaskName, TrainingPlan,
+    AdaclipPlan, AdaptPlan, Adaptation, After, AnadpPlan, AttentionName, ComputePlan, DataPlan, EncoderName,
+    ForwardPlan, Learn, Lengths, Method, ModeName, ModelPlan, MvgPlan, NoiseIs, NoiseSchedule, Plan,
+    PrivacyPlan, PublicFile, RapFtPlan, RelevanceSource, Resolved, RowsName, TaskName, TrainingPlan,
 };
 pub use prepare::read_data;
 pub use rate::RateSchedule;

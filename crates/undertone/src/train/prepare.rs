@@ -91,8 +91,10 @@ impl Prepared {
         };
         let public_text =
             given.and_then(|f| f.public.as_ref()).map(|file| read_public(file, false)).transpose()?;
-        let adaptation =
-            given.and_then(|f| f.adapt.as_ref()).map(|adapt| read_public(&adapt.public, true)).transpose()?;
+        let adaptation = given
+            .and_then(|f| f.adapt.as_ref()?.public.as_ref())
+            .map(|file| read_public(file, true))
+            .transpose()?;
         Ok(Self { model, public, public_text, adaptation, data, validation, origin, labels_were_found })
     }
 }

@@ -24,10 +24,11 @@ pub fn rounded_down(noise_multiplier: f64) -> f64 {
 pub fn releases(plan: &Plan, resolved: &Resolved, classes: usize) -> Vec<(usize, Event, u64)> {
     let Some(of_records) = &resolved.releases else { return Vec::new() };
     let count = of_records.records_per_unit;
+    let adaptation = resolved.adaptation.map(|adaptation| (0, adaptation.event(), adaptation.steps));
     let attention = resolved.before.map(|event| (0, event, 1));
     let labels = plan.label_event(classes).map(|event| (0, event, count));
     let rows = of_records.events().into_iter().map(|(epoch, event)| (epoch, event, count));
-    attention.into_iter().chain(labels).chain(rows).collect()
+    adaptation.into_iter().chain(attention).chain(labels).chain(rows).collect()
 }
 
 fn announced_releases(plan: &Plan, resolved: &Resolved, prepared: &Prepared) -> Vec<Part> {
@@ -75,13 +76,16 @@ fn of_forward(plan: &Plan) -> Vec<String> {
     if plan.privacy.method == Method::Mvg && plan.privacy.mvg.attention == AttentionName::AttenDp {
         assumptions.push("the attention map was averaged, before its noise was added, by somebody whom the owners trust with their records, or by secure aggregation".to_owned());
     }
+    if plan.privacy.forward.adapt.as_ref().is_some_and(|adapt| adapt.share.is_some()) {
+        assumptions.push("the gradients of the adaptation were clipped and summed, before their noise was added, by somebody whom the owners trust with their records; the provider sees the adapted weights".to_owned());
+    }
     assumptions.push("rounding, by which a record's rows may differ in their last digits when they are computed again, reveals nothing".to_owned());
     if settings.rows == Rows::Tokens(None) {
         assumptions.push("the number of tokens of each record is public".to_owned());
     }
     for (file, what) in [
         (&plan.privacy.forward.public, "text"),
-        (&plan.privacy.forward.adapt.as_ref().map(|a| a.public.clone()), "labelled data"),
+        (&plan.privacy.forward.adapt.as_ref().and_then(|a| a.public.clone()), "labelled data"),
     ] {
         if let Some(file) = file {
             assumptions.push(format!(

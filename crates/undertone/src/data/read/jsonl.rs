@@ -12,12 +12,19 @@ pub(super) struct Jsonl {
     columns: Vec<String>,
     /// Whether an object was read already: a column absent from the first is absent from the file.
     begun: bool,
+    /// Whether a nested value is given as its JSON text rather than refused.
+    nested: bool,
 }
 
 impl Jsonl {
     pub fn open(path: &Path, columns: &[&str]) -> Result<Jsonl> {
         let columns = columns.iter().map(|column| column.to_string()).collect();
-        Ok(Jsonl { lines: Lines::open(path)?, text: String::new(), columns, begun: false })
+        Ok(Jsonl { lines: Lines::open(path)?, text: String::new(), columns, begun: false, nested: false })
+    }
+
+    /// Gives arrays and objects as their JSON text.
+    pub fn with_nested(self) -> Jsonl {
+        Jsonl { nested: true, ..self }
     }
 
     pub fn meter(&self) -> Meter {
@@ -38,6 +45,7 @@ impl Jsonl {
             Some(Value::String(text)) => Ok(text.clone()),
             Some(Value::Number(number)) => Ok(number.to_string()),
             Some(Value::Bool(truth)) => Ok(truth.to_string()),
+            Some(nested @ (Value::Object(_) | Value::Array(_))) if self.nested => Ok(nested.to_string()),
             Some(Value::Object(_) | Value::Array(_)) => {
                 Err(Error::BadJson { file: file(), line, reason: format!("column {column:?} is nested") })
             }

@@ -63,7 +63,19 @@ impl Iterator for Rows {
 /// In a JSONL file, `a.b` is column `b` of the object in column `a`, unless there is a column `a.b`.
 /// A file without a single row is an error here, as is a first row that is not one.
 pub fn rows(path: &Path, format: Format, columns: &[&str]) -> Result<Rows> {
+    open(path, format, columns, false)
+}
+
+/// The same, with arrays and objects of a JSONL file as their JSON text.
+pub fn rows_with_nested(path: &Path, format: Format, columns: &[&str]) -> Result<Rows> {
+    open(path, format, columns, true)
+}
+
+fn open(path: &Path, format: Format, columns: &[&str], nested: bool) -> Result<Rows> {
     let (mut rest, meter): (Source, Meter) = match format {
+        Format::Jsonl if nested => {
+            boxed(jsonl::Jsonl::open(path, columns)?.with_nested(), jsonl::Jsonl::meter)
+        }
         Format::Tsv => boxed(tsv::Tsv::open(path, columns)?, tsv::Tsv::meter),
         Format::Csv => boxed(csv::Csv::open(path, columns)?, csv::Csv::meter),
         Format::Jsonl => boxed(jsonl::Jsonl::open(path, columns)?, jsonl::Jsonl::meter),

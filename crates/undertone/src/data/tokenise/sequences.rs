@@ -27,6 +27,17 @@ impl Tokeniser {
         Ok(Tokens { ids, segments })
     }
 
+    /// Tokens of one text with the special ones around them, and how many of those stand before.
+    pub fn framed(&self, ids: &[u32]) -> (Tokens, usize) {
+        let (ids, segments) = self.single.fill(ids, &[]);
+        (Tokens { ids, segments }, self.single.before().len())
+    }
+
+    /// How many tokens of one text there is room for.
+    pub fn room(&self) -> usize {
+        self.max_tokens - self.single.len()
+    }
+
     /// A pair of texts. Where they are too long, the longer loses tokens from its end until both are as
     /// long, then both do.
     pub fn pair(&self, first: &str, second: &str) -> Result<Tokens> {

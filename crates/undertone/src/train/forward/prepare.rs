@@ -70,6 +70,13 @@ pub fn prepare(
     let mvg = plan.privacy.method == Method::Mvg;
     let mut config = config_of(&settings, mvg, prepared.public_text.is_some());
     let trainable: Vec<bool> = prepared.model.parameters.iter().map(|(_, p)| p.trainable).collect();
+    if let (Some(found), Some(asked)) = (resolved.adaptation, &plan.privacy.forward.adapt) {
+        // A run that broke off here has kept no weights, and comes to the same ones again.
+        if ledger.entries() == 0 {
+            ledger.append(found.event(), found.steps)?;
+        }
+        adapt::adapt_privately(&mut prepared.model, &prepared.data, asked, &found, secret, watch)?;
+    }
     attach(&mut prepared.model, &config)?;
     let public = match &prepared.public_text {
         Some(public) => {
@@ -264,7 +271,7 @@ fn column_noise(
         AttentionName::Raw | AttentionName::AttenDp => {
             let (mut map, records) = mean_attention(plan, prepared, secret, tokens, last_token)?;
             if let Some(event @ Event::Gaussian { noise_multiplier, .. }) = resolved.before {
-                if ledger.entries() == 0 {
+                if ledger.entries() == u64::from(resolved.adaptation.is_some()) {
                     ledger.append(event, 1)?;
                 }
                 // A record's share of the mean is a distribution for each head, so replacing one moves the map by at most √(2 heads)/records.

@@ -47,7 +47,7 @@ pub struct ForwardPlan {
     /// How the part above the noise learns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub learn: Option<Learn>,
-    /// Lets everything, also what is below the noise, learn from public labelled data first.
+    /// Lets everything, also what is below the noise, learn first: from public labelled data, or from the records themselves by DP-SGD with a share of ε.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapt: Option<AdaptPlan>,
 }
@@ -184,31 +184,42 @@ impl<'de> Deserialize<'de> for PublicFile {
     }
 }
 
-/// Learning from public labelled data before anything is released.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// Learning before anything is released: from public data, or from the records with a share of the budget.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct AdaptPlan {
-    /// The data.
-    pub public: PublicFile,
-    /// Passes over them.
-    #[serde(default = "two")]
-    pub epochs: u32,
-    /// Examples in a step.
-    #[serde(default = "batch")]
-    pub batch: u64,
+    /// Public labelled data.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub public: Option<PublicFile>,
+    /// The share of ε that DP-SGD on the records may cost by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share: Option<f64>,
+    /// Passes over the data.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epochs: Option<u32>,
+    /// Examples in a step; of records, on average.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<u64>,
     /// The largest learning rate.
-    #[serde(default = "rate")]
-    pub learning_rate: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub learning_rate: Option<f64>,
 }
 
-fn two() -> u32 {
-    2
-}
-fn batch() -> u64 {
-    32
-}
-fn rate() -> f64 {
-    5e-5
+impl AdaptPlan {
+    /// Passes over the data: two, unless the run file says otherwise.
+    pub fn epochs(&self) -> u32 {
+        self.epochs.unwrap_or(2)
+    }
+
+    /// Examples in a step: noise asks for many.
+    pub fn batch(&self) -> u64 {
+        self.batch.unwrap_or(if self.share.is_some() { 1024 } else { 32 })
+    }
+
+    /// The largest learning rate.
+    pub fn learning_rate(&self) -> f64 {
+        self.learning_rate.unwrap_or(if self.share.is_some() { 5e-4 } else { 5e-5 })
+    }
 }
 
 /// Budgets by token.
@@ -446,13 +457,31 @@ impl Plan {
                 "forward methods are calibrated to epsilon; give that in place of noise_multiplier",
             );
         }
-        if let Some(adapt) = &given.adapt
-            && !(adapt.epochs > 0
-                && adapt.batch > 0
-                && adapt.learning_rate.is_finite()
-                && adapt.learning_rate > 0.0)
-        {
-            return wrong("adapt needs epochs, batch and learning_rate above 0");
+        if let Some(adapt) = &given.adapt {
+            let rate = adapt.learning_rate();
+            if !(adapt.epochs() > 0 && adapt.batch() > 0 && rate.is_finite() && rate > 0.0) {
+                return wrong("adapt needs epochs, batch and learning_rate above 0");
+            }
+            if adapt.public.is_some() == adapt.share.is_some() {
+                return wrong(
+                    "adapt learns from public data, { public = \"file\" }, or from the records, { share = 0.5 }; name one of them",
+                );
+            }
+            if adapt.share.is_some_and(|share| !(share > 0.0 && share < 1.0)) {
+                return wrong(
+                    "adapt.share must lie between 0 and 1: it is the part of epsilon that DP-SGD may cost",
+                );
+            }
+            if adapt.share.is_some() && (paper || self.data.author.is_some()) {
+                return wrong(
+                    "adapt.share is for mode = \"proved\" and records that each are a unit of their own, without data.author",
+                );
+            }
+            if adapt.share.is_some() && settings.encoder == EncoderName::Trained {
+                return wrong(
+                    "DP-SGD adapts what is below the encoder, not the encoder; choose encoder = \"orthogonal\" or \"pca\"",
+                );
+            }
         }
         if given.label_epsilon.is_some_and(|e| !(e.is_finite() && e >= 0.0)) {
             return wrong("label_epsilon must be a number of at least 0");

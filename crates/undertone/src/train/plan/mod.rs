@@ -12,7 +12,7 @@ pub use forward::{
     NoiseIs, PublicFile, RowsName,
 };
 pub use method::Given;
-pub use resolve::Resolved;
+pub use resolve::{Adaptation, Resolved};
 pub use sections::{
     AdaclipPlan, AnadpPlan, ComputePlan, DataPlan, Method, ModeName, ModelPlan, NoiseSchedule, PrivacyPlan,
     RapFtPlan, RelevanceSource, TaskName, TrainingPlan,

@@ -20,12 +20,34 @@ pub struct Resolved {
     pub sampling_rate: Option<f64>,
     /// For each epoch; empty if the run is not private.
     pub noise_multipliers: Vec<f64>,
+    /// DP-SGD on the records before they are perturbed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adaptation: Option<Adaptation>,
     /// What is released before the first step: a noised relevance or attention map.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Event>,
     /// Of each record, where records are perturbed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub releases: Option<Releases>,
+}
+
+/// What DP-SGD on the records comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Adaptation {
+    /// The noise of each step.
+    pub noise_multiplier: f64,
+    /// The probability with which each record joins a step.
+    pub sampling_rate: f64,
+    /// Steps in all.
+    pub steps: u64,
+}
+
+impl Adaptation {
+    /// What one step releases.
+    pub fn event(&self) -> Event {
+        let Self { noise_multiplier, sampling_rate, .. } = *self;
+        Event::PoissonGaussian { noise_multiplier, sampling_rate }
+    }
 }
 
 impl NoiseSchedule {
@@ -53,6 +75,7 @@ impl Plan {
                 steps_per_epoch: steps,
                 sampling_rate: None,
                 noise_multipliers: Vec::new(),
+                adaptation: None,
                 before: None,
                 releases: None,
             });
@@ -94,6 +117,7 @@ impl Plan {
             steps_per_epoch: passes.steps_per_epoch,
             sampling_rate: Some(passes.sampling_rate),
             noise_multipliers,
+            adaptation: None,
             before,
             releases: None,
         })

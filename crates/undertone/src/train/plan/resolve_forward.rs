@@ -1,6 +1,6 @@
 //! What a plan that perturbs records comes to: noise by epoch, and what it costs.
 
-use super::resolve::Resolved;
+use super::resolve::{Adaptation, Resolved};
 use super::{AttentionName, Method, ModeName, NoiseIs, NoiseSchedule, Plan};
 use crate::mechanism::forward::{Release, Releases};
 use crate::train::error::{Error, Result};
@@ -31,6 +31,22 @@ impl Plan {
         Ok(Some(Event::Gaussian { noise_multiplier: sensitivity / shift * (1.0 + 1e-11), sensitivity }))
     }
 
+    /// DP-SGD on the records, with noise for which it costs its share of ε by itself.
+    fn adaptation(&self, units: usize, delta: f64) -> Result<Option<Adaptation>> {
+        let Some(adapt) = &self.privacy.forward.adapt else { return Ok(None) };
+        let (Some(share), Some(target)) = (adapt.share, self.privacy.epsilon) else { return Ok(None) };
+        let passes = Passes::over(units as u64, adapt.batch().min(units as u64), adapt.epochs())?;
+        let steps = passes.steps_per_epoch * u64::from(adapt.epochs());
+        let sampling_rate = passes.sampling_rate;
+        let compose = |noise_multiplier: f64| {
+            let mut all = Composition::new(Adjacency::ReplaceOne);
+            all.push(Event::PoissonGaussian { noise_multiplier, sampling_rate }, steps);
+            all
+        };
+        let found = least_noise(share * target, delta, Accountant::Auto, (0.1, 1e3), compose)?;
+        Ok(Some(Adaptation { noise_multiplier: found.noise, sampling_rate, steps }))
+    }
+
     /// What the noise of each epoch is relative to the last one's, by the schedule.
     fn shape_of_noise(&self, passes: &Passes) -> Result<Vec<f64>> {
         let privacy = &self.privacy;
@@ -53,6 +69,7 @@ impl Plan {
         let settings = self.forward();
         let steps_per_epoch = (units as u64).div_ceil(training.batch).max(1);
         let before = self.attention_event(delta)?;
+        let adaptation = self.adaptation(units, delta)?;
         let records_per_unit = self.records_per_unit();
         let sensitivity = if privacy.method == Method::Mvg { std::f64::consts::SQRT_2 } else { 2.0 };
         let releases = |noise_multipliers: Vec<f64>| Releases {
@@ -66,6 +83,7 @@ impl Plan {
             steps_per_epoch,
             sampling_rate: None,
             noise_multipliers: found.noise_multipliers.clone(),
+            adaptation,
             before,
             releases: Some(found),
         };
@@ -94,6 +112,7 @@ impl Plan {
         let labels = self.label_event(classes);
         let compose = |noise: f64| {
             let mut all = at(noise).composition();
+            adaptation.iter().for_each(|adaptation| all.push(adaptation.event(), adaptation.steps));
             before.into_iter().for_each(|event| all.push(event, 1));
             labels.into_iter().for_each(|event| all.push(event, records_per_unit));
             all
@@ -161,6 +180,7 @@ mod tests {
         let resolved = plan.resolve_forward(67_349, 2).unwrap();
         let released = resolved.releases.unwrap();
         let mut all = released.composition();
+        resolved.adaptation.iter().for_each(|adaptation| all.push(adaptation.event(), adaptation.steps));
         plan.label_event(2).into_iter().for_each(|event| all.push(event, released.records_per_unit));
         let found = undertone_accounting::epsilon(&all, 1e-5, Accountant::Auto).unwrap().epsilon.upper;
         (plan.claimed_epsilon(67_349).unwrap(), found, resolved.noise_multipliers)
@@ -194,6 +214,7 @@ mod tests {
         for changes in [
             vec!["privacy.epsilon=4"],
             vec!["privacy.forward.label_epsilon=0"],
+            vec!["privacy.forward.adapt={ share = 0.5 }", "model.tuning=head"],
             vec!["privacy.forward.release=fresh"],
             vec!["privacy.method=ew-ft", "privacy.forward.release=path", "privacy.schedule=ewpba"],
             vec!["privacy.method=mvg", "privacy.epsilon=2"],

@@ -1,0 +1,115 @@
+//! `undertone audit attribute`: what does a perturbed embedding say of its record?
+
+use super::progress;
+use super::released::{Cell, ReleasedArguments};
+use crate::failure::{Failure, Outcome};
+use crate::output::{self, share};
+use crate::use_model::ModelArguments;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use undertone::audit::attribute::{self, Inferred};
+use undertone::data::Task;
+use undertone::model::Purpose;
+use undertone::model::layer::sanitiser::{Rows, Spot};
+
+/// Guess an attribute of records from perturbed embeddings, by layer and budget
+///
+/// What is released of each record is brought to norm 1 and perturbed with Gaussian noise that is calibrated exactly for replacing the record. The attacker knows the model, the noise, and the attribute of
+/// other records.
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  undertone audit attribute --model all-MiniLM-L6-v2 --data dev.tsv --known train.tsv --text sentence --attribute label --after 0,3,6 --epsilon 2,8,32"
+)]
+pub struct Attribute {
+    #[command(flatten)]
+    model: ModelArguments,
+    #[command(flatten)]
+    released: ReleasedArguments,
+    /// Column of the attribute in both files
+    #[arg(long, value_name = "COLUMN")]
+    attribute: String,
+    /// What is released of a record
+    #[arg(long, value_enum, default_value = "mean")]
+    rows: RowsName,
+    /// Passes over the attacker's records
+    #[arg(long, default_value_t = 20)]
+    epochs: usize,
+    /// Confidence of the intervals
+    #[arg(long, default_value_t = 0.95)]
+    confidence: f64,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum RowsName {
+    /// The row of every token
+    Tokens,
+    /// That of the first token
+    First,
+    /// That of the last token
+    Last,
+    /// The mean of all rows
+    Mean,
+}
+
+#[derive(Serialize)]
+struct Row {
+    after: usize,
+    /// None without noise.
+    epsilon: Option<f64>,
+    noise_multiplier: f64,
+    #[serde(flatten)]
+    inferred: Inferred,
+}
+
+impl Attribute {
+    pub fn run(self) -> Outcome {
+        if self.epochs == 0 || !(0.5..1.0).contains(&self.confidence) {
+            return Err(Failure::arguments("--epochs must be at least 1, --confidence from 0.5 to below 1"));
+        }
+        let loaded = self.model.load(Some(Purpose::SequenceClassification))?;
+        let task = Task::Classification {
+            text: vec![self.released.text.clone()],
+            label: Some(self.attribute.clone()),
+        };
+        let (victims, known) = self.released.read(&loaded, &task, None)?;
+        let classes = known.labels.as_ref().map_or(0, |labels| labels.names().len());
+        let cells = self.released.cells(&loaded.model)?;
+        let bar = progress(cells.len(), "attacks");
+        let mut rows = Vec::new();
+        for Cell { after, epsilon, noise } in cells {
+            let asked = attribute::Attribute {
+                spot: Spot::After(after),
+                rows: match self.rows {
+                    RowsName::Tokens => Rows::Tokens(None),
+                    RowsName::First => Rows::First,
+                    RowsName::Last => Rows::Last,
+                    RowsName::Mean => Rows::Mean,
+                },
+                noise,
+                classes,
+                epochs: self.epochs,
+                seed: self.released.seed,
+                confidence: self.confidence,
+            };
+            let inferred = attribute::infer(&loaded.model, &victims.examples, &known.examples, &asked)?;
+            rows.push(Row { after, epsilon, noise_multiplier: noise, inferred });
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        if self.json {
+            output::json(&rows);
+            return Ok(());
+        }
+        let cells = |row: &Row| {
+            let epsilon = row.epsilon.map_or("no noise".to_owned(), |e| format!("{e}"));
+            let guessing = format!("{:.1} %", 100.0 * row.inferred.guessing);
+            vec![row.after.to_string(), epsilon, share(&row.inferred.right), guessing]
+        };
+        let body: Vec<Vec<String>> = rows.iter().map(cells).collect();
+        output::table(&["after block", "ε", "named right", "guessing"], &body);
+        Ok(())
+    }
+}

@@ -1,0 +1,174 @@
+//! `undertone audit extraction`: which private things of the training texts does the model write by itself?
+
+use super::private_things::{FinderArguments, PrivateTexts};
+use super::progress;
+use super::run_folder::{FinishedRun, language_model};
+use crate::device::DeviceArguments;
+use crate::failure::{Failure, Outcome};
+use crate::output::{self, share};
+use clap::Args;
+use serde_json::json;
+use std::path::PathBuf;
+use undertone::audit::extraction::{Extraction as Found, Things, judge, things};
+use undertone::audit::spans::{Finder, Kind, plain};
+use undertone::audit::texts::{Sampling, Writer};
+
+/// Let the model write, and look for names, e-mail addresses and phone numbers of the training texts
+///
+/// Texts are drawn from an empty prompt. What the untouched model writes as well counts for nothing.
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  undertone audit extraction --run runs/mail --texts 2000 --kind person,email"
+)]
+pub struct Extraction {
+    /// Folder of the finished run, of a language model
+    #[arg(long, value_name = "DIR")]
+    run: PathBuf,
+    #[command(flatten)]
+    asked: ExtractionArguments,
+    #[command(flatten)]
+    finder: FinderArguments,
+    #[command(flatten)]
+    device: DeviceArguments,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// How much is written.
+#[derive(Args)]
+pub struct ExtractionArguments {
+    /// Texts that each model writes
+    #[arg(long, default_value_t = 1000)]
+    pub texts: usize,
+    /// Tokens of each text at most
+    #[arg(long, default_value_t = 256)]
+    pub tokens: usize,
+    /// Consider only the likeliest so many tokens; 0 means all
+    #[arg(long, default_value_t = 40)]
+    pub top_k: usize,
+    /// Texts that are written together
+    #[arg(long, default_value_t = 64)]
+    pub batch: usize,
+    /// Confidence of the intervals
+    #[arg(long, default_value_t = 0.95)]
+    pub confidence: f64,
+    /// Draws the texts
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+impl Extraction {
+    pub fn run(self) -> Outcome {
+        let run = FinishedRun::open(&self.run)?;
+        language_model(&run, "extraction")?;
+        let (training, finder) = self.finder.read(&run)?;
+        let untouched = self.asked.written(&run, false, &self.device)?;
+        let found =
+            self.asked.attack(&run, &training, &untouched, &finder, &self.finder.kinds(), &self.device)?;
+        run.keep("extraction", json!(found))?;
+        if self.json {
+            output::json(&found);
+            return Ok(());
+        }
+        output::table(
+            &["kind", "in training", "written", "right", "precision", "recall", "known before"],
+            &found.iter().map(row).collect::<Vec<_>>(),
+        );
+        output::line(format_args!(
+            "\n{} texts of at most {} tokens by either model; {:.0} % intervals. What the untouched model writes too is left out of all columns but the last.",
+            self.asked.texts,
+            self.asked.tokens,
+            100.0 * self.asked.confidence
+        ));
+        Ok(())
+    }
+}
+
+impl ExtractionArguments {
+    fn check(&self) -> Outcome {
+        if self.texts == 0 || self.tokens == 0 || self.batch == 0 || !(0.5..1.0).contains(&self.confidence) {
+            return Err(Failure::arguments(
+                "--texts, --tokens and --batch must be at least 1, --confidence from 0.5 to below 1",
+            ));
+        }
+        Ok(())
+    }
+
+    /// What the run's model, or the one that it began from, writes by itself.
+    pub fn written(
+        &self,
+        run: &FinishedRun,
+        trained: bool,
+        device: &DeviceArguments,
+    ) -> Outcome<Vec<String>> {
+        self.check()?;
+        let model = run.model(trained, device)?;
+        let tokeniser = run.tokeniser(&model)?;
+        let most = model.network.most_positions;
+        let tokeniser = tokeniser.with_max_tokens(most)?;
+        let how = Sampling {
+            top_k: self.top_k,
+            tokens: self.tokens.min(most - 1),
+            batch: self.batch,
+            seed: self.seed,
+        };
+        let bar = progress(self.texts, "texts");
+        let writer = Writer { model: &model, tokeniser: &tokeniser };
+        let texts = writer.write(&vec![String::new(); self.texts], &how, |done| bar.inc(done as u64))?;
+        bar.finish_and_clear();
+        Ok(texts)
+    }
+
+    /// Figures of each kind that the training texts have.
+    pub fn attack(
+        &self,
+        run: &FinishedRun,
+        training: &PrivateTexts,
+        untouched: &[String],
+        finder: &dyn Finder,
+        kinds: &[Kind],
+        device: &DeviceArguments,
+    ) -> Outcome<Vec<Found>> {
+        let written = self.written(run, true, device)?;
+        self.judge(training, &written, untouched, finder, kinds)
+    }
+
+    /// The same of texts that were written already.
+    pub fn judge(
+        &self,
+        training: &PrivateTexts,
+        written: &[String],
+        untouched: &[String],
+        finder: &dyn Finder,
+        kinds: &[Kind],
+    ) -> Outcome<Vec<Found>> {
+        let mut found = Vec::new();
+        for &kind in kinds {
+            let inside: Vec<Things> = training
+                .texts
+                .iter()
+                .zip(&training.spans)
+                .map(|(text, spans)| {
+                    let mine = spans.iter().filter(|span| span.kind == kind);
+                    mine.map(|span| plain(&text[span.range()], kind)).collect()
+                })
+                .collect();
+            let (written, before) = (things(finder, written, kind)?, things(finder, untouched, kind)?);
+            found.push(judge(kind, &inside, &written, &before, self.confidence));
+        }
+        Ok(found)
+    }
+}
+
+fn row(found: &Found) -> Vec<String> {
+    vec![
+        found.kind.plural().to_owned(),
+        found.in_training.to_string(),
+        found.written.to_string(),
+        found.right.to_string(),
+        share(&found.precision),
+        share(&found.recall),
+        found.known_before.to_string(),
+    ]
+}

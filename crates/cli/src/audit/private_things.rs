@@ -1,0 +1,144 @@
+//! The arguments that say what counts as private in texts, and the texts of a run.
+
+use super::run_folder::FinishedRun;
+use crate::failure::{Failure, Outcome};
+use clap::{Args, ValueEnum};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use undertone::audit::spans::names::Names;
+use undertone::audit::spans::patterns::Patterns;
+use undertone::audit::spans::tagger::Tagger;
+use undertone::audit::spans::{Finder, Kind, Span, Together};
+use undertone::data::{Format, read};
+use undertone::model::Purpose;
+use undertone::model::folder::{LoadOptions, load, locate};
+
+/// What is looked for, and how.
+#[derive(Args, Default)]
+pub struct FinderArguments {
+    /// What is looked for [default: all]
+    #[arg(long = "kind", value_enum, value_delimiter = ',', value_name = "KIND")]
+    kinds: Vec<KindName>,
+    /// File of names, one a line: a single word is a given name (what follows must be capitalised), several words are a name as it is, in any case
+    #[arg(long, value_name = "FILE")]
+    names: Option<PathBuf>,
+    /// Model that classifies tokens and knows people (B-PER, I-PER): a folder, or a name on the hub
+    #[arg(long, value_name = "DIR|NAME")]
+    tagger: Option<String>,
+    /// Column of the training file with its private spans: [{"start": 10, "end": 21, "kind": "person"}, …], in bytes
+    #[arg(long, value_name = "COLUMN")]
+    spans: Option<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum KindName {
+    Person,
+    Email,
+    Phone,
+}
+
+/// The training texts with what is private in them.
+pub struct PrivateTexts {
+    pub texts: Vec<String>,
+    pub spans: Vec<Vec<Span>>,
+}
+
+impl FinderArguments {
+    pub fn kinds(&self) -> Vec<Kind> {
+        let of = |name: &KindName| match name {
+            KindName::Person => Kind::Person,
+            KindName::Email => Kind::Email,
+            KindName::Phone => Kind::Phone,
+        };
+        if self.kinds.is_empty() { Kind::ALL.to_vec() } else { self.kinds.iter().map(of).collect() }
+    }
+
+    /// The run's training texts, and a finder for what models write. Where spans are given in the data, people named there are looked for by their names.
+    pub fn read(&self, run: &FinishedRun) -> Outcome<(PrivateTexts, Together)> {
+        let (texts, given) = self.texts(run)?;
+        let mut finders: Vec<Box<dyn Finder>> = vec![Box::new(Patterns::default())];
+        if let Some(file) = &self.names {
+            let list = std::fs::read_to_string(file)
+                .map_err(|e| Failure::arguments(format!("{} cannot be read: {e}", file.display())))?;
+            finders.push(Box::new(Names::from_list(list.lines())));
+        }
+        if let Some(given) = &given {
+            let people = texts.iter().zip(given).flat_map(|(text, spans)| {
+                spans.iter().filter(|span| span.kind == Kind::Person).map(|span| &text[span.range()])
+            });
+            finders.push(Box::new(Names::from_list(people)));
+        }
+        match &self.tagger {
+            Some(name) => {
+                let folder = locate(name)?;
+                let options =
+                    LoadOptions { purpose: Some(Purpose::TokenClassification), ..LoadOptions::default() };
+                let model = load(&folder, &options)?;
+                if !model.fresh.is_empty() {
+                    return Err(Failure::arguments(format!(
+                        "{name} lacks {}, so it is no tagger; name a model that was trained to classify tokens",
+                        model.fresh.join(", ")
+                    )));
+                }
+                let tokeniser = model.tokeniser(&folder, model.network.most_positions.min(512))?;
+                finders.push(Box::new(Tagger::new(model, tokeniser)?));
+            }
+            None => finders.push(Box::new(Names::default())),
+        }
+        let finder = Together(finders);
+        let spans = match given {
+            Some(spans) => spans,
+            None => finder.find(&texts)?,
+        };
+        Ok((PrivateTexts { texts, spans }, finder))
+    }
+
+    fn texts(&self, run: &FinishedRun) -> Outcome<(Vec<String>, Option<Vec<Vec<Span>>>)> {
+        let task = run.plan.task().without_label();
+        let file = &run.plan.data.train;
+        let mut columns = task.columns();
+        let text_columns = columns.len();
+        columns.extend(self.spans.as_deref());
+        if self.spans.is_some() && text_columns > 1 {
+            return Err(Failure::arguments("--spans needs a run on one column of text"));
+        }
+        let (mut texts, mut spans) = (Vec::new(), Vec::new());
+        let format = Format::of(file, run.plan.data.format)?;
+        let seen = run.reader()?;
+        for row in read::rows_with_nested(file, format, &columns)? {
+            let row = row?;
+            let mut text = row.values[..text_columns].join(" ");
+            text.truncate(seen.bytes(&text)?);
+            if self.spans.is_some() {
+                let whole = &row.values[0];
+                let mut given = parse_spans(&row.values[text_columns], whole, file, row.line)?;
+                given.retain(|span| span.end <= text.len());
+                spans.push(given);
+            }
+            texts.push(text);
+        }
+        Ok((texts, self.spans.is_some().then_some(spans)))
+    }
+}
+
+fn parse_spans(json: &str, text: &str, file: &Path, line: u64) -> Outcome<Vec<Span>> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Given {
+        start: usize,
+        end: usize,
+        kind: Kind,
+    }
+    let wrong = |why: String| Failure::arguments(format!("{}, line {line}: {why}", file.display()));
+    let given: Vec<Given> =
+        serde_json::from_str(json).map_err(|e| wrong(format!("the spans cannot be read: {e}")))?;
+    let mut spans = Vec::new();
+    for Given { start, end, kind } in given {
+        if start >= end || text.get(start..end).is_none() {
+            return Err(wrong(format!("a span from byte {start} to {end} does not fit its text")));
+        }
+        spans.push(Span { start, end, kind });
+    }
+    spans.sort_by_key(|span| span.start);
+    Ok(spans)
+}

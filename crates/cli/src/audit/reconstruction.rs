@@ -1,0 +1,202 @@
+//! `undertone audit reconstruction`: a private thing is masked; can the model fill it in?
+
+use super::private_things::{FinderArguments, PrivateTexts};
+use super::progress;
+use super::run_folder::{FinishedRun, language_model};
+use crate::device::DeviceArguments;
+use crate::failure::{Failure, Outcome};
+use crate::output::{self, share};
+use clap::Args;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use serde::Serialize;
+use serde_json::json;
+use std::path::PathBuf;
+use undertone::audit::reconstruction::{Candidates, Masked, Reconstruction as Found, attack, judge};
+use undertone::audit::spans::{Finder, Kind};
+use undertone::audit::texts::{Sampling, Writer};
+
+/// Mask private things in training texts, and let the model fill them in
+///
+/// Candidates are what the model writes after the text before the mask, or come from a list; the one that makes the whole text likeliest is the attacker's answer.
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  undertone audit reconstruction --run runs/mail --targets 200 --samples 64 --kind person"
+)]
+pub struct Reconstruction {
+    /// Folder of the finished run, of a language model
+    #[arg(long, value_name = "DIR")]
+    run: PathBuf,
+    #[command(flatten)]
+    asked: ReconstructionArguments,
+    /// Candidates, one a line, in place of what the model writes
+    #[arg(long, value_name = "FILE")]
+    candidates: Option<PathBuf>,
+    #[command(flatten)]
+    finder: FinderArguments,
+    #[command(flatten)]
+    device: DeviceArguments,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// How much is attacked.
+#[derive(Args)]
+pub struct ReconstructionArguments {
+    /// Masked texts
+    #[arg(long, default_value_t = 200)]
+    pub targets: usize,
+    /// Continuations of each text that candidates are taken from
+    #[arg(long, default_value_t = 64)]
+    pub samples: usize,
+    /// The likeliest so many candidates are looked at too
+    #[arg(long, default_value_t = 5)]
+    pub top: usize,
+    /// Bytes of a text around its mask that are used
+    #[arg(long, default_value_t = 400)]
+    pub context: usize,
+    /// Confidence of the intervals
+    #[arg(long, default_value_t = 0.95)]
+    pub confidence: f64,
+    /// Draws texts and candidates
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// Tokens of a continuation: a name and a little more.
+const CONTINUATION: usize = 16;
+
+/// Both models' figures.
+#[derive(Serialize)]
+pub struct Both {
+    pub kind: Kind,
+    pub trained: Found,
+    pub untouched: Found,
+}
+
+impl Reconstruction {
+    pub fn run(self) -> Outcome {
+        let run = FinishedRun::open(&self.run)?;
+        language_model(&run, "reconstruction")?;
+        let list = match &self.candidates {
+            Some(file) => {
+                let text = std::fs::read_to_string(file)
+                    .map_err(|e| Failure::arguments(format!("{} cannot be read: {e}", file.display())))?;
+                Some(
+                    text.lines()
+                        .map(str::trim)
+                        .filter(|l| !l.is_empty())
+                        .map(str::to_owned)
+                        .collect::<Vec<_>>(),
+                )
+            }
+            None => None,
+        };
+        let (training, finder) = self.finder.read(&run)?;
+        let mut found = Vec::new();
+        for kind in self.finder.kinds() {
+            let targets = self.asked.targets(&training, kind)?;
+            if targets.is_empty() {
+                continue;
+            }
+            let of = |trained: bool| {
+                self.asked.attack(&run, trained, &targets, &finder, list.as_deref(), &self.device)
+            };
+            found.push(Both { kind, trained: of(true)?, untouched: of(false)? });
+        }
+        if found.is_empty() {
+            return Err(Failure::arguments(
+                "nothing private was found in the training texts; see --names and --tagger",
+            ));
+        }
+        run.keep("reconstruction", json!(found))?;
+        if self.json {
+            output::json(&found);
+            return Ok(());
+        }
+        let top = format!("one of {}", self.asked.top);
+        let rows: Vec<Vec<String>> = found
+            .iter()
+            .flat_map(|both| {
+                [("trained", &both.trained), ("untouched", &both.untouched)].map(|of| (both.kind, of))
+            })
+            .map(|(kind, (name, found))| {
+                vec![
+                    kind.plural().to_owned(),
+                    name.to_owned(),
+                    found.targets.to_string(),
+                    share(&found.top_1),
+                    share(&found.top_k),
+                    share(&found.among_candidates),
+                    format!("{:.1}", found.candidates),
+                ]
+            })
+            .collect();
+        output::table(&["kind", "model", "masked", "right", &top, "among candidates", "candidates"], &rows);
+        output::line(format_args!("\n{:.0} % intervals.", 100.0 * self.asked.confidence));
+        Ok(())
+    }
+}
+
+impl ReconstructionArguments {
+    /// Masked texts, drawn from all that have something of the kind with some text before it.
+    pub fn targets(&self, training: &PrivateTexts, kind: Kind) -> Outcome<Vec<Masked>> {
+        if self.targets == 0 || self.samples == 0 || self.top == 0 || !(0.5..1.0).contains(&self.confidence) {
+            return Err(Failure::arguments(
+                "--targets, --samples and --top must be at least 1, --confidence from 0.5 to below 1",
+            ));
+        }
+        let mut all: Vec<Masked> = Vec::new();
+        for (text, spans) in training.texts.iter().zip(&training.spans) {
+            for span in spans.iter().filter(|span| span.kind == kind && span.start > 0) {
+                let from = boundary(text, span.start.saturating_sub(self.context));
+                let to = boundary(text, (span.end + self.context).min(text.len()));
+                let mut span = span.clone();
+                (span.start, span.end) = (span.start - from, span.end - from);
+                all.push(Masked { text: text[from..to].to_owned(), span });
+            }
+        }
+        // The first of a shuffle.
+        let mut random = ChaCha8Rng::seed_from_u64(self.seed);
+        let count = self.targets.min(all.len());
+        for i in 0..count {
+            let other = i + (random.next_u64() % (all.len() - i) as u64) as usize;
+            all.swap(i, other);
+        }
+        all.truncate(count);
+        Ok(all)
+    }
+
+    /// The attack with the run's model, or with the one that it began from.
+    pub fn attack(
+        &self,
+        run: &FinishedRun,
+        trained: bool,
+        targets: &[Masked],
+        finder: &dyn Finder,
+        list: Option<&[String]>,
+        device: &DeviceArguments,
+    ) -> Outcome<Found> {
+        let model = run.model(trained, device)?;
+        let tokeniser = run.tokeniser(&model)?.with_max_tokens(model.network.most_positions)?;
+        let how = Sampling { tokens: CONTINUATION, seed: self.seed, ..Sampling::default() };
+        let candidates = match list {
+            Some(list) => Candidates::Listed(list),
+            None => Candidates::Written { samples: self.samples, how },
+        };
+        let bar = progress(targets.len(), "masked texts");
+        let writer = Writer { model: &model, tokeniser: &tokeniser };
+        let ranks = attack(writer, targets, finder, candidates, |done| bar.inc(done as u64))?;
+        bar.finish_and_clear();
+        Ok(judge(&ranks, self.top, self.confidence))
+    }
+}
+
+/// The first place from here on where a character begins.
+fn boundary(text: &str, mut at: usize) -> usize {
+    while !text.is_char_boundary(at) {
+        at += 1;
+    }
+    at
+}

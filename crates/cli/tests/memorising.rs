@@ -1,0 +1,131 @@
+//! A language model that learns its letters by heart gives them away, and one that was trained privately does not.
+
+mod bench;
+
+use bench::run;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Letters that the models learn from; the last ones of the demo's file, which tell the planted secrets.
+const LETTERS: usize = 64;
+
+/// The demo's model, some of its letters, and a run file for a language model.
+fn prepare(folder: &Path) -> PathBuf {
+    run(&["demo", "--data-only", "--out", folder.to_str().unwrap()]);
+    let head = |name: &str, last: bool| -> String {
+        let text = fs::read_to_string(folder.join(name)).unwrap();
+        let mut rows: Vec<&str> = text.lines().skip(1).collect();
+        if last {
+            rows.reverse();
+        }
+        rows.truncate(LETTERS);
+        format!("text\tlabel\n{}\n", rows.join("\n"))
+    };
+    fs::write(folder.join("own.tsv"), head("train.tsv", true)).unwrap();
+    fs::write(folder.join("others.tsv"), head("validation.tsv", false)).unwrap();
+    let file = folder.join("letters.toml");
+    let text = format!(
+        "[model]\npath = {:?}\ntuning = \"full\"\n[data]\ntask = \"language-modelling\"\ntrain = {:?}\nvalidation = {:?}\ntext = \"text\"\nmax_tokens = 96\n\
+         [privacy]\nmethod = \"none\"\n[training]\nepochs = 40\nbatch = 16\nlearning_rate = 1e-3\n",
+        folder.join("model"),
+        folder.join("own.tsv"),
+        folder.join("others.tsv"),
+    );
+    fs::write(&file, text).unwrap();
+    file
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+#[test]
+fn what_was_learnt_by_heart_is_found_and_what_was_learnt_privately_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let file = prepare(folder.path());
+    let file = file.to_str().unwrap();
+    run(&["train", file, "--out", &at("open")]);
+    let private = ["privacy.method=dp-sgd", "privacy.epsilon=8", "privacy.delta=1e-3", "training.epochs=10"];
+    let private: Vec<&str> = private.iter().flat_map(|change| ["--set", change]).collect();
+    run(&[&["train", file, "--out", &at("private")], &private[..]].concat());
+
+    let found = run(&[
+        "audit",
+        "all",
+        "--json",
+        "--run",
+        &at("private"),
+        "--open",
+        &at("open"),
+        "--canaries",
+        &at("canaries.jsonl"),
+        "--names",
+        &at("names.txt"),
+        "--kind",
+        "person",
+        "--texts",
+        "64",
+        "--tokens",
+        "64",
+        "--targets",
+        "16",
+    ]);
+    let found: Value = serde_json::from_slice(&found).unwrap();
+    let figure = |name: &str| -> Value {
+        let all = found["figures"].as_array().unwrap();
+        all.iter()
+            .find(|f| f["attack"].as_str().unwrap().contains(name))
+            .unwrap_or_else(|| panic!("{name}: {found}"))
+            .clone()
+    };
+    let area = figure("AUC by loss against the untouched");
+    assert!(number(&area["open"]["estimate"]) > 0.9, "{area}");
+    let (low, high) = (number(&area["run"]["lower"]), number(&area["run"]["upper"]));
+    assert!(low <= 0.5 && 0.5 <= high, "{area}");
+    // Six digits have 19.9 bits; half of the people's letters are among those that were learnt.
+    let bits = figure("exposure");
+    assert!(number(&bits["open"]["estimate"]) > 8.0, "{bits}");
+    assert!(number(&bits["run"]["lower"]) < 2.0 && number(&bits["run"]["estimate"]) < 3.0, "{bits}");
+    let recall = figure("extraction of names, recall");
+    assert!(number(&recall["open"]["estimate"]) > 0.3, "{recall}");
+    let filled = figure("reconstruction of names");
+    assert!(number(&filled["open"]["estimate"]) > 0.5, "{filled}");
+    assert!(number(&filled["run"]["estimate"]) < 0.3, "{filled}");
+    let kept: Value =
+        serde_json::from_slice(&fs::read(folder.path().join("private/audit.json")).unwrap()).unwrap();
+    assert!(kept["all"].is_array() && kept["membership"].is_array());
+
+    let extraction = run(&[
+        "audit",
+        "extraction",
+        "--run",
+        &at("open"),
+        "--names",
+        &at("names.txt"),
+        "--kind",
+        "person",
+        "--texts",
+        "8",
+        "--tokens",
+        "48",
+    ]);
+    let said = String::from_utf8(extraction).unwrap();
+    assert!(said.contains("precision") && said.contains("names"), "{said}");
+    let reconstruction = run(&[
+        "audit",
+        "reconstruction",
+        "--run",
+        &at("open"),
+        "--candidates",
+        &at("names.txt"),
+        "--names",
+        &at("names.txt"),
+        "--kind",
+        "person",
+        "--targets",
+        "8",
+    ]);
+    assert!(String::from_utf8(reconstruction).unwrap().contains("untouched"));
+}

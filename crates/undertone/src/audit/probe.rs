@@ -1,0 +1,94 @@
+//! A linear classifier of released rows: what an attacker learns from texts of their own.
+
+use crate::mechanism::{Coordinates, Release};
+use crate::model::folder::Random;
+use crate::model::layer::linear::Linear;
+use crate::model::{Gradients, Origin, Parameter, Parameters, Pass, Result};
+use crate::tensor::{self, Host, Matrix};
+use crate::train::optimiser::{Optimiser, Settings};
+
+/// Scores of classes: products with the rows of `weights`, plus `bias`.
+pub struct Probe {
+    /// [classes, columns].
+    pub weights: Matrix,
+    /// One for each class.
+    pub bias: Vec<f32>,
+}
+
+impl Probe {
+    /// The class whose score is largest, row by row.
+    pub fn best(&self, rows: &Host) -> Result<Vec<u32>> {
+        let mut said = Vec::with_capacity(rows.rows());
+        for first in (0..rows.rows()).step_by(2048) {
+            let some = Matrix::Host(rows.row_range(first..(first + 2048).min(rows.rows())));
+            let scores = tensor::product(1.0, some.plain(), self.weights.transposed())?.to_host()?;
+            for i in 0..scores.rows() {
+                let with_bias = scores.row(i).iter().zip(&self.bias).map(|(s, b)| s + b).enumerate();
+                said.push(with_bias.max_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(class, _)| class as u32));
+            }
+        }
+        Ok(said)
+    }
+}
+
+/// How a probe is trained.
+pub struct Training {
+    /// Classes.
+    pub classes: usize,
+    /// Passes over the rows.
+    pub epochs: usize,
+    /// Draws the first weights.
+    pub seed: u64,
+}
+
+/// Rows of a step.
+const BATCH: usize = 512;
+/// Adam's rate at the beginning; it falls to 0.
+const RATE: f64 = 1e-2;
+
+/// Trains on (row, class) pairs; `rows` gives the rows of each pass, with noise of its own.
+pub fn train(rows: impl Fn(usize) -> Host, examples: &[(u32, u32)], training: &Training) -> Result<Probe> {
+    let mut passes = (0..training.epochs).map(|epoch| (epoch, rows(epoch))).peekable();
+    let columns = passes.peek().map_or(0, |(_, rows)| rows.columns());
+    let mut parameters = Parameters::default();
+    let mut push = |name: &str, shape: Vec<usize>, values: Vec<f32>| {
+        let value =
+            Matrix::from_vec(if shape.len() == 1 { 1 } else { shape[0] }, shape[shape.len() - 1], values);
+        parameters.push(Parameter { name: name.into(), shape, value, trainable: true, origin: Origin::Base })
+    };
+    let classes = training.classes;
+    let small = Random::new(training.seed, 0.02).normal(classes * columns, 0.01);
+    let weight = push("weight", vec![classes, columns], small);
+    let bias = push("bias", vec![classes], vec![0.0; classes]);
+    let linear = Linear {
+        name: "probe".into(),
+        weight,
+        bias: Some(bias),
+        inputs: columns,
+        outputs: classes,
+        inputs_first: false,
+        lora: None,
+    };
+    let mut optimiser = Optimiser::new(Settings { weight_decay: 0.0, ..Settings::default() }, &parameters);
+    let coordinates = Coordinates::of(&parameters);
+    let batches = examples.len().div_ceil(BATCH).max(1);
+    let steps = training.epochs * batches;
+    for (epoch, rows) in passes {
+        let rows = Matrix::Host(rows);
+        for (i, some) in examples.chunks(BATCH).enumerate() {
+            let (indices, targets): (Vec<u32>, Vec<u32>) = some.iter().copied().unzip();
+            let x = tensor::gather(&rows, &indices)?;
+            let mut gradients = Gradients::new(&parameters);
+            let pass = Pass::plain(&parameters);
+            let (logits, saved) = linear.forward(&pass, &x)?;
+            let weights = vec![1.0 / targets.len() as f32; targets.len()];
+            if let (_, Some(gradient)) = tensor::cross_entropy(&logits, &targets, Some(&weights))? {
+                linear.backward(&pass, saved, &gradient, None, &mut gradients)?;
+            }
+            let release = Release { step: 0, noise: None, coordinates: &coordinates, divisor: 1.0 };
+            let rate = RATE * (1.0 - (epoch * batches + i) as f64 / steps as f64);
+            optimiser.step(&mut parameters, gradients.take(), &release, rate)?;
+        }
+    }
+    Ok(Probe { weights: parameters.value(weight).clone(), bias: parameters.value(bias).to_vec()? })
+}

@@ -1,0 +1,143 @@
+//! Reconstruction: a private thing is masked in its text; which candidate makes the text likeliest?
+
+use super::spans::{Finder, Kind, Span, plain};
+use super::statistics::{Interval, proportion};
+use super::texts::{Sampling, Writer};
+use crate::model::Result;
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// A text, and what is masked in it.
+#[derive(Clone, Debug)]
+pub struct Masked {
+    /// The text.
+    pub text: String,
+    /// What is masked.
+    pub span: Span,
+}
+
+impl Masked {
+    fn before(&self) -> &str {
+        &self.text[..self.span.start]
+    }
+
+    fn truth(&self) -> String {
+        plain(&self.text[self.span.range()], self.span.kind)
+    }
+
+    fn filled(&self, candidate: &str) -> String {
+        [self.before(), candidate, &self.text[self.span.end..]].concat()
+    }
+}
+
+/// Where candidates come from.
+#[derive(Clone, Copy, Debug)]
+pub enum Candidates<'a> {
+    /// What the model itself writes after what stands before the mask.
+    Written {
+        /// Continuations of each text.
+        samples: usize,
+        /// How they are drawn.
+        how: Sampling,
+    },
+    /// A list that the attacker has, such as everybody's names.
+    Listed(&'a [String]),
+}
+
+/// How often the masked thing was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Reconstruction {
+    /// Masked texts.
+    pub targets: usize,
+    /// How often the likeliest candidate was right.
+    pub top_1: Interval,
+    /// How often one of the k likeliest was.
+    pub top_k: Interval,
+    /// How many that is.
+    pub k: usize,
+    /// How often the truth was among the candidates at all.
+    pub among_candidates: Interval,
+    /// Candidates of a text, on average.
+    pub candidates: f64,
+}
+
+/// The rank of the truth among its candidates, if it is among them, and how many there were.
+pub type Ranked = (Option<usize>, usize);
+
+/// Attacks each masked text.
+pub fn attack(
+    writer: Writer<'_>,
+    targets: &[Masked],
+    finder: &dyn Finder,
+    candidates: Candidates<'_>,
+    mut done: impl FnMut(usize),
+) -> Result<Vec<Ranked>> {
+    let mut ranks = Vec::new();
+    for (number, target) in targets.iter().enumerate() {
+        let mut tried: Vec<String> = match candidates {
+            Candidates::Listed(list) => list.to_vec(),
+            Candidates::Written { samples, how } => {
+                let prompts = vec![target.before().to_owned(); samples];
+                let how = Sampling { seed: how.seed.wrapping_add(number as u64), ..how };
+                first_of_kind(finder, &writer.write(&prompts, &how, |_| ())?, target.span.kind)?
+            }
+        };
+        let mut seen = BTreeSet::new();
+        tried.retain(|candidate| seen.insert(plain(candidate, target.span.kind)));
+        let texts: Vec<String> = tried.iter().map(|candidate| target.filled(candidate)).collect();
+        let mean = |(sum, count): (f64, usize)| sum / count.max(1) as f64;
+        let losses: Vec<f64> = writer.losses(&texts)?.into_iter().map(mean).collect();
+        let truth = target.truth();
+        let place = tried.iter().position(|candidate| plain(candidate, target.span.kind) == truth);
+        let rank = place.map(|place| {
+            let before = |i: usize| losses[i] < losses[place] || (losses[i] == losses[place] && i < place);
+            1 + (0..losses.len()).filter(|&i| i != place && before(i)).count()
+        });
+        ranks.push((rank, tried.len()));
+        done(1);
+    }
+    Ok(ranks)
+}
+
+/// The first thing of this kind in each text that has one.
+fn first_of_kind(finder: &dyn Finder, texts: &[String], kind: Kind) -> Result<Vec<String>> {
+    let spans = finder.find(texts)?;
+    let first = |(text, spans): (&String, &Vec<Span>)| {
+        spans.iter().find(|span| span.kind == kind).map(|span| text[span.range()].to_owned())
+    };
+    Ok(texts.iter().zip(&spans).filter_map(first).collect())
+}
+
+/// Figures of an attack.
+pub fn judge(ranks: &[Ranked], k: usize, confidence: f64) -> Reconstruction {
+    let share = |right: &dyn Fn(&Ranked) -> bool| {
+        let right = ranks.iter().filter(|ranked| right(ranked)).count();
+        proportion(right as u64, ranks.len() as u64, confidence)
+    };
+    Reconstruction {
+        targets: ranks.len(),
+        top_1: share(&|ranked| ranked.0 == Some(1)),
+        top_k: share(&|ranked| ranked.0.is_some_and(|rank| rank <= k)),
+        k,
+        among_candidates: share(&|ranked| ranked.0.is_some()),
+        candidates: ranks.iter().map(|ranked| ranked.1 as f64).sum::<f64>() / ranks.len().max(1) as f64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_are_filled_and_ranks_counted() {
+        let target = Masked {
+            text: "I met Mara Ostrow there.".into(),
+            span: Span { start: 6, end: 17, kind: Kind::Person },
+        };
+        assert_eq!((target.before(), target.truth().as_str()), ("I met ", "mara ostrow"));
+        assert_eq!(target.filled("Leo Lund"), "I met Leo Lund there.");
+        let found = judge(&[(Some(1), 4), (Some(3), 4), (None, 0), (Some(9), 20)], 5, 0.95);
+        assert_eq!((found.top_1.estimate, found.top_k.estimate), (0.25, 0.5));
+        assert_eq!((found.among_candidates.estimate, found.candidates), (0.75, 7.0));
+    }
+}

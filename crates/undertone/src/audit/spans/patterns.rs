@@ -1,0 +1,89 @@
+//! E-mail addresses and phone numbers, by their form.
+
+use super::{Finder, Kind, Span};
+use crate::model::Result;
+use rayon::prelude::*;
+use regex::Regex;
+
+/// Name, @, and a domain with at least one dot.
+const EMAIL: &str = r"[A-Za-z0-9][A-Za-z0-9._%+'-]*@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}";
+
+/// North American numbers with their area code, and numbers that begin with + and a country code.
+const PHONE: &str =
+    r"(?:\+?1[-. ]?)?(?:\(\d{3}\) ?|\d{3}[-. ])\d{3}[-. ]\d{4}|\+\d{1,3}(?:[ .-]?\(?\d{1,4}\)?){2,5}";
+
+/// Fewer digits than this are no phone number.
+const FEWEST_DIGITS: usize = 8;
+
+/// Finds what has a form.
+#[derive(Clone, Debug)]
+pub struct Patterns {
+    kinds: Vec<(Kind, Regex)>,
+}
+
+impl Default for Patterns {
+    fn default() -> Self {
+        let compiled = [(Kind::Email, EMAIL), (Kind::Phone, PHONE)].into_iter();
+        // The patterns are constants, which a test compiles.
+        Self { kinds: compiled.filter_map(|(kind, form)| Some((kind, Regex::new(form).ok()?))).collect() }
+    }
+}
+
+/// Whether a number stands on its own and not within a longer one.
+fn stands_alone(text: &str, start: usize, end: usize) -> bool {
+    let before = text[..start].chars().next_back();
+    let after = text[end..].chars().next();
+    let continues = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    !continues(before) && !continues(after)
+}
+
+impl Finder for Patterns {
+    fn find(&self, texts: &[String]) -> Result<Vec<Vec<Span>>> {
+        let of = |text: &String| {
+            let mut spans = Vec::new();
+            for (kind, form) in &self.kinds {
+                for found in form.find_iter(text) {
+                    let digits = found.as_str().bytes().filter(u8::is_ascii_digit).count();
+                    let is_phone = *kind == Kind::Phone;
+                    let alone = stands_alone(text, found.start(), found.end());
+                    if !is_phone || (alone && digits >= FEWEST_DIGITS) {
+                        spans.push(Span { start: found.start(), end: found.end(), kind: *kind });
+                    }
+                }
+            }
+            spans.sort_by_key(|span| span.start);
+            spans
+        };
+        Ok(texts.par_iter().map(of).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(text: &str) -> Vec<String> {
+        let patterns = Patterns::default();
+        assert_eq!(patterns.kinds.len(), 2);
+        let found = patterns.find(&[text.to_owned()]).unwrap().remove(0);
+        found.iter().map(|span| text[span.range()].to_owned()).collect()
+    }
+
+    #[test]
+    fn forms_are_found_and_other_numbers_are_not() {
+        assert_eq!(
+            said("mail tom.gros@enron.com, or o'neil@ees.enron.co.uk."),
+            ["tom.gros@enron.com", "o'neil@ees.enron.co.uk"]
+        );
+        assert_eq!(
+            said("(713) 853-7000, 713-853-7000, 713.853.7000 or +44 20 7783 0000"),
+            ["(713) 853-7000", "713-853-7000", "713.853.7000", "+44 20 7783 0000"]
+        );
+        assert_eq!(said("+1 713 853 7000"), ["+1 713 853 7000"]);
+        for other in
+            ["17138537000123456", "12/10/2001 08:58:50", "order 123-456", "a@b", "x713-853-7000y", "€ 1,000"]
+        {
+            assert!(said(other).is_empty(), "{other}: {:?}", said(other));
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Names by a model that classifies tokens, such as a BERT for named entities.
+
+use super::{Finder, Kind, Span};
+use crate::data::{Batch, Example, Tokeniser, micro_batches};
+use crate::evaluate::{Limits, likeliest};
+use crate::model::{Error, Model, Purpose, Result};
+
+/// A model folder's model, and which of its classes are people.
+#[derive(Clone, Debug)]
+pub struct Tagger {
+    model: Model,
+    tokeniser: Tokeniser,
+    /// Of each class: begins a name, goes on with one, or neither.
+    marks: Vec<Mark>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mark {
+    Begins,
+    GoesOn,
+    Neither,
+}
+
+impl Mark {
+    /// By the customary names: B-PER, I-PER, also E-, S-, L- and U-; or plain PER and PERSON.
+    fn of(label: &str) -> Self {
+        let (position, kind) = match label.split_once('-') {
+            Some((position, kind)) if position.len() == 1 => (position, kind),
+            _ => ("I", label),
+        };
+        match (kind.to_ascii_uppercase().as_str(), position) {
+            ("PER" | "PERSON", "B" | "S" | "U") => Self::Begins,
+            ("PER" | "PERSON", _) => Self::GoesOn,
+            _ => Self::Neither,
+        }
+    }
+}
+
+impl Tagger {
+    /// Of a model that classifies tokens and has a class for people.
+    pub fn new(model: Model, tokeniser: Tokeniser) -> Result<Self> {
+        if model.network.head.purpose != Purpose::TokenClassification {
+            return Err(Error::Request("the tagger is no model that classifies tokens".into()));
+        }
+        let labels = model.labels()?;
+        let marks: Vec<Mark> = labels.iter().map(|label| Mark::of(label)).collect();
+        if marks.iter().all(|mark| *mark == Mark::Neither) {
+            let labels = labels.join(", ");
+            return Err(Error::Request(format!(
+                "the tagger has no class for people (PER); its classes are {labels}"
+            )));
+        }
+        Ok(Self { model, tokeniser, marks })
+    }
+
+    /// The mark of each token of each sequence, special ones included.
+    fn marks(&self, examples: &[Example]) -> Result<Vec<Vec<Mark>>> {
+        let mut found = vec![Vec::new(); examples.len()];
+        let all: Vec<usize> = (0..examples.len()).collect();
+        let limits = Limits::default();
+        for piece in micro_batches(&all, examples, limits.sequences, limits.tokens) {
+            let batch = Batch::pack(piece.iter().map(|&i| &examples[i]));
+            let logits = self.model.logits(&batch, None)?;
+            let (values, columns) = (logits.to_vec()?, logits.columns());
+            for (row, &i) in piece.iter().enumerate() {
+                let rows = batch.range(row);
+                let of = |row: usize| self.marks[likeliest(&values[row * columns..][..columns])];
+                found[i] = rows.map(of).collect();
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Whether letters or digits stand on both sides of this byte.
+fn within_word(text: &str, at: usize) -> bool {
+    let is_of_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+    is_of_word(text[..at].chars().next_back()) && is_of_word(text[at..].chars().next())
+}
+
+impl Finder for Tagger {
+    fn find(&self, texts: &[String]) -> Result<Vec<Vec<Span>>> {
+        let broken = |e: crate::data::Error| Error::Request(e.to_string());
+        let mut examples = Vec::new();
+        // Of each sequence, its text and the bytes of its tokens; `before` special ones stand ahead of them.
+        let (mut places, mut before) = (Vec::new(), 0);
+        for (i, text) in texts.iter().enumerate() {
+            let tokens = self.tokeniser.with_bytes(text).map_err(broken)?;
+            for piece in tokens.chunks(self.tokeniser.room().max(1)) {
+                let ids: Vec<u32> = piece.iter().map(|(id, _)| *id).collect();
+                let (framed, ahead) = self.tokeniser.framed(&ids);
+                before = ahead;
+                examples.push(Example {
+                    tokens: framed.ids,
+                    segments: framed.segments,
+                    ..Example::default()
+                });
+                places.push((i, piece.iter().map(|(_, bytes)| bytes.clone()).collect::<Vec<_>>()));
+            }
+        }
+        let marks = self.marks(&examples)?;
+        let mut spans: Vec<Vec<Span>> = vec![Vec::new(); texts.len()];
+        for ((text, bytes), marks) in places.iter().zip(marks) {
+            let said = &texts[*text];
+            let mut mark = Mark::Neither;
+            let mut last_end = None;
+            for (bytes, own) in bytes.iter().zip(&marks[before..]) {
+                // Tokens within a word have the mark of its first token.
+                let same_word = last_end == Some(bytes.start) && within_word(said, bytes.start);
+                let begins =
+                    !same_word && (*own == Mark::Begins || (*own == Mark::GoesOn && mark == Mark::Neither));
+                if !same_word {
+                    mark = *own;
+                }
+                last_end = Some(bytes.end);
+                match spans[*text].last_mut() {
+                    Some(span) if mark != Mark::Neither && !begins => span.end = bytes.end,
+                    _ if mark != Mark::Neither => {
+                        spans[*text].push(Span { start: bytes.start, end: bytes.end, kind: Kind::Person });
+                    }
+                    _ => {}
+                }
+            }
+        }
+        // Some tokenizers count the space before a word as part of it.
+        for (spans, text) in spans.iter_mut().zip(texts) {
+            for span in spans.iter_mut() {
+                let said = &text[span.range()];
+                span.start += said.len() - said.trim_start().len();
+                span.end = span.start + said.trim().len();
+            }
+            spans.retain(|span| span.start < span.end);
+        }
+        Ok(spans)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn customary_labels_are_understood() {
+        let of = |labels: [&str; 4]| labels.map(Mark::of);
+        assert_eq!(of(["B-PER", "S-PERSON", "U-per", "B-PERSON"]), [Mark::Begins; 4]);
+        assert_eq!(of(["I-PER", "E-PER", "PERSON", "PER"]), [Mark::GoesOn; 4]);
+        assert_eq!(of(["O", "B-ORG", "I-LOC", "LABEL_3"]), [Mark::Neither; 4]);
+    }
+}
