@@ -67,7 +67,7 @@ def run_all(args, file, cells, out, metric):
                                       env={**os.environ, "RAYON_NUM_THREADS": str(args.threads)},
                                       preexec_fn=lambda: os.sched_setaffinity(0, cores or os.sched_getaffinity(0)))
                 if done.returncode != 0:
-                    print(f"{folder.name}: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
+                    print(f"{folder.name}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}", file=sys.stderr)
                     return (name, seed), None
                 # Weights are not needed any more, and there are many.
                 subprocess.run(["rm", "-rf", folder / "model", folder / "adapter", folder / "checkpoint.safetensors"], check=True)

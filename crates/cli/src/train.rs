@@ -217,6 +217,17 @@ fn tell(summary: &Summary, out: &std::path::Path) {
             rows.push(("central", guarantee.to_string()));
         }
     }
+    if let Some(guarantee) = &summary.guarantee
+        && guarantee.delta * summary.resolved.units as f64 >= 1.0
+    {
+        rows.push((
+            "beware",
+            format!(
+                "δ = {:e} is not below one over the number of units ({}): publishing one of them in full would be allowed; choose a smaller one",
+                guarantee.delta, summary.resolved.units
+            ),
+        ));
+    }
     if let Some(metrics) = &summary.metrics.validation {
         rows.push(("validation", short(metrics)));
     }

@@ -2,7 +2,7 @@
 
 use super::error::{Error, Result};
 use super::folder::RunFolder;
-use super::plan::{AttentionName, Method, ModeName, Plan, Resolved};
+use super::plan::{AttentionName, Method, ModeName, Plan, RelevanceSource, Resolved};
 use super::prepare::Prepared;
 use crate::model::layer::sanitiser::Rows;
 use undertone_accounting::ledger::{Ledger, Terms};
@@ -118,7 +118,7 @@ pub fn open_ledger(
     let mut assumptions = vec![
         format!("the number of units in the training file ({}) is public", resolved.units),
         "the model that the run began from does not depend on the training file".to_owned(),
-        "metrics.jsonl, secret.key, identity.json, a relevance map without noise, the progress that was shown and the time that the run took are not released: they depend on the data without noise".to_owned(),
+        "metrics.jsonl, secret.key, identity.json, audit.json and its drawings, a relevance map without noise, the progress that was shown and the time that the run took are not released: they depend on the data without noise".to_owned(),
         "rounding of f32 arithmetic, by which one unit moves the gradients of the others in their last digits, reveals nothing".to_owned(),
     ];
     if prepared.labels_were_found {
@@ -127,6 +127,11 @@ pub fn open_ledger(
     }
     if plan.is_forward() {
         assumptions.extend(of_forward(plan));
+    }
+    if let (Method::RapFt, RelevanceSource::Public(file)) =
+        (plan.privacy.method, &plan.privacy.rap_ft.relevance)
+    {
+        assumptions.push(format!("{} is public and does not depend on the training file", file.display()));
     }
     assumptions.extend(plan.unaccounted().map(|what| format!("not covered: {what}")));
     let terms = Terms {
