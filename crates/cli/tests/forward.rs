@@ -23,7 +23,7 @@ fn every_forward_method_keeps_to_its_budget() {
     let bench = Bench::classifier();
     let public = format!("privacy.forward.public={:?}", bench.path("rows.tsv"));
     // What is asked for, and the number of ledger entries.
-    let cases: [(&[&str], usize); 12] = [
+    let cases: [(&[&str], usize); 14] = [
         (&["privacy.method=dp-forward", "model.tuning=head"], 2),
         (&["privacy.method=dp-forward", "privacy.forward.after=1", "privacy.forward.rows=tokens"], 2),
         (
@@ -76,6 +76,16 @@ fn every_forward_method_keeps_to_its_budget() {
             3,
         ),
         (&["privacy.method=mvg", "privacy.mvg.width=20", "model.tuning=head"], 2),
+        (&["privacy.method=dp-forward", "privacy.forward.adapt={ share = 0.4 }", "model.tuning=head"], 3),
+        (
+            &[
+                "privacy.method=mvg",
+                "privacy.mvg.width=20",
+                "privacy.mvg.attention=atten-dp",
+                "privacy.forward.adapt={ share = 0.3, batch = 20, epochs = 1 }",
+            ],
+            4,
+        ),
         (
             &[
                 "privacy.method=mvg",
@@ -156,6 +166,37 @@ fn what_is_below_the_noise_does_not_move_by_a_bit() {
         summary["guarantee"]["epsilon"]["upper"].as_f64().unwrap(),
     );
     assert!((claimed - 8.0).abs() < 0.05 && ledger > 3.0 * claimed, "{claimed} {ledger}");
+}
+
+#[test]
+fn dp_sgd_below_the_noise_moves_it_and_is_paid_for() {
+    let bench = Bench::classifier();
+    let base = safetensors_of(&bench, "model/model.safetensors");
+    let changes = set(&[
+        "privacy.method=dp-forward",
+        "privacy.forward.after=1",
+        "privacy.forward.adapt={ share = 0.5, batch = 20, epochs = 2 }",
+    ]);
+    let summary = bench.train("run", &changes);
+    let trained = safetensors_of(&bench, "run/model/model.safetensors");
+    let moved = |(name, values): &&(String, Vec<u8>)| trained.iter().any(|(n, v)| n == name && v != values);
+    assert!(base.iter().filter(|(name, _)| name.contains("layer.0.")).filter(moved).count() > 5);
+    // 120 records in batches of 20, twice.
+    let first = entries(&bench, "run")[0].to_string();
+    assert!(first.contains("\"count\":12") && first.contains("sampling_rate"), "{first}");
+    let alone = summary["resolved"]["adaptation"]["noise_multiplier"].as_f64().unwrap();
+    let open = bench.train("open", &set(&["privacy.method=dp-forward", "privacy.forward.after=1"]));
+    let noise = |summary: &Value| summary["resolved"]["noise_multipliers"][0].as_f64().unwrap();
+    assert!(alone > 0.3 && noise(&summary) > noise(&open), "what adapts is missing elsewhere");
+    let assumptions = summary["guarantee"]["assumptions"].to_string();
+    assert!(assumptions.contains("trust with their records"), "{assumptions}");
+    refused(
+        &bench
+            .command("both", &set(&["privacy.method=dp-forward", "privacy.forward.adapt={ epochs = 1 }"]))
+            .output()
+            .unwrap(),
+        "name one of them",
+    );
 }
 
 fn safetensors_of(bench: &Bench, file: &str) -> Vec<(String, Vec<u8>)> {

@@ -3,31 +3,46 @@
 mod bench;
 
 use bench::run;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Letters that the models learn from; the last ones of the demo's file, which tell the planted secrets.
-const LETTERS: usize = 64;
+/// Letters that are attacked, and as many others.
+const LETTERS: usize = 48;
 
-/// The demo's model, some of its letters, and a run file for a language model.
+/// The demo's model, some of its letters, and a run file for a language model. All letters tell a name and a code, so that own and other ones differ in nothing but that; the first twelve are the planted secrets', one each.
+/// own.tsv has the letters that are attacked, all.tsv those and some nine hundred more.
 fn prepare(folder: &Path) -> PathBuf {
     run(&["demo", "--data-only", "--out", folder.to_str().unwrap()]);
-    let head = |name: &str, last: bool| -> String {
+    let telling = |name: &str| -> Vec<String> {
         let text = fs::read_to_string(folder.join(name)).unwrap();
-        let mut rows: Vec<&str> = text.lines().skip(1).collect();
-        if last {
-            rows.reverse();
-        }
-        rows.truncate(LETTERS);
-        format!("text\tlabel\n{}\n", rows.join("\n"))
+        text.lines().skip(1).filter(|row| row.contains("the code of my file")).map(str::to_owned).collect()
     };
-    fs::write(folder.join("own.tsv"), head("train.tsv", true)).unwrap();
-    fs::write(folder.join("others.tsv"), head("validation.tsv", false)).unwrap();
+    let names = fs::read_to_string(folder.join("names.txt")).unwrap();
+    let (letters, others) = (telling("train.tsv"), telling("validation.tsv"));
+    let says = |row: &str, name: &str| row.contains(&format!("my name is {name} and"));
+    let planted = names.lines().map(|name| letters.iter().rfind(|row| says(row, name)).unwrap());
+    let rest = letters.iter().filter(|row| !names.lines().any(|name| says(row, name)));
+    let all: Vec<String> = planted.chain(rest).cloned().collect();
+    // Each planted letter up to its code, as it was read.
+    let canaries: Vec<String> = all[..12]
+        .iter()
+        .map(|row| {
+            let (before, after) = row.split_once("the code of my file is ").unwrap();
+            let text = format!("{before}the code of my file is # # # # # #");
+            let secret: String = after[..11].chars().filter(char::is_ascii_digit).collect();
+            json!({ "text": text, "secret": secret }).to_string()
+        })
+        .collect();
+    fs::write(folder.join("canaries.jsonl"), canaries.join("\n")).unwrap();
+    let table = |rows: &[String]| format!("text\tlabel\n{}\n", rows.join("\n"));
+    fs::write(folder.join("all.tsv"), table(&all)).unwrap();
+    fs::write(folder.join("own.tsv"), table(&all[..LETTERS])).unwrap();
+    fs::write(folder.join("others.tsv"), table(&others[..LETTERS])).unwrap();
     let file = folder.join("letters.toml");
     let text = format!(
         "[model]\npath = {:?}\ntuning = \"full\"\n[data]\ntask = \"language-modelling\"\ntrain = {:?}\nvalidation = {:?}\ntext = \"text\"\nmax_tokens = 96\n\
-         [privacy]\nmethod = \"none\"\n[training]\nepochs = 40\nbatch = 16\nlearning_rate = 1e-3\n",
+         [privacy]\nmethod = \"none\"\n[training]\nepochs = 100\nbatch = 16\nlearning_rate = 1e-3\n",
         folder.join("model"),
         folder.join("own.tsv"),
         folder.join("others.tsv"),
@@ -47,7 +62,16 @@ fn what_was_learnt_by_heart_is_found_and_what_was_learnt_privately_is_not() {
     let file = prepare(folder.path());
     let file = file.to_str().unwrap();
     run(&["train", file, "--out", &at("open")]);
-    let private = ["privacy.method=dp-sgd", "privacy.epsilon=8", "privacy.delta=1e-3", "training.epochs=10"];
+    let all = format!("data.train={}", at("all.tsv"));
+    let private = [
+        "privacy.method=dp-sgd",
+        "privacy.epsilon=8",
+        "privacy.delta=1e-4",
+        "training.epochs=5",
+        "training.batch=256",
+        "training.seed=1",
+        &all,
+    ];
     let private: Vec<&str> = private.iter().flat_map(|change| ["--set", change]).collect();
     run(&[&["train", file, "--out", &at("private")], &private[..]].concat());
 
@@ -71,6 +95,10 @@ fn what_was_learnt_by_heart_is_found_and_what_was_learnt_privately_is_not() {
         "64",
         "--targets",
         "16",
+        "--candidates",
+        "200",
+        "--examples",
+        "48",
     ]);
     let found: Value = serde_json::from_slice(&found).unwrap();
     let figure = |name: &str| -> Value {
@@ -83,11 +111,11 @@ fn what_was_learnt_by_heart_is_found_and_what_was_learnt_privately_is_not() {
     let area = figure("AUC by loss against the untouched");
     assert!(number(&area["open"]["estimate"]) > 0.9, "{area}");
     let (low, high) = (number(&area["run"]["lower"]), number(&area["run"]["upper"]));
-    assert!(low <= 0.5 && 0.5 <= high, "{area}");
-    // Six digits have 19.9 bits; half of the people's letters are among those that were learnt.
+    assert!(low <= 0.52 && high < 0.75, "{area}");
+    // Six digits have 19.9 bits.
     let bits = figure("exposure");
-    assert!(number(&bits["open"]["estimate"]) > 8.0, "{bits}");
-    assert!(number(&bits["run"]["lower"]) < 2.0 && number(&bits["run"]["estimate"]) < 3.0, "{bits}");
+    assert!(number(&bits["open"]["estimate"]) > 15.0, "{bits}");
+    assert!(number(&bits["run"]["lower"]) < 2.0 && number(&bits["run"]["estimate"]) < 4.0, "{bits}");
     let recall = figure("extraction of names, recall");
     assert!(number(&recall["open"]["estimate"]) > 0.3, "{recall}");
     let filled = figure("reconstruction of names");

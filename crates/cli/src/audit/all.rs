@@ -43,6 +43,9 @@ pub struct All {
     /// Examples of either kind that membership is attacked with at most
     #[arg(long, default_value_t = 10_000)]
     examples: usize,
+    /// Candidates that each planted secret is compared with at most
+    #[arg(long, default_value_t = 1000)]
+    candidates: usize,
     /// Texts that each model writes
     #[arg(long, default_value_t = 200)]
     texts: usize,
@@ -230,7 +233,8 @@ impl All {
         open: Option<&FinishedRun>,
     ) -> Outcome<Figure> {
         let canaries = exposure::read(file)?;
-        let asked = ExposureArguments { candidates: 10_000, seed: self.seed, confidence: self.confidence };
+        let asked =
+            ExposureArguments { candidates: self.candidates, seed: self.seed, confidence: self.confidence };
         let of = |run: &FinishedRun, trained: bool| -> Outcome<Interval> {
             Ok(asked.mean(&asked.attack(run, trained, &canaries, &self.device)?))
         };

@@ -114,9 +114,9 @@ impl OneRun {
         };
         let mut kept = json!(found);
         kept["promised_curve_is_refuted"] = json!(curve_is_refuted);
-        run.keep("one_run", kept)?;
+        run.keep("one_run", kept.clone())?;
         if self.json {
-            output::json(&found);
+            output::json(&kept);
         } else {
             let mut rows = vec![
                 (
@@ -141,6 +141,8 @@ impl OneRun {
             ));
             if let Some((upper, _)) = promised {
                 rows.push(("ε promised", format!("{upper:.4}")));
+                let held = if curve_is_refuted == Some(true) { "refuted" } else { "not refuted" };
+                rows.push(("its whole curve", held.to_owned()));
             }
             output::rows(&rows);
         }
