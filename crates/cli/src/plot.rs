@@ -7,14 +7,14 @@ use std::path::Path;
 use undertone_accounting::{CurvePoint, TradeOffPoint};
 
 const SIZE: (u32, u32) = (720, 440);
-const INK: RGBColor = RGBColor(0x20, 0x2a, 0x3a);
+pub const INK: RGBColor = RGBColor(0x20, 0x2a, 0x3a);
 const MAIN: RGBColor = RGBColor(0x1f, 0x6f, 0xb4);
 const SECOND: RGBColor = RGBColor(0xd0, 0x6a, 0x1a);
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Draws into memory and writes the file at once, so that a failure leaves no half of one.
-fn write(path: &Path, draw: impl FnOnce(&Area) -> Result<(), Box<dyn std::error::Error>>) -> Outcome {
+pub fn write(path: &Path, draw: impl FnOnce(&Area) -> Result<(), Box<dyn std::error::Error>>) -> Outcome {
     write_sized(path, SIZE, draw)
 }
 
@@ -214,7 +214,7 @@ pub fn trade_off(path: &Path, points: &[TradeOffPoint]) -> Outcome {
     })
 }
 
-fn legend<'a, X: Ranged + 'a, Y: Ranged + 'a>(
+pub fn legend<'a, X: Ranged + 'a, Y: Ranged + 'a>(
     chart: &mut ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>,
     position: SeriesLabelPosition,
 ) -> Result<(), Box<dyn std::error::Error>> {
