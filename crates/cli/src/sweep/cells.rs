@@ -158,9 +158,9 @@ fn folder(row: &str, column: &str, seed: Option<u64>, runs: &[Run]) -> String {
 pub fn plain(label: &str) -> String {
     let spelt = label.replace('ε', "epsilon").replace('δ', "delta");
     let letters = |c: char| c.is_ascii_alphanumeric() || c == '.';
-    let parts: Vec<&str> = spelt.split(|c| !letters(c)).filter(|part| !part.is_empty()).collect();
     // Hidden files and ".." are not meant.
-    let name = parts.join("-").trim_matches('.').to_lowercase();
+    let parts = spelt.split(|c| !letters(c)).map(|part| part.trim_matches('.'));
+    let name = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-").to_lowercase();
     if name.is_empty() { "cell".into() } else { name }
 }
 
