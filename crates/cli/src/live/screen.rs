@@ -19,6 +19,8 @@ pub enum Wish {
 pub fn show(mut next: impl FnMut() -> Option<Live>) -> io::Result<Option<Wish>> {
     let mut terminal = ratatui::try_init()?;
     let mut watch = || -> io::Result<Option<Wish>> {
+        // Not every terminal has a second screen, and what was on the first must not shine through.
+        terminal.clear()?;
         while let Some(live) = next() {
             terminal.draw(|frame| draw(&live, frame))?;
             if event::poll(Duration::from_millis(100))?
