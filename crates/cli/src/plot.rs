@@ -14,11 +14,11 @@ const SECOND: RGBColor = RGBColor(0xd0, 0x6a, 0x1a);
 pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Draws into memory and writes the file at once, so that a failure leaves no half of one.
-pub fn write(path: &Path, draw: impl FnOnce(&Area) -> Result<(), Box<dyn std::error::Error>>) -> Outcome {
+fn write(path: &Path, draw: impl FnOnce(&Area) -> Result<(), Box<dyn std::error::Error>>) -> Outcome {
     write_sized(path, SIZE, draw)
 }
 
-fn write_sized(
+pub fn write_sized(
     path: &Path,
     size: (u32, u32),
     draw: impl FnOnce(&Area) -> Result<(), Box<dyn std::error::Error>>,
@@ -214,7 +214,7 @@ pub fn trade_off(path: &Path, points: &[TradeOffPoint]) -> Outcome {
     })
 }
 
-pub fn legend<'a, X: Ranged + 'a, Y: Ranged + 'a>(
+fn legend<'a, X: Ranged + 'a, Y: Ranged + 'a>(
     chart: &mut ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>,
     position: SeriesLabelPosition,
 ) -> Result<(), Box<dyn std::error::Error>> {

@@ -49,9 +49,10 @@ fn a_run_is_followed_until_it_is_finished() {
     let again = said(&watch(&bench, "run").output().unwrap());
     assert!(again.lines().count() == 2 && again.contains(end), "{again}");
     assert_eq!(files(&bench, "run"), before);
-    // Where the noise went is in the metrics of each epoch's last step.
-    let metrics = String::from_utf8(bench.bytes("run/metrics.jsonl")).unwrap();
-    assert_eq!(metrics.lines().filter(|line| line.contains("noise_by_parameter")).count(), 60);
+    // Where the noise went is in the metrics of the last step of epochs, as soon as it differs between parameters.
+    let metrics = bench.metrics("run");
+    let uneven: Vec<_> = metrics.iter().filter(|record| record["noise_by_parameter"].is_array()).collect();
+    assert!(!uneven.is_empty() && uneven.iter().all(|record| record["step"].as_u64().unwrap() % 6 == 0));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::file::Sweep;
 use super::table::Table;
 use crate::failure::Outcome;
-use crate::plot::{INK, legend, write};
+use crate::plot::{Area, INK, write_sized};
 use plotters::prelude::*;
 use std::path::Path;
 use toml::Value;
@@ -40,25 +40,40 @@ fn across(sweep: &Sweep) -> Across {
     }
 }
 
-/// Draws the means with their standard errors, and what was published as rings.
+/// Room for the rows' labels beside the chart.
+const LEGEND: u32 = 190;
+
+/// Draws the means with their standard errors, and what was published as rings. Columns that are no numbers have no lines between them.
 pub fn draw(path: &Path, sweep: &Sweep, table: &Table) -> Outcome {
     let across = across(sweep);
+    // Beside each other where columns are no numbers, so that rows do not hide each other.
+    let aside = |row: usize| {
+        let middle = 0.5 * (table.rows.len() as f64 - 1.0);
+        if across.numeric { 0.0 } else { 0.6 / table.rows.len() as f64 * (row as f64 - middle) }
+    };
     let points = |row: usize| {
-        let cells = table.rows[row].cells.iter().zip(&across.places);
-        cells.filter_map(|(cell, &x)| {
+        let cells =
+            table.rows[row].cells.iter().zip(across.places.iter().map(move |place| place + aside(row)));
+        cells.filter_map(|(cell, x)| {
             Some((x, cell.as_ref()?.mean?, cell.as_ref()?.standard_error.unwrap_or(0.0)))
         })
     };
     let rings = |row: usize| {
-        let cells = table.rows[row].cells.iter().zip(&across.places);
-        cells.filter_map(|(cell, &x)| Some((x, cell.as_ref()?.published?)))
+        let cells =
+            table.rows[row].cells.iter().zip(across.places.iter().map(move |place| place + aside(row)));
+        cells.filter_map(|(cell, x)| Some((x, cell.as_ref()?.published?)))
     };
     let heights = (0..table.rows.len())
         .flat_map(|row| points(row).flat_map(|(_, y, e)| [y - e, y + e]).chain(rings(row).map(|(_, y)| y)));
     let (low, high) = ends(heights, 0.08);
-    let (left, right) = ends(across.places.iter().copied(), 0.06);
-    write(path, |area| {
-        let mut chart = ChartBuilder::on(area)
+    let margin = if across.numeric { 0.06 } else { 0.5 / (table.columns.len().max(2) - 1) as f64 };
+    let (left, right) = ends(across.places.iter().copied(), margin);
+    let width = if across.numeric { 560 } else { (110 * table.columns.len() as u32).max(560) };
+    let height = (22 * table.rows.len() as u32 + 40).max(440);
+    write_sized(path, (width + LEGEND, height), |area| {
+        let (plain, beside) = area.split_horizontally(width);
+        name_rows(&beside, table)?;
+        let mut chart = ChartBuilder::on(&plain)
             .margin(14)
             .x_label_area_size(42)
             .y_label_area_size(64)
@@ -78,11 +93,10 @@ pub fn draw(path: &Path, sweep: &Sweep, table: &Table) -> Outcome {
         for row in 0..table.rows.len() {
             let colour = Palette99::pick(row).to_rgba();
             let line: Vec<(f64, f64, f64)> = points(row).collect();
-            let line_style = colour.stroke_width(2);
-            chart
-                .draw_series(LineSeries::new(line.iter().map(|&(x, y, _)| (x, y)), line_style))?
-                .label(table.rows[row].label.as_str())
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], line_style));
+            if across.numeric {
+                let line = line.iter().map(|&(x, y, _)| (x, y));
+                chart.draw_series(LineSeries::new(line, colour.stroke_width(2)))?;
+            }
             chart.draw_series(line.iter().map(|&(x, y, _)| Circle::new((x, y), 3, colour.filled())))?;
             chart.draw_series(
                 line.iter()
@@ -90,8 +104,20 @@ pub fn draw(path: &Path, sweep: &Sweep, table: &Table) -> Outcome {
             )?;
             chart.draw_series(rings(row).map(|(x, y)| Circle::new((x, y), 5, colour.stroke_width(1))))?;
         }
-        legend(&mut chart, SeriesLabelPosition::LowerRight)
+        Ok(())
     })
+}
+
+/// The rows' labels with their colours.
+fn name_rows(area: &Area, table: &Table) -> Result<(), Box<dyn std::error::Error>> {
+    for (row, line) in table.rows.iter().enumerate() {
+        let y = 28 + 22 * row as i32;
+        let style = ("sans-serif", 13, &INK).into_text_style(area);
+        let short: String = line.label.chars().take(26).collect();
+        area.draw(&Circle::new((8, y + 6), 4, Palette99::pick(row).filled()))?;
+        area.draw(&Text::new(short, (20, y), style))?;
+    }
+    Ok(())
 }
 
 /// The ends of an axis that holds all values, with some room on both sides.

@@ -22,6 +22,16 @@ fn units(plan: &Plan) -> usize {
     name.rsplit_once("-first-").map_or(67_349, |(_, count)| count.parse().unwrap())
 }
 
+/// Plans that agree in this have the same noise, whatever they train and wherever the noise is.
+fn what_decides_noise(plan: &Plan, units: usize) -> String {
+    let (privacy, training) = (&plan.privacy, &plan.training);
+    let budget = (privacy.epsilon, privacy.delta, privacy.noise_multiplier);
+    let schedule = (privacy.schedule, privacy.step_distance, privacy.reserve);
+    let forward = (privacy.forward.release, privacy.forward.label_epsilon, privacy.mvg.attention);
+    let method = (privacy.method, privacy.mode, &privacy.rap_ft.relevance);
+    format!("{method:?} {budget:?} {schedule:?} {forward:?} {} {} {units}", training.epochs, training.batch)
+}
+
 #[test]
 fn every_cell_of_every_paper_has_a_plan_that_meets_its_budget() {
     let files = sweep_files();
@@ -33,9 +43,7 @@ fn every_cell_of_every_paper_has_a_plan_that_meets_its_budget() {
             .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         for run in &cells.runs {
             let (plan, units) = (&run.plan, units(&run.plan));
-            // The same privacy of the same number of units is the same noise, whatever is trained.
-            let alike = serde_json::json!([plan.privacy, plan.training.epochs, plan.training.batch, units]);
-            if resolved.insert(alike.to_string()) {
+            if resolved.insert(what_decides_noise(plan, units)) {
                 let noise =
                     if plan.is_forward() { plan.resolve_forward(units, 2) } else { plan.resolve(units) };
                 noise.unwrap_or_else(|e| panic!("{}: {}: {e}", path.display(), run.name));

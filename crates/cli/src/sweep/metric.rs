@@ -29,6 +29,15 @@ impl Metric {
         matches!(self, Self::Accuracy | Self::AccuracyWithNoise | Self::F1)
     }
 
+    /// Digits behind the point that say something.
+    pub fn decimals(self) -> usize {
+        match self {
+            Self::Loss => 4,
+            Self::Memory => 3,
+            _ => 2,
+        }
+    }
+
     /// The figure in a run's summary.
     pub fn of(self, summary: &Value) -> Option<f64> {
         let measured = &summary["metrics"]["validation"];

@@ -9,28 +9,28 @@ use undertone::train::{Method, Plan};
 pub fn notes(sweep: &Sweep, cells: &Cells, table: &Table) -> Vec<String> {
     let mut notes = Vec::new();
     let seeds = sweep.file.seeds.len();
-    if seeds > 1 {
-        notes.push(format!("{}: mean ± standard error over {seeds} seeds.", table.metric));
-    } else {
-        notes.push(format!("{}: one run each.", table.metric));
-    }
+    let shown = match seeds {
+        0 | 1 => "one run each".to_owned(),
+        _ => format!("mean ± standard error over {seeds} seeds"),
+    };
+    notes.push(format!("What is shown: {}; {shown}.", table.metric));
     notes.extend(part("Trained", "training", sweep, sweep.file.examples, |line| line.examples));
     notes.extend(part("Measured", "validation", sweep, sweep.file.validation_examples, |line| {
         line.validation_examples
     }));
     notes.extend(about_privacy(cells));
-    let shown = || table.rows.iter().flat_map(|row| row.cells.iter().flatten());
-    let tests = shown().filter(|cell| cell.p_value.is_some()).count();
+    let cells_shown = || table.rows.iter().flat_map(|row| row.cells.iter().flatten());
+    let tests = cells_shown().filter(|cell| cell.p_value.is_some()).count();
     if let (Some(baseline), true) = (&table.baseline, tests > 0) {
         notes.push(format!(
             "* better than {baseline} with p < {LEVEL} by a paired one-tailed t-test over the seeds; {tests} tests, not corrected for their number."
         ));
     }
-    if shown().any(|cell| cell.published.is_some()) {
+    if cells_shown().any(|cell| cell.published.is_some()) {
         let source = sweep.file.source.as_ref().map_or(String::new(), |source| format!(" ({source})"));
         notes.push(format!("In brackets: as published{source}."));
     }
-    if shown().any(|cell| cell.finished().0 < cell.finished().1) {
+    if cells_shown().any(|cell| cell.finished().0 < cell.finished().1) {
         notes.push("† some runs failed, and the mean is that of the others.".into());
     }
     notes

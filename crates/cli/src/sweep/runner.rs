@@ -48,7 +48,10 @@ pub fn run_all(runs: &[Run], setting: &Setting, jobs: usize, metric: Metric) -> 
 
 fn outcome(result: &Result, metric: Metric) -> String {
     match result {
-        Ok(summary) => metric.of(summary).map_or("done".to_owned(), |found| format!("{metric} {found:.2}")),
+        Ok(summary) => {
+            let digits = metric.decimals();
+            metric.of(summary).map_or("done".to_owned(), |found| format!("{metric} {found:.digits$}"))
+        }
         Err(sentence) => format!("failed: {sentence}"),
     }
 }

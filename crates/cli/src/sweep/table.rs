@@ -17,6 +17,9 @@ pub struct Table {
     pub metric: String,
     /// Whether more is better.
     pub higher_is_better: bool,
+    /// Digits behind the point that are shown.
+    #[serde(skip)]
+    pub decimals: usize,
     /// The row that the others are tested against.
     pub baseline: Option<String>,
     /// The columns' labels.
@@ -80,6 +83,7 @@ impl Table {
         let mut table = Self {
             metric: metric.to_string(),
             higher_is_better: metric.higher_is_better(),
+            decimals: metric.decimals(),
             baseline: sweep.file.baseline.clone(),
             columns: sweep.columns.iter().map(|column| column.label.clone()).collect(),
             rows: rows.collect(),
@@ -148,6 +152,7 @@ mod tests {
         let mut table = Table {
             metric: "x".into(),
             higher_is_better,
+            decimals: 2,
             baseline: Some("base".into()),
             columns: vec!["one".into()],
             rows: rows
