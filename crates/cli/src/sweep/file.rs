@@ -1,5 +1,6 @@
 //! The sweep file: a run file, and what is changed in it.
 
+use super::grid::spread;
 use super::metric::Metric;
 use crate::failure::{Failure, Outcome};
 use serde::Deserialize;
@@ -187,49 +188,6 @@ impl Sweep {
     }
 }
 
-/// Rows and columns of a grid: ε, or else the first key, goes across, and every combination of the others down.
-fn spread(grid: BTreeMap<Spanned<String>, Vec<Value>>) -> Result<(Vec<Line>, Vec<Line>), String> {
-    let mut keys: Vec<(Spanned<String>, Vec<Value>)> = grid.into_iter().collect();
-    keys.sort_by_key(|(key, _)| key.span().start);
-    let mut keys: Vec<(String, Vec<Value>)> =
-        keys.into_iter().map(|(key, values)| (key.into_inner(), values)).collect();
-    if let Some((key, _)) = keys.iter().find(|(_, values)| values.is_empty()) {
-        return Err(format!("grid: {key} has no values"));
-    }
-    let across = keys.iter().position(|(key, _)| key == "privacy.epsilon").unwrap_or(0);
-    let columns = combinations(&[keys.remove(across)]);
-    let rows = if keys.is_empty() { Vec::new() } else { combinations(&keys) };
-    Ok((rows, columns))
-}
-
-fn combinations(keys: &[(String, Vec<Value>)]) -> Vec<Line> {
-    let mut lines = vec![Line::default()];
-    for (key, values) in keys {
-        lines = lines
-            .iter()
-            .flat_map(|line| {
-                values.iter().map(|value| {
-                    let mut longer = line.clone();
-                    let comma = if line.label.is_empty() { "" } else { ", " };
-                    longer.label = format!("{}{comma}{}", line.label, name(key, value));
-                    longer.set.insert(key.clone(), value.clone());
-                    longer
-                })
-            })
-            .collect();
-    }
-    lines
-}
-
-/// A value as a label: text says by itself what it is, a number needs its key.
-fn name(key: &str, value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        _ if key == "privacy.epsilon" => format!("ε = {value}"),
-        _ => format!("{} = {value}", key.rsplit('.').next().unwrap_or(key)),
-    }
-}
-
 /// What is wrong with a TOML file, with the line.
 fn one_sentence(text: &str, error: &toml::de::Error) -> String {
     let line = error.span().map(|span| text[..span.start.min(text.len())].lines().count().max(1));
@@ -244,23 +202,6 @@ mod tests {
     fn read(text: &str) -> Result<Sweep, String> {
         let file: SweepFile = toml::from_str(text).map_err(|e| one_sentence(text, &e))?;
         Sweep::new(Table::new(), file)
-    }
-
-    #[test]
-    fn a_grid_is_every_combination_in_the_order_of_the_file() {
-        let sweep = read(
-            "base = {}\nmetric = \"accuracy\"\n[grid]\n\"training.batch\" = [20, 40]\n\"privacy.epsilon\" = [1.0, 8.0]\n\"privacy.method\" = [\"dp-sgd\", \"anadp\"]",
-        )
-        .unwrap();
-        let labels = |lines: &[Line]| lines.iter().map(|line| line.label.clone()).collect::<Vec<_>>();
-        assert_eq!(labels(&sweep.columns), ["ε = 1.0", "ε = 8.0"]);
-        assert_eq!(
-            labels(&sweep.rows),
-            ["batch = 20, dp-sgd", "batch = 20, anadp", "batch = 40, dp-sgd", "batch = 40, anadp"]
-        );
-        let one =
-            read("base = {}\nmetric = \"perplexity\"\ngrid = { \"training.batch\" = [20, 40] }").unwrap();
-        assert_eq!((labels(&one.rows), labels(&one.columns).len()), (vec!["perplexity".to_owned()], 2));
     }
 
     #[test]

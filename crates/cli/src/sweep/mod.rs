@@ -11,6 +11,7 @@ mod child;
 mod examples;
 mod file;
 mod formats;
+mod grid;
 mod metric;
 mod notes;
 mod progress;
