@@ -27,6 +27,18 @@ enum Device {
 }
 
 impl DeviceArguments {
+    /// The same for another process of this program.
+    pub fn again(&self) -> Vec<String> {
+        let name = self.device.to_possible_value().map(|value| value.get_name().to_owned());
+        let gpu = self.gpu.to_string();
+        vec!["--device".into(), name.unwrap_or_default(), "--gpu".into(), gpu]
+    }
+
+    /// Whether all runs share one device that they do not share well.
+    pub fn is_gpu(&self) -> bool {
+        matches!(self.device, Device::Cuda)
+    }
+
     pub fn place(&self) -> Outcome<Place> {
         match self.device {
             Device::Cpu => Ok(Place::Host),

@@ -18,6 +18,8 @@ pub enum Failure {
     Arguments(String),
     /// A file could not be written.
     Write(PathBuf, String),
+    /// Some runs of a sweep failed.
+    Runs(String),
     /// An attack beat the guarantee.
     Violation(String),
 }
@@ -31,7 +33,7 @@ impl Failure {
             | Failure::Model(_)
             | Failure::Data(_)
             | Failure::Train(_) => ExitCode::from(2),
-            Failure::Write(..) => ExitCode::from(1),
+            Failure::Write(..) | Failure::Runs(_) => ExitCode::from(1),
             Failure::Violation(_) => ExitCode::from(3),
         }
     }
@@ -52,7 +54,9 @@ impl std::fmt::Display for Failure {
             Failure::Model(error) => error.fmt(f),
             Failure::Data(error) => error.fmt(f),
             Failure::Train(error) => error.fmt(f),
-            Failure::Arguments(sentence) | Failure::Violation(sentence) => f.write_str(sentence),
+            Failure::Arguments(sentence) | Failure::Runs(sentence) | Failure::Violation(sentence) => {
+                f.write_str(sentence)
+            }
             Failure::Write(path, why) => write!(f, "could not write {}: {why}", path.display()),
         }
     }

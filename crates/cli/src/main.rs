@@ -6,8 +6,10 @@ mod budget;
 mod demo;
 mod device;
 mod failure;
+mod live;
 mod output;
 mod plot;
+mod sweep;
 mod train;
 mod use_model;
 
@@ -36,6 +38,10 @@ enum Verb {
     Budget(budget::Budget),
     /// Fine-tune a model as a run file says
     Train(train::Train),
+    /// Watch a run that was started elsewhere
+    Watch(live::Watch),
+    /// Run a grid of runs, and make a table of them
+    Sweep(sweep::Sweep),
     /// How good a model is on a file
     Eval(use_model::Eval),
     /// What a model says of each row of a file
@@ -79,6 +85,8 @@ fn main() -> ExitCode {
         Verb::Demo(demo) => demo.run(),
         Verb::Budget(budget) => budget.run(),
         Verb::Train(train) => train.run(),
+        Verb::Watch(watch) => watch.run(),
+        Verb::Sweep(sweep) => sweep.run(),
         Verb::Eval(eval) => eval.run(),
         Verb::Predict(predict) => predict.run(),
         Verb::Generate(generate) => generate.run(),

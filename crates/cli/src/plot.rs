@@ -7,18 +7,18 @@ use std::path::Path;
 use undertone_accounting::{CurvePoint, TradeOffPoint};
 
 const SIZE: (u32, u32) = (720, 440);
-const INK: RGBColor = RGBColor(0x20, 0x2a, 0x3a);
+pub const INK: RGBColor = RGBColor(0x20, 0x2a, 0x3a);
 const MAIN: RGBColor = RGBColor(0x1f, 0x6f, 0xb4);
 const SECOND: RGBColor = RGBColor(0xd0, 0x6a, 0x1a);
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Draws into memory and writes the file at once, so that a failure leaves no half of one.
 fn write(path: &Path, draw: impl FnOnce(&Area) -> Result<(), Box<dyn std::error::Error>>) -> Outcome {
     write_sized(path, SIZE, draw)
 }
 
-fn write_sized(
+pub fn write_sized(
     path: &Path,
     size: (u32, u32),
     draw: impl FnOnce(&Area) -> Result<(), Box<dyn std::error::Error>>,

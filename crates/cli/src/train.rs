@@ -2,6 +2,7 @@
 
 use crate::device::DeviceArguments;
 use crate::failure::Outcome;
+use crate::live::{Live, Point, View};
 use crate::output;
 use crate::plot;
 use clap::Args;
@@ -34,6 +35,12 @@ pub struct Train {
     resume: bool,
     #[command(flatten)]
     device: DeviceArguments,
+    /// Show loss, metric, ε, speed and noise live, on a terminal; q goes back to the bar
+    #[arg(long)]
+    tui: bool,
+    /// End as soon as nobody holds the other end of standard input: for programs that start runs
+    #[arg(long, hide = true)]
+    until_input_ends: bool,
     /// Print the summary as one JSON object
     #[arg(long)]
     json: bool,
@@ -41,6 +48,9 @@ pub struct Train {
 
 impl Train {
     pub fn run(self) -> Outcome {
+        if self.until_input_ends {
+            std::thread::spawn(end_with_input);
+        }
         let mut plan = match &self.run {
             Some(path) => Plan::read(path, &self.changes)?,
             None => Plan::read(&self.out.join("plan.toml"), &self.changes)?,
@@ -52,9 +62,12 @@ impl Train {
         if self.seed.is_some() {
             plan.training.seed = self.seed;
         }
+        let mut display = Display::new();
+        if self.tui && std::io::stdout().is_terminal() {
+            display.live = Some(Live::new(self.out.display().to_string(), &plan));
+        }
         let start =
             Start { plan, out: &self.out, resume: self.resume, place: self.device.place()?, data: None };
-        let mut display = Display::new();
         let summary = train(start, &mut |news| display.show(&news));
         display.end();
         let summary = summary?;
@@ -68,12 +81,21 @@ impl Train {
     }
 }
 
+/// A run can be broken off at any moment, and whoever started this one is gone.
+fn end_with_input() {
+    let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+    std::process::exit(1);
+}
+
 /// A bar on a terminal, a line now and then elsewhere.
 pub struct Display {
     bar: Option<ProgressBar>,
     said: Option<Instant>,
     steps: u64,
     done: u64,
+    /// What a live view shows once there is something to show.
+    live: Option<Live>,
+    view: Option<View>,
 }
 
 /// Between two lines where there is no terminal.
@@ -81,7 +103,7 @@ const LINE_EVERY: Duration = Duration::from_secs(15);
 
 impl Display {
     pub fn new() -> Self {
-        Self { bar: None, said: None, steps: 0, done: 0 }
+        Self { bar: None, said: None, steps: 0, done: 0, live: None, view: None }
     }
 
     /// What happens before the first step.
@@ -122,18 +144,25 @@ impl Display {
                     parameters.total,
                     if *done > 0 { format!(", going on after step {done}") } else { String::new() }
                 );
-                if std::io::stderr().is_terminal() {
-                    let bar = ProgressBar::new(*steps);
-                    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}, {eta} left")
-                    {
-                        bar.set_style(style);
-                    }
-                    bar.set_position(*done);
-                    bar.reset_eta();
-                    self.bar = Some(bar);
+                if let Some(mut live) = self.live.take() {
+                    live.ready(resolved.noise_multipliers.clone(), *done, *steps);
+                    self.view = Some(View::open(live));
+                } else {
+                    self.show_bar(*done);
                 }
             }
             News::Step { record, throughput, epsilon } => {
+                if let Some(view) = self.view.take_if(|view| !view.is_open()) {
+                    drop(view);
+                    self.show_bar(record.step);
+                }
+                if let Some(view) = &self.view {
+                    view.tell(|live| {
+                        live.add(&Point::from(*record));
+                        (live.speed, live.spent) = (Some(throughput.examples_per_second), *epsilon);
+                    });
+                    return;
+                }
                 let loss = record.loss.map_or("–".to_owned(), |loss| format!("{loss:.4}"));
                 let spent = epsilon.map_or(String::new(), |e| format!(", ε {e:.3}"));
                 let speed = throughput.examples_per_second;
@@ -160,7 +189,21 @@ impl Display {
         }
     }
 
-    pub fn end(&self) {
+    fn show_bar(&mut self, done: u64) {
+        if !std::io::stderr().is_terminal() {
+            return;
+        }
+        let bar = ProgressBar::new(self.steps);
+        if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}, {eta} left") {
+            bar.set_style(style);
+        }
+        bar.set_position(done);
+        bar.reset_eta();
+        self.bar = Some(bar);
+    }
+
+    pub fn end(&mut self) {
+        self.view = None;
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }

@@ -23,7 +23,7 @@ fn a_tagger_finds_what_the_pipeline_of_transformers_finds() {
             serde_json::from_slice(&fs::read(original.join("config.json")).unwrap()).unwrap();
         config["id2label"] = labels.iter().enumerate().map(|(i, l)| (i.to_string(), l.clone())).collect();
         config["label2id"] =
-            labels.iter().zip(0..).map(|(l, i)| (l.as_str().unwrap().into(), json!(i))).collect();
+            labels.iter().zip(0..).map(|(l, i)| (l.as_str().unwrap().to_owned(), json!(i))).collect();
         fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
         let model = load(folder.path(), &LoadOptions::default()).unwrap();
         let tokeniser = model.tokeniser(folder.path(), 32).unwrap();

@@ -33,6 +33,9 @@ pub struct Record {
     /// On the validation file, at the end of an epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation: Option<Metrics>,
+    /// How much noise each trained parameter has relative to the mean over all coordinates, at the end of an epoch; empty if it is the same everywhere.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub noise_by_parameter: Vec<(String, f64)>,
 }
 
 /// Appends records to a file.

@@ -166,6 +166,7 @@ impl Run {
                 record.validation = self.validate()?;
                 record.epsilon = self.guarantee()?.map(|guarantee| guarantee.epsilon.upper);
                 spent = record.epsilon;
+                record.noise_by_parameter = self.uneven_noise();
             } else if asked.elapsed() > EPSILON_EVERY {
                 spent = self.guarantee()?.map(|guarantee| guarantee.epsilon.upper);
                 asked = Instant::now();
@@ -182,6 +183,15 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    /// Where the noise goes, unless it goes everywhere alike.
+    fn uneven_noise(&self) -> Vec<(String, f64)> {
+        let mut noise = self.learner.noise_by_parameter();
+        if noise.iter().all(|(_, number)| (number - 1.0).abs() <= 1e-6) {
+            noise.clear();
+        }
+        noise
     }
 
     /// One step: what is released is in the ledger before it is released.
@@ -250,6 +260,7 @@ impl Run {
             clipped: share(clipped.shortened as f64),
             epsilon: None,
             validation: None,
+            noise_by_parameter: Vec::new(),
         })
     }
 

@@ -1,0 +1,54 @@
+//! The live view of a run that this process is at work on.
+
+use super::model::Live;
+use super::screen::{Wish, show};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// A view that is drawn by a thread of its own, so that keys are heard while a step is computed.
+pub struct View {
+    live: Arc<Mutex<Live>>,
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl View {
+    /// Takes the terminal.
+    pub fn open(live: Live) -> Self {
+        let (live, over) = (Arc::new(Mutex::new(live)), Arc::new(AtomicBool::new(false)));
+        let (shown, ended) = (Arc::clone(&live), Arc::clone(&over));
+        let thread = std::thread::spawn(move || {
+            let wish = show(|| {
+                let live = shown.lock().unwrap_or_else(PoisonError::into_inner);
+                (!ended.load(Ordering::Relaxed)).then(|| live.clone())
+            });
+            // A run can be broken off at any moment; a terminal that cannot be drawn on is left to the bar.
+            if let Ok(Some(Wish::Stop)) = wish {
+                std::process::exit(130);
+            }
+        });
+        Self { live, over, thread: Some(thread) }
+    }
+
+    /// Whether it is still to be seen.
+    pub fn is_open(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Tells it something.
+    pub fn tell(&self, change: impl FnOnce(&mut Live)) {
+        change(&mut self.live.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Drop for View {
+    /// Gives the terminal back.
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // If it panicked, the terminal was given back all the same.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! `undertone watch` and `undertone train --tui`: a run while it lasts.
+
+mod during;
+mod follow;
+mod model;
+mod screen;
+mod view;
+
+pub use during::View;
+pub use model::{Live, Point};
+
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use clap::Args;
+use follow::Follower;
+use screen::show;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Watch a run that was started elsewhere, by its folder: loss, metric, ε, speed and noise, until it is finished
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  undertone watch runs/first\n  undertone watch runs/first | tee progress.txt"
+)]
+pub struct Watch {
+    /// Folder of the run; it is only read
+    run: PathBuf,
+    /// Print lines, also on a terminal
+    #[arg(long)]
+    plain: bool,
+}
+
+/// Between two looks into the folder.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Between two lines where nothing was measured.
+const LINE_EVERY: Duration = Duration::from_secs(15);
+/// Before it is said that nothing happens.
+const SILENCE: Duration = Duration::from_secs(300);
+
+impl Watch {
+    pub fn run(self) -> Outcome {
+        let mut follower = Follower::new(&self.run)?;
+        if self.plain || !std::io::stdout().is_terminal() {
+            return lines(&mut follower);
+        }
+        let mut failed = None;
+        let shown = show(|| {
+            if follower.live.ended.is_some() {
+                return None;
+            }
+            match follower.look() {
+                Ok(_) => Some(follower.live.clone()),
+                Err(failure) => {
+                    failed = Some(failure);
+                    None
+                }
+            }
+        });
+        shown.map_err(|e| Failure::Write("the terminal".into(), e.to_string()))?;
+        if let Some(failure) = failed {
+            return Err(failure);
+        }
+        tell(&follower.live);
+        Ok(())
+    }
+}
+
+/// A line now and then, and whenever something was measured.
+fn lines(follower: &mut Follower) -> Outcome {
+    let (mut said, mut heard) = (None::<Instant>, Instant::now());
+    loop {
+        let news = follower.look()?;
+        if follower.live.ended.is_some() {
+            tell(&follower.live);
+            return Ok(());
+        }
+        let due = follower.measured || said.is_none_or(|said| said.elapsed() > LINE_EVERY);
+        if news && due {
+            output::line(follower.live.line());
+            said = Some(Instant::now());
+        }
+        if news {
+            heard = Instant::now();
+        } else if heard.elapsed() > SILENCE {
+            output::line("nothing new for five minutes");
+            heard = Instant::now();
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn tell(live: &Live) {
+    output::line(live.line());
+    live.ended.iter().for_each(output::line);
+}

@@ -1,0 +1,191 @@
+//! The picture of a run under way.
+
+use super::model::Live;
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Style, Stylize};
+use ratatui::symbols::Marker;
+use ratatui::text::Line;
+use ratatui::widgets::{Axis, Bar, BarChart, Block, Chart, Dataset, Gauge, GraphType, Paragraph};
+
+/// Draws everything into the frame.
+pub fn draw(live: &Live, frame: &mut Frame) {
+    let [head, gauge, charts, noise, foot] = Layout::vertical([
+        Constraint::Length(2),
+        Constraint::Length(1),
+        Constraint::Min(6),
+        Constraint::Max(12),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    let speed = live.speed.map_or(String::new(), |speed| format!("   {speed:.1} examples/s"));
+    let title = Line::from(vec![live.title.clone().bold(), format!("   {}", live.method).into()]);
+    frame.render_widget(Paragraph::new(vec![title, Line::from(format!("{}{speed}", live.budget()))]), head);
+    let share = live.step as f64 / live.steps.max(1) as f64;
+    let label = format!("step {} of {}, epoch {}", live.step, live.steps, live.epoch.max(1));
+    let bar = Gauge::default().ratio(share.clamp(0.0, 1.0)).label(label).gauge_style(Color::Blue);
+    frame.render_widget(bar, gauge);
+    let [left, right] = Layout::horizontal([Constraint::Fill(1); 2]).areas(charts);
+    curve(frame, left, "loss", &live.losses, live.steps, Marker::Braille);
+    let metric = if live.metric.is_empty() { "validation" } else { live.metric };
+    curve(frame, right, metric, &live.measured, live.steps, Marker::Dot);
+    if live.allocation.is_empty() {
+        schedule(frame, noise, live);
+    } else {
+        let [left, right] = Layout::horizontal([Constraint::Fill(1); 2]).areas(noise);
+        schedule(frame, left, live);
+        allocation(frame, right, live);
+    }
+    let end = live.ended.clone().unwrap_or_else(|| "q leaves this view".to_owned());
+    frame.render_widget(Line::from(end).dim(), foot);
+}
+
+/// Numbers by step.
+fn curve(frame: &mut Frame, area: Rect, title: &str, points: &[(f64, f64)], steps: u64, marker: Marker) {
+    let (low, high) = points
+        .iter()
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &(_, y)| (low.min(y), high.max(y)));
+    let (low, high) = match (low, high) {
+        (low, high) if low < high => (low, high),
+        (one, _) if one.is_finite() => (one - 0.5, one + 0.5),
+        _ => (0.0, 1.0),
+    };
+    let last = points.last().map_or(String::new(), |(_, y)| format!(" {y:.4}"));
+    let right = steps.max(1) as f64;
+    let set =
+        Dataset::default().marker(marker).graph_type(GraphType::Line).style(Style::new().cyan()).data(points);
+    let chart = Chart::new(vec![set])
+        .block(Block::bordered().title(format!("{title}{last}")))
+        .x_axis(Axis::default().bounds([0.0, right]).labels(["0".to_owned(), format!("{steps}")]))
+        .y_axis(Axis::default().bounds([low, high]).labels([format!("{low:.3}"), format!("{high:.3}")]));
+    frame.render_widget(chart, area);
+}
+
+/// The noise of each epoch, the present one marked.
+fn schedule(frame: &mut Frame, area: Rect, live: &Live) {
+    let block = Block::bordered().title("noise multiplier by epoch");
+    if live.noise.is_empty() {
+        return frame.render_widget(Paragraph::new("none").block(block), area);
+    }
+    // As many of the epochs around the present one as there is room for.
+    let room = (usize::from(area.width.saturating_sub(2)) / 8).max(1);
+    let now = (live.epoch.max(1) - 1) as usize;
+    let first = now.saturating_sub(room / 2).min(live.noise.len().saturating_sub(room));
+    let top = live.noise.iter().copied().fold(0.0, f64::max);
+    let bars: Vec<Bar> = (first..live.noise.len().min(first + room))
+        .map(|epoch| {
+            let noise = live.noise[epoch];
+            let style = if epoch == now { Style::new().yellow() } else { Style::new().blue() };
+            Bar::with_label(format!("{}", epoch + 1), (1000.0 * noise / top) as u64)
+                .text_value(format!("{noise:.3}"))
+                .style(style)
+                .value_style(style.reversed())
+        })
+        .collect();
+    frame.render_widget(BarChart::vertical(bars).bar_width(7).bar_gap(1).max(1000).block(block), area);
+}
+
+/// The parameters with the least and the most noise.
+fn allocation(frame: &mut Frame, area: Rect, live: &Live) {
+    let mut sorted: Vec<&(String, f64)> = live.allocation.iter().collect();
+    sorted.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let room = usize::from(area.height.saturating_sub(2));
+    let hidden = sorted.len().saturating_sub(room);
+    if hidden > 0 {
+        // The middle says least.
+        let from = room / 2;
+        sorted.drain(from..from + hidden);
+    }
+    let width = usize::from(area.width.saturating_sub(2));
+    let lines: Vec<Line> = sorted
+        .iter()
+        .map(|(name, noise)| {
+            let space = width.saturating_sub(7);
+            let skipped = name.chars().count().saturating_sub(space);
+            let end: String = name.chars().skip(skipped).collect();
+            Line::from(format!("{end:space$} {noise:>6.2}"))
+        })
+        .collect();
+    let title = format!("noise of {} parameters, relative to the mean", live.allocation.len());
+    frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(title)), area);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::Point;
+    use super::*;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    fn shown(live: &Live, width: u16, height: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| draw(live, frame)).unwrap();
+        let buffer = terminal.backend().buffer();
+        let line = |y: u16| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
+        (0..height).map(|y| line(y) + "\n").collect()
+    }
+
+    fn live() -> Live {
+        let mut live = Live {
+            title: "runs/first".into(),
+            method: "anadp, ewpba schedule".into(),
+            target: Some(8.0),
+            ..Live::default()
+        };
+        live.ready(vec![1.5, 1.25, 1.0], 0, 30);
+        for step in 1..=12 {
+            let mut line = format!(
+                "{{\"step\":{step},\"epoch\":{},\"units\":20,\"loss\":{}",
+                1 + (step - 1) / 10,
+                1.0 / step as f64
+            );
+            if step == 10 {
+                line += ",\"epsilon\":2.34567,\"validation\":{\"accuracy\":0.75},\"noise_by_parameter\":[[\"block.0.weight\",0.5],[\"head.bias\",2.25]]";
+            }
+            live.add(&Point::parse(&(line + "}")).unwrap());
+        }
+        live.speed = Some(41.25);
+        live
+    }
+
+    #[test]
+    fn loss_metric_budget_speed_and_noise_are_on_the_screen() {
+        let screen = shown(&live(), 100, 30);
+        for text in [
+            "runs/first   anadp, ewpba schedule",
+            "ε 2.3457 of 8   41.2 examples/s",
+            "step 12 of 30, epoch 2",
+            "loss 0.0833",
+            "accuracy, % 75.0000",
+            "noise multiplier by epoch",
+            "1.250",
+            "noise of 2 parameters, relative to the mean",
+            "block.0.weight",
+            "2.25",
+            "q leaves this view",
+        ] {
+            assert!(screen.contains(text), "{text} is missing in\n{screen}");
+        }
+        assert!(screen.chars().any(|c| ('\u{2801}'..='\u{28ff}').contains(&c)), "there is a curve");
+    }
+
+    /// Nothing is known yet, there is hardly any room, and ε is not a guarantee.
+    #[test]
+    fn any_run_fits_any_screen() {
+        for (width, height) in [(1, 1), (10, 3), (40, 12), (300, 80)] {
+            shown(&Live::default(), width, height);
+            shown(&live(), width, height);
+        }
+        let mut seeded = live();
+        seeded.caveat = Some("no guarantee: the seed is known");
+        assert!(shown(&seeded, 100, 30).contains("ε 2.3457 of 8 (no guarantee: the seed is known)"));
+    }
+
+    #[test]
+    fn a_run_that_is_resumed_forgets_what_comes_after() {
+        let mut live = live();
+        live.add(&Point::parse("{\"step\":5,\"epoch\":1,\"units\":20,\"loss\":0.5}").unwrap());
+        assert_eq!((live.step, live.losses.len(), live.measured.len()), (5, 5, 0));
+        assert!(Point::parse("{\"step\":5,").is_none() && Point::parse("").is_none());
+    }
+}

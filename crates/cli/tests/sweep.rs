@@ -1,0 +1,202 @@
+//! `sweep` as people call it: whole, killed and resumed, with runs that fail, and with everything that can be wrong.
+
+mod bench;
+
+use bench::*;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Two methods at two budgets with three seeds: twelve runs.
+const TWELVE: &str = r#"
+base = "run.toml"
+metric = "accuracy"
+seeds = [1, 2, 3]
+baseline = "DP-SGD"
+source = "a paper"
+set = { "training.epochs" = 6, "compute.checkpoint_every" = 4 }
+rows = [
+    { label = "DP-SGD", set = { "privacy.method" = "dp-sgd" } },
+    { label = "ANADP", set = { "privacy.method" = "anadp" } },
+]
+columns = [
+    { label = "ε = 2", set = { "privacy.epsilon" = 2.0 } },
+    { label = "ε = 8", set = { "privacy.epsilon" = 8.0 } },
+]
+published = { "DP-SGD" = { "ε = 8" = 92.1 } }
+"#;
+
+fn sweep(bench: &Bench, text: &str, out: &str, more: &[&str]) -> Command {
+    fs::write(bench.path("sweep.toml"), text).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_undertone"));
+    command.arg("sweep").arg(bench.path("sweep.toml")).arg("--out").arg(bench.path(out)).args(more);
+    command
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+fn summaries(folder: &Path) -> Vec<PathBuf> {
+    let runs = fs::read_dir(folder.join("runs")).into_iter().flatten().flatten();
+    runs.map(|run| run.path().join("summary.json")).filter(|path| path.exists()).collect()
+}
+
+/// Killed in the middle of a run and started again, a sweep makes the table that it would have made.
+#[test]
+fn a_killed_sweep_makes_the_table_of_an_unbroken_one() {
+    let bench = Bench::classifier();
+    let whole = sweep(&bench, TWELVE, "whole", &["--jobs", "1"]).output().unwrap();
+    assert!(whole.status.success(), "{}", said(&whole));
+    let text = said(&whole);
+    assert!(text.contains("Not private: the seeds") && text.contains("over 3 seeds"), "{text}");
+    assert!(text.contains("(92.1)") && text.contains("as published (a paper)"), "{text}");
+    let mut killed = sweep(&bench, TWELVE, "killed", &["--jobs", "1"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let runs = || fs::read_dir(bench.path("killed/runs")).into_iter().flatten().flatten();
+    let under_way = || {
+        runs().any(|run| {
+            let metrics = fs::read_to_string(run.path().join("metrics.jsonl")).unwrap_or_default();
+            metrics.lines().count() > 8 && !run.path().join("summary.json").exists()
+        })
+    };
+    let start = Instant::now();
+    while !(summaries(&bench.path("killed")).len() >= 4 && under_way()) {
+        assert!(start.elapsed() < Duration::from_secs(120) && killed.try_wait().unwrap().is_none());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let before = summaries(&bench.path("killed"));
+    assert!((4..12).contains(&before.len()), "{} runs had finished", before.len());
+    let written = |path: &PathBuf| fs::metadata(path).unwrap().modified().unwrap();
+    let times: Vec<_> = before.iter().map(written).collect();
+    let resumed = sweep(&bench, TWELVE, "killed", &["--jobs", "1"]).output().unwrap();
+    assert!(resumed.status.success(), "{}", said(&resumed));
+    for file in ["table.csv", "table.md", "table.tex", "table.txt", "plot.svg"] {
+        let of = |out: &str| String::from_utf8(bench.bytes(&format!("{out}/{file}"))).unwrap();
+        assert_eq!(of("killed"), of("whole"), "{file}");
+    }
+    assert_eq!(before.iter().map(written).collect::<Vec<_>>(), times, "what was finished is kept");
+    assert_eq!(summaries(&bench.path("killed")).len(), 12);
+    // Weights are many, and nobody asked for them.
+    assert!(runs().all(|run| !run.path().join("model").exists()));
+    let csv = String::from_utf8(bench.bytes("whole/table.csv")).unwrap();
+    let line = csv.lines().find(|line| line.starts_with("ANADP,ε = 8")).unwrap();
+    assert_eq!(line.split(',').next_back().unwrap().split(' ').count(), 3, "{line}");
+}
+
+/// Several at a time, as a grid, on part of the data; and a changed sweep redoes what has changed.
+#[test]
+fn a_grid_runs_in_parallel_on_part_of_the_data() {
+    let bench = Bench::classifier();
+    let grid = "base = \"run.toml\"\nmetric = \"loss\"\nseeds = [1, 2]\nbaseline = \"dp-sgd\"\nexamples = 80\nvalidation_examples = 40\nkeep_weights = true\n\
+                [grid]\n\"privacy.method\" = [\"dp-sgd\", \"adaclip\"]\n\"privacy.epsilon\" = [4, 8.0]\n";
+    let output = sweep(&bench, grid, "out", &["--jobs", "3", "--json"]).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let table: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(table["columns"], serde_json::json!(["ε = 4", "ε = 8.0"]));
+    let row = &table["rows"][1];
+    assert_eq!((row["label"].as_str(), row["cells"].as_array().unwrap().len()), (Some("adaclip"), 2));
+    assert!(row["cells"][0]["p_value"].is_number() && row["cells"][0]["mean"].is_number(), "{table}");
+    for summary in summaries(&bench.path("out")) {
+        let summary: Value = serde_json::from_slice(&fs::read(summary).unwrap()).unwrap();
+        assert_eq!(summary["resolved"]["units"], 80);
+        assert_eq!(summary["metrics"]["validation"]["examples"], 40);
+    }
+    let kept = fs::read_dir(bench.path("out/runs")).unwrap().flatten();
+    assert_eq!(kept.filter(|run| run.path().join("model").exists()).count(), 8);
+    let changed = grid.replace("adaclip", "anadp");
+    let output = sweep(&bench, &changed, "out", &[]).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(summaries(&bench.path("out")).len(), 12, "four new runs beside the others");
+    let output = sweep(&bench, &changed, "out", &["--set", "training.epochs=1"]).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let done = said(&output);
+    assert!(done.contains("anadp") && summaries(&bench.path("out")).len() == 12, "{done}");
+}
+
+#[test]
+fn a_run_that_fails_does_not_stop_the_others() {
+    let bench = Bench::classifier();
+    let text = TWELVE.replace(
+        "{ label = \"ANADP\", set = { \"privacy.method\" = \"anadp\" } }",
+        "{ label = \"nothing\", set = { \"model.path\" = \"nowhere\" }, only = [\"ε = 8\"] }",
+    );
+    let output = sweep(&bench, &text, "out", &["--set", "training.epochs=1"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    let told = said(&output);
+    assert!(
+        told.contains("3 of 9 runs failed") && told.contains("Failed: nothing, ε = 8, seed 1: "),
+        "{told}"
+    );
+    assert!(told.contains("nowhere") && !told.contains("panicked"), "{told}");
+    assert_eq!(summaries(&bench.path("out")).len(), 6);
+    assert!(String::from_utf8(bench.bytes("out/table.md")).unwrap().contains("| nothing |  | failed |"));
+}
+
+/// Without seeds runs are private, and no ledger is thrown away.
+#[test]
+fn private_runs_are_never_thrown_away() {
+    let bench = Bench::classifier();
+    let text = TWELVE.replace("seeds = [1, 2, 3]\n", "");
+    let more = ["--set", "training.epochs=1"];
+    let output = sweep(&bench, &text, "out", &more).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let told = said(&output);
+    assert!(told.contains("4 runs on the same data") && !told.contains("Not private"), "{told}");
+    assert!(summaries(&bench.path("out")).iter().all(|path| {
+        let summary: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+        summary["private"] == true
+    }));
+    let other = sweep(&bench, &text, "out", &["--set", "training.epochs=2"]).output().unwrap();
+    refused(&other, "private run of another plan");
+}
+
+#[test]
+fn mistakes_are_one_sentence_and_nothing_runs() {
+    let bench = Bench::classifier();
+    for (from, to, about) in [
+        ("\"privacy.epsilon\" = 2.0", "\"privacy.epsilom\" = 2.0", "epsilom"),
+        ("\"privacy.epsilon\" = 2.0", "\"privacy.epsilon\" = \"two\"", "ε = 2"),
+        ("\"privacy.method\" = \"anadp\"", "\"privacy.method\" = \"rap-ft\"", "ANADP, ε = 2: "),
+        ("metric = \"accuracy\"", "metric = \"perplexity\"", "perplexity"),
+        ("metric = \"accuracy\"", "metric = \"beauty\"", "beauty"),
+        ("base = \"run.toml\"", "base = \"nowhere.toml\"", "nowhere.toml"),
+        ("baseline = \"DP-SGD\"", "baseline = \"SGD\"", "baseline"),
+        ("seeds = [1, 2, 3]", "seeds = [1, 2, 3]\nexamples = 500", "120 rows"),
+    ] {
+        assert!(TWELVE.contains(from));
+        let output = sweep(&bench, &TWELVE.replacen(from, to, 1), "out", &[]).output().unwrap();
+        refused(&output, about);
+        assert_eq!(String::from_utf8_lossy(&output.stderr).trim().lines().count(), 1, "{}", said(&output));
+        assert!(summaries(&bench.path("out")).is_empty());
+    }
+    let missing =
+        Command::new(env!("CARGO_BIN_EXE_undertone")).args(["sweep", "nowhere.toml"]).output().unwrap();
+    refused(&missing, "nowhere.toml");
+}
+
+#[test]
+fn two_sweeps_in_one_folder_are_refused() {
+    let bench = Bench::classifier();
+    let mut first = sweep(&bench, TWELVE, "out", &["--set", "training.epochs=200"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    while !bench.path("out/runs/dp-sgd--epsilon-2--seed-1/metrics.jsonl").exists() {
+        assert!(start.elapsed() < Duration::from_secs(60) && first.try_wait().unwrap().is_none());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let second = sweep(&bench, TWELVE, "out", &[]).output().unwrap();
+    first.kill().unwrap();
+    first.wait().unwrap();
+    refused(&second, "in use by another sweep");
+}
