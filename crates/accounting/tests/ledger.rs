@@ -53,6 +53,27 @@ fn the_guarantee_is_computed_from_the_file() {
 }
 
 #[test]
+fn its_history_ends_with_the_guarantee() {
+    let (_folder, path) = three_entries();
+    let whole = Ledger::read(&path).unwrap().guarantee(1e-5).unwrap();
+    let history = Ledger::history(&path, 1e-5, 10).unwrap();
+    assert_eq!(history.iter().map(|(entries, _)| *entries).collect::<Vec<_>>(), [1, 2, 3]);
+    for ((_, guarantee), steps) in history.iter().zip([10, 30, 60]) {
+        let direct = epsilon(&Composition::dp_sgd(1.0, 0.01, steps), 1e-5, Accountant::Auto).unwrap();
+        assert_eq!(guarantee.epsilon, direct.epsilon);
+    }
+    assert_eq!(history[2].1, whole);
+    let thinned = Ledger::history(&path, 1e-5, 2).unwrap();
+    assert_eq!(thinned.iter().map(|(entries, _)| *entries).collect::<Vec<_>>(), [2, 3]);
+    // A torn line counts at the end.
+    let mut bytes = fs::read(&path).unwrap();
+    bytes.extend(b"{\"spent\"");
+    fs::write(&path, bytes).unwrap();
+    let torn = Ledger::history(&path, 1e-5, 10).unwrap();
+    assert!(torn.last().unwrap().1.epsilon.upper > whole.epsilon.upper);
+}
+
+#[test]
 fn a_paper_run_is_never_stated_as_a_guarantee() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.jsonl");

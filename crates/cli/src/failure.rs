@@ -14,6 +14,8 @@ pub enum Failure {
     Data(undertone::data::Error),
     /// The run could not begin or go on.
     Train(undertone::train::Error),
+    /// There is nothing to report, or it contradicts itself.
+    Report(undertone_report::Error),
     /// The arguments do not go together.
     Arguments(String),
     /// A file could not be written.
@@ -32,6 +34,7 @@ impl Failure {
             | Failure::Arguments(_)
             | Failure::Model(_)
             | Failure::Data(_)
+            | Failure::Report(_)
             | Failure::Train(_) => ExitCode::from(2),
             Failure::Write(..) | Failure::Runs(_) => ExitCode::from(1),
             Failure::Violation(_) => ExitCode::from(3),
@@ -54,6 +57,7 @@ impl std::fmt::Display for Failure {
             Failure::Model(error) => error.fmt(f),
             Failure::Data(error) => error.fmt(f),
             Failure::Train(error) => error.fmt(f),
+            Failure::Report(error) => error.fmt(f),
             Failure::Arguments(sentence) | Failure::Runs(sentence) | Failure::Violation(sentence) => {
                 f.write_str(sentence)
             }
@@ -83,6 +87,12 @@ impl From<undertone::data::Error> for Failure {
 impl From<undertone::train::Error> for Failure {
     fn from(error: undertone::train::Error) -> Failure {
         Failure::Train(error)
+    }
+}
+
+impl From<undertone_report::Error> for Failure {
+    fn from(error: undertone_report::Error) -> Failure {
+        Failure::Report(error)
     }
 }
 

@@ -9,6 +9,7 @@ mod failure;
 mod live;
 mod output;
 mod plot;
+mod report;
 mod sweep;
 mod train;
 mod use_model;
@@ -53,6 +54,8 @@ enum Verb {
     /// Attack what was released
     #[command(subcommand)]
     Audit(audit::Audit),
+    /// What a reviewer reads about finished runs
+    Report(report::Report),
     /// How fast this machine is
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Verb::Generate(generate) => generate.run(),
         Verb::Merge(merge) => merge.run(),
         Verb::Audit(audit) => audit.run(),
+        Verb::Report(report) => report.run(),
         Verb::Bench(bench) => bench.run(),
     };
     match done {

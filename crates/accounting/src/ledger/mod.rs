@@ -71,7 +71,7 @@ impl Ledger {
         }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(problem)?;
-        let (mut ledger, sound) = Ledger::from_bytes(path, &bytes)?;
+        let (mut ledger, sound) = Ledger::from_bytes(path, &bytes, &mut |_| Ok(()))?;
         ledger.file = Some(file);
         ledger.length = sound as u64;
         if sound < bytes.len() || !bytes[..sound].ends_with(b"\n") {
@@ -86,11 +86,28 @@ impl Ledger {
     pub fn read(path: impl AsRef<Path>) -> Result<Ledger> {
         let path = path.as_ref().to_path_buf();
         let bytes = std::fs::read(&path).map_err(|e| failure(&path, format!("could not be read: {e}")))?;
-        let (mut ledger, sound) = Ledger::from_bytes(path, &bytes)?;
+        let (mut ledger, sound) = Ledger::from_bytes(path, &bytes, &mut |_| Ok(()))?;
         if sound < bytes.len() {
             ledger.count_torn_line();
         }
         Ok(ledger)
+    }
+
+    /// What was guaranteed when so many entries had been written: about `points` of them, equally far apart, the last of all among them.
+    pub fn history(path: impl AsRef<Path>, delta: f64, points: u64) -> Result<Vec<(u64, Guarantee)>> {
+        let whole = Ledger::read(&path)?;
+        let every = whole.entries.div_ceil(points.max(1)).max(1);
+        let path = path.as_ref().to_path_buf();
+        let bytes = std::fs::read(&path).map_err(|e| failure(&path, format!("could not be read: {e}")))?;
+        let mut history = Vec::new();
+        Ledger::from_bytes(path, &bytes, &mut |ledger| {
+            if ledger.entries % every == 0 && ledger.entries < whole.entries {
+                history.push((ledger.entries, ledger.guarantee(delta)?));
+            }
+            Ok(())
+        })?;
+        history.push((whole.entries, whole.guarantee(delta)?));
+        Ok(history)
     }
 
     /// Writes `count` releases of `event` down. Only when this has returned may they be made.
@@ -151,8 +168,12 @@ impl Ledger {
         })
     }
 
-    /// The ledger in `bytes`, and how many of them are whole lines.
-    fn from_bytes(path: PathBuf, bytes: &[u8]) -> Result<(Ledger, usize)> {
+    /// The ledger in `bytes`, and how many of them are whole lines; `seen` is shown the ledger after each entry.
+    fn from_bytes(
+        path: PathBuf,
+        bytes: &[u8],
+        seen: &mut dyn FnMut(&Ledger) -> Result<()>,
+    ) -> Result<(Ledger, usize)> {
         let mut lines = bytes.split_inclusive(|&b| b == b'\n').peekable();
         let first = lines.next().and_then(|l| Line::parse(l, ""));
         let Some((Entry::Terms(terms), hash)) = first.map(Line::open) else {
@@ -192,6 +213,7 @@ impl Ledger {
                 }
             }
             ledger.check_against(&head)?;
+            seen(&ledger)?;
         }
         if ledger.entries < head.entries {
             return Err(failure(

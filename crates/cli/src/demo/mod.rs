@@ -8,6 +8,7 @@ use crate::audit::run_folder::FinishedRun;
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{area, line, share, table, up};
+use crate::report::{self, Format};
 use crate::train::Display;
 use clap::Args;
 use corpus::{Letter, TOPICS, Writer};
@@ -17,6 +18,7 @@ use undertone::data::Example;
 use undertone::evaluate::Metrics;
 use undertone::tensor::Place;
 use undertone::train::{Plan, Start, Summary, read_data, train};
+use undertone_report::Options;
 
 /// See it at work: no files, no network, under three minutes
 #[derive(Args)]
@@ -87,6 +89,9 @@ impl Demo {
         line(
             "\nAn AUC of 0.5 is guessing; the numbers in brackets are 95 % intervals. (undertone audit membership --run … has the whole story.)",
         );
+        let report = self.out.join("report.html");
+        report::write(&RUNS.map(|(name, _)| self.out.join(name)), &report, Format::Html, Options::default())?;
+        line(format_args!("\nThe whole story, to read in a browser or to print: {}", report.display()));
         line(format_args!(
             "Run folders, data and planted secrets are in {}; the demo took {:.0} s.",
             self.out.display(),
@@ -110,6 +115,7 @@ impl Demo {
         for (name, _) in RUNS {
             let run = FinishedRun::open(&self.out.join(name))?;
             let (found, _) = by_losses(&run, &all, members, (0.95, 1), true, &DeviceArguments::default())?;
+            run.keep("membership", json!(found))?;
             let found_at = share(&found[1].rate_at_1_percent);
             rows.push(vec![name.to_owned(), area(&found[0].auc), area(&found[1].auc), found_at]);
         }

@@ -19,7 +19,6 @@ pub struct Membership {
     /// Examples that were not trained on.
     pub others: usize,
     /// (false positive rate, true positive rate), thinned out for drawing.
-    #[serde(skip)]
     pub roc: Vec<(f64, f64)>,
 }
 

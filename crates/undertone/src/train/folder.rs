@@ -9,7 +9,8 @@
 //! identity.json           what it was begun with, to be the same when it is resumed; only while the run lasts
 //! relevance.safetensors   the relevance map that the noise was allocated by, if the method has one
 //! noise.svg               how much noise each trained parameter had (and relevance.svg), drawn by the command line
-//! model/                  the trained model, or adapter/ if little of it was trained
+//! model/                  the trained model, or adapter/ if little of it was trained, with a card (README.md) that says what is guaranteed
+//! audit.json              what attacks found, if any were made
 //! summary.json            written last: a folder that has one is finished
 //! ```
 

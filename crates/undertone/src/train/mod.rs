@@ -5,6 +5,7 @@
 //!   └──▶ ledger (written first) ─▶ guarantee
 //! ```
 
+mod card;
 mod checkpoint;
 mod error;
 mod folder;

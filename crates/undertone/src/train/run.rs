@@ -1,5 +1,6 @@
 //! A run from beginning to end.
 
+use super::card::{Saved, card};
 use super::checkpoint;
 use super::error::{Error, Result};
 use super::folder::RunFolder;
@@ -164,6 +165,9 @@ impl Run {
             ledger_hash: self.ledger.as_ref().map(|ledger| ledger.hash().to_owned()),
             plan: self.plan.clone(),
         };
+        let saved = Saved { whole: folder.ends_with("model"), classes: model.network.head.out.outputs };
+        let card = card(&summary, saved);
+        write_atomically(&folder.join("README.md"), |out| out.write_all(card.as_bytes()))?;
         // In this order: a run that breaks off between the two is finished, and its secret is removed by whoever looks next.
         write_json(&self.folder.summary(), &summary)?;
         self.folder.forget_secrets()?;

@@ -1,0 +1,93 @@
+//! `undertone report`: what a reviewer reads.
+
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use undertone_report::{Options, Run, report};
+
+/// Write a report about finished runs: guarantee, curves, attacks, accuracy and the plan to repeat it, in one file
+///
+/// The ledger of each run is read and its ε computed again; a folder whose ledger does not prove what its summary says is refused.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  undertone report runs/first --out report.html\n  \
+                  undertone report runs/demo/open runs/demo/epsilon-8 runs/demo/epsilon-1 --out report.md")]
+pub struct Report {
+    /// Folders of finished runs; several are compared
+    #[arg(required = true, value_name = "RUN")]
+    runs: Vec<PathBuf>,
+    /// File to write
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// What to write [default: markdown for .md, else html]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// Leave out what was computed from the private data without noise: training losses, times, memory, attacks
+    #[arg(long)]
+    public: bool,
+    /// Print one JSON object: the file, and the guarantee of each run
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// One file that needs nothing else, for browsers and paper
+    Html,
+    /// The same facts as tables
+    Markdown,
+}
+
+impl Format {
+    /// By the end of a file's name.
+    fn of(path: &Path) -> Self {
+        let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
+        if ending == "md" || ending == "markdown" { Self::Markdown } else { Self::Html }
+    }
+}
+
+impl Report {
+    pub fn run(self) -> Outcome {
+        let format = self.format.unwrap_or_else(|| Format::of(&self.out));
+        let runs = write(&self.runs, &self.out, format, Options { public: self.public })?;
+        if self.json {
+            output::json(&json!({ "report": self.out, "runs": runs.iter().map(short).collect::<Vec<_>>() }));
+            return Ok(());
+        }
+        for run in &runs {
+            let says = match (run.no_guarantee(), run.guarantee()) {
+                (None, Some(guarantee)) => guarantee.to_string(),
+                (why, _) => {
+                    format!("no guarantee: {}", why.unwrap_or_else(|| "there is no ledger".to_owned()))
+                }
+            };
+            output::line(format_args!("  {}: {says}", run.name));
+        }
+        output::line(format_args!("The report is in {}.", self.out.display()));
+        Ok(())
+    }
+}
+
+fn short(run: &Run) -> Value {
+    json!({ "name": run.name, "private": run.no_guarantee().is_none(), "guarantee": run.guarantee() })
+}
+
+/// Writes a report about the runs in some folders; the runs.
+pub fn write(folders: &[PathBuf], out: &Path, format: Format, options: Options) -> Outcome<Vec<Run>> {
+    let runs = Run::open_all(folders)?;
+    let document = report(&runs, options)?;
+    let text = match format {
+        Format::Html => document.html(),
+        Format::Markdown => document.markdown(),
+    };
+    let mut name = out.file_name().unwrap_or_default().to_owned();
+    name.push(".part");
+    let beside = out.with_file_name(name);
+    let written = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, out));
+    written.map_err(|e| {
+        let _ = std::fs::remove_file(&beside);
+        Failure::write(out, e)
+    })?;
+    Ok(runs)
+}

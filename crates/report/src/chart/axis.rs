@@ -1,0 +1,113 @@
+//! An axis: its range, and the numbers that are written beside it.
+
+/// One of the two axes.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    /// What it measures.
+    pub name: String,
+    /// Where it begins.
+    pub from: f64,
+    /// Where it ends.
+    pub to: f64,
+    logarithmic: bool,
+    /// How numbers on it are written.
+    pub format: fn(f64) -> String,
+}
+
+impl Axis {
+    /// An ordinary axis.
+    pub fn linear(name: &str, from: f64, to: f64, format: fn(f64) -> String) -> Self {
+        let to = if to > from { to } else { from + 1.0 };
+        Self { name: name.to_owned(), from, to, logarithmic: false, format }
+    }
+
+    /// An axis on which equal factors have equal lengths; both ends are above 0.
+    pub fn logarithmic(name: &str, from: f64, to: f64, format: fn(f64) -> String) -> Self {
+        let to = if to > from { to } else { 10.0 * from };
+        Self { name: name.to_owned(), from, to, logarithmic: true, format }
+    }
+
+    /// An ordinary axis that holds some numbers, with room at both ends.
+    pub fn around(name: &str, numbers: impl Iterator<Item = f64>, format: fn(f64) -> String) -> Self {
+        let (least, most) = numbers
+            .filter(|x| x.is_finite())
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), x| (least.min(x), most.max(x)));
+        if least > most {
+            return Self::linear(name, 0.0, 1.0, format);
+        }
+        let room = (0.08 * (most - least)).max(1e-3 * most.abs()).max(1e-9);
+        // A measure that is never below 0 does not begin there.
+        let from = if least >= 0.0 { (least - room).max(0.0) } else { least - room };
+        Self::linear(name, from, most + room, format)
+    }
+
+    /// Where a number lies: 0 for the beginning, 1 for the end.
+    pub fn share(&self, number: f64) -> f64 {
+        let of = |x: f64| if self.logarithmic { x.max(f64::MIN_POSITIVE).log10() } else { x };
+        (of(number) - of(self.from)) / (of(self.to) - of(self.from))
+    }
+
+    /// About so many round numbers within the range.
+    pub fn ticks(&self, about: usize) -> Vec<f64> {
+        let inside = |x: &f64| (-1e-9..=1.0 + 1e-9).contains(&self.share(*x));
+        let about = about.max(2) as f64;
+        if !self.logarithmic {
+            let step = round_step((self.to - self.from) / about);
+            let first = (self.from / step - 1e-9).ceil() as i64;
+            return (first..first + 100).map(|i| i as f64 * step).take_while(inside).collect();
+        }
+        let (from, to) = (self.from.log10().floor() as i32, self.to.log10().ceil() as i32);
+        let decades = self.to.log10() - self.from.log10();
+        let factors: &[f64] = if decades < 0.4 * about { &[1.0, 2.0, 5.0] } else { &[1.0] };
+        let every = ((decades / about).ceil() as i32).max(1);
+        (from..=to)
+            .filter(|decade| decade.rem_euclid(every) == 0)
+            .flat_map(|decade| factors.iter().map(move |factor| factor * 10_f64.powi(decade)))
+            .filter(inside)
+            .collect()
+    }
+}
+
+/// 1, 2 or 5 times a power of ten, not below a number.
+fn round_step(least: f64) -> f64 {
+    let power = 10_f64.powf(least.log10().floor());
+    [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|factor| factor * power)
+        .find(|step| *step >= least * 0.999)
+        .unwrap_or(10.0 * power)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(x: f64) -> String {
+        x.to_string()
+    }
+
+    #[test]
+    fn numbers_beside_an_axis_are_round() {
+        assert_eq!(
+            Axis::linear("x", 0.0, 1.0, plain).ticks(5),
+            [0.0, 0.2, 0.4, 0.6000000000000001, 0.8, 1.0]
+        );
+        assert_eq!(Axis::linear("x", 3.0, 77.0, plain).ticks(4), [20.0, 40.0, 60.0]);
+        assert_eq!(Axis::logarithmic("x", 0.5, 9.0, plain).ticks(6), [0.5, 1.0, 2.0, 5.0]);
+        let decades = Axis::logarithmic("x", 1e-12, 1.0, plain).ticks(5);
+        assert_eq!(decades, [1e-12, 1e-9, 1e-6, 1e-3, 1.0]);
+    }
+
+    #[test]
+    fn degenerate_ranges_have_a_width() {
+        for axis in [
+            Axis::linear("x", 2.0, 2.0, plain),
+            Axis::around("x", [5.0, 5.0].into_iter(), plain),
+            Axis::around("x", [f64::NAN].into_iter(), plain),
+            Axis::logarithmic("x", 1.0, 1.0, plain),
+        ] {
+            assert!(axis.to > axis.from && !axis.ticks(5).is_empty(), "{axis:?}");
+            assert!(axis.share(axis.from) == 0.0 && axis.share(axis.to) == 1.0);
+        }
+    }
+}

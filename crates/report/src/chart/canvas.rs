@@ -1,0 +1,174 @@
+//! An SVG that takes its colours from the page.
+//!
+//! plotters writes fixed colours and whole pixels. So everything is drawn four times as large as it is shown, with a code for each colour, and the codes are
+//! replaced by names that the page's style sheet resolves.
+
+use super::{Ink, SERIES};
+use crate::error::{Error, Result};
+use crate::html::escape;
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+/// Drawn so many times as large as shown.
+const SCALE: f64 = 4.0;
+
+/// plotters writes sizes of fonts divided by this.
+const FONT: f64 = 1.24;
+
+/// A place on the canvas, in pixels as shown.
+pub type Place = (f64, f64);
+
+/// What is drawn on.
+pub struct Canvas<'a> {
+    area: DrawingArea<SVGBackend<'a>, Shift>,
+    hovers: Vec<(Place, f64, String)>,
+    pub width: f64,
+    pub height: f64,
+    /// Of the font, in pixels.
+    pub font: f64,
+}
+
+/// How a text lies at its place.
+#[derive(Clone, Copy)]
+pub enum Lies {
+    /// Begins there.
+    RightOf,
+    /// Ends there.
+    LeftOf,
+    /// Is centred there.
+    Over,
+    /// Hangs below it, centred.
+    Below,
+}
+
+/// Draws, and hands out the SVG; `says` is read to those who cannot see it.
+pub fn draw(
+    (width, height): Place,
+    font: f64,
+    says: &str,
+    paint: impl FnOnce(&mut Canvas) -> Result<()>,
+) -> Result<String> {
+    let mut text = String::new();
+    let hovers = {
+        let size = ((width * SCALE) as u32, (height * SCALE) as u32);
+        let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
+        let mut canvas = Canvas { area, hovers: Vec::new(), width, height, font };
+        paint(&mut canvas)?;
+        canvas.area.present().map_err(|e| Error::Drawing(e.to_string()))?;
+        canvas.hovers
+    };
+    let Some((_, inside)) = text.split_once('>') else {
+        return Err(Error::Drawing("nothing was drawn".into()));
+    };
+    let inside = inside.trim_end().trim_end_matches("</svg>");
+    let mut svg = format!(
+        "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">",
+        width * SCALE,
+        height * SCALE,
+        escape(says)
+    );
+    svg.push_str(&recoloured(inside));
+    for ((x, y), radius, title) in hovers {
+        svg.push_str(&format!(
+            "<circle cx=\"{:.0}\" cy=\"{:.0}\" r=\"{:.0}\" class=\"hover\"><title>{}</title></circle>\n",
+            x * SCALE,
+            y * SCALE,
+            radius * SCALE,
+            escape(&title)
+        ));
+    }
+    svg.push_str("</svg>");
+    Ok(svg)
+}
+
+/// The code of a colour: no drawing has any other.
+fn code(ink: Ink, dashed: bool) -> RGBColor {
+    let number = match ink {
+        Ink::Text => 1,
+        Ink::Faint => 2,
+        Ink::Paper => 3,
+        Ink::Series(n) => 4 + n % SERIES,
+    };
+    RGBColor(number, u8::from(dashed), 0)
+}
+
+fn recoloured(svg: &str) -> String {
+    let inks = [Ink::Text, Ink::Faint, Ink::Paper].into_iter().chain((0..SERIES).map(Ink::Series));
+    let mut svg = svg.to_owned();
+    for (ink, dashed) in inks.flat_map(|ink| [(ink, false), (ink, true)]) {
+        let RGBColor(r, g, b) = code(ink, dashed);
+        for property in ["fill", "stroke"] {
+            let dash = if dashed { ";stroke-dasharray:22 18" } else { "" };
+            svg = svg.replace(
+                &format!("{property}=\"#{r:02X}{g:02X}{b:02X}\""),
+                &format!("style=\"{property}:var({}){dash}\"", ink.variable()),
+            );
+        }
+    }
+    svg
+}
+
+fn at((x, y): Place) -> (i32, i32) {
+    ((x * SCALE).round() as i32, (y * SCALE).round() as i32)
+}
+
+fn failed(e: impl std::fmt::Display) -> Error {
+    Error::Drawing(e.to_string())
+}
+
+impl Canvas<'_> {
+    /// A line through some places.
+    pub fn line(&self, places: &[Place], ink: Ink, width: f64, opacity: f64, dashed: bool) -> Result<()> {
+        let style = code(ink, dashed).mix(opacity).stroke_width((width * SCALE).round().max(1.0) as u32);
+        let places: Vec<(i32, i32)> = places.iter().copied().map(at).collect();
+        self.area.draw(&PathElement::new(places, style)).map_err(failed)
+    }
+
+    /// A disc, or a ring.
+    pub fn disc(&self, place: Place, radius: f64, ink: Ink, filled: bool) -> Result<()> {
+        let radius = (radius * SCALE).round() as i32;
+        if !filled {
+            // What is behind does not show in a ring.
+            self.area
+                .draw(&Circle::new(at(place), radius, code(Ink::Paper, false).filled()))
+                .map_err(failed)?;
+        }
+        let style = if filled {
+            code(ink, false).filled()
+        } else {
+            code(ink, false).stroke_width((1.8 * SCALE) as u32)
+        };
+        self.area.draw(&Circle::new(at(place), radius, style)).map_err(failed)
+    }
+
+    /// A filled rectangle.
+    pub fn rectangle(&self, from: Place, to: Place, ink: Ink, opacity: f64) -> Result<()> {
+        let style = code(ink, false).mix(opacity).filled();
+        self.area.draw(&Rectangle::new([at(from), at(to)], style)).map_err(failed)
+    }
+
+    /// A text.
+    pub fn text(&self, text: &str, place: Place, lies: Lies, ink: Ink) -> Result<()> {
+        let (horizontal, vertical) = match lies {
+            Lies::RightOf => (HPos::Left, VPos::Center),
+            Lies::LeftOf => (HPos::Right, VPos::Center),
+            Lies::Over => (HPos::Center, VPos::Center),
+            Lies::Below => (HPos::Center, VPos::Top),
+        };
+        let (size, colour) = ((self.font * FONT * SCALE).round() as i32, code(ink, false));
+        let style =
+            ("sans-serif", size, &colour).into_text_style(&self.area).pos(Pos::new(horizontal, vertical));
+        self.area.draw(&Text::new(text.to_owned(), at(place), style)).map_err(failed)
+    }
+
+    /// What is said when somebody points there.
+    pub fn hover(&mut self, place: Place, radius: f64, title: String) {
+        self.hovers.push((place, radius, title));
+    }
+
+    /// About how wide a text is.
+    pub fn width_of(&self, text: &str) -> f64 {
+        0.58 * self.font * text.chars().count() as f64
+    }
+}

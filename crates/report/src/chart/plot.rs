@@ -1,0 +1,158 @@
+//! Lines and points over two axes.
+
+use super::axis::Axis;
+use super::canvas::{Canvas, Lies, Place, draw};
+use super::{Chart, Ink};
+use crate::document::Table;
+use crate::error::Result;
+
+/// How a series is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// A line.
+    Line,
+    /// A thin line, for what is behind.
+    Thin,
+    /// A dashed line, for what is compared with.
+    Dashed,
+    /// Discs.
+    Discs,
+    /// Rings.
+    Rings,
+    /// A line with a disc at each point.
+    Beads,
+    /// Squares of a heat map.
+    Squares,
+}
+
+/// Some points with a name.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// Its name.
+    pub name: String,
+    /// Its colour.
+    pub ink: Ink,
+    /// How it is drawn.
+    pub mark: Mark,
+    /// x and y.
+    pub points: Vec<(f64, f64)>,
+    /// The ends of an interval of y at each point; none, or as many as there are points.
+    pub whiskers: Vec<(f64, f64)>,
+    /// What each point is called when somebody points at it; the series' name, if there are none.
+    pub names: Vec<String>,
+}
+
+impl Series {
+    /// A series without whiskers.
+    pub fn new(name: impl Into<String>, ink: u8, mark: Mark, points: Vec<(f64, f64)>) -> Self {
+        Self {
+            name: name.into(),
+            ink: Ink::Series(ink),
+            mark,
+            points,
+            whiskers: Vec::new(),
+            names: Vec::new(),
+        }
+    }
+}
+
+/// Two axes and what is between them.
+#[derive(Clone, Debug)]
+pub struct Plot {
+    /// Across.
+    pub x: Axis,
+    /// Up.
+    pub y: Axis,
+    /// In the order in which they are drawn.
+    pub series: Vec<Series>,
+}
+
+/// The most points of a series that say their numbers.
+const HOVERS: usize = 60;
+
+impl Plot {
+    /// The chart with its title, its description and its numbers.
+    pub fn chart(&self, title: &str, says: &str, table: Table) -> Result<Chart> {
+        let legend = self.series.iter().map(|s| (s.ink, s.mark, s.name.clone())).collect();
+        Ok(Chart {
+            title: title.to_owned(),
+            says: says.to_owned(),
+            legend,
+            wide: draw((720.0, 380.0), 13.0, &format!("{title}. {says}"), |canvas| {
+                self.paint(canvas, (8, 6))
+            })?,
+            narrow: draw((350.0, 300.0), 12.0, &format!("{title}. {says}"), |canvas| {
+                self.paint(canvas, (4, 5))
+            })?,
+            table,
+        })
+    }
+
+    fn paint(&self, canvas: &mut Canvas, (across, up): (usize, usize)) -> Result<()> {
+        let (x_ticks, y_ticks) = (self.x.ticks(across), self.y.ticks(up));
+        let labels: Vec<String> = y_ticks.iter().map(|&y| (self.y.format)(y)).collect();
+        let left = 14.0 + labels.iter().map(|label| canvas.width_of(label)).fold(10.0, f64::max);
+        let (right, top, bottom) = (canvas.width - 14.0, 30.0, canvas.height - 48.0);
+        let place = |x: f64, y: f64| -> Place {
+            (left + self.x.share(x) * (right - left), bottom - self.y.share(y) * (bottom - top))
+        };
+        canvas.text(&self.y.name, (0.0, 10.0), Lies::RightOf, Ink::Text)?;
+        for (&y, label) in y_ticks.iter().zip(&labels) {
+            let height = place(self.x.from, y).1;
+            canvas.line(&[(left, height), (right, height)], Ink::Faint, 1.0, 0.35, false)?;
+            canvas.text(label, (left - 8.0, height), Lies::LeftOf, Ink::Text)?;
+        }
+        canvas.line(&[(left, bottom), (right, bottom)], Ink::Faint, 1.0, 1.0, false)?;
+        for &x in &x_ticks {
+            let across = place(x, self.y.from).0;
+            canvas.line(&[(across, bottom), (across, bottom + 5.0)], Ink::Faint, 1.0, 1.0, false)?;
+            canvas.text(&(self.x.format)(x), (across, bottom + 8.0), Lies::Below, Ink::Text)?;
+        }
+        canvas.text(&self.x.name, ((left + right) / 2.0, bottom + 29.0), Lies::Below, Ink::Text)?;
+        for series in &self.series {
+            self.paint_series(canvas, series, &place)?;
+        }
+        Ok(())
+    }
+
+    fn paint_series(
+        &self,
+        canvas: &mut Canvas,
+        series: &Series,
+        place: &dyn Fn(f64, f64) -> Place,
+    ) -> Result<()> {
+        let seen = |p: &(f64, f64)| p.0.is_finite() && p.1.is_finite();
+        let places: Vec<Place> = series.points.iter().filter(|p| seen(p)).map(|p| place(p.0, p.1)).collect();
+        let stroke = match series.mark {
+            Mark::Line | Mark::Beads => Some((2.4, 1.0, false)),
+            Mark::Thin => Some((1.2, 0.75, false)),
+            Mark::Dashed => Some((1.6, 1.0, true)),
+            Mark::Discs | Mark::Rings | Mark::Squares => None,
+        };
+        if let Some((width, opacity, dashed)) = stroke
+            && places.len() > 1
+        {
+            canvas.line(&places, series.ink, width, opacity, dashed)?;
+        }
+        for (point, (low, high)) in series.points.iter().zip(&series.whiskers) {
+            canvas.line(&[place(point.0, *low), place(point.0, *high)], series.ink, 1.4, 1.0, false)?;
+        }
+        if matches!(series.mark, Mark::Discs | Mark::Rings | Mark::Beads) {
+            let radius = if series.mark == Mark::Beads { 3.2 } else { 4.6 };
+            for &place in &places {
+                canvas.disc(place, radius, series.ink, series.mark != Mark::Rings)?;
+            }
+        }
+        let every = series.points.len().div_ceil(HOVERS).max(1);
+        for (i, point) in series.points.iter().enumerate().filter(|(i, p)| i % every == 0 && seen(p)) {
+            let name = series.names.get(i).unwrap_or(&series.name);
+            let (x, y) = ((self.x.format)(point.0), (self.y.format)(point.1));
+            canvas.hover(
+                place(point.0, point.1),
+                7.0,
+                format!("{name}\n{}: {x}\n{}: {y}", self.x.name, self.y.name),
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,123 @@
+//! What the folder of a finished run says.
+
+mod audit;
+mod metrics;
+mod plan;
+mod summary;
+
+pub use audit::{Attack, Audit, Exposed, Interval, OneRun};
+pub use metrics::{Record, read as read_metrics};
+pub use summary::{Measures, Summary};
+
+use crate::error::{Error, Result};
+use serde::de::DeserializeOwned;
+use std::path::{Path, PathBuf};
+use undertone_accounting::Guarantee;
+use undertone_accounting::ledger::Ledger;
+
+/// A finished run.
+#[derive(Debug)]
+pub struct Run {
+    /// What it is called in the report.
+    pub name: String,
+    pub(crate) folder: PathBuf,
+    pub(crate) summary: Summary,
+    pub(crate) records: Vec<Record>,
+    pub(crate) audit: Audit,
+    pub(crate) plan_text: String,
+    pub(crate) ledger: Option<Ledger>,
+    pub(crate) guarantee: Option<Guarantee>,
+}
+
+impl Run {
+    /// Reads a folder, and checks that its ledger proves what its summary says.
+    pub fn open(folder: &Path) -> Result<Self> {
+        let path = folder.join("summary.json");
+        let text = std::fs::read_to_string(&path)
+            .map_err(|_| Error::Unfinished { folder: folder.to_owned(), file: "summary.json" })?;
+        let summary: Summary = parse(&path, &text)?;
+        let path = folder.join("plan.toml");
+        let plan_text = std::fs::read_to_string(&path)
+            .map_err(|_| Error::Unfinished { folder: folder.to_owned(), file: "plan.toml" })?;
+        let (ledger, guarantee) = proved(folder, &summary)?;
+        Ok(Self {
+            name: name_of(folder),
+            folder: folder.to_owned(),
+            records: read_metrics(&folder.join("metrics.jsonl"))?,
+            audit: Audit::read(&folder.join("audit.json"))?,
+            summary,
+            plan_text,
+            ledger,
+            guarantee,
+        })
+    }
+
+    /// Reads several folders. Runs whose folders have the same name are called by their paths.
+    pub fn open_all(folders: &[PathBuf]) -> Result<Vec<Self>> {
+        let mut runs = folders.iter().map(|folder| Self::open(folder)).collect::<Result<Vec<_>>>()?;
+        let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
+        for run in &mut runs {
+            if names.iter().filter(|name| **name == run.name).count() > 1 {
+                run.name = run.folder.display().to_string();
+            }
+        }
+        Ok(runs)
+    }
+
+    /// What the ledger proves; none if the run has no ledger.
+    pub fn guarantee(&self) -> Option<&Guarantee> {
+        self.guarantee.as_ref()
+    }
+
+    /// Why nothing is guaranteed, if nothing is.
+    pub fn no_guarantee(&self) -> Option<String> {
+        let said = self.summary.not_private_because.clone();
+        let unsaid = || "summary.json says that the run is not private".to_owned();
+        (!self.summary.private).then(|| said.unwrap_or_else(unsaid))
+    }
+
+    pub(crate) fn ledger_path(&self) -> PathBuf {
+        self.folder.join("ledger.jsonl")
+    }
+}
+
+/// The ledger and what it proves at the summary's δ. A summary that says anything else is refused: one of the two was changed.
+fn proved(folder: &Path, summary: &Summary) -> Result<(Option<Ledger>, Option<Guarantee>)> {
+    let path = folder.join("ledger.jsonl");
+    let at = folder.join("summary.json");
+    let Some(said) = &summary.guarantee else {
+        if summary.private || path.exists() {
+            return Err(Error::damaged(&at, "has no guarantee, though the run is private or has a ledger"));
+        }
+        return Ok((None, None));
+    };
+    let ledger = Ledger::read(&path)?;
+    if summary.ledger_hash.as_deref().is_some_and(|hash| hash != ledger.hash()) {
+        return Err(Error::damaged(
+            &path,
+            "is not the ledger that the run ended with; the hash in summary.json is another",
+        ));
+    }
+    let found = ledger.guarantee(said.delta)?;
+    let close = |a: f64, b: f64| (a - b).abs() <= 1e-6 * b.abs().max(1.0);
+    let same = close(said.epsilon.upper, found.epsilon.upper)
+        && close(said.epsilon.lower, found.epsilon.lower)
+        && (said.unit, said.adjacency, said.threat, said.mode)
+            == (found.unit, found.adjacency, found.threat, found.mode);
+    if !same {
+        return Err(Error::damaged(&at, "states another guarantee than the ledger beside it proves"));
+    }
+    if summary.private && found.mode != undertone_accounting::Mode::Proved {
+        return Err(Error::damaged(&at, "says that the run is private, but its ledger guarantees nothing"));
+    }
+    Ok((Some(ledger), Some(found)))
+}
+
+fn name_of(folder: &Path) -> String {
+    let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    whole.file_name().unwrap_or(whole.as_os_str()).to_string_lossy().into_owned()
+}
+
+fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T> {
+    serde_json::from_str(text).map_err(|e| Error::damaged(path, format!("is not what a run writes: {e}")))
+}

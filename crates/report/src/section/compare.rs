@@ -1,0 +1,131 @@
+//! Several runs side by side.
+
+use super::learning::capital;
+use super::method_name;
+use super::spending::short;
+use crate::chart::{Axis, Chart, Mark, Plot, Series};
+use crate::document::{Block, Section, Table};
+use crate::error::Result;
+use crate::folder::{Measures, Run};
+use crate::{Options, words};
+use undertone_accounting::rounded_up;
+
+pub fn sections(runs: &[Run], options: Options) -> Result<Vec<Section>> {
+    let mut section = Section::new(2, "Comparison").with(Block::Table(table(runs, options)));
+    let unguarded: Vec<&str> =
+        runs.iter().filter(|run| run.no_guarantee().is_some()).map(|run| run.name.as_str()).collect();
+    if !unguarded.is_empty() {
+        section = section.note(format!("No guarantee: {}. Where such a run has an ε in brackets, it is that of its ledger alone, and does not hold.", unguarded.join(", ")));
+    }
+    for kind in ["accuracy", "perplexity"] {
+        if let Some(chart) = against_epsilon(runs, kind)? {
+            section = section.chart(chart);
+        }
+    }
+    Ok(vec![section])
+}
+
+fn table(runs: &[Run], options: Options) -> Table {
+    let mut head = vec!["run", "method", "ε, proved", "δ", "validation", "loss", "noise", "steps"];
+    if !options.public {
+        head.push("examples/s");
+    }
+    let row = |run: &Run| {
+        let none = || "–".to_owned();
+        let upper = run.guarantee().map(|g| rounded_up(g.epsilon.upper));
+        let epsilon = match (run.no_guarantee(), upper) {
+            (None, Some(upper)) => upper,
+            (Some(_), Some(upper)) => format!("none ({upper})"),
+            (_, None) => "none".to_owned(),
+        };
+        let measures = run.summary.metrics.validation.as_ref();
+        let mut noise: Vec<String> =
+            run.summary.resolved.noise_multipliers.iter().map(|s| words::number(*s)).collect();
+        noise.dedup();
+        let noise = match noise.as_slice() {
+            [] => none(),
+            [one] => one.clone(),
+            [first, .., last] => format!("{first} to {last}"),
+        };
+        let mut cells = vec![
+            run.name.clone(),
+            method_name(&run.summary.plan.privacy.method).to_owned(),
+            epsilon,
+            run.guarantee().map_or_else(none, |g| words::small(g.delta)),
+            measures.map_or_else(none, |m| {
+                format!("{} {}", m.shown(), if m.name() == "perplexity" { "perplexity" } else { "right" })
+            }),
+            measures.map_or_else(none, |m| words::number(m.loss())),
+            noise,
+            words::count(run.summary.steps),
+        ];
+        if !options.public {
+            cells.push(format!("{:.1}", run.summary.throughput.examples_per_second));
+        }
+        cells
+    };
+    Table::new("All runs", &head, runs.iter().map(row).collect())
+}
+
+/// How good the models are against ε: runs with a guarantee, runs whose ledger alone has an ε, and lines for runs without any.
+fn against_epsilon(runs: &[Run], kind: &str) -> Result<Option<Chart>> {
+    let measured =
+        |run: &Run| run.summary.metrics.validation.as_ref().filter(|m| m.name() == kind).map(Measures::main);
+    let with = |held: bool| -> Vec<(String, (f64, f64))> {
+        let of = |run: &Run| Some((run.name.clone(), (run.guarantee()?.epsilon.upper, measured(run)?)));
+        runs.iter().filter(|run| run.no_guarantee().is_none() == held).filter_map(of).collect()
+    };
+    let (held, alone) = (with(true), with(false));
+    let open: Vec<(String, f64)> = runs
+        .iter()
+        .filter(|run| run.guarantee().is_none())
+        .filter_map(|run| Some((run.name.clone(), measured(run)?)))
+        .collect();
+    let epsilons = || held.iter().chain(&alone).map(|(_, point)| point.0);
+    if epsilons().count() == 0 || epsilons().count() + open.len() < 2 {
+        return Ok(None);
+    }
+    let (least, most) =
+        (epsilons().fold(f64::INFINITY, f64::min) / 1.5, epsilons().fold(0.0, f64::max) * 1.5);
+    let format: fn(f64) -> String = if kind == "accuracy" { |x| format!("{} %", short(x)) } else { short };
+    let mut series = Vec::new();
+    for (name, figure) in &open {
+        series.push(Series::new(
+            format!("{name} (no guarantee)"),
+            1,
+            Mark::Dashed,
+            vec![(least, *figure), (most, *figure)],
+        ));
+    }
+    for (points, ink, mark, name) in [
+        (&held, 0, Mark::Discs, "with a guarantee"),
+        (&alone, 3, Mark::Rings, "no guarantee; ε of the ledger alone"),
+    ] {
+        if !points.is_empty() {
+            let mut found = Series::new(name, ink, mark, points.iter().map(|(_, point)| *point).collect());
+            found.names = points.iter().map(|(name, _)| name.clone()).collect();
+            series.push(found);
+        }
+    }
+    let figures = held.iter().chain(&alone).map(|(_, point)| point.1).chain(open.iter().map(|o| o.1));
+    let plot = Plot {
+        x: Axis::logarithmic("ε, at most", least, most, short),
+        y: Axis::around(kind, figures, format),
+        series,
+    };
+    let row = |(name, (epsilon, figure)): &(String, (f64, f64)), holds: &str| {
+        vec![name.clone(), rounded_up(*epsilon), words::number(*figure), holds.to_owned()]
+    };
+    let rows = held
+        .iter()
+        .map(|point| row(point, "yes"))
+        .chain(alone.iter().map(|point| row(point, "no")))
+        .chain(open.iter().map(|(name, figure)| {
+            vec![name.clone(), "–".to_owned(), words::number(*figure), "no".to_owned()]
+        }))
+        .collect();
+    let figure = if kind == "accuracy" { "accuracy, %" } else { "perplexity" };
+    let title = format!("{} against ε", capital(kind));
+    let table = Table::new(title.clone(), &["run", "ε, at most", figure, "guaranteed"], rows);
+    Ok(Some(plot.chart(&title, "Measured on the validation files. A smaller ε protects better.", table)?))
+}

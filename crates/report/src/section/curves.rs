@@ -1,0 +1,118 @@
+//! The whole privacy curve, and what it allows an attacker to reach.
+
+use super::spending::short;
+use crate::chart::{Axis, Chart, Ink, Mark, Plot, Series};
+use crate::document::{Section, Table};
+use crate::error::Result;
+use crate::folder::{Attack, Run};
+use crate::{Options, words};
+use undertone_accounting::{Accountant, Adjacency, Composition, Guarantee, curve, epsilon, trade_off};
+
+pub fn section(run: &Run, level: u8, options: Options) -> Result<Option<Section>> {
+    let attacks = if options.public { &[] } else { run.audit.membership.as_slice() };
+    let (Some(guarantee), Some(ledger)) = (&run.guarantee, &run.ledger) else {
+        if attacks.iter().all(|attack| attack.roc.is_empty()) {
+            return Ok(None);
+        }
+        let section = Section::new(level, "What attackers reach").paragraph(
+            "Nothing limits what an attacker may reach. The curves are those of the attacks that were tried; a better attack would be above them.",
+        );
+        return Ok(Some(section.chart(reachable(None, attacks)?)));
+    };
+    let mut section = Section::new(level, "What an attacker can reach at most");
+    if run.no_guarantee().is_some() {
+        section = section.note("These curves are about what the ledger holds alone. As nothing is guaranteed for the run as a whole, an attacker may reach more.");
+    }
+    let spent = ledger.spent();
+    section = match reachable(Some(spent), attacks) {
+        Ok(chart) => section.chart(chart),
+        Err(why) => section.paragraph(format!("The trade-off curve cannot be computed: {why}.")),
+    };
+    section = match deltas(spent, guarantee) {
+        Ok(chart) => section.chart(chart),
+        Err(why) => section.paragraph(format!("The curve of δ over ε cannot be computed: {why}.")),
+    };
+    Ok(Some(section))
+}
+
+/// The largest true-positive rate for each false-positive rate, with the attacks that were made.
+fn reachable(spent: Option<&Composition>, attacks: &[Attack]) -> Result<Chart> {
+    let mut rates = vec![0.0, 0.001, 0.002, 0.005, 0.01];
+    rates.extend((1..=40).map(|i| f64::from(i) / 40.0));
+    let points =
+        spent.map(|spent| trade_off(spent, &rates, Accountant::Auto)).transpose()?.unwrap_or_default();
+    let mut series = Vec::new();
+    if spent.is_some() {
+        let most = points.iter().map(|p| (p.false_positive_rate, p.true_positive_rate.upper)).collect();
+        series.push(Series::new("any attacker, at most", 0, Mark::Line, most));
+    }
+    let guess = Series::new("guessing", 0, Mark::Dashed, vec![(0.0, 0.0), (1.0, 1.0)]);
+    series.push(Series { ink: Ink::Faint, ..guess });
+    for (attack, ink) in attacks.iter().filter(|attack| !attack.roc.is_empty()).zip(1..) {
+        series.push(Series::new(format!("attack: {}", attack.attack), ink, Mark::Thin, attack.roc.clone()));
+    }
+    let replaced = spent.is_some_and(|spent| spent.adjacency == Adjacency::ReplaceOne);
+    let (wrong, right) = match replaced {
+        true => ("others taken for it", "recognised"),
+        false => ("outsiders suspected", "members found"),
+    };
+    let share = |x: f64| format!("{} %", short(100.0 * x));
+    let plot =
+        Plot { x: Axis::linear(wrong, 0.0, 1.0, share), y: Axis::linear(right, 0.0, 1.0, share), series };
+    let rows = match spent {
+        Some(_) => points
+            .iter()
+            .map(|p| {
+                vec![
+                    format!("{} %", short(100.0 * p.false_positive_rate)),
+                    words::percent_up(p.true_positive_rate.upper),
+                ]
+            })
+            .collect(),
+        None => attacks
+            .iter()
+            .flat_map(|attack| {
+                let every = attack.roc.len().div_ceil(20).max(1);
+                attack
+                    .roc
+                    .iter()
+                    .step_by(every)
+                    .map(|(x, y)| vec![words::percent(*x), words::percent(*y), attack.attack.clone()])
+            })
+            .collect(),
+    };
+    let head: &[&str] = if spent.is_some() { &[wrong, "found, at most"] } else { &[wrong, right, "attack"] };
+    let says = match (spent.is_some(), attacks.is_empty()) {
+        (true, true) => {
+            "No attacker who decides whether one unit was in the data, whatever they know besides, gets above the line."
+        }
+        (true, false) => {
+            "No attacker who decides whether one unit was in the data, whatever they know besides, gets above the line; what the attacks that were tried found lies below it, but for chance."
+        }
+        (false, _) => "What the attacks that were tried found, against guessing.",
+    };
+    plot.chart("Attackers: found against falsely suspected", says, Table::new("Trade-off", head, rows))
+}
+
+/// δ for every ε.
+fn deltas(spent: &Composition, guarantee: &Guarantee) -> Result<Chart> {
+    const LEAST: f64 = 1e-12;
+    const POINTS: u32 = 40;
+    let far = epsilon(spent, LEAST, Accountant::Auto)?.epsilon.upper.max(1e-3);
+    let epsilons: Vec<f64> = (1..=POINTS).map(|i| far * f64::from(i) / f64::from(POINTS)).collect();
+    let points = curve(spent, &epsilons, Accountant::Auto)?;
+    let upper: Vec<(f64, f64)> =
+        points.iter().map(|p| (p.epsilon, p.delta.upper)).filter(|p| p.1 >= LEAST).collect();
+    let plot = Plot {
+        x: Axis::linear("ε", 0.0, far, short),
+        y: Axis::logarithmic("δ, at most", LEAST, 1.0, words::small),
+        series: vec![
+            Series::new("certified upper bound", 0, Mark::Line, upper.clone()),
+            Series::new("as stated", 1, Mark::Discs, vec![(guarantee.epsilon.upper, guarantee.delta)]),
+        ],
+    };
+    let rows = upper.iter().map(|p| vec![words::number(p.0), words::small_up(p.1)]).collect();
+    let says =
+        "One ledger, one curve: every point of it is a guarantee; the one that was asked for is marked.";
+    plot.chart("δ for every ε", says, Table::new("Privacy curve", &["ε", "δ, at most"], rows))
+}

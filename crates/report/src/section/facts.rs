@@ -1,0 +1,101 @@
+//! What was trained on what, and how fast.
+
+use super::{method_name, task_name};
+use crate::document::{Block, Section};
+use crate::folder::Run;
+use crate::{Options, words};
+
+pub fn section(run: &Run, level: u8, options: Options) -> Section {
+    let (summary, plan) = (&run.summary, &run.summary.plan);
+    let (data, training, resolved) = (&plan.data, &plan.training, &summary.resolved);
+    let mut facts: Vec<(&str, String)> = vec![
+        ("Model", plan.origin().to_owned()),
+        (
+            "Trained parameters",
+            format!(
+                "{} of {} ({})",
+                words::count(summary.parameters.trainable),
+                words::count(summary.parameters.total),
+                plan.tuning()
+            ),
+        ),
+        ("Task", task_name(&data.task).to_owned()),
+        ("Training file", data.train.clone()),
+        ("Validation file", data.validation.clone().unwrap_or_else(|| "none".to_owned())),
+        ("Privacy units", words::count(resolved.units)),
+        ("Longest sequence", format!("{} tokens", words::count(data.max_tokens))),
+    ];
+    if let Some(labels) = &data.labels {
+        facts.push(("Labels", labels.join(", ")));
+    }
+    if let Some(author) = &data.author {
+        facts.push(("Units", format!("all rows with the same {author}, at most {}", data.most_per_author)));
+    }
+    let method = match plan.privacy.mode.as_str() {
+        "paper" => format!("{}, as published", method_name(&plan.privacy.method)),
+        _ => method_name(&plan.privacy.method).to_owned(),
+    };
+    facts.push(("Method", method));
+    facts.extend(plan.clip().map(|clip| ("Clipping", clip)));
+    if let Some(records) = &summary.records {
+        facts.push(("Columns that are released", words::count(records.width as u64)));
+        facts.extend(
+            records
+                .reconstruction_error
+                .map(|lost| ("Variance that the encoder loses", words::percent(lost))),
+        );
+        facts.extend(
+            records.loudest_over_quietest.map(|ratio| ("Loudest over quietest column", words::number(ratio))),
+        );
+    }
+    facts.extend(
+        resolved
+            .releases
+            .as_ref()
+            .map(|releases| ("Records of a unit, at most", words::count(releases.records_per_unit))),
+    );
+    facts.extend([
+        (
+            "Epochs and steps",
+            format!(
+                "{} epochs of {} steps; {} steps taken",
+                training.epochs,
+                words::count(resolved.steps_per_epoch),
+                words::count(summary.steps)
+            ),
+        ),
+        (
+            "Batch",
+            format!(
+                "{} units{}",
+                words::count(training.batch),
+                if resolved.sampling_rate.is_some() { " on average (Poisson sampling)" } else { "" }
+            ),
+        ),
+        (
+            "Optimiser",
+            format!(
+                "{}, learning rate {}, {}",
+                training.optimiser, training.learning_rate, training.learning_rate_schedule
+            ),
+        ),
+    ]);
+    if let Some(seed) = training.seed {
+        facts.push(("Seed", seed.to_string()));
+    }
+    if !options.public {
+        facts.push((
+            "Speed",
+            format!(
+                "{:.1} examples per second, for {}",
+                summary.throughput.examples_per_second,
+                words::duration(summary.throughput.seconds)
+            ),
+        ));
+        facts.extend(
+            summary.peak_memory_bytes.map(|bytes| ("Peak memory", format!("{:.2} GB", bytes as f64 / 1e9))),
+        );
+    }
+    let facts = facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    Section::new(level, "Model, data and training").with(Block::Facts(facts))
+}

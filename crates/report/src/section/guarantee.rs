@@ -1,0 +1,144 @@
+//! What is guaranteed, in one sentence and in full.
+
+use crate::document::{Block, Section, Standing};
+use crate::error::Result;
+use crate::folder::Run;
+use crate::{Options, words};
+use undertone_accounting::ledger::Ledger;
+use undertone_accounting::{Accountant, Adjacency, Guarantee, Mode, Threat, rounded_up, trade_off};
+
+pub fn section(run: &Run, level: u8, options: Options) -> Result<Section> {
+    let mut section = Section::new(level, "What is guaranteed").with(statement(run));
+    section = section.note(who_may_read(run, options));
+    let (Some(guarantee), Some(ledger)) = (&run.guarantee, &run.ledger) else {
+        return Ok(section.paragraph(
+            "The run has no ledger, since it added no noise. Whoever has the model, or sees its predictions, may learn anything about the training data.",
+        ));
+    };
+    let section = section.with(Block::Facts(in_full(run, guarantee, ledger)));
+    let held = match run.no_guarantee() {
+        None => "The guarantee holds if:",
+        Some(_) => "What the ledger was written under; it does not make a guarantee of it:",
+    };
+    Ok(section.paragraph(held).with(Block::List(guarantee.assumptions.clone())))
+}
+
+/// The sentence that matters most.
+fn statement(run: &Run) -> Block {
+    if let Some(why) = run.no_guarantee() {
+        let mut meaning = Vec::new();
+        if let Some(claim) = &run.summary.claimed {
+            meaning.push(format!(
+                "The method's own paper would claim ε = {} at δ = {}; that is not proved for what ran.",
+                rounded_up(claim.epsilon),
+                words::small(claim.delta)
+            ));
+        }
+        // What a ledger says in any other mode says itself that it is no guarantee.
+        if let Some(guarantee) = run.guarantee.as_ref().filter(|g| g.mode != Mode::Proved) {
+            meaning.push(format!("What the ledger says: {guarantee}."));
+        }
+        return Block::Statement {
+            standing: Standing::Nothing,
+            sentence: format!("Nothing is guaranteed to those whom the data are about: {why}."),
+            meaning,
+        };
+    }
+    let Some((guarantee, ledger)) = run.guarantee.as_ref().zip(run.ledger.as_ref()) else {
+        return Block::Statement {
+            standing: Standing::Nothing,
+            sentence: "Nothing is guaranteed: there is no ledger.".to_owned(),
+            meaning: Vec::new(),
+        };
+    };
+    Block::Statement {
+        standing: Standing::Guaranteed,
+        sentence: format!("{guarantee}."),
+        meaning: [found_at_most(guarantee, ledger), Some(likelier_at_most(guarantee))]
+            .into_iter()
+            .flatten()
+            .collect(),
+    }
+}
+
+/// What the whole privacy curve allows an attacker who may be wrong once in a hundred times.
+fn found_at_most(guarantee: &Guarantee, ledger: &Ledger) -> Option<String> {
+    let point = *trade_off(ledger.spent(), &[0.01], Accountant::Auto).ok()?.first()?;
+    let most = words::percent_up(point.true_positive_rate.upper);
+    let sees = match guarantee.threat {
+        Threat::Central => "sees every update and the final weights",
+        Threat::Local => "sees every perturbed record",
+    };
+    let units = words::several(guarantee.unit);
+    Some(match guarantee.adjacency {
+        Adjacency::AddRemove => format!(
+            "In plain words: somebody who {sees}, and who wrongly suspects 1 in 100 of the {units} that were not in the data, finds at most {most} of those that were."
+        ),
+        Adjacency::ReplaceOne => format!(
+            "In plain words: somebody who {sees}, and who wrongly takes 1 in 100 others for the one that is looked for, recognises it in at most {most} of all cases."
+        ),
+    })
+}
+
+fn likelier_at_most(guarantee: &Guarantee) -> String {
+    let one = words::one(guarantee.unit);
+    let between = match guarantee.adjacency {
+        Adjacency::AddRemove => format!("with {one} in the data as without, or without as with"),
+        Adjacency::ReplaceOne => format!("with {one} as with any other in its place"),
+    };
+    format!(
+        "Whatever can be seen is at most {} times (e to the power of ε) as likely {between}, plus a probability of {} (δ).",
+        words::factor(guarantee.epsilon.upper),
+        words::small(guarantee.delta)
+    )
+}
+
+fn in_full(run: &Run, guarantee: &Guarantee, ledger: &Ledger) -> Vec<(String, String)> {
+    let holds = run.no_guarantee().is_none();
+    let mut facts = vec![
+        (
+            if holds { "ε, proved" } else { "ε of the ledger alone" },
+            format!("at most {}", rounded_up(guarantee.epsilon.upper)),
+        ),
+        ("Certified interval of ε", words::interval(&guarantee.epsilon)),
+        ("δ", words::small(guarantee.delta)),
+    ];
+    if let Some(claim) = &run.summary.claimed {
+        facts.push((
+            "ε, claimed by the paper",
+            format!("{} at δ = {}; not proved", rounded_up(claim.epsilon), words::small(claim.delta)),
+        ));
+    }
+    facts.extend([
+        ("Unit", words::unit(guarantee.unit).to_owned()),
+        ("Adjacency", words::adjacency(guarantee.adjacency).to_owned()),
+        ("Threat model", words::threat(guarantee.threat).to_owned()),
+        ("Mode", words::mode(guarantee.mode).to_owned()),
+        (
+            "Ledger",
+            format!(
+                "{} entries, {} releases",
+                words::count(ledger.entries()),
+                words::count(ledger.spent().releases())
+            ),
+        ),
+    ]);
+    if ledger.torn_lines() > 0 {
+        facts.push(("Torn lines, counted as spent", words::count(ledger.torn_lines())));
+    }
+    facts.push(("Hash of the ledger", ledger.hash().to_owned()));
+    facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// A report is a release too.
+fn who_may_read(run: &Run, options: Options) -> String {
+    let measured = &run.summary.selection;
+    if options.public {
+        return format!(
+            "What was computed from the training data without noise (losses, times, memory, attacks) is left out of this report. About validation: {measured}."
+        );
+    }
+    format!(
+        "Training losses, times, memory and attacks in this report were computed from the private data without noise. No guarantee covers them: keep the report with those who may see the data, or make one for others with --public. About validation: {measured}."
+    )
+}

@@ -1,0 +1,103 @@
+//! What a report says, part by part.
+
+mod attacks;
+mod compare;
+mod curves;
+mod facts;
+mod guarantee;
+mod learning;
+mod noise;
+mod spending;
+
+use crate::document::{Block, Document, Section};
+use crate::error::Result;
+use crate::folder::Run;
+use crate::{Options, words};
+
+/// The report about some runs.
+pub fn document(runs: &[Run], options: Options) -> Result<Document> {
+    if let [run] = runs {
+        let (title, subtitle) = (run.name.clone(), introduction(run));
+        return Ok(Document { title, subtitle, sections: about(run, 2, options)? });
+    }
+    let mut sections = compare::sections(runs, options)?;
+    for run in runs {
+        sections.push(Section::new(2, run.name.clone()).paragraph(introduction(run)));
+        sections.extend(about(run, 3, options)?);
+    }
+    let private = runs.iter().filter(|run| run.no_guarantee().is_none()).count();
+    let subtitle = format!("{private} of {} runs have a guarantee.", runs.len());
+    Ok(Document { title: format!("{} runs compared", runs.len()), subtitle, sections })
+}
+
+/// A sentence about what ran.
+fn introduction(run: &Run) -> String {
+    let plan = &run.summary.plan;
+    let how = match plan.privacy.method.as_str() {
+        "none" => "without privacy".to_owned(),
+        method => format!("with {}", method_name(method)),
+    };
+    format!(
+        "{} of {}, {} tuning, {how}: {} units, {} epochs, {} steps.",
+        task_name(&plan.data.task),
+        plan.origin(),
+        plan.tuning(),
+        words::count(run.summary.resolved.units),
+        plan.training.epochs,
+        words::count(run.summary.steps)
+    )
+}
+
+/// All parts about one run.
+fn about(run: &Run, level: u8, options: Options) -> Result<Vec<Section>> {
+    let mut sections = vec![guarantee::section(run, level, options)?];
+    sections.extend(spending::section(run, level)?);
+    sections.extend(curves::section(run, level, options)?);
+    if !options.public {
+        sections.extend(attacks::section(run, level)?);
+    }
+    sections.extend(learning::section(run, level, options)?);
+    sections.extend(noise::section(run, level)?);
+    sections.push(facts::section(run, level, options));
+    sections.push(repeat(run, level));
+    Ok(sections)
+}
+
+/// What is needed to do it again.
+fn repeat(run: &Run, level: u8) -> Section {
+    let anew = match run.summary.plan.training.seed {
+        Some(_) => {
+            "The seed is part of the plan: the same program, model, data and machine give the same weights."
+        }
+        None => {
+            "Samples and noise are drawn anew each time, from the operating system's randomness, so that figures will differ a little."
+        }
+    };
+    Section::new(level, "How to repeat it")
+        .paragraph(format!("This is the plan with every default filled in. Keep it as plan.toml and run: undertone train plan.toml --out FOLDER. {anew}"))
+        .with(Block::Verbatim { name: "plan.toml".to_owned(), text: run.plan_text.clone() })
+}
+
+/// How a method is called.
+pub fn method_name(method: &str) -> &str {
+    match method {
+        "none" => "none",
+        "dp-sgd" => "DP-SGD",
+        "anadp" => "ANADP",
+        "rap-ft" => "Rap-FT",
+        "adaclip" => "AdaClip",
+        "dp-forward" => "DP-Forward",
+        "ew-ft" => "EW-FT",
+        "mvg" => "MVG",
+        other => other,
+    }
+}
+
+fn task_name(task: &str) -> &str {
+    match task {
+        "classification" => "Classification",
+        "language-modelling" => "Language modelling",
+        "completion" => "Completion",
+        other => other,
+    }
+}

@@ -1,0 +1,101 @@
+//! How ε grew with the entries of the ledger.
+
+use crate::chart::{Axis, Mark, Plot, Series};
+use crate::document::{Section, Table};
+use crate::error::Result;
+use crate::folder::Run;
+use crate::words;
+use undertone_accounting::ledger::Ledger;
+use undertone_accounting::rounded_up;
+
+/// Points of the curve.
+const POINTS: u64 = 20;
+
+pub fn section(run: &Run, level: u8) -> Result<Option<Section>> {
+    let (Some(guarantee), Some(ledger)) = (&run.guarantee, &run.ledger) else { return Ok(None) };
+    let section = Section::new(level, "How the budget was spent");
+    let schedule = &run.summary.resolved.noise_multipliers;
+    let section = section.paragraph(in_words(run));
+    let section = match schedule.windows(2).any(|pair| pair[0] != pair[1]) {
+        true => section.chart(noise(schedule)?),
+        false => section,
+    };
+    if ledger.entries() < 3 {
+        let entries = if ledger.entries() == 1 { "one entry" } else { "two entries" };
+        return Ok(Some(section.paragraph(format!(
+            "Everything was released in {entries} of the ledger, before training began."
+        ))));
+    }
+    let history = Ledger::history(run.ledger_path(), guarantee.delta, POINTS)?;
+    let points: Vec<(f64, f64)> = std::iter::once((0.0, 0.0))
+        .chain(history.iter().map(|(n, g)| (*n as f64, g.epsilon.upper)))
+        .collect();
+    let rows = history.iter().map(|(n, g)| vec![words::count(*n), rounded_up(g.epsilon.upper)]).collect();
+    let plot = Plot {
+        x: Axis::linear("entries of the ledger", 0.0, ledger.entries() as f64, |x| words::count(x as u64)),
+        y: Axis::linear("ε, at most", 0.0, 1.08 * guarantee.epsilon.upper, short),
+        series: vec![Series::new("ε spent", 0, Mark::Line, points)],
+    };
+    let says = format!(
+        "The certified upper bound on ε at δ = {}, after each part of the entries; it ends at {}.",
+        words::small(guarantee.delta),
+        rounded_up(guarantee.epsilon.upper)
+    );
+    let table = Table::new("ε spent", &["entries of the ledger", "ε, at most"], rows);
+    Ok(Some(section.chart(plot.chart("ε over the course of training", &says, table)?)))
+}
+
+/// Numbers beside an axis.
+pub fn short(number: f64) -> String {
+    let text = format!("{number:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn in_words(run: &Run) -> String {
+    let resolved = &run.summary.resolved;
+    let noise = match resolved.noise_multipliers.as_slice() {
+        [] => String::new(),
+        [first, rest @ ..] if rest.iter().all(|s| s == first) => {
+            format!("The noise multiplier is {} in every epoch.", words::number(*first))
+        }
+        [first, rest @ ..] => format!(
+            "The noise multiplier goes from {} in the first epoch to {} in the last ({}).",
+            words::number(*first),
+            words::number(rest.last().copied().unwrap_or(*first)),
+            run.summary.plan.privacy.schedule
+        ),
+    };
+    match (&resolved.releases, resolved.sampling_rate) {
+        (Some(releases), _) => format!(
+            "Each record is sent {}, with noise of its own; replacing one moves what is sent by at most {} norms. {noise}",
+            match releases.release.as_str() {
+                "once" => "once",
+                "path" =>
+                    "in every epoch, along one path of noise that costs no more than its quietest release",
+                _ => "afresh in every epoch",
+            },
+            words::number(releases.sensitivity)
+        ),
+        (None, Some(rate)) => format!(
+            "In each step every unit takes part with probability {}, on its own; its gradient is bounded, and noise is added to the sum. {noise}",
+            words::number(rate)
+        ),
+        (None, None) => noise,
+    }
+}
+
+/// The noise multiplier of each epoch, as a staircase.
+fn noise(schedule: &[f64]) -> Result<crate::chart::Chart> {
+    let corners = |(epoch, &s): (usize, &f64)| [(epoch as f64, s), (epoch as f64 + 1.0, s)];
+    let points: Vec<(f64, f64)> = schedule.iter().enumerate().flat_map(corners).collect();
+    let top = schedule.iter().copied().fold(0.0, f64::max);
+    let plot = Plot {
+        x: Axis::linear("epochs passed", 0.0, schedule.len() as f64, short),
+        y: Axis::linear("noise multiplier", 0.0, 1.1 * top, short),
+        series: vec![Series::new("noise multiplier", 0, Mark::Line, points)],
+    };
+    let rows =
+        schedule.iter().zip(1..).map(|(s, epoch)| vec![epoch.to_string(), format!("{s:.6}")]).collect();
+    let table = Table::new("Noise schedule", &["epoch", "noise multiplier"], rows);
+    plot.chart("Noise schedule", "The noise of each epoch: its deviation over the bound on each unit.", table)
+}

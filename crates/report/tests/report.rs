@@ -1,0 +1,240 @@
+//! Reports about folders as runs leave them: what they say is what the ledger proves, and nothing in a file can become markup.
+
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+use undertone_accounting::ledger::{Ledger, Terms};
+use undertone_accounting::{Adjacency, Event, Mode, Part, Threat, Unit, rounded_up};
+use undertone_report::{Options, Run, report};
+
+const STEP: Event = Event::PoissonGaussian { noise_multiplier: 0.9, sampling_rate: 0.02 };
+const DELTA: f64 = 1e-5;
+
+/// Writes the ledger of forty steps; its terms and the guarantee.
+fn ledger(folder: &Path, mode: Mode) -> Ledger {
+    let terms = Terms {
+        unit: Unit::Example,
+        adjacency: Adjacency::AddRemove,
+        threat: Threat::Central,
+        mode,
+        assumptions: vec!["the labels (<b>good</b>, bad) are public".to_owned()],
+        announced: vec![Part { event: STEP, count: 1 }],
+    };
+    let mut ledger = Ledger::create(folder.join("ledger.jsonl"), terms).unwrap();
+    for _ in 0..40 {
+        ledger.append(STEP, 1).unwrap();
+    }
+    ledger
+}
+
+fn measures(accuracy: f64) -> Value {
+    json!({ "examples": 100, "accuracy": accuracy, "f1": 0.7, "loss": 0.6, "confusion": [[40, 10], [15, 35]] })
+}
+
+/// A folder as a finished run leaves it; `change` has the last word on summary.json.
+fn folder(parent: &Path, name: &str, mode: Option<Mode>, change: impl FnOnce(&mut Value)) -> PathBuf {
+    let folder = parent.join(name);
+    fs::create_dir_all(&folder).unwrap();
+    let ledger = mode.map(|mode| ledger(&folder, mode));
+    let private = mode == Some(Mode::Proved);
+    let mut summary = json!({
+        "private": private,
+        "guarantee": ledger.as_ref().map(|ledger| ledger.guarantee(DELTA).unwrap()),
+        "metrics": { "validation": measures(0.75) },
+        "selection": "dev.tsv was used to report, not to choose",
+        "throughput": { "examples_per_second": 123.4, "seconds": 56.0 },
+        "peak_memory_bytes": 987_000_000_u64,
+        "steps": 40,
+        "parameters": { "trainable": 1000, "total": 22_000_000 },
+        "noise_by_parameter": [["layer.0.query", 0.8], ["layer.1.query", 1.2], ["classifier.weight", 1.0]],
+        "resolved": { "units": 5000, "steps_per_epoch": 20, "sampling_rate": 0.02, "noise_multipliers": [0.9, 0.9] },
+        "ledger_hash": ledger.as_ref().map(|ledger| ledger.hash().to_owned()),
+        "something_new": { "that": "nobody knows yet" },
+        "plan": {
+            "model": { "path": "models/a", "tuning": { "lora": { "rank": 8 } } },
+            "data": {
+                "task": "classification", "train": "train<script>alert(1)</script>.tsv", "validation": "dev.tsv",
+                "labels": ["good\"><img src=x onerror=alert(2)>", "bad|worse"], "max_tokens": 64, "most_per_author": 8
+            },
+            "privacy": { "method": if mode.is_some() { "dp-sgd" } else { "none" }, "mode": "proved", "clip": "automatic", "schedule": "uniform" },
+            "training": { "epochs": 2, "batch": 100, "learning_rate": 1e-3, "learning_rate_schedule": "linear", "optimiser": "adamw" }
+        }
+    });
+    if !private {
+        summary["not_private_because"] = json!("the method is \"none\": no noise was added");
+    }
+    change(&mut summary);
+    fs::write(folder.join("summary.json"), summary.to_string()).unwrap();
+    fs::write(folder.join("plan.toml"), "[model]\npath = \"</pre><script>alert(3)</script>\"\n").unwrap();
+    let record = |step: u64| {
+        let validation = step.is_multiple_of(20).then(|| measures(0.01 * step as f64));
+        json!({ "step": step, "epoch": 1 + (step - 1) / 20, "units": 9, "loss": 1.0 / step as f64, "learning_rate": 0.1, "validation": validation })
+    };
+    let lines: String = (1..=40).map(|step| format!("{}\n", record(step))).collect();
+    fs::write(folder.join("metrics.jsonl"), lines).unwrap();
+    let interval = json!({ "lower": 0.4, "estimate": 0.5, "upper": 0.6 });
+    let audit = json!({
+        "membership": [{
+            "attack": "loss & more", "auc": interval, "rate_at_0_1_percent": interval, "rate_at_1_percent": interval,
+            "members": 100, "others": 100, "roc": [[0.0, 0.0], [0.2, 0.3], [1.0, 1.0]]
+        }],
+        "one_run": { "canaries": 100, "guesses": 20, "right": 12, "epsilon_lower": 0.1, "delta": 1e-5, "confidence": 0.95 },
+        "exposure": [{
+            "text": "the code is ####", "trained": { "bits": 3.0, "most": 13.3, "rank": 1000.0, "exact": true },
+            "untouched": { "bits": 1.2, "most": 13.3, "rank": 4000.0, "exact": true }
+        }]
+    });
+    fs::write(folder.join("audit.json"), audit.to_string()).unwrap();
+    folder
+}
+
+fn both(runs: &[Run], public: bool) -> (String, String) {
+    let document = report(runs, Options { public }).unwrap();
+    (document.html(), document.markdown())
+}
+
+#[test]
+fn the_epsilon_of_a_report_is_that_of_the_ledger() {
+    let place = tempfile::tempdir().unwrap();
+    let path = folder(place.path(), "run", Some(Mode::Proved), |_| {});
+    let guarantee = Ledger::read(path.join("ledger.jsonl")).unwrap().guarantee(DELTA).unwrap();
+    let run = Run::open(&path).unwrap();
+    assert_eq!(run.guarantee(), Some(&guarantee));
+    let (html, markdown) = both(&[run], false);
+    let said = format!("at most {}", rounded_up(guarantee.epsilon.upper));
+    assert!(html.contains(&format!("{guarantee}.")) && html.contains(&said), "{guarantee}");
+    assert!(markdown.contains(&format!("{guarantee}.")) && markdown.contains(&said));
+    // So is the end of the curve.
+    assert!(html.contains(&format!(
+        "<td class=\"number\">40</td><td class=\"number\">{}</td>",
+        rounded_up(guarantee.epsilon.upper)
+    )));
+    let hash = Ledger::read(path.join("ledger.jsonl")).unwrap().hash().to_owned();
+    assert!(html.contains(&hash) && markdown.contains(&hash));
+}
+
+#[test]
+fn nothing_in_a_file_becomes_markup() {
+    let place = tempfile::tempdir().unwrap();
+    let path = folder(place.path(), "run <i>one<i>", Some(Mode::Proved), |_| {});
+    let other = folder(place.path(), "two", None, |_| {});
+    for runs in [vec![Run::open(&path).unwrap()], Run::open_all(&[path, other]).unwrap()] {
+        let (html, markdown) = both(&runs, false);
+        for bad in ["<script", "<img", "onerror=alert(2)>", "<i>", "<b>good", "</pre><"] {
+            assert!(!html.contains(bad), "{bad}");
+        }
+        assert!(html.contains("&lt;script&gt;alert(1)"));
+        // In Markdown, the plan stands in a fence as it is.
+        let outside = markdown.split("```").step_by(2).collect::<String>();
+        let bare = outside.replace("\\<", "").replace("\\>", "");
+        assert!(!bare.contains('<') && bare.lines().all(|line| !line.trim_start_matches("> ").contains('>')), "{bare}");
+        assert!(outside.contains("bad\\|worse"));
+        for outside in ["http:", "https:", "url(", "@import", "<iframe", "<object"] {
+            assert!(!html.contains(outside), "{outside}");
+        }
+    }
+}
+
+#[test]
+fn an_open_run_says_plainly_that_nothing_is_guaranteed() {
+    let place = tempfile::tempdir().unwrap();
+    let run = Run::open(&folder(place.path(), "open", None, |_| {})).unwrap();
+    assert!(run.guarantee().is_none());
+    let (html, markdown) = both(&[run], false);
+    for text in [&html, &markdown] {
+        assert!(text.contains("No guarantee") && text.contains("no noise was added"));
+        assert!(!text.contains("differential privacy"), "nothing is claimed");
+    }
+}
+
+/// As published, and with a seed: both have an ε in their ledgers, and neither has a guarantee.
+#[test]
+fn what_a_paper_claims_stands_beside_what_the_ledger_holds() {
+    let place = tempfile::tempdir().unwrap();
+    for (name, mode) in [("paper", Mode::Paper), ("seeded", Mode::Seeded)] {
+        let path = folder(place.path(), name, Some(mode), |summary| {
+            if mode == Mode::Paper {
+                summary["claimed"] = json!({ "epsilon": 0.2345, "delta": 1e-5 });
+            }
+        });
+        let run = Run::open(&path).unwrap();
+        let held = rounded_up(run.guarantee().unwrap().epsilon.upper);
+        let (html, markdown) = both(&[run], false);
+        for text in [&html, &markdown] {
+            assert!(text.contains("No guarantee") && text.contains(&held), "{name}");
+            assert_eq!(text.contains("0.2345"), mode == Mode::Paper, "{name}");
+            assert!(!text.contains("ε, proved") && !text.contains("In plain words"), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_public_report_leaves_out_what_had_no_noise() {
+    let place = tempfile::tempdir().unwrap();
+    let paths =
+        [folder(place.path(), "a", Some(Mode::Proved), |_| {}), folder(place.path(), "b", None, |_| {})];
+    let runs = Run::open_all(&paths).unwrap();
+    let ((whole, _), (html, markdown)) = (both(&runs, false), both(&runs, true));
+    for secret in ["123.4", "0.99 GB", "loss &amp; more", "the code is", "Loss</strong>"] {
+        assert!(whole.contains(secret), "{secret}");
+        assert!(!html.contains(secret) && !markdown.contains(secret), "{secret}");
+    }
+}
+
+#[test]
+fn several_runs_are_compared_and_told_apart() {
+    let place = tempfile::tempdir().unwrap();
+    let paths = [
+        folder(&place.path().join("x"), "run", Some(Mode::Proved), |_| {}),
+        folder(&place.path().join("y"), "run", None, |_| {}),
+    ];
+    let runs = Run::open_all(&paths).unwrap();
+    assert_ne!(runs[0].name, runs[1].name);
+    let (html, markdown) = both(&runs, false);
+    assert!(html.contains("2 runs compared") && html.contains("Accuracy against ε"));
+    assert!(markdown.contains("## Comparison") && markdown.contains("75.00 %"));
+    let svgs = html.matches("<svg").count();
+    assert!(svgs >= 2 * (1 + 6 + 3), "{svgs} drawings");
+    assert_eq!(svgs, html.matches("role=\"img\" aria-label=").count());
+    assert_eq!(2 * html.matches("<figure>").count(), svgs);
+    assert_eq!(
+        html.matches("<details>").count(),
+        html.matches("<figure>").count(),
+        "numbers behind each chart"
+    );
+}
+
+#[test]
+fn folders_that_contradict_themselves_are_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let refused = |name: &str, about: &str, mode: Option<Mode>, change: &dyn Fn(&mut Value)| {
+        let path = folder(place.path(), name, mode, change);
+        let error = Run::open(&path).unwrap_err().to_string();
+        assert!(error.contains(about) && !error.contains('\n'), "{name}: {error}");
+    };
+    let proved = Some(Mode::Proved);
+    refused("smaller", "another guarantee", proved, &|s| s["guarantee"]["epsilon"]["upper"] = json!(0.01));
+    refused("hash", "hash", proved, &|s| s["ledger_hash"] = json!("0000"));
+    refused("none", "no guarantee", proved, &|s| s["guarantee"] = Value::Null);
+    refused("seeded", "guarantees nothing", Some(Mode::Seeded), &|s| s["private"] = json!(true));
+    refused("missing", "missing field `steps`", proved, &|s| {
+        drop(s.as_object_mut().unwrap().remove("steps"))
+    });
+    let path = folder(place.path(), "cut", proved, |_| {});
+    let text = fs::read_to_string(path.join("ledger.jsonl")).unwrap();
+    let cut: String = text.lines().take(5).map(|line| format!("{line}\n")).collect();
+    fs::write(path.join("ledger.jsonl"), cut).unwrap();
+    assert!(Run::open(&path).unwrap_err().to_string().contains("cut off"));
+    assert!(Run::open(place.path()).unwrap_err().to_string().contains("finished run"));
+}
+
+/// A run that went astray has figures that are no numbers; it has a report all the same.
+#[test]
+fn figures_that_are_not_finite_are_shown_as_missing() {
+    let place = tempfile::tempdir().unwrap();
+    let path = folder(place.path(), "astray", Some(Mode::Proved), |s| {
+        s["metrics"]["validation"]["loss"] = Value::Null
+    });
+    let (html, _) = both(&[Run::open(&path).unwrap()], false);
+    assert!(html.contains("<dt>Loss</dt><dd>–</dd>") && !html.contains("NaN"));
+}

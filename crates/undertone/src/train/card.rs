@@ -1,0 +1,273 @@
+//! The card of a trained model: README.md beside it, with the metadata that the Hugging Face hub reads.
+//!
+//! A card is published with the model, so it says only what the guarantee covers or assumes to be public: no losses of training, no times, not where the data lie.
+
+use super::plan::{Method, ModeName};
+use super::summary::Summary;
+use crate::evaluate::Metrics;
+use crate::model::Purpose;
+use crate::model::tuning::Tuning;
+use serde_json::Value;
+use undertone_accounting::{Guarantee, rounded_up};
+
+/// How a model was saved.
+#[derive(Clone, Copy, Debug)]
+pub struct Saved {
+    /// Whether as a whole model, and not as an adapter.
+    pub whole: bool,
+    /// Classes of a classifier.
+    pub classes: usize,
+}
+
+/// The card's text.
+pub fn card(summary: &Summary, saved: Saved) -> String {
+    let parts = [
+        metadata(summary),
+        format!("# {}\n", title(summary)),
+        guaranteed(summary),
+        training(summary),
+        quality(summary),
+        loading(summary, saved),
+        not_promised(summary),
+    ];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
+}
+
+/// Which program loads what was saved.
+#[derive(PartialEq)]
+enum Loads {
+    Transformers,
+    Peft,
+    Undertone,
+}
+
+fn loads(summary: &Summary) -> Loads {
+    match (&summary.plan.model.tuning, summary.plan.is_forward()) {
+        (_, true) => Loads::Undertone,
+        (Tuning::Full, _) => Loads::Transformers,
+        (Tuning::Lora(_), _) => Loads::Peft,
+        _ => Loads::Undertone,
+    }
+}
+
+/// The model's name without the path that it has here.
+fn base(summary: &Summary) -> String {
+    let model = &summary.plan.model;
+    let local = |path: &str| path.trim_end_matches('/').rsplit('/').next().unwrap_or("model").to_owned();
+    model.hub.clone().or_else(|| model.path.as_deref().map(local)).unwrap_or_else(|| "model".to_owned())
+}
+
+/// A value's name as files have it: `example`, `dp-sgd`.
+fn name(value: impl serde::Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(Value::String(name)) => name,
+        Ok(other) => other.to_string(),
+        Err(_) => String::new(),
+    }
+}
+
+/// Quoted for YAML, which reads JSON's strings.
+fn quoted(text: &str) -> String {
+    Value::String(text.to_owned()).to_string()
+}
+
+/// A text that means nothing to a reader of Markdown.
+fn escape(text: &str) -> String {
+    let mut safe = String::new();
+    for c in text.chars() {
+        match c {
+            '\\' | '|' | '<' | '>' | '*' | '_' | '`' | '[' | ']' | '#' => safe.extend(['\\', c]),
+            '&' => safe.push_str("&amp;"),
+            c if c.is_control() => safe.push(' '),
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+fn metadata(summary: &Summary) -> String {
+    let library = match loads(summary) {
+        Loads::Transformers => "transformers",
+        Loads::Peft => "peft",
+        Loads::Undertone => "undertone",
+    };
+    let pipeline = match summary.plan.purpose() {
+        Purpose::SequenceClassification => "text-classification",
+        _ => "text-generation",
+    };
+    let mut lines =
+        vec!["---".to_owned(), format!("library_name: {library}"), format!("pipeline_tag: {pipeline}")];
+    if let Some(hub) = &summary.plan.model.hub {
+        lines.push(format!("base_model: {}", quoted(hub)));
+    }
+    lines.extend(["tags:".to_owned(), "- undertone".to_owned()]);
+    if summary.private {
+        lines.push("- differential-privacy".to_owned());
+    }
+    if summary.plan.privacy.method != Method::None {
+        lines.push(format!("- {}", name(summary.plan.privacy.method)));
+    }
+    if let Some(metrics) = &summary.metrics.validation {
+        let names: &[&str] = match metrics {
+            Metrics::Classification(_) => &["accuracy", "f1"],
+            Metrics::Language(_) => &["perplexity"],
+        };
+        lines.push("metrics:".to_owned());
+        lines.extend(names.iter().map(|name| format!("- {name}")));
+    }
+    lines.push("---\n".to_owned());
+    lines.join("\n")
+}
+
+fn title(summary: &Summary) -> String {
+    let how = if summary.private { "with differential privacy" } else { "without a privacy guarantee" };
+    format!("{}, fine-tuned {how}", escape(&base(summary)))
+}
+
+fn table(rows: &[(&str, String)]) -> String {
+    let rows = rows.iter().map(|(name, value)| format!("| {name} | {} |\n", escape(value)));
+    format!("| | |\n|---|---|\n{}", rows.collect::<String>())
+}
+
+fn guaranteed(summary: &Summary) -> String {
+    let heading = "## What is guaranteed\n\n";
+    let in_full = |guarantee: &Guarantee, epsilon: &'static str| {
+        let mut rows = vec![
+            (epsilon, format!("at most {}", rounded_up(guarantee.epsilon.upper))),
+            ("δ", format!("{:e}", guarantee.delta)),
+            ("unit", name(guarantee.unit)),
+            ("adjacency", name(guarantee.adjacency)),
+            ("threat model", name(guarantee.threat)),
+            ("mode", name(guarantee.mode)),
+        ];
+        rows.extend(summary.ledger_hash.as_ref().map(|hash| ("hash of the ledger", hash.clone())));
+        table(&rows)
+    };
+    match (&summary.not_private_because, &summary.guarantee) {
+        (None, Some(guarantee)) => {
+            let assumptions = guarantee.assumptions.iter().map(|what| format!("- {}\n", escape(what)));
+            format!(
+                "{heading}**{}.**\n\n{}\nThis holds if:\n\n{}",
+                escape(&guarantee.to_string()),
+                in_full(guarantee, "ε, proved"),
+                assumptions.collect::<String>()
+            )
+        }
+        (why, guarantee) => {
+            let why = why.as_deref().unwrap_or("the run has no ledger");
+            let mut text = format!("{heading}**No guarantee: {}.**\n", escape(why));
+            if let Some(claim) = &summary.claimed {
+                text.push_str(&format!(
+                    "\nThe method's own paper would claim ε = {} at δ = {:e}; that is not proved for what ran.\n",
+                    rounded_up(claim.epsilon),
+                    claim.delta
+                ));
+            }
+            if let Some(guarantee) = guarantee {
+                text.push_str(&format!("\n{}", in_full(guarantee, "ε of what the ledger holds alone")));
+            }
+            text
+        }
+    }
+}
+
+fn training(summary: &Summary) -> String {
+    let (plan, resolved) = (&summary.plan, &summary.resolved);
+    let method = match (plan.privacy.method, plan.privacy.mode) {
+        (method, ModeName::Paper) => format!("{}, as published", name(method)),
+        (method, ModeName::Proved) => name(method),
+    };
+    let mut rows = vec![
+        ("model that it began from", base(summary)),
+        ("task", name(plan.data.task)),
+        ("method", method),
+        (
+            "tuning",
+            format!(
+                "{}: {} of {} parameters",
+                plan.model.tuning.name(),
+                summary.parameters.trainable,
+                summary.parameters.total
+            ),
+        ),
+        ("privacy units in the training data", resolved.units.to_string()),
+        ("epochs", plan.training.epochs.to_string()),
+        ("steps", summary.steps.to_string()),
+        ("batch", format!("{}{}", plan.training.batch, if plan.is_private() { ", on average" } else { "" })),
+        (
+            "optimiser",
+            format!("{}, learning rate {}", name(plan.training.optimiser), plan.training.learning_rate),
+        ),
+    ];
+    let mut noise: Vec<String> = resolved.noise_multipliers.iter().map(|s| format!("{s:.4}")).collect();
+    noise.dedup();
+    if !noise.is_empty() {
+        rows.push(("noise multiplier", noise.join(", ")));
+    }
+    format!("## Training\n\n{}", table(&rows))
+}
+
+fn quality(summary: &Summary) -> String {
+    let Some(metrics) = &summary.metrics.validation else { return String::new() };
+    let rows = match metrics {
+        Metrics::Classification(found) => vec![
+            ("accuracy", format!("{:.2} %", 100.0 * found.accuracy)),
+            ("F1", format!("{:.4}", found.f1)),
+            ("examples", found.examples.to_string()),
+        ],
+        Metrics::Language(found) => {
+            vec![("perplexity", format!("{:.3}", found.perplexity)), ("tokens", found.tokens.to_string())]
+        }
+    };
+    format!(
+        "## How good it is\n\nOn a validation file, which the guarantee does not cover:\n\n{}",
+        table(&rows)
+    )
+}
+
+fn loading(summary: &Summary, saved: Saved) -> String {
+    let classifies = summary.plan.purpose() == Purpose::SequenceClassification;
+    let class = if classifies { "AutoModelForSequenceClassification" } else { "AutoModelForCausalLM" };
+    let python = match loads(summary) {
+        Loads::Undertone => None,
+        Loads::Transformers => Some(format!(
+            "from transformers import AutoTokenizer, {class}\n\nmodel = {class}.from_pretrained(\"path/to/this/folder\")\ntokenizer = AutoTokenizer.from_pretrained(\"path/to/this/folder\")"
+        )),
+        Loads::Peft => {
+            let classes = if classifies { format!(", num_labels={}", saved.classes) } else { String::new() };
+            let from = quoted(&base(summary));
+            Some(format!(
+                "from peft import PeftModel\nfrom transformers import {class}\n\nmodel = {class}.from_pretrained({from}{classes})\nmodel = PeftModel.from_pretrained(model, \"path/to/this/folder\")"
+            ))
+        }
+    };
+    let arguments = if saved.whole {
+        "--model path/to/this/folder"
+    } else {
+        "--model path/to/base/model --adapter path/to/this/folder"
+    };
+    let verb = if classifies { "predict" } else { "generate" };
+    let more = if classifies { "--data new.jsonl --out said.jsonl" } else { "--prompt \"…\"" };
+    let mut text = format!("## How to load it\n\n```sh\nundertone {verb} {arguments} {more}\n```\n");
+    if let Some(python) = python {
+        text.push_str(&format!("\n```python\n{python}\n```\n"));
+    }
+    text
+}
+
+fn not_promised(summary: &Summary) -> String {
+    let heading = "## What is not promised\n\n";
+    if !summary.private {
+        return format!(
+            "{heading}Anything. Whoever has this model may learn from it what its training data said, and about whom. Do not publish it if they are private.\n"
+        );
+    }
+    let items = [
+        "That nothing is learnt about the data as a whole: what many examples have in common is what the model is for.",
+        "Anything about the data that the model was trained on before: only the fine-tuning is covered.",
+        "The same ε for a group: k units together are protected with k times ε, and a larger δ.",
+        "Anything about other releases from the same data, such as other models, figures or choices of settings: their budgets add up.",
+        "That the model is right, fair or safe.",
+    ];
+    format!("{heading}{}", items.map(|item| format!("- {item}\n")).concat())
+}
