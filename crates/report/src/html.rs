@@ -169,6 +169,22 @@ impl Page {
             escape(&chart.title),
             escape(&chart.says)
         ));
+        self.legend(chart);
+        // Made by us, with its texts escaped.
+        self.line(format!(
+            "<div class=\"wide\">{}</div>\n<div class=\"narrow\">{}</div>",
+            chart.wide, chart.narrow
+        ));
+        self.line("<details><summary>The numbers</summary>");
+        self.table(&chart.table);
+        self.line("</details>\n</figure>");
+    }
+
+    fn legend(&mut self, chart: &Chart) {
+        // One line alone is what the title says.
+        if matches!(chart.legend.as_slice(), [(_, mark, _)] if *mark != Mark::Squares) {
+            return;
+        }
         self.line("<ul class=\"legend\">");
         for (ink, mark, name) in &chart.legend {
             let class = match mark {
@@ -185,13 +201,6 @@ impl Page {
                 escape(name)
             ));
         }
-        // Made by us, with its texts escaped.
-        self.line(format!(
-            "</ul>\n<div class=\"wide\">{}</div>\n<div class=\"narrow\">{}</div>",
-            chart.wide, chart.narrow
-        ));
-        self.line("<details><summary>The numbers</summary>");
-        self.table(&chart.table);
-        self.line("</details>\n</figure>");
+        self.line("</ul>");
     }
 }

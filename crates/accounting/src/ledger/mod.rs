@@ -93,7 +93,7 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// What was guaranteed when so many entries had been written: about `points` of them, equally far apart, the last of all among them.
+    /// What was guaranteed when so many entries had been written: the first, about `points` that are equally far apart, and the last.
     pub fn history(path: impl AsRef<Path>, delta: f64, points: u64) -> Result<Vec<(u64, Guarantee)>> {
         let whole = Ledger::read(&path)?;
         let every = whole.entries.div_ceil(points.max(1)).max(1);
@@ -101,7 +101,8 @@ impl Ledger {
         let bytes = std::fs::read(&path).map_err(|e| failure(&path, format!("could not be read: {e}")))?;
         let mut history = Vec::new();
         Ledger::from_bytes(path, &bytes, &mut |ledger| {
-            if ledger.entries % every == 0 && ledger.entries < whole.entries {
+            let chosen = ledger.entries == 1 || ledger.entries % every == 0;
+            if chosen && ledger.entries < whole.entries {
                 history.push((ledger.entries, ledger.guarantee(delta)?));
             }
             Ok(())

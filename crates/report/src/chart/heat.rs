@@ -26,7 +26,7 @@ pub fn heat_map(title: &str, says: &str, numbers: &[(String, f64)]) -> Result<Ch
         legend: vec![(
             Ink::Series(0),
             Mark::Squares,
-            format!("from {:.2} (light) to {:.2} (dark)", rows.least, rows.most),
+            format!("from {:.2} (pale) to {:.2} (strong)", rows.least, rows.most),
         )],
         wide: draw((720.0, height), 12.0, &label, |canvas| rows.paint(canvas))?,
         narrow: draw((350.0, narrow), 12.0, &label, |canvas| rows.paint_narrow(canvas))?,

@@ -67,6 +67,9 @@ pub struct Plot {
     pub series: Vec<Series>,
 }
 
+/// The most points of a series whose names are written.
+const NAMES: usize = 8;
+
 /// The most points of a series that say their numbers.
 const HOVERS: usize = 60;
 
@@ -92,7 +95,7 @@ impl Plot {
         let (x_ticks, y_ticks) = (self.x.ticks(across), self.y.ticks(up));
         let labels: Vec<String> = y_ticks.iter().map(|&y| (self.y.format)(y)).collect();
         let left = 14.0 + labels.iter().map(|label| canvas.width_of(label)).fold(10.0, f64::max);
-        let (right, top, bottom) = (canvas.width - 14.0, 30.0, canvas.height - 48.0);
+        let (right, top, bottom) = (canvas.width - 22.0, 34.0, canvas.height - 48.0);
         let place = |x: f64, y: f64| -> Place {
             (left + self.x.share(x) * (right - left), bottom - self.y.share(y) * (bottom - top))
         };
@@ -143,6 +146,7 @@ impl Plot {
                 canvas.disc(place, radius, series.ink, series.mark != Mark::Rings)?;
             }
         }
+        self.name_points(canvas, series, place)?;
         let every = series.points.len().div_ceil(HOVERS).max(1);
         for (i, point) in series.points.iter().enumerate().filter(|(i, p)| i % every == 0 && seen(p)) {
             let name = series.names.get(i).unwrap_or(&series.name);
@@ -152,6 +156,23 @@ impl Plot {
                 7.0,
                 format!("{name}\n{}: {x}\n{}: {y}", self.x.name, self.y.name),
             );
+        }
+        Ok(())
+    }
+
+    /// Writes the names of a few points beside them, but for those that would lie over each other.
+    fn name_points(&self, canvas: &Canvas, series: &Series, place: &dyn Fn(f64, f64) -> Place) -> Result<()> {
+        let mut taken: Vec<Place> = Vec::new();
+        for (name, &(x, y)) in series.names.iter().zip(&series.points).take(NAMES) {
+            let at = place(x, y);
+            let near = |other: &Place| (other.0 - at.0).abs() < 90.0 && (other.1 - at.1).abs() < canvas.font;
+            if !at.1.is_finite() || taken.iter().any(near) {
+                continue;
+            }
+            let (side, lies) =
+                if self.x.share(x) > 0.6 { (-9.0, Lies::LeftOf) } else { (9.0, Lies::RightOf) };
+            canvas.text(name, (at.0 + side, at.1), lies, Ink::Text)?;
+            taken.push(at);
         }
         Ok(())
     }

@@ -110,10 +110,16 @@ fn in_words(value: &Value) -> String {
                 }
                 other => format!("{} {}", key.replace('_', " "), in_words(other)),
             };
-            map.iter().map(part).collect::<Vec<_>>().join(", ")
+            // What is off or empty says nothing.
+            let silent = |value: &Value| {
+                matches!(value, Value::Null | Value::Bool(false))
+                    || value.as_f64() == Some(0.0)
+                    || value.as_array().is_some_and(Vec::is_empty)
+            };
+            map.iter().filter(|(_, value)| !silent(value)).map(part).collect::<Vec<_>>().join(", ")
         }
         Value::Array(list) => list.iter().map(in_words).collect::<Vec<_>>().join(" and "),
-        other => other.to_string(),
+        other => other.as_f64().map_or_else(|| other.to_string(), |number| number.to_string()),
     }
 }
 
@@ -125,8 +131,8 @@ mod tests {
     #[test]
     fn settings_are_told_in_words() {
         assert_eq!(in_words(&json!("full")), "full");
-        let lora = json!({ "lora": { "alpha": 16.0, "rank": 8, "targets": ["query", "value"] } });
-        assert_eq!(in_words(&lora), "lora (alpha 16.0, rank 8, targets query and value)");
+        let lora = json!({ "lora": { "alpha": 16.0, "dropout": 0.0, "rank": 8, "rank_stabilised": false, "targets": ["query", "value"] } });
+        assert_eq!(in_words(&lora), "lora (alpha 16, rank 8, targets query and value)");
         assert_eq!(in_words(&json!({ "per_layer": 2.5 })), "per layer 2.5");
     }
 }

@@ -10,61 +10,89 @@ use crate::folder::{Measures, Run};
 use crate::{Options, words};
 use undertone_accounting::rounded_up;
 
-pub fn sections(runs: &[Run], options: Options) -> Result<Vec<Section>> {
+pub fn section(runs: &[Run], options: Options) -> Result<Section> {
     let mut section = Section::new(2, "Comparison").with(Block::Table(table(runs, options)));
     let unguarded: Vec<&str> =
         runs.iter().filter(|run| run.no_guarantee().is_some()).map(|run| run.name.as_str()).collect();
     if !unguarded.is_empty() {
-        section = section.note(format!("No guarantee: {}. Where such a run has an ε in brackets, it is that of its ledger alone, and does not hold.", unguarded.join(", ")));
+        let bracketed = runs.iter().any(|run| run.no_guarantee().is_some() && run.guarantee().is_some());
+        let brackets = " An ε in brackets is that of the run's ledger alone, and does not hold.";
+        section = section.note(format!(
+            "No guarantee: {}.{}",
+            unguarded.join(", "),
+            if bracketed { brackets } else { "" }
+        ));
     }
-    for kind in ["accuracy", "perplexity"] {
+    if differ(runs) {
+        section = section.note("The guarantees differ in their unit, adjacency, threat model or δ: an ε of one kind cannot be compared with an ε of another.");
+    }
+    for kind in KINDS {
         if let Some(chart) = against_epsilon(runs, kind)? {
             section = section.chart(chart);
         }
     }
-    Ok(vec![section])
+    Ok(section)
 }
 
+/// Whether there are guarantees of several kinds.
+fn differ(runs: &[Run]) -> bool {
+    let mut kinds = runs.iter().filter_map(Run::guarantee).map(|g| (g.unit, g.adjacency, g.threat, g.delta));
+    let first = kinds.next();
+    kinds.any(|kind| Some(kind) != first)
+}
+
+/// What models are compared by.
+const KINDS: [&str; 2] = ["accuracy", "perplexity"];
+
 fn table(runs: &[Run], options: Options) -> Table {
-    let mut head = vec!["run", "method", "ε, proved", "δ", "validation", "loss", "noise", "steps"];
-    if !options.public {
-        head.push("examples/s");
-    }
+    let measures = |run: &Run| run.summary.metrics.validation.clone();
+    let kinds = KINDS.into_iter().filter(|kind| runs.iter().filter_map(measures).any(|m| m.name() == *kind));
+    let kinds: Vec<&str> = kinds.collect();
+    let mut head = vec!["run", "method", "ε, proved", "δ"];
+    head.extend(kinds.iter().copied().chain(["loss", "noise", "steps"]));
+    head.extend((!options.public).then_some("examples/s"));
     let row = |run: &Run| {
         let none = || "–".to_owned();
-        let upper = run.guarantee().map(|g| rounded_up(g.epsilon.upper));
-        let epsilon = match (run.no_guarantee(), upper) {
-            (None, Some(upper)) => upper,
-            (Some(_), Some(upper)) => format!("none ({upper})"),
-            (_, None) => "none".to_owned(),
-        };
-        let measures = run.summary.metrics.validation.as_ref();
-        let mut noise: Vec<String> =
-            run.summary.resolved.noise_multipliers.iter().map(|s| words::number(*s)).collect();
-        noise.dedup();
-        let noise = match noise.as_slice() {
-            [] => none(),
-            [one] => one.clone(),
-            [first, .., last] => format!("{first} to {last}"),
-        };
+        let measures = measures(run);
         let mut cells = vec![
             run.name.clone(),
             method_name(&run.summary.plan.privacy.method).to_owned(),
-            epsilon,
+            epsilon(run),
             run.guarantee().map_or_else(none, |g| words::small(g.delta)),
-            measures.map_or_else(none, |m| {
-                format!("{} {}", m.shown(), if m.name() == "perplexity" { "perplexity" } else { "right" })
-            }),
-            measures.map_or_else(none, |m| words::number(m.loss())),
-            noise,
-            words::count(run.summary.steps),
         ];
-        if !options.public {
-            cells.push(format!("{:.1}", run.summary.throughput.examples_per_second));
+        for kind in &kinds {
+            cells.push(measures.as_ref().filter(|m| m.name() == *kind).map_or_else(none, Measures::shown));
         }
+        cells.extend([
+            measures.as_ref().map_or_else(none, |m| words::number(m.loss())),
+            noise(&run.summary.resolved.noise_multipliers),
+            words::count(run.summary.steps),
+        ]);
+        let speed = run.summary.throughput.examples_per_second;
+        cells.extend((!options.public).then(|| format!("{speed:.1}")));
         cells
     };
     Table::new("All runs", &head, runs.iter().map(row).collect())
+}
+
+/// The proved ε, or that there is none.
+fn epsilon(run: &Run) -> String {
+    let upper = run.guarantee().map(|g| rounded_up(g.epsilon.upper));
+    match (run.no_guarantee(), upper) {
+        (None, Some(upper)) => upper,
+        (Some(_), Some(upper)) => format!("none ({upper})"),
+        (_, None) => "none".to_owned(),
+    }
+}
+
+/// The noise multipliers of the epochs, as a range where they differ.
+fn noise(multipliers: &[f64]) -> String {
+    let (least, most) = multipliers.iter().fold((f64::INFINITY, 0.0_f64), |(l, m), s| (l.min(*s), m.max(*s)));
+    match multipliers {
+        [] => "–".to_owned(),
+        _ if least == most => words::number(most),
+        _ => format!("{} to {}", words::number(most), words::number(least)),
+    }
 }
 
 /// How good the models are against ε: runs with a guarantee, runs whose ledger alone has an ε, and lines for runs without any.

@@ -83,11 +83,14 @@ fn reachable(spent: Option<&Composition>, attacks: &[Attack]) -> Result<Chart> {
     };
     let head: &[&str] = if spent.is_some() { &[wrong, "found, at most"] } else { &[wrong, right, "attack"] };
     let says = match (spent.is_some(), attacks.is_empty()) {
+        (true, _) if replaced => {
+            "No attacker who decides whether a record is a certain one or any other, whatever they know besides, gets above the line."
+        }
         (true, true) => {
             "No attacker who decides whether one unit was in the data, whatever they know besides, gets above the line."
         }
         (true, false) => {
-            "No attacker who decides whether one unit was in the data, whatever they know besides, gets above the line; what the attacks that were tried found lies below it, but for chance."
+            "No attacker who decides whether one unit was in the data, whatever they know besides, gets above the line. The curves of the attacks that were tried should stay below it, but for chance."
         }
         (false, _) => "What the attacks that were tried found, against guessing.",
     };
@@ -99,7 +102,8 @@ fn deltas(spent: &Composition, guarantee: &Guarantee) -> Result<Chart> {
     const LEAST: f64 = 1e-12;
     const POINTS: u32 = 40;
     let far = epsilon(spent, LEAST, Accountant::Auto)?.epsilon.upper.max(1e-3);
-    let epsilons: Vec<f64> = (1..=POINTS).map(|i| far * f64::from(i) / f64::from(POINTS)).collect();
+    let steps = std::iter::once(0.02).chain((1..=POINTS).map(f64::from));
+    let epsilons: Vec<f64> = steps.map(|i| far * i / f64::from(POINTS)).collect();
     let points = curve(spent, &epsilons, Accountant::Auto)?;
     let upper: Vec<(f64, f64)> =
         points.iter().map(|p| (p.epsilon, p.delta.upper)).filter(|p| p.1 >= LEAST).collect();

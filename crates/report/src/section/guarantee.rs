@@ -1,26 +1,24 @@
 //! What is guaranteed, in one sentence and in full.
 
 use crate::document::{Block, Section, Standing};
-use crate::error::Result;
 use crate::folder::Run;
-use crate::{Options, words};
+use crate::words;
 use undertone_accounting::ledger::Ledger;
 use undertone_accounting::{Accountant, Adjacency, Guarantee, Mode, Threat, rounded_up, trade_off};
 
-pub fn section(run: &Run, level: u8, options: Options) -> Result<Section> {
-    let mut section = Section::new(level, "What is guaranteed").with(statement(run));
-    section = section.note(who_may_read(run, options));
+pub fn section(run: &Run, level: u8) -> Section {
+    let section = Section::new(level, "What is guaranteed").with(statement(run));
     let (Some(guarantee), Some(ledger)) = (&run.guarantee, &run.ledger) else {
-        return Ok(section.paragraph(
+        return section.paragraph(
             "The run has no ledger, since it added no noise. Whoever has the model, or sees its predictions, may learn anything about the training data.",
-        ));
+        );
     };
     let section = section.with(Block::Facts(in_full(run, guarantee, ledger)));
     let held = match run.no_guarantee() {
         None => "The guarantee holds if:",
         Some(_) => "What the ledger was written under; it does not make a guarantee of it:",
     };
-    Ok(section.paragraph(held).with(Block::List(guarantee.assumptions.clone())))
+    section.paragraph(held).with(Block::List(guarantee.assumptions.clone()))
 }
 
 /// The sentence that matters most.
@@ -128,17 +126,4 @@ fn in_full(run: &Run, guarantee: &Guarantee, ledger: &Ledger) -> Vec<(String, St
     }
     facts.push(("Hash of the ledger", ledger.hash().to_owned()));
     facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
-}
-
-/// A report is a release too.
-fn who_may_read(run: &Run, options: Options) -> String {
-    let measured = &run.summary.selection;
-    if options.public {
-        return format!(
-            "What was computed from the training data without noise (losses, times, memory, attacks) is left out of this report. About validation: {measured}."
-        );
-    }
-    format!(
-        "Training losses, times, memory and attacks in this report were computed from the private data without noise. No guarantee covers them: keep the report with those who may see the data, or make one for others with --public. About validation: {measured}."
-    )
 }

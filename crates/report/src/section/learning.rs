@@ -11,7 +11,9 @@ pub fn section(run: &Run, level: u8, options: Options) -> Result<Option<Section>
     let measured = &run.summary.metrics;
     let mut section = Section::new(level, "What was learnt");
     if let Some(measures) = &measured.validation {
-        section = section.with(Block::Facts(figures(measures)));
+        section = section
+            .with(Block::Facts(figures(measures)))
+            .paragraph(format!("{}.", capital(&run.summary.selection)));
     } else {
         section = section.paragraph(
             "The run had no validation file, so that nothing is known about how good the model is.",
@@ -147,13 +149,12 @@ fn confusion(measures: &Measures, labels: Option<&[String]>) -> Option<Table> {
     }
     let name =
         |class: usize| labels.and_then(|l| l.get(class).cloned()).unwrap_or_else(|| format!("class {class}"));
-    let head = std::iter::once("truth".to_owned())
-        .chain((0..confusion.len()).map(|class| format!("said: {}", name(class))));
+    let head = std::iter::once("truth".to_owned()).chain((0..confusion.len()).map(name));
     let row = |(class, counts): (usize, &Vec<u64>)| {
         std::iter::once(name(class)).chain(counts.iter().map(|n| words::count(*n))).collect()
     };
     Some(Table {
-        title: "What was taken for what".to_owned(),
+        title: "What was taken for what: a row for each truth, a column for each answer".to_owned(),
         head: head.collect(),
         rows: confusion.iter().enumerate().map(row).collect(),
     })

@@ -17,10 +17,11 @@ use crate::{Options, words};
 /// The report about some runs.
 pub fn document(runs: &[Run], options: Options) -> Result<Document> {
     if let [run] = runs {
-        let (title, subtitle) = (run.name.clone(), introduction(run));
-        return Ok(Document { title, subtitle, sections: about(run, 2, options)? });
+        let mut sections = about(run, 2, options)?;
+        sections[0].blocks.insert(1, Block::Note(who_may_read(options).to_owned()));
+        return Ok(Document { title: run.name.clone(), subtitle: introduction(run), sections });
     }
-    let mut sections = compare::sections(runs, options)?;
+    let mut sections = vec![compare::section(runs, options)?.note(who_may_read(options))];
     for run in runs {
         sections.push(Section::new(2, run.name.clone()).paragraph(introduction(run)));
         sections.extend(about(run, 3, options)?);
@@ -35,22 +36,34 @@ fn introduction(run: &Run) -> String {
     let plan = &run.summary.plan;
     let how = match plan.privacy.method.as_str() {
         "none" => "without privacy".to_owned(),
-        method => format!("with {}", method_name(method)),
+        method => format!("privately by {}", method_name(method)),
     };
     format!(
-        "{} of {}, {} tuning, {how}: {} units, {} epochs, {} steps.",
+        "{} with {}, {} tuning, {how}: {}, {}, {}.",
         task_name(&plan.data.task),
         plan.origin(),
         plan.tuning(),
-        words::count(run.summary.resolved.units),
-        plan.training.epochs,
-        words::count(run.summary.steps)
+        words::times(run.summary.resolved.units, "unit"),
+        words::times(plan.training.epochs, "epoch"),
+        words::times(run.summary.steps, "step")
     )
+}
+
+/// A report is a release too.
+fn who_may_read(options: Options) -> &'static str {
+    match options.public {
+        true => {
+            "What was computed from the training data without noise (losses, times, memory, attacks) is left out of this report."
+        }
+        false => {
+            "Training losses, times, memory and attacks in this report were computed from the private data without noise. No guarantee covers them: keep the report with those who may see the data, or make one for others with --public."
+        }
+    }
 }
 
 /// All parts about one run.
 fn about(run: &Run, level: u8, options: Options) -> Result<Vec<Section>> {
-    let mut sections = vec![guarantee::section(run, level, options)?];
+    let mut sections = vec![guarantee::section(run, level)];
     sections.extend(spending::section(run, level)?);
     sections.extend(curves::section(run, level, options)?);
     if !options.public {

@@ -21,10 +21,8 @@ pub fn section(run: &Run, level: u8) -> Result<Option<Section>> {
         false => section,
     };
     if ledger.entries() < 3 {
-        let entries = if ledger.entries() == 1 { "one entry" } else { "two entries" };
-        return Ok(Some(section.paragraph(format!(
-            "Everything was released in {entries} of the ledger, before training began."
-        ))));
+        let entries = words::times(ledger.entries(), "entry").replace("entrys", "entries");
+        return Ok(Some(section.paragraph(format!("Everything was released in {entries} of the ledger."))));
     }
     let history = Ledger::history(run.ledger_path(), guarantee.delta, POINTS)?;
     let points: Vec<(f64, f64)> = std::iter::once((0.0, 0.0))
@@ -74,7 +72,7 @@ fn in_words(run: &Run) -> String {
                     "in every epoch, along one path of noise that costs no more than its quietest release",
                 _ => "afresh in every epoch",
             },
-            words::number(releases.sensitivity)
+            short(releases.sensitivity)
         ),
         (None, Some(rate)) => format!(
             "In each step every unit takes part with probability {}, on its own; its gradient is bounded, and noise is added to the sum. {noise}",
