@@ -79,6 +79,11 @@ fn folder(parent: &Path, name: &str, mode: Option<Mode>, change: impl FnOnce(&mu
             "members": 100, "others": 100, "roc": [[0.0, 0.0], [0.2, 0.3], [1.0, 1.0]]
         }],
         "one_run": { "canaries": 100, "guesses": 20, "right": 12, "epsilon_lower": 0.1, "delta": 1e-5, "confidence": 0.95 },
+        "extraction": [{ "kind": "person", "in_training": 30, "written": 4, "right": 1, "known_before": 0, "precision": interval, "recall": interval }],
+        "reconstruction": [{
+            "kind": "phone", "trained": { "targets": 50, "top_1": interval, "k": 5 }, "untouched": { "targets": 50, "top_1": interval, "k": 5 }
+        }],
+        "all": [{ "attack": "membership", "measure": "area", "run": interval, "open": null, "untouched": { "lower": null, "estimate": null, "upper": null }, "guessing": 0.5 }],
         "exposure": [{
             "text": "the code is ####", "trained": { "bits": 3.0, "most": 13.3, "rank": 1000.0, "exact": true },
             "untouched": { "bits": 1.2, "most": 13.3, "rank": 4000.0, "exact": true }
@@ -179,7 +184,9 @@ fn a_public_report_leaves_out_what_had_no_noise() {
         [folder(place.path(), "a", Some(Mode::Proved), |_| {}), folder(place.path(), "b", None, |_| {})];
     let runs = Run::open_all(&paths).unwrap();
     let ((whole, _), (html, markdown)) = (both(&runs, false), both(&runs, true));
-    for secret in ["123.4", "0.99 GB", "loss &amp; more", "the code is", "Loss</strong>"] {
+    for secret in
+        ["123.4", "0.99 GB", "loss &amp; more", "the code is", "Loss</strong>", "Extraction", "All attacks"]
+    {
         assert!(whole.contains(secret), "{secret}");
         assert!(!html.contains(secret) && !markdown.contains(secret), "{secret}");
     }
@@ -230,6 +237,27 @@ fn folders_that_contradict_themselves_are_refused() {
     fs::write(path.join("ledger.jsonl"), cut).unwrap();
     assert!(Run::open(&path).unwrap_err().to_string().contains("cut off"));
     assert!(Run::open(place.path()).unwrap_err().to_string().contains("finished run"));
+}
+
+/// An audit that cannot be if the ledger's ε holds takes the guarantee away, in a public report too.
+#[test]
+fn a_contradicted_guarantee_is_none() {
+    let place = tempfile::tempdir().unwrap();
+    let path = folder(place.path(), "run", Some(Mode::Proved), |_| {});
+    let audit = fs::read_to_string(path.join("audit.json")).unwrap();
+    for (from, to) in [
+        ("\"epsilon_lower\":0.1", "\"epsilon_lower\":7.5"),
+        ("\"epsilon_lower\":0.1", "\"epsilon_lower\":0.1,\"promised_curve_is_refuted\":true"),
+    ] {
+        assert!(audit.contains(from));
+        fs::write(path.join("audit.json"), audit.replace(from, to)).unwrap();
+        let run = Run::open(&path).unwrap();
+        assert!(run.no_guarantee().unwrap().contains("canaries"));
+        for public in [false, true] {
+            let (html, _) = both(&[Run::open(&path).unwrap()], public);
+            assert!(html.contains("No guarantee") && !html.contains("ε, proved"), "{to}");
+        }
+    }
 }
 
 /// A run that went astray has figures that are no numbers; it has a report all the same.

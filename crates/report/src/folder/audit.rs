@@ -1,6 +1,6 @@
 //! audit.json: what attacks on the run found.
 
-use super::parse;
+use super::{number_or_nan, parse};
 use crate::error::Result;
 use serde::Deserialize;
 use std::path::Path;
@@ -16,16 +16,28 @@ pub struct Audit {
     /// Planted secrets.
     #[serde(default)]
     pub exposure: Vec<Exposed>,
+    /// Private things that the model wrote by itself.
+    #[serde(default)]
+    pub extraction: Vec<Extracted>,
+    /// Private things that were masked.
+    #[serde(default)]
+    pub reconstruction: Vec<Reconstructed>,
+    /// All attacks beside those on other models.
+    #[serde(default)]
+    pub all: Vec<Figure>,
 }
 
 /// A figure and where it lies.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Interval {
     /// The lower end.
+    #[serde(deserialize_with = "number_or_nan")]
     pub lower: f64,
     /// The figure.
+    #[serde(deserialize_with = "number_or_nan")]
     pub estimate: f64,
     /// The upper end.
+    #[serde(deserialize_with = "number_or_nan")]
     pub upper: f64,
 }
 
@@ -60,6 +72,8 @@ pub struct OneRun {
     pub right: u64,
     /// ε is at least this.
     pub epsilon_lower: f64,
+    /// Whether the guesses are too good for the whole curve that the ledger proves.
+    pub promised_curve_is_refuted: Option<bool>,
     /// δ of the statement.
     pub delta: f64,
     /// Probability that the statement is right.
@@ -88,7 +102,70 @@ pub struct Bits {
     pub exact: bool,
 }
 
+/// What the model wrote of one kind of private thing.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Extracted {
+    /// Of which kind.
+    pub kind: String,
+    /// Things in the training texts that the untouched model does not write.
+    pub in_training: u64,
+    /// Different things that the trained model wrote, without those of the untouched one.
+    pub written: u64,
+    /// How many of them are in the training texts.
+    pub right: u64,
+    /// Share of what is in the training texts that was written.
+    pub recall: Interval,
+}
+
+/// How often a masked private thing was found.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Reconstructed {
+    /// Of which kind.
+    pub kind: String,
+    /// By the trained model.
+    pub trained: Ranked,
+    /// By the model that it began from.
+    pub untouched: Ranked,
+}
+
+/// How often the likeliest candidate was right.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Ranked {
+    /// Masked texts.
+    pub targets: u64,
+    /// How often the likeliest candidate was right.
+    pub top_1: Interval,
+}
+
+/// A figure of the run, of a run without privacy and of the untouched model.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Figure {
+    /// Of which attack.
+    pub attack: String,
+    /// `area`, `share` or `bits`.
+    pub measure: String,
+    /// Of the run.
+    pub run: Interval,
+    /// Of a run without privacy.
+    pub open: Option<Interval>,
+    /// Of the model that it began from.
+    pub untouched: Option<Interval>,
+    /// What somebody who knows nothing would get.
+    pub guessing: Option<f64>,
+}
+
 impl Audit {
+    /// Whether no attack was made.
+    pub fn is_empty(&self) -> bool {
+        let Self { membership, one_run, exposure, extraction, reconstruction, all } = self;
+        membership.is_empty()
+            && one_run.is_none()
+            && exposure.is_empty()
+            && extraction.is_empty()
+            && reconstruction.is_empty()
+            && all.is_empty()
+    }
+
     /// Reads the file; nothing was found if it is not there.
     pub fn read(path: &Path) -> Result<Self> {
         match std::fs::read_to_string(path) {

@@ -5,12 +5,13 @@ mod metrics;
 mod plan;
 mod summary;
 
-pub use audit::{Attack, Audit, Exposed, Interval, OneRun};
+pub use audit::{Attack, Audit, Exposed, Extracted, Figure, Interval, OneRun, Reconstructed};
 pub use metrics::{Record, read as read_metrics};
 pub use summary::{Measures, Summary};
 
 use crate::error::{Error, Result};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use std::path::{Path, PathBuf};
 use undertone_accounting::Guarantee;
 use undertone_accounting::ledger::Ledger;
@@ -27,6 +28,7 @@ pub struct Run {
     pub(crate) plan_text: String,
     pub(crate) ledger: Option<Ledger>,
     pub(crate) guarantee: Option<Guarantee>,
+    contradiction: Option<String>,
 }
 
 impl Run {
@@ -40,11 +42,14 @@ impl Run {
         let plan_text = std::fs::read_to_string(&path)
             .map_err(|_| Error::Unfinished { folder: folder.to_owned(), file: "plan.toml" })?;
         let (ledger, guarantee) = proved(folder, &summary)?;
+        let audit = Audit::read(&folder.join("audit.json"))?;
+        let contradiction = contradiction(&audit, ledger.as_ref())?;
         Ok(Self {
             name: name_of(folder),
             folder: folder.to_owned(),
             records: read_metrics(&folder.join("metrics.jsonl"))?,
-            audit: Audit::read(&folder.join("audit.json"))?,
+            audit,
+            contradiction,
             summary,
             plan_text,
             ledger,
@@ -71,6 +76,9 @@ impl Run {
 
     /// Why nothing is guaranteed, if nothing is.
     pub fn no_guarantee(&self) -> Option<String> {
+        if self.summary.private && self.contradiction.is_some() {
+            return self.contradiction.clone();
+        }
         let said = self.summary.not_private_because.clone();
         let unsaid = || "summary.json says that the run is not private".to_owned();
         (!self.summary.private).then(|| said.unwrap_or_else(unsaid))
@@ -113,9 +121,33 @@ fn proved(folder: &Path, summary: &Summary) -> Result<(Option<Ledger>, Option<Gu
     Ok((Some(ledger), Some(found)))
 }
 
+/// What canaries showed, if it cannot be if the ledger's ε holds.
+fn contradiction(audit: &Audit, ledger: Option<&Ledger>) -> Result<Option<String>> {
+    let (Some(found), Some(ledger)) = (&audit.one_run, ledger) else { return Ok(None) };
+    let proved = ledger.guarantee(found.delta)?.epsilon.upper;
+    let said = if found.epsilon_lower > proved {
+        format!(
+            "canaries show an ε of at least {:.4}, and the ledger proves at most {proved:.4}",
+            found.epsilon_lower
+        )
+    } else if found.promised_curve_is_refuted == Some(true) {
+        "canaries were told apart better than the ledger's privacy curve allows".to_owned()
+    } else {
+        return Ok(None);
+    };
+    Ok(Some(format!(
+        "{said}, so that something is wrong in the training, the ledger or the audit; do not release the model"
+    )))
+}
+
 fn name_of(folder: &Path) -> String {
     let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     whole.file_name().unwrap_or(whole.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// JSON has no number for what is not finite, as the loss of a run that went astray; it is written as null.
+fn number_or_nan<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<f64, D::Error> {
+    Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
 fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T> {

@@ -1,7 +1,8 @@
 //! summary.json, as far as it is shown. What is not known is passed over; what is missing is an error.
 
+use super::number_or_nan;
 use super::plan::Plan;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use undertone_accounting::Guarantee;
 
 /// What a finished run says about itself.
@@ -94,11 +95,6 @@ pub enum Measures {
         #[serde(deserialize_with = "number_or_nan")]
         perplexity: f64,
     },
-}
-
-/// JSON has no number for what is not finite, as the loss of a run that went astray; it is written as null.
-fn number_or_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
 impl Measures {

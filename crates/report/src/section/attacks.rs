@@ -1,19 +1,19 @@
 //! What attacks on the run found, beside what the guarantee allows.
 
-use crate::document::{Block, Section, Standing, Table};
+use crate::document::{Block, Section, Table};
 use crate::error::Result;
-use crate::folder::{Attack, Exposed, Interval, OneRun, Run};
+use crate::folder::{Attack, Exposed, Extracted, Figure, Interval, OneRun, Reconstructed, Run};
 use crate::words;
 use undertone_accounting::{Accountant, rounded_up, trade_off};
 
 pub fn section(run: &Run, level: u8) -> Result<Option<Section>> {
     let audit = &run.audit;
-    let mut section = Section::new(level, "What attacks found");
-    if audit.membership.is_empty() && audit.one_run.is_none() && audit.exposure.is_empty() {
+    if audit.is_empty() {
         return Ok(None);
     }
+    let mut section = Section::new(level, "What attacks found");
     if !audit.membership.is_empty() {
-        section = membership(section, run)?;
+        section = membership(section, run);
     }
     if let Some(found) = &audit.one_run {
         section = one_run(section, run, found)?;
@@ -23,21 +23,40 @@ pub fn section(run: &Run, level: u8) -> Result<Option<Section>> {
             "Exposure is the number of bits of a planted secret that the model gives away; a secret that it never saw has 1.4 on average.",
         );
     }
+    if !audit.extraction.is_empty() {
+        section = section.with(Block::Table(extraction(&audit.extraction)));
+    }
+    if !audit.reconstruction.is_empty() {
+        section = section.with(Block::Table(reconstruction(&audit.reconstruction)));
+    }
+    if !audit.all.is_empty() {
+        section = section.with(Block::Table(all(&audit.all)));
+    }
     Ok(Some(section))
 }
 
-fn share(interval: &Interval) -> String {
-    let Interval { lower, estimate, upper } = interval;
-    format!("{:.1} % ({:.1} to {:.1})", 100.0 * estimate, 100.0 * lower, 100.0 * upper)
+fn bracketed(interval: &Interval, factor: f64, digits: usize, sign: &str) -> String {
+    let [lower, estimate, upper] = [interval.lower, interval.estimate, interval.upper].map(|x| factor * x);
+    match estimate.is_finite() {
+        true => format!("{estimate:.digits$}{sign} ({lower:.digits$} to {upper:.digits$})"),
+        false => "–".to_owned(),
+    }
 }
 
-fn membership(section: Section, run: &Run) -> Result<Section> {
+fn share(interval: &Interval) -> String {
+    bracketed(interval, 100.0, 1, " %")
+}
+
+fn area(interval: &Interval) -> String {
+    bracketed(interval, 1.0, 3, "")
+}
+
+fn membership(section: Section, run: &Run) -> Section {
     let attacks = &run.audit.membership;
     let row = |attack: &Attack| {
-        let Interval { lower, estimate, upper } = attack.auc;
         vec![
             attack.attack.clone(),
-            format!("{estimate:.3} ({lower:.3} to {upper:.3})"),
+            area(&attack.auc),
             share(&attack.rate_at_1_percent),
             share(&attack.rate_at_0_1_percent),
         ]
@@ -52,13 +71,13 @@ fn membership(section: Section, run: &Run) -> Result<Section> {
     }
     let head = ["attack", "AUC", "found at 1 % false alarms", "found at 0.1 % false alarms"];
     let (members, others) = attacks.first().map_or((0, 0), |a| (a.members, a.others));
-    Ok(section
+    section
         .with(Block::Table(Table::new("Membership: was this example trained on?", &head, rows)))
         .paragraph(format!(
             "{} examples that were trained on and {} that were not; intervals in brackets. An area under the curve (AUC) of 0.5 is guessing. What the untouched model alone can tell, training did not give away.",
             words::count(members),
             words::count(others)
-        )))
+        ))
 }
 
 /// The lower bound from canaries must not be above what the ledger proves at the same δ.
@@ -85,23 +104,19 @@ fn one_run(section: Section, run: &Run, found: &OneRun) -> Result<Section> {
     ];
     let section = section
         .paragraph("One training run with canaries, each in or out by a fair coin, bounds ε from below:");
-    let Some(ledger) = run.ledger.as_ref().filter(|_| run.no_guarantee().is_none()) else {
-        return Ok(section.with(Block::Facts(facts)));
-    };
-    let proved = ledger.guarantee(found.delta)?.epsilon.upper;
-    facts.push(("ε, proved, at most".to_owned(), format!("{} at the same δ", rounded_up(proved))));
-    let section = section.with(Block::Facts(facts));
-    if found.epsilon_lower <= proved {
-        return Ok(section.paragraph("The audit is in keeping with the guarantee."));
+    if let Some(ledger) = run.ledger.as_ref().filter(|_| run.summary.private) {
+        let proved = ledger.guarantee(found.delta)?.epsilon.upper;
+        facts.push(("ε of the ledger, at most".to_owned(), format!("{} at the same δ", rounded_up(proved))));
     }
-    Ok(section.with(Block::Statement {
-        standing: Standing::Nothing,
-        sentence: "The audit contradicts the guarantee: the lower bound is above the proved ε.".to_owned(),
-        meaning: vec![
-            "Something is wrong in the training, in the ledger or in the audit. Do not release the model."
-                .to_owned(),
-        ],
-    }))
+    let section = section.with(Block::Facts(facts));
+    if !run.summary.private {
+        return Ok(section);
+    }
+    // A contradiction takes the guarantee away.
+    Ok(match run.no_guarantee() {
+        None => section.paragraph("The audit is in keeping with the guarantee."),
+        Some(why) => section.note(format!("The audit contradicts the guarantee: {why}.")),
+    })
 }
 
 fn exposure(secrets: &[Exposed]) -> Table {
@@ -116,4 +131,57 @@ fn exposure(secrets: &[Exposed]) -> Table {
     };
     let head = ["secret", "exposure, bits", "of the untouched model", "at most"];
     Table::new("Exposure of planted secrets", &head, secrets.iter().map(row).collect())
+}
+
+fn extraction(kinds: &[Extracted]) -> Table {
+    let row = |found: &Extracted| {
+        vec![
+            found.kind.clone(),
+            words::count(found.in_training),
+            words::count(found.written),
+            words::count(found.right),
+            share(&found.recall),
+        ]
+    };
+    let head = ["kind", "in the training texts", "written", "right", "share that was written"];
+    let title = "Extraction: private things that the model writes by itself, without those that the untouched model writes too";
+    Table::new(title, &head, kinds.iter().map(row).collect())
+}
+
+fn reconstruction(kinds: &[Reconstructed]) -> Table {
+    let row = |found: &Reconstructed| {
+        vec![
+            found.kind.clone(),
+            words::count(found.trained.targets),
+            share(&found.trained.top_1),
+            share(&found.untouched.top_1),
+        ]
+    };
+    let head = ["kind", "masked", "named right", "by the untouched model"];
+    Table::new("Reconstruction: private things that were masked", &head, kinds.iter().map(row).collect())
+}
+
+/// Every attack that applied, beside those on other models.
+fn all(figures: &[Figure]) -> Table {
+    let row = |figure: &Figure| {
+        let said = |interval: &Interval| match figure.measure.as_str() {
+            "share" => share(interval),
+            "bits" => bracketed(interval, 1.0, 1, ""),
+            _ => area(interval),
+        };
+        let other = |interval: &Option<Interval>| interval.as_ref().map_or("–".to_owned(), said);
+        let guessing = figure.guessing.map_or("–".to_owned(), |guess| match figure.measure.as_str() {
+            "share" => words::percent(guess),
+            _ => format!("{guess:.2}"),
+        });
+        vec![
+            figure.attack.clone(),
+            said(&figure.run),
+            other(&figure.open),
+            other(&figure.untouched),
+            guessing,
+        ]
+    };
+    let head = ["attack", "this run", "a run without privacy", "the untouched model", "guessing"];
+    Table::new("All attacks", &head, figures.iter().map(row).collect())
 }

@@ -2,11 +2,12 @@
 //!
 //! A card is published with the model, so it says only what the guarantee covers or assumes to be public: no losses of training, no times, not where the data lie.
 
-use super::plan::{Method, ModeName};
+mod loading;
+
+use super::plan::ModeName;
 use super::summary::Summary;
 use crate::evaluate::Metrics;
-use crate::model::Purpose;
-use crate::model::tuning::Tuning;
+use loading::{loading, metadata};
 use serde_json::Value;
 use undertone_accounting::{Guarantee, rounded_up};
 
@@ -33,23 +34,6 @@ pub fn card(summary: &Summary, saved: Saved) -> String {
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
-/// Which program loads what was saved.
-#[derive(PartialEq)]
-enum Loads {
-    Transformers,
-    Peft,
-    Undertone,
-}
-
-fn loads(summary: &Summary) -> Loads {
-    match (&summary.plan.model.tuning, summary.plan.is_forward()) {
-        (_, true) => Loads::Undertone,
-        (Tuning::Full, _) => Loads::Transformers,
-        (Tuning::Lora(_), _) => Loads::Peft,
-        _ => Loads::Undertone,
-    }
-}
-
 /// The model's name without the path that it has here.
 fn base(summary: &Summary) -> String {
     let model = &summary.plan.model;
@@ -66,11 +50,6 @@ fn name(value: impl serde::Serialize) -> String {
     }
 }
 
-/// Quoted for YAML, which reads JSON's strings.
-fn quoted(text: &str) -> String {
-    Value::String(text.to_owned()).to_string()
-}
-
 /// A text that means nothing to a reader of Markdown.
 fn escape(text: &str) -> String {
     let mut safe = String::new();
@@ -83,40 +62,6 @@ fn escape(text: &str) -> String {
         }
     }
     safe
-}
-
-fn metadata(summary: &Summary) -> String {
-    let library = match loads(summary) {
-        Loads::Transformers => "transformers",
-        Loads::Peft => "peft",
-        Loads::Undertone => "undertone",
-    };
-    let pipeline = match summary.plan.purpose() {
-        Purpose::SequenceClassification => "text-classification",
-        _ => "text-generation",
-    };
-    let mut lines =
-        vec!["---".to_owned(), format!("library_name: {library}"), format!("pipeline_tag: {pipeline}")];
-    if let Some(hub) = &summary.plan.model.hub {
-        lines.push(format!("base_model: {}", quoted(hub)));
-    }
-    lines.extend(["tags:".to_owned(), "- undertone".to_owned()]);
-    if summary.private {
-        lines.push("- differential-privacy".to_owned());
-    }
-    if summary.plan.privacy.method != Method::None {
-        lines.push(format!("- {}", name(summary.plan.privacy.method)));
-    }
-    if let Some(metrics) = &summary.metrics.validation {
-        let names: &[&str] = match metrics {
-            Metrics::Classification(_) => &["accuracy", "f1"],
-            Metrics::Language(_) => &["perplexity"],
-        };
-        lines.push("metrics:".to_owned());
-        lines.extend(names.iter().map(|name| format!("- {name}")));
-    }
-    lines.push("---\n".to_owned());
-    lines.join("\n")
 }
 
 fn title(summary: &Summary) -> String {
@@ -223,36 +168,6 @@ fn quality(summary: &Summary) -> String {
         "## How good it is\n\nOn a validation file, which the guarantee does not cover:\n\n{}",
         table(&rows)
     )
-}
-
-fn loading(summary: &Summary, saved: Saved) -> String {
-    let classifies = summary.plan.purpose() == Purpose::SequenceClassification;
-    let class = if classifies { "AutoModelForSequenceClassification" } else { "AutoModelForCausalLM" };
-    let python = match loads(summary) {
-        Loads::Undertone => None,
-        Loads::Transformers => Some(format!(
-            "from transformers import AutoTokenizer, {class}\n\nmodel = {class}.from_pretrained(\"path/to/this/folder\")\ntokenizer = AutoTokenizer.from_pretrained(\"path/to/this/folder\")"
-        )),
-        Loads::Peft => {
-            let classes = if classifies { format!(", num_labels={}", saved.classes) } else { String::new() };
-            let from = quoted(&base(summary));
-            Some(format!(
-                "from peft import PeftModel\nfrom transformers import {class}\n\nmodel = {class}.from_pretrained({from}{classes})\nmodel = PeftModel.from_pretrained(model, \"path/to/this/folder\")"
-            ))
-        }
-    };
-    let arguments = if saved.whole {
-        "--model path/to/this/folder"
-    } else {
-        "--model path/to/base/model --adapter path/to/this/folder"
-    };
-    let verb = if classifies { "predict" } else { "generate" };
-    let more = if classifies { "--data new.jsonl --out said.jsonl" } else { "--prompt \"…\"" };
-    let mut text = format!("## How to load it\n\n```sh\nundertone {verb} {arguments} {more}\n```\n");
-    if let Some(python) = python {
-        text.push_str(&format!("\n```python\n{python}\n```\n"));
-    }
-    text
 }
 
 fn not_promised(summary: &Summary) -> String {

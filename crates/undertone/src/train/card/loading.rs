@@ -1,0 +1,96 @@
+//! Which program loads a model, as metadata for the hub and as commands for people.
+
+use super::{Saved, base, name};
+use crate::evaluate::Metrics;
+use crate::model::Purpose;
+use crate::model::tuning::Tuning;
+use crate::train::plan::Method;
+use crate::train::summary::Summary;
+use serde_json::Value;
+
+/// Which program loads what was saved.
+enum Loads {
+    Transformers,
+    Peft,
+    Undertone,
+}
+
+fn loads(summary: &Summary) -> Loads {
+    match (&summary.plan.model.tuning, summary.plan.is_forward()) {
+        (_, true) => Loads::Undertone,
+        (Tuning::Full, _) => Loads::Transformers,
+        (Tuning::Lora(_), _) => Loads::Peft,
+        _ => Loads::Undertone,
+    }
+}
+
+/// Quoted for YAML, which reads JSON's strings.
+fn quoted(text: &str) -> String {
+    Value::String(text.to_owned()).to_string()
+}
+
+/// The block at the head of the card.
+pub fn metadata(summary: &Summary) -> String {
+    let library = match loads(summary) {
+        Loads::Transformers => "transformers",
+        Loads::Peft => "peft",
+        Loads::Undertone => "undertone",
+    };
+    let pipeline = match summary.plan.purpose() {
+        Purpose::SequenceClassification => "text-classification",
+        _ => "text-generation",
+    };
+    let mut lines =
+        vec!["---".to_owned(), format!("library_name: {library}"), format!("pipeline_tag: {pipeline}")];
+    if let Some(hub) = &summary.plan.model.hub {
+        lines.push(format!("base_model: {}", quoted(hub)));
+    }
+    lines.extend(["tags:".to_owned(), "- undertone".to_owned()]);
+    if summary.private {
+        lines.push("- differential-privacy".to_owned());
+    }
+    if summary.plan.privacy.method != Method::None {
+        lines.push(format!("- {}", name(summary.plan.privacy.method)));
+    }
+    if let Some(metrics) = &summary.metrics.validation {
+        let names: &[&str] = match metrics {
+            Metrics::Classification(_) => &["accuracy", "f1"],
+            Metrics::Language(_) => &["perplexity"],
+        };
+        lines.push("metrics:".to_owned());
+        lines.extend(names.iter().map(|name| format!("- {name}")));
+    }
+    lines.push("---\n".to_owned());
+    lines.join("\n")
+}
+
+/// How to load the model.
+pub fn loading(summary: &Summary, saved: Saved) -> String {
+    let classifies = summary.plan.purpose() == Purpose::SequenceClassification;
+    let class = if classifies { "AutoModelForSequenceClassification" } else { "AutoModelForCausalLM" };
+    let python = match loads(summary) {
+        Loads::Undertone => None,
+        Loads::Transformers => Some(format!(
+            "from transformers import AutoTokenizer, {class}\n\nmodel = {class}.from_pretrained(\"path/to/this/folder\")\ntokenizer = AutoTokenizer.from_pretrained(\"path/to/this/folder\")"
+        )),
+        Loads::Peft => {
+            let classes = if classifies { format!(", num_labels={}", saved.classes) } else { String::new() };
+            let from = quoted(&base(summary));
+            Some(format!(
+                "from peft import PeftModel\nfrom transformers import {class}\n\nmodel = {class}.from_pretrained({from}{classes})\nmodel = PeftModel.from_pretrained(model, \"path/to/this/folder\")"
+            ))
+        }
+    };
+    let arguments = if saved.whole {
+        "--model path/to/this/folder"
+    } else {
+        "--model path/to/base/model --adapter path/to/this/folder"
+    };
+    let verb = if classifies { "predict" } else { "generate" };
+    let more = if classifies { "--data new.jsonl --out said.jsonl" } else { "--prompt \"…\"" };
+    let mut text = format!("## How to load it\n\n```sh\nundertone {verb} {arguments} {more}\n```\n");
+    if let Some(python) = python {
+        text.push_str(&format!("\n```python\n{python}\n```\n"));
+    }
+    text
+}
