@@ -5,9 +5,12 @@ use super::{Chart, Ink, Mark};
 use crate::document::Table;
 use crate::error::Result;
 
-/// The numbers in their rows: the kind of parameter, and a number for some of the layers.
+/// A kind of parameter, and a number for some of the layers or for none.
+type Row = (String, Vec<(Option<u32>, f64)>);
+
+/// The numbers in their rows.
 struct Rows {
-    rows: Vec<(String, Vec<(Option<u32>, f64)>)>,
+    rows: Vec<Row>,
     layers: Vec<u32>,
     least: f64,
     most: f64,
@@ -36,7 +39,7 @@ pub fn heat_map(title: &str, says: &str, numbers: &[(String, f64)]) -> Result<Ch
 
 impl Rows {
     fn of(numbers: &[(String, f64)]) -> Self {
-        let mut rows: Vec<(String, Vec<(Option<u32>, f64)>)> = Vec::new();
+        let mut rows: Vec<Row> = Vec::new();
         for (name, number) in numbers.iter().filter(|(_, number)| number.is_finite()) {
             let (layer, kind) = place(name);
             match rows.iter_mut().find(|row| row.0 == kind) {
