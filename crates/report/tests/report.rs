@@ -133,8 +133,7 @@ fn nothing_in_a_file_becomes_markup() {
         let outside = markdown.split("```").step_by(2).collect::<String>();
         let bare = outside.replace("\\<", "").replace("\\>", "");
         assert!(
-            !bare.contains('<')
-                && bare.lines().all(|line| !line.trim_start_matches(|c| c == '>').contains('>')),
+            !bare.contains('<') && bare.lines().all(|line| !line.trim_start_matches('>').contains('>')),
             "{bare}"
         );
         assert!(outside.contains("bad\\|worse"));
