@@ -136,7 +136,8 @@ fn contradiction(audit: &Audit, ledger: Option<&Ledger>) -> Result<Option<String
         return Ok(None);
     };
     Ok(Some(format!(
-        "{said}, so that something is wrong in the training, the ledger or the audit; do not release the model"
+        "{said} (by an audit with {:.0} % confidence); repeat it with more canaries, and do not release the model meanwhile",
+        100.0 * found.confidence
     )))
 }
 
