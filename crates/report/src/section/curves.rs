@@ -19,24 +19,28 @@ pub fn section(run: &Run, level: u8, options: Options) -> Result<Option<Section>
         );
         return Ok(Some(section.chart(reachable(None, attacks)?)));
     };
-    let mut section = Section::new(level, "What an attacker can reach at most");
-    if run.no_guarantee().is_some() {
-        section = section.note("These curves are about what the ledger holds alone. As nothing is guaranteed for the run as a whole, an attacker may reach more.");
-    }
+    let holds = run.no_guarantee().is_none();
+    let mut section = match holds {
+        true => Section::new(level, "What an attacker can reach at most"),
+        false => Section::new(level, "What the ledger alone would allow").note(
+            "These curves are about what the ledger holds alone. As nothing is guaranteed for the run, an attacker may reach more.",
+        ),
+    };
     let spent = ledger.spent();
-    section = match reachable(Some(spent), attacks) {
+    section = match reachable(Some((spent, holds)), attacks) {
         Ok(chart) => section.chart(chart),
         Err(why) => section.paragraph(format!("The trade-off curve cannot be computed: {why}.")),
     };
-    section = match deltas(spent, guarantee) {
+    section = match deltas(spent, guarantee, holds) {
         Ok(chart) => section.chart(chart),
         Err(why) => section.paragraph(format!("The curve of δ over ε cannot be computed: {why}.")),
     };
     Ok(Some(section))
 }
 
-/// The largest true-positive rate for each false-positive rate, with the attacks that were made.
-fn reachable(spent: Option<&Composition>, attacks: &[Attack]) -> Result<Chart> {
+/// The largest true-positive rate for each false-positive rate, with the attacks that were made; of what was spent, and whether that is all that was released.
+fn reachable(bound: Option<(&Composition, bool)>, attacks: &[Attack]) -> Result<Chart> {
+    let spent = bound.map(|(spent, _)| spent);
     let mut rates = vec![0.0, 0.001, 0.002, 0.005, 0.01];
     rates.extend((1..=40).map(|i| f64::from(i) / 40.0));
     let points =
@@ -44,7 +48,11 @@ fn reachable(spent: Option<&Composition>, attacks: &[Attack]) -> Result<Chart> {
     let mut series = Vec::new();
     if spent.is_some() {
         let most = points.iter().map(|p| (p.false_positive_rate, p.true_positive_rate.upper)).collect();
-        series.push(Series::new("any attacker, at most", 0, Mark::Line, most));
+        let name = match bound {
+            Some((_, false)) => "at most, if the ledger held everything",
+            _ => "any attacker, at most",
+        };
+        series.push(Series::new(name, 0, Mark::Line, most));
     }
     let guess = Series::new("guessing", 0, Mark::Dashed, vec![(0.0, 0.0), (1.0, 1.0)]);
     series.push(Series { ink: Ink::Faint, ..guess });
@@ -82,23 +90,28 @@ fn reachable(spent: Option<&Composition>, attacks: &[Attack]) -> Result<Chart> {
             .collect(),
     };
     let head: &[&str] = if spent.is_some() { &[wrong, "found, at most"] } else { &[wrong, right, "attack"] };
-    let says = match (spent.is_some(), attacks.is_empty()) {
-        (true, _) if replaced => {
-            "No attacker who decides whether a record is a certain one or any other, whatever they know besides, gets above the line."
-        }
-        (true, true) => {
-            "No attacker who decides whether one unit was in the data, whatever they know besides, gets above the line."
-        }
-        (true, false) => {
-            "No attacker who decides whether one unit was in the data, whatever they know besides, gets above the line. The curves of the attacks that were tried should stay below it, but for chance."
-        }
-        (false, _) => "What the attacks that were tried found, against guessing.",
+    let decides = match replaced {
+        true => "a record is a certain one or any other",
+        false => "one unit was in the data",
     };
-    plot.chart("Attackers: found against falsely suspected", says, Table::new("Trade-off", head, rows))
+    let says = match bound {
+        None => "What the attacks that were tried found, against guessing.".to_owned(),
+        Some((_, false)) => format!(
+            "If the ledger held all that was released, no attacker who decides whether {decides} would get above the line."
+        ),
+        Some((_, true)) => {
+            let tried = " The curves of the attacks that were tried should stay below it, but for chance.";
+            let tried = if attacks.is_empty() { "" } else { tried };
+            format!(
+                "No attacker who decides whether {decides}, whatever they know besides, gets above the line.{tried}"
+            )
+        }
+    };
+    plot.chart("Attackers: found against falsely suspected", &says, Table::new("Trade-off", head, rows))
 }
 
 /// δ for every ε.
-fn deltas(spent: &Composition, guarantee: &Guarantee) -> Result<Chart> {
+fn deltas(spent: &Composition, guarantee: &Guarantee, holds: bool) -> Result<Chart> {
     const LEAST: f64 = 1e-12;
     const POINTS: u32 = 40;
     let far = epsilon(spent, LEAST, Accountant::Auto)?.epsilon.upper.max(1e-3);
@@ -116,7 +129,13 @@ fn deltas(spent: &Composition, guarantee: &Guarantee) -> Result<Chart> {
         ],
     };
     let rows = upper.iter().map(|p| vec![words::number(p.0), words::small_up(p.1)]).collect();
-    let says =
-        "One ledger, one curve: every point of it is a guarantee; the one that was asked for is marked.";
+    let says = match holds {
+        true => {
+            "One ledger, one curve: every point of it is a guarantee; the one that was asked for is marked."
+        }
+        false => {
+            "What the ledger alone comes to; the δ that was asked for is marked. No point of it is a guarantee."
+        }
+    };
     plot.chart("δ for every ε", says, Table::new("Privacy curve", &["ε", "δ, at most"], rows))
 }

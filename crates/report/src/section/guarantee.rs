@@ -27,8 +27,8 @@ fn statement(run: &Run) -> Block {
         let mut meaning = Vec::new();
         if let Some(claim) = &run.summary.claimed {
             meaning.push(format!(
-                "The method's own paper would claim ε = {} at δ = {}; that is not proved for what ran.",
-                rounded_up(claim.epsilon),
+                "The method's own paper would claim ε = {:.4} at δ = {}; that is not proved for what ran.",
+                claim.epsilon,
                 words::small(claim.delta)
             ));
         }
@@ -104,7 +104,7 @@ fn in_full(run: &Run, guarantee: &Guarantee, ledger: &Ledger) -> Vec<(String, St
     if let Some(claim) = &run.summary.claimed {
         facts.push((
             "ε, claimed by the paper",
-            format!("{} at δ = {}; not proved", rounded_up(claim.epsilon), words::small(claim.delta)),
+            format!("{:.4} at δ = {}; not proved", claim.epsilon, words::small(claim.delta)),
         ));
     }
     facts.extend([

@@ -36,7 +36,8 @@ fn introduction(run: &Run) -> String {
     let plan = &run.summary.plan;
     let how = match plan.privacy.method.as_str() {
         "none" => "without privacy".to_owned(),
-        method => format!("privately by {}", method_name(method)),
+        method if plan.privacy.mode == "paper" => format!("with {} as published", method_name(method)),
+        method => format!("with {}", method_name(method)),
     };
     format!(
         "{} with {}, {} tuning, {how}: {}, {}, {}.",

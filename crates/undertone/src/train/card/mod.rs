@@ -103,8 +103,8 @@ fn guaranteed(summary: &Summary) -> String {
             let mut text = format!("{heading}**No guarantee: {}.**\n", escape(why));
             if let Some(claim) = &summary.claimed {
                 text.push_str(&format!(
-                    "\nThe method's own paper would claim ε = {} at δ = {:e}; that is not proved for what ran.\n",
-                    rounded_up(claim.epsilon),
+                    "\nThe method's own paper would claim ε = {:.4} at δ = {:e}; that is not proved for what ran.\n",
+                    claim.epsilon,
                     claim.delta
                 ));
             }
