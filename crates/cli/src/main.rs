@@ -54,7 +54,6 @@ enum Verb {
     /// Attack what was released
     #[command(subcommand)]
     Audit(audit::Audit),
-    /// What a reviewer reads about finished runs
     Report(report::Report),
     /// How fast this machine is
     #[command(subcommand)]
