@@ -37,6 +37,9 @@ enum KindName {
     Phone,
 }
 
+/// What a file says is private in each text, if it does.
+type GivenSpans = Option<Vec<Vec<Span>>>;
+
 /// The training texts with what is private in them.
 pub struct PrivateTexts {
     pub texts: Vec<String>,
@@ -93,7 +96,7 @@ impl FinderArguments {
         Ok((PrivateTexts { texts, spans }, finder))
     }
 
-    fn texts(&self, run: &FinishedRun) -> Outcome<(Vec<String>, Option<Vec<Vec<Span>>>)> {
+    fn texts(&self, run: &FinishedRun) -> Outcome<(Vec<String>, GivenSpans)> {
         let task = run.plan.task().without_label();
         let file = &run.plan.data.train;
         let mut columns = task.columns();
