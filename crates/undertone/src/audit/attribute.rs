@@ -4,7 +4,7 @@
 
 use super::probe;
 use super::statistics::{Interval, proportion};
-use crate::data::{Batch, Example, Target, micro_batches};
+use crate::data::{Batch, Example, Target, pieces};
 use crate::mechanism::Secret;
 use crate::mechanism::forward::{RecordNoise, Release};
 use crate::model::layer::sanitiser::{Bounding, Rows, Spot};
@@ -56,9 +56,8 @@ impl Seen {
         let mut layer = rows_alone(asked.spot, asked.rows);
         layer.bounding = Bounding::Normalise;
         model.network.sanitiser = Some(layer);
-        let all: Vec<usize> = (0..examples.len()).collect();
         let (mut values, mut starts, mut classes, mut columns) = (Vec::new(), vec![0], Vec::new(), 0);
-        for piece in micro_batches(&all, examples, 64, 4096) {
+        for piece in pieces(examples, 64, 4096) {
             for &i in &piece {
                 match examples[i].target {
                     Target::Class(class) if (class as usize) < asked.classes => classes.push(class),

@@ -9,7 +9,7 @@
 //! Rows of a sequence share one norm, so a longer sequence has shorter rows; the attacker undoes that by the root of the sequence's length.
 
 use super::probe;
-use crate::data::{Batch, Example, micro_batches};
+use crate::data::{Batch, Example, pieces};
 use crate::mechanism::Secret;
 use crate::mechanism::forward::{RecordNoise, Release};
 use crate::model::layer::sanitiser::{Bounding, Rows, Spot};
@@ -61,9 +61,8 @@ impl Seen {
         let mut layer = rows_alone(spot, Rows::Tokens(None));
         layer.bounding = Bounding::Normalise;
         model.network.sanitiser = Some(layer);
-        let all: Vec<usize> = (0..examples.len()).collect();
         let (mut values, mut tokens, mut starts, mut columns) = (Vec::new(), Vec::new(), vec![0], 0);
-        for piece in micro_batches(&all, examples, 64, 4096) {
+        for piece in pieces(examples, 64, 4096) {
             let batch = Batch::pack(piece.iter().map(|&i| &examples[i]));
             let (rows, of) = model.bounded_rows(&batch)?;
             columns = rows.columns();

@@ -84,8 +84,22 @@ pub fn micro_batches(
     for &example in chosen {
         units.entry(examples[example].unit).or_default().push(example);
     }
+    in_pieces(units.into_values().collect(), examples, max_sequences, max_tokens)
+}
+
+/// Cuts all examples in the same way where units do not matter, because no gradient is clipped.
+pub fn pieces(examples: &[Example], max_sequences: usize, max_tokens: usize) -> Vec<Vec<usize>> {
+    let alone = (0..examples.len()).map(|example| vec![example]).collect();
+    in_pieces(alone, examples, max_sequences, max_tokens)
+}
+
+fn in_pieces(
+    mut units: Vec<Vec<usize>>,
+    examples: &[Example],
+    max_sequences: usize,
+    max_tokens: usize,
+) -> Vec<Vec<usize>> {
     let length = |example: &usize| examples[*example].tokens.len();
-    let mut units: Vec<Vec<usize>> = units.into_values().collect();
     units.sort_by_key(|unit| std::cmp::Reverse(unit.iter().map(length).max()));
 
     let (mut pieces, mut piece, mut tokens) = (Vec::new(), Vec::new(), 0);
@@ -134,6 +148,10 @@ mod tests {
         assert!(batch.is_empty());
         assert_eq!((batch.sequences(), batch.longest(), batch.starts), (0, 0, vec![0]));
         assert!(micro_batches(&[], &[], 4, 100).is_empty());
+        // One unit is one piece where gradients are clipped, and several where they are not.
+        let of_one = vec![example(3, 1); 5];
+        assert_eq!(micro_batches(&[0, 1, 2, 3, 4], &of_one, 2, 100).len(), 1);
+        assert_eq!(pieces(&of_one, 2, 100), [vec![0, 1], vec![2, 3], vec![4]]);
     }
 
     #[test]

@@ -33,7 +33,7 @@ mod task;
 mod tokenise;
 mod units;
 
-pub use batch::{Batch, micro_batches};
+pub use batch::{Batch, micro_batches, pieces};
 pub use cut::LongTexts;
 pub use dataset::Dataset;
 pub use error::{Error, Result};

@@ -4,7 +4,7 @@ mod metrics;
 
 pub use metrics::{Classification, Language, Meter, Metrics, likeliest};
 
-use crate::data::{Batch, Example, micro_batches};
+use crate::data::{Batch, Example, pieces};
 use crate::mechanism::forward::RecordNoise;
 use crate::model::layer::sanitiser::Perturb;
 use crate::model::{Error, Model, Purpose, Result};
@@ -83,8 +83,7 @@ fn in_pieces(
     says: impl Fn(&[usize], &Batch) -> Result<Vec<Prediction>>,
 ) -> Result<Vec<Prediction>> {
     let mut predictions: Vec<Option<Prediction>> = vec![None; examples.len()];
-    let all: Vec<usize> = (0..examples.len()).collect();
-    for piece in micro_batches(&all, examples, limits.sequences, limits.tokens) {
+    for piece in pieces(examples, limits.sequences, limits.tokens) {
         let batch = Batch::pack(piece.iter().map(|&i| &examples[i]));
         let found = says(&piece, &batch)?;
         for (index, prediction) in piece.into_iter().zip(found) {

@@ -1,7 +1,7 @@
 //! Names by a model that classifies tokens, such as a BERT for named entities.
 
 use super::{Finder, Kind, Span};
-use crate::data::{Batch, Example, Tokeniser, micro_batches};
+use crate::data::{Batch, Example, Tokeniser, pieces};
 use crate::evaluate::{Limits, likeliest};
 use crate::model::{Error, Model, Purpose, Result};
 
@@ -56,9 +56,8 @@ impl Tagger {
     /// The mark of each token of each sequence, special ones included.
     fn marks(&self, examples: &[Example]) -> Result<Vec<Vec<Mark>>> {
         let mut found = vec![Vec::new(); examples.len()];
-        let all: Vec<usize> = (0..examples.len()).collect();
         let limits = Limits::default();
-        for piece in micro_batches(&all, examples, limits.sequences, limits.tokens) {
+        for piece in pieces(examples, limits.sequences, limits.tokens) {
             let batch = Batch::pack(piece.iter().map(|&i| &examples[i]));
             let logits = self.model.logits(&batch, None)?;
             let (values, columns) = (logits.to_vec()?, logits.columns());
