@@ -129,11 +129,15 @@ impl Reconstruction {
                     share(&found.top_1),
                     share(&found.top_k),
                     share(&found.among_candidates),
+                    format!("{:.3}", found.mean_reciprocal_rank),
                     format!("{:.1}", found.candidates),
                 ]
             })
             .collect();
-        output::table(&["kind", "model", "masked", "right", &top, "among candidates", "candidates"], &rows);
+        output::table(
+            &["kind", "model", "masked", "right", &top, "among candidates", "mean 1/rank", "candidates"],
+            &rows,
+        );
         output::line(format_args!("\n{:.0} % intervals.", 100.0 * self.asked.confidence));
         Ok(())
     }

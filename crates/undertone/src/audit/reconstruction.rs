@@ -1,5 +1,6 @@
 //! Reconstruction: a private thing is masked in its text; which candidate makes the text likeliest?
 
+use super::exposure::mean_reciprocal_rank;
 use super::spans::{Finder, Kind, Span, plain};
 use super::statistics::{Interval, proportion};
 use super::texts::{Sampling, Writer};
@@ -57,6 +58,8 @@ pub struct Reconstruction {
     pub k: usize,
     /// How often the truth was among the candidates at all.
     pub among_candidates: Interval,
+    /// The mean of 1/rank, 0 where the truth was no candidate.
+    pub mean_reciprocal_rank: f64,
     /// Candidates of a text, on average.
     pub candidates: f64,
 }
@@ -120,6 +123,12 @@ pub fn judge(ranks: &[Ranked], k: usize, confidence: f64) -> Reconstruction {
         top_k: share(&|ranked| ranked.0.is_some_and(|rank| rank <= k)),
         k,
         among_candidates: share(&|ranked| ranked.0.is_some()),
+        mean_reciprocal_rank: mean_reciprocal_rank(
+            &ranks
+                .iter()
+                .map(|ranked| ranked.0.map_or(f64::INFINITY, |rank| rank as f64))
+                .collect::<Vec<_>>(),
+        ),
         candidates: ranks.iter().map(|ranked| ranked.1 as f64).sum::<f64>() / ranks.len().max(1) as f64,
     }
 }
@@ -139,5 +148,6 @@ mod tests {
         let found = judge(&[(Some(1), 4), (Some(3), 4), (None, 0), (Some(9), 20)], 5, 0.95);
         assert_eq!((found.top_1.estimate, found.top_k.estimate), (0.25, 0.5));
         assert_eq!((found.among_candidates.estimate, found.candidates), (0.75, 7.0));
+        assert!((found.mean_reciprocal_rank - (1.0 + 1.0 / 3.0 + 1.0 / 9.0) / 4.0).abs() < 1e-12);
     }
 }
