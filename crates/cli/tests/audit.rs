@@ -31,6 +31,10 @@ fn membership_has_intervals_a_drawing_and_a_place_in_the_folder() {
     let kept: Value = serde_json::from_str(&fs::read_to_string(run.join("audit.json")).unwrap()).unwrap();
     assert_eq!(kept["membership"].as_array().unwrap().len(), 4);
     assert!(fs::read_to_string(run.join("membership.svg")).unwrap().contains("likelihood ratio"));
+    // A damaged file is refused rather than replaced: another attack's figures may be in it.
+    fs::write(run.join("audit.json"), "{\"one_run\": {").unwrap();
+    refused(&audit(&["membership", "--run", run.to_str().unwrap()]), "is damaged");
+    assert_eq!(fs::read_to_string(run.join("audit.json")).unwrap(), "{\"one_run\": {");
 }
 
 #[test]

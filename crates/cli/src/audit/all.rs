@@ -141,7 +141,7 @@ impl All {
     }
 
     fn show(&self, run: &FinishedRun, figures: &[Figure], with_open: bool, left_out: &[&str]) -> Outcome {
-        let one_run = run.kept("one_run");
+        let one_run = run.kept("one_run")?;
         let bound = one_run["epsilon_lower"].as_f64();
         if self.json {
             output::json(&json!({ "figures": figures, "one_run": one_run, "left_out": left_out }));

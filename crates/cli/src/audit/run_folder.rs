@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 use undertone::data::{Example, Tokeniser};
 use undertone::evaluate::{Limits, predict};
-use undertone::model::folder::{LoadOptions, load, locate};
+use undertone::model::folder::{LoadOptions, load, locate, write_json};
 use undertone::model::tuning::load_adapted;
 use undertone::model::{Model, Purpose};
 use undertone::train::Plan;
@@ -77,25 +77,32 @@ impl FinishedRun {
         Ok(model)
     }
 
-    fn all_kept(&self) -> Map<String, Value> {
-        let text = std::fs::read_to_string(self.folder.join("audit.json")).ok();
-        text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+    /// What earlier attacks left in audit.json; a damaged file is not taken for an empty one, since what it held would be lost.
+    fn all_kept(&self) -> Outcome<Map<String, Value>> {
+        let path = self.folder.join("audit.json");
+        match std::fs::read_to_string(&path) {
+            Ok(text) => serde_json::from_str(&text).map_err(|e| {
+                Failure::arguments(format!(
+                    "{} is damaged: {e}; move it away and attack again",
+                    path.display()
+                ))
+            }),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Map::new()),
+            Err(e) => Err(Failure::arguments(format!("{} cannot be read: {e}", path.display()))),
+        }
     }
 
     /// What an earlier attack left in audit.json under a name; null if nothing.
-    pub fn kept(&self, name: &str) -> Value {
-        self.all_kept().remove(name).unwrap_or_default()
+    pub fn kept(&self, name: &str) -> Outcome<Value> {
+        Ok(self.all_kept()?.remove(name).unwrap_or_default())
     }
 
     /// Puts results under a name into audit.json, beside those of other attacks.
     pub fn keep(&self, name: &str, found: Value) -> Outcome {
         let path = self.folder.join("audit.json");
-        let mut all = self.all_kept();
+        let mut all = self.all_kept()?;
         all.insert(name.to_owned(), found);
-        let text = serde_json::to_string_pretty(&all).unwrap_or_default();
-        let beside = path.with_extension("json.part");
-        let written = std::fs::write(&beside, text + "\n").and_then(|()| std::fs::rename(&beside, &path));
-        written.map_err(|e| Failure::write(&path, e))
+        write_json(&path, &all).map_err(|e| Failure::write(&path, e))
     }
 }
 

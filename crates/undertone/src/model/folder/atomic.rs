@@ -6,7 +6,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 /// Writes beside the file, flushes to disk, then renames over it.
-pub(crate) fn write_atomically(
+pub fn write_atomically(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
 ) -> Result<()> {
@@ -33,7 +33,7 @@ pub(crate) fn write_atomically(
 }
 
 /// Writes a value as indented JSON.
-pub(crate) fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<()> {
+pub fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(value).map_err(|e| Error::Config {
         path: path.to_owned(),
         problem: format!("cannot be written as JSON: {e}"),

@@ -15,4 +15,4 @@ pub use save::{save, save_tensors};
 pub use source::{Random, Source};
 pub use weights::Weights;
 
-pub(crate) use atomic::{write_atomically, write_json};
+pub use atomic::{write_atomically, write_json};
