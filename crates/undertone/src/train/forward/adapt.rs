@@ -1,63 +1,19 @@
-//! Everything, also what is below the noise, learns before anything is released: from public labelled data, or from the records by DP-SGD.
+//! Everything, also what is below the noise, learns from public labelled data before anything is released.
 
-use crate::data::{Batch, Dataset, Example, PoissonSampler, ShuffledEpochs, micro_batches};
-use crate::gradient::{Clip, ClippedSum};
-use crate::mechanism::allocation::{Method, Uniform};
+use crate::data::{Batch, Example, ShuffledEpochs, micro_batches};
+use crate::gradient::ClippedSum;
 use crate::mechanism::forward::{RecordNoise, Release};
-use crate::mechanism::{Coordinates, Noise, Secret, purpose};
+use crate::mechanism::{Coordinates, Secret, purpose};
 use crate::model::{Conditions, Model, Weighting};
 use crate::train::error::Result;
-use crate::train::learner::{Learner, Protection, Step};
 use crate::train::news::News;
-use crate::train::optimiser::{Kind, Optimiser, Settings};
-use crate::train::plan::{AdaptPlan, Adaptation};
+use crate::train::optimiser::{Optimiser, Settings};
+use crate::train::plan::AdaptPlan;
 
 /// The share of the largest learning rate at a step: up over a tenth of the steps, then down to 0.
-fn ramp(step: u64, steps: u64) -> f64 {
+pub(super) fn ramp(step: u64, steps: u64) -> f64 {
     let left = 1.0 - step as f64 / steps as f64;
     left * ((step + 1) as f64 / (0.1 * steps as f64).max(1.0)).min(1.0)
-}
-
-/// DP-SGD on the records, of the model as it is without a sanitiser: Poisson sampling, each record's gradient no longer than 1, noise in every step. Their cost must be in the ledger before.
-///
-/// What leaves this function is the weights, a function of `found.steps` releases of the subsampled Gaussian mechanism, which is what [`Adaptation::event`] is.
-pub fn adapt_privately(
-    model: &mut Model,
-    data: &Dataset,
-    asked: &AdaptPlan,
-    found: &Adaptation,
-    secret: &Secret,
-    watch: &mut dyn FnMut(News),
-) -> Result<()> {
-    let trainable: Vec<bool> = model.parameters.iter().map(|(_, p)| p.trainable).collect();
-    for (_, parameter) in model.parameters.iter_mut() {
-        parameter.trainable = true;
-    }
-    let own = Secret::from_bytes(secret.key(purpose::ADAPTATION));
-    let sampler = PoissonSampler::new(data.units, found.sampling_rate, own.key(purpose::SAMPLING))?;
-    let method = Method::Proved(Box::new(Uniform::new(&Clip::Automatic, &model.parameters)));
-    let protection = Protection { method, noise: Noise::new(&own) };
-    let settings = Settings { kind: Kind::AdamCorrected, weight_decay: 0.0, ..Settings::default() };
-    let mut learner = Learner::new(model.clone(), settings, Some(protection));
-    let members = data.members();
-    for step in 0..found.steps {
-        let chosen = members.of_units(&sampler.step(step));
-        let mut sum = learner.start();
-        for piece in micro_batches(&chosen, &data.examples, 64, 4096) {
-            let batch = Batch::pack(piece.iter().map(|&i| &data.examples[i]));
-            learner.accumulate(&batch, None, &mut sum)?;
-        }
-        let rate = asked.learning_rate() * ramp(step, found.steps);
-        let divisor = found.sampling_rate * data.units as f64;
-        learner
-            .update(sum, &Step { number: step, noise_multiplier: found.noise_multiplier, divisor, rate })?;
-        watch(News::Adaptation { done: step + 1, steps: found.steps });
-    }
-    *model = learner.model;
-    for ((_, parameter), trainable) in model.parameters.iter_mut().zip(trainable) {
-        parameter.trainable = trainable;
-    }
-    Ok(())
 }
 
 /// Trains on public examples, with the noise that records will have: nothing private is looked at.

@@ -1,6 +1,7 @@
 //! Puts the sanitiser in before a run begins: encoder, direction of the noise, and what may learn.
 
 use super::adapt;
+use super::adapt_privately::adapt_privately;
 use super::encoder::{
     PublicRows, fit_autoencoder, orthogonal, reconstruction_error, set_projection, set_random,
 };
@@ -75,7 +76,7 @@ pub fn prepare(
         if ledger.entries() == 0 {
             ledger.append(found.event(), found.steps)?;
         }
-        adapt::adapt_privately(&mut prepared.model, &prepared.data, asked, &found, secret, watch)?;
+        adapt_privately(&mut prepared.model, &prepared.data, asked, &found, secret, watch)?;
     }
     attach(&mut prepared.model, &config)?;
     let public = match &prepared.public_text {
