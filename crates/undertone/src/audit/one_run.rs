@@ -12,7 +12,7 @@
 //!
 //! So an ε for which the right side at the observed v is below 1 − confidence is refuted, and the largest refuted one is a lower bound. How many guesses are made must be decided before the scores are looked at.
 
-use super::statistics::{at_least, binomial};
+use super::statistics::{at_least, binomial, largest};
 use super::tradeoff;
 use serde::Serialize;
 
@@ -49,19 +49,7 @@ pub fn p_value(canaries: u64, guesses: u64, right: u64, epsilon: f64, delta: f64
 
 /// The largest ε that is refuted; 0 if none is.
 pub fn lower_bound(canaries: u64, guesses: u64, right: u64, delta: f64, confidence: f64) -> f64 {
-    let refuted = |epsilon: f64| p_value(canaries, guesses, right, epsilon, delta) < 1.0 - confidence;
-    if !refuted(0.0) {
-        return 0.0;
-    }
-    let (mut low, mut high) = (0.0, 1.0);
-    while refuted(high) && high < 64.0 {
-        (low, high) = (high, 2.0 * high);
-    }
-    for _ in 0..50 {
-        let middle = 0.5 * (low + high);
-        if refuted(middle) { low = middle } else { high = middle }
-    }
-    low
+    largest(|epsilon| p_value(canaries, guesses, right, epsilon, delta) < 1.0 - confidence)
 }
 
 /// Guesses "in" for the highest scores and "out" for the lowest, `guesses` in all, and bounds ε. `inside` says how the coins fell.

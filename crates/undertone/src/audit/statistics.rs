@@ -155,6 +155,22 @@ pub fn at_least(n: u64, k: u64, p: f64) -> f64 {
     sum.min(1.0)
 }
 
+/// The largest number that is refuted, up to 64, if the smaller ones are too; 0 if none is. What is returned is itself refuted.
+pub fn largest(refuted: impl Fn(f64) -> bool) -> f64 {
+    if !refuted(0.0) {
+        return 0.0;
+    }
+    let (mut low, mut high) = (0.0, 1.0);
+    while refuted(high) && high < 64.0 {
+        (low, high) = (high, 2.0 * high);
+    }
+    for _ in 0..40 {
+        let middle = 0.5 * (low + high);
+        if refuted(middle) { low = middle } else { high = middle }
+    }
+    low
+}
+
 /// The mean of numbers, with an interval from samples drawn with replacement.
 pub fn mean(numbers: &[f64], confidence: f64, seed: u64) -> Interval {
     let count = numbers.len();

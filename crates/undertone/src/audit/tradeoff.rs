@@ -16,6 +16,7 @@
 //!
 //! For every curve the test refutes from a fixed v on. Of two valid tests with the same r, the one that refutes where either does is therefore one of the two, and as valid as they are: no correction for several tests is needed.
 
+use super::statistics::largest;
 use undertone_accounting::{gaussian, normal_quantile, normal_tail};
 
 /// Bounds of what a training can give away: the least false-positive rate at which a test of one coin can have a true-positive rate.
@@ -72,22 +73,6 @@ pub fn refuted(curve: &impl Curve, canaries: u64, guesses: u64, right: u64, sign
         misses += room * mass;
     }
     false
-}
-
-/// The largest number that is refuted, if the smaller ones are too; 0 if none is.
-fn largest(refuted: impl Fn(f64) -> bool) -> f64 {
-    if !refuted(0.0) {
-        return 0.0;
-    }
-    let (mut low, mut high) = (0.0, 1.0);
-    while refuted(high) && high < 64.0 {
-        (low, high) = (high, 2.0 * high);
-    }
-    for _ in 0..26 {
-        let middle = 0.5 * (low + high);
-        if refuted(middle) { low = middle } else { high = middle }
-    }
-    low
 }
 
 /// ε is at least this at δ, whatever the training is.
