@@ -1,0 +1,256 @@
+//! Forward passes that a backward pass can follow, and the backward pass.
+
+use super::halves::{Above, Below};
+use super::{Model, positions};
+use crate::data::Batch;
+use crate::model::factor::Receiver;
+use crate::model::layer::sanitiser::{self, Perturb};
+use crate::model::layer::{block, embedding, head, norm};
+use crate::model::objective::{FlippedLabels, Objective, Weighting};
+use crate::model::parameters::ParameterId;
+use crate::model::pass::Pass;
+use crate::model::{Error, Result};
+use crate::tensor::{self, Host, Matrix};
+
+/// A forward pass whose backward pass can follow.
+#[derive(Debug)]
+pub struct Forward {
+    /// One row for each sequence or token.
+    pub logits: Matrix,
+    dropout_seed: Option<u64>,
+    /// From which block on states were kept.
+    first_block: usize,
+    embeddings: Option<embedding::Saved>,
+    below: Half,
+    sanitiser: Option<(Option<sanitiser::SavedBelow>, sanitiser::SavedAbove)>,
+    above: Half,
+    last_norm: Option<norm::Saved>,
+    head: head::Saved,
+}
+
+/// Kept states of the blocks below or above the sanitiser, and how the rows lay there.
+#[derive(Debug, Default)]
+struct Half {
+    starts: Vec<usize>,
+    positions: Vec<u32>,
+    blocks: Vec<block::Saved>,
+}
+
+/// What is special about a pass.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Conditions<'a> {
+    /// Names the dropout masks; none drops nothing.
+    pub dropout_seed: Option<u64>,
+    /// The noise of what the sanitiser releases; none leaves it as it is.
+    pub noise: Option<&'a dyn Perturb>,
+    /// How often labels lie.
+    pub labels: Option<FlippedLabels>,
+}
+
+impl Model {
+    /// A forward pass that keeps what the backward pass needs. `dropout_seed` names the dropout masks; none drops nothing.
+    pub fn forward(
+        &self,
+        batch: &Batch,
+        wanted: Option<&[u32]>,
+        dropout_seed: Option<u64>,
+    ) -> Result<Forward> {
+        self.forward_under(batch, wanted, &Conditions { dropout_seed, ..Conditions::default() })
+    }
+
+    /// The same under conditions.
+    pub fn forward_under(
+        &self,
+        batch: &Batch,
+        wanted: Option<&[u32]>,
+        conditions: &Conditions,
+    ) -> Result<Forward> {
+        self.check(batch)?;
+        let keep = self.lowest_trainable();
+        let dropout_seed = conditions.dropout_seed;
+        let lower_positions = positions(&batch.starts);
+        let keeping = self.pass(&batch.starts, &lower_positions, dropout_seed, true);
+        let passing = Pass { keep: false, ..keeping };
+        let Below { output: x, embeddings, blocks, norm } = self.below(&keeping, &passing, batch, keep)?;
+        let below = Half { starts: batch.starts.clone(), positions: lower_positions.clone(), blocks };
+        let Some(layer) = &self.network.sanitiser else {
+            let Above { logits, norm, head, .. } = self.above(&keeping, x, wanted, keep)?;
+            let above = Half { starts: batch.starts.clone(), positions: lower_positions, blocks: Vec::new() };
+            let first_block = keep.0;
+            return Ok(Forward {
+                logits,
+                dropout_seed,
+                first_block,
+                embeddings,
+                below,
+                sanitiser: None,
+                above,
+                last_norm: norm,
+                head,
+            });
+        };
+        let pass = if self.trains_below() { &keeping } else { &passing };
+        let (bounded, saved) = layer.bounded(pass, &x)?;
+        drop(x);
+        let starts = layer.starts(&batch.starts);
+        let (upper, above, positions) = self.provide(bounded, &starts, wanted, conditions, keep)?;
+        Ok(Forward {
+            logits: upper.logits,
+            dropout_seed,
+            first_block: keep.0,
+            embeddings,
+            below,
+            sanitiser: Some((self.trains_below().then_some(saved), above)),
+            above: Half { starts, positions, blocks: upper.blocks },
+            last_norm: norm.or(upper.norm),
+            head: upper.head,
+        })
+    }
+
+    /// The backward pass of blocks that were kept, the last first; `None` when nothing below is wanted.
+    fn descend(
+        &self,
+        pass: &Pass,
+        blocks: &[block::Block],
+        kept: Vec<block::Saved>,
+        wanted_below: bool,
+        mut gradient: Matrix,
+        receiver: &mut dyn Receiver,
+    ) -> Result<Option<Matrix>> {
+        let first = blocks.len() - kept.len();
+        for (i, (block, saved)) in blocks[first..].iter().zip(kept).enumerate().rev() {
+            match block.backward(pass, saved, gradient, i > 0 || wanted_below, receiver)? {
+                Some(next) => gradient = next,
+                None => return Ok(None),
+            }
+        }
+        Ok(wanted_below.then_some(gradient))
+    }
+
+    /// The backward pass: hands out the factors of every trainable parameter's gradient.
+    pub fn backward(
+        &self,
+        forward: Forward,
+        logits_gradient: &Matrix,
+        receiver: &mut dyn Receiver,
+    ) -> Result<()> {
+        let Forward { logits, dropout_seed, embeddings, below, above, sanitiser, first_block, .. } = forward;
+        drop(logits);
+        let network = &self.network;
+        let cut = self.cut();
+        let pass = self.pass(&above.starts, &above.positions, dropout_seed, true);
+        let mut gradient = network.head.backward(&pass, forward.head, logits_gradient, receiver)?;
+        let trained = |id: ParameterId| self.parameters.is_trainable(id);
+        let norm_is_trained = network.last_norm.as_ref().is_some_and(|norm| trained(norm.weight));
+        let sanitiser_is_trained = network.sanitiser.as_ref().is_some_and(|layer| {
+            layer.parameters_below().into_iter().chain(layer.parameters_above()).any(trained)
+        });
+        let blocks_are_trained = first_block < network.blocks.len() || embeddings.is_some();
+        if !blocks_are_trained && !norm_is_trained && !sanitiser_is_trained {
+            return Ok(());
+        }
+        let mut last_norm = forward.last_norm;
+        if !self.norm_is_below()
+            && let (Some(norm), Some(saved)) = (&network.last_norm, last_norm.take())
+        {
+            gradient = norm.backward(&pass, saved, &gradient, receiver)?;
+        }
+        let lower_pass = self.pass(&below.starts, &below.positions, dropout_seed, true);
+        if let (Some(layer), Some((lower, upper))) = (&network.sanitiser, sanitiser) {
+            let wanted = sanitiser_is_trained || lower.is_some();
+            let through =
+                self.descend(&pass, &network.blocks[cut..], above.blocks, wanted, gradient, receiver)?;
+            let Some(through) = through else { return Ok(()) };
+            let through = layer.backward_above(&pass, upper, through, receiver)?;
+            // Without a saved lower half nothing below learns: the record is not looked at again.
+            let Some(lower) = lower else { return Ok(()) };
+            gradient = layer.backward_below(&lower_pass, lower, &through, receiver)?;
+            if self.norm_is_below()
+                && let (Some(norm), Some(saved)) = (&network.last_norm, last_norm.take())
+            {
+                gradient = norm.backward(&lower_pass, saved, &gradient, receiver)?;
+            }
+        }
+        let wanted = embeddings.is_some();
+        let gradient =
+            self.descend(&lower_pass, &network.blocks[..cut], below.blocks, wanted, gradient, receiver)?;
+        if let (Some(saved), Some(gradient)) = (embeddings, gradient) {
+            network.embeddings.backward(&lower_pass, saved, gradient, receiver)?;
+        }
+        Ok(())
+    }
+
+    /// The loss of each example of the batch: the mean over what it predicts.
+    pub fn losses(&self, batch: &Batch) -> Result<Vec<f32>> {
+        let objective = Objective::of(batch, self.network.head.purpose)?;
+        let logits = self.logits(batch, Some(&objective.rows))?;
+        objective.check_targets(logits.columns())?;
+        let (losses, _) = tensor::cross_entropy(&logits, &objective.targets, None)?;
+        Ok(objective.mean_by_example(&losses, batch.sequences()))
+    }
+
+    /// Loss of each example, and the backward pass of their weighted sum.
+    pub fn train(
+        &self,
+        batch: &Batch,
+        weighting: Weighting,
+        dropout_seed: Option<u64>,
+        receiver: &mut dyn Receiver,
+    ) -> Result<Vec<f32>> {
+        self.train_under(batch, weighting, &Conditions { dropout_seed, ..Conditions::default() }, receiver)
+    }
+
+    /// The same under conditions.
+    pub fn train_under(
+        &self,
+        batch: &Batch,
+        weighting: Weighting,
+        conditions: &Conditions,
+        receiver: &mut dyn Receiver,
+    ) -> Result<Vec<f32>> {
+        let objective = Objective::of(batch, self.network.head.purpose)?;
+        let forward = self.forward_under(batch, Some(&objective.rows), conditions)?;
+        let (losses, gradient) =
+            objective.losses(&forward.logits, weighting, &batch.units, conditions.labels)?;
+        if let Some(gradient) = gradient {
+            self.backward(forward, &gradient, receiver)?;
+        }
+        Ok(objective.mean_by_example(&losses, batch.sequences()))
+    }
+
+    /// The same from rows that [`Model::bounded_rows`] gave for the batch: what is below the sanitiser is not run, and does not learn.
+    pub fn train_above(
+        &self,
+        batch: &Batch,
+        bounded: Host,
+        weighting: Weighting,
+        conditions: &Conditions,
+        receiver: &mut dyn Receiver,
+    ) -> Result<Vec<f32>> {
+        let Some(layer) = &self.network.sanitiser else {
+            return Err(Error::Request("the model has no sanitiser".into()));
+        };
+        let objective = Objective::of(batch, self.network.head.purpose)?;
+        let starts = layer.starts(&batch.starts);
+        let keep = self.lowest_trainable();
+        let (upper, above, positions) =
+            self.provide(bounded, &starts, Some(&objective.rows), conditions, keep)?;
+        let Above { logits, blocks, norm, head } = upper;
+        let (losses, gradient) = objective.losses(&logits, weighting, &batch.units, conditions.labels)?;
+        if let Some(gradient) = gradient {
+            let forward = Forward {
+                logits,
+                dropout_seed: conditions.dropout_seed,
+                first_block: keep.0,
+                embeddings: None,
+                below: Half::default(),
+                sanitiser: Some((None, above)),
+                above: Half { starts, positions, blocks },
+                last_norm: norm,
+                head,
+            };
+            self.backward(forward, &gradient, receiver)?;
+        }
+        Ok(objective.mean_by_example(&losses, batch.sequences()))
+    }
+}
