@@ -228,12 +228,40 @@ fn meet<S: Simd, const WEIGHTED: bool>(
             }
         }
     }
-    for i in 0..HEIGHT {
-        for j in 0..WIDTH {
-            out[i][j] += simd.reduce_sum_f32s(sums[i][j]);
+    match bytemuck::try_cast_ref::<_, [[[f32; 16]; 8]; 3]>(&sums) {
+        Ok(eights) => {
+            for (i, eight) in eights.iter().enumerate() {
+                for (j, sum) in totals(eight).into_iter().enumerate() {
+                    out[2 * i + j / WIDTH][j % WIDTH] += sum;
+                }
+            }
+        }
+        Err(_) => {
+            for i in 0..HEIGHT {
+                for j in 0..WIDTH {
+                    out[i][j] += simd.reduce_sum_f32s(sums[i][j]);
+                }
+            }
         }
     }
     out
+}
+
+/// The sum of each of eight rows. Two rows become one, whose halves are theirs folded, and so on: three operations for two rows, where each alone would take ten.
+#[inline(always)]
+fn totals(rows: &[[f32; 16]; 8]) -> [f32; 8] {
+    let four: [[f32; 16]; 4] = std::array::from_fn(|i| fold::<8>(&rows[i], &rows[i + 4]));
+    let two: [[f32; 16]; 2] = std::array::from_fn(|i| fold::<4>(&four[i], &four[i + 2]));
+    let one = fold::<2>(&two[0], &two[1]);
+    std::array::from_fn(|row| one[2 * row] + one[2 * row + 1])
+}
+
+/// Each run of 2·SIZE lanes of both rows has its halves added: those of the first row come to lie in the lanes without the bit SIZE, those of the second in those with it.
+#[inline(always)]
+fn fold<const SIZE: usize>(one: &[f32; 16], other: &[f32; 16]) -> [f32; 16] {
+    std::array::from_fn(|lane| {
+        if lane & SIZE == 0 { one[lane] + one[lane + SIZE] } else { other[lane - SIZE] + other[lane] }
+    })
 }
 
 type Vec6<'a, S> = [&'a [<S as Simd>::f32s]; HEIGHT];
@@ -471,4 +499,15 @@ pub fn row_sums(a: Option<&Host>, e: &Host, ranges: &[Range<usize>]) -> Host {
         )
     });
     Host::from_vec(ranges.len(), columns, sums.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eight_rows_are_added_up_each_for_itself() {
+        let rows = std::array::from_fn(|i| std::array::from_fn(|lane| (100 * i + lane) as f32));
+        assert_eq!(totals(&rows), std::array::from_fn(|i| (1600 * i + 120) as f32));
+    }
 }

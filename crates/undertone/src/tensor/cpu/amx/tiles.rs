@@ -1,0 +1,121 @@
+//! The tile registers: their configuration, and four tiles of an output.
+
+use std::arch::asm;
+
+/// 16 rows of 16 pairs of bfloat16 numbers.
+#[repr(C, align(64))]
+#[derive(Clone, Copy)]
+pub struct Tile(pub [[u32; 16]; 16]);
+
+pub const EMPTY: Tile = Tile([[0; 16]; 16]);
+/// Rows and columns of the output that are computed at a time.
+pub const SIDE: usize = 32;
+/// Tiles of one step of a panel: three parts of two tiles.
+pub const STEP_TILES: usize = 6;
+
+/// Tiles are ready for use on this thread while this lives.
+pub struct Configured;
+
+#[repr(C, align(64))]
+struct TileConfiguration([u8; 64]);
+
+impl Configured {
+    #[allow(unsafe_code)]
+    pub fn new() -> Self {
+        // Palette 1; eight tiles of 16 rows of 64 bytes.
+        let mut bytes = [0; 64];
+        bytes[0] = 1;
+        for tile in 0..8 {
+            bytes[16 + 2 * tile] = 64;
+            bytes[48 + tile] = 16;
+        }
+        let configuration = TileConfiguration(bytes);
+        // SAFETY: `available` has found that the tiles exist and may be used, and the configuration is 64 valid bytes.
+        unsafe { asm!("ldtilecfg [{}]", in(reg) configuration.0.as_ptr(), options(nostack, readonly)) };
+        Self
+    }
+}
+
+impl Drop for Configured {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        // SAFETY: gives back what `new` took.
+        unsafe { asm!("tilerelease", options(nostack, nomem)) };
+    }
+}
+
+/// Four tiles of the output from two panels of as many steps; `keep` adds to what is there.
+#[allow(unsafe_code)]
+pub fn four_tiles(left: &[Tile], right: &[Tile], out: &mut [f32], stride: usize, keep: bool) {
+    assert_eq!(left.len(), right.len(), "panels of the same depth");
+    assert!(out.len() >= (SIDE - 1) * stride + SIDE && stride >= SIDE, "room for four tiles");
+    let steps = left.len() / STEP_TILES;
+    let (upper, row_bytes) = (out.as_mut_ptr(), 4 * stride);
+    // SAFETY: the panels hold `steps` steps of six tiles of 1024 bytes, which the loop reads in order; the output block of 32
+    // rows and columns was checked above to lie inside the slice. Tiles are configured while `compute_rows` runs.
+    unsafe {
+        let lower = upper.add(16 * stride);
+        if keep {
+            asm!(
+                "tileloadd tmm0, [{u} + {s}]", "tileloadd tmm1, [{u} + {s} + 64]",
+                "tileloadd tmm2, [{l} + {s}]", "tileloadd tmm3, [{l} + {s} + 64]",
+                u = in(reg) upper, l = in(reg) lower, s = in(reg) row_bytes, options(nostack, readonly)
+            );
+        } else {
+            asm!("tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3", options(nostack, nomem));
+        }
+        // A step holds the tiles h0 h1 m0 m1 l0 l1 of each side. Small products come first.
+        asm!(
+            "2:",
+            "tileloadd tmm4, [{a} + {s}]",         // h of the left
+            "tileloadd tmm6, [{b} + {s} + 4096]",  // l of the right
+            "tdpbf16ps tmm0, tmm4, tmm6",
+            "tileloadd tmm5, [{a} + {s} + 1024]",
+            "tdpbf16ps tmm2, tmm5, tmm6",
+            "tileloadd tmm7, [{b} + {s} + 5120]",
+            "tdpbf16ps tmm1, tmm4, tmm7",
+            "tileloadd tmm6, [{b} + {s} + 2048]",  // m of the right
+            "tdpbf16ps tmm3, tmm5, tmm7",
+            "tileloadd tmm7, [{b} + {s} + 3072]",
+            "tdpbf16ps tmm0, tmm4, tmm6",
+            "tdpbf16ps tmm2, tmm5, tmm6",
+            "tdpbf16ps tmm1, tmm4, tmm7",
+            "tileloadd tmm4, [{a} + {s} + 2048]",  // m of the left
+            "tdpbf16ps tmm3, tmm5, tmm7",
+            "tileloadd tmm5, [{a} + {s} + 3072]",
+            "tdpbf16ps tmm0, tmm4, tmm6",
+            "tdpbf16ps tmm2, tmm5, tmm6",
+            "tileloadd tmm6, [{b} + {s}]",         // h of the right
+            "tdpbf16ps tmm1, tmm4, tmm7",
+            "tdpbf16ps tmm3, tmm5, tmm7",
+            "tileloadd tmm7, [{b} + {s} + 1024]",
+            "tdpbf16ps tmm0, tmm4, tmm6",
+            "tdpbf16ps tmm2, tmm5, tmm6",
+            "tdpbf16ps tmm1, tmm4, tmm7",
+            "tileloadd tmm4, [{a} + {s} + 4096]",  // l of the left
+            "tdpbf16ps tmm3, tmm5, tmm7",
+            "tileloadd tmm5, [{a} + {s} + 5120]",
+            "tdpbf16ps tmm0, tmm4, tmm6",
+            "tdpbf16ps tmm2, tmm5, tmm6",
+            "tdpbf16ps tmm1, tmm4, tmm7",
+            "tileloadd tmm4, [{a} + {s}]",         // h of the left again
+            "tdpbf16ps tmm3, tmm5, tmm7",
+            "tileloadd tmm5, [{a} + {s} + 1024]",
+            "tdpbf16ps tmm0, tmm4, tmm6",
+            "tdpbf16ps tmm2, tmm5, tmm6",
+            "tdpbf16ps tmm1, tmm4, tmm7",
+            "tdpbf16ps tmm3, tmm5, tmm7",
+            "add {a}, 6144",
+            "add {b}, 6144",
+            "dec {n}",
+            "jnz 2b",
+            a = inout(reg) left.as_ptr() => _, b = inout(reg) right.as_ptr() => _,
+            n = inout(reg) steps => _, s = in(reg) 64_usize, options(nostack, readonly)
+        );
+        asm!(
+            "tilestored [{u} + {s}], tmm0", "tilestored [{u} + {s} + 64], tmm1",
+            "tilestored [{l} + {s}], tmm2", "tilestored [{l} + {s} + 64], tmm3",
+            u = in(reg) upper, l = in(reg) lower, s = in(reg) row_bytes, options(nostack)
+        );
+    }
+}
