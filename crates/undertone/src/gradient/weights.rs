@@ -1,6 +1,7 @@
 //! How much each coordinate of a parameter counts.
 
 use crate::model::Factor;
+use crate::tensor::cpu::simd::widest;
 use crate::tensor::{self, Result};
 use std::sync::Arc;
 
@@ -34,18 +35,27 @@ impl Weights {
             Self::Elements { values, scale, .. } => {
                 out.iter_mut().zip(&values[start..]).for_each(|(out, w)| *out = scale * w);
             }
-            Self::Factored { rows, columns } => {
-                let mut at = start;
-                let mut out = out;
-                while !out.is_empty() {
-                    let (row, column) = (at / columns.len(), at % columns.len());
-                    let (now, later) = out.split_at_mut((columns.len() - column).min(out.len()));
-                    now.iter_mut().zip(&columns[column..]).for_each(|(out, w)| *out = rows[row] * w);
-                    at += now.len();
-                    out = later;
-                }
-            }
+            Self::Factored { rows, columns } => write_products(|row| rows[row], columns, start, out),
         }
+    }
+
+    /// Writes `factor`/√w of the coordinates from `start` on.
+    pub fn write_inverse_roots(&self, factor: f32, start: usize, out: &mut [f32]) {
+        widest(
+            #[inline(always)]
+            || match self {
+                Self::Elements { values, scale, .. } => {
+                    for (out, w) in out.iter_mut().zip(&values[start..]) {
+                        *out = factor / (scale * w).sqrt();
+                    }
+                }
+                // A root for each row and column, and not for each coordinate.
+                Self::Factored { rows, columns } => {
+                    let columns: Vec<f32> = columns.iter().map(|w| 1.0 / w.sqrt()).collect();
+                    write_products(|row| factor / rows[row].sqrt(), &columns, start, out);
+                }
+            },
+        );
     }
 
     /// The largest.
@@ -91,6 +101,21 @@ impl Weights {
     }
 }
 
+/// rows_i · columns_j of the coordinates from `start` on.
+#[inline(always)]
+fn write_products(rows: impl Fn(usize) -> f32, columns: &[f32], start: usize, out: &mut [f32]) {
+    let (mut at, mut out) = (start, out);
+    while !out.is_empty() {
+        let (row, column) = (rows(at / columns.len()), at % columns.len());
+        let (now, later) = out.split_at_mut((columns.len() - column).min(out.len()));
+        for (out, w) in now.iter_mut().zip(&columns[column..]) {
+            *out = row * w;
+        }
+        at += now.len();
+        out = later;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,6 +128,10 @@ mod tests {
             let mut out = vec![0.0; 6 - start];
             weights.write(start, &mut out);
             assert_eq!(out, all[start..]);
+            weights.write_inverse_roots(2.0, start, &mut out);
+            for (out, w) in out.iter().zip(&all[start..]) {
+                assert!((out - 2.0 / w.sqrt()).abs() < 1e-6, "{out} for {w}");
+            }
         }
         assert_eq!((weights.largest(), weights.mean()), (30.0, 11.0));
     }

@@ -87,7 +87,8 @@ impl Noise {
                     let normal = self.round(step, first / ROUND as u64 + round as u64);
                     for ((value, z), &deviation) in values.iter_mut().zip(&normal).zip(deviations) {
                         let grid = grid(deviation);
-                        let noisy = z.mul_add(deviation / grid, *value / grid).round_ties_even() * grid;
+                        let inverse = inverse_of_power(grid);
+                        let noisy = z.mul_add(deviation * inverse, *value * inverse).round_ties_even() * grid;
                         *value = factor * if deviation == 0.0 { *value } else { noisy };
                     }
                 }
@@ -119,9 +120,23 @@ fn grid(deviation: f32) -> f32 {
     (power / 4096.0).max(f32::MIN_POSITIVE)
 }
 
+/// 1/x of a power of two between 2⁻¹²⁶ and 2¹²⁶, exactly: the exponent changes its sign.
+#[inline(always)]
+fn inverse_of_power(x: f32) -> f32 {
+    f32::from_bits(0x7f00_0000 - x.to_bits())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn powers_of_two_are_inverted_exactly() {
+        for deviation in [f32::MIN_POSITIVE, 1e-20, 0.3, 1.0, 7e4, f32::MAX] {
+            let grid = grid(deviation);
+            assert_eq!(inverse_of_power(grid), 1.0 / grid, "{deviation}");
+        }
+    }
 
     impl Noise {
         /// The numbers before they are scaled and rounded.

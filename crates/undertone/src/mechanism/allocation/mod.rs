@@ -101,9 +101,7 @@ impl Allocation {
         match (share, own) {
             (Share::Plain(group), None) => out.fill(self.deviations[*group] as f32),
             (Share::Plain(group), Some(weights)) | (Share::Weighted(group, weights), _) => {
-                let deviation = self.deviations[*group] as f32;
-                weights.write(start, out);
-                out.iter_mut().for_each(|out| *out = deviation / out.sqrt());
+                weights.write_inverse_roots(self.deviations[*group] as f32, start, out);
             }
             (Share::Split(sides), _) => {
                 let [(one, mask), (other, _)] = sides;

@@ -166,10 +166,17 @@ impl Importance {
                         sensitivity(g, w, noise, i * height * columns, &mut found);
                         let mut sums = vec![0.0_f32; columns];
                         let mut of_rows = Vec::with_capacity(height);
-                        for row in found.chunks(columns) {
-                            sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
-                            of_rows.push(crate::tensor::cpu::simd::sum(row) / columns as f32);
-                        }
+                        widest(
+                            #[inline(always)]
+                            || {
+                                for row in found.chunks(columns) {
+                                    for (sum, x) in sums.iter_mut().zip(row) {
+                                        *sum += x;
+                                    }
+                                    of_rows.push(crate::tensor::cpu::simd::sum(row) / columns as f32);
+                                }
+                            },
+                        );
                         (of_rows, sums)
                     })
                     .collect();
