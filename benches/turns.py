@@ -29,15 +29,20 @@ def processor_time():
     return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 
 
+# A measurement that lost more of the machine than this to others is taken again, so often at most.
+DISTURBED, TRIES = 0.04, 5
+
+
 class Machine:
     """Runs one command at a time on so many cores, and notes how much of the machine was taken from it."""
 
     def __init__(self, threads):
         self.cores = sorted(os.sched_getaffinity(0))[:threads]
         self.disturbed = 0.0
+        self.repeated = 0
 
-    def ask(self, command):
-        """The JSON object that a command prints last."""
+    def ask_once(self, command):
+        """The JSON object that a command prints last, and what share of the machine others took meanwhile."""
         (busy, ticks), before = processor_time(), os.times()
         done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               preexec_fn=lambda: os.sched_setaffinity(0, self.cores))
@@ -45,12 +50,25 @@ class Machine:
             sys.exit(f"failed: {' '.join(map(str, command))}\n{done.stderr}")
         (busy_after, ticks_after), after = processor_time(), os.times()
         own = (after.children_user + after.children_system - before.children_user - before.children_system) * os.sysconf("SC_CLK_TCK")
-        self.disturbed = max(self.disturbed, (busy_after - busy - own) / max(ticks_after - ticks, 100))
-        return json.loads(done.stdout.strip().splitlines()[-1])
+        disturbed = (busy_after - busy - own) / max(ticks_after - ticks, 100)
+        return disturbed, json.loads(done.stdout.strip().splitlines()[-1])
+
+    def ask(self, command):
+        """The answer of the least disturbed of a few tries."""
+        best = self.ask_once(command)
+        for _ in range(TRIES - 1):
+            if best[0] <= DISTURBED:
+                break
+            self.repeated += 1
+            best = min(best, self.ask_once(command), key=lambda answer: answer[0])
+        self.disturbed = max(self.disturbed, best[0])
+        return best[1]
 
     def in_turn(self, commands, rounds):
         """The answers to each command, one for each round."""
+        commands = list(commands)
         return list(zip(*[[self.ask(command) for command in commands] for _ in range(rounds)]))
 
     def disturbance(self):
-        return f"\nOther processes and the host took at most {self.disturbed:.0%} of the machine during a measurement."
+        return (f"\nOther processes and the host took at most {self.disturbed:.0%} of the machine during a measurement that counts; "
+                f"{self.repeated} were taken again.")
