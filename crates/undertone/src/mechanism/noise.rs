@@ -6,19 +6,22 @@
 //! # Floating point
 //!
 //! The theorems speak of real numbers. What a computer adds is one of finitely many floating-point numbers, and which of them can occur as
-//! `sum + noise` depends on `sum`: an attack can read private bits off the last digits. Two things are done about it. The noise is added
-//! with one rounding (a fused multiply-add), so the result is a function of the exact sum of both. And the result is rounded to a grid of s/8192 to s/4096,
-//! thousands of times coarser than the spacing of the noise, so that every point of the grid near the sum can be reached from any sum and its
-//! probability is that of thousands of neighbouring floats together. Rounding is post-processing and costs nothing. What is not proved is
-//! that the probabilities of grid points are those of the real Gaussian to the last digit: the noise is accurate to about 1e-7 of itself.
+//! `sum + noise` depends on `sum`: an attack can read private bits off the last digits, or off results that are impossible. Three things are done about it. The noise is
+//! added with one rounding (a fused multiply-add), so the result is a function of the exact sum of both. The result is rounded to a grid of s/512 to s/256, which is post-processing
+//! and adds a few millionths to the variance. And the noise itself is fine *everywhere* at that scale, near 0 as in the tails, in both coordinates of a pair together
+//! ([`pair`]): every point of the grid near the sum can be reached from any sum, by thousands of different draws or with a chance too small to matter. What is not proved is that the
+//! probabilities of grid points are those of the real Gaussian to the last digit: the noise is accurate to about 2e-7 of itself, 2e-4 of a cell. The ledger lists it as an assumption.
 
 use super::chacha::{LANES, blocks};
-use super::normal::pair;
+use super::normal::{TAIL, pair, tail_pair};
 use super::secret::{Secret, purpose};
 use crate::tensor::cpu::simd::widest;
 
 /// Numbers that sixteen blocks give: eight pairs from each block, two words a pair.
 const ROUND: usize = 16 * LANES;
+
+/// Where the counters of blocks begin that continue a tail.
+const TAILS: u64 = 1 << 63;
 
 /// Cut chunks at multiples of this.
 pub const GRAIN: usize = ROUND;
@@ -109,15 +112,39 @@ impl Noise {
                 (cosines[l], sines[l]) = pair(one[l], other[l]);
             }
         }
+        // One round in five hundred.
+        let mut least = u32::MAX;
+        for i in 0..8 {
+            for l in 0..LANES {
+                least = least.min(words[2 * i][l]);
+            }
+        }
+        if least < TAIL {
+            self.finish_tails(step, round, &words, &mut normal);
+        }
         normal
+    }
+
+    /// Pairs beyond the resolution of their bits get more of them, from blocks that nothing else is drawn from.
+    #[cold]
+    fn finish_tails(&self, step: u64, round: u64, words: &[[u32; LANES]; 16], normal: &mut [f32; ROUND]) {
+        for i in 0..8 {
+            for l in (0..LANES).filter(|&l| words[2 * i][l] < TAIL) {
+                let more = blocks(&self.key, step, TAILS + round * LANES as u64 + l as u64);
+                let more = u64::from(more[2 * i][0]) << 32 | u64::from(more[2 * i + 1][0]);
+                let (cosine, sine) = tail_pair(words[2 * i][l], words[2 * i + 1][l], more);
+                normal[2 * LANES * i + l] = cosine;
+                normal[2 * LANES * i + LANES + l] = sine;
+            }
+        }
     }
 }
 
-/// The power of two between deviation/8192 and deviation/4096.
+/// The power of two between deviation/512 and deviation/256.
 #[inline(always)]
 fn grid(deviation: f32) -> f32 {
     let power = f32::from_bits(deviation.to_bits() & 0x7f80_0000);
-    (power / 4096.0).max(f32::MIN_POSITIVE)
+    (power / 256.0).max(f32::MIN_POSITIVE)
 }
 
 /// 1/x of a power of two between 2⁻¹²⁶ and 2¹²⁶, exactly: the exponent changes its sign.
@@ -164,6 +191,54 @@ mod tests {
             noise.add(3, 256, deviations[i], 1.0, &mut alone);
             assert_eq!(alone[i], mixed[i], "coordinate {i}");
         }
+    }
+
+    /// Pairs together, near the sum: no cell of the grid may be empty that the normal distribution fills, nor the other way round.
+    #[test]
+    fn cells_next_to_the_sum_are_filled_as_they_should_be() {
+        // Cells of a quarter deviation, so that a few million draws fill them; pairs are 16 apart.
+        let (count, side) = (4_000_000, 0.25_f64);
+        let numbers = noise(8).standard(1, count);
+        let mut cells = [[0.0_f64; 5]; 5];
+        for chunk in numbers.chunks_exact(32) {
+            for l in 0..16 {
+                let cell = |x: f32| (f64::from(x) / side).round() + 2.0;
+                let (i, j) = (cell(chunk[l]), cell(chunk[16 + l]));
+                if (0.0..5.0).contains(&i) && (0.0..5.0).contains(&j) {
+                    cells[i as usize][j as usize] += 1.0;
+                }
+            }
+        }
+        let share = |i: usize| {
+            let middle = (i as f64 - 2.0) * side;
+            phi(middle + 0.5 * side) - phi(middle - 0.5 * side)
+        };
+        let pairs = count as f64 / 2.0;
+        for (i, row) in cells.iter().enumerate() {
+            for (j, &found) in row.iter().enumerate() {
+                let want = pairs * share(i) * share(j);
+                assert!((found - want).abs() < 5.0 * want.sqrt(), "cell {i}, {j}: {found}, not {want}");
+            }
+        }
+    }
+
+    #[test]
+    fn tails_are_finished_with_bits_of_their_own() {
+        let source = noise(5);
+        let mut found = 0;
+        for round in 0..4_000 {
+            let (words, normal) = (blocks(&source.key, 3, round * LANES as u64), source.round(3, round));
+            for i in 0..8 {
+                for l in (0..LANES).filter(|&l| words[2 * i][l] < TAIL) {
+                    let plain = pair(words[2 * i][l], words[2 * i + 1][l]);
+                    let have = (normal[2 * LANES * i + l], normal[2 * LANES * i + LANES + l]);
+                    assert!((plain.0 - have.0).abs() < 0.1 && (plain.1 - have.1).abs() < 0.1);
+                    assert!(have.0.hypot(have.1) > 4.7);
+                    found += 1;
+                }
+            }
+        }
+        assert!((1..40).contains(&found), "{found} of about 8");
     }
 
     fn noise(seed: u64) -> Noise {
@@ -254,7 +329,7 @@ mod tests {
             assert!((mean - 2.0).abs() < 5.0 / n.sqrt(), "{deviation}: mean {mean}");
             assert!((square - 1.0).abs() < 5.0 * (2.0 / n).sqrt(), "{deviation}: variance {square}");
             let grid = grid(deviation);
-            assert!((4096.0..8192.0).contains(&(deviation / grid)));
+            assert!((256.0..512.0).contains(&(deviation / grid)));
             assert!(values.iter().all(|x| (x / grid).fract() == 0.0));
         }
     }

@@ -4,32 +4,49 @@ use std::f32::consts::{LN_2, PI};
 
 /// Two independent standard normal numbers from 64 random bits.
 ///
-/// The radius is √(−2 ln u) with u uniform to 40 bits: the tail reaches to 7.4 deviations, beyond which a true normal number has a chance of 1e-13, and
-/// at 6 deviations the steps of the radius are still ten times finer than the grid that results are rounded to. The angle has 24 bits.
+/// The radius is √(−2 ln u) with u uniform to 40 bits, N + ½ of 2⁴⁰; the angle has the other 24 bits. Noise is rounded to a grid, and the possible radii must lie closer than its cells *everywhere*: a
+/// cell that no radius hits is a result that proves what the sum was not. Near u = 1, where the radius is small, an `f32` is too coarse for u itself, so u is held as its distance from the nearer of 0
+/// and 1. Near u = 0, where N is small and radii lie far apart, [`tail_pair`] has more bits: it must be used where `one` is below [`TAIL`].
 #[inline(always)]
 pub fn pair(one: u32, other: u32) -> (f32, f32) {
-    // In (0, 1]: half of the last bit keeps 0 out.
-    let low = ((other & 0xff) as f32 + 0.5) * (1.0 / 1_099_511_627_776.0);
-    let u = (one as f32).mul_add(1.0 / 4_294_967_296.0, low);
-    let radius = (-2.0 * ln(u)).max(0.0).sqrt();
+    let radius = (-2.0 * ln_of_uniform(one, other & 0xff)).sqrt();
     let (sine, cosine) = sine_and_cosine(other & 0xffff_ff00);
     (radius * cosine, radius * sine)
 }
 
-/// The natural logarithm of a positive normal number.
+/// Below this first word a pair needs more bits: beyond 4.7 deviations. From here on, neighbouring radii are less than 2e-8 apart.
+pub const TAIL: u32 = 1 << 16;
+
+/// The pair with 64 more bits behind the 40 of u.
+pub fn tail_pair(one: u32, other: u32, more: u64) -> (f32, f32) {
+    let whole = f64::from(one) * 256.0 + f64::from(other & 0xff);
+    let u = (whole + (more as f64 + 0.5) / 2_f64.powi(64)) / 2_f64.powi(40);
+    let radius = (-2.0 * u.ln()).sqrt() as f32;
+    let (sine, cosine) = sine_and_cosine(other & 0xffff_ff00);
+    (radius * cosine, radius * sine)
+}
+
+/// ln u of u = (256 · one + last + ½)/2⁴⁰, to 2e-7 of itself at both ends.
 #[inline(always)]
-fn ln(x: f32) -> f32 {
-    // x = m · 2^k with √½ ≤ m < √2.
-    let bits = x.to_bits();
-    let shifted = bits.wrapping_sub(0x3f35_04f3);
-    let exponent = (shifted as i32) >> 23;
+fn ln_of_uniform(one: u32, last: u32) -> f32 {
+    // The distance of u from 0 or 1, whichever is nearer.
+    let upper = one >> 31 == 1;
+    let (n, last) = if upper { (!one, 255.5 - last as f32) } else { (one, last as f32 + 0.5) };
+    let x = (n as f32).mul_add(1.0 / 4_294_967_296.0, last * (1.0 / 1_099_511_627_776.0));
+    // u = m · 2^k with √½ ≤ m < √2, and (m − 1)/(m + 1) as a fraction. In the upper half, m is 1 − x or 2 − 2x.
+    let shifted = x.to_bits().wrapping_sub(0x3f35_04f3);
     let m = f32::from_bits((shifted & 0x007f_ffff).wrapping_add(0x3f35_04f3));
-    // ln m = 2 artanh s with s = (m − 1)/(m + 1), |s| < 0.1716; the next term of the series would be below 2e-9.
-    let s = (m - 1.0) / (m + 1.0);
+    let far = x > 0.292_893_2;
+    let (above, below, k) = match (upper, far) {
+        (false, _) => (m - 1.0, m + 1.0, ((shifted as i32) >> 23) as f32),
+        (true, false) => (-x, 2.0 - x, 0.0),
+        (true, true) => (2.0_f32.mul_add(-x, 1.0), 2.0_f32.mul_add(-x, 3.0), -1.0),
+    };
+    // ln m = 2 artanh s, |s| < 0.1716; the next term of the series would be below 2e-9.
+    let s = above / below;
     let z = s * s;
     let series = z.mul_add(1.0 / 9.0, 1.0 / 7.0).mul_add(z, 0.2).mul_add(z, 1.0 / 3.0) * z;
-    let log = 2.0 * s.mul_add(series, s);
-    (exponent as f32).mul_add(LN_2, log)
+    k.mul_add(LN_2, 2.0 * s.mul_add(series, s))
 }
 
 /// Sine and cosine of 2π · angle/2³².
@@ -56,14 +73,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn logarithm_sine_and_cosine_are_right() {
+    fn sine_and_cosine_are_right() {
         for i in 0..200_000_u32 {
-            let x = (f64::from(i) + 0.5) / 200_000.0;
-            for x in [x, x * 1e-9, x * 1e-18] {
-                let x = x as f32;
-                let want = f64::from(x).ln();
-                assert!((f64::from(ln(x)) - want).abs() <= 2e-7 * want.abs().max(0.1), "ln {x}");
-            }
             let angle = i.wrapping_mul(21_474_837);
             let turn = 2.0 * std::f64::consts::PI * f64::from(angle) / 4_294_967_296.0;
             let (sine, cosine) = sine_and_cosine(angle);
@@ -72,14 +83,44 @@ mod tests {
         }
     }
 
+    /// Radii are as fine as the definition has them, above all where u is next to 0 or to 1: there a sampler that holds u itself in an `f32` has holes.
     #[test]
-    fn the_extremes_are_finite() {
-        for one in [0, 1, u32::MAX] {
-            for other in [0, 0xff, 1 << 29, 1 << 30, 3 << 30, u32::MAX] {
-                let (a, b) = pair(one, other);
-                assert!(a.is_finite() && b.is_finite());
+    fn radii_are_those_of_the_definition_at_both_ends() {
+        let ends = (0..2_000_u32).flat_map(|i| [i, u32::MAX - i]);
+        let middle = (0..200_000_u32).map(|i| i.wrapping_mul(2_654_435_761));
+        for one in ends.chain(middle) {
+            for last in [0, 1, 77, 254, 255_u32] {
+                let n = u64::from(one) * 256 + u64::from(last);
+                let from_one = ((1_u64 << 40) - n) as f64 - 0.5;
+                let log = if n >> 39 == 1 {
+                    (-from_one / 2_f64.powi(40)).ln_1p()
+                } else {
+                    ((n as f64 + 0.5) / 2_f64.powi(40)).ln()
+                };
+                let want = (-2.0 * log).sqrt();
+                // The angle 0 leaves the whole radius to the cosine.
+                let (have, zero) = pair(one, last);
+                assert!((f64::from(have) / want - 1.0).abs() < 1e-6, "{one} {last}: {have}, not {want}");
+                assert!(have > 0.0 && zero == 0.0);
             }
         }
-        assert!(pair(0, 0).0 > 7.4);
+    }
+
+    #[test]
+    fn the_tail_goes_on_where_forty_bits_end() {
+        let half = 1_u64 << 63;
+        for one in [0, 1, 2, 1_000, TAIL - 1] {
+            for last in 0..255 {
+                let (radius, middle) = (pair(one, last).0, tail_pair(one, last, half).0);
+                assert!((radius - middle).abs() < 1e-5, "{one} {last}: {radius} and {middle}");
+                let (end, next) = (tail_pair(one, last, u64::MAX).0, tail_pair(one, last + 1, 0).0);
+                assert!((end - next).abs() < 1e-5, "no gap after {one} {last}");
+            }
+        }
+        let ends = [tail_pair(0, 0, 0).0, tail_pair(0, 0, u64::MAX).0, tail_pair(0, 255, u64::MAX).0];
+        assert!(ends.is_sorted_by(|one, next| one > next), "{ends:?}");
+        assert!(ends[0].is_finite() && ends[0] > 11.0);
+        let step = pair(TAIL, 0).0 - pair(TAIL, 255).0;
+        assert!(step / 255.0 < 2e-8, "{step}");
     }
 }

@@ -119,7 +119,8 @@ pub fn open_ledger(
         format!("the number of units in the training file ({}) is public", resolved.units),
         "the model that the run began from does not depend on the training file".to_owned(),
         "metrics.jsonl, secret.key, identity.json, audit.json and its drawings, a relevance map without noise, the progress that was shown and the time that the run took are not released: they depend on the data without noise".to_owned(),
-        "rounding of f32 arithmetic, by which one unit moves the gradients of the others in their last digits, reveals nothing".to_owned(),
+        "rounding of f32 arithmetic, by which one unit moves the gradients of the others, and its own length, in their last digits, reveals nothing".to_owned(),
+        "the noise, drawn in f32 and rounded to a grid, is taken for the Gaussian that it is to about 2e-7 of itself".to_owned(),
     ];
     if prepared.labels_were_found {
         let names = prepared.data.labels.as_ref().map(|labels| labels.names().join(", ")).unwrap_or_default();
@@ -127,6 +128,9 @@ pub fn open_ledger(
     }
     if plan.is_forward() {
         assumptions.extend(of_forward(plan));
+    }
+    if plan.training.dropout {
+        assumptions.push("dropout masks, which are hashed from a secret number and not drawn one by one, tell nothing of each other".to_owned());
     }
     if let (Method::RapFt, RelevanceSource::Public(file)) =
         (plan.privacy.method, &plan.privacy.rap_ft.relevance)
