@@ -8,12 +8,10 @@ use candle_core::{D, Tensor};
 struct Rectangle {
     sequences: usize,
     longest: usize,
-    /// For each place of the rectangle, the packed row that it shows (0 where there is none).
+    /// For each place of the rectangle, the packed row that it shows; where there is none, the row of zeros behind the last. No number of another sequence may come there, not even times zero: it might be a NaN.
     from_packed: Tensor,
     /// For each packed row, its place in the rectangle.
     to_packed: Tensor,
-    /// 1 where the rectangle shows a real row.
-    real: Tensor,
     /// 0 where a key may be seen, a very negative number where not: [sequences, 1, rows, keys].
     hidden: Tensor,
 }
@@ -23,14 +21,13 @@ impl Rectangle {
         let device = beside.device();
         let lengths: Vec<usize> = shape.starts.windows(2).map(|w| w[1] - w[0]).collect();
         let (sequences, longest) = (lengths.len(), lengths.iter().copied().max().unwrap_or(0));
-        let mut from_packed = vec![0_u32; sequences * longest];
-        let mut real = vec![0.0_f32; sequences * longest];
+        let nothing = shape.starts.last().copied().unwrap_or(0) as u32;
+        let mut from_packed = vec![nothing; sequences * longest];
         let mut to_packed = Vec::new();
         let mut hidden = vec![0.0_f32; sequences * longest * longest];
         for (s, (&length, &start)) in lengths.iter().zip(shape.starts).enumerate() {
             for i in 0..length {
                 from_packed[s * longest + i] = (start + i) as u32;
-                real[s * longest + i] = 1.0;
                 to_packed.push((s * longest + i) as u32);
             }
             for i in 0..longest {
@@ -46,18 +43,16 @@ impl Rectangle {
             longest,
             from_packed: Tensor::from_vec(from_packed, sequences * longest, device)?,
             to_packed: Tensor::from_slice(&to_packed, to_packed.len(), device)?,
-            real: Tensor::from_vec(real, (sequences * longest, 1), device)?,
             hidden: Tensor::from_vec(hidden, (sequences, 1, longest, longest), device)?,
         })
     }
 
     /// Columns of a packed matrix as [sequences, heads, rows, width]; zero where there is no row.
     fn heads(&self, packed: &Tensor, first: usize, heads: usize, width: usize) -> Result<Tensor> {
-        packed
-            .narrow(1, first, heads * width)?
-            .contiguous()?
+        let rows = packed.narrow(1, first, heads * width)?.contiguous()?;
+        let nothing = Tensor::zeros((1, heads * width), rows.dtype(), rows.device())?;
+        Tensor::cat(&[&rows, &nothing], 0)?
             .index_select(&self.from_packed, 0)?
-            .broadcast_mul(&self.real)?
             .reshape((self.sequences, self.longest, heads, width))?
             .transpose(1, 2)?
             .contiguous()
