@@ -380,3 +380,19 @@ fn two_runs_in_one_folder_are_refused() {
     first.wait().unwrap();
     bench.refused("run", &[], "holds a run already");
 }
+
+/// A ledger that lacks releases would prove too small an ε.
+#[test]
+fn a_run_whose_ledger_is_lost_does_not_go_on() {
+    let bench = Bench::classifier();
+    let often = ["--set", "compute.checkpoint_every=2", "--set", "training.epochs=400"];
+    assert!(bench.kill_after("run", &often, 8), "killed while at work");
+    let resumed = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_undertone"));
+        command.args(["train", "--resume", "--out"]).arg(bench.path("run")).output().unwrap()
+    };
+    fs::remove_file(bench.path("run/ledger.jsonl")).unwrap();
+    refused(&resumed(), "is missing, but was begun");
+    fs::remove_file(bench.path("run/ledger.jsonl.head")).unwrap();
+    refused(&resumed(), "the checkpoint is");
+}

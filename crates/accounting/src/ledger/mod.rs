@@ -52,6 +52,9 @@ impl Ledger {
         if path.exists() {
             return Err(failure(&path, "exists already; open it to go on, or choose another folder"));
         }
+        if read_head(&path).is_ok_and(|head| head.entries > 0) {
+            return Err(failure(&path, "is missing, but was begun: bring it back, or choose another folder"));
+        }
         let mut file = File::create(&aside).map_err(problem)?;
         file.write_all(first.text().as_bytes()).map_err(problem)?;
         file.sync_all().map_err(problem)?;

@@ -130,6 +130,13 @@ impl Learner {
         Ok(())
     }
 
+    /// The trainable parameters that take no part in a sum over at least one unit. That is the model's doing, and no example's.
+    pub fn left_out(&self, sum: &ClippedSum) -> Vec<&str> {
+        let trainable = self.model.parameters.iter().filter(|(_, parameter)| parameter.trainable);
+        let left_out = trainable.filter(|(id, _)| sum.get(*id).is_none());
+        left_out.map(|(_, parameter)| parameter.name.as_str()).collect()
+    }
+
     /// The trainable parameters that a sum over at least one unit does not move. Half of what stands beside the model (LoRA's A, the first layer of an adapter) has no
     /// gradient before its other half has moved: with `at_first` it only has to take part.
     pub fn unmoved(&self, sum: &ClippedSum, at_first: bool) -> Result<Vec<&str>> {

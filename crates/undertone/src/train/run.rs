@@ -89,6 +89,7 @@ pub fn train(start: Start, watch: &mut dyn FnMut(News)) -> Result<Summary> {
     run.perturbing = perturbing;
     if start.resume && run.folder.checkpoint().exists() {
         run.done = checkpoint::load(&run.folder.checkpoint(), &mut run.learner)?;
+        run.check_that_all_is_entered()?;
     }
     run.all_steps(watch)?;
     run.finish()

@@ -246,7 +246,7 @@ impl Run {
         };
         self.learner.update(sum, &Step { number: step, noise_multiplier, divisor, rate })?;
         self.done += 1;
-        // Of a private run the expected number: the summary may be published, and how many were drawn is private.
+        // Of a private run the expected number: how many were drawn is private.
         self.examples += if self.plan.is_private() { divisor } else { chosen.len() as f64 };
         let private = self.plan.is_private() && clipped.units > 0;
         let share = |number: f64| private.then(|| number / clipped.units as f64);
@@ -329,13 +329,36 @@ impl Run {
         }
     }
 
-    /// Stops a run in which something that should be trained is not, in its first two steps that have examples.
+    /// A checkpoint came after the entries of its steps. With fewer of them the ledger is not this run's, or an older copy of it, and would prove too much.
+    pub(super) fn check_that_all_is_entered(&self) -> Result<()> {
+        let Some(ledger) = self.ledger.as_ref().filter(|_| self.perturbing.is_none()) else {
+            return Ok(());
+        };
+        let steps = u64::from(self.resolved.before.is_some()) + self.done;
+        if ledger.entries() < steps {
+            return Err(Error::folder(
+                &self.folder.ledger(),
+                format!(
+                    "has {} entries, but the checkpoint is {steps} releases old: bring back the ledger that belongs to it",
+                    ledger.entries()
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Stops a run in which something that should be trained is not, in its first two steps that have examples. Whether a private run stops must not depend on its examples: of one, everything has to take
+    /// part, whatever the numbers are.
     fn check_that_all_moves(&mut self, sum: &ClippedSum, examples: usize) -> Result<()> {
         if examples == 0 || self.learnt > 1 {
             return Ok(());
         }
         self.learnt += 1;
-        let unmoved = self.learner.unmoved(sum, self.learnt == 1)?;
+        let unmoved = if self.plan.is_private() {
+            self.learner.left_out(sum)
+        } else {
+            self.learner.unmoved(sum, self.learnt == 1)?
+        };
         if unmoved.is_empty() { Ok(()) } else { Err(Error::NotMoved(unmoved.join(", "))) }
     }
 
