@@ -1,7 +1,7 @@
 //! The one-run audit finds a trainer that is broken, and does not cry wolf about one that is not.
 
 use serde_json::Value;
-use undertone::audit::canaries::{Coins, canaries};
+use undertone::audit::canaries::{Coins, Mould};
 use undertone::audit::exposure::{exact, mean_reciprocal_rank};
 use undertone::audit::membership::{by_loss, by_reference, judge};
 use undertone::audit::one_run::{OneRun, audit, lower_bound, p_value};
@@ -67,7 +67,13 @@ fn losses(model: &Model, examples: &[Example]) -> Vec<f64> {
 fn one_run(seed: u64, epsilon: f64, quieter: f64, clip: f64) -> OneRun {
     let secret = Secret::from_seed(seed);
     let mut data = texts(20, 1);
-    let planted = canaries(&texts(400, 2), Purpose::SequenceClassification, 200, &secret).unwrap();
+    let mould = Mould {
+        frames: texts(1, 2).examples,
+        words: (0..997).collect(),
+        special: Vec::new(),
+        classes: Some(2),
+    };
+    let planted = mould.canaries(200, &secret).unwrap();
     let coins = Coins::toss(200, &secret);
     coins.put_in(&planted, &mut data);
     // Of token embeddings alone every text has its own rows, so that canaries can be told apart.

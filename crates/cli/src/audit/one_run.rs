@@ -8,14 +8,14 @@ use crate::train::Display;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use std::path::PathBuf;
-use undertone::audit::canaries::{Coins, canaries};
+use undertone::audit::canaries::Coins;
 use undertone::audit::membership::by_reference;
 use undertone::audit::one_run::{OneRun as OneRunFound, audit, usual_guesses};
 use undertone::audit::tradeoff::{Promises, refuted};
 use undertone::audit::update::by_update;
 use undertone::mechanism::Secret;
 use undertone::model::tuning::Tuning;
-use undertone::train::{Plan, Start, read_data, train};
+use undertone::train::{Plan, Start, mould, read_data, train};
 use undertone_accounting::ledger::Ledger;
 use undertone_accounting::{Accountant, curve, epsilon};
 
@@ -82,7 +82,7 @@ impl OneRun {
         let mut data = read_data(&plan, None)?;
         let random = Secret::from_system()
             .map_err(|e| Failure::arguments(format!("the system gives no random numbers: {e}")))?;
-        let planted = canaries(&data, plan.purpose(), self.canaries, &random)?;
+        let planted = mould(&plan)?.canaries(self.canaries, &random)?;
         let coins = Coins::toss(self.canaries, &random);
         coins.put_in(&planted, &mut data);
         let mut display = Display::new();

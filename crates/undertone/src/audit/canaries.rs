@@ -2,7 +2,7 @@
 
 use crate::data::{Dataset, Example, Target};
 use crate::mechanism::Secret;
-use crate::model::{Error, Purpose, Result};
+use crate::model::{Error, Result};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
@@ -14,29 +14,38 @@ fn below(random: &mut ChaCha20Rng, count: usize) -> usize {
     ((u128::from(random.next_u64()) * count as u128) >> 64) as usize
 }
 
-/// As many examples of random tokens, with random targets: as long as those of the data and made of tokens that occur there.
-pub fn canaries(data: &Dataset, purpose: Purpose, count: usize, secret: &Secret) -> Result<Vec<Example>> {
-    let mut random = ChaCha20Rng::from_seed(secret.key(TEXTS));
-    let classes = data.labels.as_ref().map_or(1, |labels| labels.names().len());
-    if data.examples.is_empty() {
-        return Err(Error::Request("there are no examples that canaries could be like".into()));
-    }
-    let made = (0..count).map(|_| {
-        let like = &data.examples[below(&mut random, data.examples.len())];
-        let length = like.tokens.len();
-        let mut tokens = like.tokens.clone();
-        // The first and the last are often special, and stay.
-        for token in tokens.iter_mut().take(length.saturating_sub(1)).skip(1) {
-            let other = &data.examples[below(&mut random, data.examples.len())].tokens;
-            *token = other[below(&mut random, other.len().max(1)).min(other.len().saturating_sub(1))];
+/// What canaries are made of. None of it comes from the records: a canary that was put together from them would give each of them a part in many units.
+#[derive(Clone, Debug)]
+pub struct Mould {
+    /// Examples of the task, of made-up text: they give canaries their lengths and their frame of special tokens.
+    pub frames: Vec<Example>,
+    /// Tokens that texts can be made of.
+    pub words: Vec<u32>,
+    /// Tokens of the frames that stay.
+    pub special: Vec<u32>,
+    /// How many classes there are, if examples have one.
+    pub classes: Option<usize>,
+}
+
+impl Mould {
+    /// As many examples of random words, with random classes.
+    pub fn canaries(&self, count: usize, secret: &Secret) -> Result<Vec<Example>> {
+        let mut random = ChaCha20Rng::from_seed(secret.key(TEXTS));
+        if self.frames.is_empty() || self.words.is_empty() {
+            return Err(Error::Request("there is nothing that canaries could be made of".into()));
         }
-        let target = match purpose {
-            Purpose::SequenceClassification => Target::Class(below(&mut random, classes.max(1)) as u32),
-            _ => like.target.clone(),
-        };
-        Example { tokens, segments: like.segments.clone(), target, unit: 0 }
-    });
-    Ok(made.collect())
+        let made = (0..count).map(|_| {
+            let mut canary = self.frames[below(&mut random, self.frames.len())].clone();
+            for token in canary.tokens.iter_mut().filter(|token| !self.special.contains(token)) {
+                *token = self.words[below(&mut random, self.words.len())];
+            }
+            if let Some(classes) = self.classes {
+                canary.target = Target::Class(below(&mut random, classes.max(1)) as u32);
+            }
+            canary
+        });
+        Ok(made.collect())
+    }
 }
 
 /// How the coins fell.

@@ -45,7 +45,7 @@ impl Identity {
         let machine = format!(
             "undertone {}, {}, {} threads, {}",
             env!("CARGO_PKG_VERSION"),
-            model.place().name(),
+            model.place().machine(),
             rayon::current_num_threads(),
             crate::tensor::kernels()
         );

@@ -33,7 +33,7 @@ pub use plan::{
     ForwardPlan, Learn, Lengths, Method, ModeName, ModelPlan, MvgPlan, NoiseIs, NoiseSchedule, Plan,
     PrivacyPlan, PublicFile, RapFtPlan, RelevanceSource, Resolved, RowsName, TaskName, TrainingPlan,
 };
-pub use prepare::read_data;
+pub use prepare::{mould, read_data};
 pub use rate::RateSchedule;
 pub use record::Record;
 pub use run::{Start, train};

@@ -14,7 +14,7 @@ pub enum News<'a> {
         /// Of how many.
         examples: usize,
     },
-    /// A step on public data was taken.
+    /// A step of the adaptation, on public data or by DP-SGD, was taken.
     Adaptation {
         /// How many were.
         done: u64,

@@ -2,7 +2,8 @@
 
 use super::error::{Error, Result};
 use super::plan::{Method, Plan, PublicFile, RelevanceSource};
-use crate::data::{Dataset, Format, Labels, Options, Tokeniser, Unit};
+use crate::audit::canaries::Mould;
+use crate::data::{Dataset, Encoder, Format, Labels, Options, Row, Tokeniser, Unit};
 use crate::mechanism::{Secret, purpose};
 use crate::model::folder::{Config, LoadOptions, load, locate};
 use crate::model::layer::head::Pick;
@@ -99,8 +100,8 @@ impl Prepared {
     }
 }
 
-/// The examples of a file as a plan reads them, each a privacy unit of its own; the plan's training file if none is named.
-pub fn read_data(plan: &Plan, path: Option<&Path>) -> Result<Dataset> {
+/// What texts are read with: the tokenizer, how many of its tokens the model knows, and the labels.
+fn reader(plan: &Plan) -> Result<(Tokeniser, usize, Option<Labels>)> {
     let name = plan.model.path.as_deref().or(plan.model.hub.as_deref()).unwrap_or_default();
     let origin = locate(name)?;
     let (labels, _) = labels(plan, &origin)?;
@@ -109,7 +110,15 @@ pub fn read_data(plan: &Plan, path: Option<&Path>) -> Result<Dataset> {
         labels: labels.as_ref().map(|l| l.names().to_vec()),
         seed: 0,
     };
-    let tokeniser = load(&origin, &options)?.tokeniser(&origin, plan.data.max_tokens)?;
+    let model = load(&origin, &options)?;
+    let tokeniser = model.tokeniser(&origin, plan.data.max_tokens)?;
+    let known = tokeniser.vocabulary().min(model.network.vocabulary);
+    Ok((tokeniser, known, labels))
+}
+
+/// The examples of a file as a plan reads them, each a privacy unit of its own; the plan's training file if none is named.
+pub fn read_data(plan: &Plan, path: Option<&Path>) -> Result<Dataset> {
+    let (tokeniser, _, labels) = reader(plan)?;
     let options = Options {
         format: plan.data.format,
         unit: Unit::Row,
@@ -117,6 +126,30 @@ pub fn read_data(plan: &Plan, path: Option<&Path>) -> Result<Dataset> {
         progress: true,
     };
     Ok(Dataset::load(path.unwrap_or(&plan.data.train), &plan.task(), &tokeniser, labels, &options)?)
+}
+
+/// What canaries for a run are made of: the tokenizer's words, in examples of the run's task that are as long as sentences. Nothing of the data.
+pub fn mould(plan: &Plan) -> Result<Mould> {
+    let (tokeniser, known, labels) = reader(plan)?;
+    let unknown = ["[UNK]", "<unk>"].map(|token| tokeniser.token_id(token));
+    let mut special = tokeniser.special();
+    special.retain(|token| !unknown.contains(&Some(*token)));
+    let words = (0..known as u32).filter(|token| !special.contains(token)).collect();
+    let task = plan.task().without_label();
+    let columns = task.columns().len();
+    let encoder = Encoder {
+        file: plan.data.train.clone(),
+        task,
+        tokeniser: &tokeniser,
+        labels: None,
+        long_texts: plan.data.long_texts,
+    };
+    let mut frames = Vec::new();
+    for words in 4..24 {
+        let values = vec!["a ".repeat(words); columns];
+        frames.extend(encoder.examples(&Row { line: 1, values })?.into_iter().take(1));
+    }
+    Ok(Mould { frames, words, special, classes: labels.map(|labels| labels.names().len()) })
 }
 
 /// The labels that are given, that a finished classifier has, or that the training file holds; and whether they were found there.

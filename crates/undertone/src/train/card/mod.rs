@@ -1,6 +1,7 @@
 //! The card of a trained model: README.md beside it, with the metadata that the Hugging Face hub reads.
 //!
-//! A card is published with the model, so it says only what the guarantee covers or assumes to be public: no losses of training, no times, not where the data lie.
+//! A card is published with the model, so it says only what the guarantee covers or assumes to be public: no losses of training, no times, not where the data lie. Figures on a validation file are the exception, and
+//! the card says that no guarantee covers them.
 
 mod loading;
 
