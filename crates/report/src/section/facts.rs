@@ -44,9 +44,8 @@ pub fn section(run: &Run, level: u8, options: Options) -> Section {
                 .reconstruction_error
                 .map(|lost| ("Variance that the encoder loses", words::percent(lost))),
         );
-        facts.extend(
-            records.loudest_over_quietest.map(|ratio| ("Loudest over quietest column", words::number(ratio))),
-        );
+        let direction = records.loudest_over_quietest.filter(|_| !(options.public && run.is_paper()));
+        facts.extend(direction.map(|ratio| ("Loudest over quietest column", words::number(ratio))));
     }
     facts.extend(
         resolved

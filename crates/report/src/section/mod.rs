@@ -71,7 +71,10 @@ fn about(run: &Run, level: u8, options: Options) -> Result<Vec<Section>> {
         sections.extend(attacks::section(run, level)?);
     }
     sections.extend(learning::section(run, level, options)?);
-    sections.extend(noise::section(run, level)?);
+    // As published, methods place their noise by looking at the raw data, and the placement shows them.
+    if !(options.public && run.is_paper()) {
+        sections.extend(noise::section(run, level)?);
+    }
     sections.push(facts::section(run, level, options));
     sections.push(repeat(run, level));
     Ok(sections)

@@ -26,6 +26,24 @@ impl Place {
         }
     }
 
+    /// Which kind it is and, of a GPU, which model: others add in another order.
+    pub fn machine(&self) -> String {
+        let mut name = self.name().to_owned();
+        if name == "cuda" {
+            let folders = std::fs::read_dir("/proc/driver/nvidia/gpus").into_iter().flatten().flatten();
+            let mut models: Vec<String> = folders
+                .filter_map(|folder| std::fs::read_to_string(folder.path().join("information")).ok())
+                .filter_map(|text| {
+                    Some(text.lines().find_map(|line| line.strip_prefix("Model:"))?.trim().to_owned())
+                })
+                .collect();
+            models.sort();
+            models.dedup();
+            name = format!("{name} ({})", models.join(", "));
+        }
+        name
+    }
+
     /// Candle's operations in main memory: slow, and the reference for what a GPU computes.
     pub fn candle_cpu() -> Self {
         Self::Device(candle_core::Device::Cpu)
