@@ -32,7 +32,7 @@ struct Command {
 #[allow(clippy::large_enum_variant)]
 #[derive(Subcommand)]
 enum Verb {
-    /// See it at work: no files, no network, a few seconds
+    /// See it at work: no files, no network, a few minutes
     Demo(demo::Demo),
     /// The privacy accountant as a calculator
     #[command(subcommand, allow_negative_numbers = true)]

@@ -22,7 +22,7 @@ pub mod purpose {
     pub const ATTENTION: u64 = 9;
     /// Which records an attention map is of.
     pub const ATTENTION_SAMPLE: u64 = 11;
-    /// Everything about the adaptation to public data.
+    /// Everything about the adaptation before records are perturbed.
     pub const ADAPTATION: u64 = 10;
 }
 
