@@ -109,18 +109,20 @@ fn what_was_learnt_by_heart_is_found_and_what_was_learnt_privately_is_not() {
             .clone()
     };
     let area = figure("AUC by loss against the untouched");
-    assert!(number(&area["open"]["estimate"]) > 0.9, "{area}");
+    // 1.000, and 0.579 with an interval from 0.452 to 0.684 where this was written; 0.5 is guessing.
+    assert!(number(&area["open"]["estimate"]) > 0.95, "{area}");
     let (low, high) = (number(&area["run"]["lower"]), number(&area["run"]["upper"]));
-    assert!(low <= 0.6 && high < 0.85, "{area}");
-    // Six digits have 19.9 bits.
+    assert!(low <= 0.51 && high < 0.75, "{area}");
+    // Six digits have 19.9 bits, and all of them were found. In private they are as hidden as from a model that never saw them: 2.3 bits beside 1.5.
     let bits = figure("exposure");
-    assert!(number(&bits["open"]["estimate"]) > 12.0, "{bits}");
-    assert!(number(&bits["run"]["estimate"]) < 6.0, "{bits}");
+    assert!(number(&bits["open"]["estimate"]) > 18.0, "{bits}");
+    assert!(number(&bits["run"]["estimate"]) < 4.0, "{bits}");
+    assert!(number(&bits["run"]["lower"]) < number(&bits["untouched"]["upper"]), "{bits}");
     let recall = figure("extraction of names, recall");
-    assert!(number(&recall["open"]["estimate"]) > 0.1, "{recall}");
+    assert!(number(&recall["open"]["estimate"]) > 0.2, "{recall}");
     let filled = figure("reconstruction of names");
-    assert!(number(&filled["open"]["estimate"]) > 0.3, "{filled}");
-    assert!(number(&filled["run"]["estimate"]) < number(&filled["open"]["estimate"]), "{filled}");
+    assert!(number(&filled["open"]["estimate"]) > 0.8, "{filled}");
+    assert!(number(&filled["run"]["estimate"]) < 0.3, "{filled}");
     let kept: Value =
         serde_json::from_slice(&fs::read(folder.path().join("private/audit.json")).unwrap()).unwrap();
     assert!(kept["all"].is_array() && kept["membership"].is_array());

@@ -170,6 +170,9 @@ fn mistakes_get_one_sentence_and_exit_code_2() {
     eval(&["--model", &model, "--data", wrong.to_str().unwrap()], ":2:");
     refused(&["predict", "--model", &model, "--data", &data, "--out", "x.xlsx"], ".jsonl");
     refused(&["generate", "--model", &model, "--prompt", "the"], "head");
+    let other = tempfile::tempdir().unwrap();
+    let other = self::model(other.path(), "llama-causal-lm", "tokenizer-bpe");
+    refused(&["generate", "--model", &other, "--prompt", "the"], "beyond the model's vocabulary");
     fs::write(Path::new(&model).join("tokenizer.json"), "{").unwrap();
     eval(&["--model", &model, "--data", &data], "tokenizer.json");
     fs::write(Path::new(&model).join("model.safetensors"), "short").unwrap();

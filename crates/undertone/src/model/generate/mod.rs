@@ -70,6 +70,7 @@ impl Settings {
                 "a prompt has no tokens; begin it with some text or the model's first token".into(),
             );
         }
+        prompts.iter().try_for_each(|prompt| model.check_tokens(prompt))?;
         let most = model.network.most_positions;
         if prompts.iter().any(|prompt| prompt.len() >= most) {
             return wrong(format!("a prompt fills all of the model's {most} positions; shorten it"));

@@ -53,10 +53,12 @@ pub struct Model {
 
 /// Of a pass without a backward pass.
 const NOTHING: (usize, bool) = (usize::MAX, false);
+
 /// The place of each token in its own sequence.
 fn positions(starts: &[usize]) -> Vec<u32> {
     starts.windows(2).flat_map(|w| 0..(w[1] - w[0]) as u32).collect()
 }
+
 impl Model {
     pub(crate) fn new(config: Config, network: Network, parameters: Parameters, fresh: Vec<String>) -> Self {
         Self { config, network, parameters, tuning: None, fresh, place: Place::Host }
@@ -74,15 +76,21 @@ impl Model {
         &self.place
     }
 
+    /// Whether the model has all of these tokens.
+    pub fn check_tokens(&self, tokens: &[u32]) -> Result<()> {
+        let vocabulary = self.network.vocabulary;
+        match tokens.iter().find(|&&token| token as usize >= vocabulary) {
+            Some(token) => Err(Error::Request(format!(
+                "token {token} is beyond the model's vocabulary of {vocabulary}; is the tokenizer that of the model?"
+            ))),
+            None => Ok(()),
+        }
+    }
+
     /// Whether the batch can be run at all: known tokens, sequences that are neither empty nor too long.
     pub fn check(&self, batch: &Batch) -> Result<()> {
+        self.check_tokens(&batch.tokens)?;
         let network = &self.network;
-        if let Some(token) = batch.tokens.iter().find(|&&token| token as usize >= network.vocabulary) {
-            return Err(Error::Request(format!(
-                "token {token} is beyond the model's vocabulary of {}; is the tokenizer that of the model?",
-                network.vocabulary
-            )));
-        }
         for window in batch.starts.windows(2) {
             let length = window[1] - window[0];
             if length == 0 {
