@@ -219,3 +219,22 @@ fn the_pages_hold_together() {
     let done = Command::new(book().join("docs/check")).arg(env!("CARGO_BIN_EXE_undertone")).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
 }
+
+#[test]
+fn the_book_builds_without_a_warning() {
+    if Command::new("mdbook").arg("--version").output().is_err() {
+        eprintln!("there is no mdbook here: the book is not built");
+        return;
+    }
+    let out = tempfile::tempdir().unwrap();
+    let built = Command::new("mdbook")
+        .arg("build")
+        .arg(book().join("docs"))
+        .arg("--dest-dir")
+        .arg(out.path())
+        .output();
+    let built = built.unwrap();
+    let said = String::from_utf8_lossy(&built.stderr);
+    assert!(built.status.success() && !said.contains("WARN") && !said.contains("ERROR"), "{said}");
+    assert!(out.path().join("start.html").exists());
+}

@@ -41,7 +41,7 @@ pub struct ForwardPlan {
     /// What a noise multiplier is multiplied by, in paper mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub noise_is: Option<NoiseIs>,
-    /// ε of the labels' randomised response; 0 for labels that are public. By default half of ε (over the records of a unit) and at most 2, in paper mode 0.
+    /// ε of the labels' randomised response; 0 for labels that are public. By default half of what an adaptation leaves of ε (over the records of a unit) and at most 2, in paper mode 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_epsilon: Option<f64>,
     /// How the part above the noise learns.

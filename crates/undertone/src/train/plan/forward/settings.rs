@@ -52,7 +52,8 @@ impl Plan {
         let usual = match (self.privacy.method, paper) {
             (Method::DpForward, _) => EncoderName::None,
             (_, true) => EncoderName::Trained,
-            _ if given.public.is_some() => EncoderName::Pca,
+            // MVG's layer may be wider than the hidden states.
+            _ if given.public.is_some() && !mvg => EncoderName::Pca,
             _ => EncoderName::Orthogonal,
         };
         let encoder = given.encoder.unwrap_or(usual);
@@ -77,7 +78,9 @@ impl Plan {
             _ => 1.0,
         };
         // Beyond an ε of 2 labels tell the truth seven times in eight, and the text has more use for the rest.
-        let share = 0.5 * self.privacy.epsilon.unwrap_or(4.0) / self.records_per_unit() as f64;
+        let adaptation = given.adapt.as_ref().and_then(|adapt| adapt.share).unwrap_or(0.0);
+        let left = (1.0 - adaptation) * self.privacy.epsilon.unwrap_or(4.0);
+        let share = 0.5 * left / self.records_per_unit() as f64;
         let usual = if paper { 0.0 } else { share.min(2.0) };
         let label_epsilon = Some(given.label_epsilon.unwrap_or(usual)).filter(|&epsilon| epsilon > 0.0);
         let release = given.release.unwrap_or(if paper { Release::Fresh } else { Release::Once });
