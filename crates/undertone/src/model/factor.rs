@@ -42,7 +42,7 @@ pub enum Factor {
         /// As above.
         tokens: Option<std::sync::Arc<Vec<u32>>>,
     },
-    /// y = table[i]: row `i` of the gradient is the sum of those rows of e whose index is `i`.
+    /// y = `table[i]`: row `i` of the gradient is the sum of those rows of e whose index is `i`.
     Rows {
         /// The table.
         parameter: ParameterId,

@@ -2,7 +2,7 @@
 //!
 //! Everything a layer computes on is a matrix: one row for each token of a batch (sequences laid end to end, without
 //! padding), one column for each feature. A matrix lives either on the host, where the operations are fused, multi-threaded
-//! kernels of our own ([`cpu`]), or on a candle device, where they are composed of candle's operations ([`device`]). The
+//! kernels of our own (`cpu`), or on a candle device, where they are composed of candle's operations (`device`). The
 //! second kind is how a GPU is used, and on candle's CPU device it is the slow reference that the kernels are tested against.
 
 pub(crate) mod cpu;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub struct AdaclipSettings {
     /// How long squares are remembered.
     pub beta: f32,
-    /// w ∝ E[g²]^(−exponent): ½ leaves the least noise, 0 is DP-SGD, 1 gives every coordinate the same ratio of gradient to noise.
+    /// w ∝ (E g²)^(−exponent): ½ leaves the least noise, 0 is DP-SGD, 1 gives every coordinate the same ratio of gradient to noise.
     pub exponent: f64,
     /// The least and the largest weight, before the mean is brought to 1.
     pub range: (f32, f32),

@@ -24,7 +24,7 @@ pub enum Purpose {
 /// Which tokens of a sequence a head looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pick {
-    /// The first token ([CLS]).
+    /// The first token, `[CLS]`.
     First,
     /// The last token.
     Last,

@@ -228,7 +228,8 @@ fn meet<S: Simd, const WEIGHTED: bool>(
             }
         }
     }
-    match bytemuck::try_cast_ref::<_, [[[f32; 16]; 8]; 3]>(&sums) {
+    // By value: whatever has its address taken would be kept in memory all through the loop above.
+    match bytemuck::try_cast::<_, [[[f32; 16]; 8]; 3]>(sums) {
         Ok(eights) => {
             for (i, eight) in eights.iter().enumerate() {
                 for (j, sum) in totals(eight).into_iter().enumerate() {

@@ -85,14 +85,15 @@ pub fn multiply(
             packed.resize(panels * panel_tiles, EMPTY);
         }
         let lanes = Lanes { view: right, across_columns: true, k_start, depth, scale: 1.0, weights: None };
-        let pack = |(panel, tiles): (usize, &mut [Tile])| {
-            lanes.pack_panel(panel * SIDE, tiles, Layout::PairsAreRows)
+        let together = if parallel { panels.div_ceil(rayon::current_num_threads()).min(8) } else { 8 };
+        let pack = |(group, tiles): (usize, &mut [Tile])| {
+            lanes.pack_panels(group * together * SIDE, tiles, panel_tiles, Layout::PairsAreRows)
         };
         let right_tiles = &mut packed[..panels * panel_tiles];
         if parallel {
-            right_tiles.par_chunks_mut(panel_tiles).enumerate().for_each(pack);
+            right_tiles.par_chunks_mut(together * panel_tiles).enumerate().for_each(pack);
         } else {
-            right_tiles.chunks_mut(panel_tiles).enumerate().for_each(pack);
+            right_tiles.chunks_mut(together * panel_tiles).enumerate().for_each(pack);
         }
         let right_tiles = &*right_tiles;
         let keep = how == Update::Add || k_start > 0;
@@ -133,9 +134,7 @@ fn compute_rows(
         if packed.len() < panels * panel_tiles {
             packed.resize(panels * panel_tiles, EMPTY);
         }
-        for (panel, tiles) in packed.chunks_mut(panel_tiles).take(panels).enumerate() {
-            left.pack_panel(first + panel * SIDE, tiles, Layout::LanesAreRows);
-        }
+        left.pack_panels(first, &mut packed[..panels * panel_tiles], panel_tiles, Layout::LanesAreRows);
         let _tiles = Configured::new();
         for (j, right) in right.chunks(panel_tiles).enumerate() {
             for (i, left) in packed.chunks(panel_tiles).take(panels).enumerate() {

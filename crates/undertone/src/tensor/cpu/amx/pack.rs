@@ -1,8 +1,9 @@
 //! From rows of `f32` to tiles of bfloat16 parts.
 
-use super::tiles::{STEP_TILES, Tile};
+use super::tiles::{SIDE, STEP_TILES, Tile};
 use crate::tensor::cpu::matmul::View;
 use crate::tensor::cpu::simd::widest;
+use std::arch::x86_64::{__m512i, _mm512_load_si512, _mm512_permutex2var_epi32, _mm512_store_si512};
 
 /// Numbers along k in one tile.
 pub const K_STEP: usize = 32;
@@ -29,23 +30,31 @@ pub struct Lanes<'a> {
 }
 
 impl Lanes<'_> {
-    /// Packs the lanes `first .. first + 32` for all of the depth; what is beyond the matrix is zero.
-    pub fn pack_panel(&self, first: usize, tiles: &mut [Tile], layout: Layout) {
+    /// Packs neighbouring panels of 32 lanes, the first of which begins at lane `first`, for all of the depth; what is beyond the matrix is zero.
+    ///
+    /// Step by step, and all panels of a step: where lanes are neighbours in memory, whole rows of it are read and not a line here and there.
+    pub fn pack_panels(&self, first: usize, panels: &mut [Tile], panel_tiles: usize, layout: Layout) {
         widest(
             #[inline(always)]
             || {
                 let mut block = [0.0_f32; 512];
-                for (step, tiles) in tiles.chunks_exact_mut(STEP_TILES).enumerate() {
-                    for half in 0..2 {
-                        let parts = [0, 1, 2].map(|part| 2 * part + half);
-                        let lanes_are_rows = self.fill(&mut block, first + 16 * half, step * K_STEP);
-                        if lanes_are_rows {
-                            split_along_k(&block, tiles, parts);
-                        } else {
-                            split_across_k(&block, tiles, parts);
-                        }
-                        if lanes_are_rows != (layout == Layout::LanesAreRows) {
-                            parts.into_iter().for_each(|part| transpose(&mut tiles[part]));
+                for step in 0..panel_tiles / STEP_TILES {
+                    for (panel, tiles) in panels.chunks_exact_mut(panel_tiles).enumerate() {
+                        let tiles = &mut tiles[step * STEP_TILES..(step + 1) * STEP_TILES];
+                        for half in 0..2 {
+                            let parts = [0, 1, 2].map(|part| 2 * part + half);
+                            let lane = first + SIDE * panel + 16 * half;
+                            let lanes_are_rows = self.fill(&mut block, lane, step * K_STEP);
+                            if lanes_are_rows {
+                                split_along_k(&block, tiles, parts);
+                            } else {
+                                split_across_k(&block, tiles, parts);
+                            }
+                            if lanes_are_rows != (layout == Layout::LanesAreRows) {
+                                for part in parts {
+                                    transpose(&mut tiles[part]);
+                                }
+                            }
                         }
                     }
                 }
@@ -152,23 +161,62 @@ fn split_across_k(block: &[f32; 512], tiles: &mut [Tile], parts: [usize; 3]) {
     }
 }
 
-/// Rows become columns: blocks of 8 × 8 change places, then those of 4, 2 and 1 inside them, each with two shuffles of whole rows.
+/// Rows become columns.
 #[inline(always)]
+#[allow(unsafe_code)]
 fn transpose(tile: &mut Tile) {
-    exchange::<8>(&mut tile.0);
-    exchange::<4>(&mut tile.0);
-    exchange::<2>(&mut tile.0);
-    exchange::<1>(&mut tile.0);
+    // SAFETY: tiles are only packed where `available` has found AMX and with it AVX-512.
+    unsafe { transpose_in_registers(tile) }
 }
 
-#[inline(always)]
-fn exchange<const SIZE: usize>(rows: &mut [[u32; 16]; 16]) {
-    for upper in (0..16).filter(|row| row & SIZE == 0) {
-        let (one, other) = (rows[upper], rows[upper + SIZE]);
-        for lane in 0..16 {
-            let inside = lane & SIZE == 0;
-            rows[upper][lane] = if inside { one[lane] } else { other[lane & !SIZE] };
-            rows[upper + SIZE][lane] = if inside { one[lane | SIZE] } else { other[lane] };
+/// Blocks of 8 × 8 change places, then those of 4, 2 and 1 inside them, each with two shuffles of whole rows.
+#[target_feature(enable = "avx512f")]
+#[allow(unsafe_code)]
+fn transpose_in_registers(tile: &mut Tile) {
+    let mut rows: [__m512i; 16] =
+        // SAFETY: every row is 64 bytes, and the tile is aligned to as many.
+        std::array::from_fn(|i| unsafe { _mm512_load_si512(tile.0[i].as_ptr().cast()) });
+    exchange::<8>(&mut rows);
+    exchange::<4>(&mut rows);
+    exchange::<2>(&mut rows);
+    exchange::<1>(&mut rows);
+    for (row, out) in rows.into_iter().zip(&mut tile.0) {
+        // SAFETY: as above.
+        unsafe { _mm512_store_si512(out.as_mut_ptr().cast(), row) };
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+#[allow(unsafe_code)]
+fn exchange<const SIZE: usize>(rows: &mut [__m512i; 16]) {
+    /// Which lane of two rows, 0 to 15 or 16 to 31, comes to each place.
+    #[repr(align(64))]
+    struct Places([i32; 16]);
+    const fn places(size: usize, upper: bool) -> Places {
+        let mut places = [0; 16];
+        let mut lane = 0;
+        while lane < 16 {
+            let inside = lane & size == 0;
+            places[lane] = match (upper, inside) {
+                (true, true) => lane,
+                (true, false) => 16 + (lane - size),
+                (false, true) => lane + size,
+                (false, false) => 16 + lane,
+            } as i32;
+            lane += 1;
+        }
+        Places(places)
+    }
+    let (upper, lower) = (const { places(SIZE, true) }, const { places(SIZE, false) });
+    // SAFETY: both are 64 bytes, aligned to as many.
+    let (upper, lower) =
+        unsafe { (_mm512_load_si512(upper.0.as_ptr().cast()), _mm512_load_si512(lower.0.as_ptr().cast())) };
+    for i in 0..16 {
+        if i & SIZE == 0 {
+            let (one, other) = (rows[i], rows[i + SIZE]);
+            rows[i] = _mm512_permutex2var_epi32(one, upper, other);
+            rows[i + SIZE] = _mm512_permutex2var_epi32(one, lower, other);
         }
     }
 }
@@ -179,6 +227,9 @@ mod tests {
 
     #[test]
     fn rows_become_columns() {
+        if !super::super::available() {
+            return;
+        }
         let mut tile = Tile(std::array::from_fn(|i| std::array::from_fn(|j| (16 * i + j) as u32)));
         transpose(&mut tile);
         assert!((0..16).all(|i| (0..16).all(|j| tile.0[i][j] == (16 * j + i) as u32)));

@@ -10,7 +10,7 @@ pub use public::{AdaptPlan, PublicFile};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub use settings::ForwardSettings;
 
-/// Where the noise is, and what is done about it. What is left out depends on method and mode: [`Plan::forward`].
+/// Where the noise is, and what is done about it. What is left out depends on method and mode: [`Plan::forward`](super::Plan::forward).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ForwardPlan {
