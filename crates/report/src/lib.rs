@@ -6,6 +6,15 @@
 //!              ledger ─▶ ε, δ, what an attacker can reach
 //! ```
 //!
+//! ```no_run
+//! use undertone_report::{Options, Run, report};
+//!
+//! let runs = [Run::open("runs/epsilon-8".as_ref())?, Run::open("runs/epsilon-1".as_ref())?];
+//! let page = report(&runs, Options { public: true })?.html();
+//! std::fs::write("report.html", page)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! There are no tensors here: everything is read from the files of the folder. Every ε is that of the ledger's
 //! [`Guarantee`](undertone_accounting::Guarantee).
 

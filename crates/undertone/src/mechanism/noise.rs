@@ -114,9 +114,9 @@ impl Noise {
         }
         // One round in five hundred.
         let mut least = u32::MAX;
-        for i in 0..8 {
-            for l in 0..LANES {
-                least = least.min(words[2 * i][l]);
+        for ones in words.iter().step_by(2) {
+            for &one in ones {
+                least = least.min(one);
             }
         }
         if least < TAIL {
