@@ -1,18 +1,17 @@
 //! Choosing the next token from its logits.
 
 use super::Settings;
+use crate::tensor::cpu::simd::{max, widest};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::Rng;
 
 /// The first of the largest.
 pub fn argmax(logits: &[f32]) -> u32 {
-    let mut best = 0;
-    for (i, logit) in logits.iter().enumerate() {
-        if *logit > logits[best] {
-            best = i;
-        }
-    }
-    best as u32
+    let largest = widest(
+        #[inline(always)]
+        || max(logits),
+    );
+    logits.iter().position(|&logit| logit == largest).unwrap_or(0) as u32
 }
 
 /// Draws tokens for one text.

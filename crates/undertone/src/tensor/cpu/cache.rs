@@ -64,24 +64,12 @@ fn attend_sequence(
     let (heads, width) = (shape.heads, shape.width);
     let kept = shape.key_heads * width;
     let (new, all) = (out.len() / (heads * width), keys.len() / kept);
+    if new == 1 {
+        return attend_one(shape, &qkv.row(start)[..heads * width], keys, values, out);
+    }
     let mut scores = vec![0.0; new * all];
     for head in 0..heads {
         let column = shape.key(head) - heads * width;
-        if new == 1 {
-            let query = &qkv.row(start)[head * width..(head + 1) * width];
-            for (score, key) in scores.iter_mut().zip(keys.chunks_exact(kept)) {
-                *score = shape.scale() * dot(query, &key[column..column + width]);
-            }
-            softmax(&mut scores);
-            let mixed = &mut out[head * width..(head + 1) * width];
-            mixed.fill(0.0);
-            for (p, value) in scores.iter().zip(values.chunks_exact(kept)) {
-                for (m, v) in mixed.iter_mut().zip(&value[column..column + width]) {
-                    *m = p.mul_add(*v, *m);
-                }
-            }
-            continue;
-        }
         let query = View::new(&qkv.span()[start * qkv.stride() + head * width..], new, width, qkv.stride());
         let key = View::new(&keys[column..], all, width, kept);
         let value = View::new(&values[column..], all, width, kept);
@@ -93,5 +81,34 @@ fn attend_sequence(
         }
         let mixed = View::new(&scores, new, all, all);
         multiply(&mut out[head * width..], heads * width, Update::Overwrite, 1.0, mixed, value, false);
+    }
+}
+
+/// One new token. Keys and values are read once and from end to end, each position by all heads: they come from memory, the rest is near.
+#[inline(always)]
+fn attend_one(shape: &AttentionShape, queries: &[f32], keys: &[f32], values: &[f32], out: &mut [f32]) {
+    let (heads, width) = (shape.heads, shape.width);
+    let kept = shape.key_heads * width;
+    let (all, group) = (keys.len() / kept, heads / shape.key_heads);
+    let mut scores = vec![0.0; heads * all];
+    for (position, key) in keys.chunks_exact(kept).enumerate() {
+        for (head, query) in queries.chunks_exact(width).enumerate() {
+            let key = &key[head / group * width..][..width];
+            scores[head * all + position] = shape.scale() * dot(query, key);
+        }
+    }
+    // Loops and not iterators: what is inlined here is compiled for wide registers.
+    for row in scores.chunks_exact_mut(all) {
+        softmax(row);
+    }
+    out.fill(0.0);
+    for (position, value) in values.chunks_exact(kept).enumerate() {
+        for (head, mixed) in out.chunks_exact_mut(width).enumerate() {
+            let p = scores[head * all + position];
+            let value = &value[head / group * width..][..width];
+            for (m, v) in mixed.iter_mut().zip(value) {
+                *m = p.mul_add(*v, *m);
+            }
+        }
     }
 }

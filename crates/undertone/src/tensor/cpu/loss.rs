@@ -1,7 +1,7 @@
 //! Cross-entropy: −log softmax(logits)[target], and its gradient softmax(logits) − one-hot(target).
 
 use super::parallel;
-use super::simd::{exp, max};
+use super::simd::{exp, max, sum, sum_lanes};
 use crate::tensor::Host;
 
 /// The loss of each row. If `weights` are given, also the gradient of Σ weightᵢ · lossᵢ.
@@ -40,7 +40,7 @@ pub fn cross_entropy(logits: &Host, targets: &[u32], weights: Option<&[f32]>) ->
                         for (y, x) in out.iter_mut().zip(row) {
                             *y = exp(x - largest);
                         }
-                        total += f64::from(super::simd::sum(out));
+                        total += f64::from(sum(out));
                     }
                     *loss = total.ln() as f32 + largest - row[target];
                     let factor = weights[first + i] / total as f32;
@@ -65,7 +65,7 @@ fn sum_of_exponentials(row: &[f32]) -> (f32, f32) {
                 *lane += exp(x - largest);
             }
         }
-        total += f64::from(lanes.iter().sum::<f32>());
+        total += f64::from(sum_lanes(lanes));
     }
     (largest, total as f32)
 }

@@ -43,10 +43,13 @@ impl Panels {
     /// `out (+)= left · self`, where the rows of `out` begin `stride` apart.
     pub fn multiply(&self, out: &mut [f32], stride: usize, how: Update, left: View) {
         assert_eq!(left.columns, self.rows, "inner sizes of a product");
-        if how == Update::Overwrite {
-            out.chunks_mut(stride).take(left.rows).for_each(|row| row[..self.columns].fill(0.0));
+        if left.rows == 0 {
+            return;
         }
-        if left.rows == 0 || self.rows == 0 {
+        if self.rows == 0 {
+            if how == Update::Overwrite {
+                out.chunks_mut(stride).take(left.rows).for_each(|row| row[..self.columns].fill(0.0));
+            }
             return;
         }
         let tasks = if left.rows * self.lines.len() > 10_000 { 4 * rayon::current_num_threads() } else { 1 };
@@ -60,7 +63,7 @@ impl Panels {
         }
         let left = Columnwise::of(left);
         let task = |(mut rows, lines): (Vec<&mut [f32]>, &[Line])| {
-            Arch::new().dispatch(Task { rows: &mut rows, lines, left: &left });
+            Arch::new().dispatch(Task { rows: &mut rows, how, lines, left: &left });
         };
         if count == 1 {
             pieces.into_iter().zip(self.lines.chunks(panels * self.rows)).for_each(task);
@@ -98,6 +101,7 @@ impl Columnwise {
 
 struct Task<'a, 'b> {
     rows: &'a mut [&'b mut [f32]],
+    how: Update,
     lines: &'a [Line],
     left: &'a Columnwise,
 }
@@ -111,13 +115,13 @@ impl WithSimd for Task<'_, '_> {
             let mut first = 0;
             for (height, left) in &self.left.groups {
                 let end = self.rows.len().min(first + height);
-                let rows = &mut self.rows[first..end];
+                let place = (&mut self.rows[first..end], panel * WIDTH, self.how);
                 match height {
-                    1 => panel_product::<S, 1>(simd, rows, panel * WIDTH, lines, left),
-                    2 => panel_product::<S, 2>(simd, rows, panel * WIDTH, lines, left),
-                    4 => panel_product::<S, 4>(simd, rows, panel * WIDTH, lines, left),
-                    8 => panel_product::<S, 8>(simd, rows, panel * WIDTH, lines, left),
-                    _ => panel_product::<S, 16>(simd, rows, panel * WIDTH, lines, left),
+                    1 => panel_product::<S, 1>(simd, place, lines, left),
+                    2 => panel_product::<S, 2>(simd, place, lines, left),
+                    4 => panel_product::<S, 4>(simd, place, lines, left),
+                    8 => panel_product::<S, 8>(simd, place, lines, left),
+                    _ => panel_product::<S, 16>(simd, place, lines, left),
                 }
                 first = end;
             }
@@ -125,12 +129,28 @@ impl WithSimd for Task<'_, '_> {
     }
 }
 
-/// One panel times up to `HEIGHT` rows, added to the columns from `column` on.
+/// So many lines ahead are asked for: the machine's own foresight ends with a page.
+const AHEAD: usize = 32;
+
+/// Asks for a line that will be needed soon.
+#[inline(always)]
+#[allow(unsafe_code)]
+fn prefetch(line: *const Line) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint, which reads nothing and may name any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
+
+/// One panel times up to `HEIGHT` rows, put into or added to the columns of these rows from a given one on.
 #[inline(always)]
 fn panel_product<S: Simd, const HEIGHT: usize>(
     simd: S,
-    rows: &mut [&mut [f32]],
-    column: usize,
+    (rows, column, how): (&mut [&mut [f32]], usize, Update),
     lines: &[Line],
     left: &[f32],
 ) {
@@ -138,6 +158,7 @@ fn panel_product<S: Simd, const HEIGHT: usize>(
     for part in 0..WIDTH.div_ceil(lanes) {
         let mut sums = [simd.splat_f32s(0.0); HEIGHT];
         for (line, x) in lines.iter().zip(left.chunks_exact(HEIGHT)) {
+            prefetch((line as *const Line).wrapping_add(AHEAD));
             let weights = S::as_simd_f32s(&line.0).0[part];
             for i in 0..HEIGHT {
                 sums[i] = simd.mul_add_e_f32s(simd.splat_f32s(x[i]), weights, sums[i]);
@@ -145,8 +166,9 @@ fn panel_product<S: Simd, const HEIGHT: usize>(
         }
         let sums: &[f32] = bytemuck::cast_slice(&sums);
         for (row, sums) in rows.iter_mut().zip(sums.chunks_exact(lanes)) {
-            let out = row[column..].iter_mut().skip(part * lanes);
-            out.zip(sums).for_each(|(out, sum)| *out += sum);
+            for (out, sum) in row[column..].iter_mut().skip(part * lanes).zip(sums) {
+                *out = if how == Update::Add { *out + sum } else { *sum };
+            }
         }
     }
 }

@@ -7,7 +7,7 @@
 //! includes what rounding can have taken away, [`SLACK`] of the sum Σ ‖a_t‖‖e_t‖ that bounds ‖G‖ in any case.
 
 use super::matmul::{Update, View, multiply};
-use super::simd::{dot, widest};
+use super::simd::{dot, sum_lanes, widest};
 use crate::tensor::Host;
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
@@ -397,7 +397,7 @@ fn weighted_square(values: &[f32], weights: &[f32]) -> f64 {
             }
         }
         let rest: f32 = rest.iter().zip(weights_left).map(|(x, w)| x * x * w).sum();
-        sum += f64::from(lanes.iter().sum::<f32>() + rest);
+        sum += f64::from(sum_lanes(lanes) + rest);
     }
     sum
 }
