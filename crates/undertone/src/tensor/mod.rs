@@ -10,6 +10,7 @@ pub(crate) mod device;
 mod host;
 mod ops;
 mod output;
+mod pages;
 mod place;
 mod pool;
 pub mod unit_norms;

@@ -6,6 +6,7 @@
 //! The pool is as large as the program ever needed at one time and no larger: before it takes fresh memory it gives idle
 //! buffers of other sizes back until what is alive and what is idle fit into the largest amount that was ever alive.
 
+use super::pages::ask_for_large;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
@@ -46,7 +47,9 @@ impl Buffer {
         let surplus = shelves.make_room();
         drop(shelves);
         drop(surplus);
-        Self { values: vec![0.0; size], pooled: true }
+        let mut values = vec![0.0; size];
+        ask_for_large(&mut values);
+        Self { values, pooled: true }
     }
 
     pub fn from_vec(values: Vec<f32>) -> Self {

@@ -1,8 +1,8 @@
 //! Products with few rows on the left, as when texts are continued token by token.
 //!
-//! The time is that of reading the weights once, so they are not packed. Four rows meet four columns at a time, in sixteen
-//! running sums along k.
+//! The time is that of reading the weights once, so they are not packed. Six rows meet four columns at a time.
 
+use super::dots::{HEIGHT, WIDTH, all_pairs};
 use super::matmul::{Update, View};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
@@ -26,7 +26,7 @@ pub fn multiply(
 ) {
     let (m, n) = (left.rows, right.columns);
     let tasks = if parallel && m * n * left.columns > 200_000 { 4 * rayon::current_num_threads() } else { 1 };
-    let width = n.div_ceil(tasks).next_multiple_of(4);
+    let width = n.div_ceil(tasks).next_multiple_of(WIDTH);
     // Each task has its own columns of every row.
     let mut pieces: Vec<Vec<&mut [f32]>> = (0..n.div_ceil(width)).map(|_| Vec::with_capacity(m)).collect();
     for row in out.chunks_mut(stride).take(m) {
@@ -62,12 +62,12 @@ impl WithSimd for Columns<'_, '_, '_> {
         let k = left.columns;
         let column = |j: usize| &right.values[(first + j) * right.column_stride..][..k];
         let row = |i: usize| &left.values[i * left.row_stride..][..k];
-        for j in (0..count).step_by(4) {
-            for i in (0..rows.len()).step_by(4) {
+        for j in (0..count).step_by(WIDTH) {
+            for i in (0..rows.len()).step_by(HEIGHT) {
                 // Beyond the edge the last row or column is taken again, and its result is not used.
-                let a = [0, 1, 2, 3].map(|d| row((i + d).min(rows.len() - 1)));
-                let b = [0, 1, 2, 3].map(|d| column((j + d).min(count - 1)));
-                let sums = four_by_four(simd, a, b);
+                let a = std::array::from_fn(|d| row((i + d).min(rows.len() - 1)));
+                let b = std::array::from_fn(|d| column((j + d).min(count - 1)));
+                let sums = all_pairs(simd, a, b, None);
                 for (row, sums) in rows[i..].iter_mut().zip(&sums) {
                     for (out, sum) in row[j..].iter_mut().zip(sums) {
                         *out = if how == Update::Add { scale * sum + *out } else { scale * sum };
@@ -76,33 +76,4 @@ impl WithSimd for Columns<'_, '_, '_> {
             }
         }
     }
-}
-
-#[inline(always)]
-fn four_by_four<S: Simd>(simd: S, rows: [&[f32]; 4], columns: [&[f32]; 4]) -> [[f32; 4]; 4] {
-    let [(a0, t0), (a1, t1), (a2, t2), (a3, t3)] = rows.map(|row| S::as_simd_f32s(row));
-    let [(b0, u0), (b1, u1), (b2, u2), (b3, u3)] = columns.map(|column| S::as_simd_f32s(column));
-    let zero = simd.splat_f32s(0.0);
-    let mut sums = [[zero; 4]; 4];
-    let steps = a0.len();
-    let (a1, a2, a3) = (&a1[..steps], &a2[..steps], &a3[..steps]);
-    let (b0, b1, b2, b3) = (&b0[..steps], &b1[..steps], &b2[..steps], &b3[..steps]);
-    for s in 0..steps {
-        let b = [b0[s], b1[s], b2[s], b3[s]];
-        let a = [a0[s], a1[s], a2[s], a3[s]];
-        for i in 0..4 {
-            for j in 0..4 {
-                sums[i][j] = simd.mul_add_e_f32s(a[i], b[j], sums[i][j]);
-            }
-        }
-    }
-    let (ends_a, ends_b) = ([t0, t1, t2, t3], [u0, u1, u2, u3]);
-    let mut out = [[0.0; 4]; 4];
-    for i in 0..4 {
-        for j in 0..4 {
-            let rest: f32 = ends_a[i].iter().zip(ends_b[j]).map(|(x, y)| x * y).sum();
-            out[i][j] = simd.reduce_sum_f32s(sums[i][j]) + rest;
-        }
-    }
-    out
 }

@@ -8,6 +8,7 @@ pub mod activation;
 pub mod amx;
 pub mod attention;
 pub mod cache;
+mod dots;
 pub mod dropout;
 mod few_rows;
 pub mod loss;

@@ -4,6 +4,8 @@
 //! weights, they are read from end to end, and a line meets up to sixteen rows of the left side, which stay in the nearest cache.
 
 use super::matmul::{Update, View};
+use super::simd::prefetch;
+use crate::tensor::pages::ask_for_large;
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
@@ -28,7 +30,10 @@ impl Panels {
     /// Lays a matrix out.
     pub fn of(matrix: View) -> Self {
         let (rows, columns) = (matrix.rows, matrix.columns);
-        let mut lines = vec![Line([0.0; WIDTH]); rows * columns.div_ceil(WIDTH)];
+        let count = rows * columns.div_ceil(WIDTH);
+        let mut lines = Vec::with_capacity(count);
+        ask_for_large(lines.spare_capacity_mut());
+        lines.resize(count, Line([0.0; WIDTH]));
         lines.par_chunks_mut(rows.max(1)).enumerate().for_each(|(panel, lines)| {
             let first = panel * WIDTH;
             for (row, line) in lines.iter_mut().enumerate() {
@@ -131,20 +136,6 @@ impl WithSimd for Task<'_, '_> {
 
 /// So many lines ahead are asked for: the machine's own foresight ends with a page.
 const AHEAD: usize = 32;
-
-/// Asks for a line that will be needed soon.
-#[inline(always)]
-#[allow(unsafe_code)]
-fn prefetch(line: *const Line) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a hint, which reads nothing and may name any address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = line;
-}
 
 /// One panel times up to `HEIGHT` rows, put into or added to the columns of these rows from a given one on.
 #[inline(always)]

@@ -16,6 +16,20 @@ pub fn widest<R>(body: impl FnOnce() -> R) -> R {
     Arch::new().dispatch(Body(body))
 }
 
+/// Asks for the line of memory at an address, which will be needed soon.
+#[inline(always)]
+#[allow(unsafe_code)]
+pub fn prefetch<T>(line: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint, which reads nothing and may name any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
+
 /// eˣ to 2e-7 relative for −87 ≤ x ≤ 88; below it is the smallest value, above the largest. NaN stays NaN.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {

@@ -6,13 +6,15 @@
 //! 2⁻²¹ |x y|, and about 2⁻²⁴ |x y| on average: no more than rounding does to a product in `f32`.
 //! (Numbers below 2⁻¹¹⁰ lose their lower parts, since the unit takes subnormal numbers for zero.)
 //!
-//! A tile is 16 rows of 64 bytes. A left tile holds 16 rows of 32 consecutive k; a right tile holds, for 16 pairs of
-//! consecutive k, 16 columns. Four tiles of the output, 32 × 32, are computed at a time.
+//! A tile is 16 rows of 64 bytes. A left tile holds 16 rows of 32 consecutive k in pairs; a right tile holds, for the same 16 pairs of
+//! k, 16 columns. Four tiles of the output, 32 × 32, are computed at a time.
 
+mod gram;
 mod pack;
 mod tiles;
 
 use super::matmul::{Update, View};
+pub use gram::{add_gram, gram_side};
 use pack::{K_STEP, Lanes, Layout};
 use rayon::prelude::*;
 use std::arch::asm;

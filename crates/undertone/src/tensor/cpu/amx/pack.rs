@@ -1,8 +1,8 @@
 //! From rows of `f32` to tiles of bfloat16 parts.
 
-use super::tiles::{SIDE, STEP_TILES, Tile};
+use super::tiles::{EMPTY, SIDE, STEP_TILES, Tile};
 use crate::tensor::cpu::matmul::View;
-use crate::tensor::cpu::simd::widest;
+use crate::tensor::cpu::simd::{prefetch, widest};
 use std::arch::x86_64::{__m512i, _mm512_load_si512, _mm512_permutex2var_epi32, _mm512_store_si512};
 
 /// Numbers along k in one tile.
@@ -32,39 +32,58 @@ pub struct Lanes<'a> {
 impl Lanes<'_> {
     /// Packs neighbouring panels of 32 lanes, the first of which begins at lane `first`, for all of the depth; what is beyond the matrix is zero.
     ///
-    /// Step by step, and all panels of a step: where lanes are neighbours in memory, whole rows of it are read and not a line here and there.
+    /// Always along the rows of what lies in memory: panel by panel if these are lanes, else step by step and in each all panels.
     pub fn pack_panels(&self, first: usize, panels: &mut [Tile], panel_tiles: usize, layout: Layout) {
         widest(
             #[inline(always)]
             || {
-                let mut block = [0.0_f32; 512];
-                for step in 0..panel_tiles / STEP_TILES {
-                    for (panel, tiles) in panels.chunks_exact_mut(panel_tiles).enumerate() {
-                        let tiles = &mut tiles[step * STEP_TILES..(step + 1) * STEP_TILES];
-                        for half in 0..2 {
-                            let parts = [0, 1, 2].map(|part| 2 * part + half);
-                            let lane = first + SIDE * panel + 16 * half;
-                            let lanes_are_rows = self.fill(&mut block, lane, step * K_STEP);
-                            if lanes_are_rows {
-                                split_along_k(&block, tiles, parts);
-                            } else {
-                                split_across_k(&block, tiles, parts);
-                            }
-                            if lanes_are_rows != (layout == Layout::LanesAreRows) {
-                                for part in parts {
-                                    transpose(&mut tiles[part]);
-                                }
-                            }
-                        }
-                    }
+                let (steps, count) = (panel_tiles / STEP_TILES, panels.len() / panel_tiles);
+                let mut space = ([0.0; 512], [EMPTY; 3]);
+                for i in 0..steps * count {
+                    let (step, panel) =
+                        if self.lanes_are_rows() { (i % steps, i / steps) } else { (i / count, i % count) };
+                    let tiles = &mut panels[panel * panel_tiles + step * STEP_TILES..][..STEP_TILES];
+                    self.pack_step(first + SIDE * panel, step * K_STEP, tiles, layout, &mut space);
                 }
             },
         );
     }
 
-    /// 16 lanes of 32 numbers as they lie in memory, scaled: \[lane\]\[k\] if true, \[k\]\[lane\] if not.
+    /// One step of a panel.
     #[inline(always)]
-    fn fill(&self, block: &mut [f32; 512], first: usize, k: usize) -> bool {
+    fn pack_step(
+        &self,
+        first: usize,
+        k: usize,
+        tiles: &mut [Tile],
+        layout: Layout,
+        (block, aside): &mut ([f32; 512], [Tile; 3]),
+    ) {
+        let lanes_are_rows = self.lanes_are_rows();
+        for half in 0..2 {
+            let parts = [0, 1, 2].map(|part| 2 * part + half);
+            self.fill(block, first + 16 * half, k);
+            if lanes_are_rows == (layout == Layout::LanesAreRows) {
+                split(block, lanes_are_rows, tiles, parts);
+            } else {
+                split(block, lanes_are_rows, aside, [0, 1, 2]);
+                for (aside, part) in aside.iter().zip(parts) {
+                    turn(aside, &mut tiles[part]);
+                }
+            }
+        }
+    }
+
+    /// Whether the numbers of a lane are neighbours in memory.
+    #[inline(always)]
+    fn lanes_are_rows(&self) -> bool {
+        let view = &self.view;
+        (if self.across_columns { view.row_stride } else { view.column_stride }) == 1
+    }
+
+    /// 16 lanes of 32 numbers as they lie in memory, scaled: \[lane\]\[k\] if lanes are rows, \[k\]\[lane\] if not.
+    #[inline(always)]
+    fn fill(&self, block: &mut [f32; 512], first: usize, k: usize) {
         let view = &self.view;
         let (lanes, lane_stride, k_stride) = if self.across_columns {
             (view.columns, view.column_stride, view.row_stride)
@@ -74,7 +93,7 @@ impl Lanes<'_> {
         let lanes = lanes.saturating_sub(first).min(16);
         let count = self.depth.saturating_sub(k).min(K_STEP);
         let start = first * lane_stride + (self.k_start + k) * k_stride;
-        let lanes_are_rows = k_stride == 1;
+        let lanes_are_rows = self.lanes_are_rows();
         if lanes == 16 && count == K_STEP {
             if lanes_are_rows {
                 copy_rows::<K_STEP>(block, &view.values[start..], lane_stride);
@@ -109,15 +128,19 @@ impl Lanes<'_> {
         if self.scale != 1.0 {
             block.iter_mut().for_each(|x| *x *= self.scale);
         }
-        lanes_are_rows
     }
 }
 
-/// Whole rows of a block.
+/// Whole rows of a block. What comes after them in memory is asked for, since it is what will be wanted next.
 #[inline(always)]
 fn copy_rows<const WIDTH: usize>(block: &mut [f32; 512], from: &[f32], stride: usize) {
+    /// Numbers ahead: a few blocks' time.
+    const AHEAD: usize = 64;
     for i in 0..512 / WIDTH {
         let row: &[f32; WIDTH] = from[i * stride..].first_chunk().expect("views were checked");
+        for line in 0..WIDTH / 16 {
+            prefetch(row.as_ptr().wrapping_add(AHEAD + 16 * line));
+        }
         block[i * WIDTH..(i + 1) * WIDTH].copy_from_slice(row);
     }
 }
@@ -133,46 +156,44 @@ fn three_parts(x: f32) -> [u32; 3] {
     [h, m, l]
 }
 
-/// Rows of the block are lanes: neighbours are a pair.
+/// Writes the three parts of a block as tiles, row by row of what lies in memory: rows are lanes, or numbers along k.
 #[inline(always)]
-fn split_along_k(block: &[f32; 512], tiles: &mut [Tile], parts: [usize; 3]) {
-    for lane in 0..16 {
-        for pair in 0..16 {
-            let i = K_STEP * lane + 2 * pair;
-            let (even, odd) = (three_parts(block[i]), three_parts(block[i + 1]));
-            for part in 0..3 {
-                tiles[parts[part]].0[lane][pair] = (even[part] >> 16) | odd[part];
-            }
+fn split(block: &[f32; 512], lanes_are_rows: bool, tiles: &mut [Tile], parts: [usize; 3]) {
+    let (rows, _) = block.as_chunks::<16>();
+    for i in 0..16 {
+        let (first, second) = if lanes_are_rows { (2 * i, 2 * i + 1) } else { (i, i + 16) };
+        for (part, row) in parts.into_iter().zip(pairs(&rows[first], &rows[second])) {
+            tiles[part].0[i] = row;
         }
     }
 }
 
-/// Rows of the block are along k: two rows make sixteen pairs.
+/// The three parts of sixteen pairs. A pair is two numbers that are sixteen apart along k, not neighbours: that needs no shuffling, and
+/// the order along k does not matter to a sum as long as both sides agree.
 #[inline(always)]
-fn split_across_k(block: &[f32; 512], tiles: &mut [Tile], parts: [usize; 3]) {
-    for pair in 0..16 {
-        for lane in 0..16 {
-            let i = K_STEP * pair + lane;
-            let (even, odd) = (three_parts(block[i]), three_parts(block[i + 16]));
-            for part in 0..3 {
-                tiles[parts[part]].0[pair][lane] = (even[part] >> 16) | odd[part];
-            }
+fn pairs(first: &[f32; 16], second: &[f32; 16]) -> [[u32; 16]; 3] {
+    let mut out = [[0; 16]; 3];
+    for i in 0..16 {
+        let (first, second) = (three_parts(first[i]), three_parts(second[i]));
+        for part in 0..3 {
+            out[part][i] = (first[part] >> 16) | second[part];
         }
     }
+    out
 }
 
-/// Rows become columns.
+/// Writes the tile with rows for columns.
 #[inline(always)]
 #[allow(unsafe_code)]
-fn transpose(tile: &mut Tile) {
+pub fn turn(tile: &Tile, out: &mut Tile) {
     // SAFETY: tiles are only packed where `available` has found AMX and with it AVX-512.
-    unsafe { transpose_in_registers(tile) }
+    unsafe { turn_in_registers(tile, out) }
 }
 
 /// Blocks of 8 × 8 change places, then those of 4, 2 and 1 inside them, each with two shuffles of whole rows.
 #[target_feature(enable = "avx512f")]
 #[allow(unsafe_code)]
-fn transpose_in_registers(tile: &mut Tile) {
+fn turn_in_registers(tile: &Tile, out: &mut Tile) {
     let mut rows: [__m512i; 16] =
         // SAFETY: every row is 64 bytes, and the tile is aligned to as many.
         std::array::from_fn(|i| unsafe { _mm512_load_si512(tile.0[i].as_ptr().cast()) });
@@ -180,7 +201,7 @@ fn transpose_in_registers(tile: &mut Tile) {
     exchange::<4>(&mut rows);
     exchange::<2>(&mut rows);
     exchange::<1>(&mut rows);
-    for (row, out) in rows.into_iter().zip(&mut tile.0) {
+    for (row, out) in rows.into_iter().zip(&mut out.0) {
         // SAFETY: as above.
         unsafe { _mm512_store_si512(out.as_mut_ptr().cast(), row) };
     }
@@ -230,8 +251,9 @@ mod tests {
         if !super::super::available() {
             return;
         }
-        let mut tile = Tile(std::array::from_fn(|i| std::array::from_fn(|j| (16 * i + j) as u32)));
-        transpose(&mut tile);
-        assert!((0..16).all(|i| (0..16).all(|j| tile.0[i][j] == (16 * j + i) as u32)));
+        let tile = Tile(std::array::from_fn(|i| std::array::from_fn(|j| (16 * i + j) as u32)));
+        let mut turned = tile;
+        turn(&tile, &mut turned);
+        assert!((0..16).all(|i| (0..16).all(|j| turned.0[i][j] == (16 * j + i) as u32)));
     }
 }

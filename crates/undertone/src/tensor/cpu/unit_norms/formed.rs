@@ -1,0 +1,137 @@
+//! Gradients that are formed after all, a block at a time.
+
+use super::{ColumnWeights, SLACK, Share, longest, part, per_unit, rows};
+use crate::tensor::Host;
+use crate::tensor::cpu::matmul::{Update, multiply};
+use crate::tensor::cpu::simd::{dot, sum_lanes, widest};
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// Numbers of a formed gradient that make one task.
+const FORMED: usize = 65_536;
+
+/// The blocks of rows of the gradients of layers that share an input of width `d`.
+pub fn blocks(d: usize, es: &[&Host]) -> impl Iterator<Item = (usize, Range<usize>)> {
+    let width = (FORMED / d.max(1)).max(16);
+    es.iter().enumerate().flat_map(move |(layer, e)| {
+        let columns = e.columns();
+        (0..columns).step_by(width).map(move |first| (layer, first..columns.min(first + width)))
+    })
+}
+
+/// The squares of some rows of G.
+pub fn block(
+    a: &Host,
+    e: &Host,
+    range: &Range<usize>,
+    columns: Range<usize>,
+    weights: Option<ColumnWeights>,
+) -> Share {
+    widest(
+        #[inline(always)]
+        || form_block(a, e, range, columns, weights),
+    )
+}
+
+#[inline(always)]
+fn form_block(
+    a: &Host,
+    e: &Host,
+    range: &Range<usize>,
+    columns: Range<usize>,
+    weights: Option<ColumnWeights>,
+) -> Share {
+    let d = a.columns();
+    let mut most = if columns.start == 0 { longest(a, e, range) } else { 0.0 };
+    let mut formed = vec![0.0; columns.len() * d];
+    let part = part(e, range, columns.clone());
+    multiply(&mut formed, d, Update::Overwrite, 1.0, part.transposed(), rows(a, range), false);
+    let mut sum = 0.0;
+    for (i, row) in columns.zip(formed.chunks(d.max(1))) {
+        sum += match weights {
+            None => f64::from(dot(row, row)),
+            Some(weights) => f64::from(weights.e[i]) * weighted_square(row, weights.a),
+        };
+    }
+    if let Some(ColumnWeights { a, e }) = weights {
+        // No gradient is longer under weights than the largest of them allows.
+        let largest = |weights: &[f32]| f64::from(weights.iter().copied().fold(0.0, f32::max));
+        most *= (largest(a) * largest(e)).sqrt();
+    }
+    Share { squared: sum, most }
+}
+
+/// For each list of weights and each range an upper bound of Σ w ⊙ G², with G = Σ_t l_t ⊗ r_t and weights in the layout of G. Blocks of G are formed.
+pub fn weighted_products(
+    left: &Host,
+    right: &Host,
+    ranges: &[Range<usize>],
+    weights: &[&[f32]],
+) -> Vec<Vec<f64>> {
+    let d = right.columns();
+    let height = (FORMED / d.max(1)).max(16);
+    let largest: Vec<f64> =
+        weights.iter().map(|w| f64::from(w.iter().copied().fold(0.0, f32::max))).collect();
+    // Block after block, so that the weights of a block stay near while all units meet them.
+    let tasks: Vec<(usize, Range<usize>)> = (0..left.columns())
+        .step_by(height)
+        .flat_map(|first| {
+            (0..ranges.len()).map(move |unit| (unit, first..left.columns().min(first + height)))
+        })
+        .collect();
+    let formed = |(unit, block): &(usize, Range<usize>)| {
+        widest(
+            #[inline(always)]
+            || {
+                let range = &ranges[*unit];
+                let mut gradient = vec![0.0; block.len() * d];
+                let l = part(left, range, block.clone());
+                multiply(&mut gradient, d, Update::Overwrite, 1.0, l.transposed(), rows(right, range), false);
+                let sums = weights.iter().map(|w| {
+                    let mut sum = 0.0;
+                    let weights = &w[block.start * d..block.end * d];
+                    for (row, weights) in gradient.chunks(d.max(1)).zip(weights.chunks(d.max(1))) {
+                        sum += weighted_square(row, weights);
+                    }
+                    sum
+                });
+                sums.collect::<Vec<f64>>()
+            },
+        )
+    };
+    let parts: Vec<Vec<f64>> = tasks.par_iter().map(formed).collect();
+    let mut totals = vec![vec![0.0; ranges.len()]; weights.len()];
+    for ((unit, _), sums) in tasks.iter().zip(parts) {
+        totals.iter_mut().zip(sums).for_each(|(total, sum)| total[*unit] += sum);
+    }
+    let most = per_unit(
+        ranges,
+        #[inline(always)]
+        |_, range| longest(left, right, range),
+    );
+    for (total, largest) in totals.iter_mut().zip(largest) {
+        for (total, most) in total.iter_mut().zip(&most) {
+            *total += 2.0 * SLACK * largest * most * most;
+        }
+    }
+    totals
+}
+
+/// Σ w x², with sixteen running sums for each run of 256 numbers, so that rounding does not grow with the length.
+#[inline(always)]
+fn weighted_square(values: &[f32], weights: &[f32]) -> f64 {
+    let mut sum = 0.0;
+    for (values, weights) in values.chunks(256).zip(weights.chunks(256)) {
+        let mut lanes = [0.0_f32; 16];
+        let (chunks, rest) = values.as_chunks::<16>();
+        let (weight_chunks, weights_left) = weights.as_chunks::<16>();
+        for (x, w) in chunks.iter().zip(weight_chunks) {
+            for i in 0..16 {
+                lanes[i] = (x[i] * x[i]).mul_add(w[i], lanes[i]);
+            }
+        }
+        let rest: f32 = rest.iter().zip(weights_left).map(|(x, w)| x * x * w).sum();
+        sum += f64::from(sum_lanes(lanes) + rest);
+    }
+    sum
+}

@@ -1,0 +1,152 @@
+//! Norms by Gram matrices: ‖G‖² = Σ_{t,s} ⟨a_t, a_s⟩ ⟨e_t, e_s⟩.
+
+use super::{ColumnWeights, SLACK, Share, longest, not_negative, per_unit, rows};
+use crate::tensor::Host;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+use crate::tensor::cpu::amx;
+use crate::tensor::cpu::dots::{HEIGHT, WIDTH, all_pairs};
+use crate::tensor::cpu::matmul::{Update, multiply};
+use crate::tensor::cpu::simd::dot;
+use pulp::{Arch, Simd, WithSimd};
+use std::ops::Range;
+
+/// Rows of a Gram matrix that make one task.
+const BLOCK: usize = 64;
+
+/// Where the blocks of so many rows begin.
+pub fn blocks(rows: usize) -> impl Iterator<Item = usize> {
+    (0..rows).step_by(BLOCK)
+}
+
+/// The share in ‖G‖² of the block of rows that begins with `first`.
+pub fn block(
+    a: &Host,
+    es: &[&Host],
+    range: &Range<usize>,
+    first: usize,
+    weights: Option<ColumnWeights>,
+) -> Share {
+    Arch::new().dispatch(GramBlock { a, es, range, first, weights })
+}
+
+/// The share in ‖G‖² of a block of rows with itself and, twice, with all later rows of the range.
+struct GramBlock<'a> {
+    a: &'a Host,
+    es: &'a [&'a Host],
+    range: &'a Range<usize>,
+    first: usize,
+    weights: Option<ColumnWeights<'a>>,
+}
+
+impl WithSimd for GramBlock<'_> {
+    type Output = Share;
+
+    /// Six rows meet four others at a time; neither Gram matrix is written down.
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> Share {
+        let Self { a, es, range, first, weights } = self;
+        let last = range.end - 1;
+        let block = range.start + first..range.end.min(range.start + first + BLOCK);
+        let mut share = Share::default();
+        for i in block.clone().step_by(HEIGHT) {
+            let height = HEIGHT.min(block.end - i);
+            for j in (i..range.end).step_by(WIDTH) {
+                // Beyond the end the last row is taken again, and its products are not used.
+                let t: [usize; HEIGHT] = std::array::from_fn(|d| (i + d).min(last));
+                let s: [usize; WIDTH] = std::array::from_fn(|d| (j + d).min(last));
+                let meet = |matrix: &Host, weights| {
+                    all_pairs(simd, t.map(|t| matrix.row(t)), s.map(|s| matrix.row(s)), weights)
+                };
+                let x = meet(a, weights.map(|weights| weights.a));
+                let mut y = [[0.0; WIDTH]; HEIGHT];
+                for e in es {
+                    let more = meet(e, weights.map(|weights| weights.e));
+                    y.iter_mut().flatten().zip(more.iter().flatten()).for_each(|(y, more)| *y += more);
+                }
+                let width = WIDTH.min(range.end - j);
+                for (d, (x, y)) in x[..height].iter().zip(&y[..height]).enumerate() {
+                    for (c, (x, y)) in x[..width].iter().zip(&y[..width]).enumerate() {
+                        let product = f64::from(*x) * f64::from(*y);
+                        // A row with itself once, with a later one twice; an earlier one has met it already.
+                        match (i + d).cmp(&(j + c)) {
+                            std::cmp::Ordering::Less => share.squared += 2.0 * product,
+                            std::cmp::Ordering::Equal => {
+                                share.squared += product;
+                                share.most += not_negative(product).sqrt();
+                            }
+                            std::cmp::Ordering::Greater => {}
+                        }
+                    }
+                }
+            }
+        }
+        share
+    }
+}
+
+/// Whether the tiles of the processor are good for Gram matrices of so many rows.
+pub fn tiles_suit(rows: usize) -> bool {
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    return (24..=1024).contains(&rows) && amx::available();
+    #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+    false
+}
+
+/// ‖G‖² of one range, with both Gram matrices written down.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+pub fn whole_by_tiles(a: &Host, es: &[&Host], range: &Range<usize>, weights: Option<ColumnWeights>) -> Share {
+    let side = amx::gram_side(range.len());
+    let (mut x, mut y) = (vec![0.0; side * side], vec![0.0; side * side]);
+    amx::add_gram(&mut x, rows(a, range), weights.map(|weights| weights.a));
+    for e in es {
+        amx::add_gram(&mut y, rows(e, range), weights.map(|weights| weights.e));
+    }
+    let mut share = Share::default();
+    for (t, (x, y)) in x.chunks_exact(side).zip(y.chunks_exact(side)).enumerate().take(range.len()) {
+        let same = f64::from(x[t]) * f64::from(y[t]);
+        share.squared += same + 2.0 * wide_dot(&x[t + 1..range.len()], &y[t + 1..range.len()]);
+        share.most += not_negative(same).sqrt();
+    }
+    share
+}
+
+/// The inner product of two rows in double precision, with eight running sums.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn wide_dot(x: &[f32], y: &[f32]) -> f64 {
+    let mut lanes = [0.0; 8];
+    for (x, y) in x.chunks(8).zip(y.chunks(8)) {
+        for (lane, (x, y)) in lanes.iter_mut().zip(x.iter().zip(y)) {
+            *lane += f64::from(*x) * f64::from(*y);
+        }
+    }
+    lanes.iter().sum()
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+pub fn whole_by_tiles(_: &Host, _: &[&Host], _: &Range<usize>, _: Option<ColumnWeights>) -> Share {
+    unreachable!("`tiles_suit` is never true here")
+}
+
+/// All inner products of some rows of one matrix with some of another.
+pub fn gram((x, range): (&Host, &Range<usize>), (y, other): (&Host, &Range<usize>)) -> Vec<f32> {
+    let mut gram = vec![0.0; range.len() * other.len()];
+    let (left, right) = (rows(x, range), rows(y, other));
+    multiply(&mut gram, other.len(), Update::Overwrite, 1.0, left, right.transposed(), false);
+    gram
+}
+
+/// For each range an upper bound of the inner product of two such gradients, made of rows of the same units.
+pub fn inner_products(
+    (a, e, ranges): (&Host, &Host, &[Range<usize>]),
+    (b, f, others): (&Host, &Host, &[Range<usize>]),
+) -> Vec<f64> {
+    per_unit(
+        ranges,
+        #[inline(always)]
+        |unit, range| {
+            let other = &others[unit];
+            let inner = f64::from(dot(&gram((a, range), (b, other)), &gram((e, range), (f, other))));
+            inner + 2.0 * SLACK * longest(a, e, range) * longest(b, f, other)
+        },
+    )
+}

@@ -1,0 +1,155 @@
+//! Norms and inner products of gradients that are never formed: those of some rows of a batch, one result for each range of rows.
+//!
+//! For rows t of inputs a and output gradients e, the gradient of a weight is G = Σ_t e_t ⊗ a_t, and
+//! ‖G‖² = Σ_{t,s} ⟨a_t, a_s⟩ ⟨e_t, e_s⟩ needs only two products of size n × n ([`gram`]). Where G is smaller than that, blocks of it
+//! are [`formed`]. The gradient of a [table](`tables`) has few rows.
+//!
+//! A norm that is too small would let an example through that is larger than its bound, so every result is an *upper* bound: it
+//! includes what rounding can have taken away, [`SLACK`] of the sum Σ ‖a_t‖‖e_t‖ that bounds ‖G‖ in any case.
+
+mod formed;
+mod gram;
+mod tables;
+
+use super::matmul::View;
+use super::simd::{dot, widest};
+use crate::tensor::Host;
+use rayon::prelude::*;
+use std::ops::Range;
+
+pub use formed::weighted_products;
+pub use gram::inner_products;
+pub use tables::{table_rows, table_with_product, table_with_table};
+
+/// Five times the error of our products (2e-7 of Σ|aᵢbᵢ|).
+pub const SLACK: f64 = 1e-6;
+
+fn rows<'a>(matrix: &'a Host, range: &Range<usize>) -> View<'a> {
+    part(matrix, range, 0..matrix.columns())
+}
+
+fn part<'a>(matrix: &'a Host, range: &Range<usize>, columns: Range<usize>) -> View<'a> {
+    let start = (range.start * matrix.stride() + columns.start).min(matrix.span().len());
+    View::new(&matrix.span()[start..], range.len(), columns.len(), matrix.stride())
+}
+
+/// One number for each range, on all cores.
+fn per_unit(ranges: &[Range<usize>], number: impl Fn(usize, &Range<usize>) -> f64 + Sync) -> Vec<f64> {
+    let unit = |(i, range): (usize, &Range<usize>)| {
+        widest(
+            #[inline(always)]
+            || number(i, range),
+        )
+    };
+    ranges.par_iter().enumerate().map(unit).collect()
+}
+
+#[inline(always)]
+fn length(row: &[f32]) -> f64 {
+    f64::from(dot(row, row)).sqrt()
+}
+
+/// Σ_t ‖a_t‖‖e_t‖ over a range of rows: no gradient of theirs is longer.
+#[inline(always)]
+fn longest(a: &Host, e: &Host, range: &Range<usize>) -> f64 {
+    // Loops and not iterators: what is inlined here is compiled for wide registers.
+    let mut sum = 0.0;
+    for t in range.clone() {
+        sum += length(a.row(t)) * length(e.row(t));
+    }
+    sum
+}
+
+/// Σ_t ‖e_t‖ over some rows.
+#[inline(always)]
+fn total_length(e: &Host, rows: impl Iterator<Item = usize>) -> f64 {
+    let mut sum = 0.0;
+    for t in rows {
+        sum += length(e.row(t));
+    }
+    sum
+}
+
+/// Weights of the columns of a and of each e, under which the square of G_ij counts e's weight i times a's weight j.
+#[derive(Clone, Copy)]
+pub struct ColumnWeights<'a> {
+    pub a: &'a [f32],
+    pub e: &'a [f32],
+}
+
+/// For each range an upper bound of Σ_k ‖Σ_t e_{k,t} ⊗ a_t‖²: several layers may share one input. With weights there is one layer.
+pub fn products(a: &Host, es: &[&Host], ranges: &[Range<usize>], weights: Option<ColumnWeights>) -> Vec<f64> {
+    let (d, p) = (a.columns(), es.iter().map(|e| e.columns()).sum::<usize>());
+    let mut tasks = Vec::new();
+    for (unit, range) in ranges.iter().enumerate() {
+        if range.len() * (d + p) >= d * p {
+            tasks.extend(formed::blocks(d, es).map(|(layer, block)| (unit, Task::Formed(layer, block))));
+        } else if gram::tiles_suit(range.len()) {
+            tasks.push((unit, Task::Tiles));
+        } else {
+            tasks.extend(gram::blocks(range.len()).map(|first| (unit, Task::Gram(first))));
+        }
+    }
+    let share = |(unit, task): &(usize, Task)| {
+        let range = &ranges[*unit];
+        match task {
+            Task::Gram(first) => gram::block(a, es, range, *first, weights),
+            Task::Tiles => gram::whole_by_tiles(a, es, range, weights),
+            Task::Formed(layer, block) => formed::block(a, es[*layer], range, block.clone(), weights),
+        }
+    };
+    let shares: Vec<Share> = tasks.par_iter().map(share).collect();
+    let mut total = vec![Share::default(); ranges.len()];
+    for ((unit, _), share) in tasks.iter().zip(shares) {
+        total[*unit].squared += share.squared;
+        total[*unit].most += share.most;
+    }
+    total.iter().map(|share| not_negative(share.squared) + 2.0 * SLACK * share.most * share.most).collect()
+}
+
+/// Rounding below zero is zero, and a NaN stays one: it must not pass for a short gradient.
+pub fn not_negative(x: f64) -> f64 {
+    if x < 0.0 { 0.0 } else { x }
+}
+
+/// A part of the work on one range.
+enum Task {
+    /// Rows from here on, by Gram matrices.
+    Gram(usize),
+    /// All rows, by Gram matrices on tiles.
+    Tiles,
+    /// Some rows of the gradient of one layer, formed.
+    Formed(usize, Range<usize>),
+}
+
+/// What a task adds: to the squared norm, and to Σ_t ‖a_t‖‖e_t‖ (in which e is that of all layers side by side, or at most larger).
+#[derive(Clone, Copy, Default)]
+struct Share {
+    squared: f64,
+    most: f64,
+}
+
+/// The sum of the rows of each range, or of a ⊙ e: one row for each range.
+pub fn row_sums(a: Option<&Host>, e: &Host, ranges: &[Range<usize>]) -> Host {
+    let columns = e.columns();
+    let sums = ranges.par_iter().flat_map_iter(|range| {
+        widest(
+            #[inline(always)]
+            || {
+                let mut sums = vec![0.0_f64; columns];
+                for t in range.clone() {
+                    match a {
+                        Some(a) => {
+                            for ((sum, x), y) in sums.iter_mut().zip(a.row(t)).zip(e.row(t)) {
+                                *sum += f64::from(x * y);
+                            }
+                        }
+                        None => sums.iter_mut().zip(e.row(t)).for_each(|(sum, x)| *sum += f64::from(*x)),
+                    }
+                }
+                sums.into_iter().map(|x| x as f32)
+            },
+        )
+    });
+    Host::from_vec(ranges.len(), columns, sums.collect())
+}
