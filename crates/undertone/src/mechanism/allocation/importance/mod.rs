@@ -59,8 +59,8 @@ impl ImportanceSettings {
 
 /// Coordinates that quantiles are read from: all if there are no more, else evenly spread ones.
 const SAMPLE: usize = 1 << 17;
-/// Coordinates of one task.
-const CHUNK: usize = 1 << 15;
+/// Coordinates of one task: what is computed of them on the way stays in the nearest cache.
+const CHUNK: usize = 1 << 13;
 
 /// S̄ and Ū.
 #[derive(Clone, Debug, Default, PartialEq)]

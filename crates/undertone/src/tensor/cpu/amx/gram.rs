@@ -10,7 +10,7 @@ pub fn gram_side(rows: usize) -> usize {
     rows.next_multiple_of(SIDE)
 }
 
-/// Adds Σ_k w_k x_tk x_sk to the element (t, s) of a square matrix, for all t ≤ s; what is below the diagonal has no meaning.
+/// Adds Σ_k w_k² x_tk x_sk to the element (t, s) of a square matrix, for all t ≤ s; what is below the diagonal has no meaning.
 pub fn add_gram(gram: &mut [f32], rows: View, weights: Option<&[f32]>) {
     let side = gram_side(rows.rows);
     assert_eq!(gram.len(), side * side, "a square of whole tiles");
@@ -28,15 +28,9 @@ pub fn add_gram(gram: &mut [f32], rows: View, weights: Option<&[f32]>) {
                     }
                 }
                 let (left, right) = (&mut left[..count], &mut right[..count]);
-                let lanes =
-                    Lanes { view: rows, across_columns: false, k_start, depth, scale: 1.0, weights: None };
+                let lanes = Lanes { view: rows, across_columns: false, k_start, depth, scale: 1.0, weights };
                 lanes.pack_panels(0, left, panel_tiles, Layout::LanesAreRows);
-                match weights {
-                    None => left.iter().zip(&mut *right).for_each(|(left, right)| turn(left, right)),
-                    Some(_) => {
-                        Lanes { weights, ..lanes }.pack_panels(0, right, panel_tiles, Layout::PairsAreRows)
-                    }
-                }
+                left.iter().zip(&mut *right).for_each(|(left, right)| turn(left, right));
                 let _tiles = Configured::new();
                 for (i, left) in left.chunks_exact(panel_tiles).enumerate() {
                     for (j, right) in right.chunks_exact(panel_tiles).enumerate().skip(i) {

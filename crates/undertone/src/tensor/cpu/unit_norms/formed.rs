@@ -2,34 +2,40 @@
 
 use super::{ColumnWeights, SLACK, Share, longest, part, per_unit, rows};
 use crate::tensor::Host;
-use crate::tensor::cpu::matmul::{Update, multiply};
+use crate::tensor::cpu::matmul::{Update, View, multiply};
 use crate::tensor::cpu::simd::{dot, sum_lanes, widest};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Numbers of a formed gradient that make one task.
-const FORMED: usize = 65_536;
+/// Numbers of a formed gradient that make one task, unless that were too few rows for a fast product.
+const FORMED: usize = 98_304;
+
+/// Rows of a formed gradient that make one task, if each has `d` numbers.
+fn height(d: usize) -> usize {
+    (FORMED / d.max(1)).max(64)
+}
 
 /// The blocks of rows of the gradients of layers that share an input of width `d`.
 pub fn blocks(d: usize, es: &[&Host]) -> impl Iterator<Item = (usize, Range<usize>)> {
-    let width = (FORMED / d.max(1)).max(16);
+    let width = height(d);
     es.iter().enumerate().flat_map(move |(layer, e)| {
         let columns = e.columns();
         (0..columns).step_by(width).map(move |first| (layer, first..columns.min(first + width)))
     })
 }
 
-/// The squares of some rows of G.
+/// The squares of some rows of G, which are formed in `space`.
 pub fn block(
     a: &Host,
     e: &Host,
     range: &Range<usize>,
     columns: Range<usize>,
     weights: Option<ColumnWeights>,
+    space: &mut Vec<f32>,
 ) -> Share {
     widest(
         #[inline(always)]
-        || form_block(a, e, range, columns, weights),
+        || form_block(a, e, range, columns, weights, space),
     )
 }
 
@@ -40,12 +46,12 @@ fn form_block(
     range: &Range<usize>,
     columns: Range<usize>,
     weights: Option<ColumnWeights>,
+    space: &mut Vec<f32>,
 ) -> Share {
     let d = a.columns();
     let mut most = if columns.start == 0 { longest(a, e, range) } else { 0.0 };
-    let mut formed = vec![0.0; columns.len() * d];
     let part = part(e, range, columns.clone());
-    multiply(&mut formed, d, Update::Overwrite, 1.0, part.transposed(), rows(a, range), false);
+    let formed = form(part, rows(a, range), space);
     let mut sum = 0.0;
     for (i, row) in columns.zip(formed.chunks(d.max(1))) {
         sum += match weights {
@@ -61,6 +67,17 @@ fn form_block(
     Share { squared: sum, most }
 }
 
+/// leftᵀ · right.
+#[inline(always)]
+fn form<'a>(left: View, right: View, space: &'a mut Vec<f32>) -> &'a [f32] {
+    let count = left.columns * right.columns;
+    if space.len() < count {
+        space.resize(count, 0.0);
+    }
+    multiply(space, right.columns, Update::Overwrite, 1.0, left.transposed(), right, false);
+    &space[..count]
+}
+
 /// For each list of weights and each range an upper bound of Σ w ⊙ G², with G = Σ_t l_t ⊗ r_t and weights in the layout of G. Blocks of G are formed.
 pub fn weighted_products(
     left: &Host,
@@ -69,7 +86,7 @@ pub fn weighted_products(
     weights: &[&[f32]],
 ) -> Vec<Vec<f64>> {
     let d = right.columns();
-    let height = (FORMED / d.max(1)).max(16);
+    let height = height(d);
     let largest: Vec<f64> =
         weights.iter().map(|w| f64::from(w.iter().copied().fold(0.0, f32::max))).collect();
     // Block after block, so that the weights of a block stay near while all units meet them.
@@ -79,27 +96,27 @@ pub fn weighted_products(
             (0..ranges.len()).map(move |unit| (unit, first..left.columns().min(first + height)))
         })
         .collect();
-    let formed = |(unit, block): &(usize, Range<usize>)| {
+    let formed = |space: &mut Vec<f32>, (unit, block): &(usize, Range<usize>)| {
         widest(
             #[inline(always)]
             || {
                 let range = &ranges[*unit];
-                let mut gradient = vec![0.0; block.len() * d];
-                let l = part(left, range, block.clone());
-                multiply(&mut gradient, d, Update::Overwrite, 1.0, l.transposed(), rows(right, range), false);
-                let sums = weights.iter().map(|w| {
+                let gradient = form(part(left, range, block.clone()), rows(right, range), space);
+                // Loops and not iterators: what is inlined here is compiled for wide registers.
+                let mut sums = Vec::with_capacity(weights.len());
+                for weights in weights {
+                    let weights = &weights[block.start * d..block.end * d];
                     let mut sum = 0.0;
-                    let weights = &w[block.start * d..block.end * d];
                     for (row, weights) in gradient.chunks(d.max(1)).zip(weights.chunks(d.max(1))) {
                         sum += weighted_square(row, weights);
                     }
-                    sum
-                });
-                sums.collect::<Vec<f64>>()
+                    sums.push(sum);
+                }
+                sums
             },
         )
     };
-    let parts: Vec<Vec<f64>> = tasks.par_iter().map(formed).collect();
+    let parts: Vec<Vec<f64>> = tasks.par_iter().map_with(Vec::new(), formed).collect();
     let mut totals = vec![vec![0.0; ranges.len()]; weights.len()];
     for ((unit, _), sums) in tasks.iter().zip(parts) {
         totals.iter_mut().zip(sums).for_each(|(total, sum)| total[*unit] += sum);

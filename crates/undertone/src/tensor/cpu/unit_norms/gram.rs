@@ -92,14 +92,14 @@ pub fn tiles_suit(rows: usize) -> bool {
     false
 }
 
-/// ‖G‖² of one range, with both Gram matrices written down.
+/// ‖G‖² of one range, with both Gram matrices written down; under weights whose roots these are.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-pub fn whole_by_tiles(a: &Host, es: &[&Host], range: &Range<usize>, weights: Option<ColumnWeights>) -> Share {
+pub fn whole_by_tiles(a: &Host, es: &[&Host], range: &Range<usize>, roots: Option<ColumnWeights>) -> Share {
     let side = amx::gram_side(range.len());
     let (mut x, mut y) = (vec![0.0; side * side], vec![0.0; side * side]);
-    amx::add_gram(&mut x, rows(a, range), weights.map(|weights| weights.a));
+    amx::add_gram(&mut x, rows(a, range), roots.map(|roots| roots.a));
     for e in es {
-        amx::add_gram(&mut y, rows(e, range), weights.map(|weights| weights.e));
+        amx::add_gram(&mut y, rows(e, range), roots.map(|roots| roots.e));
     }
     let mut share = Share::default();
     for (t, (x, y)) in x.chunks_exact(side).zip(y.chunks_exact(side)).enumerate().take(range.len()) {

@@ -90,15 +90,18 @@ pub fn products(a: &Host, es: &[&Host], ranges: &[Range<usize>], weights: Option
             tasks.extend(gram::blocks(range.len()).map(|first| (unit, Task::Gram(first))));
         }
     }
-    let share = |(unit, task): &(usize, Task)| {
+    let root = |weights: &[f32]| weights.iter().map(|w| w.sqrt()).collect::<Vec<f32>>();
+    let roots = weights.map(|weights| (root(weights.a), root(weights.e)));
+    let roots = roots.as_ref().map(|(a, e)| ColumnWeights { a, e });
+    let share = |space: &mut Vec<f32>, (unit, task): &(usize, Task)| {
         let range = &ranges[*unit];
         match task {
             Task::Gram(first) => gram::block(a, es, range, *first, weights),
-            Task::Tiles => gram::whole_by_tiles(a, es, range, weights),
-            Task::Formed(layer, block) => formed::block(a, es[*layer], range, block.clone(), weights),
+            Task::Tiles => gram::whole_by_tiles(a, es, range, roots),
+            Task::Formed(layer, block) => formed::block(a, es[*layer], range, block.clone(), weights, space),
         }
     };
-    let shares: Vec<Share> = tasks.par_iter().map(share).collect();
+    let shares: Vec<Share> = tasks.par_iter().map_with(Vec::new(), share).collect();
     let mut total = vec![Share::default(); ranges.len()];
     for ((unit, _), share) in tasks.iter().zip(shares) {
         total[*unit].squared += share.squared;
@@ -152,4 +155,92 @@ pub fn row_sums(a: Option<&Host>, e: &Host, ranges: &[Range<usize>]) -> Host {
         )
     });
     Host::from_vec(ranges.len(), columns, sums.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matrix(rows: usize, columns: usize, seed: f32) -> Host {
+        // Rows that resemble each other, as tokens of one text do: their products do not cancel.
+        let number = |i: usize| ((i as f32 * 0.37 + seed).sin() + 0.3) * (1.0 + (i % 7) as f32);
+        Host::from_vec(rows, columns, (0..rows * columns).map(number).collect())
+    }
+
+    /// Σ u_i w_j G_ij² by its definition, in double precision.
+    fn plain(a: &Host, es: &[&Host], range: &Range<usize>, weights: Option<ColumnWeights>) -> f64 {
+        let mut sum = 0.0;
+        for e in es {
+            for i in 0..e.columns() {
+                for j in 0..a.columns() {
+                    let g: f64 = range.clone().map(|t| f64::from(e.row(t)[i]) * f64::from(a.row(t)[j])).sum();
+                    let weight = weights.map_or(1.0, |w| f64::from(w.e[i]) * f64::from(w.a[j]));
+                    sum += weight * g * g;
+                }
+            }
+        }
+        sum
+    }
+
+    #[test]
+    fn every_way_to_a_norm_is_just_above_the_definition() {
+        // Lengths at the edges of tiles, widths that are no multiples of them, more than one block along k.
+        let lengths = [1, 5, 24, 31, 32, 33, 64, 70];
+        let (d, p) = (530, 75);
+        let rows: usize = lengths.iter().sum();
+        let (a, e, f) = (matrix(rows, d, 0.1), matrix(rows, p, 2.0), matrix(rows, 33, 5.0));
+        let (of_a, of_e): (Vec<f32>, Vec<f32>) =
+            ((0..d).map(|i| 0.1 + (i % 5) as f32).collect(), (0..p).map(|i| 3.0 / (1 + i) as f32).collect());
+        let weights = ColumnWeights { a: &of_a, e: &of_e };
+        let roots: [Vec<f32>; 2] = [&of_a, &of_e].map(|w| w.iter().map(|w| w.sqrt()).collect());
+        let roots = ColumnWeights { a: &roots[0], e: &roots[1] };
+        let mut start = 0;
+        for length in lengths {
+            let range = start..start + length;
+            start += length;
+            for (es, weights, roots) in
+                [(vec![&e, &f], None, None), (vec![&e], None, None), (vec![&e], Some(weights), Some(roots))]
+            {
+                let want = plain(&a, &es, &range, weights);
+                let close = |share: Share, way: &str| {
+                    let upper = share.squared + 2.0 * SLACK * share.most * share.most;
+                    assert!(upper >= want, "{length} rows {way}: {upper} is below {want}");
+                    assert!(
+                        share.squared <= want * (1.0 + 1e-5),
+                        "{length} rows {way}: {} {want}",
+                        share.squared
+                    );
+                };
+                let mut total = Share::default();
+                for first in gram::blocks(length) {
+                    let share = gram::block(&a, &es, &range, first, weights);
+                    total = Share { squared: total.squared + share.squared, most: total.most + share.most };
+                }
+                close(total, "in registers");
+                if gram::tiles_suit(length) {
+                    close(gram::whole_by_tiles(&a, &es, &range, roots), "on tiles");
+                }
+                let mut total = Share::default();
+                for (layer, block) in formed::blocks(d, &es) {
+                    let share = formed::block(&a, es[layer], &range, block, weights, &mut Vec::new());
+                    total = Share { squared: total.squared + share.squared, most: total.most + share.most };
+                }
+                close(total, "formed");
+                let chosen = products(&a, &es, std::slice::from_ref(&range), weights)[0];
+                assert!(chosen >= want && chosen <= want * 1.01, "{length} rows: {chosen} {want}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_broken_number_is_never_a_short_gradient() {
+        for broken in [f32::NAN, f32::INFINITY] {
+            for length in [8, 40] {
+                let (mut a, e) = (matrix(length, 400, 0.3).dense().into_owned(), matrix(length, 300, 1.0));
+                a[7 * 400 + 3] = broken;
+                let found = products(&Host::from_vec(length, 400, a), &[&e], &[0..length], None)[0];
+                assert!(!found.is_finite(), "{broken} in one of {length} rows gave {found}");
+            }
+        }
+    }
 }
