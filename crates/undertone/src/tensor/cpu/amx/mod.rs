@@ -9,11 +9,13 @@
 //! A tile is 16 rows of 64 bytes. A left tile holds 16 rows of 32 consecutive k in pairs; a right tile holds, for the same 16 pairs of
 //! k, 16 columns. Four tiles of the output, 32 × 32, are computed at a time.
 
+mod blocks;
 mod gram;
 mod pack;
 mod tiles;
 
 use super::matmul::{Update, View};
+pub use blocks::{BLOCK_SIDE, Block, blocks_suit, for_each_block};
 pub use gram::{add_gram, gram_side};
 use pack::{K_STEP, Lanes, Layout};
 use rayon::prelude::*;

@@ -2,6 +2,8 @@
 
 use super::{ColumnWeights, SLACK, Share, longest, part, per_unit, rows};
 use crate::tensor::Host;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+use crate::tensor::cpu::amx;
 use crate::tensor::cpu::matmul::{Update, View, multiply};
 use crate::tensor::cpu::simd::{dot, sum_lanes, widest};
 use rayon::prelude::*;
@@ -86,7 +88,8 @@ pub fn weighted_products(
     weights: &[&[f32]],
 ) -> Vec<Vec<f64>> {
     let d = right.columns();
-    let height = height(d);
+    // Blocks that are not kept may be larger; the weights that they meet are what has to stay near.
+    let height = 2 * height(d);
     let largest: Vec<f64> =
         weights.iter().map(|w| f64::from(w.iter().copied().fold(0.0, f32::max))).collect();
     // Block after block, so that the weights of a block stay near while all units meet them.
@@ -97,24 +100,33 @@ pub fn weighted_products(
         })
         .collect();
     let formed = |space: &mut Vec<f32>, (unit, block): &(usize, Range<usize>)| {
+        let range = &ranges[*unit];
+        let (l, r) = (part(left, range, block.clone()), rows(right, range));
+        let mut sums = vec![0.0; weights.len()];
+        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+        if amx::blocks_suit(&l.transposed(), &r) {
+            amx::for_each_block(l.transposed(), r, |row, column, numbers| {
+                for (sum, weights) in sums.iter_mut().zip(weights) {
+                    let weights = &weights[(block.start + row) * d + column..];
+                    *sum += weighted_block(numbers, weights, d, block.len() - row, d - column);
+                }
+            });
+            return sums;
+        }
         widest(
             #[inline(always)]
             || {
-                let range = &ranges[*unit];
-                let gradient = form(part(left, range, block.clone()), rows(right, range), space);
+                let gradient = form(l, r, space);
                 // Loops and not iterators: what is inlined here is compiled for wide registers.
-                let mut sums = Vec::with_capacity(weights.len());
-                for weights in weights {
+                for (sum, weights) in sums.iter_mut().zip(weights) {
                     let weights = &weights[block.start * d..block.end * d];
-                    let mut sum = 0.0;
                     for (row, weights) in gradient.chunks(d.max(1)).zip(weights.chunks(d.max(1))) {
-                        sum += weighted_square(row, weights);
+                        *sum += weighted_square(row, weights);
                     }
-                    sums.push(sum);
                 }
-                sums
             },
-        )
+        );
+        sums
     };
     let parts: Vec<Vec<f64>> = tasks.par_iter().map_with(Vec::new(), formed).collect();
     let mut totals = vec![vec![0.0; ranges.len()]; weights.len()];
@@ -132,6 +144,41 @@ pub fn weighted_products(
         }
     }
     totals
+}
+
+/// Σ w x² over a block, whose weights lie in rows `stride` apart; at most so many rows and columns of it count.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn weighted_block(block: &amx::Block, weights: &[f32], stride: usize, height: usize, width: usize) -> f64 {
+    const SIDE: usize = amx::BLOCK_SIDE;
+    widest(
+        #[inline(always)]
+        || {
+            let (rows, _) = block.0.as_chunks::<SIDE>();
+            if height < SIDE || width < SIDE {
+                let mut sum = 0.0;
+                for (row, weights) in rows.iter().zip(weights.chunks(stride)).take(height) {
+                    let count = width.min(SIDE);
+                    sum += weighted_square(&row[..count], &weights[..count]);
+                }
+                return sum;
+            }
+            // Sixteen numbers to each running sum, as in `weighted_square`.
+            let mut lanes = [[0.0_f32; SIDE]; 2];
+            let mut sum = 0.0;
+            for (half, rows) in rows.chunks(SIDE / 2).enumerate() {
+                for (i, row) in rows.iter().enumerate() {
+                    let from = &weights[(half * SIDE / 2 + i) * stride..];
+                    let weights: &[f32; SIDE] = from.first_chunk().expect("a whole row of the block");
+                    for k in 0..SIDE {
+                        lanes[half][k] = (row[k] * row[k]).mul_add(weights[k], lanes[half][k]);
+                    }
+                }
+                let (quarters, _) = lanes[half].as_chunks::<16>();
+                sum += f64::from(sum_lanes(quarters[0])) + f64::from(sum_lanes(quarters[1]));
+            }
+            sum
+        },
+    )
 }
 
 /// Σ w x², with sixteen running sums for each run of 256 numbers, so that rounding does not grow with the length.

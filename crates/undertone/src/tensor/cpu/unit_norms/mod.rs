@@ -233,12 +233,45 @@ mod tests {
     }
 
     #[test]
+    fn weights_of_single_elements_count_as_defined() {
+        for (length, d, p) in
+            [(1, 40, 30), (5, 40, 70), (20, 33, 100), (64, 96, 64), (70, 150, 31), (530, 20, 45)]
+        {
+            let (a, e) = (matrix(length + 3, d, 0.1), matrix(length + 3, p, 2.0));
+            let lists: [Vec<f32>; 2] = [0.7, 3.1]
+                .map(|seed| (0..d * p).map(|i| (i as f32 * seed).sin().max(0.0) * (i % 3) as f32).collect());
+            let range = 3..length + 3;
+            let found = weighted_products(
+                &e,
+                &a,
+                std::slice::from_ref(&range),
+                &lists.each_ref().map(|list| list.as_slice()),
+            );
+            for (list, found) in lists.iter().zip(found) {
+                let mut want = 0.0;
+                for (i, weight) in list.iter().enumerate() {
+                    let product = |t: usize| f64::from(e.row(t)[i / d]) * f64::from(a.row(t)[i % d]);
+                    want += f64::from(*weight) * range.clone().map(product).sum::<f64>().powi(2);
+                }
+                assert!(found[0] >= want, "{length} rows, {p} × {d}: {} is below {want}", found[0]);
+                assert!(
+                    found[0] <= want * 1.05,
+                    "{length} rows, {p} × {d}: {} is far above {want}",
+                    found[0]
+                );
+            }
+        }
+    }
+
+    #[test]
     fn a_broken_number_is_never_a_short_gradient() {
         for broken in [f32::NAN, f32::INFINITY] {
             for length in [8, 40] {
                 let (mut a, e) = (matrix(length, 400, 0.3).dense().into_owned(), matrix(length, 300, 1.0));
                 a[7 * 400 + 3] = broken;
-                let found = products(&Host::from_vec(length, 400, a), &[&e], &[0..length], None)[0];
+                let all = 0..length;
+                let a = Host::from_vec(length, 400, a);
+                let found = products(&a, &[&e], std::slice::from_ref(&all), None)[0];
                 assert!(!found.is_finite(), "{broken} in one of {length} rows gave {found}");
             }
         }
