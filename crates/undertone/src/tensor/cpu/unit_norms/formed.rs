@@ -149,6 +149,7 @@ pub fn weighted_products(
 /// Σ w x² over a block, whose weights lie in rows `stride` apart; at most so many rows and columns of it count.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 fn weighted_block(block: &amx::Block, weights: &[f32], stride: usize, height: usize, width: usize) -> f64 {
+    use crate::tensor::cpu::simd::prefetch;
     const SIDE: usize = amx::BLOCK_SIDE;
     widest(
         #[inline(always)]
@@ -163,18 +164,23 @@ fn weighted_block(block: &amx::Block, weights: &[f32], stride: usize, height: us
                 return sum;
             }
             // Sixteen numbers to each running sum, as in `weighted_square`.
-            let mut lanes = [[0.0_f32; SIDE]; 2];
             let mut sum = 0.0;
-            for (half, rows) in rows.chunks(SIDE / 2).enumerate() {
-                for (i, row) in rows.iter().enumerate() {
-                    let from = &weights[(half * SIDE / 2 + i) * stride..];
-                    let weights: &[f32; SIDE] = from.first_chunk().expect("a whole row of the block");
-                    for k in 0..SIDE {
-                        lanes[half][k] = (row[k] * row[k]).mul_add(weights[k], lanes[half][k]);
+            for half in 0..2 {
+                let (mut one, mut other) = ([0.0_f32; 16], [0.0_f32; 16]);
+                for i in half * SIDE / 2..(half + 1) * SIDE / 2 {
+                    let from: &[f32; SIDE] = weights[i * stride..].first_chunk().expect("a whole row");
+                    // The weights of the next block.
+                    prefetch(from.as_ptr().wrapping_add(SIDE));
+                    prefetch(from.as_ptr().wrapping_add(SIDE + 16));
+                    let ((x, _), (w, _)) = (rows[i].as_chunks::<16>(), from.as_chunks::<16>());
+                    for k in 0..16 {
+                        one[k] = (x[0][k] * x[0][k]).mul_add(w[0][k], one[k]);
+                    }
+                    for k in 0..16 {
+                        other[k] = (x[1][k] * x[1][k]).mul_add(w[1][k], other[k]);
                     }
                 }
-                let (quarters, _) = lanes[half].as_chunks::<16>();
-                sum += f64::from(sum_lanes(quarters[0])) + f64::from(sum_lanes(quarters[1]));
+                sum += f64::from(sum_lanes(one)) + f64::from(sum_lanes(other));
             }
             sum
         },
