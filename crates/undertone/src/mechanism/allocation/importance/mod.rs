@@ -216,18 +216,24 @@ impl Importance {
         let mut sum = 0.0;
         for (_, _, kept) in self.of.iter().flatten() {
             let Kept::Elements(Averages { sensitivity, uncertainty }) = kept else { continue };
-            let parts: Vec<f64> = sensitivity
+            // What the quantiles are read from is picked up on the way: alone it would be a walk through all of memory.
+            let parts: Vec<(f64, Vec<f32>)> = sensitivity
                 .par_chunks(CHUNK)
                 .zip(uncertainty.par_chunks(CHUNK))
-                .map(|(s, u)| {
-                    widest(
+                .enumerate()
+                .map(|(i, (s, u))| {
+                    let sum = widest(
                         #[inline(always)]
                         || f64::from(crate::tensor::cpu::simd::dot(s, u)),
-                    )
+                    );
+                    let first = (i * CHUNK).next_multiple_of(stride) - i * CHUNK;
+                    (sum, (first..s.len()).step_by(stride).map(|k| s[k] * u[k]).collect())
                 })
                 .collect();
-            sum += parts.iter().sum::<f64>();
-            sample.extend(sensitivity.iter().zip(uncertainty).step_by(stride).map(|(s, u)| s * u));
+            for (part, picked) in parts {
+                sum += part;
+                sample.extend(picked);
+            }
         }
         let (mean, unit) =
             ((sum / total.max(1) as f64) as f32, distance(&mut sample, self.settings.quantiles));
