@@ -1,8 +1,8 @@
 //! Products whose blocks are used at once and not kept.
 
 use super::pack::{K_STEP, Lanes, Layout};
-use super::tiles::{Configured, EMPTY, SIDE, STEP_TILES, four_tiles};
-use super::{K_BLOCK, LEFT, RIGHT, available};
+use super::tiles::{Configured, SIDE, STEP_TILES, four_tiles, room};
+use super::{K_BLOCK, LEFT, RIGHT, available, dense};
 use crate::tensor::cpu::matmul::View;
 
 /// Part of a product, with zeros beyond its edge.
@@ -14,7 +14,6 @@ pub const BLOCK_SIDE: usize = SIDE;
 
 /// Whether a product is of a kind that [`for_each_block`] is good for.
 pub fn blocks_suit(left: &View, right: &View) -> bool {
-    let dense = |view: &View| view.row_stride == 1 || view.column_stride == 1;
     let (m, k, n) = (left.rows, left.columns, right.columns);
     m >= 16 && n >= 16 && (16..=K_BLOCK).contains(&k) && dense(left) && dense(right) && available()
 }
@@ -29,12 +28,7 @@ pub fn for_each_block(left: View, right: View, mut take: impl FnMut(usize, usize
         |view, across_columns| Lanes { view, across_columns, k_start: 0, depth, scale: 1.0, weights: None };
     LEFT.with_borrow_mut(|lefts| {
         RIGHT.with_borrow_mut(|rights| {
-            for (packed, panels) in [(&mut *lefts, rows), (&mut *rights, columns)] {
-                if packed.len() < panels * panel_tiles {
-                    packed.resize(panels * panel_tiles, EMPTY);
-                }
-            }
-            let (lefts, rights) = (&mut lefts[..rows * panel_tiles], &mut rights[..columns * panel_tiles]);
+            let (lefts, rights) = (room(lefts, rows * panel_tiles), room(rights, columns * panel_tiles));
             lanes(left, false).pack_panels(0, lefts, panel_tiles, Layout::LanesAreRows);
             lanes(right, true).pack_panels(0, rights, panel_tiles, Layout::PairsAreRows);
             let _tiles = Configured::new();

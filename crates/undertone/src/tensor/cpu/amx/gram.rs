@@ -1,7 +1,7 @@
 //! Inner products of the rows of a matrix with each other.
 
 use super::pack::{K_STEP, Lanes, Layout, turn};
-use super::tiles::{Configured, EMPTY, SIDE, STEP_TILES, four_tiles};
+use super::tiles::{Configured, SIDE, STEP_TILES, four_tiles, room};
 use super::{K_BLOCK, LEFT, RIGHT};
 use crate::tensor::cpu::matmul::View;
 
@@ -22,12 +22,7 @@ pub fn add_gram(gram: &mut [f32], rows: View, weights: Option<&[f32]>) {
                 let depth = K_BLOCK.min(rows.columns - k_start);
                 let panel_tiles = depth.div_ceil(K_STEP) * STEP_TILES;
                 let count = panels * panel_tiles;
-                for packed in [&mut *left, &mut *right] {
-                    if packed.len() < count {
-                        packed.resize(count, EMPTY);
-                    }
-                }
-                let (left, right) = (&mut left[..count], &mut right[..count]);
+                let (left, right) = (room(left, count), room(right, count));
                 let lanes = Lanes { view: rows, across_columns: false, k_start, depth, scale: 1.0, weights };
                 lanes.pack_panels(0, left, panel_tiles, Layout::LanesAreRows);
                 left.iter().zip(&mut *right).for_each(|(left, right)| turn(left, right));

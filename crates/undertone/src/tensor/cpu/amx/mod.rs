@@ -22,7 +22,7 @@ use rayon::prelude::*;
 use std::arch::asm;
 use std::cell::RefCell;
 use std::sync::OnceLock;
-use tiles::{Configured, EMPTY, SIDE, STEP_TILES, Tile, four_tiles};
+use tiles::{Configured, SIDE, STEP_TILES, Tile, four_tiles, room};
 
 /// Numbers along k that are packed at once, so that panels stay in the cache.
 const K_BLOCK: usize = 512;
@@ -53,10 +53,14 @@ fn ask_for_tiles() -> bool {
     answer == 0
 }
 
+/// Whether rows or columns lie end to end.
+fn dense(view: &View) -> bool {
+    view.row_stride == 1 || view.column_stride == 1
+}
+
 /// Whether a product is of a kind that the tiles are good for.
 pub fn suits(left: &View, right: &View) -> bool {
     let (m, k, n) = (left.rows, left.columns, right.columns);
-    let dense = |view: &View| view.row_stride == 1 || view.column_stride == 1;
     m >= 48 && n >= 16 && k >= 16 && m * n * k >= 300_000 && dense(left) && dense(right) && available()
 }
 
@@ -85,15 +89,12 @@ pub fn multiply(
         let depth = K_BLOCK.min(k - k_start);
         let steps = depth.div_ceil(K_STEP);
         let panel_tiles = steps * STEP_TILES;
-        if packed.len() < panels * panel_tiles {
-            packed.resize(panels * panel_tiles, EMPTY);
-        }
+        let right_tiles = room(&mut packed, panels * panel_tiles);
         let lanes = Lanes { view: right, across_columns: true, k_start, depth, scale: 1.0, weights: None };
         let together = if parallel { panels.div_ceil(rayon::current_num_threads()).min(8) } else { 8 };
         let pack = |(group, tiles): (usize, &mut [Tile])| {
             lanes.pack_panels(group * together * SIDE, tiles, panel_tiles, Layout::PairsAreRows)
         };
-        let right_tiles = &mut packed[..panels * panel_tiles];
         if parallel {
             right_tiles.par_chunks_mut(together * panel_tiles).enumerate().for_each(pack);
         } else {
@@ -135,13 +136,11 @@ fn compute_rows(
 ) {
     LEFT.with_borrow_mut(|packed| {
         let panels = rows.div_ceil(SIDE);
-        if packed.len() < panels * panel_tiles {
-            packed.resize(panels * panel_tiles, EMPTY);
-        }
-        left.pack_panels(first, &mut packed[..panels * panel_tiles], panel_tiles, Layout::LanesAreRows);
+        let packed = room(packed, panels * panel_tiles);
+        left.pack_panels(first, packed, panel_tiles, Layout::LanesAreRows);
         let _tiles = Configured::new();
         for (j, right) in right.chunks(panel_tiles).enumerate() {
-            for (i, left) in packed.chunks(panel_tiles).take(panels).enumerate() {
+            for (i, left) in packed.chunks(panel_tiles).enumerate() {
                 let (row, column) = (i * SIDE, j * SIDE);
                 let (height, width) = (SIDE.min(rows - row), SIDE.min(columns - column));
                 let target = &mut out[row * stride + column..];

@@ -13,6 +13,14 @@ pub const SIDE: usize = 32;
 /// Tiles of one step of a panel: three parts of two tiles.
 pub const STEP_TILES: usize = 6;
 
+/// The first `count` of some tiles, which become as many if they are fewer.
+pub fn room(tiles: &mut Vec<Tile>, count: usize) -> &mut [Tile] {
+    if tiles.len() < count {
+        tiles.resize(count, EMPTY);
+    }
+    &mut tiles[..count]
+}
+
 /// Tiles are ready for use on this thread while this lives.
 pub struct Configured;
 

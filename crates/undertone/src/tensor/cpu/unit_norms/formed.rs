@@ -37,36 +37,26 @@ pub fn block(
 ) -> Share {
     widest(
         #[inline(always)]
-        || form_block(a, e, range, columns, weights, space),
+        || {
+            let d = a.columns();
+            let mut most = if columns.start == 0 { longest(a, e, range) } else { 0.0 };
+            let part = part(e, range, columns.clone());
+            let formed = form(part, rows(a, range), space);
+            let mut sum = 0.0;
+            for (i, row) in columns.zip(formed.chunks(d.max(1))) {
+                sum += match weights {
+                    None => f64::from(dot(row, row)),
+                    Some(weights) => f64::from(weights.e[i]) * weighted_square(row, weights.a),
+                };
+            }
+            if let Some(ColumnWeights { a, e }) = weights {
+                // No gradient is longer under weights than the largest of them allows.
+                let largest = |weights: &[f32]| f64::from(weights.iter().copied().fold(0.0, f32::max));
+                most *= (largest(a) * largest(e)).sqrt();
+            }
+            Share { squared: sum, most }
+        },
     )
-}
-
-#[inline(always)]
-fn form_block(
-    a: &Host,
-    e: &Host,
-    range: &Range<usize>,
-    columns: Range<usize>,
-    weights: Option<ColumnWeights>,
-    space: &mut Vec<f32>,
-) -> Share {
-    let d = a.columns();
-    let mut most = if columns.start == 0 { longest(a, e, range) } else { 0.0 };
-    let part = part(e, range, columns.clone());
-    let formed = form(part, rows(a, range), space);
-    let mut sum = 0.0;
-    for (i, row) in columns.zip(formed.chunks(d.max(1))) {
-        sum += match weights {
-            None => f64::from(dot(row, row)),
-            Some(weights) => f64::from(weights.e[i]) * weighted_square(row, weights.a),
-        };
-    }
-    if let Some(ColumnWeights { a, e }) = weights {
-        // No gradient is longer under weights than the largest of them allows.
-        let largest = |weights: &[f32]| f64::from(weights.iter().copied().fold(0.0, f32::max));
-        most *= (largest(a) * largest(e)).sqrt();
-    }
-    Share { squared: sum, most }
 }
 
 /// leftᵀ · right.

@@ -1,6 +1,6 @@
 //! Norms by Gram matrices: ‖G‖² = Σ_{t,s} ⟨a_t, a_s⟩ ⟨e_t, e_s⟩.
 
-use super::{ColumnWeights, SLACK, Share, longest, not_negative, per_unit, rows};
+use super::{ColumnWeights, SLACK, Share, longest, not_negative, per_pair, rows};
 use crate::tensor::Host;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use crate::tensor::cpu::amx;
@@ -140,11 +140,11 @@ pub fn inner_products(
     (a, e, ranges): (&Host, &Host, &[Range<usize>]),
     (b, f, others): (&Host, &Host, &[Range<usize>]),
 ) -> Vec<f64> {
-    per_unit(
+    per_pair(
         ranges,
+        others,
         #[inline(always)]
-        |unit, range| {
-            let other = &others[unit];
+        |range, other| {
             let inner = f64::from(dot(&gram((a, range), (b, other)), &gram((e, range), (f, other))));
             inner + 2.0 * SLACK * longest(a, e, range) * longest(b, f, other)
         },

@@ -44,6 +44,19 @@ fn per_unit(ranges: &[Range<usize>], number: impl Fn(usize, &Range<usize>) -> f6
     ranges.par_iter().enumerate().map(unit).collect()
 }
 
+/// One number for each unit that has rows in two places, on all cores.
+fn per_pair(
+    ranges: &[Range<usize>],
+    others: &[Range<usize>],
+    number: impl Fn(&Range<usize>, &Range<usize>) -> f64 + Sync,
+) -> Vec<f64> {
+    per_unit(
+        ranges,
+        #[inline(always)]
+        |unit, range| number(range, &others[unit]),
+    )
+}
+
 #[inline(always)]
 fn length(row: &[f32]) -> f64 {
     f64::from(dot(row, row)).sqrt()

@@ -1,7 +1,7 @@
 //! The gradient of a table, such as an embedding: row `indices[t]` of it has e_t added.
 
 use super::gram::gram;
-use super::{SLACK, length, longest, per_unit, total_length};
+use super::{SLACK, length, longest, per_pair, per_unit, total_length};
 use crate::tensor::Host;
 use crate::tensor::cpu::simd::dot;
 use std::ops::Range;
@@ -41,11 +41,11 @@ pub fn table_with_product(
     (indices, e, ranges): (&[u32], &Host, &[Range<usize>]),
     (left, right, others): (&Host, &Host, &[Range<usize>]),
 ) -> Vec<f64> {
-    per_unit(
+    per_pair(
         ranges,
+        others,
         #[inline(always)]
-        |unit, range| {
-            let other = &others[unit];
+        |range, other| {
             let gram = gram((e, range), (right, other));
             let mut inner = 0.0;
             for (t, gram) in range.clone().zip(gram.chunks_exact(other.len().max(1))) {
@@ -64,11 +64,11 @@ pub fn table_with_table(
     (indices, e, ranges): (&[u32], &Host, &[Range<usize>]),
     (other_indices, f, others): (&[u32], &Host, &[Range<usize>]),
 ) -> Vec<f64> {
-    per_unit(
+    per_pair(
         ranges,
+        others,
         #[inline(always)]
-        |unit, range| {
-            let other = &others[unit];
+        |range, other| {
             let pairs = range.clone().flat_map(|t| other.clone().map(move |s| (t, s)));
             let met = pairs.filter(|&(t, s)| indices[t] == other_indices[s]);
             let (mut inner, mut most) = (0.0, 0.0);
