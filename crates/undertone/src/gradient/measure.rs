@@ -104,6 +104,12 @@ impl Measure {
         self.of[parameter.index()].as_ref()
     }
 
+    /// What each trained parameter adds.
+    pub fn shares(&self) -> impl Iterator<Item = (ParameterId, &Share)> {
+        let shares = self.of.iter().enumerate();
+        shares.filter_map(|(i, share)| Some((ParameterId(i), share.as_ref()?)))
+    }
+
     /// How many groups there are.
     pub fn groups(&self) -> usize {
         self.groups

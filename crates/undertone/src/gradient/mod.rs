@@ -32,4 +32,4 @@ pub use clip::{Bounds, Clip, Clipped};
 pub use measure::{Measure, Share};
 pub use sum::ClippedSum;
 pub use unit::UnitRows;
-pub use weights::Weights;
+pub use weights::{JUST_ABOVE, Weights};

@@ -1,7 +1,7 @@
 //! How much each coordinate of a parameter counts.
 
 use crate::model::Factor;
-use crate::tensor::cpu::simd::widest;
+use crate::tensor::cpu::simd::{inverse_root, widest};
 use crate::tensor::{self, Result};
 use std::sync::Arc;
 
@@ -28,6 +28,9 @@ pub enum Weights {
     },
 }
 
+/// What makes up for the error of an inverse root: deviations of noise must not be too small.
+pub const JUST_ABOVE: f32 = 1.0 + 4.0 * f32::EPSILON;
+
 impl Weights {
     /// Writes the weights of the coordinates from `start` on.
     pub fn write(&self, start: usize, out: &mut [f32]) {
@@ -39,14 +42,15 @@ impl Weights {
         }
     }
 
-    /// Writes `factor`/√w of the coordinates from `start` on.
+    /// Writes `factor`/√w of the coordinates from `start` on, to less than a millionth.
     pub fn write_inverse_roots(&self, factor: f32, start: usize, out: &mut [f32]) {
         widest(
             #[inline(always)]
             || match self {
                 Self::Elements { values, scale, .. } => {
+                    let factor = factor * JUST_ABOVE;
                     for (out, w) in out.iter_mut().zip(&values[start..]) {
-                        *out = factor / (scale * w).sqrt();
+                        *out = factor * inverse_root(scale * w);
                     }
                 }
                 // A root for each row and column, and not for each coordinate.
@@ -134,5 +138,20 @@ mod tests {
             }
         }
         assert_eq!((weights.largest(), weights.mean()), (30.0, 11.0));
+    }
+
+    #[test]
+    fn inverse_roots_are_never_too_small() {
+        let values: Vec<f32> = (0..200_000).map(|i| 0.01 + 1e-4 * i as f32).collect();
+        let (scale, factor) = (0.731, 0.37);
+        let weights =
+            Weights::Elements { values: Arc::new(values.clone()), scale, largest: 21.0, columns: 1 };
+        let mut out = vec![0.0; values.len()];
+        weights.write_inverse_roots(factor, 0, &mut out);
+        for (out, w) in out.iter().zip(values) {
+            let want = f64::from(factor) / (f64::from(scale) * f64::from(w)).sqrt();
+            let ratio = f64::from(*out) / want;
+            assert!((1.0..1.0 + 1e-6).contains(&ratio), "{ratio} for {w}");
+        }
     }
 }

@@ -4,6 +4,7 @@ use super::Noise;
 use super::allocation::Allocation;
 use crate::model::{ParameterId, Parameters};
 use crate::tensor::Host;
+use crate::tensor::cpu::simd::widest;
 
 /// Where each trainable parameter's coordinates begin among all, for the noise.
 #[derive(Clone, Debug)]
@@ -51,7 +52,7 @@ impl Release<'_> {
         }
     }
 
-    /// Turns the sum of a parameter's coordinates from `start` on (a multiple of the noise's grain) into what is released of them. Where deviations differ, those of the released numbers are left in `deviations`.
+    /// Turns the sum of a parameter's coordinates from `start` on (a multiple of the noise's grain) into what is released of them. Where deviations differ, those of the noise are left in `deviations`, before the division.
     pub fn finish(
         &self,
         parameter: ParameterId,
@@ -61,8 +62,7 @@ impl Release<'_> {
     ) {
         let factor = 1.0 / self.divisor;
         let Some((noise, allocation)) = self.noise else {
-            values.iter_mut().for_each(|x| *x *= factor);
-            return;
+            return scale(values, factor);
         };
         let first = self.coordinates.firsts[parameter.index()] + start as u64;
         match allocation.deviation(parameter) {
@@ -71,10 +71,20 @@ impl Release<'_> {
                 deviations.resize(values.len(), 0.0);
                 allocation.write_deviations(parameter, start, deviations);
                 noise.add_each(self.step, first, deviations, factor, values);
-                deviations.iter_mut().for_each(|deviation| *deviation *= factor);
             }
         }
     }
+}
+
+fn scale(values: &mut [f32], factor: f32) {
+    widest(
+        #[inline(always)]
+        || {
+            for value in values {
+                *value *= factor;
+            }
+        },
+    );
 }
 
 /// What a step released: noise is on all of it, so anything may be learnt from it.
@@ -102,7 +112,6 @@ impl Released {
     pub fn write_deviations(&self, parameter: ParameterId, start: usize, out: &mut [f32]) {
         let Some(allocation) = &self.allocation else { return out.fill(0.0) };
         allocation.write_deviations(parameter, start, out);
-        let factor = 1.0 / self.divisor;
-        out.iter_mut().for_each(|deviation| *deviation *= factor);
+        scale(out, 1.0 / self.divisor);
     }
 }

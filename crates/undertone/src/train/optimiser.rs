@@ -66,6 +66,8 @@ struct Update {
     corrections: (f32, f32),
     /// Of the noise in the gradient, if it is the same everywhere.
     deviation: Option<f32>,
+    /// What the sum was divided by, noise and all.
+    divisor: f32,
 }
 
 impl Optimiser {
@@ -115,6 +117,7 @@ impl Optimiser {
                 decay,
                 corrections,
                 deviation: release.deviation(id),
+                divisor: release.divisor,
             };
             let sum = sums[id.index()].take();
             let moments = &mut self.moments[id.index()];
@@ -148,12 +151,12 @@ fn move_parameter(
     let mut value = std::mem::replace(&mut parameter.value, Matrix::zeros(0, 0)).to_host()?;
     let numbers = sum.values_mut().par_chunks_mut(CHUNK).zip(value.values_mut().par_chunks_mut(CHUNK));
     let memory = first.values_mut().par_chunks_mut(CHUNK).zip(second.values_mut().par_chunks_mut(CHUNK));
-    numbers.zip(memory).enumerate().for_each(|(i, ((sum, value), (first, second)))| {
-        let mut deviations = Vec::new();
-        release.finish(id, i * CHUNK, sum, &mut deviations);
+    let all = numbers.zip(memory).enumerate();
+    all.for_each_init(Vec::new, |deviations, (i, ((sum, value), (first, second)))| {
+        release.finish(id, i * CHUNK, sum, deviations);
         widest(
             #[inline(always)]
-            || update.apply(value, sum, &deviations, first, second),
+            || update.apply(value, sum, deviations, first, second),
         );
     });
     parameter.value = Matrix::Host(value).to_place(&place)?;
@@ -162,7 +165,7 @@ fn move_parameter(
 }
 
 impl Update {
-    /// `deviations` are those of the noise in each coordinate, where they differ.
+    /// `deviations` are those of the noise in each coordinate of the sum, where they differ.
     #[inline(always)]
     fn apply(
         &self,
@@ -202,8 +205,9 @@ impl Update {
                         }
                     }
                     None => {
+                        let factor = 1.0 / self.divisor;
                         for (((w, g), (m, v)), deviation) in numbers.zip(deviations) {
-                            adam.step(w, *g, m, v, *deviation);
+                            adam.step(w, *g, m, v, factor * *deviation);
                         }
                     }
                 }

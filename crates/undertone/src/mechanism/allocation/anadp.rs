@@ -10,8 +10,8 @@
 
 use super::importance::{Importance, ImportanceSettings};
 use super::uniform::Uniform;
-use super::{Allocation, Allocator, Published};
-use crate::gradient::{Bounds, Clip, ClippedSum, Measure, Weights};
+use super::{Allocation, Allocator, NoiseWeights, Published};
+use crate::gradient::{Bounds, Clip, ClippedSum, Measure};
 use crate::mechanism::Released;
 use crate::model::Parameters;
 use crate::tensor::{Host, Result};
@@ -80,7 +80,7 @@ impl Allocator for Anadp {
 pub struct PublishedAnadp {
     uniform: Uniform,
     importance: Importance,
-    weights: Option<Arc<Vec<Option<Weights>>>>,
+    weights: Option<Arc<dyn NoiseWeights>>,
 }
 
 impl PublishedAnadp {
@@ -107,6 +107,7 @@ impl Allocator for PublishedAnadp {
 
 impl Published for PublishedAnadp {
     fn look(&mut self, raw: &ClippedSum, parameters: &Parameters) -> Result<()> {
+        // They share memory with the averages.
         self.weights = None;
         for (id, parameter) in parameters.iter().filter(|(_, parameter)| parameter.trainable) {
             match raw.get(id) {
@@ -123,7 +124,7 @@ impl Published for PublishedAnadp {
                 }
             }
         }
-        self.weights = self.importance.weights().map(Arc::new);
+        self.weights = self.importance.noise_weights();
         Ok(())
     }
 }

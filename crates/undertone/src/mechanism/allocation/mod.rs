@@ -51,8 +51,30 @@ pub struct Allocation {
     pub bounds: Bounds,
     /// s_k.
     pub deviations: Vec<f64>,
-    /// b² of each parameter; none if they are those of the measure.
-    pub noise_weights: Option<Arc<Vec<Option<Weights>>>>,
+    /// b², if they are not those of the measure.
+    pub noise_weights: Option<Arc<dyn NoiseWeights>>,
+}
+
+/// b² of the coordinates of each parameter.
+pub trait NoiseWeights: std::fmt::Debug + Send + Sync {
+    /// The largest of a parameter's, or a bound of it; none if it has none.
+    fn largest(&self, parameter: ParameterId) -> Option<f64>;
+
+    /// Writes `factor`/b of the coordinates from `start` on.
+    fn write_inverse_roots(&self, parameter: ParameterId, factor: f32, start: usize, out: &mut [f32]);
+}
+
+impl NoiseWeights for Vec<Option<Weights>> {
+    fn largest(&self, parameter: ParameterId) -> Option<f64> {
+        self[parameter.index()].as_ref().map(Weights::largest)
+    }
+
+    fn write_inverse_roots(&self, parameter: ParameterId, factor: f32, start: usize, out: &mut [f32]) {
+        match &self[parameter.index()] {
+            Some(weights) => weights.write_inverse_roots(factor, start, out),
+            None => out.fill(factor),
+        }
+    }
 }
 
 impl Allocation {
@@ -71,12 +93,9 @@ impl Allocation {
         let mut bounds = self.bounds.lengths().to_vec();
         if let Some(weights) = &self.noise_weights {
             let mut largest = vec![0.0_f64; bounds.len()];
-            for (i, weights) in weights.iter().enumerate() {
-                match (self.measure.of(ParameterId(i)), weights) {
-                    (Some(Share::Plain(group)), Some(weights)) => {
-                        largest[*group] = largest[*group].max(weights.largest());
-                    }
-                    (None, _) => {}
+            for (parameter, share) in self.measure.shares() {
+                match (share, weights.largest(parameter)) {
+                    (Share::Plain(group), Some(found)) => largest[*group] = largest[*group].max(found),
                     // Nothing is known of other pairs, so nothing is claimed.
                     _ => return 0.0,
                 }
@@ -97,10 +116,12 @@ impl Allocation {
     /// Writes the deviations of a parameter's coordinates from `start` on.
     pub fn write_deviations(&self, parameter: ParameterId, start: usize, out: &mut [f32]) {
         let Some(share) = self.measure.of(parameter) else { return out.fill(0.0) };
-        let own = self.noise_weights.as_ref().and_then(|weights| weights[parameter.index()].as_ref());
-        match (share, own) {
+        match (share, &self.noise_weights) {
             (Share::Plain(group), None) => out.fill(self.deviations[*group] as f32),
-            (Share::Plain(group), Some(weights)) | (Share::Weighted(group, weights), _) => {
+            (Share::Plain(group), Some(weights)) => {
+                weights.write_inverse_roots(parameter, self.deviations[*group] as f32, start, out);
+            }
+            (Share::Weighted(group, weights), _) => {
                 weights.write_inverse_roots(self.deviations[*group] as f32, start, out);
             }
             (Share::Split(sides), _) => {

@@ -12,14 +12,16 @@
 //! **Forms.** *Element* keeps both averages for every coordinate, and the clipping then has to form each unit's gradient. *Factored* keeps them for the rows and the columns of each tensor, as Adafactor keeps second moments, and normalises
 //! tensors, rows and columns each on their own: a weight is the product of the three. Norms under such weights need no gradient to be formed.
 
+mod elements;
+mod factored;
 mod numbers;
 
+use super::NoiseWeights;
 use crate::gradient::Weights;
 use crate::model::{ParameterId, Parameters};
 use crate::tensor::Host;
-use crate::tensor::cpu::simd::widest;
-use numbers::{distance, normalised, sensitivity, weight};
-use rayon::prelude::*;
+use elements::Elements;
+use factored::Factored;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -57,11 +59,6 @@ impl ImportanceSettings {
     }
 }
 
-/// Coordinates that quantiles are read from: all if there are no more, else evenly spread ones.
-const SAMPLE: usize = 1 << 17;
-/// Coordinates of one task: what is computed of them on the way stays in the nearest cache.
-const CHUNK: usize = 1 << 13;
-
 /// S̄ and Ū.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Averages {
@@ -94,20 +91,17 @@ fn next(settings: &ImportanceSettings, s: f32, u: f32, found: f32) -> (f32, f32)
     (s, u)
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum Kept {
-    Elements(Averages),
-    Factored { rows: Averages, columns: Averages },
+    Elements(Elements),
+    Factored(Factored),
 }
 
 /// The averages of all trainable parameters.
 #[derive(Debug)]
 pub(super) struct Importance {
-    settings: ImportanceSettings,
-    of: Vec<Option<(String, usize, Kept)>>,
+    kept: Kept,
     updates: u64,
-    /// The memory of weights that are no longer used.
-    spare: Vec<Option<Arc<Vec<f32>>>>,
 }
 
 /// Writes the deviations of the noise in a gradient from a coordinate on.
@@ -116,197 +110,37 @@ pub(super) type Deviations<'a> = &'a (dyn Fn(usize, &mut [f32]) + Sync);
 impl Importance {
     /// Nothing seen yet.
     pub fn new(settings: ImportanceSettings, parameters: &Parameters) -> Self {
-        let of = parameters.iter().map(|(_, parameter)| {
-            let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
-            parameter.trainable.then(|| {
-                let kept = match settings.form {
-                    Form::Element => Kept::Elements(Averages::of(rows * columns)),
-                    Form::Factored => {
-                        Kept::Factored { rows: Averages::of(rows), columns: Averages::of(columns) }
-                    }
-                };
-                (parameter.name.clone(), columns, kept)
-            })
-        });
-        Self { settings, of: of.collect(), updates: 0, spare: vec![None; parameters.len()] }
+        let kept = match settings.form {
+            Form::Element => Kept::Elements(Elements::new(settings, parameters)),
+            Form::Factored => Kept::Factored(Factored::new(settings, parameters)),
+        };
+        Self { kept, updates: 0 }
     }
 
     /// Takes one parameter's gradient in; `noise` says how much noise is in it.
     pub fn update(&mut self, id: ParameterId, gradient: &Host, noise: Option<Deviations>, value: &Host) {
         self.updates += 1;
-        let settings = self.settings;
-        let Some((_, columns, kept)) = &mut self.of[id.index()] else { return };
-        let (columns, gradient, value) = (*columns, gradient.dense(), value.dense());
-        match kept {
-            Kept::Elements(averages) => {
-                let averages = (averages.sensitivity.par_chunks_mut(CHUNK))
-                    .zip(averages.uncertainty.par_chunks_mut(CHUNK));
-                let given = gradient.par_chunks(CHUNK).zip(value.par_chunks(CHUNK));
-                averages.zip(given).enumerate().for_each(|(i, ((s, u), (g, w)))| {
-                    let mut found = vec![0.0; g.len()];
-                    sensitivity(g, w, noise, i * CHUNK, &mut found);
-                    widest(
-                        #[inline(always)]
-                        || {
-                            for ((s, u), &found) in s.iter_mut().zip(u).zip(&found) {
-                                (*s, *u) = next(&settings, *s, *u, found);
-                            }
-                        },
-                    );
-                });
-            }
-            Kept::Factored { rows, columns: of_columns } => {
-                let height = (CHUNK / columns.max(1)).max(1);
-                let parts: Vec<(Vec<f32>, Vec<f32>)> = gradient
-                    .par_chunks(height * columns)
-                    .zip(value.par_chunks(height * columns))
-                    .enumerate()
-                    .map(|(i, (g, w))| {
-                        let mut found = vec![0.0; g.len()];
-                        sensitivity(g, w, noise, i * height * columns, &mut found);
-                        let mut sums = vec![0.0_f32; columns];
-                        let mut of_rows = Vec::with_capacity(height);
-                        widest(
-                            #[inline(always)]
-                            || {
-                                for row in found.chunks(columns) {
-                                    for (sum, x) in sums.iter_mut().zip(row) {
-                                        *sum += x;
-                                    }
-                                    of_rows.push(crate::tensor::cpu::simd::sum(row) / columns as f32);
-                                }
-                            },
-                        );
-                        (of_rows, sums)
-                    })
-                    .collect();
-                let mut sums = vec![0.0_f32; columns];
-                let mut of_rows = Vec::new();
-                for (part, columns) in parts {
-                    of_rows.extend(part);
-                    sums.iter_mut().zip(columns).for_each(|(sum, x)| *sum += x);
-                }
-                let height = of_rows.len().max(1) as f32;
-                sums.iter_mut().for_each(|sum| *sum /= height);
-                rows.update(&settings, &of_rows);
-                of_columns.update(&settings, &sums);
-            }
+        let (gradient, value) = (gradient.dense(), value.dense());
+        match &mut self.kept {
+            Kept::Elements(elements) => elements.update(id, &gradient, noise, &value),
+            Kept::Factored(factored) => factored.update(id, &gradient, noise, &value),
         }
     }
 
     /// The weights that follow from what was seen; none before anything was.
     pub fn weights(&mut self) -> Option<Vec<Option<Weights>>> {
-        if self.updates == 0 {
-            return None;
-        }
-        Some(match self.settings.form {
-            Form::Element => self.element_weights(),
-            Form::Factored => self.factored_weights(),
+        (self.updates > 0).then(|| match &mut self.kept {
+            Kept::Elements(elements) => elements.weights(),
+            Kept::Factored(factored) => factored.weights(),
         })
     }
 
-    fn element_weights(&mut self) -> Vec<Option<Weights>> {
-        let elements = |kept: &Option<(String, usize, Kept)>| match kept {
-            Some((_, _, Kept::Elements(averages))) => averages.sensitivity.len(),
-            _ => 0,
-        };
-        let total: usize = self.of.iter().map(elements).sum();
-        let stride = total.div_ceil(SAMPLE).max(1);
-        let mut sample = Vec::with_capacity(total / stride + self.of.len());
-        let mut sum = 0.0;
-        for (_, _, kept) in self.of.iter().flatten() {
-            let Kept::Elements(Averages { sensitivity, uncertainty }) = kept else { continue };
-            // What the quantiles are read from is picked up on the way: alone it would be a walk through all of memory.
-            let parts: Vec<(f64, Vec<f32>)> = sensitivity
-                .par_chunks(CHUNK)
-                .zip(uncertainty.par_chunks(CHUNK))
-                .enumerate()
-                .map(|(i, (s, u))| {
-                    let sum = widest(
-                        #[inline(always)]
-                        || f64::from(crate::tensor::cpu::simd::dot(s, u)),
-                    );
-                    let first = (i * CHUNK).next_multiple_of(stride) - i * CHUNK;
-                    (sum, (first..s.len()).step_by(stride).map(|k| s[k] * u[k]).collect())
-                })
-                .collect();
-            for (part, picked) in parts {
-                sum += part;
-                sample.extend(picked);
-            }
-        }
-        let (mean, unit) =
-            ((sum / total.max(1) as f64) as f32, distance(&mut sample, self.settings.quantiles));
-        let settings = self.settings;
-        let mut whole = 0.0;
-        let mut found = Vec::with_capacity(self.of.len());
-        for (kept, spare) in self.of.iter().zip(&mut self.spare) {
-            let Some((_, columns, Kept::Elements(Averages { sensitivity, uncertainty }))) = kept else {
-                found.push(None);
-                continue;
-            };
-            let mut values = spare.take().unwrap_or_else(|| Arc::new(vec![1.0; sensitivity.len()]));
-            if Arc::get_mut(&mut values).is_none() {
-                values = Arc::new(vec![1.0; sensitivity.len()]);
-            }
-            let out = Arc::get_mut(&mut values).expect("nobody else has it");
-            let parts: Vec<(f64, f32)> = out
-                .par_chunks_mut(CHUNK)
-                .zip(sensitivity.par_chunks(CHUNK).zip(uncertainty.par_chunks(CHUNK)))
-                .map(|(out, (s, u))| {
-                    widest(
-                        #[inline(always)]
-                        || {
-                            for (out, (s, u)) in out.iter_mut().zip(s.iter().zip(u)) {
-                                *out = weight(&settings, s * u, mean, unit, settings.range);
-                            }
-                            (
-                                f64::from(crate::tensor::cpu::simd::sum(out)),
-                                crate::tensor::cpu::simd::max(out),
-                            )
-                        },
-                    )
-                })
-                .collect();
-            whole += parts.iter().map(|part| part.0).sum::<f64>();
-            let largest = parts.iter().map(|part| part.1).fold(0.0, f32::max);
-            *spare = Some(values.clone());
-            found.push(Some((values, largest, *columns)));
-        }
-        let scale = (total.max(1) as f64 / whole.max(f64::MIN_POSITIVE)) as f32;
-        let weights = |(values, largest, columns)| Weights::Elements { values, scale, largest, columns };
-        found.into_iter().map(|found| found.map(weights)).collect()
-    }
-
-    fn factored_weights(&self) -> Vec<Option<Weights>> {
-        let third = |x: f32| x.cbrt();
-        let range = (third(self.settings.range.0), third(self.settings.range.1));
-        let mean = |x: &[f32]| x.iter().sum::<f32>() / x.len().max(1) as f32;
-        let tensors: Vec<(usize, f32)> = (self.of.iter().flatten())
-            .map(|(_, columns, kept)| match kept {
-                Kept::Factored { rows, .. } => {
-                    (rows.sensitivity.len() * columns, mean(&rows.sensitivity) * mean(&rows.uncertainty))
-                }
-                Kept::Elements(_) => (0, 0.0),
-            })
-            .collect();
-        let of_tensors: Vec<f32> = tensors.iter().map(|tensor| tensor.1).collect();
-        let of_tensors = normalised(&self.settings, &of_tensors, range);
-        let total: f64 = tensors.iter().map(|tensor| tensor.0 as f64).sum();
-        let whole: f64 =
-            tensors.iter().zip(&of_tensors).map(|(tensor, w)| tensor.0 as f64 * f64::from(*w)).sum();
-        let scale = (total / whole.max(f64::MIN_POSITIVE)) as f32;
-        let mut of_tensors = of_tensors.into_iter();
-        let weights = |kept: &(String, usize, Kept)| {
-            let of_tensor = scale * of_tensors.next().unwrap_or(1.0);
-            let Kept::Factored { rows, columns } = &kept.2 else { return None };
-            let mut rows = normalised(&self.settings, &rows.importance(), range);
-            rows.iter_mut().for_each(|w| *w *= of_tensor);
-            let columns = normalised(&self.settings, &columns.importance(), range);
-            Some(Weights::Factored { rows, columns })
-        };
-        let mut weights = weights;
-        self.of.iter().map(|kept| kept.as_ref().and_then(&mut weights)).collect()
+    /// The same for noise alone. They share memory with the averages: let go of them before the next update.
+    pub fn noise_weights(&mut self) -> Option<Arc<dyn NoiseWeights>> {
+        (self.updates > 0).then(|| match &mut self.kept {
+            Kept::Elements(elements) => Arc::new(elements.noise_weights()) as Arc<dyn NoiseWeights>,
+            Kept::Factored(factored) => Arc::new(factored.weights()),
+        })
     }
 
     /// Both averages of every parameter, by name.
@@ -323,12 +157,14 @@ impl Importance {
                 state.push((format!("{kind}{what}.{name}"), host));
             }
         };
-        for (name, _, kept) in self.of.iter().flatten() {
-            match kept {
-                Kept::Elements(averages) => add("", name, averages),
-                Kept::Factored { rows, columns } => {
-                    add(".rows", name, rows);
-                    add(".columns", name, columns);
+        match &self.kept {
+            Kept::Elements(elements) => {
+                elements.of.iter().flatten().for_each(|tensor| add("", &tensor.name, &tensor.averages));
+            }
+            Kept::Factored(factored) => {
+                for tensor in factored.of.iter().flatten() {
+                    add(".rows", &tensor.name, &tensor.rows);
+                    add(".columns", &tensor.name, &tensor.columns);
                 }
             }
         }
@@ -348,14 +184,9 @@ impl Importance {
                 }
             }
         };
-        for (name, _, kept) in self.of.iter_mut().flatten() {
-            match kept {
-                Kept::Elements(averages) => take("", name, averages),
-                Kept::Factored { rows, columns } => {
-                    take(".rows", name, rows);
-                    take(".columns", name, columns);
-                }
-            }
+        match &mut self.kept {
+            Kept::Elements(elements) => elements.each(|name, averages| take("", name, averages)),
+            Kept::Factored(factored) => factored.each(take),
         }
         self.updates = u64::from(all);
         all

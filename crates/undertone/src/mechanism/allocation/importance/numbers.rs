@@ -1,31 +1,34 @@
 //! The arithmetic of importance: sensitivity of a gradient, and weights from importance.
 
-use super::{Deviations, ImportanceSettings};
-use crate::tensor::cpu::simd::widest;
+use super::ImportanceSettings;
+use crate::tensor::cpu::simd::inverse_root;
 
-/// S = √max(g² − s², 0) · |ω|.
-pub(super) fn sensitivity(
+/// Hands S = √max(g² − s², 0) · |ω| of each coordinate on with what belongs to it; without noise, s is 0.
+#[inline(always)]
+pub(super) fn for_each_sensitivity<T>(
     gradient: &[f32],
     values: &[f32],
-    noise: Option<Deviations>,
-    start: usize,
-    out: &mut [f32],
+    noise: Option<&[f32]>,
+    with: impl Iterator<Item = T>,
+    mut take: impl FnMut(T, f32),
 ) {
+    let numbers = gradient.iter().zip(values).zip(with);
     match noise {
-        None => out.fill(0.0),
-        Some(noise) => noise(start, out),
-    }
-    widest(
-        #[inline(always)]
-        || {
-            for ((out, g), w) in out.iter_mut().zip(gradient).zip(values) {
-                *out = g.mul_add(*g, -(*out * *out)).max(0.0).sqrt() * w.abs();
+        None => {
+            for ((g, w), with) in numbers {
+                take(with, (g * w).abs());
             }
-        },
-    );
+        }
+        Some(noise) => {
+            for (((g, w), with), s) in numbers.zip(noise) {
+                let square = g.mul_add(*g, -(s * s)).max(0.0);
+                take(with, square * inverse_root(square) * w.abs());
+            }
+        }
+    }
 }
 
-/// q₁ − q₂ of some numbers; 0 if they are all the same.
+/// q₁ − q₂ of some numbers; 0 if they are all the same. Leaves them in another order.
 pub(super) fn distance(numbers: &mut [f32], quantiles: (f64, f64)) -> f32 {
     if numbers.is_empty() {
         return 0.0;
@@ -35,18 +38,35 @@ pub(super) fn distance(numbers: &mut [f32], quantiles: (f64, f64)) -> f32 {
     (at(quantiles.0) - at(quantiles.1)).abs()
 }
 
-/// Equations 6 and 7, clamped.
-#[inline(always)]
-pub(super) fn weight(
-    settings: &ImportanceSettings,
-    importance: f32,
+/// Equations 6 and 7, clamped: from importance to a weight whose mean is yet to be brought to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Normaliser {
     mean: f32,
-    unit: f32,
+    /// (1−α)/(q₁ − q₂).
+    gain: f32,
     range: (f32, f32),
-) -> f32 {
-    let w = 1.0 + (1.0 - settings.alpha) * (importance - mean) / unit;
-    // Neither a unit of 0 nor an overflow may make a NaN: what compares with nothing gets weight 1.
-    if w.is_nan() { 1.0 } else { w.clamp(range.0, range.1) }
+}
+
+impl Normaliser {
+    /// Of numbers with this mean and this distance of their quantiles.
+    pub fn new(settings: &ImportanceSettings, mean: f32, unit: f32, range: (f32, f32)) -> Self {
+        Self { mean, gain: (1.0 - settings.alpha) / unit, range }
+    }
+
+    /// Never smaller for a larger importance, each step of the arithmetic being monotone.
+    #[inline(always)]
+    pub fn weight(&self, importance: f32) -> f32 {
+        let w = 1.0 + (importance - self.mean) * self.gain;
+        // Neither a distance of 0 nor an overflow may make a NaN: what compares with nothing gets weight 1.
+        let w = if w.is_nan() { 1.0 } else { w };
+        // Not `clamp`, which may panic: a loop with it is not compiled for wide registers.
+        w.max(self.range.0).min(self.range.1)
+    }
+
+    /// No weight is larger, where `largest` is the largest importance that is a number and `broken` says whether any is not.
+    pub fn largest(&self, largest: f32, broken: bool) -> f32 {
+        if broken { self.range.1.max(1.0) } else { self.weight(largest) }
+    }
 }
 
 /// Equations 6 and 7 for a few numbers, clamped and brought to mean 1.
@@ -54,7 +74,8 @@ pub(super) fn normalised(settings: &ImportanceSettings, importance: &[f32], rang
     let count = importance.len().max(1) as f32;
     let mean = importance.iter().sum::<f32>() / count;
     let unit = distance(&mut importance.to_vec(), settings.quantiles);
-    let mut weights: Vec<f32> = importance.iter().map(|&i| weight(settings, i, mean, unit, range)).collect();
+    let normaliser = Normaliser::new(settings, mean, unit, range);
+    let mut weights: Vec<f32> = importance.iter().map(|&i| normaliser.weight(i)).collect();
     let mean = weights.iter().sum::<f32>() / count;
     weights.iter_mut().for_each(|w| *w /= mean);
     weights

@@ -1,6 +1,6 @@
 //! Importance by hand, against a script, and at its limits.
 
-use super::numbers::sensitivity;
+use super::numbers::for_each_sensitivity;
 use super::*;
 use crate::model::{Origin, Parameter};
 use crate::tensor::Matrix;
@@ -101,10 +101,15 @@ fn five_steps_equal_the_script() {
 /// A gradient that is noise only has no sensitivity on average that its noise explains.
 #[test]
 fn known_noise_is_taken_off() {
-    let mut out = [0.0; 3];
-    let noise = |_: usize, out: &mut [f32]| out.fill(3.0);
-    sensitivity(&[5.0, 2.0, -5.0], &[2.0, 1.0, -1.0], Some(&noise), 0, &mut out);
-    assert_eq!(out, [8.0, 0.0, 4.0]);
+    let (gradient, values) = ([5.0, 2.0, -5.0], [2.0, 1.0, -1.0]);
+    let found = |noise: Option<&[f32]>| {
+        let mut out = [0.0; 3];
+        for_each_sensitivity(&gradient, &values, noise, out.iter_mut(), |out, found| *out = found);
+        out
+    };
+    let noisy = found(Some(&[3.0; 3]));
+    assert!(noisy.iter().zip([8.0, 0.0, 4.0]).all(|(have, want)| (have - want).abs() < 1e-5), "{noisy:?}");
+    assert_eq!(found(None), [10.0, 2.0, 5.0]);
 }
 
 #[test]
@@ -148,5 +153,53 @@ fn what_was_learnt_is_saved_and_restored() {
         assert!(other.restore(&find));
         assert_eq!(importance.weights(), other.weights());
         assert!(!other.restore(&|_| None));
+    }
+}
+
+/// Weights of noise are made of the averages as they are asked for; those of clipping are written down. Both are the same where all coordinates are looked at, and nearly so where some are.
+#[test]
+fn noise_has_the_weights_that_are_written_down() {
+    for (count, closeness) in [(1_000, 1e-6), (300_000, 1e-2)] {
+        let number = |i: usize, seed: f32| ((i as f32 * 0.37 + seed).sin() * (1.0 + (i % 7) as f32)).powi(3);
+        let parameters = parameters(&(0..count).map(|i| number(i, 0.3)).collect::<Vec<_>>());
+        let mut importance = Importance::new(ImportanceSettings::usual(Form::Element), &parameters);
+        let id = ParameterId(0);
+        for step in 0..3 {
+            let gradient = (0..count).map(|i| number(i, 1.7 * step as f32)).collect();
+            let value = parameters.value(id).to_host().unwrap();
+            importance.update(id, &Host::from_vec(1, count, gradient), None, &value);
+        }
+        let weights = importance.weights().unwrap().remove(0).unwrap();
+        let noise = importance.noise_weights().unwrap();
+        let (mut want, mut have) = (vec![0.0; count - 16], vec![0.0; count - 16]);
+        weights.write_inverse_roots(0.7, 16, &mut want);
+        noise.write_inverse_roots(id, 0.7, 16, &mut have);
+        for (have, want) in have.iter().zip(&want) {
+            assert!((have - want).abs() < closeness * want, "{have}, not {want}");
+        }
+        // What a step is worth hangs on this: no weight that is used may be larger.
+        let least = have.iter().copied().fold(f32::INFINITY, f32::min);
+        let bound = noise.largest(id).unwrap();
+        assert!(f64::from(0.7 / least).powi(2) <= bound * (1.0 + 1e-6), "{least} {bound}");
+        assert!((bound / weights.largest() - 1.0).abs() < 2.0 * f64::from(closeness));
+    }
+}
+
+#[test]
+fn weights_of_noise_are_bounded_whatever_comes() {
+    for broken in [f32::NAN, f32::INFINITY, 1e30] {
+        let parameters = parameters(&[1.0; 40]);
+        let mut importance = Importance::new(ImportanceSettings::usual(Form::Element), &parameters);
+        let mut gradient = vec![0.5; 40];
+        gradient[7] = broken;
+        let value = parameters.value(ParameterId(0)).to_host().unwrap();
+        importance.update(ParameterId(0), &Host::from_vec(1, 40, gradient), None, &value);
+        let noise = importance.noise_weights().unwrap();
+        let mut deviations = [0.0; 40];
+        noise.write_inverse_roots(ParameterId(0), 1.0, 0, &mut deviations);
+        let least = deviations.iter().copied().fold(f32::INFINITY, f32::min);
+        assert!(deviations.iter().all(|s| s.is_finite() && *s > 0.0), "{deviations:?}");
+        let bound = noise.largest(ParameterId(0)).unwrap();
+        assert!(f64::from(1.0 / least).powi(2) <= bound * (1.0 + 1e-6), "{broken}: {least} {bound}");
     }
 }

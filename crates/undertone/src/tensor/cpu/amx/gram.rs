@@ -1,9 +1,16 @@
-//! Inner products of the rows of a matrix with each other.
+//! Inner products of the rows of a matrix with each other, to fewer digits than a product of matrices.
+//!
+//! A norm is an upper bound in any case, so half of the work will do: a number is x = h + m + r, where h is the nearest bfloat16 number and m the next eight bits,
+//! and of two such numbers hh', hm' and mh' are multiplied. With |m| ≤ 2⁻⁸|x| and |r| < 2⁻⁷·2⁻⁸|x| what is left out, mm' + ry + r'(x − r), is below (2⁻¹⁶ + 2·2⁻¹⁵) |xy|.
 
-use super::pack::{K_STEP, Lanes, Layout, turn};
-use super::tiles::{Configured, SIDE, STEP_TILES, four_tiles, room};
+use super::pack::{K_STEP, Lanes, turn};
+use super::tiles::{Configured, SIDE, TWO_PART_TILES, Tile, four_tiles_of_two_parts, room};
 use super::{K_BLOCK, LEFT, RIGHT};
 use crate::tensor::cpu::matmul::View;
+use crate::tensor::cpu::simd::widest;
+
+/// An element of a Gram matrix is off by no more than this times Σ|xy|: what is left out, and 3e-6 for rounding.
+pub const GRAM_ERROR: f64 = 8e-5;
 
 /// Rows and columns that the Gram matrix of so many rows takes.
 pub fn gram_side(rows: usize) -> usize {
@@ -20,19 +27,87 @@ pub fn add_gram(gram: &mut [f32], rows: View, weights: Option<&[f32]>) {
         RIGHT.with_borrow_mut(|right| {
             for k_start in (0..rows.columns).step_by(K_BLOCK) {
                 let depth = K_BLOCK.min(rows.columns - k_start);
-                let panel_tiles = depth.div_ceil(K_STEP) * STEP_TILES;
+                let panel_tiles = depth.div_ceil(K_STEP) * TWO_PART_TILES;
                 let count = panels * panel_tiles;
                 let (left, right) = (room(left, count), room(right, count));
                 let lanes = Lanes { view: rows, across_columns: false, k_start, depth, scale: 1.0, weights };
-                lanes.pack_panels(0, left, panel_tiles, Layout::LanesAreRows);
-                left.iter().zip(&mut *right).for_each(|(left, right)| turn(left, right));
+                pack(&lanes, left, right, panel_tiles);
                 let _tiles = Configured::new();
                 for (i, left) in left.chunks_exact(panel_tiles).enumerate() {
                     for (j, right) in right.chunks_exact(panel_tiles).enumerate().skip(i) {
-                        four_tiles(left, right, &mut gram[i * SIDE * side + j * SIDE..], side, true);
+                        let target = &mut gram[i * SIDE * side + j * SIDE..];
+                        four_tiles_of_two_parts(left, right, target, side);
                     }
                 }
             }
         });
     });
+}
+
+/// Both sides of all panels: the right one is the left one with rows for columns.
+fn pack(lanes: &Lanes, left: &mut [Tile], right: &mut [Tile], panel_tiles: usize) {
+    widest(
+        #[inline(always)]
+        || {
+            let steps = panel_tiles / TWO_PART_TILES;
+            let mut block = [0.0; 512];
+            let tiles = left.chunks_exact_mut(TWO_PART_TILES).zip(right.chunks_exact_mut(TWO_PART_TILES));
+            for (i, (left, right)) in tiles.enumerate() {
+                for half in 0..2 {
+                    lanes.fill(&mut block, i / steps * SIDE + 16 * half, i % steps * K_STEP);
+                    split(&block, left, half);
+                    turn(&left[half], &mut right[half]);
+                    turn(&left[half + 2], &mut right[half + 2]);
+                }
+            }
+        },
+    );
+}
+
+/// Writes both parts of sixteen lanes.
+#[inline(always)]
+fn split(block: &[f32; 512], tiles: &mut [Tile], half: usize) {
+    let (rows, _) = block.as_chunks::<16>();
+    for lane in 0..16 {
+        let (first, second) = (&rows[2 * lane], &rows[2 * lane + 1]);
+        let (mut high, mut low) = ([0; 16], [0; 16]);
+        for i in 0..16 {
+            let (first, second) = (two_parts(first[i]), two_parts(second[i]));
+            high[i] = (first[0] >> 16) | second[0];
+            low[i] = (first[1] >> 16) | second[1];
+        }
+        tiles[half].0[lane] = high;
+        tiles[half + 2].0[lane] = low;
+    }
+}
+
+/// h and m, each in the upper 16 bits of an `f32`. Of what is no number at least one is none either: m is cut and not rounded, which could carry into the sign.
+#[inline(always)]
+fn two_parts(x: f32) -> [u32; 2] {
+    const UPPER: u32 = 0xffff_0000;
+    let h = x.to_bits().wrapping_add(0x8000) & UPPER;
+    let m = (x - f32::from_bits(h)).to_bits() & UPPER;
+    [h, m]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_parts_leave_out_no_more_than_is_said() {
+        let number = |bits: u32| f32::from_bits(bits);
+        for i in 0..3_000_000_u32 {
+            // All leading bits, at several sizes and with both signs.
+            let x = number(0x3f00_0000 + i * 5 + (i % 7) * 0x0080_0000 + ((i % 2) << 31));
+            let [h, m] = two_parts(x).map(number);
+            let (wide, high, middle) = (f64::from(x), f64::from(h), f64::from(m));
+            assert!((wide - high).abs() <= wide.abs() / 256.0, "{x}");
+            assert!((wide - high - middle).abs() < wide.abs() / 32_768.0, "{x}");
+        }
+        for bits in [0x7f80_0000, 0xff80_0000, 0x7f80_0001, 0x7fc0_0000, 0x7fff_ffff, 0xffff_ffff] {
+            let parts = two_parts(number(bits)).map(number);
+            assert!(parts.iter().any(|part| !part.is_finite()), "{bits:x} became {parts:?}");
+        }
+    }
 }

@@ -16,7 +16,7 @@ mod tiles;
 
 use super::matmul::{Update, View};
 pub use blocks::{BLOCK_SIDE, Block, blocks_suit, for_each_block};
-pub use gram::{add_gram, gram_side};
+pub use gram::{GRAM_ERROR, add_gram, gram_side};
 use pack::{K_STEP, Lanes, Layout};
 use rayon::prelude::*;
 use std::arch::asm;

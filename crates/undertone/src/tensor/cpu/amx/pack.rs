@@ -83,7 +83,7 @@ impl Lanes<'_> {
 
     /// 16 lanes of 32 numbers as they lie in memory, scaled: \[lane\]\[k\] if lanes are rows, \[k\]\[lane\] if not.
     #[inline(always)]
-    fn fill(&self, block: &mut [f32; 512], first: usize, k: usize) {
+    pub fn fill(&self, block: &mut [f32; 512], first: usize, k: usize) {
         let view = &self.view;
         let (lanes, lane_stride, k_stride) = if self.across_columns {
             (view.columns, view.column_stride, view.row_stride)

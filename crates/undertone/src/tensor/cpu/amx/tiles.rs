@@ -12,6 +12,8 @@ pub const EMPTY: Tile = Tile([[0; 16]; 16]);
 pub const SIDE: usize = 32;
 /// Tiles of one step of a panel: three parts of two tiles.
 pub const STEP_TILES: usize = 6;
+/// The same with two parts.
+pub const TWO_PART_TILES: usize = 4;
 
 /// The first `count` of some tiles, which become as many if they are fewer.
 pub fn room(tiles: &mut Vec<Tile>, count: usize) -> &mut [Tile] {
@@ -115,6 +117,61 @@ pub fn four_tiles(left: &[Tile], right: &[Tile], out: &mut [f32], stride: usize,
             "tdpbf16ps tmm3, tmm5, tmm7",
             "add {a}, 6144",
             "add {b}, 6144",
+            "dec {n}",
+            "jnz 2b",
+            a = inout(reg) left.as_ptr() => _, b = inout(reg) right.as_ptr() => _,
+            n = inout(reg) steps => _, s = in(reg) 64_usize, options(nostack, readonly)
+        );
+        asm!(
+            "tilestored [{u} + {s}], tmm0", "tilestored [{u} + {s} + 64], tmm1",
+            "tilestored [{l} + {s}], tmm2", "tilestored [{l} + {s} + 64], tmm3",
+            u = in(reg) upper, l = in(reg) lower, s = in(reg) row_bytes, options(nostack)
+        );
+    }
+}
+
+/// Adds four tiles of the output from two panels of as many steps of two parts: hm', mh' and hh'.
+#[allow(unsafe_code)]
+pub fn four_tiles_of_two_parts(left: &[Tile], right: &[Tile], out: &mut [f32], stride: usize) {
+    assert_eq!(left.len(), right.len(), "panels of the same depth");
+    assert!(!left.is_empty() && left.len().is_multiple_of(TWO_PART_TILES), "whole steps");
+    assert!(out.len() >= (SIDE - 1) * stride + SIDE && stride >= SIDE, "room for four tiles");
+    let steps = left.len() / TWO_PART_TILES;
+    let (upper, row_bytes) = (out.as_mut_ptr(), 4 * stride);
+    // SAFETY: the panels hold `steps` steps of four tiles of 1024 bytes, which the loop reads in order; the output block of 32
+    // rows and columns was checked above to lie inside the slice. Tiles are configured while `add_gram` runs.
+    unsafe {
+        let lower = upper.add(16 * stride);
+        asm!(
+            "tileloadd tmm0, [{u} + {s}]", "tileloadd tmm1, [{u} + {s} + 64]",
+            "tileloadd tmm2, [{l} + {s}]", "tileloadd tmm3, [{l} + {s} + 64]",
+            u = in(reg) upper, l = in(reg) lower, s = in(reg) row_bytes, options(nostack, readonly)
+        );
+        // A step holds the tiles h0 h1 m0 m1 of each side.
+        asm!(
+            "2:",
+            "tileloadd tmm4, [{a} + {s}]",         // h of the left
+            "tileloadd tmm6, [{b} + {s} + 2048]",  // m of the right
+            "tdpbf16ps tmm0, tmm4, tmm6",
+            "tileloadd tmm5, [{a} + {s} + 1024]",
+            "tdpbf16ps tmm2, tmm5, tmm6",
+            "tileloadd tmm7, [{b} + {s} + 3072]",
+            "tdpbf16ps tmm1, tmm4, tmm7",
+            "tileloadd tmm6, [{b} + {s}]",         // h of the right
+            "tdpbf16ps tmm3, tmm5, tmm7",
+            "tileloadd tmm7, [{b} + {s} + 1024]",
+            "tdpbf16ps tmm0, tmm4, tmm6",
+            "tdpbf16ps tmm2, tmm5, tmm6",
+            "tdpbf16ps tmm1, tmm4, tmm7",
+            "tileloadd tmm4, [{a} + {s} + 2048]",  // m of the left
+            "tdpbf16ps tmm3, tmm5, tmm7",
+            "tileloadd tmm5, [{a} + {s} + 3072]",
+            "tdpbf16ps tmm0, tmm4, tmm6",
+            "tdpbf16ps tmm2, tmm5, tmm6",
+            "tdpbf16ps tmm1, tmm4, tmm7",
+            "tdpbf16ps tmm3, tmm5, tmm7",
+            "add {a}, 4096",
+            "add {b}, 4096",
             "dec {n}",
             "jnz 2b",
             a = inout(reg) left.as_ptr() => _, b = inout(reg) right.as_ptr() => _,

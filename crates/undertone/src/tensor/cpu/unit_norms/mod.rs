@@ -95,9 +95,11 @@ pub fn products(a: &Host, es: &[&Host], ranges: &[Range<usize>], weights: Option
     let (d, p) = (a.columns(), es.iter().map(|e| e.columns()).sum::<usize>());
     let mut tasks = Vec::new();
     for (unit, range) in ranges.iter().enumerate() {
-        if range.len() * (d + p) >= d * p {
+        let tiles = gram::tiles_suit(range.len());
+        // On tiles a Gram matrix takes half of the products, and half of it is computed.
+        if range.len() * (d + p) >= if tiles { 4 } else { 1 } * d * p {
             tasks.extend(formed::blocks(d, es).map(|(layer, block)| (unit, Task::Formed(layer, block))));
-        } else if gram::tiles_suit(range.len()) {
+        } else if tiles {
             tasks.push((unit, Task::Tiles));
         } else {
             tasks.extend(gram::blocks(range.len()).map(|first| (unit, Task::Gram(first))));
@@ -138,7 +140,7 @@ enum Task {
     Formed(usize, Range<usize>),
 }
 
-/// What a task adds: to the squared norm, and to Σ_t ‖a_t‖‖e_t‖ (in which e is that of all layers side by side, or at most larger).
+/// What a task adds: to the squared norm, and to Σ_t ‖a_t‖‖e_t‖ (in which e is that of all layers side by side, or at most larger) unless rounding is in the former already.
 #[derive(Clone, Copy, Default)]
 struct Share {
     squared: f64,
@@ -215,11 +217,11 @@ mod tests {
                 [(vec![&e, &f], None, None), (vec![&e], None, None), (vec![&e], Some(weights), Some(roots))]
             {
                 let want = plain(&a, &es, &range, weights);
-                let close = |share: Share, way: &str| {
+                let close = |share: Share, way: &str, above: f64| {
                     let upper = share.squared + 2.0 * SLACK * share.most * share.most;
                     assert!(upper >= want, "{length} rows {way}: {upper} is below {want}");
                     assert!(
-                        share.squared <= want * (1.0 + 1e-5),
+                        share.squared <= want * (1.0 + above),
                         "{length} rows {way}: {} {want}",
                         share.squared
                     );
@@ -229,16 +231,16 @@ mod tests {
                     let share = gram::block(&a, &es, &range, first, weights);
                     total = Share { squared: total.squared + share.squared, most: total.most + share.most };
                 }
-                close(total, "in registers");
+                close(total, "in registers", 1e-5);
                 if gram::tiles_suit(length) {
-                    close(gram::whole_by_tiles(&a, &es, &range, roots), "on tiles");
+                    close(gram::whole_by_tiles(&a, &es, &range, roots), "on tiles", 5e-3);
                 }
                 let mut total = Share::default();
                 for (layer, block) in formed::blocks(d, &es) {
                     let share = formed::block(&a, es[layer], &range, block, weights, &mut Vec::new());
                     total = Share { squared: total.squared + share.squared, most: total.most + share.most };
                 }
-                close(total, "formed");
+                close(total, "formed", 1e-5);
                 let chosen = products(&a, &es, std::slice::from_ref(&range), weights)[0];
                 assert!(chosen >= want && chosen <= want * 1.01, "{length} rows: {chosen} {want}");
             }
