@@ -1,0 +1,156 @@
+//! A learner whose steps are timed.
+
+use super::{Kind, StepBench};
+use crate::failure::{Failure, Outcome};
+use clap::ValueEnum;
+use std::time::Instant;
+use undertone::data::Batch;
+use undertone::gradient::Clip;
+use undertone::mechanism::allocation::Method::{Proved, Published};
+use undertone::mechanism::allocation::{
+    self, Anadp, Form, ImportanceSettings, Map, PublishedAnadp, RapFt, SeenMap, Uniform,
+};
+use undertone::mechanism::forward::{RecordNoise, Release};
+use undertone::mechanism::{Noise, Secret};
+use undertone::model::layer::sanitiser::{Bounding, Rows, Sanitiser, Spot};
+use undertone::model::sanitised::rows_alone;
+use undertone::model::{Conditions, Model, Parameters, Weighting};
+use undertone::tensor::Host;
+use undertone::train::optimiser::Settings;
+use undertone::train::{Learner, Protection, Step};
+
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Method {
+    /// No privacy
+    None,
+    /// Every example clipped, Gaussian noise
+    DpSgd,
+    /// As dp-sgd, with every layer clipped on its own
+    DpSgdPerLayer,
+    /// Noise by importance, in the usual form for what is trained
+    Anadp,
+    /// The same for single elements
+    AnadpElement,
+    /// The same as published
+    AnadpPaper,
+    /// Two groups by relevance (any mask: its cost does not depend on it)
+    RapFt,
+    /// Token rows bounded and perturbed after block --after, and everything trained, as published
+    DpForwardPaper,
+    /// The same with what is below frozen
+    DpForward,
+    /// The same with what is below computed once, before the time is taken
+    DpForwardCached,
+}
+
+impl Method {
+    fn is_forward(self) -> bool {
+        matches!(self, Method::DpForwardPaper | Method::DpForward | Method::DpForwardCached)
+    }
+}
+
+pub struct Contender {
+    learner: Learner,
+    method: Method,
+    noise: RecordNoise,
+    /// What is below the noise, computed once.
+    rows: Option<Host>,
+}
+
+impl Contender {
+    pub fn new(bench: &StepBench, method: Method, batch: &Batch) -> Result<Self, Failure> {
+        let mut model = bench.model()?;
+        if method.is_forward() || bench.after.is_some() {
+            cut(bench, method, &mut model)?;
+        }
+        model.to_place(&bench.device.place()?)?;
+        let protection = allocator(bench, method, &model.parameters)
+            .map(|method| Protection { method, noise: Noise::new(&Secret::from_seed(1)) });
+        let learner = Learner::new(model, Settings::default(), protection);
+        let noise = RecordNoise::new(&Secret::from_seed(1), Release::Once, vec![1.0]);
+        let rows = match method {
+            Method::DpForwardCached => Some(learner.model.bounded_rows(batch)?.0),
+            _ => None,
+        };
+        Ok(Self { learner, method, noise, rows })
+    }
+
+    /// How many milliseconds one step takes.
+    pub fn step(&mut self, batch: &Batch, number: u64, update: bool) -> Result<f64, Failure> {
+        let Self { learner, method, noise, rows } = self;
+        let units = batch.sequences();
+        let records: Vec<u64> = (0..units as u64).collect();
+        let noise = noise.of(&records, 0);
+        let conditions = Conditions { noise: Some(&noise), ..Conditions::default() };
+        let start = Instant::now();
+        let mut sum = learner.start();
+        match (rows, method.is_forward()) {
+            (Some(rows), _) => {
+                let model = &learner.model;
+                model.train_above(batch, rows.clone(), Weighting::SumOfUnits, &conditions, &mut sum)?;
+            }
+            (None, true) => {
+                learner.model.train_under(batch, Weighting::SumOfUnits, &conditions, &mut sum)?;
+            }
+            (None, false) => {
+                learner.accumulate(batch, None, &mut sum)?;
+            }
+        }
+        if update {
+            learner.worth(&sum, 1.0)?;
+            let divisor = units as f64;
+            learner.update(sum, &Step { number, noise_multiplier: 1.0, divisor, rate: 1e-6 })?;
+        }
+        Ok(1e3 * start.elapsed().as_secs_f64())
+    }
+}
+
+/// What makes gradients private, for the methods that do.
+fn allocator(bench: &StepBench, method: Method, parameters: &Parameters) -> Option<allocation::Method> {
+    let form = if matches!(bench.tuning, Kind::Full) { Form::Factored } else { Form::Element };
+    match method {
+        Method::None | Method::DpForwardPaper | Method::DpForward | Method::DpForwardCached => None,
+        Method::DpSgd => Some(Proved(Box::new(Uniform::new(&Clip::Automatic, parameters)))),
+        Method::DpSgdPerLayer => Some(Proved(Box::new(Uniform::new(&Clip::PerLayer(1.0), parameters)))),
+        Method::Anadp => {
+            Some(Proved(Box::new(Anadp::new(&Clip::Automatic, ImportanceSettings::usual(form), parameters))))
+        }
+        Method::AnadpElement => Some(Proved(Box::new(Anadp::new(
+            &Clip::Automatic,
+            ImportanceSettings::usual(Form::Element),
+            parameters,
+        )))),
+        Method::RapFt => {
+            let odd = |i: usize| (i as f32 * 0.618).fract();
+            let of = parameters.iter().map(|(_, p)| match p.trainable {
+                true => (0..p.len()).map(odd).collect(),
+                false => Vec::new(),
+            });
+            let map = SeenMap::of_public(Map { of: of.collect() });
+            Some(Proved(Box::new(RapFt::new(&Clip::Automatic, &map, 0.7, parameters))))
+        }
+        Method::AnadpPaper => {
+            let settings = ImportanceSettings::usual(Form::Element);
+            Some(Published(Box::new(PublishedAnadp::new(&Clip::Automatic, settings, parameters))))
+        }
+    }
+}
+
+/// Freezes what is below the cut, unless everything learns, and puts the noise there.
+fn cut(bench: &StepBench, method: Method, model: &mut Model) -> Outcome {
+    let after = bench.after.unwrap_or(bench.layers / 2);
+    if after > bench.layers {
+        return Err(Failure::arguments(format!("--after {after}: there are {} blocks", bench.layers)));
+    }
+    if !matches!(method, Method::DpForwardPaper) {
+        let network = &model.network;
+        let mut below: Vec<_> = network.embeddings.parameters().collect();
+        below.extend(network.blocks[..after].iter().flat_map(|block| block.parameters()));
+        below.into_iter().for_each(|id| model.parameters.get_mut(id).trainable = false);
+    }
+    if method.is_forward() {
+        let layer = rows_alone(Spot::After(after), Rows::Tokens(None));
+        model.network.sanitiser = Some(Sanitiser { bounding: Bounding::Normalise, ..layer });
+    }
+    Ok(())
+}

@@ -1,0 +1,198 @@
+//! Times training steps on a model with random weights and random tokens.
+
+mod contender;
+
+use super::median;
+use crate::device::DeviceArguments;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use clap::{Args, ValueEnum};
+use contender::{Contender, Method};
+use serde_json::json;
+use undertone::data::{Batch, Example, Target};
+use undertone::model::architecture::{Architecture, Dimensions};
+use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
+use undertone::model::{Model, Purpose};
+use undertone::train::peak_memory;
+
+/// Time training steps on random weights
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  undertone bench step --arch bert --layers 6 --hidden 384 --heads 12 --batch 32 --tokens 64 --json\n  undertone bench step --method dp-sgd --beside none"
+)]
+pub struct StepBench {
+    /// Architecture
+    #[arg(long, value_enum, default_value = "bert")]
+    arch: Arch,
+    /// Blocks
+    #[arg(long, default_value_t = 6)]
+    layers: usize,
+    /// Features of a token
+    #[arg(long, default_value_t = 384)]
+    hidden: usize,
+    /// Heads of attention
+    #[arg(long, default_value_t = 12)]
+    heads: usize,
+    /// Features inside of the feed-forward network [default: four times hidden]
+    #[arg(long)]
+    inner: Option<usize>,
+    /// Tokens in the vocabulary
+    #[arg(long, default_value_t = 30_522)]
+    vocabulary: usize,
+    /// Sequences in a step
+    #[arg(long, default_value_t = 32)]
+    batch: usize,
+    /// Tokens in a sequence
+    #[arg(long, default_value_t = 64)]
+    tokens: usize,
+    /// What is trained
+    #[arg(long, value_enum, default_value = "full")]
+    tuning: Kind,
+    /// Rank of LoRA, or width of the adapters
+    #[arg(long)]
+    size: Option<usize>,
+    /// How the gradient is made
+    #[arg(long, value_enum, default_value = "none")]
+    method: Method,
+    /// Another method, whose steps take turns with those of the first: both meet the same slow moments of the machine
+    #[arg(long, value_enum)]
+    beside: Option<Method>,
+    /// Freeze everything up to this block; of the forward methods, the noise is there [default: half-way]
+    #[arg(long)]
+    after: Option<usize>,
+    /// Whether AdamW moves the weights, or only gradients are computed
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    update: bool,
+    /// Steps that are timed, after three that are not
+    #[arg(long, default_value_t = 10)]
+    steps: usize,
+    #[command(flatten)]
+    device: DeviceArguments,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Arch {
+    Bert,
+    Distilbert,
+    Roberta,
+    Gpt2,
+    Llama,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Kind {
+    Full,
+    Head,
+    Bitfit,
+    Lora,
+    Adapter,
+}
+
+impl StepBench {
+    pub fn run(self) -> Outcome {
+        if self.steps == 0 || self.batch == 0 || self.tokens < 2 {
+            return Err(Failure::arguments("--steps and --batch must be at least 1, --tokens at least 2"));
+        }
+        let batch = self.random_batch(self.architecture().1);
+        let mut contender = Contender::new(&self, self.method, &batch)?;
+        let mut other = match self.beside {
+            Some(method) => Some(Contender::new(&self, method, &batch)?),
+            None => None,
+        };
+        let (mut times, mut others) = (Vec::new(), Vec::new());
+        for number in 0..self.steps as u64 + 3 {
+            let took = contender.step(&batch, number, self.update)?;
+            let beside = other.as_mut().map(|other| other.step(&batch, number, self.update)).transpose()?;
+            if number >= 3 {
+                times.push(took);
+                others.extend(beside);
+            }
+        }
+        let ratio =
+            other.map(|_| median(times.iter().zip(&others).map(|(one, other)| one / other).collect()));
+        let (step_ms, beside_ms) = (median(times), ratio.map(|_| median(others)));
+        let speed = 1e3 * self.batch as f64 / step_ms;
+        let memory = peak_memory();
+        if self.json {
+            let mut found =
+                json!({ "step_ms": step_ms, "examples_per_second": speed, "peak_memory_bytes": memory });
+            if let (Some(ratio), Some(beside)) = (ratio, beside_ms) {
+                found["beside"] = json!({ "step_ms": beside, "ratio": ratio });
+            }
+            output::json(&found);
+        } else {
+            let memory = memory.map_or("unknown".to_owned(), |bytes| format!("{:.2} GB", bytes as f64 / 1e9));
+            let mut rows = vec![
+                ("step", format!("{step_ms:.1} ms")),
+                ("speed", format!("{speed:.1} examples/s")),
+                ("memory", memory),
+            ];
+            if let (Some(ratio), Some(beside)) = (ratio, beside_ms) {
+                rows.push(("beside", format!("{beside:.1} ms")));
+                rows.push((
+                    "ratio",
+                    format!("{ratio:.3} (median over pairs of steps; the memory is that of both)"),
+                ));
+            }
+            output::rows(&rows);
+        }
+        Ok(())
+    }
+
+    fn architecture(&self) -> (Architecture, Purpose) {
+        match self.arch {
+            Arch::Bert => (Architecture::Bert, Purpose::SequenceClassification),
+            Arch::Distilbert => (Architecture::DistilBert, Purpose::SequenceClassification),
+            Arch::Roberta => (Architecture::Roberta, Purpose::SequenceClassification),
+            Arch::Gpt2 => (Architecture::Gpt2, Purpose::CausalLanguageModel),
+            Arch::Llama => (Architecture::Llama, Purpose::CausalLanguageModel),
+        }
+    }
+
+    /// A model with random weights of which some are trained.
+    fn model(&self) -> Result<Model, Failure> {
+        let dimensions = Dimensions {
+            layers: self.layers,
+            hidden: self.hidden,
+            heads: self.heads,
+            inner: self.inner.unwrap_or(4 * self.hidden),
+            vocabulary: self.vocabulary,
+            positions: self.tokens.max(512),
+        };
+        let labels = ["no".to_owned(), "yes".to_owned()];
+        let (architecture, purpose) = self.architecture();
+        let mut model = architecture.random(dimensions, purpose, &labels, 1)?;
+        let lora = LoraSettings { rank: self.size.unwrap_or(8), ..LoraSettings::default() };
+        let adapter = AdapterSettings { size: self.size.unwrap_or(64), ..AdapterSettings::default() };
+        let tuning = match self.tuning {
+            Kind::Full => Tuning::Full,
+            Kind::Head => Tuning::Head,
+            Kind::Bitfit => Tuning::Bitfit,
+            Kind::Lora => Tuning::Lora(lora),
+            Kind::Adapter => Tuning::Adapter(adapter),
+        };
+        tuning.apply(&mut model, 2)?;
+        Ok(model)
+    }
+
+    fn random_batch(&self, purpose: Purpose) -> Batch {
+        // Any mixture of tokens will do; the time does not depend on them.
+        let token =
+            |i: usize| ((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as usize % self.vocabulary;
+        let examples: Vec<Example> = (0..self.batch)
+            .map(|row| Example {
+                tokens: (0..self.tokens).map(|i| token(row * self.tokens + i) as u32).collect(),
+                segments: Vec::new(),
+                target: match purpose {
+                    Purpose::CausalLanguageModel => Target::Next { from: 1 },
+                    _ => Target::Class((row % 2) as u32),
+                },
+                unit: row as u32,
+            })
+            .collect();
+        Batch::pack(&examples)
+    }
+}
