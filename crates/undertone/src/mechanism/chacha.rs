@@ -11,6 +11,20 @@ type Words = [u32; LANES];
 /// The first four words of every block: "expand 32-byte k".
 const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
 
+/// Columns, then diagonals. A macro, so that every index is a constant and the words can stay in registers.
+macro_rules! double_round {
+    ($s:expr) => {
+        quarter($s, 0, 4, 8, 12);
+        quarter($s, 1, 5, 9, 13);
+        quarter($s, 2, 6, 10, 14);
+        quarter($s, 3, 7, 11, 15);
+        quarter($s, 0, 5, 10, 15);
+        quarter($s, 1, 6, 11, 12);
+        quarter($s, 2, 7, 8, 13);
+        quarter($s, 3, 4, 9, 14);
+    };
+}
+
 /// Word w of block `first + l` is `[w][l]` of the result.
 #[inline(always)]
 pub fn blocks(key: &[u32; 8], stream: u64, first: u64) -> [Words; 16] {
@@ -67,14 +81,7 @@ mod plain {
         start[15] = [(stream >> 32) as u32; LANES];
         let mut s = start;
         for _ in 0..10 {
-            quarter(&mut s, 0, 4, 8, 12);
-            quarter(&mut s, 1, 5, 9, 13);
-            quarter(&mut s, 2, 6, 10, 14);
-            quarter(&mut s, 3, 7, 11, 15);
-            quarter(&mut s, 0, 5, 10, 15);
-            quarter(&mut s, 1, 6, 11, 12);
-            quarter(&mut s, 2, 7, 8, 13);
-            quarter(&mut s, 3, 4, 9, 14);
+            double_round!(&mut s);
         }
         for (words, start) in s.iter_mut().zip(&start) {
             for l in 0..LANES {
@@ -125,14 +132,7 @@ mod registers {
         let start = [c0, c1, c2, c3, k0, k1, k2, k3, k4, k5, k6, k7, low, high, one, other];
         let mut s = start;
         for _ in 0..10 {
-            quarter(&mut s, 0, 4, 8, 12);
-            quarter(&mut s, 1, 5, 9, 13);
-            quarter(&mut s, 2, 6, 10, 14);
-            quarter(&mut s, 3, 7, 11, 15);
-            quarter(&mut s, 0, 5, 10, 15);
-            quarter(&mut s, 1, 6, 11, 12);
-            quarter(&mut s, 2, 7, 8, 13);
-            quarter(&mut s, 3, 4, 9, 14);
+            double_round!(&mut s);
         }
         let mut words = [[0; LANES]; 16];
         for ((words, s), start) in words.iter_mut().zip(s).zip(start) {

@@ -54,23 +54,62 @@ impl Drop for Configured {
     }
 }
 
+/// Where four tiles of the output are, in the registers 0 to 3.
+struct Target {
+    upper: *mut f32,
+    lower: *mut f32,
+    row_bytes: usize,
+}
+
+#[allow(unsafe_code)]
+impl Target {
+    fn new(out: &mut [f32], stride: usize) -> Self {
+        assert!(out.len() >= (SIDE - 1) * stride + SIDE && stride >= SIDE, "room for four tiles");
+        let upper = out.as_mut_ptr();
+        // SAFETY: the sixteenth row begins inside of the slice.
+        Self { upper, lower: unsafe { upper.add(16 * stride) }, row_bytes: 4 * stride }
+    }
+
+    /// # Safety
+    /// Tiles must be configured and the slice must still be there.
+    #[inline(always)]
+    unsafe fn load(&self) {
+        // SAFETY: all 32 rows of 32 numbers lie inside of the slice.
+        unsafe {
+            asm!(
+                "tileloadd tmm0, [{u} + {s}]", "tileloadd tmm1, [{u} + {s} + 64]",
+                "tileloadd tmm2, [{l} + {s}]", "tileloadd tmm3, [{l} + {s} + 64]",
+                u = in(reg) self.upper, l = in(reg) self.lower, s = in(reg) self.row_bytes, options(nostack, readonly)
+            );
+        }
+    }
+
+    /// # Safety
+    /// As of [`Self::load`].
+    #[inline(always)]
+    unsafe fn store(&self) {
+        // SAFETY: all 32 rows of 32 numbers lie inside of the slice.
+        unsafe {
+            asm!(
+                "tilestored [{u} + {s}], tmm0", "tilestored [{u} + {s} + 64], tmm1",
+                "tilestored [{l} + {s}], tmm2", "tilestored [{l} + {s} + 64], tmm3",
+                u = in(reg) self.upper, l = in(reg) self.lower, s = in(reg) self.row_bytes, options(nostack)
+            );
+        }
+    }
+}
+
 /// Four tiles of the output from two panels of as many steps; `keep` adds to what is there.
 #[allow(unsafe_code)]
 pub fn four_tiles(left: &[Tile], right: &[Tile], out: &mut [f32], stride: usize, keep: bool) {
     assert_eq!(left.len(), right.len(), "panels of the same depth");
-    assert!(out.len() >= (SIDE - 1) * stride + SIDE && stride >= SIDE, "room for four tiles");
     let steps = left.len() / STEP_TILES;
-    let (upper, row_bytes) = (out.as_mut_ptr(), 4 * stride);
-    // SAFETY: the panels hold `steps` steps of six tiles of 1024 bytes, which the loop reads in order; the output block of 32
-    // rows and columns was checked above to lie inside the slice. Tiles are configured while `compute_rows` runs.
+    let target = Target::new(out, stride);
+    // SAFETY: the panels hold `steps` steps of six tiles of 1024 bytes, which the loop reads in order, and the
+    // target was checked. Tiles are configured while `compute_rows` runs.
     unsafe {
-        let lower = upper.add(16 * stride);
         if keep {
-            asm!(
-                "tileloadd tmm0, [{u} + {s}]", "tileloadd tmm1, [{u} + {s} + 64]",
-                "tileloadd tmm2, [{l} + {s}]", "tileloadd tmm3, [{l} + {s} + 64]",
-                u = in(reg) upper, l = in(reg) lower, s = in(reg) row_bytes, options(nostack, readonly)
-            );
+            target.load();
         } else {
             asm!("tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3", options(nostack, nomem));
         }
@@ -122,11 +161,7 @@ pub fn four_tiles(left: &[Tile], right: &[Tile], out: &mut [f32], stride: usize,
             a = inout(reg) left.as_ptr() => _, b = inout(reg) right.as_ptr() => _,
             n = inout(reg) steps => _, s = in(reg) 64_usize, options(nostack, readonly)
         );
-        asm!(
-            "tilestored [{u} + {s}], tmm0", "tilestored [{u} + {s} + 64], tmm1",
-            "tilestored [{l} + {s}], tmm2", "tilestored [{l} + {s} + 64], tmm3",
-            u = in(reg) upper, l = in(reg) lower, s = in(reg) row_bytes, options(nostack)
-        );
+        target.store();
     }
 }
 
@@ -135,18 +170,12 @@ pub fn four_tiles(left: &[Tile], right: &[Tile], out: &mut [f32], stride: usize,
 pub fn four_tiles_of_two_parts(left: &[Tile], right: &[Tile], out: &mut [f32], stride: usize) {
     assert_eq!(left.len(), right.len(), "panels of the same depth");
     assert!(!left.is_empty() && left.len().is_multiple_of(TWO_PART_TILES), "whole steps");
-    assert!(out.len() >= (SIDE - 1) * stride + SIDE && stride >= SIDE, "room for four tiles");
     let steps = left.len() / TWO_PART_TILES;
-    let (upper, row_bytes) = (out.as_mut_ptr(), 4 * stride);
-    // SAFETY: the panels hold `steps` steps of four tiles of 1024 bytes, which the loop reads in order; the output block of 32
-    // rows and columns was checked above to lie inside the slice. Tiles are configured while `add_gram` runs.
+    let target = Target::new(out, stride);
+    // SAFETY: the panels hold `steps` steps of four tiles of 1024 bytes, which the loop reads in order, and the
+    // target was checked. Tiles are configured while `add_gram` runs.
     unsafe {
-        let lower = upper.add(16 * stride);
-        asm!(
-            "tileloadd tmm0, [{u} + {s}]", "tileloadd tmm1, [{u} + {s} + 64]",
-            "tileloadd tmm2, [{l} + {s}]", "tileloadd tmm3, [{l} + {s} + 64]",
-            u = in(reg) upper, l = in(reg) lower, s = in(reg) row_bytes, options(nostack, readonly)
-        );
+        target.load();
         // A step holds the tiles h0 h1 m0 m1 of each side.
         asm!(
             "2:",
@@ -177,10 +206,6 @@ pub fn four_tiles_of_two_parts(left: &[Tile], right: &[Tile], out: &mut [f32], s
             a = inout(reg) left.as_ptr() => _, b = inout(reg) right.as_ptr() => _,
             n = inout(reg) steps => _, s = in(reg) 64_usize, options(nostack, readonly)
         );
-        asm!(
-            "tilestored [{u} + {s}], tmm0", "tilestored [{u} + {s} + 64], tmm1",
-            "tilestored [{l} + {s}], tmm2", "tilestored [{l} + {s} + 64], tmm3",
-            u = in(reg) upper, l = in(reg) lower, s = in(reg) row_bytes, options(nostack)
-        );
+        target.store();
     }
 }
