@@ -103,3 +103,67 @@ fn trade_off_of_the_gaussian_is_its_closed_form() {
     let half = points[2].true_positive_rate;
     assert!(half.lower < 0.841_344 && half.upper > 0.841_344, "{half:?}");
 }
+
+/// P(N > z).
+fn upper_tail(z: f64) -> f64 {
+    0.5 * libm::erfc(z / 2.0_f64.sqrt())
+}
+
+/// δ(ε) of one event with a unit added or removed, in closed form.
+fn delta_of_one_event(sigma: f64, rate: f64, epsilon: f64) -> f64 {
+    let (shift, excess) = (1.0 / sigma, epsilon.exp_m1() / rate);
+    let z = if excess > -1.0 { excess.ln_1p() / shift + 0.5 * shift } else { f64::NEG_INFINITY };
+    rate * upper_tail(z - shift) - (epsilon.exp_m1() + rate) * upper_tail(z)
+}
+
+/// δ(ε) of two: the second one's curve, averaged over what the first one lost.
+fn delta_of_two_events(sigma: f64, rate: f64, epsilon: f64) -> f64 {
+    let shift = 1.0 / sigma;
+    let density = |z: f64| (-0.5 * z * z).exp() / (2.0 * std::f64::consts::PI).sqrt();
+    let step = 1e-3;
+    (-12_000..=16_000)
+        .map(|i| {
+            let z = step * f64::from(i);
+            let mass = step * ((1.0 - rate) * density(z) + rate * density(z - shift));
+            let loss = (rate * (shift * z - 0.5 * shift * shift).exp_m1()).ln_1p();
+            mass * delta_of_one_event(sigma, rate, epsilon - loss)
+        })
+        .sum()
+}
+
+/// One large loss is likelier there than two that add up to it, and no tilt lifts δ above the rounding of a transform.
+#[test]
+fn rare_large_losses_have_narrow_bounds_that_hold_the_closed_form() {
+    type Curve = fn(f64, f64, f64) -> f64;
+    let curves: [(u64, Curve); 2] = [(1, delta_of_one_event), (2, delta_of_two_events)];
+    for (count, curve) in curves {
+        for (sigma, rate, delta_target) in
+            [(0.68, 2.7e-6, 1.8e-18), (0.6, 1e-6, 1e-17), (0.473, 2.2e-7, 4e-17), (0.605, 7.8e-7, 4.6e-16)]
+        {
+            let composition = Composition::dp_sgd(sigma, rate, count);
+            let found = epsilon(&composition, delta_target, Accountant::Prv).unwrap().epsilon;
+            let (most, least) = (curve(sigma, rate, found.lower), curve(sigma, rate, found.upper));
+            assert!(
+                least <= delta_target * (1.0 + 1e-6) && delta_target <= most * (1.0 + 1e-6),
+                "{count} of σ = {sigma}, q = {rate}: δ = {delta_target:e} is not in {least:e} … {most:e} at {found:?}"
+            );
+            assert!(found.gap() <= 1e-3, "{count} of σ = {sigma}, q = {rate}: {found:?}");
+        }
+    }
+}
+
+/// Losses of a Gaussian go down without end; in the direction without the unit they are what goes up.
+#[test]
+fn hardly_sampled_parts_beside_gaussians_change_nothing_in_either_direction() {
+    for (mu, delta_target) in [(3.4, 4.6e-16), (6.0, 1e-12), (0.3, 1e-9)] {
+        let sampled = Event::PoissonGaussian { noise_multiplier: 40.0, sampling_rate: 1e-6 };
+        let composition = gaussians(1.0 / mu, 1.0, 1).with(sampled, 3);
+        let found = epsilon(&composition, delta_target, Accountant::Prv).unwrap().epsilon;
+        let exact = gaussian::epsilon(mu, delta_target);
+        assert!(
+            found.lower <= exact.upper + 1e-6 && exact.lower - 1e-6 <= found.upper,
+            "{found:?} {exact:?}"
+        );
+        assert!(found.gap() <= 1e-3 * found.upper.max(1.0), "{found:?}");
+    }
+}

@@ -1,7 +1,7 @@
 //! Random settings from the whole certified range: an answer or a typed error, never a panic, a NaN or crossed bounds.
 //!
 //! UNDERTONE_SETTINGS=10000 runs as many; the default keeps the suite quick. With more than 2,000 the run also prints which
-//! were slow and which intervals were wider than the default promises. (Crossed bounds are a debug assertion
+//! were slow and which intervals were wider than the default promises; UNDERTONE_ONLY=12,345 answers these alone. (Crossed bounds are a debug assertion
 //! in the accountant, and the test profile has those on.)
 
 use rand_chacha::ChaCha8Rng;
@@ -39,6 +39,9 @@ fn random_composition(uniform: &mut impl FnMut() -> f64) -> Composition {
 #[test]
 fn every_setting_gets_a_sound_answer_or_a_typed_error() {
     let wanted = std::env::var("UNDERTONE_SETTINGS").ok().and_then(|n| n.parse().ok()).unwrap_or(600);
+    let only: Option<Vec<usize>> = std::env::var("UNDERTONE_ONLY")
+        .ok()
+        .map(|list| list.split(',').map(|i| i.trim().parse().expect("numbers of settings")).collect());
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     let mut uniform = || (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
     let (mut answered, mut beyond_range, mut too_large, mut wide) = (0, 0, 0, 0);
@@ -46,9 +49,16 @@ fn every_setting_gets_a_sound_answer_or_a_typed_error() {
     for i in 0..wanted {
         let composition = random_composition(&mut uniform);
         let delta = 0.5 * 2e-18_f64.powf(uniform());
+        if only.as_ref().is_some_and(|only| !only.contains(&i)) {
+            continue;
+        }
         let start = Instant::now();
         let answer = epsilon(&composition, delta, Accountant::Auto);
         let took = start.elapsed();
+        if only.is_some() {
+            let parts = composition.parts().len();
+            println!("setting {i} took {took:?}: {parts} parts at δ = {delta:e}: {answer:?}");
+        }
         if wanted > 2_000 && took > Duration::from_millis(1_500) {
             println!(
                 "setting {i} took {took:?}: {} parts, {}",

@@ -95,6 +95,16 @@ impl Cell {
     }
 }
 
+/// Where cells must be narrow.
+#[derive(Debug, Clone, Copy)]
+pub struct Weighing {
+    /// Where the mass lies under this tilt.
+    pub tilt: f64,
+    /// And, if one event alone may have a loss of this size, up to there, and beyond as far as its mass counts beside what
+    /// lies above.
+    pub one_loss: Option<f64>,
+}
+
 /// A pair on the grid {offset + mesh · i}.
 #[derive(Debug)]
 pub struct Cells {
@@ -113,17 +123,19 @@ pub struct Cells {
 impl Cells {
     /// Cuts `pair` into cells of one mesh where its tilted mass lies and wider ones in its tails.
     /// No more than about `most` edges are made.
-    pub fn cut(pair: &Pair, sketch: &Sketch, tilt: f64, mesh: f64, cut: f64, most: i64) -> Cells {
+    pub fn cut(pair: &Pair, sketch: &Sketch, weighing: Weighing, mesh: f64, cut: f64, most: i64) -> Cells {
         // Too low a centre wastes a little at the bottom, too high a one cannot be balanced at the top; the negative tilts
         // are those of the reversed pair, whose top is this one's bottom.
-        let lean = -tilt.signum();
-        let grid = Grid { mesh, offset: pair.centre().unwrap_or_else(|| sketch.centre(mesh, lean)) };
+        let lean = -weighing.tilt.signum();
         let atoms = pair.atoms();
-        if atoms.is_empty() {
-            cut_density(pair, sketch, tilt, grid, cut, most)
-        } else {
-            cut_atoms(&atoms, grid)
+        if !atoms.is_empty() {
+            // An atom on the grid loses nothing: the heaviest one is put there.
+            let tilted = |atom: &(f64, f64)| atom.1.ln() + weighing.tilt * atom.0;
+            let heaviest = atoms.iter().max_by(|a, b| tilted(a).total_cmp(&tilted(b)));
+            return cut_atoms(&atoms, Grid { mesh, offset: heaviest.map_or(0.0, |atom| atom.0) });
         }
+        let offset = pair.centre().unwrap_or_else(|| sketch.centre(mesh, lean));
+        cut_density(pair, sketch, weighing, Grid { mesh, offset }, cut, most)
     }
 
     /// The same pair with P and Q exchanged: every loss changes its sign and every mass under P becomes one under Q.
@@ -209,7 +221,7 @@ impl Edge {
         let z = pair.threshold(loss);
         let offset = pair.means().map(|m| z - m);
         let (mut low, mut high) = ([0.0; COMPONENTS], [0.0; COMPONENTS]);
-        for c in 0..COMPONENTS {
+        for c in 0..pair.components() {
             let small = upper_tail(offset[c].abs());
             (low[c], high[c]) = if offset[c] > 0.0 { (1.0 - small, small) } else { (small, 1.0 - small) };
         }
@@ -239,7 +251,7 @@ fn mass_between(left: &Edge, right: &Edge, c: usize) -> Enclosed {
 fn excess(pair: &Pair, loss: f64, masses: &[Enclosed; COMPONENTS], sign: f64) -> Enclosed {
     let (weights, weight_errors) = (pair.excess_weights(loss), pair.excess_weight_errors(loss));
     let mut sum = Enclosed::default();
-    for c in 0..COMPONENTS {
+    for c in 0..pair.components() {
         sum.value += sign * weights[c] * masses[c].value;
         sum.error += weights[c].abs() * (masses[c].error + 4.0 * UNIT * masses[c].value)
             + weight_errors[c] * (masses[c].value + masses[c].error);
@@ -247,9 +259,9 @@ fn excess(pair: &Pair, loss: f64, masses: &[Enclosed; COMPONENTS], sign: f64) ->
     Enclosed { value: sum.value.max(0.0), error: sum.error }
 }
 
-fn cut_density(pair: &Pair, sketch: &Sketch, tilt: f64, grid: Grid, cut: f64, most: i64) -> Cells {
+fn cut_density(pair: &Pair, sketch: &Sketch, weighing: Weighing, grid: Grid, cut: f64, most: i64) -> Cells {
     let (z_low, z_high) = pair.support(cut);
-    let edges = choose_edges(sketch, tilt, grid, (pair.loss(z_low), pair.loss(z_high)), most);
+    let edges = choose_edges(sketch, weighing, grid, (pair.loss(z_low), pair.loss(z_high)), most);
     let mut left = Edge::new(pair, grid.loss(edges[0]));
     let outside = |weights: [f64; COMPONENTS], tails: [f64; COMPONENTS]| -> f64 {
         let sum: f64 = weights.iter().zip(tails).map(|(w, t)| w * t).sum();
@@ -284,8 +296,14 @@ const NOTHING: f64 = 1e-14;
 
 /// Edges one mesh apart where the tilted mass T beyond them is above a tenth, (10 T)^(−1/3) meshes apart farther out: the
 /// error of a cell grows with mass × width², so this loses little and saves most of the work.
-fn choose_edges(sketch: &Sketch, tilt: f64, grid: Grid, (low, high): (f64, f64), most: i64) -> Vec<i64> {
-    let weights = sketch.tilted(tilt);
+fn choose_edges(
+    sketch: &Sketch,
+    weighing: Weighing,
+    grid: Grid,
+    (low, high): (f64, f64),
+    most: i64,
+) -> Vec<i64> {
+    let weights = sketch.tilted(weighing.tilt);
     // Sums from both ends, so that the small ones are exact.
     let mut from_below = vec![0.0; weights.len() + 1];
     let mut from_above = vec![0.0; weights.len() + 1];
@@ -294,7 +312,17 @@ fn choose_edges(sketch: &Sketch, tilt: f64, grid: Grid, (low, high): (f64, f64),
         let j = weights.len() - 1 - i;
         from_above[j] = from_above[j + 1] + weights[j];
     }
-    let widest = (0.5 / ((1.0 + tilt.abs()) * grid.mesh)).clamp(1.0, 1e9);
+    // The share of single losses above the one that counts, at most 1.
+    let single = weighing.one_loss.map_or(vec![0.0; weights.len() + 1], |loss| {
+        let mut above = sketch.tilted(0.0);
+        above.push(0.0);
+        for i in (0..weights.len()).rev() {
+            above[i] += above[i + 1];
+        }
+        let there = above[sketch.loss.partition_point(|&l| l < loss)].max(f64::MIN_POSITIVE);
+        above.into_iter().map(|mass| (mass / there).min(1.0)).collect()
+    });
+    let widest = (0.5 / ((1.0 + weighing.tilt.abs()) * grid.mesh)).clamp(1.0, 1e9);
     let position = |index: i64| {
         let loss = grid.loss(index);
         sketch.loss.partition_point(|&l| l < loss)
@@ -308,7 +336,8 @@ fn choose_edges(sketch: &Sketch, tilt: f64, grid: Grid, (low, high): (f64, f64),
     // The sketch's points stand for the stretch around them: count the neighbouring ones in.
     let width_between = |from: i64, to: i64| -> f64 {
         let (a, b) = (position(from).saturating_sub(1), (position(to) + 1).min(weights.len()));
-        width_for(from_below[b].min(from_above[a]))
+        let mass = from_below[b].min(from_above[a]);
+        width_for(if to > 0 { mass.max(single[a]) } else { mass })
     };
     let (first, last) = (grid.index_below(low) - 1, grid.index_below(high) + 2);
     // If that makes too many, they are put farther apart: wider cells are less exact, never wrong.

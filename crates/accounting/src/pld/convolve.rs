@@ -10,7 +10,7 @@ use super::plan::Plan;
 use super::tail::Tail;
 use crate::normal::UNIT;
 use crate::{Error, Result};
-use realfft::{RealFftPlanner, num_complex::Complex64};
+use realfft::{RealFftPlanner, RealToComplex, num_complex::Complex64};
 
 /// How far a transform of n points may be off, for input of unit size. A value of the transform is a sum of the inputs, each
 /// multiplied along a path of about log₂(n) butterflies whose every step rounds once or twice: so it is off by at most a few
@@ -28,12 +28,12 @@ pub enum Side {
 }
 
 /// One part's tilted masses, normalised.
-struct Tilted {
-    grid: Grid,
-    index: Vec<i64>,
-    weight: Vec<f64>,
-    count: u64,
-    log_norm: f64,
+pub struct Tilted {
+    pub grid: Grid,
+    pub index: Vec<i64>,
+    pub weight: Vec<f64>,
+    pub count: u64,
+    pub log_norm: f64,
     /// Relative rounding error of the normaliser: exponents are rounded in proportion to their size.
     error: f64,
     /// The same for the weights away from index 0 alone.
@@ -41,7 +41,7 @@ struct Tilted {
 }
 
 impl Tilted {
-    fn new(masses: &Masses, count: u64, plan: &Plan) -> Tilted {
+    pub fn new(masses: &Masses, count: u64, plan: &Plan) -> Tilted {
         let exponents: Vec<f64> = masses.index.iter().map(|&i| plan.tilt * masses.grid.loss(i)).collect();
         let top = exponents
             .iter()
@@ -77,6 +77,32 @@ impl Tilted {
         Tilted { grid, index, weight, count, log_norm, error, error_elsewhere }
     }
 
+    /// φ − 1 at all frequencies, and a bound on its error.
+    ///
+    /// φ = 1 − (mass elsewhere) + (transform of the mass elsewhere): exact even where φ is almost 1. The weight at index 0 is
+    /// *defined* as what is missing to 1; the normaliser has made sure that it is.
+    pub fn transformed(
+        &self,
+        forward: &dyn RealToComplex<f64>,
+        buffer: &mut [f64],
+        out: &mut [Complex64],
+    ) -> f64 {
+        let size = buffer.len();
+        buffer.fill(0.0);
+        let mut elsewhere = 0.0;
+        for (&i, &w) in self.index.iter().zip(&self.weight) {
+            if i != 0 {
+                buffer[i.rem_euclid(size as i64) as usize] += w;
+                elsewhere += w;
+            }
+        }
+        // The weights' own roundings add up to the second term.
+        let error = transform_error(size) * sum_or_norm(buffer.iter().copied(), size) + self.error_elsewhere;
+        forward.process(buffer, out).expect("the planner made these buffers");
+        out.iter_mut().for_each(|z| z.re -= elsewhere);
+        error
+    }
+
     /// The weight at index 0: what the others leave of 1.
     fn at_zero(&self) -> f64 {
         let others = self.index.iter().zip(&self.weight).filter(|(i, _)| **i != 0);
@@ -84,7 +110,7 @@ impl Tilted {
     }
 
     /// ln Σ weight·e^{rate·loss}, rounded up.
-    fn log_moment(&self, rate: f64) -> f64 {
+    pub fn log_moment(&self, rate: f64) -> f64 {
         let exponents = || self.index.iter().map(|&i| rate * self.grid.loss(i));
         let top = exponents()
             .zip(&self.weight)
@@ -125,15 +151,24 @@ fn compensated_sum(terms: &[f64]) -> f64 {
 pub fn compose(parts: &[(Masses, u64)], plan: &Plan, side: Side, most: f64) -> Result<Tail> {
     let tilted: Vec<Tilted> = parts.iter().map(|(m, n)| Tilted::new(m, *n, plan)).collect();
     let window = Window::certified(&tilted, plan);
-    let points = window.points();
-    if points > 2.0 * most {
-        return Err(Error::GridTooLarge { needed: points, limit: 2.0 * most, parts: parts.len() });
-    }
-    let size = transform_size(points as usize);
-
-    let (mut spectrum, spectrum_error) = product_of_powers(&tilted, size);
+    let size = window.transform_size(most, parts.len())?;
+    let (spectrum, spectrum_error) = product_of_powers(&tilted, size);
     // All parts at their index 0 at once: that mass is known directly, and need not go through the transform.
     let at_zero: f64 = tilted.iter().map(|t| t.count as f64 * t.at_zero().ln()).sum::<f64>().exp();
+    let (weights, point_error) = unrolled(spectrum, spectrum_error, at_zero, &window, size);
+    let (log_norm, log_norm_error) = normaliser(&tilted);
+    let infinite: f64 = parts.iter().map(|(m, n)| *n as f64 * m.infinite).sum::<f64>() * (1.0 + 1e-9);
+    Ok(Tail::new(weights, plan, side, log_norm, log_norm_error, point_error, &window, infinite))
+}
+
+/// The weights of the window from their transform, and a bound on the error of each.
+pub fn unrolled(
+    mut spectrum: Vec<Complex64>,
+    spectrum_error: f64,
+    at_zero: f64,
+    window: &Window,
+    size: usize,
+) -> (Vec<f64>, f64) {
     let rounding: f64 = spectrum.iter().map(|z| z.norm()).sum::<f64>() * 8.0 * UNIT;
     spectrum.iter_mut().for_each(|z| z.re -= at_zero);
     // The transform of a real vector is real at both ends; rounding may leave a trace there.
@@ -148,17 +183,17 @@ pub fn compose(parts: &[(Masses, u64)], plan: &Plan, side: Side, most: f64) -> R
     let point_error = scale * (spectrum_error + 2.0 * rounding + 2.0 * transform_error(size) * size_of_input);
     circular.iter_mut().for_each(|w| *w *= scale);
     circular[0] += at_zero;
-
-    // Unroll the circle: position j of the window holds the residue (first + j) mod size.
+    // Position j of the window holds the residue (first + j) mod size.
     let first = window.first.rem_euclid(size as i64) as usize;
     circular.rotate_left(first);
+    (circular, point_error)
+}
 
+/// ln of the product of all parts' normalisers, and a bound on its error.
+pub fn normaliser(tilted: &[Tilted]) -> (f64, f64) {
     let log_norm: f64 = tilted.iter().map(|t| t.count as f64 * t.log_norm).sum();
-    let log_norm_error: f64 =
-        tilted.iter().map(|t| t.count as f64 * (t.error + 4.0 * UNIT * t.log_norm.abs())).sum::<f64>()
-            + 8.0 * UNIT * log_norm.abs();
-    let infinite: f64 = parts.iter().map(|(m, n)| *n as f64 * m.infinite).sum::<f64>() * (1.0 + 1e-9);
-    Ok(Tail::new(circular, plan, side, log_norm, log_norm_error, point_error, &window, infinite))
+    let error = |t: &Tilted| t.count as f64 * (t.error + 4.0 * UNIT * t.log_norm.abs());
+    (log_norm, tilted.iter().map(error).sum::<f64>() + 8.0 * UNIT * log_norm.abs())
 }
 
 /// The stretch of total losses that is computed, and bounds on the tilted mass outside of it.
@@ -197,8 +232,13 @@ impl Window {
         Window { offset, offset_size, first: first as i64, last: last as i64, outside_above, outside_below }
     }
 
-    fn points(&self) -> f64 {
-        (self.last - self.first + 1) as f64
+    /// The size of the transform that holds it, if that is not beyond what `most` allows for.
+    pub fn transform_size(&self, most: f64, parts: usize) -> Result<usize> {
+        let points = (self.last - self.first + 1) as f64;
+        if points > 2.0 * most {
+            return Err(Error::GridTooLarge { needed: points, limit: 2.0 * most, parts });
+        }
+        Ok(transform_size(points as usize))
     }
 }
 
@@ -213,7 +253,7 @@ fn transform_size(points: usize) -> usize {
 }
 
 /// The smaller of Σ|x| and √n·‖x‖₂: a value of the transform is off by at most the transform error times either.
-fn sum_or_norm(sizes: impl Iterator<Item = f64>, n: usize) -> f64 {
+pub fn sum_or_norm(sizes: impl Iterator<Item = f64>, n: usize) -> f64 {
     let (sum, squares) = sizes.fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
     sum.min((squares * n as f64).sqrt())
 }
@@ -226,71 +266,70 @@ fn product_of_powers(tilted: &[Tilted], size: usize) -> (Vec<Complex64>, f64) {
     let mut product = vec![Complex64::new(1.0, 0.0); factor.len()];
     let mut product_error = vec![0.0_f64; factor.len()];
     // Squaring is faster, the logarithm more accurate: with many parts time is what is short.
-    let by_squaring = if tilted.len() > MANY_PARTS { 4096 } else { 16 };
+    let by_squaring = if tilted.len() > FEW_PARTS { 4096 } else { 16 };
     for part in tilted {
-        buffer.fill(0.0);
-        let mut elsewhere = 0.0;
-        for (&i, &w) in part.index.iter().zip(&part.weight) {
-            if i != 0 {
-                buffer[i.rem_euclid(size as i64) as usize] += w;
-                elsewhere += w;
-            }
-        }
-        // The weights' own roundings add up to the second term.
-        let error = transform_error(size) * sum_or_norm(buffer.iter().copied(), size) + part.error_elsewhere;
-        forward.process(&mut buffer, &mut factor).expect("the planner made these buffers");
-        // φ = 1 − (mass elsewhere) + (transform of the mass elsewhere): exact even where φ is almost 1. The weight at
-        // index 0 is *defined* as what is missing to 1; `Tilted` has made sure that it is.
-        factor.iter_mut().for_each(|z| z.re -= elsewhere);
-        multiply_power(&mut product, &mut product_error, &factor, part.count, error, by_squaring);
+        let error = part.transformed(forward.as_ref(), &mut buffer, &mut factor);
+        multiply_power(
+            &mut product,
+            &mut product_error,
+            &factor,
+            &Power::new(part.count, error, by_squaring),
+        );
     }
     let total = 2.0 * product_error.iter().sum::<f64>();
     (product, total)
 }
 
-/// product ← product · (1 + shift)^count, with the error bounds: see PROOFS.md, section 5.2.
-fn multiply_power(
-    product: &mut [Complex64],
-    product_error: &mut [f64],
-    shift: &[Complex64],
-    count: u64,
-    error: f64,
-    by_squaring: u64,
-) {
-    let k = count as f64;
-    // Where |φ| + error is below this, the power is below e^−120 and is taken as zero.
-    let negligible = (-120.0 / k).exp();
-    let negligible_power = (-120.0_f64).exp();
+/// product ← product · φ^count for φ = 1 + shift, with the error bounds: see PROOFS.md, section 5.2.
+fn multiply_power(product: &mut [Complex64], product_error: &mut [f64], shift: &[Complex64], power: &Power) {
     for ((p, p_error), &w) in product.iter_mut().zip(product_error).zip(shift) {
-        let z = Complex64::new(1.0 + w.re, w.im);
-        let size = z.norm_sqr().sqrt();
         let before = p.norm_sqr().sqrt();
-        if size + error < negligible {
-            *p_error = (*p_error + before) * negligible_power;
-            *p = Complex64::new(0.0, 0.0);
-            continue;
-        }
-        let (power, rounding) = if count <= by_squaring {
-            (integer_power(z, count), 4.0 * k * UNIT)
-        } else {
-            power_near_one(w, k)
-        };
-        let relative = k * 1.01 * error / size + rounding;
-        let (power, power_size, power_error) = if relative < 0.5 {
-            let power_size = power.norm_sqr().sqrt();
-            // e^x − 1 ≤ x(1 + x) for 0 ≤ x ≤ 1
-            (power, power_size, power_size * relative * (1.0 + relative))
-        } else {
-            let bound = (k * (size + error).ln()).min(0.0).exp() * (1.0 + 1e-6);
-            (Complex64::new(0.0, 0.0), 0.0, bound)
-        };
-        *p_error = *p_error * (power_size + power_error) + before * (power_error + 4.0 * UNIT * power_size);
-        *p *= power;
+        let (factor, size, error) = power.of(w);
+        *p_error = *p_error * (size + error) + before * (error + 4.0 * UNIT * size);
+        *p *= factor;
     }
 }
 
-/// More parts than this count as many.
-const MANY_PARTS: usize = 32;
+/// Takes powers φ^count of numbers φ = 1 + w, where w is off by up to `error`.
+pub struct Power {
+    count: u64,
+    error: f64,
+    by_squaring: u64,
+    /// Where |φ| + error is below this, the power is below e^−120 and is taken as zero.
+    negligible: f64,
+}
+
+impl Power {
+    pub fn new(count: u64, error: f64, by_squaring: u64) -> Self {
+        Self { count, error, by_squaring, negligible: (-120.0 / count as f64).exp() }
+    }
+
+    /// The power, its size and a bound on its error.
+    #[inline(always)]
+    pub fn of(&self, w: Complex64) -> (Complex64, f64, f64) {
+        let k = self.count as f64;
+        let (zero, z) = (Complex64::new(0.0, 0.0), Complex64::new(1.0 + w.re, w.im));
+        let size = z.norm_sqr().sqrt();
+        if size + self.error < self.negligible {
+            return (zero, 0.0, (-120.0_f64).exp());
+        }
+        let (power, rounding) = if self.count <= self.by_squaring {
+            (integer_power(z, self.count), 4.0 * k * UNIT)
+        } else {
+            power_near_one(w, k)
+        };
+        let relative = k * 1.01 * self.error / size + rounding;
+        if relative < 0.5 {
+            let power_size = power.norm_sqr().sqrt();
+            // e^x − 1 ≤ x(1 + x) for 0 ≤ x ≤ 1
+            return (power, power_size, power_size * relative * (1.0 + relative));
+        }
+        (zero, 0.0, (k * (size + self.error).ln()).min(0.0).exp() * (1.0 + 1e-6))
+    }
+}
+
+/// With more parts than this, time is short.
+const FEW_PARTS: usize = 4;
 
 /// (1 + w)^k by e^{k ln(1 + w)}, and its relative rounding error: next to none where w is small.
 fn power_near_one(w: Complex64, k: f64) -> (Complex64, f64) {

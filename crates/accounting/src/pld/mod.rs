@@ -12,7 +12,9 @@
 mod cells;
 mod convolve;
 mod enclosure;
+mod jump;
 mod masses;
+mod merge;
 pub(crate) mod pair;
 mod plan;
 mod response;
@@ -21,10 +23,12 @@ mod tail;
 
 use crate::event::limits;
 use crate::{Bounds, Composition, Error, Result};
-use cells::Cells;
+use cells::{Cells, Weighing};
 use convolve::{Side, compose};
 use enclosure::Enclosure;
+use jump::Split;
 use masses::Masses;
+use merge::merged;
 use pair::{Pair, Repeated, pairs_of};
 use plan::{Plan, most_points};
 use rayon::prelude::*;
@@ -59,15 +63,15 @@ enum Direction {
 
 /// ε(δ), the worse of both directions.
 pub fn epsilon(composition: &Composition, delta: f64, precision: Precision) -> Result<Bounds> {
-    let found = Numerical::new(composition, delta)?.epsilon(delta, precision)?;
+    let prepared = Numerical::new(composition, delta)?;
+    let found = prepared.epsilon(delta, precision)?;
     let short = composition.parts().len() <= FEW_PARTS && composition.releases() <= FEW_RELEASES;
-    let excess = found.gap() / precision.gap_at(found.lower);
-    if excess <= 1.0 || excess > 20.0 || !short {
+    if found.gap() <= precision.gap_at(found.lower) || !short || prepared.pairs.is_empty() {
         return Ok(found);
     }
-    // Where δ(ε) is nearly flat, even a small share of δ that is cut off moves ε: cut off less. (A gap that is far wider has
-    // other reasons.)
-    let exacter = Numerical::new(composition, 1e-4 * delta)?.epsilon(delta, precision);
+    // Where one large loss is likelier than many small ones, δ(ε) is nearly flat: even a small share of δ that is cut off
+    // moves ε, and no tilt suits. There is a way for that.
+    let exacter = Numerical::new(composition, 1e-4 * delta)?.epsilon_by_jumps(delta, precision, found.upper);
     Ok(exacter.map_or(found, |e| e.intersect(found)))
 }
 
@@ -149,7 +153,9 @@ struct Numerical {
 }
 
 /// Edges of all parts together, for the sake of time.
-const MOST_EDGES: i64 = 400_000;
+const MOST_EDGES: i64 = 1_000_000;
+/// As many products of masses cost as much as a point of a transform.
+const MERGED_PER_POINT: usize = 8;
 /// More parts than this count as many.
 const MANY_PARTS: usize = 25;
 /// How often the mesh is refined before the gap is taken as it is.
@@ -182,6 +188,17 @@ impl Numerical {
             return Enclosure::of_responses(&self.responses).epsilon(delta);
         }
         let present = self.refine(Direction::Present, delta, precision)?;
+        self.or_absent(present, delta, precision)
+    }
+
+    /// The same by counting large losses (`jump`), if the answer is known to be about `place`.
+    fn epsilon_by_jumps(&self, delta: f64, precision: Precision, place: f64) -> Result<Bounds> {
+        let present = self.refine_by_jumps(delta, precision, place)?;
+        self.or_absent(present, delta, precision)
+    }
+
+    /// The worse of `present` and the other direction.
+    fn or_absent(&self, present: Bounds, delta: f64, precision: Precision) -> Result<Bounds> {
         let Some(absent) = &self.absent else { return Ok(present) };
         // The other direction is seldom the worse one. Without the unit no output loses more than the sum of −ln(1 − q): at
         // that ε its δ is 0.
@@ -283,6 +300,24 @@ impl Numerical {
         most_points(self.pairs.len())
     }
 
+    /// How many edges each part may have: those with a short stretch of losses need few, and leave more to the others.
+    fn most_edges(&self, mesh: f64) -> Vec<i64> {
+        let needs = |s: &Sketch| (((s.loss[s.loss.len() - 1] - s.loss[0]) / mesh) as i64).saturating_add(16);
+        let mut needed: Vec<i64> = self.present[..self.pairs.len()].iter().map(needs).collect();
+        let all = needed.clone();
+        needed.sort_unstable();
+        let (mut left, mut cap) = (MOST_EDGES, 0);
+        for (i, need) in needed.iter().enumerate() {
+            cap = left / (needed.len() - i) as i64;
+            if *need >= cap {
+                break;
+            }
+            left -= need;
+            cap = cap.max(*need);
+        }
+        all.iter().map(|need| (*need).min(cap).max(16)).collect()
+    }
+
     fn sketches(&self, direction: Direction) -> &[Sketch] {
         match (direction, &self.absent) {
             (Direction::Absent, Some(absent)) => absent,
@@ -326,6 +361,40 @@ impl Numerical {
         best.ok_or(Error::LossTooLarge { limit: limits::EPSILON })
     }
 
+    /// ε(δ) with the unit present, by the number of large losses.
+    fn refine_by_jumps(&self, delta: f64, precision: Precision, mut place: f64) -> Result<Bounds> {
+        let too_large = Error::LossTooLarge { limit: limits::EPSILON };
+        let split = Split::at_delta(&self.present, delta).ok_or(too_large.clone())?;
+        let (mut mesh, mut work) = (f64::INFINITY, 0.0);
+        let mut best: Option<Bounds> = None;
+        for _ in 0..REFINEMENTS {
+            let plan = split.plan(place, 0.5 * precision.gap_at(place))?;
+            let finer = plan.mesh.min(mesh);
+            let plan = plan.with_mesh(finer).fitted(self.most_points());
+            work += plan.points();
+            if work > self.most_points() {
+                break;
+            }
+            let weighing = Weighing { tilt: plan.tilt, one_loss: Some(place) };
+            let enclosed = self.enclose_with(Direction::Present, &plan, weighing, |parts, side| {
+                split.compose(&parts, &plan, side, self.most_points())
+            });
+            let found = match enclosed.and_then(|e| e.epsilon(delta)) {
+                Ok(found) => found,
+                Err(error) => return best.ok_or(error),
+            };
+            let kept = best.map_or(found, |b| b.intersect(found));
+            best = Some(kept);
+            let wanted = precision.gap_at(kept.lower);
+            if kept.gap() <= wanted {
+                break;
+            }
+            place = if kept.gap() > 10.0 * wanted { kept.upper } else { kept.estimate };
+            mesh = plan.mesh * (0.8 * (wanted / kept.gap()).sqrt()).clamp(0.2, 0.8);
+        }
+        best.ok_or(too_large)
+    }
+
     /// Bounds on the curve of one direction, as the plan has it.
     fn enclose(&self, direction: Direction, plan: &Plan) -> Result<Enclosure<'_>> {
         let tilt_of_p = match direction {
@@ -333,13 +402,27 @@ impl Numerical {
             // Q's masses are e^{−loss} times P's, and the loss changes its sign.
             Direction::Absent => -1.0 - plan.tilt,
         };
-        let most_edges = (MOST_EDGES / self.pairs.len() as i64).max(3_000);
+        let weighing = Weighing { tilt: tilt_of_p, one_loss: None };
+        self.enclose_with(direction, plan, weighing, |parts, side| {
+            let parts = merged(parts, side, MERGED_PER_POINT * plan.points() as usize);
+            compose(&parts, plan, side, self.most_points())
+        })
+    }
+
+    fn enclose_with(
+        &self,
+        direction: Direction,
+        plan: &Plan,
+        weighing: Weighing,
+        compose: impl Fn(Vec<(Masses, u64)>, Side) -> Result<Tail> + Sync,
+    ) -> Result<Enclosure<'_>> {
         let cells: Vec<Cells> = self
             .pairs
             .par_iter()
             .zip(&self.present)
-            .map(|(part, sketch)| {
-                let cells = Cells::cut(&part.pair, sketch, tilt_of_p, plan.mesh, self.cut, most_edges);
+            .zip(self.most_edges(plan.mesh))
+            .map(|((part, sketch), most)| {
+                let cells = Cells::cut(&part.pair, sketch, weighing, plan.mesh, self.cut, most);
                 match direction {
                     Direction::Present => cells,
                     Direction::Absent => cells.reversed(),
@@ -359,7 +442,7 @@ impl Numerical {
                     (masses, part.count)
                 })
                 .collect();
-            compose(&parts, plan, side, self.most_points())
+            compose(parts, side)
         };
         let (lower, upper) = rayon::join(|| tail(Side::Lower), || tail(Side::Upper));
         Ok(Enclosure::new(&self.responses, lower?, upper?))

@@ -116,6 +116,15 @@ impl Pair {
         }
     }
 
+    /// How many of the components it has; the others weigh nothing.
+    pub fn components(&self) -> usize {
+        match self {
+            Pair::Shifted { .. } => 2,
+            Pair::Opposed { .. } => 3,
+            Pair::Response { .. } => 0,
+        }
+    }
+
     /// Where the components sit.
     pub fn means(&self) -> [f64; COMPONENTS] {
         match *self {
@@ -161,6 +170,8 @@ impl Pair {
     /// For each component, its weight in P − e^loss·Q. Computed so that a small rate costs no accuracy.
     pub fn excess_weights(&self, loss: f64) -> [f64; COMPONENTS] {
         match *self {
+            // Without sampling losses go down without end, and e^loss must keep its accuracy there.
+            Pair::Shifted { rate: 1.0, .. } => [-loss.exp(), 1.0, 0.0],
             Pair::Shifted { rate, .. } => [-(rate + loss.exp_m1()), rate, 0.0],
             Pair::Opposed { rate, .. } => [-(1.0 - rate) * loss.exp_m1(), rate, -rate * loss.exp()],
             Pair::Response { .. } => [0.0; COMPONENTS],
@@ -171,6 +182,7 @@ impl Pair {
     pub fn excess_weight_errors(&self, loss: f64) -> [f64; COMPONENTS] {
         let moved = 4.0 * loss.exp_m1().abs() + 2.0 * loss.abs() * loss.exp();
         let errors = match *self {
+            Pair::Shifted { rate: 1.0, .. } => [(4.0 + 2.0 * loss.abs()) * loss.exp(), 0.0, 0.0],
             Pair::Shifted { rate, .. } => [moved + 4.0 * rate, 0.0, 0.0],
             Pair::Opposed { rate, .. } => {
                 [(1.0 - rate) * moved, 0.0, rate * (4.0 + 2.0 * loss.abs()) * loss.exp()]

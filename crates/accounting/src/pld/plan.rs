@@ -44,7 +44,8 @@ impl Plan {
         };
         let tilt = golden_section(|x| chernoff(x.exp()), 1e-7_f64.ln(), 1e9_f64.ln()).exp();
         let guess = chernoff(tilt).max(0.0);
-        Self::at(sketches, tilt, guess, log_delta, tolerance(guess))
+        let mesh = mesh_for(sketches, tilt, tolerance(guess));
+        Self::at(sketches, tilt.min(STEEPEST / mesh), guess, log_delta, mesh)
     }
 
     /// A plan that computes best near `epsilon`: the tilt is the saddle point there. What δ is there is guessed from it
@@ -55,14 +56,23 @@ impl Plan {
         delta: Option<f64>,
         tolerance: impl Fn(f64) -> f64,
     ) -> Result<Plan> {
-        // The exponent K(θ) − θε is convex; its lowest point is the saddle. Beyond the largest possible loss it has none; but
-        // no δ is looked for below the smallest number, and the smallest tilt that reaches that will do.
-        let exponent =
-            |tilt: f64| total_cumulant(sketches, tilt).value - tilt * epsilon - (tilt * (1.0 + tilt)).ln();
-        let bounded = |log_tilt: f64| exponent(log_tilt.exp()).max(LEAST_LOG) + 1e-6 * log_tilt;
-        let tilt = golden_section(bounded, 1e-7_f64.ln(), 1e9_f64.ln()).exp();
-        let log_delta = delta.map_or(exponent(tilt), f64::ln).clamp(LEAST_LOG, 0.0);
-        Self::at(sketches, tilt, epsilon, log_delta, tolerance(epsilon))
+        let (tilt, exponent) = saddle(sketches, epsilon, LEAST_LOG);
+        let log_delta = delta.map_or(exponent, f64::ln).clamp(LEAST_LOG, 0.0);
+        let mesh = mesh_for(sketches, tilt, tolerance(epsilon));
+        Self::at(sketches, tilt.min(STEEPEST / mesh), epsilon, log_delta, mesh)
+    }
+
+    /// A plan with which nothing above e^`log_floor` is lost near `epsilon`, be the mesh as fine as it must.
+    pub fn reaching(
+        sketches: &[Sketch],
+        epsilon: f64,
+        log_floor: f64,
+        log_delta: f64,
+        tolerance: f64,
+    ) -> Result<Plan> {
+        let (tilt, _) = saddle(sketches, epsilon, log_floor);
+        let mesh = mesh_for(sketches, tilt, tolerance).min(STEEPEST / tilt);
+        Self::at(sketches, tilt, epsilon, log_delta, mesh)
     }
 
     /// An upper bound on δ(ε), up to the sketch's own error.
@@ -75,18 +85,11 @@ impl Plan {
         exponent(best).min(0.0).exp()
     }
 
-    fn at(
-        sketches: &[Sketch],
-        tilt: f64,
-        epsilon_guess: f64,
-        log_delta: f64,
-        tolerance: f64,
-    ) -> Result<Plan> {
+    /// A plan with a given tilt and mesh.
+    pub fn at(sketches: &[Sketch], tilt: f64, epsilon_guess: f64, log_delta: f64, mesh: f64) -> Result<Plan> {
         if !epsilon_guess.is_finite() || epsilon_guess > 2.0 * limits::EPSILON {
             return Err(Error::LossTooLarge { limit: limits::EPSILON });
         }
-        let mesh = mesh_for(sketches, tilt, tolerance);
-        let tilt = tilt.min(STEEPEST / mesh);
         let here = total_cumulant(sketches, tilt);
         let log_share = (log_delta - here.value + tilt * epsilon_guess).min(0.0);
         let log_outside = OUTSIDE_SHARE.ln() + log_share;
@@ -128,6 +131,17 @@ impl Plan {
     pub fn with_mesh(&self, mesh: f64) -> Plan {
         Plan { mesh, ..self.clone() }
     }
+}
+
+/// The tilt at which the exponent K(θ) − θε of δ is lowest, and the exponent there.
+///
+/// It is convex. Beyond the largest possible loss it has no lowest point; the smallest tilt that reaches `log_floor` will do.
+fn saddle(sketches: &[Sketch], epsilon: f64, log_floor: f64) -> (f64, f64) {
+    let exponent =
+        |tilt: f64| total_cumulant(sketches, tilt).value - tilt * epsilon - (tilt * (1.0 + tilt)).ln();
+    let bounded = |log_tilt: f64| exponent(log_tilt.exp()).max(log_floor) + 1e-6 * log_tilt;
+    let tilt = golden_section(bounded, 1e-7_f64.ln(), 1e9_f64.ln()).exp();
+    (tilt, exponent(tilt))
 }
 
 /// The logarithm of a δ that is as good as 0.

@@ -5,6 +5,7 @@ use super::pair::{Pair, Repeated};
 use rayon::prelude::*;
 
 /// One part's loss distribution under P, as weighted points.
+#[derive(Clone)]
 pub struct Sketch {
     pub count: f64,
     /// The loss at the middle of the noise: where mass gathers if the sampling rate is small.
@@ -72,6 +73,18 @@ impl Sketch {
         points.reverse();
         let (loss, log_weight) = points.into_iter().unzip();
         Self { middle: -self.middle, loss, log_weight, ..*self }
+    }
+
+    /// Of one event.
+    pub fn mass_above(&self, loss: f64) -> f64 {
+        self.log_weight[self.loss.partition_point(|&l| l <= loss)..].iter().map(|w| w.exp()).sum()
+    }
+
+    /// The same without the losses above `threshold`.
+    pub fn below(&self, threshold: f64) -> Self {
+        let kept = self.loss.partition_point(|&l| l <= threshold).max(1);
+        let (loss, log_weight) = (self.loss[..kept].to_vec(), self.log_weight[..kept].to_vec());
+        if self.on_grid { Self { loss, log_weight, ..*self } } else { self.clone() }
     }
 
     /// ln E[e^{tilt·loss}] of one event, and its slope.

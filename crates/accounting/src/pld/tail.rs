@@ -33,6 +33,8 @@ pub struct Tail {
     infinite: f64,
     /// Every loss is known up to this.
     place_error: f64,
+    /// The curve of other outcomes, to be added.
+    others: Option<Box<Tail>>,
 }
 
 impl Tail {
@@ -87,7 +89,15 @@ impl Tail {
             log_norm_error: log_norm_error + 16.0 * UNIT * above_sum,
             infinite,
             place_error: 8.0 * UNIT * (1.0 + window.offset_size + n as f64 * mesh),
+            others: None,
         }
+    }
+
+    /// The curve of these outcomes and others together, and of `infinite` mass more where Q has none.
+    pub fn plus(mut self, others: Tail, infinite: f64) -> Tail {
+        self.infinite += infinite;
+        self.others = Some(Box::new(others));
+        self
     }
 
     fn loss(&self, i: usize) -> f64 {
@@ -117,6 +127,11 @@ impl Tail {
 
     /// The bound on δ(ε).
     pub fn delta(&self, epsilon: f64) -> f64 {
+        let others = self.others.as_ref().map_or(0.0, |others| others.delta(epsilon));
+        (self.own_delta(epsilon) + others).min(1.0)
+    }
+
+    fn own_delta(&self, epsilon: f64) -> f64 {
         let last = self.divergence.len() - 1;
         let place = (epsilon - self.start) / self.mesh;
         if place >= last as f64 {
@@ -142,11 +157,12 @@ impl Tail {
 
     /// The last loss of the window.
     pub fn end(&self) -> f64 {
-        self.loss(self.divergence.len() - 1)
+        let end = self.loss(self.divergence.len() - 1);
+        self.others.as_ref().map_or(end, |others| others.end().max(end))
     }
 
     /// Every loss is known up to this.
     pub fn place_error(&self) -> f64 {
-        self.place_error
+        self.others.as_ref().map_or(self.place_error, |others| others.place_error().max(self.place_error))
     }
 }
