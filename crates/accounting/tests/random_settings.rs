@@ -97,7 +97,13 @@ fn every_setting_gets_a_sound_answer_or_a_typed_error() {
                 );
                 beyond_range += 1;
             }
-            Err(Error::GridTooLarge { .. }) => too_large += 1,
+            Err(Error::GridTooLarge { .. }) => {
+                if wanted > 2_000 {
+                    let (parts, releases) = (composition.parts().len(), composition.releases());
+                    println!("setting {i} is too large: {parts} parts, {releases} releases, δ = {delta:e}");
+                }
+                too_large += 1;
+            }
             Err(error) => panic!("setting {i}: {error} for {composition:?} at δ = {delta:e}"),
         }
     }

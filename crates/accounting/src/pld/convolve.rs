@@ -157,8 +157,20 @@ pub fn compose(parts: &[(Masses, u64)], plan: &Plan, side: Side, most: f64) -> R
     let at_zero: f64 = tilted.iter().map(|t| t.count as f64 * t.at_zero().ln()).sum::<f64>().exp();
     let (weights, point_error) = unrolled(spectrum, spectrum_error, at_zero, &window, size);
     let (log_norm, log_norm_error) = normaliser(&tilted);
-    let infinite: f64 = parts.iter().map(|(m, n)| *n as f64 * m.infinite).sum::<f64>() * (1.0 + 1e-9);
+    let infinite = infinite_mass(parts);
     Ok(Tail::new(weights, plan, side, log_norm, log_norm_error, point_error, &window, infinite))
+}
+
+/// The mass of all outcomes in which some part has a loss without end, rounded up: Π(f + i)^k − Πf^k for parts with a mass i
+/// there and f elsewhere.
+pub fn infinite_mass(parts: &[(Masses, u64)]) -> f64 {
+    let (mut log_finite, mut log_more) = (0.0, 0.0);
+    for (masses, count) in parts {
+        let finite = compensated_sum(&masses.mass);
+        log_finite += *count as f64 * (finite.ln() + 8.0 * UNIT);
+        log_more += *count as f64 * (masses.infinite / finite).ln_1p();
+    }
+    log_finite.exp() * log_more.exp_m1() * (1.0 + 1e-9)
 }
 
 /// The weights of the window from their transform, and a bound on the error of each.

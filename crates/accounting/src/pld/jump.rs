@@ -8,7 +8,7 @@
 
 use super::cells::Grid;
 use super::convolve::{
-    Power, Side, Tilted, Window, compose, normaliser, sum_or_norm, transform_error, unrolled,
+    Power, Side, Tilted, Window, compose, infinite_mass, normaliser, sum_or_norm, transform_error, unrolled,
 };
 use super::masses::Masses;
 use super::plan::Plan;
@@ -63,7 +63,8 @@ impl Split {
         let without = compose(&bodies, plan, side, most)?;
         let flat = Plan::at(&self.bodies, FLAT, plan.epsilon_guess, self.log_delta, plan.mesh)?;
         let with_one = compose_one_jump(&bodies, &jumps, &flat, side, most)?;
-        let more = if side == Side::Upper { two_or_more(&bodies, &jumps) } else { 0.0 };
+        let more =
+            if side == Side::Upper { two_or_more(&bodies, &jumps) + infinite_mass(parts) } else { 0.0 };
         Ok(without.plus(with_one, more))
     }
 
@@ -71,14 +72,14 @@ impl Split {
         // Index 0 and its neighbours belong to the body, wherever the threshold is.
         let above = |i: i64| i > 1 && masses.grid.loss(i) > self.threshold;
         let at = masses.index.partition_point(|&i| !above(i));
-        let piece = |index: &[i64], mass: &[f64], infinite: f64| Masses {
+        let piece = |index: &[i64], mass: &[f64]| Masses {
             grid: masses.grid,
             index: index.to_vec(),
             mass: mass.to_vec(),
-            infinite,
+            infinite: 0.0,
         };
-        let body = piece(&masses.index[..at], &masses.mass[..at], masses.infinite);
-        ((body, count), piece(&masses.index[at..], &masses.mass[at..], 0.0))
+        let body = piece(&masses.index[..at], &masses.mass[..at]);
+        ((body, count), piece(&masses.index[at..], &masses.mass[at..]))
     }
 }
 

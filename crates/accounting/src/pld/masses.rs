@@ -1,6 +1,7 @@
 //! Discrete pairs on the loss grid: one that dominates the true pair and one that it dominates.
 
 use super::cells::{Cell, Cells, Enclosed, Grid};
+use super::convolve::Side;
 use crate::normal::UNIT;
 
 /// Masses under P at grid losses; the mass under Q at loss ℓ is e^{−ℓ} times that.
@@ -55,6 +56,23 @@ impl Masses {
             }
         }
         Masses::nothing_learnt(cells.grid.mesh)
+    }
+
+    /// Without the losses above `cap`: from above they count where Q has no mass, from below at the last loss that is kept.
+    pub fn capped(mut self, cap: f64, side: Side) -> Masses {
+        let kept = self.index.partition_point(|&i| self.grid.loss(i) <= cap);
+        if kept == 0 || kept == self.index.len() {
+            return self;
+        }
+        let rounding = 2.0 * self.index.len() as f64 * UNIT;
+        let moved: f64 = self.mass[kept..].iter().sum();
+        self.index.truncate(kept);
+        self.mass.truncate(kept);
+        match side {
+            Side::Upper => self.infinite += moved * (1.0 + rounding),
+            Side::Lower => self.mass[kept - 1] += moved * (1.0 - rounding),
+        }
+        self
     }
 
     /// All outcomes merged into one. For a pair that is much narrower than the mesh that loses next to nothing, and no grid

@@ -209,7 +209,8 @@ impl Numerical {
         // A coarse bound settles most other cases. With many parts there is no time for more.
         let many = self.has_many_parts();
         let coarse = Precision(precision.0 * if many { 4.0 } else { 16.0 });
-        let plan = Plan::for_delta(absent, delta, |e| 0.5 * coarse.gap_at(e))?;
+        let plan =
+            Plan::capped(absent, |sketches| Plan::for_delta(sketches, delta, |e| 0.5 * coarse.gap_at(e)))?;
         let plan = plan.fitted(self.most_points());
         let rough = self.enclose(Direction::Absent, &plan).and_then(|e| e.epsilon(delta));
         let absent = match rough {
@@ -252,7 +253,9 @@ impl Numerical {
         for _ in 0..REFINEMENTS {
             let guess = best.map(|b| b.upper.max(f64::MIN_POSITIVE));
             let sketches = self.sketches(direction);
-            let plan = Plan::near_epsilon(sketches, epsilon, guess, |e| 0.25 * precision.gap_at(e))?;
+            let plan = Plan::capped(sketches, |sketches| {
+                Plan::near_epsilon(sketches, epsilon, guess, |e| 0.25 * precision.gap_at(e))
+            })?;
             let finer = plan.mesh.min(mesh);
             let plan = plan.with_mesh(finer).fitted(self.most_points());
             let found = match self.enclose(direction, &plan) {
@@ -280,7 +283,9 @@ impl Numerical {
         }
         let one = |direction: Direction| -> Result<Vec<Bounds>> {
             let (sketches, place) = (self.sketches(direction), epsilons[anchor]);
-            let plan = Plan::near_epsilon(sketches, place, None, |e| precision.gap_at(e))?;
+            let plan = Plan::capped(sketches, |sketches| {
+                Plan::near_epsilon(sketches, place, None, |e| precision.gap_at(e))
+            })?;
             let enclosure = self.enclose(direction, &plan.fitted(self.most_points()))?;
             Ok(epsilons.iter().map(|&e| enclosure.delta(e)).collect())
         };
@@ -328,11 +333,14 @@ impl Numerical {
     /// ε(δ) in one direction, on finer and finer meshes until the gap is small enough.
     fn refine(&self, direction: Direction, delta: f64, precision: Precision) -> Result<Bounds> {
         let sketches = self.sketches(direction);
-        let plan = Plan::for_delta(sketches, delta, |e| 0.5 * precision.gap_at(e))?;
+        let plan = Plan::capped(sketches, |sketches| {
+            Plan::for_delta(sketches, delta, |e| 0.5 * precision.gap_at(e))
+        })?;
         let mut plan = plan.fitted(self.most_points());
         let mut work = plan.points();
         let budget = self.most_points() * if self.has_many_parts() { 1.05 } else { 1.3 };
         let mut best: Option<Bounds> = None;
+        let mut in_vain = 0;
         for _ in 0..REFINEMENTS {
             let found = match self.enclose(direction, &plan).and_then(|e| e.epsilon(delta)) {
                 Ok(found) => found,
@@ -340,15 +348,20 @@ impl Numerical {
                 Err(error) => return best.ok_or(error),
             };
             let kept = best.map_or(found, |b| b.intersect(found));
+            let no_better = best.is_some_and(|b| found.gap() > b.gap());
             best = Some(kept);
             let wanted = precision.gap_at(kept.lower);
-            if kept.gap() <= wanted {
+            // Where rounding is what is left of the gap, a finer mesh makes it wider.
+            in_vain += u32::from(no_better);
+            if kept.gap() <= wanted || in_vain == 2 {
                 break;
             }
             // Now that the answer's place is known: the best tilt there, and the mesh scaled by what was found. While the
             // interval is wide, its upper end is the better guess: a lower bound may still be lost in its error.
             let place = if kept.gap() > 10.0 * wanted { kept.upper } else { kept.estimate };
-            let retilted = Plan::near_epsilon(sketches, place, Some(delta), |e| 0.5 * precision.gap_at(e))?;
+            let retilted = Plan::capped(sketches, |sketches| {
+                Plan::near_epsilon(sketches, place, Some(delta), |e| 0.5 * precision.gap_at(e))
+            })?;
             let factor = (0.8 * (wanted / kept.gap()).sqrt()).clamp(0.2, 0.8);
             let finer = (plan.mesh * factor).min(retilted.mesh);
             let next = retilted.with_mesh(finer).fitted(self.most_points());
@@ -439,7 +452,7 @@ impl Numerical {
                         Side::Upper => Masses::pessimistic(cells),
                         Side::Lower => Masses::optimistic(cells, harmless / part.count as f64),
                     };
-                    (masses, part.count)
+                    (masses.capped(plan.cap, side), part.count)
                 })
                 .collect();
             compose(parts, side)

@@ -22,6 +22,10 @@ pub struct Plan {
     pub epsilon_guess: f64,
     /// About how wide the window will be.
     pub width: f64,
+    /// About where its lower end will be.
+    pub lowest: f64,
+    /// A single loss above this one counts as much as it would at any greater size.
+    pub cap: f64,
 }
 
 /// Grid points allowed: memory and time grow with points × parts.
@@ -30,6 +34,9 @@ pub fn most_points(parts: usize) -> f64 {
 }
 const POINTS_TIMES_PARTS: f64 = 6.0e7;
 const MOST_POINTS: f64 = 2_400_000.0;
+
+/// A loss that is this much above ε loses e^−40 of its mass in 1 − e^{ε − loss}.
+const FAR_ABOVE: f64 = 40.0;
 
 /// Tilted probability outside of the window, as a share of the δ that is looked for.
 const OUTSIDE_SHARE: f64 = 1e-9;
@@ -75,6 +82,19 @@ impl Plan {
         Self::at(sketches, tilt, epsilon, log_delta, mesh)
     }
 
+    /// What `make` plans from the sketches, or from sketches without the largest losses where those make the window wide for
+    /// nothing: a loss far above ε adds its whole mass to δ(ε), whatever its size.
+    pub fn capped(sketches: &[Sketch], make: impl Fn(&[Sketch]) -> Result<Plan>) -> Result<Plan> {
+        let plan = make(sketches)?;
+        let cap = plan.epsilon_guess + FAR_ABOVE - plan.lowest.min(0.0);
+        let highest = sketches.iter().filter(|s| s.on_grid).filter_map(|s| s.loss.last()).copied();
+        if highest.fold(0.0, f64::max) <= cap {
+            return Ok(plan);
+        }
+        let lower: Vec<Sketch> = sketches.iter().map(|s| s.capped(cap)).collect();
+        Ok(Plan { cap, ..make(&lower)? })
+    }
+
     /// An upper bound on δ(ε), up to the sketch's own error.
     pub fn chernoff_delta(sketches: &[Sketch], epsilon: f64) -> f64 {
         let exponent = |tilt: f64| {
@@ -105,8 +125,10 @@ impl Plan {
             0.9 * golden_section(|log_rate| reach(sign * log_rate.exp()), slowest, fastest).exp()
         };
         let (upper_rate, lower_rate) = (best_rate(1.0), best_rate(-1.0));
-        let width = reach(upper_rate) + reach(-lower_rate);
-        Ok(Plan { tilt, mesh, upper_rate, lower_rate, log_outside, epsilon_guess, width })
+        let lowest = -reach(-lower_rate);
+        let width = reach(upper_rate) - lowest;
+        let cap = f64::INFINITY;
+        Ok(Plan { tilt, mesh, upper_rate, lower_rate, log_outside, epsilon_guess, width, lowest, cap })
     }
 
     /// The mesh made coarser, if it must be, so that the window fits into `most` points.

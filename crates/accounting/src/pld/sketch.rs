@@ -80,6 +80,18 @@ impl Sketch {
         self.log_weight[self.loss.partition_point(|&l| l <= loss)..].iter().map(|w| w.exp()).sum()
     }
 
+    /// The same with all losses above `cap` put there.
+    pub fn capped(&self, cap: f64) -> Self {
+        let above = self.mass_above(cap);
+        if !self.on_grid || above == 0.0 {
+            return self.clone();
+        }
+        let mut capped = self.below(cap);
+        capped.loss.push(cap);
+        capped.log_weight.push(above.ln());
+        capped
+    }
+
     /// The same without the losses above `threshold`.
     pub fn below(&self, threshold: f64) -> Self {
         let kept = self.loss.partition_point(|&l| l <= threshold).max(1);
