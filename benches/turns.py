@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -69,6 +70,36 @@ class Machine:
         commands = list(commands)
         return list(zip(*[[self.ask(command) for command in commands] for _ in range(rounds)]))
 
+    def start(self, command):
+        """A process that waits for requests, on the same cores."""
+        return OnRequest(command, self.cores)
+
     def disturbance(self):
         return (f"\nOther processes and the host took at most {self.disturbed:.0%} of the machine during a measurement that counts; "
                 f"{self.repeated} were taken again.")
+
+
+class OnRequest:
+    """A process that does one piece of work for each line it is given and answers with one line of JSON. Several of them can take turns within
+    seconds, so that a slow minute of the machine falls on all."""
+
+    # Threads of a peer go on spinning for a while after its work is done; the next one must not pay for that.
+    REST = 0.3
+
+    def __init__(self, command, cores):
+        self.command = [str(part) for part in command]
+        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                                        preexec_fn=lambda: os.sched_setaffinity(0, cores))
+
+    def ask(self):
+        time.sleep(self.REST)
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            sys.exit(f"ended: {' '.join(self.command)}")
+        return json.loads(answer)
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()

@@ -2,6 +2,8 @@
 
     $(tests/peers/venv) benches/private/torch_step.py --mode hooks --layers 6 --hidden 384 --heads 12 --batch 32 --tokens 64
 
+With --on-request it takes a step for each line of standard input instead, and answers each with a line of JSON.
+
 Modes: none (no privacy), hooks (Opacus' GradSampleModule), ghost (Opacus' fast gradient clipping). Versions: those in tests/peers/venv.
 
 The model is as in benches/model/torch_step.py: random weights, f32, no dropout, no mask. Position embeddings are looked up once for each example, as Opacus
@@ -11,6 +13,7 @@ needs it. Noise multiplier 1, flat clipping at 1; Opacus' noise is drawn in its 
 import argparse
 import json
 import statistics
+import sys
 import time
 import warnings
 
@@ -33,6 +36,7 @@ parser.add_argument("--attention", default="eager", choices=["sdpa", "eager"])
 for name, default in (("layers", 6), ("hidden", 384), ("heads", 12), ("batch", 32), ("tokens", 64), ("threads", 2), ("steps", 6),
                       ("warmup", 2), ("vocab", 30522)):
     parser.add_argument(f"--{name}", type=int, default=default)
+parser.add_argument("--on-request", action="store_true")
 args = parser.parse_args()
 torch.set_num_threads(args.threads)
 torch.manual_seed(0)
@@ -76,17 +80,25 @@ def step():
     optimiser.step()
 
 
-for _ in range(args.warmup):
-    step()
-times = []
-for _ in range(args.steps):
+def timed():
     start = time.perf_counter()
     step()
-    times.append(1000 * (time.perf_counter() - start))
-median = statistics.median(times)
-print(json.dumps({
-    "peer": f"torch {torch.__version__}, transformers {transformers.__version__}{version}, {args.mode}, {args.attention}",
-    "step_ms": round(median, 3),
-    "examples_per_second": round(1000 * args.batch / median, 3),
-    "peak_memory_bytes": peak_memory(),
-}))
+    return 1000 * (time.perf_counter() - start)
+
+
+def say(milliseconds):
+    print(json.dumps({
+        "peer": f"torch {torch.__version__}, transformers {transformers.__version__}{version}, {args.mode}, {args.attention}",
+        "step_ms": round(milliseconds, 3),
+        "examples_per_second": round(1000 * args.batch / milliseconds, 3),
+        "peak_memory_bytes": peak_memory(),
+    }), flush=True)
+
+
+if args.on_request:
+    for _ in sys.stdin:
+        say(timed())
+else:
+    for _ in range(args.warmup):
+        step()
+    say(statistics.median(timed() for _ in range(args.steps)))

@@ -208,6 +208,10 @@ pub fn normaliser(tilted: &[Tilted]) -> (f64, f64) {
     (log_norm, tilted.iter().map(error).sum::<f64>() + 8.0 * UNIT * log_norm.abs())
 }
 
+/// A window that is wider than planned by this is worth looking for a better one, so often at most.
+const ROOM: f64 = 1.25;
+const MOST_HALVINGS: i32 = 10;
+
 /// The stretch of total losses that is computed, and bounds on the tilted mass outside of it.
 pub struct Window {
     /// The loss at index 0: the parts' offsets, added up.
@@ -224,9 +228,17 @@ impl Window {
     /// Chernoff: P(total ≥ b) ≤ E[e^{λ·total}] e^{−λb}. Solved for the b that leaves the planned probability outside.
     fn certified(tilted: &[Tilted], plan: &Plan) -> Window {
         let moment = |rate: f64| -> f64 { tilted.iter().map(|t| t.count as f64 * t.log_moment(rate)).sum() };
-        let (up, down) = (moment(plan.upper_rate), moment(-plan.lower_rate));
-        let high = (up - plan.log_outside) / plan.upper_rate;
-        let low = -(down - plan.log_outside) / plan.lower_rate;
+        let end = |rate: f64| (moment(rate) - plan.log_outside) / rate;
+        let (mut high, mut low) = (end(plan.upper_rate), end(-plan.lower_rate));
+        // Any rate is valid. The planned ones suit the true pairs; a mass that was moved up to a far edge may want slower ones.
+        for halvings in 1..=MOST_HALVINGS {
+            if high - low <= ROOM * plan.width {
+                break;
+            }
+            let slower = 0.5_f64.powi(halvings);
+            high = high.min(end(slower * plan.upper_rate));
+            low = low.max(end(-slower * plan.lower_rate));
+        }
         // The answer's place must be inside, and one cell on either side of it.
         let offset: f64 = tilted.iter().map(|t| t.count as f64 * t.grid.offset).sum();
         let offset_size = tilted.iter().map(|t| t.count as f64 * t.grid.offset.abs()).sum();

@@ -66,6 +66,10 @@ pub struct StepBench {
     /// Steps that are timed, after three that are not
     #[arg(long, default_value_t = 10)]
     steps: usize,
+    /// Instead, take one step for each line of standard input and answer with one JSON object: so other programs can take
+    /// turns with this one
+    #[arg(long, conflicts_with_all = ["beside", "steps"])]
+    on_request: bool,
     #[command(flatten)]
     device: DeviceArguments,
     /// Print one JSON object
@@ -98,6 +102,9 @@ impl StepBench {
         }
         let batch = self.random_batch(self.architecture().1);
         let mut contender = Contender::new(&self, self.method, &batch)?;
+        if self.on_request {
+            return self.answer_requests(&mut contender, &batch);
+        }
         let mut other = match self.beside {
             Some(method) => Some(Contender::new(&self, method, &batch)?),
             None => None,
@@ -138,6 +145,15 @@ impl StepBench {
                 ));
             }
             output::rows(&rows);
+        }
+        Ok(())
+    }
+
+    fn answer_requests(&self, contender: &mut Contender, batch: &Batch) -> Outcome {
+        for (number, line) in std::io::stdin().lines().enumerate() {
+            line.map_err(|error| Failure::arguments(format!("standard input cannot be read: {error}")))?;
+            let step_ms = contender.step(batch, number as u64, self.update)?;
+            output::json(&json!({ "step_ms": step_ms, "peak_memory_bytes": peak_memory() }));
         }
         Ok(())
     }
