@@ -137,7 +137,7 @@ impl Tilted {
 }
 
 /// A sum that is exact to a few roundings, however many terms it has (Neumaier).
-fn compensated_sum(terms: &[f64]) -> f64 {
+pub fn compensated_sum(terms: &[f64]) -> f64 {
     let (mut sum, mut lost) = (0.0_f64, 0.0);
     for &x in terms {
         let next = sum + x;

@@ -67,7 +67,7 @@ fn product(a: &Masses, b: &Masses, side: Side) -> Masses {
         index: (0..dense.len()).filter(kept).map(|place| first + place as i64).collect(),
         mass: (0..dense.len()).filter(kept).map(|place| safe(dense[place])).collect(),
         // Where Q has none in either.
-        infinite: (a.infinite * total(b) + b.infinite * total(a)) * (1.0 + 1e-12),
+        infinite: (a.infinite * total(b) + b.infinite * total(a)) * (1.0 + 1e-9),
     }
 }
 

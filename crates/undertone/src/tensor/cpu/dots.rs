@@ -24,7 +24,10 @@ pub fn all_pairs<S: Simd>(
     if weights.is_some() {
         let whole = &whole[..steps];
         for k in 0..steps {
-            let b = right.map(|row| simd.mul_f32s(row[k], whole[k]));
+            let mut b = right.map(|row| row[k]);
+            for weighted in &mut b {
+                *weighted = simd.mul_f32s(*weighted, whole[k]);
+            }
             add_products(simd, &mut sums, left.map(|row| row[k]), b);
         }
     } else {

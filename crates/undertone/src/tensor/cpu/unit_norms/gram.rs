@@ -54,13 +54,13 @@ impl WithSimd for GramBlock<'_> {
                 // Beyond the end the last row is taken again, and its products are not used.
                 let t: [usize; HEIGHT] = std::array::from_fn(|d| (i + d).min(last));
                 let s: [usize; WIDTH] = std::array::from_fn(|d| (j + d).min(last));
-                let meet = |matrix: &Host, weights| {
-                    all_pairs(simd, t.map(|t| matrix.row(t)), s.map(|s| matrix.row(s)), weights)
-                };
-                let x = meet(a, weights.map(|weights| weights.a));
+                // Not by a closure: that would be compiled without the wide registers, and call a function for every product.
+                let (left, right) = (t.map(|t| a.row(t)), s.map(|s| a.row(s)));
+                let x = all_pairs(simd, left, right, weights.map(|weights| weights.a));
                 let mut y = [[0.0; WIDTH]; HEIGHT];
                 for e in es {
-                    let more = meet(e, weights.map(|weights| weights.e));
+                    let (left, right) = (t.map(|t| e.row(t)), s.map(|s| e.row(s)));
+                    let more = all_pairs(simd, left, right, weights.map(|weights| weights.e));
                     y.iter_mut().flatten().zip(more.iter().flatten()).for_each(|(y, more)| *y += more);
                 }
                 let width = WIDTH.min(range.end - j);
