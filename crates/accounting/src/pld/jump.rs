@@ -8,8 +8,8 @@
 
 use super::cells::Grid;
 use super::convolve::{
-    compensated_sum,
-    Power, Side, Tilted, Window, compose, infinite_mass, normaliser, sum_or_norm, transform_error, unrolled,
+    Power, Side, Tilted, Window, compensated_sum, compose, infinite_mass, normaliser, sum_or_norm,
+    transform_error, unrolled,
 };
 use super::masses::Masses;
 use super::plan::Plan;
