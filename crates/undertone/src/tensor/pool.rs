@@ -3,8 +3,9 @@
 //! A training step asks for the same few hundred buffers again and again. Fresh ones cost a page fault for every 4 KiB and
 //! a pass of zeros; returned ones cost neither. A buffer from the pool holds *some* numbers, never uninitialised memory.
 //!
-//! The pool is as large as the program ever needed at one time and no larger: before it takes fresh memory it gives idle
-//! buffers of other sizes back until what is alive and what is idle fit into the largest amount that was ever alive.
+//! The pool is little larger than what the program ever needed at one time: before it takes fresh memory it gives idle buffers of other
+//! sizes back until what is alive and what is idle are at most a quarter more than was ever alive. Without that quarter, a step that needs
+//! its buffers in other sizes at other times would free and fetch the largest of them every time.
 
 use super::pages::ask_for_large;
 use std::collections::BTreeMap;
@@ -80,10 +81,10 @@ impl Drop for Buffer {
 }
 
 impl Shelves {
-    /// Idle buffers to be freed, largest first, so that everything fits into the largest amount ever alive.
+    /// Idle buffers to be freed, largest first, so that everything fits into a quarter more than was ever alive.
     fn make_room(&mut self) -> Vec<Vec<f32>> {
         let mut surplus = Vec::new();
-        while self.alive_numbers + self.idle_numbers > self.most_alive {
+        while self.alive_numbers + self.idle_numbers > self.most_alive + self.most_alive / 4 {
             let Some((&size, _)) = self.idle.iter().rev().find(|(_, shelf)| !shelf.is_empty()) else { break };
             if let Some(buffer) = self.idle.get_mut(&size).and_then(Vec::pop) {
                 self.idle_numbers -= size;

@@ -99,6 +99,34 @@ impl Target {
     }
 }
 
+/// `tmm[out] += tmm[left] · tmm[right]`, and, while the unit is busy with it, four cache lines of each side from so many bytes ahead asked for.
+///
+/// Loading a tile waits for all of its lines, so they had better be in the nearest cache. That is worth 5 % where the unit is ours alone, and a third
+/// of the time where another tenant of the core uses it too.
+macro_rules! product {
+    ($out:literal, $left:literal, $right:literal, ahead $first:literal + 256 * $n:literal) => {
+        concat!(
+            "tdpbf16ps tmm", $out, ", tmm", $left, ", tmm", $right, "\n",
+            lines!("a", $first, $n), lines!("b", $first, $n)
+        )
+    };
+}
+
+macro_rules! lines {
+    ($side:literal, $first:literal, $n:literal) => {
+        concat!(
+            cache_line!($side, $first, $n, 0), cache_line!($side, $first, $n, 64),
+            cache_line!($side, $first, $n, 128), cache_line!($side, $first, $n, 192)
+        )
+    };
+}
+
+macro_rules! cache_line {
+    ($side:literal, $first:literal, $n:literal, $more:literal) => {
+        concat!("prefetcht0 [{", $side, "} + ", $first, " + 256 * ", $n, " + ", $more, "]\n")
+    };
+}
+
 /// Four tiles of the output from two panels of as many steps; `keep` adds to what is there.
 #[allow(unsafe_code)]
 pub fn four_tiles(left: &[Tile], right: &[Tile], out: &mut [f32], stride: usize, keep: bool) {
@@ -118,42 +146,42 @@ pub fn four_tiles(left: &[Tile], right: &[Tile], out: &mut [f32], stride: usize,
             "2:",
             "tileloadd tmm4, [{a} + {s}]",         // h of the left
             "tileloadd tmm6, [{b} + {s} + 4096]",  // l of the right
-            "tdpbf16ps tmm0, tmm4, tmm6",
+            product!("0", "4", "6", ahead 6144 + 256 * 0),
             "tileloadd tmm5, [{a} + {s} + 1024]",
-            "tdpbf16ps tmm2, tmm5, tmm6",
+            product!("2", "5", "6", ahead 6144 + 256 * 1),
             "tileloadd tmm7, [{b} + {s} + 5120]",
-            "tdpbf16ps tmm1, tmm4, tmm7",
+            product!("1", "4", "7", ahead 6144 + 256 * 2),
             "tileloadd tmm6, [{b} + {s} + 2048]",  // m of the right
-            "tdpbf16ps tmm3, tmm5, tmm7",
+            product!("3", "5", "7", ahead 6144 + 256 * 3),
             "tileloadd tmm7, [{b} + {s} + 3072]",
-            "tdpbf16ps tmm0, tmm4, tmm6",
-            "tdpbf16ps tmm2, tmm5, tmm6",
-            "tdpbf16ps tmm1, tmm4, tmm7",
+            product!("0", "4", "6", ahead 6144 + 256 * 4),
+            product!("2", "5", "6", ahead 6144 + 256 * 5),
+            product!("1", "4", "7", ahead 6144 + 256 * 6),
             "tileloadd tmm4, [{a} + {s} + 2048]",  // m of the left
-            "tdpbf16ps tmm3, tmm5, tmm7",
+            product!("3", "5", "7", ahead 6144 + 256 * 7),
             "tileloadd tmm5, [{a} + {s} + 3072]",
-            "tdpbf16ps tmm0, tmm4, tmm6",
-            "tdpbf16ps tmm2, tmm5, tmm6",
+            product!("0", "4", "6", ahead 6144 + 256 * 8),
+            product!("2", "5", "6", ahead 6144 + 256 * 9),
             "tileloadd tmm6, [{b} + {s}]",         // h of the right
-            "tdpbf16ps tmm1, tmm4, tmm7",
-            "tdpbf16ps tmm3, tmm5, tmm7",
+            product!("1", "4", "7", ahead 6144 + 256 * 10),
+            product!("3", "5", "7", ahead 6144 + 256 * 11),
             "tileloadd tmm7, [{b} + {s} + 1024]",
-            "tdpbf16ps tmm0, tmm4, tmm6",
-            "tdpbf16ps tmm2, tmm5, tmm6",
-            "tdpbf16ps tmm1, tmm4, tmm7",
+            product!("0", "4", "6", ahead 6144 + 256 * 12),
+            product!("2", "5", "6", ahead 6144 + 256 * 13),
+            product!("1", "4", "7", ahead 6144 + 256 * 14),
             "tileloadd tmm4, [{a} + {s} + 4096]",  // l of the left
-            "tdpbf16ps tmm3, tmm5, tmm7",
+            product!("3", "5", "7", ahead 6144 + 256 * 15),
             "tileloadd tmm5, [{a} + {s} + 5120]",
-            "tdpbf16ps tmm0, tmm4, tmm6",
-            "tdpbf16ps tmm2, tmm5, tmm6",
-            "tdpbf16ps tmm1, tmm4, tmm7",
+            product!("0", "4", "6", ahead 6144 + 256 * 16),
+            product!("2", "5", "6", ahead 6144 + 256 * 17),
+            product!("1", "4", "7", ahead 6144 + 256 * 18),
             "tileloadd tmm4, [{a} + {s}]",         // h of the left again
-            "tdpbf16ps tmm3, tmm5, tmm7",
+            product!("3", "5", "7", ahead 6144 + 256 * 19),
             "tileloadd tmm5, [{a} + {s} + 1024]",
-            "tdpbf16ps tmm0, tmm4, tmm6",
-            "tdpbf16ps tmm2, tmm5, tmm6",
-            "tdpbf16ps tmm1, tmm4, tmm7",
-            "tdpbf16ps tmm3, tmm5, tmm7",
+            product!("0", "4", "6", ahead 6144 + 256 * 20),
+            product!("2", "5", "6", ahead 6144 + 256 * 21),
+            product!("1", "4", "7", ahead 6144 + 256 * 22),
+            product!("3", "5", "7", ahead 6144 + 256 * 23),
             "add {a}, 6144",
             "add {b}, 6144",
             "dec {n}",
@@ -181,24 +209,24 @@ pub fn four_tiles_of_two_parts(left: &[Tile], right: &[Tile], out: &mut [f32], s
             "2:",
             "tileloadd tmm4, [{a} + {s}]",         // h of the left
             "tileloadd tmm6, [{b} + {s} + 2048]",  // m of the right
-            "tdpbf16ps tmm0, tmm4, tmm6",
+            product!("0", "4", "6", ahead 4096 + 256 * 0),
             "tileloadd tmm5, [{a} + {s} + 1024]",
-            "tdpbf16ps tmm2, tmm5, tmm6",
+            product!("2", "5", "6", ahead 4096 + 256 * 1),
             "tileloadd tmm7, [{b} + {s} + 3072]",
-            "tdpbf16ps tmm1, tmm4, tmm7",
+            product!("1", "4", "7", ahead 4096 + 256 * 2),
             "tileloadd tmm6, [{b} + {s}]",         // h of the right
-            "tdpbf16ps tmm3, tmm5, tmm7",
+            product!("3", "5", "7", ahead 4096 + 256 * 3),
             "tileloadd tmm7, [{b} + {s} + 1024]",
-            "tdpbf16ps tmm0, tmm4, tmm6",
-            "tdpbf16ps tmm2, tmm5, tmm6",
-            "tdpbf16ps tmm1, tmm4, tmm7",
+            product!("0", "4", "6", ahead 4096 + 256 * 4),
+            product!("2", "5", "6", ahead 4096 + 256 * 5),
+            product!("1", "4", "7", ahead 4096 + 256 * 6),
             "tileloadd tmm4, [{a} + {s} + 2048]",  // m of the left
-            "tdpbf16ps tmm3, tmm5, tmm7",
+            product!("3", "5", "7", ahead 4096 + 256 * 7),
             "tileloadd tmm5, [{a} + {s} + 3072]",
-            "tdpbf16ps tmm0, tmm4, tmm6",
-            "tdpbf16ps tmm2, tmm5, tmm6",
-            "tdpbf16ps tmm1, tmm4, tmm7",
-            "tdpbf16ps tmm3, tmm5, tmm7",
+            product!("0", "4", "6", ahead 4096 + 256 * 8),
+            product!("2", "5", "6", ahead 4096 + 256 * 9),
+            product!("1", "4", "7", ahead 4096 + 256 * 10),
+            product!("3", "5", "7", ahead 4096 + 256 * 11),
             "add {a}, 4096",
             "add {b}, 4096",
             "dec {n}",
