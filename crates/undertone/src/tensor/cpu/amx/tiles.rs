@@ -106,8 +106,15 @@ impl Target {
 macro_rules! product {
     ($out:literal, $left:literal, $right:literal, ahead $first:literal + 256 * $n:literal) => {
         concat!(
-            "tdpbf16ps tmm", $out, ", tmm", $left, ", tmm", $right, "\n",
-            lines!("a", $first, $n), lines!("b", $first, $n)
+            "tdpbf16ps tmm",
+            $out,
+            ", tmm",
+            $left,
+            ", tmm",
+            $right,
+            "\n",
+            lines!("a", $first, $n),
+            lines!("b", $first, $n)
         )
     };
 }
@@ -115,8 +122,10 @@ macro_rules! product {
 macro_rules! lines {
     ($side:literal, $first:literal, $n:literal) => {
         concat!(
-            cache_line!($side, $first, $n, 0), cache_line!($side, $first, $n, 64),
-            cache_line!($side, $first, $n, 128), cache_line!($side, $first, $n, 192)
+            cache_line!($side, $first, $n, 0),
+            cache_line!($side, $first, $n, 64),
+            cache_line!($side, $first, $n, 128),
+            cache_line!($side, $first, $n, 192)
         )
     };
 }
