@@ -2,6 +2,7 @@
 
 use crate::event::{Adjacency, Event, limits};
 use crate::pld::{self, Precision};
+use crate::sum::Sum;
 use crate::{Bounds, Composition, Error, Result, gaussian, gdp, rdp};
 use serde::{Deserialize, Serialize};
 
@@ -101,7 +102,8 @@ pub fn delta(composition: &Composition, epsilon: f64, accountant: Accountant) ->
 
 /// μ of the Gaussian mechanism that the composition is, if nothing in it is subsampled.
 pub(crate) fn unsampled_mu(composition: &Composition) -> f64 {
-    let squared: f64 = composition
+    // A thousand parts may be of very different sizes.
+    let squared: Sum = composition
         .parts()
         .iter()
         .map(|part| {
@@ -115,8 +117,8 @@ pub(crate) fn unsampled_mu(composition: &Composition) -> f64 {
             };
             part.count as f64 * shift * shift
         })
-        .sum();
-    squared.sqrt()
+        .collect();
+    squared.total().sqrt()
 }
 
 pub(crate) fn is_unsampled(composition: &Composition) -> bool {

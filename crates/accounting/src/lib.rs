@@ -29,6 +29,7 @@ mod normal;
 pub mod pld;
 pub mod rdp;
 pub mod schedule;
+mod sum;
 
 pub use accountant::{Accountant, Answer, delta, epsilon, epsilon_to};
 pub use bounds::Bounds;

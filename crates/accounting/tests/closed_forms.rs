@@ -28,6 +28,23 @@ fn without_sampling_the_answer_is_the_exact_gaussian() {
     }
 }
 
+/// A running sum would lose all but the first.
+#[test]
+fn a_thousand_hardly_visible_gaussians_count() {
+    let mut composition = gaussians(1.0, 1.0, 1);
+    let mut others = 0.0;
+    for i in 1..1000 {
+        let sigma = 1e8 * (1.0 + 1e-6 * f64::from(i));
+        composition = composition.with(Event::Gaussian { noise_multiplier: sigma, sensitivity: 1.0 }, 1);
+        others += sigma.powi(-2);
+    }
+    for delta_target in [1e-18, 1e-5, 0.3] {
+        let found = epsilon(&composition, delta_target, Accountant::Auto).unwrap().epsilon;
+        let exact = gaussian::epsilon((1.0 + others).sqrt(), delta_target);
+        assert!(found.upper >= exact.estimate, "{found:?} {exact:?}");
+    }
+}
+
 #[test]
 fn k_gaussians_are_one_with_less_noise() {
     for k in [1, 2, 10, 1_000] {

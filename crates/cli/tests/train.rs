@@ -158,6 +158,8 @@ fn a_private_run_is_resumed_within_its_budget() {
     // A secret that is gone, another plan and other data are refused.
     fs::rename(bench.path("run/secret.key"), bench.path("key")).unwrap();
     bench.refused("run", &["--resume"], "secret");
+    fs::write(bench.path("run/secret.key"), [7; 32]).unwrap();
+    bench.resume_refused("run", "another secret");
     fs::rename(bench.path("key"), bench.path("run/secret.key")).unwrap();
     bench.refused(
         "run",
@@ -382,18 +384,34 @@ fn two_runs_in_one_folder_are_refused() {
     bench.refused("run", &[], "holds a run already");
 }
 
+/// Steps that are taken again must be the same steps: what was refused for want of the ledger goes on with the same secret once it is back.
+#[test]
+fn a_run_keeps_its_secret_while_its_ledger_is_away() {
+    let bench = Bench::classifier();
+    // No checkpoint before the end.
+    let settings = ["--set", "training.epochs=12", "--set", "compute.checkpoint_every=100000"];
+    if !bench.kill_after("run", &settings, 6) {
+        return;
+    }
+    let secret = fs::read(bench.path("run/secret.key")).unwrap();
+    fs::rename(bench.path("run/ledger.jsonl"), bench.path("away")).unwrap();
+    bench.resume_refused("run", "is missing, but was begun");
+    assert_eq!(fs::read(bench.path("run/secret.key")).unwrap(), secret, "the secret was replaced");
+    fs::rename(bench.path("away"), bench.path("run/ledger.jsonl")).unwrap();
+    let before = fs::read_to_string(bench.path("run/ledger.jsonl")).unwrap();
+    bench.resume("run");
+    let after = fs::read_to_string(bench.path("run/ledger.jsonl")).unwrap();
+    assert!(after.starts_with(before.trim_end()), "the ledger goes on where it was");
+}
+
 /// A ledger that lacks releases would prove too small an ε.
 #[test]
 fn a_run_whose_ledger_is_lost_does_not_go_on() {
     let bench = Bench::classifier();
     let often = ["--set", "compute.checkpoint_every=2", "--set", "training.epochs=400"];
     assert!(bench.kill_after("run", &often, 8), "killed while at work");
-    let resumed = || {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_undertone"));
-        command.args(["train", "--resume", "--out"]).arg(bench.path("run")).output().unwrap()
-    };
     fs::remove_file(bench.path("run/ledger.jsonl")).unwrap();
-    refused(&resumed(), "is missing, but was begun");
+    bench.resume_refused("run", "is missing, but was begun");
     fs::remove_file(bench.path("run/ledger.jsonl.head")).unwrap();
-    refused(&resumed(), "the checkpoint is");
+    bench.resume_refused("run", "the checkpoint is");
 }

@@ -12,6 +12,7 @@
 use super::pair::{COMPONENTS, Pair};
 use super::sketch::Sketch;
 use crate::normal::{UNIT, tail_relative_error, upper_tail};
+use crate::sum::not_negative;
 
 /// Evenly spaced losses. Parts of one composition share the mesh; each has an offset of its own.
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +40,7 @@ pub struct Enclosed {
 
 impl Enclosed {
     pub fn upper(&self) -> f64 {
-        (self.value + self.error).max(0.0)
+        not_negative(self.value + self.error)
     }
 }
 

@@ -8,7 +8,9 @@ use super::cells::Grid;
 use super::masses::Masses;
 use super::plan::Plan;
 use super::tail::Tail;
+use crate::event::limits;
 use crate::normal::UNIT;
+use crate::sum::{Sum, compensated_sum};
 use crate::{Error, Result};
 use realfft::{RealFftPlanner, RealToComplex, num_complex::Complex64};
 
@@ -77,6 +79,11 @@ impl Tilted {
         Tilted { grid, index, weight, count, log_norm, error, error_elsewhere }
     }
 
+    /// Whether everything could be computed. A NaN would be taken for zero in one place or another, and zero is too little.
+    pub fn is_finite(&self) -> bool {
+        self.log_norm.is_finite() && self.error.is_finite() && self.weight.iter().all(|w| w.is_finite())
+    }
+
     /// φ − 1 at all frequencies, and a bound on its error.
     ///
     /// φ = 1 − (mass elsewhere) + (transform of the mass elsewhere): exact even where φ is almost 1. The weight at index 0 is
@@ -89,24 +96,25 @@ impl Tilted {
     ) -> f64 {
         let size = buffer.len();
         buffer.fill(0.0);
-        let mut elsewhere = 0.0;
+        let mut elsewhere = Sum::default();
         for (&i, &w) in self.index.iter().zip(&self.weight) {
             if i != 0 {
                 buffer[i.rem_euclid(size as i64) as usize] += w;
-                elsewhere += w;
+                elsewhere.add(w);
             }
         }
         // The weights' own roundings add up to the second term.
         let error = transform_error(size) * sum_or_norm(buffer.iter().copied(), size) + self.error_elsewhere;
         forward.process(buffer, out).expect("the planner made these buffers");
+        let elsewhere = elsewhere.total();
         out.iter_mut().for_each(|z| z.re -= elsewhere);
-        error
+        error + 4.0 * UNIT * elsewhere
     }
 
     /// The weight at index 0: what the others leave of 1.
     fn at_zero(&self) -> f64 {
         let others = self.index.iter().zip(&self.weight).filter(|(i, _)| **i != 0);
-        (1.0 - others.map(|(_, w)| w).sum::<f64>()).max(0.0)
+        (1.0 - others.map(|(_, &w)| w).collect::<Sum>().total()).max(0.0)
     }
 
     /// ln Σ weight·e^{rate·loss}, rounded up.
@@ -136,20 +144,12 @@ impl Tilted {
     }
 }
 
-/// A sum that is exact to a few roundings, however many terms it has (Neumaier).
-pub fn compensated_sum(terms: &[f64]) -> f64 {
-    let (mut sum, mut lost) = (0.0_f64, 0.0);
-    for &x in terms {
-        let next = sum + x;
-        lost += if sum.abs() >= x.abs() { (sum - next) + x } else { (x - next) + sum };
-        sum = next;
-    }
-    sum + lost
-}
-
 /// Composes the parts and returns the tail of the total loss.
 pub fn compose(parts: &[(Masses, u64)], plan: &Plan, side: Side, most: f64) -> Result<Tail> {
     let tilted: Vec<Tilted> = parts.iter().map(|(m, n)| Tilted::new(m, *n, plan)).collect();
+    if !tilted.iter().all(Tilted::is_finite) {
+        return Err(Error::LossTooLarge { limit: limits::EPSILON });
+    }
     let window = Window::certified(&tilted, plan);
     let size = window.transform_size(most, parts.len())?;
     let (spectrum, spectrum_error) = product_of_powers(&tilted, size);
@@ -258,7 +258,8 @@ impl Window {
 
     /// The size of the transform that holds it, if that is not beyond what `most` allows for.
     pub fn transform_size(&self, most: f64, parts: usize) -> Result<usize> {
-        let points = (self.last - self.first + 1) as f64;
+        // Ends beyond all bounds are at the ends of i64.
+        let points = self.last as f64 - self.first as f64 + 1.0;
         if points > 2.0 * most {
             return Err(Error::GridTooLarge { needed: points, limit: 2.0 * most, parts });
         }

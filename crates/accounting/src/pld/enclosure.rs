@@ -46,11 +46,13 @@ impl<'a> Enclosure<'a> {
 
     /// An ε at which the upper bound has fallen to δ: wherever that is so, the truth has too.
     fn meets_from_above(&self, delta: f64) -> Result<f64> {
-        if self.upper(0.0) <= delta {
+        // Losses are known up to their rounding: 0 is the answer only if a little below it is one too.
+        if self.upper(-self.place_error()) <= delta {
             return Ok(0.0);
         }
         let mut high = self.top_atom() + self.rest.as_ref().map_or(0.0, |r| r.1.end().max(0.0));
-        if self.upper(high) > delta {
+        let fallen = self.upper(high) <= delta;
+        if !fallen {
             return Err(Error::LossTooLarge { limit: limits::EPSILON });
         }
         let mut low = 0.0;
@@ -59,7 +61,7 @@ impl<'a> Enclosure<'a> {
             if middle <= low || middle >= high {
                 break;
             }
-            if self.upper(middle) > delta { low = middle } else { high = middle }
+            if self.upper(middle) <= delta { high = middle } else { low = middle }
         }
         Ok(high)
     }

@@ -8,15 +8,16 @@
 
 use super::cells::Grid;
 use super::convolve::{
-    Power, Side, Tilted, Window, compensated_sum, compose, infinite_mass, normaliser, sum_or_norm,
-    transform_error, unrolled,
+    Power, Side, Tilted, Window, compose, infinite_mass, normaliser, sum_or_norm, transform_error, unrolled,
 };
 use super::masses::Masses;
 use super::plan::Plan;
 use super::sketch::Sketch;
 use super::tail::Tail;
-use crate::Result;
+use crate::event::limits;
 use crate::normal::UNIT;
+use crate::sum::compensated_sum;
+use crate::{Error, Result};
 use realfft::{RealFftPlanner, RealToComplex, num_complex::Complex64};
 
 /// Two or more jumps may have this share of δ.
@@ -185,6 +186,9 @@ fn compose_one_jump(
 ) -> Result<Tail> {
     let bodies: Vec<Tilted> = bodies.iter().map(|(m, n)| Tilted::new(m, *n, plan)).collect();
     let jumps: Vec<Jump> = jumps.iter().zip(&bodies).map(|(j, b)| Jump::new(j, b, plan.tilt)).collect();
+    if !bodies.iter().all(Tilted::is_finite) || jumps.iter().any(|jump| !jump.error.is_finite()) {
+        return Err(Error::LossTooLarge { limit: limits::EPSILON });
+    }
     let window = window_of(&bodies, &jumps, plan);
     let size = window.transform_size(most, bodies.len())?;
     let forward = RealFftPlanner::<f64>::new().plan_fft_forward(size);

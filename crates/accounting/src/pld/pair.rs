@@ -3,6 +3,7 @@
 
 use crate::event::{Adjacency, Event};
 use crate::normal::{UNIT, upper_quantile, upper_tail};
+use crate::sum::Sum;
 
 /// Normal components that both sides of a pair are mixtures of: at 0, at +s and at −s (in noise standard deviations).
 pub const COMPONENTS: usize = 3;
@@ -49,22 +50,22 @@ const LONGEST_SHIFT: f64 = 4.0;
 /// The pairs of a composition. All events without subsampling become one.
 pub fn pairs_of(parts: &[crate::Part], adjacency: Adjacency) -> Vec<Repeated> {
     let mut pairs = Vec::new();
-    let mut squared_shift = 0.0;
+    let mut squared_shift = Sum::default();
     for part in parts {
         let count = part.count;
         match part.event {
             Event::Gaussian { noise_multiplier, sensitivity } => {
-                squared_shift += count as f64 * (sensitivity / noise_multiplier).powi(2);
+                squared_shift.add(count as f64 * (sensitivity / noise_multiplier).powi(2));
             }
             Event::PoissonGaussian { noise_multiplier, sampling_rate } => {
                 let shift = 1.0 / noise_multiplier;
                 let pair = match adjacency {
                     Adjacency::AddRemove if sampling_rate == 1.0 => {
-                        squared_shift += count as f64 * shift * shift;
+                        squared_shift.add(count as f64 * shift * shift);
                         continue;
                     }
                     Adjacency::ReplaceOne if sampling_rate == 1.0 => {
-                        squared_shift += count as f64 * 4.0 * shift * shift;
+                        squared_shift.add(count as f64 * 4.0 * shift * shift);
                         continue;
                     }
                     Adjacency::AddRemove => Pair::Shifted { rate: sampling_rate, shift },
@@ -80,6 +81,7 @@ pub fn pairs_of(parts: &[crate::Part], adjacency: Adjacency) -> Vec<Repeated> {
             }
         }
     }
+    let squared_shift = squared_shift.total();
     if squared_shift > 0.0 {
         let count = (squared_shift / LONGEST_SHIFT.powi(2)).ceil().max(1.0);
         let shift = (squared_shift / count).sqrt();

@@ -3,6 +3,7 @@
 use super::convolve::{Side, Window};
 use super::plan::Plan;
 use crate::normal::UNIT;
+use crate::sum::not_negative;
 
 /// A bound on the hockey-stick curve of a discrete pair, near one tilt.
 ///
@@ -73,8 +74,8 @@ impl Tail {
             Side::Upper => window.outside_above,
             Side::Lower => window.outside_above + window.outside_below,
         };
-        // The recursion itself rounds four times a step, relative to what it has summed.
-        let recursion = 1.0 + 8.0 * UNIT * above_sum;
+        // The recursion itself rounds four times a step, relative to what it has summed; a mass may be as many steps above as there are points.
+        let recursion = 1.0 + 8.0 * UNIT * points;
         Tail {
             start: window.offset + window.first as f64 * mesh,
             mesh,
@@ -86,7 +87,7 @@ impl Tail {
             divergence_error: (point_error * divergence_sum + outside) * recursion,
             side,
             log_norm,
-            log_norm_error: log_norm_error + 16.0 * UNIT * above_sum,
+            log_norm_error: log_norm_error + 16.0 * UNIT * points,
             infinite,
             place_error: 8.0 * UNIT * (1.0 + window.offset_size + n as f64 * mesh),
             others: None,
@@ -110,8 +111,9 @@ impl Tail {
         let slack = self.log_norm_error + 8.0 * UNIT * (1.0 + (self.tilt * loss).abs());
         match self.side {
             Side::Upper => {
-                let sum = (value + error).max(0.0);
-                let scaled = if sum > 0.0 { (sum.ln() + exponent + slack).exp() } else { 0.0 };
+                let sum = not_negative(value + error);
+                let scaled = if sum == 0.0 { 0.0 } else { (sum.ln() + exponent + slack).exp() };
+                // A NaN is everything.
                 (scaled + self.infinite).min(1.0)
             }
             Side::Lower => {

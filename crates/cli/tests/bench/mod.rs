@@ -85,15 +85,21 @@ impl Bench {
         !self.path(out).join("summary.json").exists()
     }
 
+    fn resumed(&self, out: &str) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_undertone"));
+        command.args(["train", "--resume", "--json", "--out"]).arg(self.path(out)).output().unwrap()
+    }
+
     /// Goes on with a run; its summary.
     pub fn resume(&self, out: &str) -> Value {
-        let resumed = Command::new(env!("CARGO_BIN_EXE_undertone"))
-            .args(["train", "--resume", "--json", "--out"])
-            .arg(self.path(out))
-            .output()
-            .unwrap();
+        let resumed = self.resumed(out);
         assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
         serde_json::from_slice(&resumed.stdout).unwrap()
+    }
+
+    /// It does not go on, for a reason.
+    pub fn resume_refused(&self, out: &str, about: &str) {
+        refused(&self.resumed(out), about);
     }
 
     /// What was left behind is what an unbroken run leaves, in the model's file, the metrics and the number of ledger entries.

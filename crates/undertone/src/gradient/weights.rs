@@ -55,6 +55,7 @@ impl Weights {
                 }
                 // A root for each row and column, and not for each coordinate.
                 Self::Factored { rows, columns } => {
+                    let factor = factor * JUST_ABOVE;
                     let columns: Vec<f32> = columns.iter().map(|w| 1.0 / w.sqrt()).collect();
                     write_products(|row| factor / rows[row].sqrt(), &columns, start, out);
                 }

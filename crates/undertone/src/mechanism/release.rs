@@ -1,7 +1,7 @@
 //! From a clipped sum to a gradient that may be seen.
 
 use super::Noise;
-use super::allocation::Allocation;
+use super::allocation::{Allocation, no_less};
 use crate::model::{ParameterId, Parameters};
 use crate::tensor::Host;
 use crate::tensor::cpu::simd::widest;
@@ -66,7 +66,7 @@ impl Release<'_> {
         };
         let first = self.coordinates.firsts[parameter.index()] + start as u64;
         match allocation.deviation(parameter) {
-            Some(deviation) => noise.add(self.step, first, deviation as f32, factor, values),
+            Some(deviation) => noise.add(self.step, first, no_less(deviation), factor, values),
             None => {
                 deviations.resize(values.len(), 0.0);
                 allocation.write_deviations(parameter, start, deviations);

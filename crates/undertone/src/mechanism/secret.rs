@@ -22,6 +22,8 @@ pub mod purpose {
     pub const ATTENTION: u64 = 9;
     /// Which records an attention map is of.
     pub const ATTENTION_SAMPLE: u64 = 11;
+    /// Telling one secret from another.
+    pub const IDENTITY: u64 = 12;
     /// Everything about the adaptation before records are perturbed.
     pub const ADAPTATION: u64 = 10;
 }

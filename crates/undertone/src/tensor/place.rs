@@ -40,6 +40,13 @@ impl Place {
             models.sort();
             models.dedup();
             name = format!("{name} ({})", models.join(", "));
+        } else if let Ok(text) = std::fs::read_to_string("/proc/cpuinfo") {
+            // The caches decide how products are cut into blocks.
+            let value = |key| {
+                text.lines().find_map(|line: &str| Some(line.strip_prefix(key)?.split_once(':')?.1.trim()))
+            };
+            let facts: Vec<&str> = ["model name", "cache size"].into_iter().filter_map(value).collect();
+            name = format!("{name} ({})", facts.join(", "));
         }
         name
     }

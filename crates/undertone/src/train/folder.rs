@@ -92,6 +92,13 @@ impl RunFolder {
     pub(super) fn summary(&self) -> PathBuf {
         self.path.join("summary.json")
     }
+
+    /// Whether something may have been released: then the run goes on with the secret it has, or not at all. One of these files may have been lost.
+    pub(super) fn has_begun(&self) -> bool {
+        let head = self.path.join("ledger.jsonl.head");
+        [self.ledger(), head, self.metrics(), self.checkpoint()].iter().any(|path| path.exists())
+    }
+
     fn secret_path(&self) -> PathBuf {
         self.path.join("secret.key")
     }
@@ -139,7 +146,7 @@ impl RunFolder {
         if begun.run != identity.run {
             return Err(Error::folder(
                 &self.path,
-                "was begun with another plan or other data; resume with what it began with",
+                "was begun with another plan, other data or another secret; resume with what it began with",
             ));
         }
         if begun.machine != identity.machine {

@@ -1,11 +1,12 @@
 //! What must be the same for a run to go on as if it had never stopped.
 //!
 //! A step that a crash lost is taken again with the noise that it had. That is the same release only if everything else is the same too: with other data or
-//! another plan, two different sums under one noise could be told apart by their difference.
+//! another plan, two different sums under one noise could be told apart by their difference; with another secret, the steps are other ones, which the ledger does not have.
 
 use super::error::Result;
 use super::plan::Plan;
 use crate::data::Dataset;
+use crate::mechanism::{Secret, purpose};
 use crate::model::Model;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -13,22 +14,24 @@ use sha2::{Digest, Sha256};
 /// Kept in the run's folder while the run lasts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// A hash of the plan, of the weights it begins from and of the tokens it trains on.
+    /// A hash of the secret, of the plan, of the weights it begins from and of the tokens it trains on.
     pub run: String,
     /// What decides the order of additions: version, place, cores, kernels.
     pub machine: String,
 }
 
 impl Identity {
-    /// Of the plan without what may change on the way, the tokens that are trained on or explained, and what decides the last digits.
+    /// Of the secret, the plan without what may change on the way, the tokens that are trained on or explained, and what decides the last digits.
     pub fn of<'a>(
         plan: &Plan,
+        secret: &Secret,
         model: &Model,
         data: impl IntoIterator<Item = Option<&'a Dataset>>,
     ) -> Result<Self> {
         let mut plan = plan.clone();
         plan.compute.checkpoint_every = None;
         let mut hash = Sha256::new();
+        hash.update(secret.key(purpose::IDENTITY));
         hash.update(serde_json::to_vec(&plan).unwrap_or_default());
         for (_, parameter) in model.parameters.iter() {
             hash.update(&parameter.name);

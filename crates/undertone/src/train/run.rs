@@ -45,7 +45,7 @@ pub fn train(start: Start, watch: &mut dyn FnMut(News)) -> Result<Summary> {
         return Err(Error::folder(start.out, "is finished; there is nothing to resume"));
     }
     let plan = start.plan;
-    let begun = start.resume && (folder.ledger().exists() || folder.checkpoint().exists());
+    let begun = start.resume && folder.has_begun();
     let secret = match plan.training.seed {
         Some(seed) => Secret::from_seed(seed),
         None if begun => folder.secret()?,
@@ -58,7 +58,8 @@ pub fn train(start: Start, watch: &mut dyn FnMut(News)) -> Result<Summary> {
     };
     // Before the ledger: a run that breaks off here is begun anew by --resume, and has released nothing.
     let also = [&prepared.public, &prepared.public_text, &prepared.adaptation].map(Option::as_ref);
-    let identity = Identity::of(&plan, &prepared.model, [Some(&prepared.data)].into_iter().chain(also))?;
+    let data = [Some(&prepared.data)].into_iter().chain(also);
+    let identity = Identity::of(&plan, &secret, &prepared.model, data)?;
     if begun {
         folder.check_identity(&identity)?;
     } else {

@@ -118,7 +118,7 @@ pub fn open_ledger(
     let mut assumptions = vec![
         format!("the number of units in the training file ({}) is public", resolved.units),
         "the model that the run began from does not depend on the training file".to_owned(),
-        "metrics.jsonl, secret.key, identity.json, audit.json and its drawings, a relevance map without noise, the progress that was shown and the time that the run took are not released: they depend on the data without noise".to_owned(),
+        "metrics.jsonl, secret.key, identity.json, audit.json and its drawings, a relevance map without noise, the progress that was shown, and the time and memory that the run took are not released: they depend on the data without noise".to_owned(),
         "rounding of f32 arithmetic, by which one unit moves the gradients of the others, and its own length, in their last digits, reveals nothing".to_owned(),
         "the noise, drawn in f32 and rounded to a grid, is taken for the Gaussian that it is to about 2e-7 of itself".to_owned(),
     ];

@@ -42,6 +42,12 @@ use crate::model::{ParameterId, Parameters};
 use crate::tensor::{Host, Result};
 use std::sync::Arc;
 
+/// The smallest `f32` that is no smaller, so that no coordinate gets less noise than the ledger says.
+pub(super) fn no_less(deviation: f64) -> f32 {
+    let nearest = deviation as f32;
+    if f64::from(nearest) < deviation { nearest.next_up() } else { nearest }
+}
+
 /// One step: how gradients are measured and bounded, and the noise of every coordinate.
 #[derive(Clone, Debug)]
 pub struct Allocation {
@@ -117,16 +123,16 @@ impl Allocation {
     pub fn write_deviations(&self, parameter: ParameterId, start: usize, out: &mut [f32]) {
         let Some(share) = self.measure.of(parameter) else { return out.fill(0.0) };
         match (share, &self.noise_weights) {
-            (Share::Plain(group), None) => out.fill(self.deviations[*group] as f32),
+            (Share::Plain(group), None) => out.fill(no_less(self.deviations[*group])),
             (Share::Plain(group), Some(weights)) => {
-                weights.write_inverse_roots(parameter, self.deviations[*group] as f32, start, out);
+                weights.write_inverse_roots(parameter, no_less(self.deviations[*group]), start, out);
             }
             (Share::Weighted(group, weights), _) => {
-                weights.write_inverse_roots(self.deviations[*group] as f32, start, out);
+                weights.write_inverse_roots(no_less(self.deviations[*group]), start, out);
             }
             (Share::Split(sides), _) => {
                 let [(one, mask), (other, _)] = sides;
-                let (one, other) = (self.deviations[*one] as f32, self.deviations[*other] as f32);
+                let (one, other) = (no_less(self.deviations[*one]), no_less(self.deviations[*other]));
                 let mask = &mask[start..];
                 out.iter_mut().zip(mask).for_each(|(out, m)| *out = if *m == 1.0 { one } else { other });
             }
@@ -184,6 +190,22 @@ impl Method {
         match self {
             Self::Proved(allocator) => allocator.as_mut(),
             Self::Published(allocator) => allocator.as_mut(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::no_less;
+
+    #[test]
+    fn no_deviation_is_rounded_down() {
+        assert_eq!(no_less(0.0), 0.0);
+        assert_eq!(no_less(0.75), 0.75);
+        for i in 1..10_000 {
+            let deviation = f64::from(i).sqrt() * 1e-3;
+            let given = f64::from(no_less(deviation));
+            assert!((deviation..deviation * (1.0 + 1.2e-7)).contains(&given), "{deviation} became {given}");
         }
     }
 }

@@ -41,7 +41,7 @@ impl SeenMap {
         let Paid(()) = paid;
         let mut first = 0;
         for values in &mut sum.of {
-            noise.add(MAP_STEP, first, noise_multiplier as f32, 1.0, values);
+            noise.add(MAP_STEP, first, super::no_less(noise_multiplier), 1.0, values);
             first += (values.len() as u64).next_multiple_of(super::super::GRAIN as u64);
         }
         Self(Map { of: sum.of })

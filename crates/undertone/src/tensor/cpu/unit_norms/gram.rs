@@ -1,6 +1,6 @@
 //! Norms by Gram matrices: ‖G‖² = Σ_{t,s} ⟨a_t, a_s⟩ ⟨e_t, e_s⟩.
 
-use super::{ColumnWeights, SLACK, Share, longest, not_negative, per_pair, rows};
+use super::{ColumnWeights, RUN, SLACK, Share, longest, not_negative, per_pair, rows};
 use crate::tensor::Host;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use crate::tensor::cpu::amx;
@@ -54,19 +54,15 @@ impl WithSimd for GramBlock<'_> {
                 // Beyond the end the last row is taken again, and its products are not used.
                 let t: [usize; HEIGHT] = std::array::from_fn(|d| (i + d).min(last));
                 let s: [usize; WIDTH] = std::array::from_fn(|d| (j + d).min(last));
-                // Not by a closure: that would be compiled without the wide registers, and call a function for every product.
-                let (left, right) = (t.map(|t| a.row(t)), s.map(|s| a.row(s)));
-                let x = all_pairs(simd, left, right, weights.map(|weights| weights.a));
-                let mut y = [[0.0; WIDTH]; HEIGHT];
+                let (mut x, mut y) = ([[0.0; WIDTH]; HEIGHT], [[0.0; WIDTH]; HEIGHT]);
+                add_pairs(simd, &mut x, a, t, s, weights.map(|weights| weights.a));
                 for e in es {
-                    let (left, right) = (t.map(|t| e.row(t)), s.map(|s| e.row(s)));
-                    let more = all_pairs(simd, left, right, weights.map(|weights| weights.e));
-                    y.iter_mut().flatten().zip(more.iter().flatten()).for_each(|(y, more)| *y += more);
+                    add_pairs(simd, &mut y, e, t, s, weights.map(|weights| weights.e));
                 }
                 let width = WIDTH.min(range.end - j);
                 for (d, (x, y)) in x[..height].iter().zip(&y[..height]).enumerate() {
                     for (c, (x, y)) in x[..width].iter().zip(&y[..width]).enumerate() {
-                        let product = f64::from(*x) * f64::from(*y);
+                        let product = x * y;
                         // A row with itself once, with a later one twice; an earlier one has met it already.
                         match (i + d).cmp(&(j + c)) {
                             std::cmp::Ordering::Less => share.squared += 2.0 * product,
@@ -81,6 +77,31 @@ impl WithSimd for GramBlock<'_> {
             }
         }
         share
+    }
+}
+
+/// Adds all inner products of six rows with four others: a run of columns in `f32`, the runs in `f64`.
+///
+/// Not a closure in the loop above: that would be compiled without the wide registers, and call a function for every product.
+#[inline(always)]
+fn add_pairs<S: Simd>(
+    simd: S,
+    sums: &mut [[f64; WIDTH]; HEIGHT],
+    matrix: &Host,
+    t: [usize; HEIGHT],
+    s: [usize; WIDTH],
+    weights: Option<&[f32]>,
+) {
+    let (left, right) = (t.map(|t| matrix.row(t)), s.map(|s| matrix.row(s)));
+    for start in (0..matrix.columns()).step_by(RUN) {
+        let run = start..matrix.columns().min(start + RUN);
+        let (left, right) = (left.map(|row| &row[run.clone()]), right.map(|row| &row[run.clone()]));
+        let found = all_pairs(simd, left, right, weights.map(|weights| &weights[run.clone()]));
+        for i in 0..HEIGHT {
+            for j in 0..WIDTH {
+                sums[i][j] += f64::from(found[i][j]);
+            }
+        }
     }
 }
 

@@ -57,9 +57,17 @@ fn per_pair(
     )
 }
 
+/// Numbers that are added up in `f32` before the sum joins a wider one. In rows as wide as a vocabulary, a running sum that has met one large number would lose
+/// thousands of small ones.
+const RUN: usize = 2048;
+
 #[inline(always)]
 fn length(row: &[f32]) -> f64 {
-    f64::from(dot(row, row)).sqrt()
+    let mut squared = 0.0;
+    for run in row.chunks(RUN) {
+        squared += f64::from(dot(run, run));
+    }
+    squared.sqrt()
 }
 
 /// Σ_t ‖a_t‖‖e_t‖ over a range of rows: no gradient of theirs is longer.
@@ -244,6 +252,23 @@ mod tests {
                 let chosen = products(&a, &es, std::slice::from_ref(&range), weights)[0];
                 assert!(chosen >= want && chosen <= want * 1.01, "{length} rows: {chosen} {want}");
             }
+        }
+    }
+
+    /// As of one token against a whole vocabulary: one number is large, and all others are too small to be seen beside its square.
+    #[test]
+    fn many_small_numbers_are_not_lost_beside_a_large_one() {
+        for length in [1, 30] {
+            let (d, p) = (64, 60_000);
+            let a = matrix(length, d, 0.4);
+            let small = |i: usize| if i % p == 3 { -1.0 } else { 2e-5 * (1.0 + (i % 16) as f32) };
+            let e = Host::from_vec(length, p, (0..length * p).map(small).collect());
+            let all = 0..length;
+            let want = plain(&a, &[&e], &all, None);
+            let found = products(&a, &[&e], std::slice::from_ref(&all), None)[0];
+            assert!(found >= want && found <= want * 1.001, "{length} rows: {found} {want}");
+            let exact: f64 = e.row(0).iter().map(|&x| f64::from(x).powi(2)).sum();
+            assert!((super::length(e.row(0)).powi(2) / exact - 1.0).abs() < 3e-7);
         }
     }
 
