@@ -14,7 +14,7 @@ pub struct Calibrated {
     pub answer: Answer,
 }
 
-/// How close to the target the certified upper bound must come: this share of max(1, ε).
+/// How close to the target the certified upper bound must come: this share of it.
 const CLOSE: f64 = 2e-4;
 
 /// Finds the least noise for which the certified upper bound of ε at `delta` does not exceed `epsilon`.
@@ -39,7 +39,9 @@ pub fn least_noise(
         }
     };
     let upper = |answer: &Option<Answer>| answer.map_or(f64::INFINITY, |a| a.epsilon.upper);
-    let (fine, coarse) = (Precision::default(), Precision(2e-2));
+    // Beside a small target the usual interval would be wide, and cost noise.
+    let scale = epsilon.min(1.0);
+    let (fine, coarse) = (Precision(scale * Precision::default().0), Precision(2e-2 * scale));
 
     let most = ask(high, coarse)?;
     if upper(&most) > epsilon {
@@ -87,7 +89,7 @@ pub fn least_noise(
             at_enough = upper(&answer);
             best = answer.map(|answer| Calibrated { noise: enough.exp(), answer });
         }
-        if epsilon - at_enough <= CLOSE * epsilon.max(1.0) || enough - too_little < 1e-9 {
+        if epsilon - at_enough <= CLOSE * epsilon || enough - too_little < 1e-9 {
             break;
         }
         let middle = split(too_little, at_too_little, enough, at_enough, epsilon, 0.02);
@@ -105,7 +107,7 @@ pub fn least_noise(
 /// A point between two, where a line through the logarithms of the values would meet just below the target; halfway if a value
 /// is not finite. It stays a share `margin` away from either end, so that the bracket always shrinks.
 fn split(a: f64, at_a: f64, b: f64, at_b: f64, target: f64, margin: f64) -> f64 {
-    let aim = target - 0.3 * CLOSE * target.max(1.0);
+    let aim = target - 0.3 * CLOSE * target;
     if !at_a.is_finite() || at_b <= 0.0 || at_b.is_nan() || at_b >= at_a {
         return 0.5 * (a + b);
     }

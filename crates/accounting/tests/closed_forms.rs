@@ -184,3 +184,16 @@ fn hardly_sampled_parts_beside_gaussians_change_nothing_in_either_direction() {
         assert!(found.gap() <= 1e-3 * found.upper.max(1.0), "{found:?}");
     }
 }
+
+/// The usual width of an interval, 0.001, is as large as these targets.
+#[test]
+fn small_targets_do_not_cost_more_noise_than_they_need() {
+    for target in [0.001, 0.002, 0.02, 0.3] {
+        let found = noise_multiplier(target, 1e-5, 0.01, 100, Accountant::Auto).unwrap();
+        assert!(found.answer.epsilon.upper <= target);
+        // Whoever looks closely sees that a hundredth less is too little.
+        let composition = Composition::dp_sgd(0.99 * found.noise, 0.01, 100);
+        let spent = delta(&composition, target, Accountant::Auto).unwrap();
+        assert!(spent.delta.lower > 1e-5, "σ = {}: {spent:?}", found.noise);
+    }
+}
