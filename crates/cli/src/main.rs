@@ -6,6 +6,7 @@ mod budget;
 mod demo;
 mod device;
 mod failure;
+mod files;
 mod live;
 mod output;
 mod plot;

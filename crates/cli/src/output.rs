@@ -6,10 +6,15 @@ use undertone::audit::statistics::Interval;
 pub use undertone_accounting::rounded_up as up;
 use undertone_accounting::{Accountant, Adjacency, Answer, Bounds, Mode, Threat, Unit};
 
-/// Prints a line, and ends quietly if nobody reads it any more (a closed pipe).
+/// Prints a line, and ends quietly if nobody reads it any more (a closed pipe); an answer that is lost otherwise is a failure.
 pub fn line(text: impl std::fmt::Display) {
-    if writeln!(std::io::stdout(), "{text}").is_err() {
-        std::process::exit(0);
+    match writeln!(std::io::stdout(), "{text}") {
+        Ok(()) => {}
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(e) => {
+            eprintln!("error: the answer could not be written: {e}");
+            std::process::exit(1);
+        }
     }
 }
 

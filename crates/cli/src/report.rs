@@ -1,6 +1,7 @@
 //! `undertone report`: what a reviewer reads.
 
 use crate::failure::{Failure, Outcome};
+use crate::files::refuse_file_of_run;
 use crate::output;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
@@ -76,6 +77,7 @@ fn short(run: &Run) -> Value {
 /// Writes a report about the runs in some folders; the runs.
 pub fn write(folders: &[PathBuf], out: &Path, format: Format, options: Options) -> Outcome<Vec<Run>> {
     let runs = Run::open_all(folders)?;
+    folders.iter().try_for_each(|folder| refuse_file_of_run(out, folder))?;
     let document = report(&runs, options)?;
     let text = match format {
         Format::Html => document.html(),

@@ -48,6 +48,8 @@ fn a_report_says_what_the_ledger_proves() {
         serde_json::from_str(&done(&["report", private, uneven, open, "--out", out, "--json"])).unwrap();
     assert_eq!(told["runs"][0]["private"], true);
     assert_eq!(told["runs"][2]["guarantee"], Value::Null);
+    let ledger = format!("{private}/ledger.jsonl");
+    refused(&undertone(&["report", private, "--out", &ledger]), "is a file of the run");
     let html = fs::read_to_string(out).unwrap();
     for folder in [private, uneven] {
         let guarantee =

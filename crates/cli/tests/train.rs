@@ -338,8 +338,8 @@ fn adaptive_methods_are_resumed_as_if_nothing_had_happened() {
 fn mistakes_are_one_sentence() {
     let bench = Bench::classifier();
     for (change, about) in [
-        ("privacy.epsilon=0", "ε"),
-        ("privacy.delta=0", "δ"),
+        ("privacy.epsilon=0", "privacy.epsilon"),
+        ("privacy.delta=0", "privacy.delta"),
         ("training.batch=1000", "batch"),
         ("data.train=nowhere.tsv", "nowhere.tsv"),
         ("data.text=missing", "missing"),

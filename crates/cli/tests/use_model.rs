@@ -169,6 +169,19 @@ fn mistakes_get_one_sentence_and_exit_code_2() {
     fs::write(&wrong, "sentence\tlabel\nfine\n").unwrap();
     eval(&["--model", &model, "--data", wrong.to_str().unwrap()], ":2:");
     refused(&["predict", "--model", &model, "--data", &data, "--out", "x.xlsx"], ".jsonl");
+    let before = fs::read(&data).unwrap();
+    refused(&["predict", "--model", &model, "--data", &data, "--out", &data], "is the file that is read");
+    assert_eq!(fs::read(&data).unwrap(), before, "what is read is not written over");
+    refused(&["generate", "--model", &model, "--prompt", "the", "--samples", "10000000000000000"], "");
+    fs::create_dir(folder.path().join("open")).unwrap();
+    refused(&["demo", "--data-only", "--out", folder.path().to_str().unwrap()], "no demo's");
+    assert!(folder.path().join("open").exists(), "nobody else's folder is removed");
+    for size in
+        ["--vocabulary=0", "--tokens=18446744073709551615", "--batch=18446744073709551615", "--layers=0"]
+    {
+        let name = size.split_once('=').unwrap().0;
+        refused(&["bench", "step", size], name);
+    }
     refused(&["generate", "--model", &model, "--prompt", "the"], "head");
     let other = tempfile::tempdir().unwrap();
     let other = self::model(other.path(), "llama-causal-lm", "tokenizer-bpe");

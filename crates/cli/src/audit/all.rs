@@ -124,6 +124,14 @@ impl All {
         {
             return Err(Failure::arguments("--open names a run of another kind of model"));
         }
+        if open.as_ref().is_some_and(|open| open.plan.is_private()) {
+            return Err(Failure::arguments(
+                "--open names a run with privacy; it is for one with method = \"none\", to compare with",
+            ));
+        }
+        if self.canaries.is_some() && run.plan.purpose() != Purpose::CausalLanguageModel {
+            return Err(Failure::arguments("--canaries is for language models; this run is of a classifier"));
+        }
         let mut left_out = Vec::new();
         let mut figures = self.membership(&run, open.as_ref(), &mut left_out)?;
         if run.plan.purpose() == Purpose::CausalLanguageModel {

@@ -87,9 +87,11 @@ impl Extraction {
 
 impl ExtractionArguments {
     fn check(&self) -> Outcome {
-        if self.texts == 0 || self.tokens == 0 || self.batch == 0 || !(0.5..1.0).contains(&self.confidence) {
+        let sizes = [self.texts, self.tokens, self.batch];
+        if !sizes.iter().all(|size| (1..=10_000_000).contains(size)) || !(0.5..1.0).contains(&self.confidence)
+        {
             return Err(Failure::arguments(
-                "--texts, --tokens and --batch must be at least 1, --confidence from 0.5 to below 1",
+                "--texts, --tokens and --batch must be from 1 to 10000000, --confidence from 0.5 to below 1",
             ));
         }
         Ok(())

@@ -37,7 +37,7 @@ pub struct OneRun {
     /// Canaries
     #[arg(long, default_value_t = 1000)]
     canaries: usize,
-    /// How many coins are guessed [default: a tenth]; decided before the scores are seen
+    /// How many coins are guessed [default: a tenth, but at least 20]; decided before the scores are seen
     #[arg(long)]
     guesses: Option<usize>,
     /// What the guesses rest on
@@ -63,9 +63,13 @@ enum Score {
 
 impl OneRun {
     pub fn run(self) -> Outcome {
-        if self.canaries < 10 || !(0.5..1.0).contains(&self.confidence) || self.guesses == Some(0) {
+        let guesses = self.guesses.unwrap_or_else(|| usual_guesses(self.canaries));
+        if !(10..=1_000_000).contains(&self.canaries)
+            || !(1..=self.canaries).contains(&guesses)
+            || !(0.5..1.0).contains(&self.confidence)
+        {
             return Err(Failure::arguments(
-                "--canaries must be at least 10, --guesses at least 1, --confidence from 0.5 to below 1",
+                "--canaries must be from 10 to 1000000, --guesses from 1 to as many, --confidence from 0.5 to below 1",
             ));
         }
         let plan = Plan::read(&self.run, &self.changes)?;
@@ -86,10 +90,8 @@ impl OneRun {
         let coins = Coins::toss(self.canaries, &random);
         coins.put_in(&planted, &mut data);
         let mut display = Display::new();
-        let mut audited = plan.clone();
-        audited.data.author = None;
         let start = Start {
-            plan: audited,
+            plan: plan.clone(),
             out: &self.out,
             resume: false,
             place: self.device.place()?,
@@ -104,7 +106,6 @@ impl OneRun {
             Score::Loss => by_reference(&losses(&after, &planted)?, &losses(&before, &planted)?),
             Score::Update => by_update(&before, &after, &planted)?,
         };
-        let guesses = self.guesses.unwrap_or_else(|| usual_guesses(self.canaries));
         let promised = run.promised();
         let delta = plan.privacy.delta.unwrap_or(1e-5);
         let found = audit(&scores, &coins.inside, guesses, delta, self.confidence);

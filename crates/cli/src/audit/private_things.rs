@@ -63,6 +63,9 @@ impl FinderArguments {
         if let Some(file) = &self.names {
             let list = std::fs::read_to_string(file)
                 .map_err(|e| Failure::arguments(format!("{} cannot be read: {e}", file.display())))?;
+            if list.trim().is_empty() {
+                return Err(Failure::arguments(format!("{} names nobody", file.display())));
+            }
             finders.push(Box::new(Names::from_list(list.lines())));
         }
         if let Some(given) = &given {

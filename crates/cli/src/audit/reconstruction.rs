@@ -93,6 +93,9 @@ impl Reconstruction {
             }
             None => None,
         };
+        if list.as_ref().is_some_and(Vec::is_empty) {
+            return Err(Failure::arguments("--candidates names an empty file: nothing could be found"));
+        }
         let (training, finder) = self.finder.read(&run)?;
         let mut found = Vec::new();
         for kind in self.finder.kinds() {

@@ -153,7 +153,7 @@ impl Demo {
         write(&self.out.join("names.txt"), format!("{}\n", names.join("\n")).as_bytes())?;
         let folder = &self.out;
         let file = format!(
-            "# The run file of the demo; each run changes a few keys (see plan.toml in its folder).\n\
+            "{MARK}; each run changes a few keys (see plan.toml in its folder).\n\
              [model]\npath = {:?}\ntuning = {{ lora = {{ rank = 8, alpha = 16 }} }}\n\n\
              [data]\ntask = \"classification\"\ntrain = {:?}\nvalidation = {:?}\ntext = \"text\"\nlabel = \"label\"\n\
              labels = {TOPICS:?}\nmax_tokens = 96\n\n\
@@ -168,8 +168,19 @@ impl Demo {
     }
 }
 
+/// How the run file of a demo begins: whose folder it is.
+const MARK: &str = "# The run file of the demo";
+
 /// Removes what an earlier demo left, and nothing else.
 fn clear(out: &Path) -> Outcome {
+    let is_empty = std::fs::read_dir(out).map_or(true, |mut inside| inside.next().is_none());
+    let is_ours = || std::fs::read_to_string(out.join("run.toml")).is_ok_and(|file| file.starts_with(MARK));
+    if !is_empty && !is_ours() {
+        return Err(Failure::arguments(format!(
+            "{} holds something that is no demo's; name a new folder by --out",
+            out.display()
+        )));
+    }
     for name in RUNS.map(|run| run.0).iter().chain(&["model"]) {
         let folder = out.join(name);
         if folder.exists() {

@@ -1,4 +1,4 @@
-//! A run that another process is at work on, by what it leaves in its folder. Nothing is written or locked.
+//! A run that another process is at work on, by what it leaves in its folder. Nothing is written.
 
 use super::model::{Live, Point};
 use crate::failure::{Failure, Outcome};
@@ -28,11 +28,24 @@ pub struct Follower {
     pub measured: bool,
 }
 
+/// Whether a run holds the folder. The lock is let go at once.
+fn somebody_is_at_work(folder: &Path) -> bool {
+    std::fs::File::open(folder.join("run.lock")).is_ok_and(|lock| lock.try_lock_shared().is_err())
+}
+
 impl Follower {
     /// Of a folder that holds a run, or one that a run is about to fill.
     pub fn new(folder: &Path) -> Outcome<Self> {
         if !folder.join("plan.toml").exists() && !folder.join("run.lock").exists() {
             return Err(Failure::arguments(format!("{} holds no run", folder.display())));
+        }
+        // A run that is just beginning has its lock a moment later.
+        let is_idle = || !folder.join("plan.toml").exists() && !somebody_is_at_work(folder);
+        if is_idle() && (0..10).all(|_| (std::thread::sleep(Duration::from_millis(100)), is_idle()).1) {
+            return Err(Failure::arguments(format!(
+                "{} holds no run, and nobody is at work there",
+                folder.display()
+            )));
         }
         let live = Live { title: folder.display().to_string(), ..Live::default() };
         Ok(Self {
@@ -45,6 +58,17 @@ impl Follower {
             seen: None,
             measured: false,
         })
+    }
+
+    /// Refuses to wait for a run that was broken off.
+    pub fn check_that_somebody_is_at_work(&self) -> Outcome {
+        if somebody_is_at_work(&self.folder) || self.folder.join("summary.json").exists() {
+            return Ok(());
+        }
+        Err(Failure::arguments(format!(
+            "nobody is at work on {0} any more; `undertone train --resume --out {0}` goes on with it",
+            self.folder.display()
+        )))
     }
 
     /// Reads what is new; whether there was anything.

@@ -35,6 +35,8 @@ pub struct Watch {
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Between two lines where nothing was measured.
 const LINE_EVERY: Duration = Duration::from_secs(15);
+/// Between two questions whether anybody is at work, where nothing happens.
+const ASK_EVERY: Duration = Duration::from_secs(5);
 /// Before it is said that nothing happens.
 const SILENCE: Duration = Duration::from_secs(300);
 
@@ -68,7 +70,7 @@ impl Watch {
 
 /// A line now and then, and whenever something was measured.
 fn lines(follower: &mut Follower) -> Outcome {
-    let (mut said, mut heard) = (None::<Instant>, Instant::now());
+    let (mut said, mut heard, mut asked) = (None::<Instant>, Instant::now(), Instant::now());
     loop {
         let news = follower.look()?;
         if follower.live.ended.is_some() {
@@ -81,7 +83,10 @@ fn lines(follower: &mut Follower) -> Outcome {
             said = Some(Instant::now());
         }
         if news {
-            heard = Instant::now();
+            (heard, asked) = (Instant::now(), Instant::now());
+        } else if asked.elapsed() > ASK_EVERY {
+            follower.check_that_somebody_is_at_work()?;
+            asked = Instant::now();
         } else if heard.elapsed() > SILENCE {
             output::line("nothing new for five minutes");
             heard = Instant::now();

@@ -111,8 +111,8 @@ impl Generate {
     }
 
     fn texts(&self) -> Outcome<Vec<String>> {
-        if self.samples == 0 {
-            return Err(Failure::arguments("--samples must be at least 1"));
+        if !(1..=1_000_000).contains(&self.samples) {
+            return Err(Failure::arguments("--samples must be from 1 to 1000000"));
         }
         let mut texts = self.prompt.clone();
         if let Some(file) = &self.prompts {

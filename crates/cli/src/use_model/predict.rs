@@ -3,6 +3,7 @@
 use super::arguments::{DataArguments, ModelArguments};
 use super::private::PrivateArguments;
 use crate::failure::{Failure, Outcome};
+use crate::files::refuse_same;
 use crate::output;
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -47,6 +48,11 @@ impl Predict {
             Some("csv") => Layout::Delimited(','),
             _ => return Err(Failure::arguments("--out must end in .jsonl, .tsv or .csv")),
         };
+        if self.out.is_dir() {
+            return Err(Failure::arguments(format!("--out {} is a folder; name a file", self.out.display())));
+        }
+        refuse_same(&self.out, &self.data.data, "the file that is read")?;
+        refuse_same(&self.out, &self.private.ledger(&self.out), "the ledger")?;
         let loaded = self.model.load(self.data.purpose())?;
         let purpose = loaded.model.network.head.purpose;
         let task = self.data.resolve(purpose, false)?;
@@ -58,6 +64,12 @@ impl Predict {
                 "the folder of {} does not exist; make it first",
                 self.out.display()
             )));
+        }
+        if self.private.private {
+            // All of it is read once before anything is paid for.
+            for chunk in stream(&self.data.data, &task, &tokeniser, None, &self.data.options())? {
+                chunk?;
+            }
         }
         let paid = self.private.pay(&self.model, &loaded, &self.out)?;
         // Written beside the file and renamed when whole, so that a half-written answer is never mistaken for one.

@@ -36,6 +36,15 @@ pub struct PaidNoise {
 }
 
 impl PrivateArguments {
+    /// Where the releases of a file are written down.
+    pub fn ledger(&self, out: &std::path::Path) -> PathBuf {
+        self.ledger.clone().unwrap_or_else(|| {
+            let mut name = out.as_os_str().to_owned();
+            name.push(".ledger.jsonl");
+            PathBuf::from(name)
+        })
+    }
+
     /// Writes the release into the ledger, and then hands the noise out, from a new secret.
     pub fn pay(
         &self,
@@ -64,11 +73,7 @@ impl PrivateArguments {
             None => f64::from(config.deviation / config.norm),
         };
         let event = Event::Gaussian { noise_multiplier, sensitivity };
-        let path = self.ledger.clone().unwrap_or_else(|| {
-            let mut name = out.as_os_str().to_owned();
-            name.push(".ledger.jsonl");
-            PathBuf::from(name)
-        });
+        let path = self.ledger(out);
         let wanted = terms(&config);
         let mut ledger =
             if path.exists() { Ledger::open(&path)? } else { Ledger::create(&path, wanted.clone())? };

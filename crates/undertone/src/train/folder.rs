@@ -60,7 +60,9 @@ impl RunFolder {
             .write(true)
             .open(&place)
             .map_err(Error::io(&place))?;
-        if lock.try_lock().is_err() {
+        // Whoever watches the run asks for a moment whether anybody holds it.
+        let wait = || std::thread::sleep(std::time::Duration::from_millis(30));
+        if lock.try_lock().is_err() && (0..3).all(|_| (wait(), lock.try_lock().is_err()).1) {
             return Err(Error::folder(
                 path,
                 "is in use by another run; wait for it, or choose another folder",

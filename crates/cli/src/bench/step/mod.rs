@@ -97,9 +97,7 @@ enum Kind {
 
 impl StepBench {
     pub fn run(self) -> Outcome {
-        if self.steps == 0 || self.batch == 0 || self.tokens < 2 {
-            return Err(Failure::arguments("--steps and --batch must be at least 1, --tokens at least 2"));
-        }
+        self.check()?;
         let batch = self.random_batch(self.architecture().1);
         let mut contender = Contender::new(&self, self.method, &batch)?;
         if self.on_request {
@@ -145,6 +143,32 @@ impl StepBench {
                 ));
             }
             output::rows(&rows);
+        }
+        Ok(())
+    }
+
+    /// Sizes that no machine has are refused before memory for them is asked for.
+    fn check(&self) -> Outcome {
+        let inner = self.inner.unwrap_or(1);
+        for (name, value, range) in [
+            ("--layers", self.layers, 1..=10_000),
+            ("--hidden", self.hidden, 1..=1 << 16),
+            ("--heads", self.heads, 1..=1 << 16),
+            ("--inner", inner, 1..=1 << 20),
+            ("--vocabulary", self.vocabulary, 1..=1 << 24),
+            ("--batch", self.batch, 1..=1 << 20),
+            ("--tokens", self.tokens, 2..=1 << 20),
+            ("--steps", self.steps, 1..=1_000_000),
+        ] {
+            if !range.contains(&value) {
+                let (least, most) = (range.start(), range.end());
+                return Err(Failure::arguments(format!(
+                    "{name} is {value}, but must be from {least} to {most}"
+                )));
+            }
+        }
+        if self.batch * self.tokens > 1 << 26 {
+            return Err(Failure::arguments("--batch times --tokens must be at most 67108864"));
         }
         Ok(())
     }

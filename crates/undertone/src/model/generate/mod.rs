@@ -65,6 +65,9 @@ impl Settings {
         if self.beams == 0 || self.beams > 1024 || self.batch == 0 {
             return wrong("beams must be from 1 to 1024 and batch at least 1".into());
         }
+        if !(-100.0..=100.0).contains(&self.length_penalty) {
+            return wrong(format!("length_penalty is {}, but must be from -100 to 100", self.length_penalty));
+        }
         if prompts.iter().any(Vec::is_empty) {
             return wrong(
                 "a prompt has no tokens; begin it with some text or the model's first token".into(),

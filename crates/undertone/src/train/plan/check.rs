@@ -8,38 +8,9 @@ use crate::train::error::{Error, Result};
 impl Plan {
     /// Refuses what cannot be meant, in one sentence.
     pub(super) fn check(&self) -> Result<()> {
-        let positive = |name: &str, value: f64| {
-            if value.is_finite() && value > 0.0 {
-                return Ok(());
-            }
-            Err(Error::plan(format!("{name} is {value}, but must be above 0")))
-        };
+        self.check_ranges()?;
         if self.model.path.is_some() == self.model.hub.is_some() {
             return Err(Error::plan("[model] needs either path (a folder) or hub (a name)"));
-        }
-        positive("training.learning_rate", self.training.learning_rate)?;
-        positive("training.adam_epsilon", f64::from(self.training.adam_epsilon))?;
-        let share = |name: &str, value: f64| {
-            if (0.0..1.0).contains(&value) {
-                return Ok(());
-            }
-            Err(Error::plan(format!("{name} is {value}, but must be at least 0 and below 1")))
-        };
-        share("training.momentum", f64::from(self.training.momentum))?;
-        share("training.betas", f64::from(self.training.betas.0))?;
-        share("training.betas", f64::from(self.training.betas.1))?;
-        share("training.warmup", self.training.warmup)?;
-        if !(self.training.weight_decay.is_finite() && self.training.weight_decay >= 0.0) {
-            return Err(Error::plan("training.weight_decay must be at least 0"));
-        }
-        if self.training.epochs == 0 || self.training.batch == 0 {
-            return Err(Error::plan("training.epochs and training.batch must be at least 1"));
-        }
-        if self.compute.micro_batch == 0
-            || self.compute.micro_tokens == 0
-            || self.compute.checkpoint_every == Some(0)
-        {
-            return Err(Error::plan("the numbers in [compute] must be at least 1"));
         }
         let text_columns = match self.data.task {
             TaskName::Classification => 1..=2,
@@ -55,15 +26,7 @@ impl Plan {
                 }
             }));
         }
-        if let Clip::Flat(bound) | Clip::PerLayer(bound) = self.privacy.clip {
-            positive("privacy.clip", bound)?;
-        }
         let anadp = &self.privacy.anadp;
-        share("privacy.anadp.beta1", f64::from(anadp.beta1))?;
-        share("privacy.anadp.beta2", f64::from(anadp.beta2))?;
-        if !(0.0..=1.0).contains(&anadp.alpha) {
-            return Err(Error::plan("privacy.anadp.alpha must lie between 0 and 1"));
-        }
         let (high, low) = anadp.quantiles;
         if !(0.0 <= low && low < high && high <= 1.0) {
             return Err(Error::plan(
@@ -77,19 +40,12 @@ impl Plan {
                 )));
             }
         }
-        share("privacy.adaclip.beta", f64::from(self.privacy.adaclip.beta))?;
-        if !(0.0..=1.0).contains(&self.privacy.adaclip.exponent) {
-            return Err(Error::plan("privacy.adaclip.exponent must lie between 0 and 1"));
-        }
         let rap_ft = &self.privacy.rap_ft;
         if !(rap_ft.irrelevance > 0.5 && rap_ft.irrelevance < 1.0) {
             return Err(Error::plan("privacy.rap_ft.irrelevance must be above 0.5 and below 1"));
         }
-        if !(rap_ft.alpha.is_finite() && rap_ft.examples > 0) {
-            return Err(Error::plan("privacy.rap_ft needs a finite alpha and at least one example"));
-        }
-        if let RelevanceSource::Noised { share: part, examples } = rap_ft.relevance
-            && !(part > 0.0 && part < 1.0 && examples > 0)
+        if let RelevanceSource::Noised { share, .. } = rap_ft.relevance
+            && !(share > 0.0 && share < 1.0)
         {
             return Err(Error::plan(
                 "privacy.rap_ft.relevance is { public = \"file\" } or { noised = { share = 0.05, examples = 512 } } with a share between 0 and 1",

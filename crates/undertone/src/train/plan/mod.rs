@@ -3,6 +3,7 @@
 mod check;
 mod forward;
 mod method;
+mod ranges;
 mod resolve;
 mod resolve_forward;
 mod sections;
@@ -55,12 +56,17 @@ impl Plan {
 
     /// As [`Plan::read`], from the file's text.
     pub fn parse(text: &str, changes: &[String]) -> Result<Self> {
-        let sentence = |e: toml::de::Error| {
-            let line = e.span().map_or(0, |span| text[..span.start.min(text.len())].lines().count().max(1));
-            let place = if line > 0 && changes.is_empty() { format!("line {line}: ") } else { String::new() };
-            Error::plan(format!("{place}{}", e.message().replace('\n', " ")))
+        // Lines are those of the text, which after a change is no longer what is read.
+        let place = |e: &toml::de::Error| match e.span() {
+            Some(span) if changes.is_empty() => {
+                let before = &text.as_bytes()[..span.start.min(text.len())];
+                format!("line {}: ", 1 + before.iter().filter(|&&byte| byte == b'\n').count())
+            }
+            _ => String::new(),
         };
-        let mut table: toml::Table = text.parse().map_err(sentence)?;
+        let unreadable =
+            |e: toml::de::Error| Error::plan(format!("{}{}", place(&e), e.message().replace('\n', " ")));
+        let mut table: toml::Table = text.parse().map_err(unreadable)?;
         for change in changes {
             let Some((path, value)) = change.split_once('=') else {
                 return Err(Error::plan(format!(
@@ -70,15 +76,20 @@ impl Plan {
             set(&mut table, path.trim(), value.trim())?;
         }
         // What a finished run adds to its plan says nothing about a new one.
-        table.remove("resolved");
-        let plan: Self = if changes.is_empty() {
+        let was_finished = table.remove("resolved").is_some();
+        let wrong = |e: serde_path_to_error::Error<toml::de::Error>| {
+            let (key, e) = (e.path().to_string(), e.inner());
+            // At the top there is no key to name.
+            let key = if key == "." { String::new() } else { format!("{key}: ") };
+            Error::plan(format!("{}{key}{}", place(e), e.message().replace('\n', " ")))
+        };
+        let plan: Self = if changes.is_empty() && !was_finished {
             // From the text again, for the line in an error.
-            let mut plain: toml::Table = text.parse().map_err(sentence)?;
-            if plain.remove("resolved").is_some() { table.try_into() } else { toml::from_str(text) }
+            serde_path_to_error::deserialize(toml::Deserializer::parse(text).map_err(unreadable)?)
         } else {
-            table.try_into()
+            serde_path_to_error::deserialize(toml::Value::Table(table))
         }
-        .map_err(sentence)?;
+        .map_err(wrong)?;
         plan.check()?;
         Ok(plan)
     }
@@ -222,7 +233,25 @@ optimiser = "adamw"
             ("privacy.epsilom=2", "epsilom"),
             ("privacy.clip=-1", "privacy.clip"),
             ("privacy.clip=high", "clip is"),
-            ("training.epochs=0", "at least 1"),
+            ("training.epochs=0", "training.epochs is 0, but must be from 1"),
+            ("training.epochs=4000000000", "training.epochs"),
+            ("training.batch=-1", "training.batch:"),
+            ("privacy.epsilon=true", "privacy.epsilon:"),
+            ("privacy.epsilon=1e308", "privacy.epsilon is 1e308,"),
+            ("privacy.delta=1", "privacy.delta is 1, but"),
+            ("privacy.clip=1e300", "privacy.clip"),
+            ("privacy.clip=1e-40", "privacy.clip"),
+            ("privacy.reserve=-1", "privacy.reserve"),
+            ("privacy.step_distance=nan", "privacy.step_distance"),
+            ("privacy.rap_ft.alpha=-5", "privacy.rap_ft.alpha"),
+            ("privacy.rap_ft.initial={ top_p = 7.0 }", "privacy.rap_ft.initial.top_p"),
+            ("privacy.rap_ft.initial={ beam = 0 }", "privacy.rap_ft.initial.beam"),
+            ("privacy.forward.dims=[100000]", "privacy.forward.dims"),
+            ("privacy.mvg.spread=inf", "privacy.mvg.spread"),
+            ("model.tuning.lora.alpha=1e300", "model.tuning.lora.alpha"),
+            ("data.max_tokens=0", "data.max_tokens"),
+            ("data.most_per_author=0", "data.most_per_author"),
+            ("data.labels=[]", "data.labels"),
             ("training.learning_rate=nan", "learning_rate"),
             ("privacy.method=none", "has no epsilon"),
             ("privacy.noise_multiplier=1.0", "either epsilon or noise_multiplier"),
@@ -240,7 +269,10 @@ optimiser = "adamw"
         }
         let error =
             Plan::parse(&FILE.replace("batch = 1024", "batch = \"many\""), &[]).unwrap_err().to_string();
-        assert!(error.contains("line "), "{error}");
+        let line = 1 + FILE.lines().position(|line| line.starts_with("batch")).unwrap();
+        assert!(error.contains(&format!("line {line}: training.batch:")), "{error}");
+        let error = Plan::parse(&FILE.replace("batch = 1024", "batch = 1\ntrolley = 2"), &[]).unwrap_err();
+        assert!(error.to_string().contains(&format!("line {}: training.trolley", line + 1)), "{error}");
     }
 
     #[test]

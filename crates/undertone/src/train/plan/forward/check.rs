@@ -45,9 +45,6 @@ impl Plan {
         if self.training.epochs > 65_536 {
             return wrong("methods that perturb records take at most 65536 epochs");
         }
-        if !(self.privacy.step_distance.is_finite() && self.privacy.step_distance > 0.0) {
-            return wrong("privacy.step_distance must be above 0");
-        }
         if self.training.dropout && !paper {
             return wrong(
                 "dropout below the noise would make a record differ between releases; leave training.dropout out",
@@ -90,8 +87,8 @@ impl Plan {
     fn check_encoder(&self, settings: &ForwardSettings) -> Result<()> {
         let given = &self.privacy.forward;
         let paper = self.privacy.mode == ModeName::Paper;
-        if settings.dims.contains(&0) || (settings.encoder != EncoderName::None && settings.dims.is_empty()) {
-            return wrong("privacy.forward.dims are widths above 0, such as [64] or [256, 64, 4]");
+        if settings.encoder != EncoderName::None && settings.dims.is_empty() {
+            return wrong("privacy.forward.dims are widths, such as [64] or [256, 64, 4]");
         }
         if matches!(settings.encoder, EncoderName::Orthogonal | EncoderName::Pca) && settings.dims.len() != 1
         {
@@ -153,18 +150,8 @@ impl Plan {
         }
         let mvg = &self.privacy.mvg;
         let paper = self.privacy.mode == ModeName::Paper;
-        let sound = mvg.width > 0
-            && mvg.shift.is_finite()
-            && mvg.spread > 0.0
-            && mvg.epsilon_min > 0.0
-            && mvg.epsilon_max >= mvg.epsilon_min
-            && mvg.epsilon_max.is_finite()
-            && mvg.attention_epsilon > 0.0
-            && mvg.attention_examples > 0;
-        if !sound {
-            return wrong(
-                "[privacy.mvg] needs width, spread, attention_* above 0 and 0 < epsilon_min <= epsilon_max",
-            );
+        if mvg.epsilon_max < mvg.epsilon_min {
+            return wrong("privacy.mvg.epsilon_max must not be below privacy.mvg.epsilon_min");
         }
         if mvg.attention == AttentionName::Raw && !paper {
             return wrong(
