@@ -305,7 +305,7 @@ fn mistakes_are_one_sentence() {
         (&["privacy.method=ew-ft", "privacy.forward.dims=[0]"], "dims"),
         (&["privacy.method=ew-ft", "privacy.schedule=ewpba"], "release = \"path\""),
         (&["privacy.method=mvg", "privacy.mvg.attention=raw"], "raw"),
-        (&["privacy.method=mvg", "privacy.mvg.spread=0"], "[privacy.mvg]"),
+        (&["privacy.method=mvg", "privacy.mvg.spread=0"], "privacy.mvg.spread"),
         (&["privacy.method=dp-forward", "privacy.forward.label_epsilon=9"], "label_epsilon"),
         (&["privacy.method=dp-forward", "training.dropout=true"], "dropout"),
         (&["privacy.method=dp-forward", "privacy.forward.learn=discriminant"], "model.tuning"),
