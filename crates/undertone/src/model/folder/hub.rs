@@ -12,6 +12,9 @@ pub fn locate(path_or_name: &str) -> Result<PathBuf> {
     if path.is_dir() {
         return Ok(path.to_owned());
     }
+    if path.is_file() {
+        return Err(Error::Request(format!("{path_or_name} is a file; give the folder of a model")));
+    }
     if !looks_like_a_name(path_or_name) {
         return Err(Error::MissingFile {
             path: path.to_owned(),
