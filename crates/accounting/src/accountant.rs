@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Accountant {
-    /// The exact Gaussian formula where nothing is subsampled, numerical composition elsewhere: always certified.
+    /// The exact Gaussian formula where nothing is subsampled, numerical composition elsewhere:
+    /// always certified.
     #[default]
     Auto,
     /// Numerical composition of privacy-loss distributions, certified on both sides.
@@ -89,7 +90,9 @@ pub fn delta(composition: &Composition, epsilon: f64, accountant: Accountant) ->
         Accountant::Gaussian => gaussian::delta(unsampled_mu(composition), epsilon),
         Accountant::Rdp => rdp::delta(composition, epsilon, &rdp::default_orders())?,
         Accountant::Gdp => gdp::delta(composition, epsilon)?,
-        Accountant::Prv | Accountant::Auto => pld::delta(composition, epsilon, Precision::default())?,
+        Accountant::Prv | Accountant::Auto => {
+            pld::delta(composition, epsilon, Precision::default())?
+        }
     };
     Ok(Answer {
         epsilon: Bounds::exact(epsilon),
@@ -133,9 +136,10 @@ fn settle(composition: &Composition, accountant: Accountant) -> Result<Accountan
     match accountant {
         Accountant::Auto if is_unsampled(composition) => Ok(Accountant::Gaussian),
         Accountant::Auto => Ok(Accountant::Prv),
-        Accountant::Gaussian if !is_unsampled(composition) => {
-            Err(Error::Unsupported { accountant: "gaussian", what: "subsampling or randomised response" })
-        }
+        Accountant::Gaussian if !is_unsampled(composition) => Err(Error::Unsupported {
+            accountant: "gaussian",
+            what: "subsampling or randomised response",
+        }),
         other => Ok(other),
     }
 }

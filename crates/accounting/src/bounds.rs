@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 /// `lower ≤ truth ≤ upper`, with a best guess between them.
 ///
-/// For an approximation that proves nothing (the Gaussian-DP central limit) all three are the estimate and the
-/// answer says so in [`crate::Answer::certified`]. For Rényi accounting only `upper` is proved; `lower` is 0.
+/// For an approximation that proves nothing (the Gaussian-DP central limit) all three are the
+/// estimate and the answer says so in [`crate::Answer::certified`]. For Rényi accounting only
+/// `upper` is proved; `lower` is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Bounds {
     /// The truth is not below this.
@@ -22,8 +23,9 @@ impl Bounds {
         Self { lower: value, estimate: value, upper: value }
     }
 
-    /// Bounds found by two numerical computations. Splitting adds about twice the variance that merging loses, so the truth
-    /// lies about a third of the way up. Should the two ends have crossed by a rounding, the larger one counts.
+    /// Bounds found by two numerical computations. Splitting adds about twice the variance that
+    /// merging loses, so the truth lies about a third of the way up. Should the two ends have
+    /// crossed by a rounding, the larger one counts.
     pub(crate) fn ordered(lower: f64, upper: f64) -> Self {
         debug_assert!(lower <= upper * (1.0 + 1e-9) + 1e-12, "bounds crossed: {lower} > {upper}");
         let upper = upper.max(lower);

@@ -17,10 +17,11 @@ pub struct Calibrated {
 /// How close to the target the certified upper bound must come: this share of it.
 const CLOSE: f64 = 2e-4;
 
-/// Finds the least noise for which the certified upper bound of ε at `delta` does not exceed `epsilon`.
+/// Finds the least noise for which the certified upper bound of ε at `delta` does not exceed
+/// `epsilon`.
 ///
-/// `compose` says what is released at a given noise; more noise must mean less loss. Noise is sought between `low` and
-/// `high`, both of which must be values that `compose` accepts.
+/// `compose` says what is released at a given noise; more noise must mean less loss. Noise is
+/// sought between `low` and `high`, both of which must be values that `compose` accepts.
 pub fn least_noise(
     epsilon: f64,
     delta: f64,
@@ -104,8 +105,9 @@ pub fn least_noise(
     best.ok_or(Error::Unreachable { low, high, advice: "allow a larger ε" })
 }
 
-/// A point between two, where a line through the logarithms of the values would meet just below the target; halfway if a value
-/// is not finite. It stays a share `margin` away from either end, so that the bracket always shrinks.
+/// A point between two, where a line through the logarithms of the values would meet just below the
+/// target; halfway if a value is not finite. It stays a share `margin` away from either end, so
+/// that the bracket always shrinks.
 fn split(a: f64, at_a: f64, b: f64, at_b: f64, target: f64, margin: f64) -> f64 {
     let aim = target - 0.3 * CLOSE * target;
     if !at_a.is_finite() || at_b <= 0.0 || at_b.is_nan() || at_b >= at_a {

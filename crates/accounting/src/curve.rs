@@ -15,7 +15,11 @@ pub struct CurvePoint {
 }
 
 /// δ at each of the given ε ≥ 0.
-pub fn curve(composition: &Composition, epsilons: &[f64], accountant: Accountant) -> Result<Vec<CurvePoint>> {
+pub fn curve(
+    composition: &Composition,
+    epsilons: &[f64],
+    accountant: Accountant,
+) -> Result<Vec<CurvePoint>> {
     if !matches!(accountant, Accountant::Auto | Accountant::Prv) || is_unsampled(composition) {
         return epsilons
             .iter()
@@ -45,14 +49,16 @@ pub struct TradeOffPoint {
 
 /// The trade-off curve of a composition.
 ///
-/// A mechanism with privacy curve δ(ε) allows exactly those attacks whose rates obey, for every ε ≥ 0,
+/// A mechanism with privacy curve δ(ε) allows exactly those attacks whose rates obey, for every ε ≥
+/// 0,
 ///
 /// ```text
 /// TPR ≤ δ(ε) + e^ε FPR      and      1 − FPR ≤ δ(ε) + e^ε (1 − TPR),
 /// ```
 ///
-/// so the largest TPR is the least of both right-hand sides over ε. For the upper bound a list of ε does. For the lower bound
-/// δ falls and e^ε rises: between two neighbours a < b of the list neither side is below its value with δ(b) and e^a.
+/// so the largest TPR is the least of both right-hand sides over ε. For the upper bound a list of ε
+/// does. For the lower bound δ falls and e^ε rises: between two neighbours a < b of the list
+/// neither side is below its value with δ(b) and e^a.
 pub fn trade_off(
     composition: &Composition,
     false_positive_rates: &[f64],
@@ -61,7 +67,8 @@ pub fn trade_off(
     let far = crate::epsilon(composition, 1e-9, accountant)?.epsilon.upper.max(1e-3);
     const POINTS: usize = 160;
     // Closer together near 0, where the curve bends.
-    let epsilons: Vec<f64> = (1..=POINTS).map(|i| far * (i as f64 / POINTS as f64).powf(1.5)).collect();
+    let epsilons: Vec<f64> =
+        (1..=POINTS).map(|i| far * (i as f64 / POINTS as f64).powf(1.5)).collect();
     let points = curve(composition, &epsilons, accountant)?;
     Ok(false_positive_rates
         .iter()
@@ -72,8 +79,9 @@ pub fn trade_off(
             let mut from = 0.0_f64;
             for point in &points {
                 let e = point.epsilon;
-                let least =
-                    |d: f64, e: f64| (d + e.exp() * fpr).min(1.0 - (-e).exp() * (1.0 - fpr - d).max(0.0));
+                let least = |d: f64, e: f64| {
+                    (d + e.exp() * fpr).min(1.0 - (-e).exp() * (1.0 - fpr - d).max(0.0))
+                };
                 upper = upper.min(least(point.delta.upper, e));
                 estimate = estimate.min(least(point.delta.estimate, e));
                 lower = lower.min(least(point.delta.lower, from));

@@ -18,7 +18,8 @@ pub enum Error {
 
     /// The composition loses more privacy than the numerical accountant certifies.
     #[error(
-        "the privacy loss exceeds ε = {limit}, the most this accountant certifies; add noise, take fewer steps or lower the sampling rate"
+        "the privacy loss exceeds ε = {limit}, the most this accountant certifies; add noise, take \
+         fewer steps or lower the sampling rate"
     )]
     LossTooLarge {
         /// The largest ε that is certified.
@@ -27,7 +28,8 @@ pub enum Error {
 
     /// The grid that would be needed does not fit into the memory and time allowed.
     #[error(
-        "a certified answer needs a grid of {needed:.1e} points, more than the {limit:.1e} allowed for {parts} different parts; merge parts with equal parameters, or ask the rdp accountant"
+        "a certified answer needs a grid of {needed:.1e} points, more than the {limit:.1e} allowed \
+         for {parts} different parts; merge parts with equal parameters, or ask the rdp accountant"
     )]
     GridTooLarge {
         /// Points needed.

@@ -31,23 +31,27 @@ pub enum Event {
     Gaussian {
         /// Noise standard deviation divided by the clipping norm.
         noise_multiplier: f64,
-        /// The farthest one unit can move the release *under the composition's adjacency*, in clipping norms:
-        /// 1 for adding or removing a clipped vector, 2 for replacing it, √2 for replacing a non-negative one.
+        /// The farthest one unit can move the release *under the composition's adjacency*, in
+        /// clipping norms: 1 for adding or removing a clipped vector, 2 for replacing it, √2 for
+        /// replacing a non-negative one.
         sensitivity: f64,
     },
     /// A sum over a Poisson sample of clipped vectors plus N(0, σ²I).
     ///
-    /// Each unit joins the sample on its own with the sampling rate; its vector has norm at most 1. Under replace-one
-    /// adjacency the old and the new vector may point in opposite directions, and that is accounted here.
+    /// Each unit joins the sample on its own with the sampling rate; its vector has norm at most 1.
+    /// Under replace-one adjacency the old and the new vector may point in opposite directions, and
+    /// that is accounted here.
     PoissonGaussian {
         /// Noise standard deviation divided by the clipping norm.
         noise_multiplier: f64,
         /// The probability with which each unit joins the sample.
         sampling_rate: f64,
     },
-    /// k-ary randomised response: the true value with probability e^ε / (e^ε + k − 1), else any other one alike.
+    /// k-ary randomised response: the true value with probability e^ε / (e^ε + k − 1), else any
+    /// other one alike.
     ///
-    /// Under add-remove adjacency an absent unit answers for some fixed value, so its absence does not show.
+    /// Under add-remove adjacency an absent unit answers for some fixed value, so its absence does
+    /// not show.
     RandomisedResponse {
         /// The ε of one response.
         epsilon: f64,
@@ -113,7 +117,8 @@ impl Event {
                     return Err(Error::invalid(
                         "sampling rate",
                         sampling_rate,
-                        "at least 1e-7, the smallest certified; round it up, which only overstates ε",
+                        "at least 1e-7, the smallest certified; round it up, which only overstates \
+                         ε",
                     ));
                 }
                 Ok(())
@@ -121,7 +126,11 @@ impl Event {
             Event::RandomisedResponse { epsilon, categories } => {
                 positive("ε of randomised response", epsilon)?;
                 if epsilon > limits::EPSILON {
-                    return Err(Error::invalid("ε of randomised response", epsilon, "at most 1000"));
+                    return Err(Error::invalid(
+                        "ε of randomised response",
+                        epsilon,
+                        "at most 1000",
+                    ));
                 }
                 if categories < 2 {
                     return Err(Error::invalid("number of categories", categories, "at least 2"));
@@ -131,7 +140,8 @@ impl Event {
         }
     }
 
-    /// Whether a release of `self` tells no more than one of `other`: the same kind, and no parameter worse.
+    /// Whether a release of `self` tells no more than one of `other`: the same kind, and no
+    /// parameter worse.
     pub fn no_worse_than(&self, other: &Event) -> bool {
         use Event::*;
         match (*self, *other) {
@@ -214,10 +224,18 @@ impl Composition {
             part.event.validate()?;
         }
         if self.parts.len() > limits::PARTS {
-            return Err(Error::invalid("number of different parts", self.parts.len(), "at most 1000"));
+            return Err(Error::invalid(
+                "number of different parts",
+                self.parts.len(),
+                "at most 1000",
+            ));
         }
         if self.releases() > limits::STEPS {
-            return Err(Error::invalid("number of releases", self.releases(), "at most 10,000,000"));
+            return Err(Error::invalid(
+                "number of releases",
+                self.releases(),
+                "at most 10,000,000",
+            ));
         }
         Ok(())
     }

@@ -2,17 +2,18 @@
 //!
 //! # What is proved
 //!
-//! Let a release be f(D) + N(0, s²I) and let neighbours move f by at most Δ. With μ = Δ/s the pair N(μ, 1), N(0, 1)
-//! dominates: the likelihood ratio depends only on the projection onto the direction of the move, and a shorter move is
-//! a post-processing of a longer one. k releases with μ₁ … μ_k give a shift (μ₁, …, μ_k), so they are one release with
-//! μ² = Σ μᵢ². The hockey-stick divergence of that pair is
+//! Let a release be f(D) + N(0, s²I) and let neighbours move f by at most Δ. With μ = Δ/s the pair
+//! N(μ, 1), N(0, 1) dominates: the likelihood ratio depends only on the projection onto the
+//! direction of the move, and a shorter move is a post-processing of a longer one. k releases with
+//! μ₁ … μ_k give a shift (μ₁, …, μ_k), so they are one release with μ² = Σ μᵢ². The hockey-stick
+//! divergence of that pair is
 //!
 //! ```text
 //! δ(ε) = P(N > t) − e^ε P(N > t + μ),     t = ε/μ − μ/2,
 //! ```
 //!
-//! and since e^ε φ(t + μ) = φ(t), the second term is φ(t)·m(t + μ) with Mills' ratio m: no overflow at large ε. The pair is
-//! its own mirror image, so both directions agree.
+//! and since e^ε φ(t + μ) = φ(t), the second term is φ(t)·m(t + μ) with Mills' ratio m: no overflow
+//! at large ε. The pair is its own mirror image, so both directions agree.
 
 use crate::normal::{UNIT, density, mills, tail_relative_error, upper_tail};
 use crate::{Bounds, Error, Result};
@@ -46,7 +47,8 @@ pub fn epsilon(mu: f64, delta_target: f64) -> Bounds {
     Bounds { lower: lower.0, estimate: estimate.1.clamp(lower.0, upper.1), upper: upper.1 }
 }
 
-/// A bracket of the point where a decreasing function falls to `target`: (still above or 0, already at or below).
+/// A bracket of the point where a decreasing function falls to `target`: (still above or 0, already
+/// at or below).
 fn crossing(curve: impl Fn(f64) -> f64, mu: f64, target: f64) -> (f64, f64) {
     if curve(0.0) <= target {
         return (0.0, 0.0);

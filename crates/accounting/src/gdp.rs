@@ -1,7 +1,8 @@
 //! Gaussian differential privacy by the central limit theorem: an approximation, not a bound.
 //!
-//! Many weak events compose to nearly a Gaussian mechanism with μ² = Σ steps · q² (e^{1/σ²} − 1) (Bu, Dong, Long, Su 2020).
-//! The true ε is often larger than this answer, so it is offered for comparison only and always labelled.
+//! Many weak events compose to nearly a Gaussian mechanism with μ² = Σ steps · q² (e^{1/σ²} − 1)
+//! (Bu, Dong, Long, Su 2020). The true ε is often larger than this answer, so it is offered for
+//! comparison only and always labelled.
 
 use crate::event::{Adjacency, Event};
 use crate::{Bounds, Composition, Error, Result, gaussian};
@@ -13,7 +14,9 @@ pub fn mu(composition: &Composition) -> Result<f64> {
     for part in composition.parts() {
         squared += part.count as f64
             * match part.event {
-                Event::Gaussian { noise_multiplier, sensitivity } => (sensitivity / noise_multiplier).powi(2),
+                Event::Gaussian { noise_multiplier, sensitivity } => {
+                    (sensitivity / noise_multiplier).powi(2)
+                }
                 Event::PoissonGaussian { noise_multiplier, sampling_rate } => {
                     if composition.adjacency == Adjacency::ReplaceOne {
                         return Err(Error::Unsupported {
@@ -24,11 +27,18 @@ pub fn mu(composition: &Composition) -> Result<f64> {
                     sampling_rate.powi(2) * noise_multiplier.powi(-2).exp_m1()
                 }
                 Event::RandomisedResponse { .. } => {
-                    return Err(Error::Unsupported { accountant: "gdp", what: "randomised response" });
+                    return Err(Error::Unsupported {
+                        accountant: "gdp",
+                        what: "randomised response",
+                    });
                 }
             };
     }
-    if squared.is_finite() { Ok(squared.sqrt()) } else { Err(Error::LossTooLarge { limit: f64::MAX }) }
+    if squared.is_finite() {
+        Ok(squared.sqrt())
+    } else {
+        Err(Error::LossTooLarge { limit: f64::MAX })
+    }
 }
 
 /// The approximate ε(δ).

@@ -25,7 +25,8 @@ pub enum Threat {
     /// A trusted curator trains; the adversary sees every released update and the final weights.
     #[default]
     Central,
-    /// The provider is the adversary: it sees every perturbed record as it arrives, and knows whose it is.
+    /// The provider is the adversary: it sees every perturbed record as it arrives, and knows whose
+    /// it is.
     Local,
 }
 
@@ -38,11 +39,13 @@ pub enum Mode {
     Proved,
     /// A published algorithm as published, for comparison; `assumptions` says what is not covered.
     Paper,
-    /// The noise was drawn from a seed, to be repeatable: whoever knows the seed can take the noise off, so nothing is guaranteed.
+    /// The noise was drawn from a seed, to be repeatable: whoever knows the seed can take the noise
+    /// off, so nothing is guaranteed.
     Seeded,
 }
 
-/// The privacy guarantee of everything a ledger holds. Made by [`crate::ledger::Ledger::guarantee`] only.
+/// The privacy guarantee of everything a ledger holds. Made by [`crate::ledger::Ledger::guarantee`]
+/// only.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Guarantee {
     /// Whose presence is hidden.
@@ -77,11 +80,14 @@ impl std::fmt::Display for Guarantee {
             Threat::Central => "sees every update and the final weights",
             Threat::Local => "sees every perturbed record and knows whose it is",
         };
-        // A paper's own algorithm may release what no ledger covers, and seeded noise hides nothing: their ε is never stated as a guarantee.
+        // A paper's own algorithm may release what no ledger covers, and seeded noise hides
+        // nothing: their ε is never stated as a guarantee.
         let no_guarantee = match self.mode {
             Mode::Proved => None,
             Mode::Paper => Some("run as published, with ε ="),
-            Mode::Seeded => Some("the noise was drawn from a known seed; a run without one would have ε ="),
+            Mode::Seeded => {
+                Some("the noise was drawn from a known seed; a run without one would have ε =")
+            }
         };
         if let Some(why) = no_guarantee {
             return write!(

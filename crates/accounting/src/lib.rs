@@ -1,8 +1,9 @@
 //! Certified differential-privacy accounting.
 //!
-//! Every ε is an interval `lower ≤ truth ≤ upper` in which truncation, discretisation and rounding are all on the safe
-//! side. The proofs stand beside the code they justify: [`pld`] (numerical composition), [`gaussian`] (closed form), [`rdp`]
-//! and [`gdp`] (an approximation, labelled as such).
+//! Every ε is an interval `lower ≤ truth ≤ upper` in which truncation, discretisation and rounding
+//! are all on the safe side. The proofs stand beside the code they justify: [`pld`] (numerical
+//! composition), [`gaussian`] (closed form), [`rdp`] and [`gdp`] (an approximation, labelled as
+//! such).
 //!
 //! ```
 //! use undertone_accounting::{Accountant, Composition, epsilon};

@@ -12,9 +12,10 @@ pub fn upper_tail(z: f64) -> f64 {
 
 /// An upper bound on the relative rounding error of [`upper_tail`] at `z`.
 ///
-/// `erfc` itself is off by less than one unit in the last place; its argument carries two roundings (the constant and
-/// the product, plus the rounding of `z` itself that callers make), and d ln P(N > z) / d ln z ≤ z² + 1 for z > 0, below 1
-/// for z ≤ 0. Five roundings of the argument are allowed for.
+/// `erfc` itself is off by less than one unit in the last place; its argument carries two roundings
+/// (the constant and the product, plus the rounding of `z` itself that callers make), and d ln P(N
+/// > z) / d ln z ≤ z² + 1 for z > 0, below 1 for z ≤ 0. Five roundings of the argument are allowed
+/// for.
 pub fn tail_relative_error(z: f64) -> f64 {
     let slope = if z > 0.0 { z * z + 1.0 } else { 1.0 };
     (4.0 + 5.0 * slope) * UNIT
@@ -30,7 +31,8 @@ pub fn mills(z: f64) -> f64 {
     if z < 25.0 {
         return upper_tail(z) / density(z);
     }
-    // Laplace's continued fraction 1/(z + 1/(z + 2/(z + 3/…))): at z ≥ 25 forty terms are exact to rounding.
+    // Laplace's continued fraction 1/(z + 1/(z + 2/(z + 3/…))): at z ≥ 25 forty terms are exact to
+    // rounding.
     let mut rest = z;
     for k in (1..=40).rev() {
         rest = z + f64::from(k) / rest;
@@ -38,7 +40,8 @@ pub fn mills(z: f64) -> f64 {
     1.0 / rest
 }
 
-/// The z with P(N > z) = p, for 0 < p ≤ 0.5, to about 1e-9. For planning only; nothing certified rests on it.
+/// The z with P(N > z) = p, for 0 < p ≤ 0.5, to about 1e-9. For planning only; nothing certified
+/// rests on it.
 pub fn upper_quantile(p: f64) -> f64 {
     let (mut low, mut high) = (0.0_f64, 40.0_f64);
     for _ in 0..60 {

@@ -2,17 +2,18 @@
 //!
 //! # What is proved
 //!
-//! For a dominating pair (P, Q) of one event let R(α) = ln E_P[e^{(α−1)·loss}] / (α − 1), the Rényi divergence of order α.
-//! A dominating pair bounds it for every pair of neighbours (it is monotone under post-processing), it adds up under
-//! composition, and if the sum is R, then for every α > 1
+//! For a dominating pair (P, Q) of one event let R(α) = ln E_P[e^{(α−1)·loss}] / (α − 1), the Rényi
+//! divergence of order α. A dominating pair bounds it for every pair of neighbours (it is monotone
+//! under post-processing), it adds up under composition, and if the sum is R, then for every α > 1
 //!
 //! ```text
 //! ε(δ) ≤ R + ln((α − 1)/α) − (ln δ + ln α)/(α − 1)
 //! ```
 //!
-//! (Canonne, Kamath, Steinke 2020, Proposition 12, the conversion that current libraries use.) The answer is the least over a
-//! list of orders. Only the upper end is proved, so the lower end is 0. For adding or removing a unit the direction in which
-//! the unit is present has the larger divergence (Mironov, Talwar, Zhang 2019, Theorem 5).
+//! (Canonne, Kamath, Steinke 2020, Proposition 12, the conversion that current libraries use.) The
+//! answer is the least over a list of orders. Only the upper end is proved, so the lower end is 0.
+//! For adding or removing a unit the direction in which the unit is present has the larger
+//! divergence (Mironov, Talwar, Zhang 2019, Theorem 5).
 
 use crate::event::{Adjacency, Event};
 use crate::normal::density;
@@ -20,7 +21,8 @@ use crate::pld::pair::Pair;
 use crate::{Bounds, Composition, Result};
 use rayon::prelude::*;
 
-/// Fractional orders from 1.1 to 10.9 and whole ones from 12 to 63, as is usual, and powers of two beyond for small ε.
+/// Fractional orders from 1.1 to 10.9 and whole ones from 12 to 63, as is usual, and powers of two
+/// beyond for small ε.
 pub fn default_orders() -> Vec<f64> {
     let fractional = (1..100).map(|x| 1.0 + f64::from(x) / 10.0);
     let whole = (12..64).map(f64::from);
@@ -43,8 +45,13 @@ pub fn delta(composition: &Composition, epsilon: f64, orders: &[f64]) -> Result<
     Ok(Bounds { lower: 0.0, estimate: upper, upper })
 }
 
-/// The least value of `convert` over the orders, each with the composition's divergence of that order.
-fn least(composition: &Composition, orders: &[f64], convert: impl Fn(f64, f64) -> f64 + Sync) -> Result<f64> {
+/// The least value of `convert` over the orders, each with the composition's divergence of that
+/// order.
+fn least(
+    composition: &Composition,
+    orders: &[f64],
+    convert: impl Fn(f64, f64) -> f64 + Sync,
+) -> Result<f64> {
     composition.validate()?;
     // With many parts the costly orders are left out: every order alone gives a valid bound.
     let frugal = composition.parts().len() > 32;
@@ -68,7 +75,8 @@ pub fn convert(divergence: f64, alpha: f64, delta: f64) -> f64 {
     divergence + ((alpha - 1.0) / alpha).ln() - (delta.ln() + alpha.ln()) / (alpha - 1.0)
 }
 
-/// The Rényi divergence of order `alpha` of one event; infinite where it would take too long to compute.
+/// The Rényi divergence of order `alpha` of one event; infinite where it would take too long to
+/// compute.
 pub fn divergence(event: &Event, adjacency: Adjacency, alpha: f64) -> f64 {
     within(event, adjacency, alpha, MOST_POINTS)
 }
@@ -105,18 +113,23 @@ fn whole_order(rate: f64, shift: f64, alpha: f64) -> f64 {
         if k > 0.0 {
             log_binomial += ((alpha - k + 1.0) / k).ln();
         }
-        log_binomial + k * rate.ln() + (alpha - k) * (-rate).ln_1p() + 0.5 * (k * k - k) * shift * shift
+        log_binomial
+            + k * rate.ln()
+            + (alpha - k) * (-rate).ln_1p()
+            + 0.5 * (k * k - k) * shift * shift
     }))
 }
 
-/// ln E_P[e^{(α−1)·loss}] by the trapezium rule, which for an integrand that is analytic in a strip of half-width d around the
-/// line is off by e^{−2πd/h}, relatively. The loss is analytic up to π/s from the line, and e^{(α−1)·loss} grows at most
-/// by e^{απ·…}: with h = min(1/8, 1/(8s)) the error is below 1e-15.
+/// ln E_P[e^{(α−1)·loss}] by the trapezium rule, which for an integrand that is analytic in a strip
+/// of half-width d around the line is off by e^{−2πd/h}, relatively. The loss is analytic up to π/s
+/// from the line, and e^{(α−1)·loss} grows at most by e^{απ·…}: with h = min(1/8, 1/(8s)) the error
+/// is below 1e-15.
 fn by_quadrature(pair: &Pair, alpha: f64, most: f64) -> f64 {
     let (means, weights) = (pair.means(), pair.p_weights());
     let shift = means[1];
     let step = (0.125 / shift).min(0.125);
-    // Tilted by e^{(α−1)·loss} the mass sits between 0 and αs; where Q has a component at −s, up to (2α − 1)s.
+    // Tilted by e^{(α−1)·loss} the mass sits between 0 and αs; where Q has a component at −s, up to
+    // (2α − 1)s.
     let (low, high) = match pair {
         Pair::Shifted { .. } => (-12.0, alpha * shift + 12.0),
         _ => (-shift - 12.0, 2.0 * alpha * shift + 12.0),
@@ -133,7 +146,8 @@ fn by_quadrature(pair: &Pair, alpha: f64, most: f64) -> f64 {
     })) + (step * density(0.0)).ln()
 }
 
-/// Orders that need more points are left out: so high an order is never the best one where the shift is that large.
+/// Orders that need more points are left out: so high an order is never the best one where the
+/// shift is that large.
 const MOST_POINTS: f64 = 60_000.0;
 
 /// ln Σ e^term, in one pass.
@@ -159,9 +173,14 @@ mod tests {
         for (rate, sigma) in [(0.001, 0.7), (0.04, 1.5), (0.5, 3.0), (1e-6, 0.4), (0.9, 0.2)] {
             let pair = Pair::Shifted { rate, shift: 1.0 / sigma };
             for alpha in [2.0, 3.0, 8.0, 20.0] {
-                let (a, b) =
-                    (whole_order(rate, 1.0 / sigma, alpha), by_quadrature(&pair, alpha, MOST_POINTS));
-                assert!((a - b).abs() < 1e-11 * (1.0 + a.abs()), "q={rate} σ={sigma} α={alpha}: {a} {b}");
+                let (a, b) = (
+                    whole_order(rate, 1.0 / sigma, alpha),
+                    by_quadrature(&pair, alpha, MOST_POINTS),
+                );
+                assert!(
+                    (a - b).abs() < 1e-11 * (1.0 + a.abs()),
+                    "q={rate} σ={sigma} α={alpha}: {a} {b}"
+                );
             }
         }
     }

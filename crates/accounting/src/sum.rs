@@ -1,4 +1,5 @@
-//! Sums that are exact to a few roundings, however many terms they have (Neumaier), and what rounding makes of zero.
+//! Sums that are exact to a few roundings, however many terms they have (Neumaier), and what
+//! rounding makes of zero.
 
 /// A running sum and what rounding has taken from it.
 #[derive(Clone, Copy, Default)]
@@ -10,7 +11,8 @@ pub(crate) struct Sum {
 impl Sum {
     pub fn add(&mut self, x: f64) {
         let next = self.sum + x;
-        self.lost += if self.sum.abs() >= x.abs() { (self.sum - next) + x } else { (x - next) + self.sum };
+        self.lost +=
+            if self.sum.abs() >= x.abs() { (self.sum - next) + x } else { (x - next) + self.sum };
         self.sum = next;
     }
 

@@ -1,15 +1,19 @@
 //! Where the answer is known in closed form.
 
 use undertone_accounting::calibrate::noise_multiplier;
-use undertone_accounting::{Accountant, Adjacency, Composition, Event, delta, epsilon, gaussian, trade_off};
+use undertone_accounting::{
+    Accountant, Adjacency, Composition, Event, delta, epsilon, gaussian, trade_off,
+};
 
 fn gaussians(noise_multiplier: f64, sensitivity: f64, count: u64) -> Composition {
-    Composition::new(Adjacency::AddRemove).with(Event::Gaussian { noise_multiplier, sensitivity }, count)
+    Composition::new(Adjacency::AddRemove)
+        .with(Event::Gaussian { noise_multiplier, sensitivity }, count)
 }
 
 #[test]
 fn without_sampling_the_answer_is_the_exact_gaussian() {
-    for (sigma, steps, delta_target) in [(1.0, 1, 1e-5), (3.0, 20, 1e-9), (0.5, 2, 0.1), (50.0, 1_000, 1e-18)]
+    for (sigma, steps, delta_target) in
+        [(1.0, 1, 1e-5), (3.0, 20, 1e-9), (0.5, 2, 0.1), (50.0, 1_000, 1e-18)]
     {
         let mu = (steps as f64).sqrt() / sigma;
         let exact = gaussian::epsilon(mu, delta_target);
@@ -35,7 +39,8 @@ fn a_thousand_hardly_visible_gaussians_count() {
     let mut others = 0.0;
     for i in 1..1000 {
         let sigma = 1e8 * (1.0 + 1e-6 * f64::from(i));
-        composition = composition.with(Event::Gaussian { noise_multiplier: sigma, sensitivity: 1.0 }, 1);
+        composition =
+            composition.with(Event::Gaussian { noise_multiplier: sigma, sensitivity: 1.0 }, 1);
         others += sigma.powi(-2);
     }
     for delta_target in [1e-18, 1e-5, 0.3] {
@@ -57,7 +62,8 @@ fn k_gaussians_are_one_with_less_noise() {
 
 #[test]
 fn the_local_figures_of_the_forward_methods() {
-    // SST-2, three fresh releases at σ = 0.39 that the papers call ε = 8: noise σC against a move of 2C, and σ·2C.
+    // SST-2, three fresh releases at σ = 0.39 that the papers call ε = 8: noise σC against a move
+    // of 2C, and σ·2C.
     let fresh = epsilon(&gaussians(0.39, 2.0, 3), 1e-5, Accountant::Auto).unwrap().epsilon.upper;
     let wider = epsilon(&gaussians(0.39, 1.0, 3), 1e-5, Accountant::Auto).unwrap().epsilon.upper;
     assert!((fresh - 76.5).abs() < 0.1 && (wider - 28.1).abs() < 0.1, "{fresh} {wider}");
@@ -111,7 +117,8 @@ fn noise_for_a_target_is_found_exactly_without_sampling() {
 #[test]
 fn trade_off_of_the_gaussian_is_its_closed_form() {
     // f(α) = Φ(Φ⁻¹(1 − α) − μ): at μ = 1 and a false-positive rate of 5 % the power is 25.95 %.
-    let points = trade_off(&gaussians(1.0, 1.0, 1), &[0.0, 0.05, 0.5, 1.0], Accountant::Auto).unwrap();
+    let points =
+        trade_off(&gaussians(1.0, 1.0, 1), &[0.0, 0.05, 0.5, 1.0], Accountant::Auto).unwrap();
     let power = points[1].true_positive_rate;
     assert!(power.lower < 0.259_511 && power.upper > 0.259_511, "{power:?}");
     assert!(power.gap() < 0.03, "{power:?}");
@@ -148,28 +155,34 @@ fn delta_of_two_events(sigma: f64, rate: f64, epsilon: f64) -> f64 {
         .sum()
 }
 
-/// One large loss is likelier there than two that add up to it, and no tilt lifts δ above the rounding of a transform.
+/// One large loss is likelier there than two that add up to it, and no tilt lifts δ above the
+/// rounding of a transform.
 #[test]
 fn rare_large_losses_have_narrow_bounds_that_hold_the_closed_form() {
     type Curve = fn(f64, f64, f64) -> f64;
     let curves: [(u64, Curve); 2] = [(1, delta_of_one_event), (2, delta_of_two_events)];
     for (count, curve) in curves {
-        for (sigma, rate, delta_target) in
-            [(0.68, 2.7e-6, 1.8e-18), (0.6, 1e-6, 1e-17), (0.473, 2.2e-7, 4e-17), (0.605, 7.8e-7, 4.6e-16)]
-        {
+        for (sigma, rate, delta_target) in [
+            (0.68, 2.7e-6, 1.8e-18),
+            (0.6, 1e-6, 1e-17),
+            (0.473, 2.2e-7, 4e-17),
+            (0.605, 7.8e-7, 4.6e-16),
+        ] {
             let composition = Composition::dp_sgd(sigma, rate, count);
             let found = epsilon(&composition, delta_target, Accountant::Prv).unwrap().epsilon;
             let (most, least) = (curve(sigma, rate, found.lower), curve(sigma, rate, found.upper));
             assert!(
                 least <= delta_target * (1.0 + 1e-6) && delta_target <= most * (1.0 + 1e-6),
-                "{count} of σ = {sigma}, q = {rate}: δ = {delta_target:e} is not in {least:e} … {most:e} at {found:?}"
+                "{count} of σ = {sigma}, q = {rate}: δ = {delta_target:e} is not in {least:e} … \
+                 {most:e} at {found:?}"
             );
             assert!(found.gap() <= 1e-3, "{count} of σ = {sigma}, q = {rate}: {found:?}");
         }
     }
 }
 
-/// Losses of a Gaussian go down without end; in the direction without the unit they are what goes up.
+/// Losses of a Gaussian go down without end; in the direction without the unit they are what goes
+/// up.
 #[test]
 fn hardly_sampled_parts_beside_gaussians_change_nothing_in_either_direction() {
     for (mu, delta_target) in [(3.4, 4.6e-16), (6.0, 1e-12), (0.3, 1e-9)] {

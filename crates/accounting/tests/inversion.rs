@@ -1,13 +1,15 @@
 //! The certified bounds against an independent and nearly exact computation.
 //!
-//! With M(z) = E_P[e^{z·loss}] of one event, δ(ε) is a Laplace inversion along a vertical line through c > 0:
+//! With M(z) = E_P[e^{z·loss}] of one event, δ(ε) is a Laplace inversion along a vertical line
+//! through c > 0:
 //!
 //! ```text
 //! δ(ε) = 1/π ∫_0^∞ Re[ Π M_j(c + it)^{k_j} e^{−ε(c + it)} / ((c + it)(c + 1 + it)) ] dt
 //! ```
 //!
-//! The trapezium rule is off only by the aliases Σ δ(ε + mT) e^{cmT}, T = 2π/dt, which the choice of dt makes negligible,
-//! and M is a trapezium sum of an analytic function. Nothing of the accountant's grid, tilt or transform is shared.
+//! The trapezium rule is off only by the aliases Σ δ(ε + mT) e^{cmT}, T = 2π/dt, which the choice
+//! of dt makes negligible, and M is a trapezium sum of an analytic function. Nothing of the
+//! accountant's grid, tilt or transform is shared.
 
 use realfft::num_complex::Complex64;
 use undertone_accounting::{Accountant, Adjacency, Composition, Event, delta, epsilon};
@@ -120,7 +122,10 @@ fn check(events: &[(f64, f64, u64)], adjacency: Adjacency, delta_target: f64) {
         );
     }
     let above = truth(found.upper);
-    assert!(above <= delta_target * (1.0 + 1e-7), "{events:?} {adjacency}: {found:?}, δ(upper) = {above:e}");
+    assert!(
+        above <= delta_target * (1.0 + 1e-7),
+        "{events:?} {adjacency}: {found:?}, δ(upper) = {above:e}"
+    );
 
     let e = found.estimate.max(0.05);
     let (found, exact) = (delta(&composition, e, Accountant::Prv).unwrap().delta, truth(e));
@@ -149,9 +154,12 @@ fn one_part_adding_or_removing() {
 
 #[test]
 fn one_part_replacing() {
-    for (sigma, q, steps, delta) in
-        [(1.0, 0.01, 2_000, 1e-5), (2.0, 0.1, 500, 1e-9), (0.8, 0.3, 60, 1e-6), (10.0, 0.6, 3_000, 0.01)]
-    {
+    for (sigma, q, steps, delta) in [
+        (1.0, 0.01, 2_000, 1e-5),
+        (2.0, 0.1, 500, 1e-9),
+        (0.8, 0.3, 60, 1e-6),
+        (10.0, 0.6, 3_000, 0.01),
+    ] {
         check(&[(sigma, q, steps)], Adjacency::ReplaceOne, delta);
     }
 }

@@ -59,7 +59,8 @@ fn its_history_ends_with_the_guarantee() {
     let history = Ledger::history(&path, 1e-5, 10).unwrap();
     assert_eq!(history.iter().map(|(entries, _)| *entries).collect::<Vec<_>>(), [1, 2, 3]);
     for ((_, guarantee), steps) in history.iter().zip([10, 30, 60]) {
-        let direct = epsilon(&Composition::dp_sgd(1.0, 0.01, steps), 1e-5, Accountant::Auto).unwrap();
+        let direct =
+            epsilon(&Composition::dp_sgd(1.0, 0.01, steps), 1e-5, Accountant::Auto).unwrap();
         assert_eq!(guarantee.epsilon, direct.epsilon);
     }
     assert_eq!(history[2].1, whole);
@@ -138,7 +139,10 @@ fn another_ledger_in_its_place_is_noticed() {
     fs::write(&path, text).unwrap();
     problem(&path);
     fs::remove_file(path.with_extension("jsonl.head")).unwrap();
-    assert!(problem(&path).contains("not that of an intact ledger") || problem(&path).contains("missing"));
+    assert!(
+        problem(&path).contains("not that of an intact ledger")
+            || problem(&path).contains("missing")
+    );
 }
 
 /// A crash may leave any part of a line behind: whatever it is, it counts as the costliest entry.
@@ -158,9 +162,17 @@ fn a_torn_line_is_counted_as_spent_wherever_it_was_torn() {
         fs::write(&path, &whole[..torn_at]).unwrap();
         fs::write(&head, &earlier).unwrap();
         let seen = Ledger::read(&path).unwrap();
-        assert_eq!((seen.spent().releases(), seen.torn_lines()), (130, 1), "torn at byte {torn_at}");
+        assert_eq!(
+            (seen.spent().releases(), seen.torn_lines()),
+            (130, 1),
+            "torn at byte {torn_at}"
+        );
         let mut ledger = Ledger::open(&path).unwrap();
-        assert_eq!((ledger.spent().releases(), ledger.torn_lines()), (130, 1), "torn at byte {torn_at}");
+        assert_eq!(
+            (ledger.spent().releases(), ledger.torn_lines()),
+            (130, 1),
+            "torn at byte {torn_at}"
+        );
         ledger.append(STEP, 5).unwrap();
         drop(ledger);
         let again = Ledger::read(&path).unwrap();
@@ -213,7 +225,8 @@ fn an_existing_ledger_is_not_overwritten() {
 fn numbers_survive_the_file_exactly() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.jsonl");
-    let event = Event::PoissonGaussian { noise_multiplier: 0.1 + 0.2, sampling_rate: 32.0 / 67_349.0 };
+    let event =
+        Event::PoissonGaussian { noise_multiplier: 0.1 + 0.2, sampling_rate: 32.0 / 67_349.0 };
     let terms = Terms { announced: vec![Part { event, count: 7 }], ..terms() };
     Ledger::create(&path, terms).unwrap().append(event, 7).unwrap();
     assert_eq!(Ledger::read(&path).unwrap().spent().parts()[0], Part { event, count: 7 });

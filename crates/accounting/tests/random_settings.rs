@@ -1,8 +1,10 @@
-//! Random settings from the whole certified range: an answer or a typed error, never a panic, a NaN or crossed bounds.
+//! Random settings from the whole certified range: an answer or a typed error, never a panic, a NaN
+//! or crossed bounds.
 //!
-//! UNDERTONE_SETTINGS=10000 runs as many; the default keeps the suite quick. With more than 2,000 the run also prints which
-//! were slow and which intervals were wider than the default promises; UNDERTONE_ONLY=12,345 answers these alone. (Crossed bounds are a debug assertion
-//! in the accountant, and the test profile has those on.)
+//! UNDERTONE_SETTINGS=10000 runs as many; the default keeps the suite quick. With more than 2,000
+//! the run also prints which were slow and which intervals were wider than the default promises;
+//! UNDERTONE_ONLY=12,345 answers these alone. (Crossed bounds are a debug assertion in the
+//! accountant, and the test profile has those on.)
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -25,12 +27,16 @@ fn random_composition(uniform: &mut impl FnMut() -> f64) -> Composition {
             let sampling_rate = 1e-7_f64.powf(uniform());
             composition.push(Event::PoissonGaussian { noise_multiplier, sampling_rate }, steps);
         } else if kind < 0.93 {
-            let event = Event::Gaussian { noise_multiplier: 3.0 * noise_multiplier, sensitivity: 1.0 };
+            let event =
+                Event::Gaussian { noise_multiplier: 3.0 * noise_multiplier, sensitivity: 1.0 };
             composition.push(event, 1 + (uniform() * 5.0) as u64);
         } else {
             let epsilon = 0.01 * 1_000_f64.powf(uniform());
             let categories = 2 + (uniform() * 20.0) as u64;
-            composition.push(Event::RandomisedResponse { epsilon, categories }, 1 + (uniform() * 3.0) as u64);
+            composition.push(
+                Event::RandomisedResponse { epsilon, categories },
+                1 + (uniform() * 3.0) as u64,
+            );
         }
     }
     composition
@@ -38,10 +44,11 @@ fn random_composition(uniform: &mut impl FnMut() -> f64) -> Composition {
 
 #[test]
 fn every_setting_gets_a_sound_answer_or_a_typed_error() {
-    let wanted = std::env::var("UNDERTONE_SETTINGS").ok().and_then(|n| n.parse().ok()).unwrap_or(600);
-    let only: Option<Vec<usize>> = std::env::var("UNDERTONE_ONLY")
-        .ok()
-        .map(|list| list.split(',').map(|i| i.trim().parse().expect("numbers of settings")).collect());
+    let wanted =
+        std::env::var("UNDERTONE_SETTINGS").ok().and_then(|n| n.parse().ok()).unwrap_or(600);
+    let only: Option<Vec<usize>> = std::env::var("UNDERTONE_ONLY").ok().map(|list| {
+        list.split(',').map(|i| i.trim().parse().expect("numbers of settings")).collect()
+    });
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     let mut uniform = || (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
     let (mut answered, mut beyond_range, mut too_large, mut wide) = (0, 0, 0, 0);
@@ -72,7 +79,10 @@ fn every_setting_gets_a_sound_answer_or_a_typed_error() {
                 answered += 1;
                 let e = answer.epsilon;
                 assert!(
-                    e.upper.is_finite() && 0.0 <= e.lower && e.lower <= e.estimate && e.estimate <= e.upper,
+                    e.upper.is_finite()
+                        && 0.0 <= e.lower
+                        && e.lower <= e.estimate
+                        && e.estimate <= e.upper,
                     "setting {i}: {e:?} for {composition:?} at δ = {delta:e}"
                 );
                 // Promised up to ε = 1000 and 10⁵ releases.
@@ -89,7 +99,8 @@ fn every_setting_gets_a_sound_answer_or_a_typed_error() {
                 }
             }
             Err(Error::LossTooLarge { .. }) => {
-                // It must be true that ε is beyond the range, or Rényi accounting would know better.
+                // It must be true that ε is beyond the range, or Rényi accounting would know
+                // better.
                 let renyi = epsilon(&composition, delta, Accountant::Rdp).unwrap().epsilon.upper;
                 assert!(
                     renyi > 1e3,
@@ -100,7 +111,10 @@ fn every_setting_gets_a_sound_answer_or_a_typed_error() {
             Err(Error::GridTooLarge { .. }) => {
                 if wanted > 2_000 {
                     let (parts, releases) = (composition.parts().len(), composition.releases());
-                    println!("setting {i} is too large: {parts} parts, {releases} releases, δ = {delta:e}");
+                    println!(
+                        "setting {i} is too large: {parts} parts, {releases} releases, δ = \
+                         {delta:e}"
+                    );
                 }
                 too_large += 1;
             }
@@ -111,6 +125,9 @@ fn every_setting_gets_a_sound_answer_or_a_typed_error() {
         "{wanted} settings: {answered} answered ({wide} wider than 0.001·max(1, ε)), {beyond_range} beyond ε = 1000, \
          {too_large} too large, slowest {slowest:?}"
     );
-    assert!(too_large * 100 <= wanted, "{too_large} of {wanted} settings were refused as too large");
+    assert!(
+        too_large * 100 <= wanted,
+        "{too_large} of {wanted} settings were refused as too large"
+    );
     assert!(wide * 50 <= answered, "{wide} of {answered} intervals are wider than promised");
 }

@@ -37,7 +37,10 @@ fn the_certified_interval_holds_the_cross_checked_estimate() {
         );
         assert!(found.gap() <= 1e-3 * found.upper.max(1.0), "{:?}: {found:?}", row.composition);
         // The estimate itself is closer than the interval is wide.
-        assert!((found.estimate - row.prv_estimate).abs() < 5e-4 * found.upper.max(1.0), "{found:?}");
+        assert!(
+            (found.estimate - row.prv_estimate).abs() < 5e-4 * found.upper.max(1.0),
+            "{found:?}"
+        );
     }
 }
 
@@ -73,9 +76,14 @@ fn settings_that_break_other_accountants() {
         assert!(found.gap() <= 1e-3 * found.upper.max(1.0), "σ={sigma} q={q}: {found:?}");
     }
     // q = 0.2606, 18,800 steps: the noise for ε = 4.
-    let found =
-        undertone_accounting::calibrate::noise_multiplier(4.0, 1e-5, 0.2606, 18_800, Accountant::Auto)
-            .unwrap();
+    let found = undertone_accounting::calibrate::noise_multiplier(
+        4.0,
+        1e-5,
+        0.2606,
+        18_800,
+        Accountant::Auto,
+    )
+    .unwrap();
     let e = found.answer.epsilon;
     assert!(e.upper <= 4.0 && e.lower > 3.99, "σ = {}: {e:?}", found.noise);
 }

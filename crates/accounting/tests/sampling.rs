@@ -1,10 +1,11 @@
 //! The mechanism itself, run many times, may not contradict the certified curve.
 //!
-//! Outputs are drawn from the subsampled Gaussian mechanism on two neighbours and their privacy losses computed from the
-//! definition. The share of trials T(ε) in which e^loss beats a uniform draw times e^ε is an unbiased estimate of δ(ε):
-//! δ(ε) = E[(1 − e^{ε−L})₊] = P(U < 1 − e^{ε−L}). By Hoeffding's inequality it is off by t = 4·√(1/(2n)) or more with probability
-//! at most 2·e^{−2nt²} = 2·e^{−16} ≈ 2.3·10⁻⁷, for each ε and direction asked: below 10⁻⁵ for all of them together. So a failure
-//! means a wrong curve (or a wrong sampler).
+//! Outputs are drawn from the subsampled Gaussian mechanism on two neighbours and their privacy
+//! losses computed from the definition. The share of trials T(ε) in which e^loss beats a uniform
+//! draw times e^ε is an unbiased estimate of δ(ε): δ(ε) = E[(1 − e^{ε−L})₊] = P(U < 1 − e^{ε−L}).
+//! By Hoeffding's inequality it is off by t = 4·√(1/(2n)) or more with probability at most
+//! 2·e^{−2nt²} = 2·e^{−16} ≈ 2.3·10⁻⁷, for each ε and direction asked: below 10⁻⁵ for all of them
+//! together. So a failure means a wrong curve (or a wrong sampler).
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -24,7 +25,12 @@ impl Draws {
 }
 
 /// The total privacy loss of one run on the data set *with* (or without) the unit.
-fn one_run(draws: &mut Draws, parts: &[(f64, f64, u64)], adjacency: Adjacency, present: bool) -> f64 {
+fn one_run(
+    draws: &mut Draws,
+    parts: &[(f64, f64, u64)],
+    adjacency: Adjacency,
+    present: bool,
+) -> f64 {
     let mut loss = 0.0;
     for &(sigma, q, steps) in parts {
         for _ in 0..steps {
@@ -36,7 +42,8 @@ fn one_run(draws: &mut Draws, parts: &[(f64, f64, u64)], adjacency: Adjacency, p
             };
             let output = contribution + sigma * draws.normal();
             // ln of the mixture's density over that of N(0, σ²), for a unit that contributes c.
-            let mixture = |c: f64| (q * ((c * (2.0 * output - c)) / (2.0 * sigma * sigma)).exp_m1()).ln_1p();
+            let mixture =
+                |c: f64| (q * ((c * (2.0 * output - c)) / (2.0 * sigma * sigma)).exp_m1()).ln_1p();
             let other = match adjacency {
                 Adjacency::AddRemove => 0.0,
                 Adjacency::ReplaceOne => mixture(-1.0),
@@ -70,7 +77,8 @@ fn check(parts: &[(f64, f64, u64)], adjacency: Adjacency, epsilons: &[f64]) {
         let bounds = delta(&composition, epsilon, Accountant::Prv).unwrap().delta;
         assert!(
             worse <= bounds.upper + error && worse >= bounds.lower - error,
-            "{parts:?} {adjacency}: δ({epsilon}) was {worse:.4} in the experiment, certified {bounds:?}"
+            "{parts:?} {adjacency}: δ({epsilon}) was {worse:.4} in the experiment, certified \
+             {bounds:?}"
         );
     }
 }

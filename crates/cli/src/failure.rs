@@ -58,9 +58,9 @@ impl std::fmt::Display for Failure {
             Failure::Data(error) => error.fmt(f),
             Failure::Train(error) => error.fmt(f),
             Failure::Report(error) => error.fmt(f),
-            Failure::Arguments(sentence) | Failure::Runs(sentence) | Failure::Violation(sentence) => {
-                f.write_str(sentence)
-            }
+            Failure::Arguments(sentence)
+            | Failure::Runs(sentence)
+            | Failure::Violation(sentence) => f.write_str(sentence),
             Failure::Write(path, why) => write!(f, "could not write {}: {why}", path.display()),
         }
     }

@@ -22,7 +22,8 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(version, about, allow_negative_numbers = true, propagate_version = true)]
 #[command(
-    after_help = "Example:\n  undertone budget epsilon --noise-multiplier 1.1 --examples 60000 --batch 256 --epochs 60 --delta 1e-5"
+    after_help = "Example:\n  undertone budget epsilon --noise-multiplier 1.1 --examples 60000 \
+     --batch 256 --epochs 60 --delta 1e-5"
 )]
 struct Command {
     #[command(subcommand)]
@@ -68,8 +69,13 @@ fn misread(error: &clap::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let text = error.to_string();
-    let sentence =
-        text.split("\n\n").next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+    let sentence = text
+        .split("\n\n")
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
     if sentence.starts_with("error:") {
         eprintln!("{sentence} (--help shows what can be given)");
     } else {

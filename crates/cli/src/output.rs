@@ -6,7 +6,8 @@ use undertone::audit::statistics::Interval;
 pub use undertone_accounting::rounded_up as up;
 use undertone_accounting::{Accountant, Adjacency, Answer, Bounds, Mode, Threat, Unit};
 
-/// Prints a line, and ends quietly if nobody reads it any more (a closed pipe); an answer that is lost otherwise is a failure.
+/// Prints a line, and ends quietly if nobody reads it any more (a closed pipe); an answer that is
+/// lost otherwise is a failure.
 pub fn line(text: impl std::fmt::Display) {
     match writeln!(std::io::stdout(), "{text}") {
         Ok(()) => {}
@@ -88,7 +89,8 @@ pub fn interval(bounds: &Bounds) -> String {
 pub fn sentence(answer: &Answer) -> String {
     if !answer.certified {
         return format!(
-            "By the central limit ε is about {:.4} at δ = {:e}: an approximation, not a guarantee; the prv accountant gives one.",
+            "By the central limit ε is about {:.4} at δ = {:e}: an approximation, not a guarantee; \
+             the prv accountant gives one.",
             answer.epsilon.estimate, answer.delta.upper
         );
     }

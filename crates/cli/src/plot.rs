@@ -14,7 +14,10 @@ const SECOND: RGBColor = RGBColor(0xd0, 0x6a, 0x1a);
 pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Draws into memory and writes the file at once, so that a failure leaves no half of one.
-fn write(path: &Path, draw: impl FnOnce(&Area) -> Result<(), Box<dyn std::error::Error>>) -> Outcome {
+fn write(
+    path: &Path,
+    draw: impl FnOnce(&Area) -> Result<(), Box<dyn std::error::Error>>,
+) -> Outcome {
     write_sized(path, SIZE, draw)
 }
 
@@ -54,7 +57,9 @@ pub fn schedule(path: &Path, method: &str, noise: &[f64], beginning: Option<f64>
             .x_desc("epochs passed")
             .y_desc("noise multiplier")
             .x_labels(noise.len().min(12) + 1)
-            .x_label_formatter(&|x| if x.fract() == 0.0 { format!("{x:.0}") } else { String::new() })
+            .x_label_formatter(&|x| {
+                if x.fract() == 0.0 { format!("{x:.0}") } else { String::new() }
+            })
             .draw()?;
         let mut corners = Vec::new();
         for (epoch, &s) in noise.iter().enumerate() {
@@ -81,7 +86,8 @@ pub fn schedule(path: &Path, method: &str, noise: &[f64], beginning: Option<f64>
     })
 }
 
-/// A number for each parameter, layers from left to right and kinds of parameters from top to bottom; what belongs to no layer has a column of its own.
+/// A number for each parameter, layers from left to right and kinds of parameters from top to
+/// bottom; what belongs to no layer has a column of its own.
 pub fn heat_map(path: &Path, title: &str, numbers: &[(String, f64)]) -> Outcome {
     let placed: Vec<(Option<u32>, String, f64)> = numbers
         .iter()
@@ -105,7 +111,11 @@ pub fn heat_map(path: &Path, title: &str, numbers: &[(String, f64)]) -> Outcome 
     let most = placed.iter().map(|cell| cell.2).fold(f64::NEG_INFINITY, f64::max);
     write_sized(path, (size.0.max(420) as u32, size.1 as u32), |area| {
         let centred = |height: u32| ("sans-serif", height, &INK).into_text_style(area).pos(CENTRE);
-        area.draw(&Text::new(title.to_owned(), (14, 12), ("sans-serif", 18, &INK).into_text_style(area)))?;
+        area.draw(&Text::new(
+            title.to_owned(),
+            (14, 12),
+            ("sans-serif", 18, &INK).into_text_style(area),
+        ))?;
         for (i, layer) in layers.iter().enumerate() {
             let name = layer.map_or("–".to_owned(), |layer| layer.to_string());
             let at = (left + cell.0 * i as i32 + cell.0 / 2, top - 12);
@@ -113,19 +123,29 @@ pub fn heat_map(path: &Path, title: &str, numbers: &[(String, f64)]) -> Outcome 
         }
         for (i, kind) in kinds.iter().enumerate() {
             let at = (14, top + cell.1 * i as i32 + 7);
-            area.draw(&Text::new((*kind).to_owned(), at, ("sans-serif", 13, &INK).into_text_style(area)))?;
+            area.draw(&Text::new(
+                (*kind).to_owned(),
+                at,
+                ("sans-serif", 13, &INK).into_text_style(area),
+            ))?;
         }
         for (layer, kind, number) in &placed {
             let column = layers.iter().position(|known| known == layer).unwrap_or(0) as i32;
             let row = kinds.iter().position(|known| known == kind).unwrap_or(0) as i32;
             let (x, y) = (left + cell.0 * column, top + cell.1 * row);
             let share = if most > least { (number - least) / (most - least) } else { 0.5 };
-            let mix = |from: u8, to: u8| (f64::from(from) + share * (f64::from(to) - f64::from(from))) as u8;
+            let mix = |from: u8, to: u8| {
+                (f64::from(from) + share * (f64::from(to) - f64::from(from))) as u8
+            };
             let colour = RGBColor(mix(0xf4, MAIN.0), mix(0xf6, MAIN.1), mix(0xfa, MAIN.2));
-            area.draw(&Rectangle::new([(x, y), (x + cell.0 - 2, y + cell.1 - 2)], colour.filled()))?;
+            area.draw(&Rectangle::new(
+                [(x, y), (x + cell.0 - 2, y + cell.1 - 2)],
+                colour.filled(),
+            ))?;
             let ink = if share > 0.6 { &WHITE } else { &INK };
             let style = ("sans-serif", 12, ink).into_text_style(area).pos(CENTRE);
-            let text = if number.abs() < 9.995 { format!("{number:.2}") } else { format!("{number:.0}") };
+            let text =
+                if number.abs() < 9.995 { format!("{number:.2}") } else { format!("{number:.0}") };
             area.draw(&Text::new(text, (x + cell.0 / 2 - 1, y + cell.1 / 2 - 1), style))?;
         }
         Ok(())
@@ -154,7 +174,8 @@ const CENTRE_ABOVE: plotters::style::text_anchor::Pos = plotters::style::text_an
 /// δ against ε, δ on a logarithmic axis.
 pub fn privacy_curve(path: &Path, points: &[CurvePoint]) -> Outcome {
     let right = points.iter().map(|p| p.epsilon).fold(0.0, f64::max);
-    let least = points.iter().map(|p| p.delta.upper).filter(|d| *d > 0.0).fold(1.0, f64::min).max(1e-18);
+    let least =
+        points.iter().map(|p| p.delta.upper).filter(|d| *d > 0.0).fold(1.0, f64::min).max(1e-18);
     write(path, |area| {
         let mut chart = ChartBuilder::on(area)
             .caption("Privacy curve", ("sans-serif", 20, &INK))
@@ -240,9 +261,12 @@ pub fn roc(path: &Path, title: &str, curves: &[(&str, &[(f64, f64)])]) -> Outcom
         chart.draw_series(LineSeries::new([(0.0, 0.0), (1.0, 1.0)], BLACK.mix(0.3)))?;
         for (i, (name, points)) in curves.iter().enumerate() {
             let colour = Palette99::pick(i).stroke_width(2);
-            chart.draw_series(LineSeries::new(points.iter().copied(), colour))?.label(*name).legend(
-                move |(x, y)| PathElement::new([(x, y), (x + 18, y)], Palette99::pick(i).stroke_width(2)),
-            );
+            chart
+                .draw_series(LineSeries::new(points.iter().copied(), colour))?
+                .label(*name)
+                .legend(move |(x, y)| {
+                    PathElement::new([(x, y), (x + 18, y)], Palette99::pick(i).stroke_width(2))
+                });
         }
         chart
             .configure_series_labels()

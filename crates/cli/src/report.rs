@@ -8,9 +8,11 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use undertone_report::{Options, Run, report};
 
-/// Write a report about finished runs: guarantee, curves, attacks, accuracy and the plan to repeat it, in one file
+/// Write a report about finished runs: guarantee, curves, attacks, accuracy and the plan to repeat
+/// it, in one file
 ///
-/// The ledger of each run is read and its ε computed again; a folder whose ledger does not prove what its summary says is refused.
+/// The ledger of each run is read and its ε computed again; a folder whose ledger does not prove
+/// what its summary says is refused.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  undertone report runs/first --out report.html\n  \
                   undertone report runs/demo/open runs/demo/epsilon-8 runs/demo/epsilon-1 --out report.md")]
@@ -24,7 +26,8 @@ pub struct Report {
     /// What to write [default: markdown for .md, else html]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Leave out what was computed from the private data without noise: training losses, times, memory, attacks
+    /// Leave out what was computed from the private data without noise: training losses, times,
+    /// memory, attacks
     #[arg(long)]
     public: bool,
     /// Print one JSON object: the file, and the guarantee of each run
@@ -53,14 +56,19 @@ impl Report {
         let format = self.format.unwrap_or_else(|| Format::of(&self.out));
         let runs = write(&self.runs, &self.out, format, Options { public: self.public })?;
         if self.json {
-            output::json(&json!({ "report": self.out, "runs": runs.iter().map(short).collect::<Vec<_>>() }));
+            output::json(
+                &json!({ "report": self.out, "runs": runs.iter().map(short).collect::<Vec<_>>() }),
+            );
             return Ok(());
         }
         for run in &runs {
             let says = match (run.no_guarantee(), run.guarantee()) {
                 (None, Some(guarantee)) => guarantee.to_string(),
                 (why, _) => {
-                    format!("no guarantee: {}", why.unwrap_or_else(|| "there is no ledger".to_owned()))
+                    format!(
+                        "no guarantee: {}",
+                        why.unwrap_or_else(|| "there is no ledger".to_owned())
+                    )
                 }
             };
             output::line(format_args!("  {}: {says}", run.name));
@@ -75,7 +83,12 @@ fn short(run: &Run) -> Value {
 }
 
 /// Writes a report about the runs in some folders; the runs.
-pub fn write(folders: &[PathBuf], out: &Path, format: Format, options: Options) -> Outcome<Vec<Run>> {
+pub fn write(
+    folders: &[PathBuf],
+    out: &Path,
+    format: Format,
+    options: Options,
+) -> Outcome<Vec<Run>> {
     let runs = Run::open_all(folders)?;
     folders.iter().try_for_each(|folder| refuse_file_of_run(out, folder))?;
     let document = report(&runs, options)?;

@@ -15,8 +15,10 @@ use undertone::train::{News, Plan, Start, Summary, train};
 
 /// Fine-tune a model as a run file says; private, resumable, in one folder
 #[derive(Args)]
-#[command(after_help = "Examples:\n  undertone train run.toml --out runs/first --set privacy.epsilon=2\n  \
-                  undertone train --out runs/first --resume")]
+#[command(
+    after_help = "Examples:\n  undertone train run.toml --out runs/first --set privacy.epsilon=2\n  \
+                  undertone train --out runs/first --resume"
+)]
 pub struct Train {
     /// The run file (TOML); not needed to resume
     #[arg(required_unless_present = "resume")]
@@ -66,8 +68,13 @@ impl Train {
         if self.tui && std::io::stdout().is_terminal() {
             display.live = Some(Live::new(self.out.display().to_string(), &plan));
         }
-        let start =
-            Start { plan, out: &self.out, resume: self.resume, place: self.device.place()?, data: None };
+        let start = Start {
+            plan,
+            out: &self.out,
+            resume: self.resume,
+            place: self.device.place()?,
+            data: None,
+        };
         let summary = train(start, &mut |news| display.show(&news));
         display.end();
         let summary = summary?;
@@ -127,7 +134,9 @@ impl Display {
             News::Relevance { done, examples } => {
                 self.show_preparation("relevance of examples", *done as u64, *examples as u64);
             }
-            News::Adaptation { done, steps } => self.show_preparation("steps of adaptation", *done, *steps),
+            News::Adaptation { done, steps } => {
+                self.show_preparation("steps of adaptation", *done, *steps)
+            }
             News::Ready { resolved, examples, parameters, done, steps } => {
                 (self.steps, self.done) = (*steps, *done);
                 let noise: Vec<String> =
@@ -138,7 +147,8 @@ impl Display {
                     all => format!("σ = {} by epoch", all.join(", ")),
                 };
                 eprintln!(
-                    "{examples} examples of {} units, {} of {} parameters trained, {steps} steps, noise: {noise}{}",
+                    "{examples} examples of {} units, {} of {} parameters trained, {steps} steps, \
+                     noise: {noise}{}",
                     resolved.units,
                     parameters.trainable,
                     parameters.total,
@@ -167,14 +177,17 @@ impl Display {
                 let spent = epsilon.map_or(String::new(), |e| format!(", ε {e:.3}"));
                 let speed = throughput.examples_per_second;
                 let text = format!("loss {loss}{spent}, {speed:.1} examples/s");
-                let validation = record.validation.as_ref().map(|metrics| format!(", {}", short(metrics)));
+                let validation =
+                    record.validation.as_ref().map(|metrics| format!(", {}", short(metrics)));
                 if let Some(bar) = &self.bar {
                     bar.set_message(text);
                     bar.set_position(record.step);
                     if let Some(validation) = validation {
                         bar.suspend(|| eprintln!("epoch {}{validation}{spent}", record.epoch));
                     }
-                } else if validation.is_some() || self.said.is_none_or(|said| said.elapsed() > LINE_EVERY) {
+                } else if validation.is_some()
+                    || self.said.is_none_or(|said| said.elapsed() > LINE_EVERY)
+                {
                     let taken = (record.step - self.done).max(1) as f64;
                     let left = throughput.seconds / taken * (self.steps - record.step) as f64;
                     eprintln!(
@@ -249,11 +262,15 @@ fn tell(summary: &Summary, out: &std::path::Path) {
         if summary.plan.is_forward() {
             rows.push((
                 "local",
-                format!("{guarantee} This is of what records release, to a provider who sees each of them."),
+                format!(
+                    "{guarantee} This is of what records release, to a provider who sees each \
+                 of them."
+                ),
             ));
             rows.push((
                 "central",
-                "no ε: whoever sees the final weights sees what learnt from the records without noise"
+                "no ε: whoever sees the final weights sees what learnt from the records without \
+                 noise"
                     .to_owned(),
             ));
         } else {
@@ -266,7 +283,8 @@ fn tell(summary: &Summary, out: &std::path::Path) {
         rows.push((
             "beware",
             format!(
-                "δ = {:e} is not below one over the number of units ({}): publishing one of them in full would be allowed; choose a smaller one",
+                "δ = {:e} is not below one over the number of units ({}): publishing one of them \
+                 in full would be allowed; choose a smaller one",
                 guarantee.delta, summary.resolved.units
             ),
         ));
@@ -278,7 +296,10 @@ fn tell(summary: &Summary, out: &std::path::Path) {
         rows.push(("with noise", format!("{} when its texts are perturbed too", short(metrics))));
     }
     let speed = &summary.throughput;
-    rows.push(("speed", format!("{:.1} examples/s, {:.0} s", speed.examples_per_second, speed.seconds)));
+    rows.push((
+        "speed",
+        format!("{:.1} examples/s, {:.0} s", speed.examples_per_second, speed.seconds),
+    ));
     if let Some(bytes) = summary.peak_memory_bytes {
         rows.push(("memory", format!("{:.2} GB", bytes as f64 / 1e9)));
     }

@@ -23,12 +23,14 @@ fn membership_has_intervals_a_drawing_and_a_place_in_the_folder() {
     for attack in &found {
         let of = |key: &str| attack["auc"][key].as_f64().unwrap();
         assert!(of("lower") <= of("estimate") && of("estimate") <= of("upper"));
-        // The validation file is the training file here, so nobody can tell them apart by more than the last digits of a loss.
+        // The validation file is the training file here, so nobody can tell them apart by more than
+        // the last digits of a loss.
         if attack["attack"] != "likelihood ratio of shadow models" {
             assert!((of("estimate") - 0.5).abs() < 0.1, "{attack}");
         }
     }
-    let kept: Value = serde_json::from_str(&fs::read_to_string(run.join("audit.json")).unwrap()).unwrap();
+    let kept: Value =
+        serde_json::from_str(&fs::read_to_string(run.join("audit.json")).unwrap()).unwrap();
     assert_eq!(kept["membership"].as_array().unwrap().len(), 4);
     assert!(fs::read_to_string(run.join("membership.svg")).unwrap().contains("likelihood ratio"));
     // A damaged file is refused rather than replaced: another attack's figures may be in it.
@@ -40,7 +42,10 @@ fn membership_has_intervals_a_drawing_and_a_place_in_the_folder() {
 #[test]
 fn mistakes_are_one_sentence() {
     let bench = Bench::classifier();
-    refused(&audit(&["membership", "--run", bench.path("model").to_str().unwrap()]), "finished run");
+    refused(
+        &audit(&["membership", "--run", bench.path("model").to_str().unwrap()]),
+        "finished run",
+    );
     let run = bench.path("run.toml");
     let out = bench.path("one");
     let one_run = |more: &[&str]| {
@@ -72,7 +77,8 @@ fn one_run_bounds_epsilon_below_what_was_promised() {
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((found["canaries"].as_u64(), found["guesses"].as_u64()), (Some(100), Some(20)));
     assert!(found["epsilon_lower"].as_f64().unwrap() <= 8.0);
-    let kept: Value = serde_json::from_str(&fs::read_to_string(out.join("audit.json")).unwrap()).unwrap();
+    let kept: Value =
+        serde_json::from_str(&fs::read_to_string(out.join("audit.json")).unwrap()).unwrap();
     assert_eq!(kept["one_run"], found);
     let again = bench.path("again");
     let output = audit(&[
@@ -92,12 +98,24 @@ fn one_run_bounds_epsilon_below_what_was_promised() {
 
 #[test]
 fn exposure_ranks_planted_digits() {
-    let bench = Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modelling\"");
+    let bench =
+        Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modelling\"");
     bench.train("run", &["--set", "training.epochs=1"]);
     let (run, file) = (bench.path("run"), bench.path("canaries.jsonl"));
-    let arguments =
-        ["exposure", "--json", "--run", run.to_str().unwrap(), "--canaries", file.to_str().unwrap()];
-    fs::write(&file, "{\"text\": \"the cat sat ##\", \"secret\": \"42\"}\n{\"text\": \"dog ######\", \"secret\": \"123456\"}\n").unwrap();
+    let arguments = [
+        "exposure",
+        "--json",
+        "--run",
+        run.to_str().unwrap(),
+        "--canaries",
+        file.to_str().unwrap(),
+    ];
+    fs::write(
+        &file,
+        "{\"text\": \"the cat sat ##\", \"secret\": \"42\"}\n{\"text\": \"dog \
+     ######\", \"secret\": \"123456\"}\n",
+    )
+    .unwrap();
     let output = audit(&arguments.into_iter().chain(["--candidates", "200"]).collect::<Vec<_>>());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
@@ -176,8 +194,9 @@ fn attributes_are_told_from_embeddings_without_noise_and_not_under_much_of_it() 
         "--after",
         "0",
     ];
-    let output =
-        audit(&[&arguments[..], &["--attribute", "first", "--epsilon", "0.1", "--epochs", "60"]].concat());
+    let output = audit(
+        &[&arguments[..], &["--attribute", "first", "--epsilon", "0.1", "--epochs", "60"]].concat(),
+    );
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
     let right = |i: usize| rows[i]["right"]["estimate"].as_f64().unwrap();
@@ -197,7 +216,8 @@ fn attacks_on_language_models_refuse_what_they_cannot_do() {
     assert!(all.status.success(), "{}", String::from_utf8_lossy(&all.stderr));
     assert!(String::from_utf8_lossy(&all.stdout).contains("The run promises ε ="));
 
-    let texts = Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modelling\"");
+    let texts =
+        Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modelling\"");
     texts.train("run", &["--set", "training.epochs=1"]);
     let run = texts.path("run");
     let run = run.to_str().unwrap();

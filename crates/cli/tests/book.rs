@@ -1,4 +1,5 @@
-//! Every command of the README and of the book runs, on small models and small files that have the names the pages use.
+//! Every command of the README and of the book runs, on small models and small files that have the
+//! names the pages use.
 
 mod bench;
 
@@ -26,14 +27,16 @@ fn book() -> PathBuf {
 
 fn pages() -> Vec<PathBuf> {
     let pages = fs::read_dir(book().join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    let mut pages: Vec<PathBuf> = pages.filter(|page| page.extension().is_some_and(|e| e == "md")).collect();
+    let mut pages: Vec<PathBuf> =
+        pages.filter(|page| page.extension().is_some_and(|e| e == "md")).collect();
     pages.sort();
     // Where the others' folders come from.
     pages.insert(0, book().join("README.md"));
     pages
 }
 
-/// Indented lines that begin with the program's name. Usage patterns with names for values (DIR, FILE, RUN) are not commands.
+/// Indented lines that begin with the program's name. Usage patterns with names for values (DIR,
+/// FILE, RUN) are not commands.
 fn commands(page: &Path) -> Vec<String> {
     let text = fs::read_to_string(page).unwrap();
     let lines = text.lines().filter_map(|line| line.strip_prefix("    "));
@@ -50,7 +53,8 @@ fn commands(page: &Path) -> Vec<String> {
     commands.filter(|command| !placeholder(command)).collect()
 }
 
-/// A command without what stands in brackets, and with all of it. Of alternatives (a|b) the first is taken.
+/// A command without what stands in brackets, and with all of it. Of alternatives (a|b) the first
+/// is taken.
 fn readings(command: &str) -> Vec<String> {
     let mut command = command.to_owned();
     for (large, small) in SMALLER {
@@ -63,7 +67,8 @@ fn readings(command: &str) -> Vec<String> {
     let (mut without, mut with, mut inside) = (String::new(), String::new(), false);
     for part in command.split_inclusive(['[', ']']) {
         let text = part.trim_end_matches(['[', ']']);
-        let first: Vec<&str> = text.split(' ').map(|word| word.split('|').next().unwrap()).collect();
+        let first: Vec<&str> =
+            text.split(' ').map(|word| word.split('|').next().unwrap()).collect();
         with += &first.join(" ");
         if !inside {
             without += text;
@@ -108,12 +113,15 @@ fn prepare(folder: &Path) {
     model(folder, "models/gpt2", "gpt2-causal-lm", "tokenizer-bpe");
     let write = |name: &str, text: String| fs::write(folder.join(name), text).unwrap();
     let texts: Vec<String> = (0..120)
-        .map(|i| (0..3 + i % 5).map(|j| bench::WORDS[(i * 7 + j * 3) % 8]).collect::<Vec<_>>().join(" "))
+        .map(|i| {
+            (0..3 + i % 5).map(|j| bench::WORDS[(i * 7 + j * 3) % 8]).collect::<Vec<_>>().join(" ")
+        })
         .collect();
     let label = |i: usize| ["bad", "good"][i % 2];
     let rows = |separator: &str, head: [&str; 3]| {
         let rows = texts.iter().enumerate();
-        let rows = rows.map(|(i, text)| [&format!("c{}", i / 2), text, label(i)].join(separator) + "\n");
+        let rows =
+            rows.map(|(i, text)| [&format!("c{}", i / 2), text, label(i)].join(separator) + "\n");
         head.join(separator) + "\n" + &rows.collect::<String>()
     };
     for name in ["letters.csv", "public.csv", "new.csv"] {
@@ -127,20 +135,29 @@ fn prepare(folder: &Path) {
         };
         let rows = rows("\t", ["who", "sentence", "label"]);
         let (head, rest) = rows.split_once('\n').unwrap();
-        write(name, format!("{head}\ttext\ttopic\n{}", rest.lines().map(double).collect::<String>()));
+        write(
+            name,
+            format!("{head}\ttext\ttopic\n{}", rest.lines().map(double).collect::<String>()),
+        );
     }
-    let lines = texts.iter().map(|text| json!({ "text": text, "sentence": text }).to_string() + "\n");
+    let lines =
+        texts.iter().map(|text| json!({ "text": text, "sentence": text }).to_string() + "\n");
     write("new.jsonl", lines.collect());
     let mails = texts.iter().enumerate().map(|(i, text)| {
         let body = format!("Ann Lee {text} ann.lee{}@example.com", i % 4);
         json!({ "body": body, "from": format!("p{}", i / 2) }).to_string() + "\n"
     });
     write("mail.jsonl", mails.collect());
-    write("canaries.jsonl", json!({ "text": "the code is # #", "secret": "47" }).to_string() + "\n");
+    write(
+        "canaries.jsonl",
+        json!({ "text": "the code is # #", "secret": "47" }).to_string() + "\n",
+    );
     write("names.txt", "Ann Lee\nBob Ray\n".to_owned());
-    let settings = "\n[privacy]\nmethod = \"dp-sgd\"\nepsilon = 8.0\ndelta = 1e-3\n[training]\nepochs = 1\nbatch = 20\nlearning_rate = 1e-3\n";
-    let lora =
-        |targets: &str| format!("tuning = {{ lora = {{ rank = 2, alpha = 4, targets = [{targets}] }} }}");
+    let settings = "\n[privacy]\nmethod = \"dp-sgd\"\nepsilon = 8.0\ndelta = \
+     1e-3\n[training]\nepochs = 1\nbatch = 20\nlearning_rate = 1e-3\n";
+    let lora = |targets: &str| {
+        format!("tuning = {{ lora = {{ rank = 2, alpha = 4, targets = [{targets}] }} }}")
+    };
     write(
         "run.toml",
         format!(
@@ -152,13 +169,16 @@ fn prepare(folder: &Path) {
     write(
         "mail.toml",
         format!(
-            "[model]\npath = \"models/gpt2\"\n{}\n[data]\ntask = \"language-modelling\"\ntrain = \"mail.jsonl\"\nvalidation = \"mail.jsonl\"\ntext = \"body\"\nmax_tokens = 30{settings}",
+            "[model]\npath = \"models/gpt2\"\n{}\n[data]\ntask = \"language-modelling\"\ntrain = \
+             \"mail.jsonl\"\nvalidation = \"mail.jsonl\"\ntext = \"body\"\nmax_tokens = \
+             30{settings}",
             lora("\"c_attn\"")
         ),
     );
     write(
         "sweep.toml",
-        "base = \"run.toml\"\nmetric = \"accuracy\"\nseeds = [1]\n[grid]\n\"privacy.epsilon\" = [8.0]\n"
+        "base = \"run.toml\"\nmetric = \"accuracy\"\nseeds = [1]\n[grid]\n\"privacy.epsilon\" = \
+         [8.0]\n"
             .to_owned(),
     );
     // What other pages, the demo and forward methods leave.
@@ -178,7 +198,8 @@ fn prepare(folder: &Path) {
     write("open.toml", open.replace("\"dp-sgd\"\nepsilon = 8.0\ndelta = 1e-3", "\"none\""));
     train("runs/open", "open.toml", &[]);
     train("runs/local", "run.toml", &["privacy.method=dp-forward", "model.tuning=full"]);
-    fs::rename(folder.join("runs/local/model"), folder.join("models/all-MiniLM-L6-v2-sst2")).unwrap();
+    fs::rename(folder.join("runs/local/model"), folder.join("models/all-MiniLM-L6-v2-sst2"))
+        .unwrap();
 }
 
 #[test]
@@ -205,7 +226,12 @@ fn every_command_runs() {
             }
         }
     }
-    assert!(problems.is_empty(), "{} of {count} commands fail:\n{}", problems.len(), problems.join("\n"));
+    assert!(
+        problems.is_empty(),
+        "{} of {count} commands fail:\n{}",
+        problems.len(),
+        problems.join("\n")
+    );
     assert!(count > 50, "only {count} commands were found");
 }
 
@@ -213,10 +239,15 @@ fn every_command_runs() {
 fn the_pages_hold_together() {
     let python = Command::new("python3").args(["-c", "import tomllib"]).output();
     if !python.is_ok_and(|found| found.status.success()) {
-        eprintln!("there is no Python 3.11 here: links, keys and flags of the book are not checked");
+        eprintln!(
+            "there is no Python 3.11 here: links, keys and flags of the book are not checked"
+        );
         return;
     }
-    let done = Command::new(book().join("docs/check")).arg(env!("CARGO_BIN_EXE_undertone")).output().unwrap();
+    let done = Command::new(book().join("docs/check"))
+        .arg(env!("CARGO_BIN_EXE_undertone"))
+        .output()
+        .unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
 }
 

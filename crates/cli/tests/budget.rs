@@ -28,7 +28,8 @@ fn upper(value: &Value) -> f64 {
 
 #[test]
 fn epsilon_of_one_phase() {
-    let asked = "budget epsilon --noise-multiplier 1.1 --sampling-rate 0.00426667 --steps 14063 --delta 1e-5";
+    let asked = "budget epsilon --noise-multiplier 1.1 --sampling-rate 0.00426667 --steps 14063 \
+     --delta 1e-5";
     let found = json(asked);
     assert!((upper(&found) - 2.3817).abs() < 2e-3, "{found}");
     assert_eq!(found["accountant"], "prv");
@@ -39,8 +40,10 @@ fn epsilon_of_one_phase() {
 
 #[test]
 fn passes_over_the_data_stand_for_rate_and_steps() {
-    let by_passes =
-        json("budget epsilon --noise-multiplier 0.8 --examples 67349 --batch 1024 --epochs 10 --delta 1e-5");
+    let by_passes = json(
+        "budget epsilon --noise-multiplier 0.8 --examples 67349 --batch 1024 --epochs 10 --delta \
+         1e-5",
+    );
     let rate = 1024.0 / 67_349.0;
     let by_steps = json(&format!(
         "budget epsilon --noise-multiplier 0.8 --sampling-rate {rate} --steps 650 --delta 1e-5"
@@ -50,26 +53,38 @@ fn passes_over_the_data_stand_for_rate_and_steps() {
 
 #[test]
 fn epsilon_of_phases_releases_and_responses() {
-    let phases = json("budget epsilon --phase 0.6,0.000475,2104 --phase 0.5,0.000475,2104 --delta 1e-5");
+    let phases =
+        json("budget epsilon --phase 0.6,0.000475,2104 --phase 0.5,0.000475,2104 --delta 1e-5");
     assert!((upper(&phases) - 2.5).abs() < 5e-3, "{phases}");
-    let local = json("budget epsilon --noise-multiplier 0.39 --releases 3 --sensitivity 2 --delta 1e-5");
+    let local =
+        json("budget epsilon --noise-multiplier 0.39 --releases 3 --sensitivity 2 --delta 1e-5");
     assert!((upper(&local) - 76.5146).abs() < 1e-3, "{local}");
-    assert_eq!((&local["accountant"], &local["adjacency"]), (&"gaussian".into(), &"replace-one".into()));
+    assert_eq!(
+        (&local["accountant"], &local["adjacency"]),
+        (&"gaussian".into(), &"replace-one".into())
+    );
     // Replacing moves a clipped vector by two norms, so 2 is the default there.
     let default = json("budget epsilon --noise-multiplier 0.39 --releases 3 --delta 1e-5");
     assert_eq!(default["epsilon"], local["epsilon"]);
     let label = json("budget epsilon --response 2,4 --delta 1e-5");
     assert!((upper(&label) - 2.0).abs() < 1e-4, "{label}");
-    let both = json("budget epsilon --noise-multiplier 1.2 --releases 1 --response 2,2 --delta 1e-5");
-    assert!(upper(&both) > upper(&json("budget epsilon --noise-multiplier 1.2 --releases 1 --delta 1e-5")));
+    let both =
+        json("budget epsilon --noise-multiplier 1.2 --releases 1 --response 2,2 --delta 1e-5");
+    assert!(
+        upper(&both)
+            > upper(&json("budget epsilon --noise-multiplier 1.2 --releases 1 --delta 1e-5"))
+    );
 }
 
 #[test]
 fn accountants_by_name() {
-    let asked =
-        "budget epsilon --noise-multiplier 1.5 --sampling-rate 0.04 --steps 2250 --delta 1e-5 --accountant";
-    let (prv, rdp, gdp) =
-        (json(&format!("{asked} prv")), json(&format!("{asked} rdp")), json(&format!("{asked} gdp")));
+    let asked = "budget epsilon --noise-multiplier 1.5 --sampling-rate 0.04 --steps 2250 --delta \
+     1e-5 --accountant";
+    let (prv, rdp, gdp) = (
+        json(&format!("{asked} prv")),
+        json(&format!("{asked} rdp")),
+        json(&format!("{asked} gdp")),
+    );
     assert!((upper(&rdp) - 7.329111).abs() < 1e-5, "{rdp}");
     assert!(upper(&prv) < upper(&rdp));
     assert_eq!((prv["certified"].as_bool(), gdp["certified"].as_bool()), (Some(true), Some(false)));
@@ -84,8 +99,9 @@ fn noise_for_a_target() {
     assert!((sigma - 0.6245).abs() < 1e-3, "{sigma}");
     let plain = json("budget noise --epsilon 8 --delta 1e-5 --releases 1 --sensitivity 2");
     let sigma = plain["noise_multiplier"].as_f64().unwrap();
-    let back =
-        json(&format!("budget epsilon --noise-multiplier {sigma} --releases 1 --sensitivity 2 --delta 1e-5"));
+    let back = json(&format!(
+        "budget epsilon --noise-multiplier {sigma} --releases 1 --sensitivity 2 --delta 1e-5"
+    ));
     assert!(upper(&back) <= 8.0 && upper(&back) > 7.999_999, "{back}");
 }
 
@@ -94,15 +110,25 @@ fn schedules() {
     let sst2 = "--epsilon 8 --delta 1e-5 --examples 67349 --batch 32 --epochs 3";
     let folder = tempfile::tempdir().unwrap();
     let svg = folder.path().join("noise.svg");
-    let found =
-        json(&format!("budget schedule --method ewpba {sst2} --step-distance 2 --plot {}", svg.display()));
-    let list: Vec<f64> =
-        found["noise_multipliers"].as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect();
+    let found = json(&format!(
+        "budget schedule --method ewpba {sst2} --step-distance 2 --plot {}",
+        svg.display()
+    ));
+    let list: Vec<f64> = found["noise_multipliers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|v| v.as_f64().unwrap())
+        .collect();
     assert!(list.len() == 3 && list[0] > list[1] && list[1] > list[2], "{list:?}");
     assert!(found["beginning"].as_f64().unwrap() > list[2]);
     assert!(upper(&found) <= 8.0 && upper(&found) > 7.999, "{found}");
     let drawn = std::fs::read_to_string(&svg).unwrap();
-    assert!(drawn.starts_with("<svg") && drawn.contains("polyline") && drawn.contains("noise multiplier"));
+    assert!(
+        drawn.starts_with("<svg")
+            && drawn.contains("polyline")
+            && drawn.contains("noise multiplier")
+    );
     for method in ["uniform", "linear", "exponential", "cosine", "step"] {
         let found = json(&format!("budget schedule --method {method} {sst2}"));
         assert!(upper(&found) <= 8.0 && found.get("beginning").is_none(), "{found}");
@@ -116,8 +142,12 @@ fn curves() {
     let folder = tempfile::tempdir().unwrap();
     let (one, two) = (folder.path().join("curve.svg"), folder.path().join("roc.svg"));
     let curve = json(&format!("budget curve {what} --points 8 --plot {}", one.display()));
-    let deltas: Vec<f64> =
-        curve["curve"].as_array().unwrap().iter().map(|p| p["delta"]["upper"].as_f64().unwrap()).collect();
+    let deltas: Vec<f64> = curve["curve"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|p| p["delta"]["upper"].as_f64().unwrap())
+        .collect();
     assert!(deltas.len() == 8 && deltas.windows(2).all(|d| d[0] > d[1]), "{deltas:?}");
     let roc = json(&format!("budget tradeoff {what} --points 8 --plot {}", two.display()));
     for point in roc["trade_off"].as_array().unwrap() {
@@ -152,7 +182,8 @@ fn the_demo_leaves_a_ledger_that_the_calculator_reads() {
     assert_eq!((found["entries"].as_u64(), found["torn_lines"].as_u64()), (Some(75), Some(0)));
     assert!(text(&format!("budget ledger {ledger}")).contains("proved"));
     // One changed digit.
-    let changed = std::fs::read_to_string(&path).unwrap().replacen("\"count\":1}", "\"count\":2}", 2);
+    let changed =
+        std::fs::read_to_string(&path).unwrap().replacen("\"count\":1}", "\"count\":2}", 2);
     std::fs::write(&path, changed).unwrap();
     refused(&format!("budget ledger {ledger}"), "ledger");
 }
@@ -163,7 +194,10 @@ fn refused(arguments: &str, says: &str) {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{arguments}: {error}");
     assert!(output.stdout.is_empty(), "{arguments}");
-    assert!(error.starts_with("error: ") && error.trim_end().lines().count() == 1, "{arguments}: {error}");
+    assert!(
+        error.starts_with("error: ") && error.trim_end().lines().count() == 1,
+        "{arguments}: {error}"
+    );
     assert!(error.contains(says), "{arguments}: {error}");
 }
 
@@ -181,7 +215,13 @@ fn mistakes_get_one_sentence_and_exit_code_2() {
         (format!("epsilon --noise-multiplier -1 {sampled} --delta 1e-5"), "noise multiplier"),
         (format!("epsilon --noise-multiplier NaN {sampled} --delta 1e-5"), "noise multiplier"),
         (format!("epsilon --noise-multiplier inf {sampled} --delta 1e-5"), "noise multiplier"),
-        (format!("epsilon --noise-multiplier 0.01 {sampled} --delta 1e-5"), "between 0.05 and 1000"),
+        (
+            format!(
+                "epsilon --noise-multiplier 0.01 {sampled} --delta \
+         1e-5"
+            ),
+            "between 0.05 and 1000",
+        ),
         (format!("epsilon --noise-multiplier abc {sampled} --delta 1e-5"), "abc"),
         (
             "epsilon --noise-multiplier 1 --sampling-rate 1.1 --steps 10 --delta 1e-5".to_owned(),
@@ -191,24 +231,39 @@ fn mistakes_get_one_sentence_and_exit_code_2() {
             "epsilon --noise-multiplier 1 --sampling-rate 1e-9 --steps 10 --delta 1e-5".to_owned(),
             "at least 1e-7",
         ),
-        ("epsilon --noise-multiplier 1 --sampling-rate 0.1 --steps 0 --delta 1e-5".to_owned(), "at least 1"),
         (
-            "epsilon --noise-multiplier 1 --sampling-rate 0.1 --steps 99999999 --delta 1e-5".to_owned(),
+            "epsilon --noise-multiplier 1 --sampling-rate 0.1 --steps 0 --delta \
+         1e-5"
+                .to_owned(),
+            "at least 1",
+        ),
+        (
+            "epsilon --noise-multiplier 1 --sampling-rate 0.1 --steps 99999999 --delta \
+             1e-5"
+                .to_owned(),
             "10,000,000",
         ),
         ("epsilon --noise-multiplier 1 --sampling-rate 0.1 --delta 1e-5".to_owned(), "--steps"),
         ("epsilon --noise-multiplier 1 --delta 1e-5".to_owned(), "--sampling-rate"),
         ("epsilon --delta 1e-5".to_owned(), "nothing is released"),
-        ("epsilon --noise-multiplier 1 --examples 10 --batch 20 --epochs 1 --delta 1e-5".to_owned(), "batch"),
+        (
+            "epsilon --noise-multiplier 1 --examples 10 --batch 20 --epochs 1 --delta \
+         1e-5"
+                .to_owned(),
+            "batch",
+        ),
         ("epsilon --phase 1,2 --delta 1e-5".to_owned(), "SIGMA,Q,STEPS"),
         ("epsilon --response 0,2 --delta 1e-5".to_owned(), "randomised response"),
         ("epsilon --response 1,1 --delta 1e-5".to_owned(), "categories"),
         (
-            "epsilon --noise-multiplier 0.05 --sampling-rate 0.5 --steps 100000 --delta 1e-5".to_owned(),
+            "epsilon --noise-multiplier 0.05 --sampling-rate 0.5 --steps 100000 --delta \
+             1e-5"
+                .to_owned(),
             "exceeds ε = 1000",
         ),
         (
-            "epsilon --noise-multiplier 1 --sampling-rate 0.1 --steps 9 --delta 1e-5 --accountant magic"
+            "epsilon --noise-multiplier 1 --sampling-rate 0.1 --steps 9 --delta 1e-5 --accountant \
+             magic"
                 .to_owned(),
             "magic",
         ),
@@ -220,19 +275,33 @@ fn mistakes_get_one_sentence_and_exit_code_2() {
             "noise --epsilon 0.001 --delta 1e-18 --sampling-rate 1e-1 --steps 10000000".to_owned(),
             "no noise multiplier",
         ),
-        ("schedule --epsilon 1 --delta 1e-5 --examples 100 --batch 10 --epochs 3".to_owned(), "reserve"),
         (
-            "schedule --epsilon 8 --reserve 8 --delta 1e-5 --examples 100 --batch 10 --epochs 3".to_owned(),
+            "schedule --epsilon 1 --delta 1e-5 --examples 100 --batch 10 --epochs \
+         3"
+            .to_owned(),
             "reserve",
         ),
         (
-            "schedule --epsilon 8 --delta 1e-5 --examples 100 --batch 10 --epochs 3 --step-distance 0"
+            "schedule --epsilon 8 --reserve 8 --delta 1e-5 --examples 100 --batch 10 --epochs \
+             3"
+            .to_owned(),
+            "reserve",
+        ),
+        (
+            "schedule --epsilon 8 --delta 1e-5 --examples 100 --batch 10 --epochs 3 \
+             --step-distance 0"
                 .to_owned(),
             "step distance",
         ),
-        ("schedule --epsilon 8 --delta 1e-5 --examples 0 --batch 10 --epochs 3".to_owned(), "examples"),
         (
-            "schedule --method linear --ratio 0 --epsilon 8 --delta 1e-5 --examples 99 --batch 9 --epochs 3"
+            "schedule --epsilon 8 --delta 1e-5 --examples 0 --batch 10 --epochs \
+         3"
+            .to_owned(),
+            "examples",
+        ),
+        (
+            "schedule --method linear --ratio 0 --epsilon 8 --delta 1e-5 --examples 99 --batch 9 \
+             --epochs 3"
                 .to_owned(),
             "ratio",
         ),

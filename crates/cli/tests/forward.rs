@@ -1,4 +1,5 @@
-//! Methods that perturb records, from the command line: what they promise, what they train, and what they refuse.
+//! Methods that perturb records, from the command line: what they promise, what they train, and
+//! what they refuse.
 
 mod bench;
 
@@ -25,7 +26,14 @@ fn every_forward_method_keeps_to_its_budget() {
     // What is asked for, and the number of ledger entries.
     let cases: [(&[&str], usize); 14] = [
         (&["privacy.method=dp-forward", "model.tuning=head"], 2),
-        (&["privacy.method=dp-forward", "privacy.forward.after=1", "privacy.forward.rows=tokens"], 2),
+        (
+            &[
+                "privacy.method=dp-forward",
+                "privacy.forward.after=1",
+                "privacy.forward.rows=tokens",
+            ],
+            2,
+        ),
         (
             &[
                 "privacy.method=dp-forward",
@@ -34,7 +42,14 @@ fn every_forward_method_keeps_to_its_budget() {
             ],
             2,
         ),
-        (&["privacy.method=ew-ft", "privacy.forward.dims=[4]", "privacy.forward.after=embeddings"], 2),
+        (
+            &[
+                "privacy.method=ew-ft",
+                "privacy.forward.dims=[4]",
+                "privacy.forward.after=embeddings",
+            ],
+            2,
+        ),
         (
             &[
                 "privacy.method=ew-ft",
@@ -76,7 +91,14 @@ fn every_forward_method_keeps_to_its_budget() {
             3,
         ),
         (&["privacy.method=mvg", "privacy.mvg.width=20", "model.tuning=head"], 2),
-        (&["privacy.method=dp-forward", "privacy.forward.adapt={ share = 0.4 }", "model.tuning=head"], 3),
+        (
+            &[
+                "privacy.method=dp-forward",
+                "privacy.forward.adapt={ share = 0.4 }",
+                "model.tuning=head",
+            ],
+            3,
+        ),
         (
             &[
                 "privacy.method=mvg",
@@ -124,7 +146,11 @@ fn every_forward_method_keeps_to_its_budget() {
                 .arg(bench.path(&out).join("adapter")),
         };
         let output = eval.output().unwrap();
-        assert!(output.status.success(), "{changes:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{changes:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         let said: Value = serde_json::from_slice(&output.stdout).unwrap();
         let accuracy = |value: &Value| value.get("accuracy").and_then(Value::as_f64);
         let trained = accuracy(&summary["metrics"]["validation"]);
@@ -136,8 +162,11 @@ fn every_forward_method_keeps_to_its_budget() {
 fn what_is_below_the_noise_does_not_move_by_a_bit() {
     let bench = Bench::classifier();
     let base = safetensors_of(&bench, "model/model.safetensors");
-    let proved =
-        set(&["privacy.method=dp-forward", "privacy.forward.after=1", "privacy.forward.rows=tokens"]);
+    let proved = set(&[
+        "privacy.method=dp-forward",
+        "privacy.forward.after=1",
+        "privacy.forward.rows=tokens",
+    ]);
     bench.train("proved", &proved);
     let trained = safetensors_of(&bench, "proved/model/model.safetensors");
     let below = |name: &str| name.contains("embeddings.") || name.contains("layer.0.");
@@ -152,7 +181,8 @@ fn what_is_below_the_noise_does_not_move_by_a_bit() {
         }
     }
     assert!(still > 10 && moved > 10, "{still} {moved}");
-    let paper = set(&["privacy.method=dp-forward", "privacy.forward.after=1", "privacy.mode=paper"]);
+    let paper =
+        set(&["privacy.method=dp-forward", "privacy.forward.after=1", "privacy.mode=paper"]);
     let summary = bench.train("paper", &paper);
     let trained = safetensors_of(&bench, "paper/model/model.safetensors");
     let moves = |(name, values): &(String, Vec<u8>)| {
@@ -179,7 +209,8 @@ fn dp_sgd_below_the_noise_moves_it_and_is_paid_for() {
     ]);
     let summary = bench.train("run", &changes);
     let trained = safetensors_of(&bench, "run/model/model.safetensors");
-    let moved = |(name, values): &&(String, Vec<u8>)| trained.iter().any(|(n, v)| n == name && v != values);
+    let moved =
+        |(name, values): &&(String, Vec<u8>)| trained.iter().any(|(n, v)| n == name && v != values);
     assert!(base.iter().filter(|(name, _)| name.contains("layer.0.")).filter(moved).count() > 5);
     // 120 records in batches of 20, twice.
     let first = entries(&bench, "run")[0].to_string();
@@ -192,7 +223,10 @@ fn dp_sgd_below_the_noise_moves_it_and_is_paid_for() {
     assert!(assumptions.contains("trust with their records"), "{assumptions}");
     refused(
         &bench
-            .command("both", &set(&["privacy.method=dp-forward", "privacy.forward.adapt={ epochs = 1 }"]))
+            .command(
+                "both",
+                &set(&["privacy.method=dp-forward", "privacy.forward.adapt={ epochs = 1 }"]),
+            )
             .output()
             .unwrap(),
         "name one of them",
@@ -264,7 +298,11 @@ fn texts_are_predicted_in_private() {
         command
             .args(["predict", "--text", "sentence", "--max-tokens", "16", "--model"])
             .arg(bench.path("model"));
-        command.arg("--adapter").arg(bench.path("run/adapter")).arg("--data").arg(bench.path("rows.tsv"));
+        command
+            .arg("--adapter")
+            .arg(bench.path("run/adapter"))
+            .arg("--data")
+            .arg(bench.path("rows.tsv"));
         command.arg("--out").arg(bench.path("said.jsonl")).args(more).output().unwrap()
     };
     let said = || fs::read_to_string(bench.path("said.jsonl")).unwrap();
@@ -277,8 +315,10 @@ fn texts_are_predicted_in_private() {
     assert_eq!(lines, 120);
     assert_ne!(first, open);
     // A second call has new noise, and is added to what the first cost.
-    let text = String::from_utf8_lossy(&predict(&["--private", "--epsilon", "2", "--delta", "1e-5"]).stdout)
-        .into_owned();
+    let text = String::from_utf8_lossy(
+        &predict(&["--private", "--epsilon", "2", "--delta", "1e-5"]).stdout,
+    )
+    .into_owned();
     assert_ne!(first, said());
     assert!(text.contains("guarantee: (2.9") || text.contains("guarantee: (3."), "{text}");
     let bare = Command::new(env!("CARGO_BIN_EXE_undertone"))
@@ -321,6 +361,7 @@ fn mistakes_are_one_sentence() {
     for (changes, about) in cases {
         bench.refused("refused", &set(changes), about);
     }
-    let language = Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modelling\"");
+    let language =
+        Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modelling\"");
     language.refused("refused", &set(&["privacy.method=dp-forward"]), "classification");
 }

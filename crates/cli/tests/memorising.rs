@@ -1,4 +1,5 @@
-//! A language model that learns its letters by heart gives them away, and one that was trained privately does not.
+//! A language model that learns its letters by heart gives them away, and one that was trained
+//! privately does not.
 
 mod bench;
 
@@ -10,13 +11,19 @@ use std::path::{Path, PathBuf};
 /// Letters that are attacked, and as many others.
 const LETTERS: usize = 48;
 
-/// The demo's model, some of its letters, and a run file for a language model. All letters tell a name and a code, so that own and other ones differ in nothing but that; the first twelve are the planted secrets', one each.
-/// own.tsv has the letters that are attacked, all.tsv those and some nine hundred more.
+/// The demo's model, some of its letters, and a run file for a language model. All letters tell a
+/// name and a code, so that own and other ones differ in nothing but that; the first twelve are the
+/// planted secrets', one each. own.tsv has the letters that are attacked, all.tsv those and some
+/// nine hundred more.
 fn prepare(folder: &Path) -> PathBuf {
     run(&["demo", "--data-only", "--out", folder.to_str().unwrap()]);
     let telling = |name: &str| -> Vec<String> {
         let text = fs::read_to_string(folder.join(name)).unwrap();
-        text.lines().skip(1).filter(|row| row.contains("the code of my file")).map(str::to_owned).collect()
+        text.lines()
+            .skip(1)
+            .filter(|row| row.contains("the code of my file"))
+            .map(str::to_owned)
+            .collect()
     };
     let names = fs::read_to_string(folder.join("names.txt")).unwrap();
     let (letters, others) = (telling("train.tsv"), telling("validation.tsv"));
@@ -42,7 +49,8 @@ fn prepare(folder: &Path) -> PathBuf {
     let file = folder.join("letters.toml");
     let text = format!(
         "[model]\npath = {:?}\ntuning = \"full\"\n[data]\ntask = \"language-modelling\"\ntrain = {:?}\nvalidation = {:?}\ntext = \"text\"\nmax_tokens = 96\n\
-         [privacy]\nmethod = \"none\"\n[training]\nepochs = 100\nbatch = 16\nlearning_rate = 1e-3\n",
+         [privacy]\nmethod = \"none\"\n[training]\nepochs = 100\nbatch = 16\nlearning_rate = \
+          1e-3\n",
         folder.join("model"),
         folder.join("own.tsv"),
         folder.join("others.tsv"),
@@ -109,11 +117,13 @@ fn what_was_learnt_by_heart_is_found_and_what_was_learnt_privately_is_not() {
             .clone()
     };
     let area = figure("AUC by loss against the untouched");
-    // 1.000, and 0.579 with an interval from 0.452 to 0.684 where this was written; 0.5 is guessing.
+    // 1.000, and 0.579 with an interval from 0.452 to 0.684 where this was written; 0.5 is
+    // guessing.
     assert!(number(&area["open"]["estimate"]) > 0.95, "{area}");
     let (low, high) = (number(&area["run"]["lower"]), number(&area["run"]["upper"]));
     assert!(low <= 0.51 && high < 0.75, "{area}");
-    // Six digits have 19.9 bits, and all of them were found. In private they are as hidden as from a model that never saw them: 2.3 bits beside 1.5.
+    // Six digits have 19.9 bits, and all of them were found. In private they are as hidden as from
+    // a model that never saw them: 2.3 bits beside 1.5.
     let bits = figure("exposure");
     assert!(number(&bits["open"]["estimate"]) > 18.0, "{bits}");
     assert!(number(&bits["run"]["estimate"]) < 4.0, "{bits}");
@@ -124,7 +134,8 @@ fn what_was_learnt_by_heart_is_found_and_what_was_learnt_privately_is_not() {
     assert!(number(&filled["open"]["estimate"]) > 0.8, "{filled}");
     assert!(number(&filled["run"]["estimate"]) < 0.3, "{filled}");
     let kept: Value =
-        serde_json::from_slice(&fs::read(folder.path().join("private/audit.json")).unwrap()).unwrap();
+        serde_json::from_slice(&fs::read(folder.path().join("private/audit.json")).unwrap())
+            .unwrap();
     assert!(kept["all"].is_array() && kept["membership"].is_array());
 
     let extraction = run(&[

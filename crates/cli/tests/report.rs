@@ -20,7 +20,8 @@ fn done(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A bench with a private run that was attacked, one whose noise differs from parameter to parameter, and an open one.
+/// A bench with a private run that was attacked, one whose noise differs from parameter to
+/// parameter, and an open one.
 fn three_runs() -> (Bench, [String; 3]) {
     let bench = Bench::classifier();
     bench.train("private", &[]);
@@ -33,7 +34,8 @@ fn three_runs() -> (Bench, [String; 3]) {
     let open = open.replace("dp-sgd", "none").replace("epsilon = 8.0\ndelta = 1e-3\n", "");
     fs::write(bench.path("run.toml"), open).unwrap();
     bench.train("open", &[]);
-    let folders = ["private", "uneven", "open"].map(|name| bench.path(name).to_str().unwrap().to_owned());
+    let folders =
+        ["private", "uneven", "open"].map(|name| bench.path(name).to_str().unwrap().to_owned());
     done(&["audit", "membership", "--run", &folders[0]]);
     (bench, folders)
 }
@@ -45,7 +47,8 @@ fn a_report_says_what_the_ledger_proves() {
     let out = bench.path("report.html");
     let out = out.to_str().unwrap();
     let told: Value =
-        serde_json::from_str(&done(&["report", private, uneven, open, "--out", out, "--json"])).unwrap();
+        serde_json::from_str(&done(&["report", private, uneven, open, "--out", out, "--json"]))
+            .unwrap();
     assert_eq!(told["runs"][0]["private"], true);
     assert_eq!(told["runs"][2]["guarantee"], Value::Null);
     let ledger = format!("{private}/ledger.jsonl");
@@ -107,14 +110,24 @@ fn a_card_lies_beside_every_model() {
     let (bench, _) = three_runs();
     let read = |name: &str| fs::read_to_string(bench.path(name)).unwrap();
     let card = read("private/model/README.md");
-    let guarantee = Ledger::read(bench.path("private/ledger.jsonl")).unwrap().guarantee(1e-3).unwrap();
-    assert!(card.starts_with("---\nlibrary_name: transformers\npipeline_tag: text-classification\ntags:\n- undertone\n- differential-privacy\n- dp-sgd\nmetrics:\n- accuracy\n- f1\n---\n"), "{card}");
+    let guarantee =
+        Ledger::read(bench.path("private/ledger.jsonl")).unwrap().guarantee(1e-3).unwrap();
+    assert!(
+        card.starts_with(
+            "---\nlibrary_name: transformers\npipeline_tag: \
+     text-classification\ntags:\n- undertone\n- differential-privacy\n- dp-sgd\nmetrics:\n- \
+     accuracy\n- f1\n---\n"
+        ),
+        "{card}"
+    );
     assert!(card.contains(&guarantee.to_string()) && card.contains("This holds if:"), "{card}");
     assert!(!card.contains(bench.folder.path().to_str().unwrap()), "no paths: {card}");
     assert!(card.contains("AutoModelForSequenceClassification.from_pretrained"));
     let card = read("uneven/adapter/README.md");
     assert!(
-        card.contains("library_name: peft") && card.contains("- anadp") && card.contains("num_labels=3"),
+        card.contains("library_name: peft")
+            && card.contains("- anadp")
+            && card.contains("num_labels=3"),
         "{card}"
     );
     let card = read("open/model/README.md");
@@ -125,9 +138,9 @@ fn a_card_lies_beside_every_model() {
 #[test]
 fn a_browser_finds_nothing_wrong() {
     let names = ["chromium", "chromium-browser", "google-chrome"];
-    let found = names
-        .into_iter()
-        .find(|name| Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success()));
+    let found = names.into_iter().find(|name| {
+        Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success())
+    });
     let Some(browser) = found else {
         println!("there is no chromium here, so nothing was looked at");
         return;
@@ -172,7 +185,10 @@ fn a_browser_finds_nothing_wrong() {
             .iter()
             .map(|shape| drawing.matches(shape).count())
             .sum::<usize>();
-        assert!(shapes > 2 && drawing.contains("<text") && drawing.contains("<title>"), "{drawing}");
+        assert!(
+            shapes > 2 && drawing.contains("<text") && drawing.contains("<title>"),
+            "{drawing}"
+        );
     }
     assert!(dom.contains("</footer>"), "the page was read to its end");
 }

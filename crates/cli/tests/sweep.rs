@@ -1,4 +1,5 @@
-//! `sweep` as people call it: whole, killed and resumed, with runs that fail, and with everything that can be wrong.
+//! `sweep` as people call it: whole, killed and resumed, with runs that fail, and with everything
+//! that can be wrong.
 
 mod bench;
 
@@ -44,7 +45,8 @@ fn summaries(folder: &Path) -> Vec<PathBuf> {
     runs.map(|run| run.path().join("summary.json")).filter(|path| path.exists()).collect()
 }
 
-/// Killed in the middle of a run and started again, a sweep makes the table that it would have made.
+/// Killed in the middle of a run and started again, a sweep makes the table that it would have
+/// made.
 #[test]
 fn a_killed_sweep_makes_the_table_of_an_unbroken_one() {
     let bench = Bench::classifier();
@@ -96,14 +98,21 @@ fn a_killed_sweep_makes_the_table_of_an_unbroken_one() {
 fn a_grid_runs_in_parallel_on_part_of_the_data() {
     let bench = Bench::classifier();
     let grid = "base = \"run.toml\"\nmetric = \"loss\"\nseeds = [1, 2]\nbaseline = \"dp-sgd\"\nexamples = 80\nvalidation_examples = 40\nkeep_weights = true\n\
-                [grid]\n\"privacy.method\" = [\"dp-sgd\", \"adaclip\"]\n\"privacy.epsilon\" = [4, 8.0]\n";
+                [grid]\n\"privacy.method\" = [\"dp-sgd\", \"adaclip\"]\n\"privacy.epsilon\" = [4, \
+                 8.0]\n";
     let output = sweep(&bench, grid, "out", &["--jobs", "3", "--json"]).output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
     let table: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(table["columns"], serde_json::json!(["ε = 4", "ε = 8.0"]));
     let row = &table["rows"][1];
-    assert_eq!((row["label"].as_str(), row["cells"].as_array().unwrap().len()), (Some("adaclip"), 2));
-    assert!(row["cells"][0]["p_value"].is_number() && row["cells"][0]["mean"].is_number(), "{table}");
+    assert_eq!(
+        (row["label"].as_str(), row["cells"].as_array().unwrap().len()),
+        (Some("adaclip"), 2)
+    );
+    assert!(
+        row["cells"][0]["p_value"].is_number() && row["cells"][0]["mean"].is_number(),
+        "{table}"
+    );
     for summary in summaries(&bench.path("out")) {
         let summary: Value = serde_json::from_slice(&fs::read(summary).unwrap()).unwrap();
         assert_eq!(summary["resolved"]["units"], 80);
@@ -137,7 +146,9 @@ fn a_run_that_fails_does_not_stop_the_others() {
     );
     assert!(told.contains("nowhere") && !told.contains("panicked"), "{told}");
     assert_eq!(summaries(&bench.path("out")).len(), 6);
-    assert!(String::from_utf8(bench.bytes("out/table.md")).unwrap().contains("| nothing |  | failed |"));
+    assert!(
+        String::from_utf8(bench.bytes("out/table.md")).unwrap().contains("| nothing |  | failed |")
+    );
 }
 
 /// Without seeds runs are private, and no ledger is thrown away.
@@ -174,11 +185,18 @@ fn mistakes_are_one_sentence_and_nothing_runs() {
         assert!(TWELVE.contains(from));
         let output = sweep(&bench, &TWELVE.replacen(from, to, 1), "out", &[]).output().unwrap();
         refused(&output, about);
-        assert_eq!(String::from_utf8_lossy(&output.stderr).trim().lines().count(), 1, "{}", said(&output));
+        assert_eq!(
+            String::from_utf8_lossy(&output.stderr).trim().lines().count(),
+            1,
+            "{}",
+            said(&output)
+        );
         assert!(summaries(&bench.path("out")).is_empty());
     }
-    let missing =
-        Command::new(env!("CARGO_BIN_EXE_undertone")).args(["sweep", "nowhere.toml"]).output().unwrap();
+    let missing = Command::new(env!("CARGO_BIN_EXE_undertone"))
+        .args(["sweep", "nowhere.toml"])
+        .output()
+        .unwrap();
     refused(&missing, "nowhere.toml");
 }
 

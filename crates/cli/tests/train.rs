@@ -1,4 +1,5 @@
-//! `train` as people and scripts call it: private and not, broken off and resumed, and everything that can be wrong.
+//! `train` as people and scripts call it: private and not, broken off and resumed, and everything
+//! that can be wrong.
 
 mod bench;
 
@@ -14,10 +15,15 @@ fn a_private_run_leaves_a_folder_that_proves_its_guarantee() {
     let summary = bench.train("run", &[]);
     assert_eq!(summary["private"], true);
     let guarantee = &summary["guarantee"];
-    let (lower, upper) =
-        (guarantee["epsilon"]["lower"].as_f64().unwrap(), guarantee["epsilon"]["upper"].as_f64().unwrap());
+    let (lower, upper) = (
+        guarantee["epsilon"]["lower"].as_f64().unwrap(),
+        guarantee["epsilon"]["upper"].as_f64().unwrap(),
+    );
     assert!(lower <= upper && upper <= 8.0 && lower > 7.9, "{guarantee}");
-    assert_eq!((guarantee["unit"].as_str(), guarantee["mode"].as_str()), (Some("example"), Some("proved")));
+    assert_eq!(
+        (guarantee["unit"].as_str(), guarantee["mode"].as_str()),
+        (Some("example"), Some("proved"))
+    );
     assert!(summary["metrics"]["validation"]["accuracy"].is_number());
     assert!(summary["throughput"]["examples_per_second"].as_f64().unwrap() > 0.0);
     assert_eq!(summary["steps"], 12);
@@ -78,18 +84,24 @@ fn two_private_runs_differ_and_two_seeded_ones_do_not() {
     let told = String::from_utf8(told.stdout).unwrap();
     assert!(told.contains("no guarantee") && told.contains("seed"), "{told}");
     // Pieces of any size are the same step, up to rounding; the noise is the same in any case.
-    bench.train("e", &["--set", "training.epochs=1", "--seed", "7", "--set", "compute.micro_batch=3"]);
+    bench.train(
+        "e",
+        &["--set", "training.epochs=1", "--seed", "7", "--set", "compute.micro_batch=3"],
+    );
     let numbers = |out: &str| bench.parameters(&format!("{out}/model/model.safetensors"));
-    let furthest = numbers("c").iter().zip(numbers("e")).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max);
+    let furthest =
+        numbers("c").iter().zip(numbers("e")).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max);
     assert!(furthest < 2e-3, "micro-batches change nothing but the last digits: {furthest}");
 }
 
-/// A whole run against what the ledger says of it: how far the weights go, and how many units each step takes. Fails if noise is left out or scaled wrongly, if
-/// gradients are not clipped, or if batches are drawn in another way than by Poisson sampling.
+/// A whole run against what the ledger says of it: how far the weights go, and how many units each
+/// step takes. Fails if noise is left out or scaled wrongly, if gradients are not clipped, or if
+/// batches are drawn in another way than by Poisson sampling.
 #[test]
 fn a_run_adds_the_noise_and_draws_the_samples_that_its_ledger_holds() {
     let bench = Bench::classifier();
-    // Far more noise than gradient: with σ of about 20 and a batch of 20, the noise of all coordinates together is a hundred times as long as any sum of clipped gradients.
+    // Far more noise than gradient: with σ of about 20 and a batch of 20, the noise of all
+    // coordinates together is a hundred times as long as any sum of clipped gradients.
     let (clip, rate, batch) = (1e-3, 2.0, 20.0);
     let summary = bench.train(
         "run",
@@ -116,24 +128,34 @@ fn a_run_adds_the_noise_and_draws_the_samples_that_its_ledger_holds() {
     let noise = summary["resolved"]["noise_multipliers"][0].as_f64().unwrap();
     assert_eq!(steps, 48.0);
     let expected = rate * noise * clip / batch * steps.sqrt();
-    let (before, after) =
-        (bench.parameters("model/model.safetensors"), bench.parameters("run/model/model.safetensors"));
+    let (before, after) = (
+        bench.parameters("model/model.safetensors"),
+        bench.parameters("run/model/model.safetensors"),
+    );
     let moved: f64 = before.iter().zip(&after).map(|(x, y)| f64::from(y - x).powi(2)).sum();
     let found = (moved / before.len() as f64).sqrt();
-    assert!((found / expected - 1.0).abs() < 0.04, "the weights moved by {found}, not by {expected}");
-    // 48 draws of Binomial(120, 1/6): mean 20, variance 16.7; a fixed size has none, and taking all at other rates another mean.
+    assert!(
+        (found / expected - 1.0).abs() < 0.04,
+        "the weights moved by {found}, not by {expected}"
+    );
+    // 48 draws of Binomial(120, 1/6): mean 20, variance 16.7; a fixed size has none, and taking all
+    // at other rates another mean.
     let units: Vec<f64> =
         bench.metrics("run").iter().map(|record| record["units"].as_f64().unwrap()).collect();
     let mean = units.iter().sum::<f64>() / steps;
     let variance = units.iter().map(|n| (n - mean).powi(2)).sum::<f64>() / (steps - 1.0);
-    assert!((mean - 20.0).abs() < 3.0 && (5.0..40.0).contains(&variance), "mean {mean}, variance {variance}");
+    assert!(
+        (mean - 20.0).abs() < 3.0 && (5.0..40.0).contains(&variance),
+        "mean {mean}, variance {variance}"
+    );
 }
 
 /// Broken off at several moments and resumed, a run is what it would have been.
 #[test]
 fn a_killed_run_goes_on_as_if_nothing_had_happened() {
     let bench = Bench::classifier();
-    let settings = ["--seed", "3", "--set", "training.epochs=12", "--set", "compute.checkpoint_every=5"];
+    let settings =
+        ["--seed", "3", "--set", "training.epochs=12", "--set", "compute.checkpoint_every=5"];
     bench.train("whole", &settings);
     let mut interrupted = 0;
     for lines in [2, 9, 23] {
@@ -182,8 +204,10 @@ fn every_way_of_tuning_trains_and_loads_again() {
     ] {
         let out = format!("run-{}", tuning.len());
         let set = format!("model.tuning={tuning}");
-        let summary =
-            bench.train(&out, &["--set", &set, "--set", "training.epochs=1", "--set", "privacy.clip=0.5"]);
+        let summary = bench.train(
+            &out,
+            &["--set", &set, "--set", "training.epochs=1", "--set", "privacy.clip=0.5"],
+        );
         assert!(
             summary["parameters"]["trainable"].as_u64() < summary["parameters"]["total"].as_u64(),
             "{tuning}"
@@ -206,15 +230,24 @@ fn language_models_users_schedules_and_open_runs() {
     let bench = Bench::new("gpt2-causal-lm", "tokenizer-bpe", "task = \"language-modelling\"");
     let summary = bench.train(
         "users",
-        &["--set", "data.author=who", "--set", "data.most_per_author=2", "--set", "training.batch=10"],
+        &[
+            "--set",
+            "data.author=who",
+            "--set",
+            "data.most_per_author=2",
+            "--set",
+            "training.batch=10",
+        ],
     );
     assert_eq!(
         (summary["guarantee"]["unit"].as_str(), summary["resolved"]["units"].as_u64()),
         (Some("user"), Some(40))
     );
     assert!(summary["metrics"]["validation"]["perplexity"].as_f64().unwrap() > 1.0);
-    let summary = bench
-        .train("ewpba", &["--set", "privacy.schedule=ewpba", "--set", "privacy.clip={ per_layer = 1.0 }"]);
+    let summary = bench.train(
+        "ewpba",
+        &["--set", "privacy.schedule=ewpba", "--set", "privacy.clip={ per_layer = 1.0 }"],
+    );
     let noise: Vec<f64> = summary["resolved"]["noise_multipliers"]
         .as_array()
         .unwrap()
@@ -238,7 +271,10 @@ fn language_models_users_schedules_and_open_runs() {
                 "training.dropout=true",
             ],
         );
-        assert_eq!((summary["private"].as_bool(), summary["guarantee"].is_null()), (Some(false), true));
+        assert_eq!(
+            (summary["private"].as_bool(), summary["guarantee"].is_null()),
+            (Some(false), true)
+        );
     }
 }
 
@@ -248,14 +284,22 @@ const LORA: &str = "model.tuning={ lora = { rank = 2, targets = [\"query\", \"va
 #[test]
 fn every_method_keeps_to_the_budget_with_any_schedule() {
     let bench = Bench::classifier();
-    let public =
-        format!("privacy.rap_ft.relevance={{ public = {:?} }}", bench.path("rows.tsv").display().to_string());
+    let public = format!(
+        "privacy.rap_ft.relevance={{ public = {:?} }}",
+        bench.path("rows.tsv").display().to_string()
+    );
     for (out, settings) in [
         ("anadp", vec!["privacy.method=anadp", "model.tuning=full", "privacy.anadp.form=element"]),
-        ("anadp-factored", vec!["privacy.method=anadp", "model.tuning=full", "privacy.schedule=ewpba"]),
+        (
+            "anadp-factored",
+            vec!["privacy.method=anadp", "model.tuning=full", "privacy.schedule=ewpba"],
+        ),
         ("anadp-lora", vec!["privacy.method=anadp", LORA, "privacy.schedule=exponential"]),
         ("rap-ft", vec!["privacy.method=rap-ft", LORA, "privacy.schedule=ewpba"]),
-        ("rap-ft-public", vec!["privacy.method=rap-ft", "model.tuning={ adapter = { size = 4 } }", &public]),
+        (
+            "rap-ft-public",
+            vec!["privacy.method=rap-ft", "model.tuning={ adapter = { size = 4 } }", &public],
+        ),
         ("adaclip", vec!["privacy.method=adaclip", "model.tuning=bitfit", "privacy.schedule=step"]),
     ] {
         let changes: Vec<&str> = settings.iter().flat_map(|change| ["--set", change]).collect();
@@ -266,10 +310,12 @@ fn every_method_keeps_to_the_budget_with_any_schedule() {
             (summary["private"].as_bool(), summary["guarantee"]["mode"].as_str()),
             (Some(true), Some("proved"))
         );
-        let entries = fs::read_to_string(bench.path(out).join("ledger.jsonl")).unwrap().lines().count() - 1;
+        let entries =
+            fs::read_to_string(bench.path(out).join("ledger.jsonl")).unwrap().lines().count() - 1;
         // A noised map is a release of its own.
         assert_eq!(entries, if out == "rap-ft" { 13 } else { 12 }, "{out}");
-        // Where adaclip sees nothing but noise, as in one of fifty such small runs, its noise is even and there is nothing to draw.
+        // Where adaclip sees nothing but noise, as in one of fifty such small runs, its noise is
+        // even and there is nothing to draw.
         assert!(out == "adaclip" || bench.path(out).join("noise.svg").is_file(), "{out}");
         assert_eq!(
             bench.path(out).join("relevance.safetensors").is_file(),
@@ -285,7 +331,8 @@ fn paper_mode_claims_and_guarantees_nothing() {
     let bench = Bench::classifier();
     for method in ["privacy.method=anadp", "privacy.method=rap-ft"] {
         let out = method.split_once('=').unwrap().1;
-        let summary = bench.train(out, &["--set", method, "--set", "privacy.mode=paper", "--set", LORA]);
+        let summary =
+            bench.train(out, &["--set", method, "--set", "privacy.mode=paper", "--set", LORA]);
         assert_eq!(
             (summary["private"].as_bool(), summary["guarantee"]["mode"].as_str()),
             (Some(false), Some("paper"))
@@ -384,7 +431,8 @@ fn two_runs_in_one_folder_are_refused() {
     bench.refused("run", &[], "holds a run already");
 }
 
-/// Steps that are taken again must be the same steps: what was refused for want of the ledger goes on with the same secret once it is back.
+/// Steps that are taken again must be the same steps: what was refused for want of the ledger goes
+/// on with the same secret once it is back.
 #[test]
 fn a_run_keeps_its_secret_while_its_ledger_is_away() {
     let bench = Bench::classifier();

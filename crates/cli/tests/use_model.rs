@@ -1,4 +1,5 @@
-//! `eval`, `predict`, `generate` and `merge` as people and scripts call them, on the small models of the library's tests.
+//! `eval`, `predict`, `generate` and `merge` as people and scripts call them, on the small models
+//! of the library's tests.
 
 use serde_json::Value;
 use std::fs;
@@ -39,8 +40,8 @@ fn refused(arguments: &[&str], about: &str) {
     assert!(!error.contains("panicked"), "{error}");
 }
 
-const ROWS: &str =
-    "sentence\tlabel\nthe cat sat\tbad\na dog \"ran\"\tneutral\nthe sun is warm today\tgood\ncat\t0\n";
+const ROWS: &str = "sentence\tlabel\nthe cat sat\tbad\na dog \"ran\"\tneutral\nthe sun is warm \
+ today\tgood\ncat\t0\n";
 
 fn data(to: &Path) -> String {
     let file = to.join("rows.tsv");
@@ -54,14 +55,16 @@ fn a_classifier_is_evaluated() {
     let (model, data) =
         (model(folder.path(), "bert-classification", "tokenizer-wordpiece"), data(folder.path()));
     let found: Value =
-        serde_json::from_str(&said(&["eval", "--model", &model, "--data", &data, "--json"])).unwrap();
+        serde_json::from_str(&said(&["eval", "--model", &model, "--data", &data, "--json"]))
+            .unwrap();
     assert_eq!(found["examples"], 4);
     let accuracy = found["accuracy"].as_f64().unwrap();
     assert!((0.0..=1.0).contains(&accuracy) && found["loss"].as_f64().unwrap() > 0.0);
     assert!(found["f1"].is_number() && found["confusion"].is_array());
     assert!(said(&["eval", "--model", &model, "--data", &data]).contains("accuracy"));
     // The unfused path says the same.
-    let slow = said(&["eval", "--model", &model, "--data", &data, "--json", "--device", "candle-cpu"]);
+    let slow =
+        said(&["eval", "--model", &model, "--data", &data, "--json", "--device", "candle-cpu"]);
     let slow: Value = serde_json::from_str(&slow).unwrap();
     assert!((slow["loss"].as_f64().unwrap() - found["loss"].as_f64().unwrap()).abs() < 1e-5);
 }
@@ -72,16 +75,31 @@ fn predictions_are_written_in_every_layout() {
     let (model, data) =
         (model(folder.path(), "bert-classification", "tokenizer-wordpiece"), data(folder.path()));
     let out = folder.path().join("said.jsonl");
-    said(&["predict", "--model", &model, "--data", &data, "--out", out.to_str().unwrap(), "--logits"]);
-    let rows: Vec<Value> =
-        fs::read_to_string(&out).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    said(&[
+        "predict",
+        "--model",
+        &model,
+        "--data",
+        &data,
+        "--out",
+        out.to_str().unwrap(),
+        "--logits",
+    ]);
+    let rows: Vec<Value> = fs::read_to_string(&out)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(rows.len(), 4);
     for row in &rows {
         let parts = row["probabilities"].as_object().unwrap();
         let total: f64 = parts.values().map(|p| p.as_f64().unwrap()).sum();
         assert!((total - 1.0).abs() < 1e-6 && parts.len() == 3);
-        let best =
-            parts.iter().max_by(|a, b| a.1.as_f64().unwrap().total_cmp(&b.1.as_f64().unwrap())).unwrap().0;
+        let best = parts
+            .iter()
+            .max_by(|a, b| a.1.as_f64().unwrap().total_cmp(&b.1.as_f64().unwrap()))
+            .unwrap()
+            .0;
         assert_eq!(row["label"].as_str(), Some(best.as_str()));
         assert_eq!(row["logits"].as_array().unwrap().len(), 3);
     }
@@ -102,8 +120,10 @@ fn a_language_model_is_evaluated_and_continues_texts() {
     fs::write(&file, "the cat sat\non the warm mat\n").unwrap();
     let file = file.to_str().unwrap();
     let found: Value =
-        serde_json::from_str(&said(&["eval", "--model", &model, "--data", file, "--json"])).unwrap();
-    let (loss, perplexity) = (found["loss"].as_f64().unwrap(), found["perplexity"].as_f64().unwrap());
+        serde_json::from_str(&said(&["eval", "--model", &model, "--data", file, "--json"]))
+            .unwrap();
+    let (loss, perplexity) =
+        (found["loss"].as_f64().unwrap(), found["perplexity"].as_f64().unwrap());
     assert!((loss.exp() - perplexity).abs() < 1e-6 * perplexity && found["examples"] == 2);
     let generate = |more: &[&str]| -> Value {
         let mut arguments = vec!["generate", "--model", &model, "--max-new-tokens", "5", "--json"];
@@ -116,8 +136,18 @@ fn a_language_model_is_evaluated_and_continues_texts() {
         again["seed"] = greedy["seed"].clone();
         again
     });
-    let several =
-        generate(&["--prompts", file, "--samples", "2", "--seed", "7", "--top-k", "9", "--top-p", "0.9"]);
+    let several = generate(&[
+        "--prompts",
+        file,
+        "--samples",
+        "2",
+        "--seed",
+        "7",
+        "--top-k",
+        "9",
+        "--top-p",
+        "0.9",
+    ]);
     assert_eq!(several["completions"].as_array().unwrap().len(), 4);
     assert_eq!(several["completions"][0]["prompt"], "the cat sat");
     assert!(generate(&["--prompt", "the", "--beams", "3"])["completions"][0]["tokens"].is_array());
@@ -138,7 +168,8 @@ fn an_adapter_can_be_used_or_merged_with_the_same_result() {
         all.extend(arguments);
         serde_json::from_str::<Value>(&said(&all)).unwrap()["loss"].as_f64().unwrap()
     };
-    let (beside, inside) = (loss(&["--model", &model, "--adapter", adapter]), loss(&["--model", merged]));
+    let (beside, inside) =
+        (loss(&["--model", &model, "--adapter", adapter]), loss(&["--model", merged]));
     assert!((beside - inside).abs() < 1e-5, "{beside} and {inside}");
     assert!((beside - loss(&["--model", &model])).abs() > 1e-4, "the adapter does something");
     refused(&["merge", "--model", &model, "--adapter", adapter, "--out", merged], "already");
@@ -170,15 +201,24 @@ fn mistakes_get_one_sentence_and_exit_code_2() {
     eval(&["--model", &model, "--data", wrong.to_str().unwrap()], ":2:");
     refused(&["predict", "--model", &model, "--data", &data, "--out", "x.xlsx"], ".jsonl");
     let before = fs::read(&data).unwrap();
-    refused(&["predict", "--model", &model, "--data", &data, "--out", &data], "is the file that is read");
+    refused(
+        &["predict", "--model", &model, "--data", &data, "--out", &data],
+        "is the file that is read",
+    );
     assert_eq!(fs::read(&data).unwrap(), before, "what is read is not written over");
-    refused(&["generate", "--model", &model, "--prompt", "the", "--samples", "10000000000000000"], "");
+    refused(
+        &["generate", "--model", &model, "--prompt", "the", "--samples", "10000000000000000"],
+        "",
+    );
     fs::create_dir(folder.path().join("open")).unwrap();
     refused(&["demo", "--data-only", "--out", folder.path().to_str().unwrap()], "no demo's");
     assert!(folder.path().join("open").exists(), "nobody else's folder is removed");
-    for size in
-        ["--vocabulary=0", "--tokens=18446744073709551615", "--batch=18446744073709551615", "--layers=0"]
-    {
+    for size in [
+        "--vocabulary=0",
+        "--tokens=18446744073709551615",
+        "--batch=18446744073709551615",
+        "--layers=0",
+    ] {
         let name = size.split_once('=').unwrap().0;
         refused(&["bench", "step", size], name);
     }
@@ -231,10 +271,21 @@ fn broken_numbers_and_torn_weights_are_refused() {
     fs::write(&torn, "sentence\nfine\nalso\tfine\n").unwrap();
     let out = folder.path().join("said.jsonl");
     refused(
-        &["predict", "--model", &model, "--data", torn.to_str().unwrap(), "--out", out.to_str().unwrap()],
+        &[
+            "predict",
+            "--model",
+            &model,
+            "--data",
+            torn.to_str().unwrap(),
+            "--out",
+            out.to_str().unwrap(),
+        ],
         ":3:",
     );
-    assert!(!out.exists() && !folder.path().join("said.jsonl.part").exists(), "nothing half-written is left");
+    assert!(
+        !out.exists() && !folder.path().join("said.jsonl.part").exists(),
+        "nothing half-written is left"
+    );
     refused(
         &["predict", "--model", &model, "--data", &data, "--out", "no/such/said.jsonl"],
         "does not exist",

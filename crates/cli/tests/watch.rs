@@ -28,8 +28,12 @@ fn files(bench: &Bench, run: &str) -> BTreeSet<String> {
 fn a_run_is_followed_until_it_is_finished() {
     let bench = Bench::classifier();
     let settings = ["--set", "training.epochs=60", "--set", "privacy.method=adaclip"];
-    let mut run =
-        bench.command("run", &settings).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut run = bench
+        .command("run", &settings)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     let start = Instant::now();
     while !bench.path("run/run.lock").exists() {
         assert!(start.elapsed() < Duration::from_secs(60));
@@ -49,10 +53,14 @@ fn a_run_is_followed_until_it_is_finished() {
     let again = said(&watch(&bench, "run").output().unwrap());
     assert!(again.lines().count() == 2 && again.contains(end), "{again}");
     assert_eq!(files(&bench, "run"), before);
-    // Where the noise went is in the metrics of the last step of epochs, as soon as it differs between parameters.
+    // Where the noise went is in the metrics of the last step of epochs, as soon as it differs
+    // between parameters.
     let metrics = bench.metrics("run");
-    let uneven: Vec<_> = metrics.iter().filter(|record| record["noise_by_parameter"].is_array()).collect();
-    assert!(!uneven.is_empty() && uneven.iter().all(|record| record["step"].as_u64().unwrap() % 6 == 0));
+    let uneven: Vec<_> =
+        metrics.iter().filter(|record| record["noise_by_parameter"].is_array()).collect();
+    assert!(
+        !uneven.is_empty() && uneven.iter().all(|record| record["step"].as_u64().unwrap() % 6 == 0)
+    );
 }
 
 #[test]
@@ -61,7 +69,10 @@ fn a_seeded_run_is_never_called_private() {
     bench.train("run", &["--seed", "1", "--tui"]);
     let told = said(&watch(&bench, "run").output().unwrap());
     assert!(told.contains("(no guarantee: the seed is known)"), "{told}");
-    assert!(told.contains("finished; not private: ") && !told.contains("differential privacy"), "{told}");
+    assert!(
+        told.contains("finished; not private: ") && !told.contains("differential privacy"),
+        "{told}"
+    );
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! What a report says, before anybody decides how it looks. All texts are plain: whoever writes them into a format escapes them.
+//! What a report says, before anybody decides how it looks. All texts are plain: whoever writes
+//! them into a format escapes them.
 
 use crate::chart::Chart;
 
@@ -83,10 +84,12 @@ impl Table {
         Self { title: title.into(), head: head.iter().map(ToString::to_string).collect(), rows }
     }
 
-    /// Whether a column holds numbers, which are set to the right: every cell begins with one, or says that there is none.
+    /// Whether a column holds numbers, which are set to the right: every cell begins with one, or
+    /// says that there is none.
     pub(crate) fn is_numeric(&self, column: usize) -> bool {
-        let number =
-            |cell: &str| cell == "–" || cell.starts_with(|c: char| c.is_ascii_digit() || "−-+<".contains(c));
+        let number = |cell: &str| {
+            cell == "–" || cell.starts_with(|c: char| c.is_ascii_digit() || "−-+<".contains(c))
+        };
         !self.rows.is_empty() && self.rows.iter().all(|row| number(&row[column]))
     }
 }

@@ -50,7 +50,10 @@ impl Page {
         self.line("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">");
         self.line("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">");
         // Nothing is fetched and nothing runs, even if a text should slip through.
-        self.line("<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">");
+        self.line(
+            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
+         style-src 'unsafe-inline'; img-src data:\">",
+        );
         self.line("<link rel=\"icon\" href=\"data:,\">");
         self.line(format!(
             "<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<header>"
@@ -71,7 +74,8 @@ impl Page {
             self.line("</section>");
         }
         self.line(format!(
-            "<footer><p>Made by undertone {} from the files of the run folders. The same files give the same report.</p></footer>",
+            "<footer><p>Made by undertone {} from the files of the run folders. The same files \
+             give the same report.</p></footer>",
             env!("CARGO_PKG_VERSION")
         ));
         self.line("</main>\n</body>\n</html>");
@@ -80,8 +84,14 @@ impl Page {
     /// Links to the parts of the report, whose names are given by their order.
     fn contents(&mut self, document: &Document) {
         self.line("<nav aria-label=\"Contents\"><ul>");
-        for (i, section) in document.sections.iter().enumerate().filter(|(_, section)| section.level == 2) {
-            self.line(format!("<li><a href=\"#part-{}\">{}</a></li>", i + 1, escape(&section.title)));
+        for (i, section) in
+            document.sections.iter().enumerate().filter(|(_, section)| section.level == 2)
+        {
+            self.line(format!(
+                "<li><a href=\"#part-{}\">{}</a></li>",
+                i + 1,
+                escape(&section.title)
+            ));
         }
         self.line("</ul></nav>");
     }
@@ -89,7 +99,11 @@ impl Page {
     fn section(&mut self, section: &Section) {
         self.numbers += 1;
         let level = section.level;
-        self.line(format!("<h{level} id=\"part-{}\">{}</h{level}>", self.numbers, escape(&section.title)));
+        self.line(format!(
+            "<h{level} id=\"part-{}\">{}</h{level}>",
+            self.numbers,
+            escape(&section.title)
+        ));
         for block in &section.blocks {
             self.block(block);
         }
@@ -105,9 +119,9 @@ impl Page {
                 };
                 self.line(format!("<div class=\"{class}\">\n<p class=\"standing\">{word}</p>"));
                 self.line(format!("<p class=\"sentence\">{}</p>", escape(sentence)));
-                meaning
-                    .iter()
-                    .for_each(|text| self.line(format!("<p class=\"meaning\">{}</p>", escape(text))));
+                meaning.iter().for_each(|text| {
+                    self.line(format!("<p class=\"meaning\">{}</p>", escape(text)))
+                });
                 self.line("</div>");
             }
             Block::Note(text) => {
@@ -196,7 +210,8 @@ impl Page {
                 Mark::Squares => "squares",
             };
             self.line(format!(
-                "<li><span class=\"key {class}\" style=\"--mark:var({})\" aria-hidden=\"true\"></span>{}</li>",
+                "<li><span class=\"key {class}\" style=\"--mark:var({})\" \
+                 aria-hidden=\"true\"></span>{}</li>",
                 ink.variable(),
                 escape(name)
             ));

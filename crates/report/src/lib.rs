@@ -15,8 +15,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! There are no tensors here: everything is read from the files of the folder. Every ε is that of the ledger's
-//! [`Guarantee`](undertone_accounting::Guarantee).
+//! There are no tensors here: everything is read from the files of the folder. Every ε is that of
+//! the ledger's [`Guarantee`](undertone_accounting::Guarantee).
 
 mod chart;
 mod document;
@@ -34,11 +34,13 @@ pub use folder::Run;
 /// What is left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Leave out what was computed from the private data without noise and no guarantee covers: training losses, times, memory, attacks.
+    /// Leave out what was computed from the private data without noise and no guarantee covers:
+    /// training losses, times, memory, attacks.
     pub public: bool,
 }
 
-/// The report about one or several runs, to be written by [`Document::html`] or [`Document::markdown`].
+/// The report about one or several runs, to be written by [`Document::html`] or
+/// [`Document::markdown`].
 pub fn report(runs: &[Run], options: Options) -> Result<Document> {
     section::document(runs, options)
 }

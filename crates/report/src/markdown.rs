@@ -7,7 +7,9 @@ pub fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
-            '\\' | '|' | '<' | '>' | '*' | '_' | '`' | '[' | ']' | '~' | '#' | '$' => safe.extend(['\\', c]),
+            '\\' | '|' | '<' | '>' | '*' | '_' | '`' | '[' | ']' | '~' | '#' | '$' => {
+                safe.extend(['\\', c])
+            }
             '&' => safe.push_str("&amp;"),
             c if c.is_control() => safe.push(' '),
             c => safe.push(c),
@@ -47,10 +49,13 @@ fn write_block(text: &mut String, block: &Block) {
         }
         Block::Note(note) => text.push_str(&format!("> Note: {}\n", escape(note))),
         Block::Facts(facts) => {
-            let rows = facts.iter().map(|(name, value)| vec![name.clone(), value.clone()]).collect();
+            let rows =
+                facts.iter().map(|(name, value)| vec![name.clone(), value.clone()]).collect();
             write_table(text, &Table { title: String::new(), head: vec![String::new(); 2], rows });
         }
-        Block::List(items) => items.iter().for_each(|item| text.push_str(&format!("- {}\n", escape(item)))),
+        Block::List(items) => {
+            items.iter().for_each(|item| text.push_str(&format!("- {}\n", escape(item))))
+        }
         Block::Table(table) => {
             text.push_str(&format!("**{}**\n\n", escape(&table.title)));
             write_table(text, table);
@@ -62,7 +67,11 @@ fn write_block(text: &mut String, block: &Block) {
         Block::Verbatim { name, text: verbatim } => {
             let longest = verbatim.split(|c| c != '`').map(str::len).max().unwrap_or(0);
             let fence = "`".repeat(longest.max(2) + 1);
-            text.push_str(&format!("**{}**\n\n{fence}\n{}\n{fence}\n", escape(name), verbatim.trim_end()));
+            text.push_str(&format!(
+                "**{}**\n\n{fence}\n{}\n{fence}\n",
+                escape(name),
+                verbatim.trim_end()
+            ));
         }
     }
 }

@@ -126,10 +126,12 @@ pub fn adjacency(adjacency: Adjacency) -> &'static str {
 pub fn threat(threat: Threat) -> &'static str {
     match threat {
         Threat::Central => {
-            "central: a trusted curator trains; the adversary sees every update and the final weights"
+            "central: a trusted curator trains; the adversary sees every update and the final \
+             weights"
         }
         Threat::Local => {
-            "local: the provider is the adversary; it sees every perturbed record as it arrives, and knows whose it is"
+            "local: the provider is the adversary; it sees every perturbed record as it arrives, \
+             and knows whose it is"
         }
     }
 }
@@ -138,7 +140,9 @@ pub fn threat(threat: Threat) -> &'static str {
 pub fn mode(mode: Mode) -> &'static str {
     match mode {
         Mode::Proved => "proved: ε is a theorem about what ran",
-        Mode::Paper => "paper: a published algorithm as published; its releases are not all in the ledger",
+        Mode::Paper => {
+            "paper: a published algorithm as published; its releases are not all in the ledger"
+        }
         Mode::Seeded => "seeded: whoever knows the seed can take the noise off",
     }
 }
@@ -160,7 +164,10 @@ mod tests {
     fn numbers_are_short() {
         assert_eq!(count(1_234_567), "1,234,567");
         assert_eq!(count(12), "12");
-        assert_eq!((times(1, "step"), times(1200, "step")), ("1 step".into(), "1,200 steps".into()));
+        assert_eq!(
+            (times(1, "step"), times(1200, "step")),
+            ("1 step".into(), "1,200 steps".into())
+        );
         assert_eq!(
             (number(0.83214), number(123.456), number(3e-5)),
             ("0.8321".into(), "123.5".into(), "3.000e-5".into())

@@ -1,4 +1,5 @@
-//! Reports about folders as runs leave them: what they say is what the ledger proves, and nothing in a file can become markup.
+//! Reports about folders as runs leave them: what they say is what the ledger proves, and nothing
+//! in a file can become markup.
 
 use serde_json::{Value, json};
 use std::fs;
@@ -32,7 +33,12 @@ fn measures(accuracy: f64) -> Value {
 }
 
 /// A folder as a finished run leaves it; `change` has the last word on summary.json.
-fn folder(parent: &Path, name: &str, mode: Option<Mode>, change: impl FnOnce(&mut Value)) -> PathBuf {
+fn folder(
+    parent: &Path,
+    name: &str,
+    mode: Option<Mode>,
+    change: impl FnOnce(&mut Value),
+) -> PathBuf {
     let folder = parent.join(name);
     fs::create_dir_all(&folder).unwrap();
     let ledger = mode.map(|mode| ledger(&folder, mode));
@@ -65,7 +71,8 @@ fn folder(parent: &Path, name: &str, mode: Option<Mode>, change: impl FnOnce(&mu
     }
     change(&mut summary);
     fs::write(folder.join("summary.json"), summary.to_string()).unwrap();
-    fs::write(folder.join("plan.toml"), "[model]\npath = \"</pre><script>alert(3)</script>\"\n").unwrap();
+    fs::write(folder.join("plan.toml"), "[model]\npath = \"</pre><script>alert(3)</script>\"\n")
+        .unwrap();
     let record = |step: u64| {
         let validation = step.is_multiple_of(20).then(|| measures(0.01 * step as f64));
         json!({ "step": step, "epoch": 1 + (step - 1) / 20, "units": 9, "loss": 1.0 / step as f64, "learning_rate": 0.1, "validation": validation })
@@ -133,7 +140,8 @@ fn nothing_in_a_file_becomes_markup() {
         let outside = markdown.split("```").step_by(2).collect::<String>();
         let bare = outside.replace("\\<", "").replace("\\>", "");
         assert!(
-            !bare.contains('<') && bare.lines().all(|line| !line.trim_start_matches('>').contains('>')),
+            !bare.contains('<')
+                && bare.lines().all(|line| !line.trim_start_matches('>').contains('>')),
             "{bare}"
         );
         assert!(outside.contains("bad\\|worse"));
@@ -188,13 +196,21 @@ fn what_a_paper_claims_stands_beside_what_the_ledger_holds() {
 #[test]
 fn a_public_report_leaves_out_what_had_no_noise() {
     let place = tempfile::tempdir().unwrap();
-    let paths =
-        [folder(place.path(), "a", Some(Mode::Proved), |_| {}), folder(place.path(), "b", None, |_| {})];
+    let paths = [
+        folder(place.path(), "a", Some(Mode::Proved), |_| {}),
+        folder(place.path(), "b", None, |_| {}),
+    ];
     let runs = Run::open_all(&paths).unwrap();
     let ((whole, _), (html, markdown)) = (both(&runs, false), both(&runs, true));
-    for secret in
-        ["123.4", "0.99 GB", "loss &amp; more", "the code is", "Loss</strong>", "Extraction", "All attacks"]
-    {
+    for secret in [
+        "123.4",
+        "0.99 GB",
+        "loss &amp; more",
+        "the code is",
+        "Loss</strong>",
+        "Extraction",
+        "All attacks",
+    ] {
         assert!(whole.contains(secret), "{secret}");
         assert!(!html.contains(secret) && !markdown.contains(secret), "{secret}");
     }
@@ -232,7 +248,9 @@ fn folders_that_contradict_themselves_are_refused() {
         assert!(error.contains(about) && !error.contains('\n'), "{name}: {error}");
     };
     let proved = Some(Mode::Proved);
-    refused("smaller", "another guarantee", proved, &|s| s["guarantee"]["epsilon"]["upper"] = json!(0.01));
+    refused("smaller", "another guarantee", proved, &|s| {
+        s["guarantee"]["epsilon"]["upper"] = json!(0.01)
+    });
     refused("hash", "hash", proved, &|s| s["ledger_hash"] = json!("0000"));
     refused("none", "no guarantee", proved, &|s| s["guarantee"] = Value::Null);
     refused("seeded", "guarantees nothing", Some(Mode::Seeded), &|s| s["private"] = json!(true));
@@ -247,7 +265,8 @@ fn folders_that_contradict_themselves_are_refused() {
     assert!(Run::open(place.path()).unwrap_err().to_string().contains("finished run"));
 }
 
-/// An audit that cannot be if the ledger's ε holds takes the guarantee away, in a public report too.
+/// An audit that cannot be if the ledger's ε holds takes the guarantee away, in a public report
+/// too.
 #[test]
 fn a_contradicted_guarantee_is_none() {
     let place = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Puts a LoRA with random numbers on a model and saves it, for checking that peft loads what we save.
+//! Puts a LoRA with random numbers on a model and saves it, for checking that peft loads what we
+//! save.
 //!
 //!     cargo run --release --example save_adapter -- --model DIR --out DIR
 
@@ -15,7 +16,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let folder = value("--model")?;
     let mut model = load(Path::new(folder), &LoadOptions::default())?;
-    Tuning::Lora(LoraSettings { rank: 4, alpha: 8.0, ..LoraSettings::default() }).apply(&mut model, 1)?;
+    Tuning::Lora(LoraSettings { rank: 4, alpha: 8.0, ..LoraSettings::default() })
+        .apply(&mut model, 1)?;
     // A fresh B is zero, which would show nothing; the head moves a little too.
     let mut random = Random::new(2, 0.02);
     for (_, parameter) in model.parameters.iter_mut().filter(|(_, p)| p.trainable) {

@@ -1,6 +1,7 @@
 //! Fine-tuning of language models on private text, with a privacy guarantee that is proved.
 //!
-//! A whole run, from a run file to a folder with model, ledger and summary, is [`train::train`]. Its parts can be used by themselves. One private step, without files:
+//! A whole run, from a run file to a folder with model, ledger and summary, is [`train::train`].
+//! Its parts can be used by themselves. One private step, without files:
 //!
 //! ```
 //! use undertone::data::{Batch, Example, Target};

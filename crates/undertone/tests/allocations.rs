@@ -1,10 +1,11 @@
-//! What each allocation is worth, against brute force: the direction in which one unit can move a release the furthest, measured in noise.
+//! What each allocation is worth, against brute force: the direction in which one unit can move a
+//! release the furthest, measured in noise.
 
 use undertone::data::{Batch, Example, Target};
 use undertone::gradient::{Clip, Share};
 use undertone::mechanism::allocation::{
-    Adaclip, AdaclipSettings, Allocation, Anadp, Form, ImportanceSettings, Map, Method, PublishedAnadp,
-    PublishedRapFt, RapFt, SeenMap, Uniform,
+    Adaclip, AdaclipSettings, Allocation, Anadp, Form, ImportanceSettings, Map, Method,
+    PublishedAnadp, PublishedRapFt, RapFt, SeenMap, Uniform,
 };
 use undertone::mechanism::{Noise, Secret};
 use undertone::model::architecture::{Architecture, Dimensions};
@@ -14,7 +15,8 @@ use undertone::train::optimiser::{Kind, Settings};
 use undertone::train::{Learner, Protection, Step};
 
 fn model(tuning: &Tuning) -> Model {
-    let dimensions = Dimensions { layers: 1, hidden: 16, heads: 2, inner: 32, vocabulary: 50, positions: 32 };
+    let dimensions =
+        Dimensions { layers: 1, hidden: 16, heads: 2, inner: 32, vocabulary: 50, positions: 32 };
     let labels = ["a".to_owned(), "b".to_owned()];
     let mut model =
         Architecture::Bert.random(dimensions, Purpose::SequenceClassification, &labels, 3).unwrap();
@@ -37,7 +39,12 @@ fn batch() -> Batch {
 }
 
 /// A learner after a few steps, in the middle of a step: what it will do next.
-fn after(steps: u64, noise: f64, tuning: &Tuning, method: impl Fn(&Parameters) -> Method) -> Learner {
+fn after(
+    steps: u64,
+    noise: f64,
+    tuning: &Tuning,
+    method: impl Fn(&Parameters) -> Method,
+) -> Learner {
     let model = model(tuning);
     let protection =
         Protection { method: method(&model.parameters), noise: Noise::new(&Secret::from_seed(4)) };
@@ -47,13 +54,16 @@ fn after(steps: u64, noise: f64, tuning: &Tuning, method: impl Fn(&Parameters) -
         learner.accumulate(&batch(), None, &mut sum).unwrap();
         learner.worth(&sum, noise).unwrap();
         if number < steps {
-            learner.update(sum, &Step { number, noise_multiplier: noise, divisor: 8.0, rate: 1e-2 }).unwrap();
+            learner
+                .update(sum, &Step { number, noise_multiplier: noise, divisor: 8.0, rate: 1e-2 })
+                .unwrap();
         }
     }
     learner
 }
 
-/// Every coordinate: its group, its weight in the norm that is clipped, and the deviation of its noise.
+/// Every coordinate: its group, its weight in the norm that is clipped, and the deviation of its
+/// noise.
 struct Coordinate {
     group: usize,
     weight: f64,
@@ -62,7 +72,9 @@ struct Coordinate {
 
 fn coordinates(learner: &Learner, allocation: &Allocation) -> Vec<Coordinate> {
     let mut all = Vec::new();
-    for (id, parameter) in learner.model.parameters.iter().filter(|(_, parameter)| parameter.trainable) {
+    for (id, parameter) in
+        learner.model.parameters.iter().filter(|(_, parameter)| parameter.trainable)
+    {
         let count = parameter.len();
         let (mut deviations, mut weights) = (vec![0.0; count], vec![1.0; count]);
         allocation.write_deviations(id, 0, &mut deviations);
@@ -93,7 +105,8 @@ fn coordinates(learner: &Learner, allocation: &Allocation) -> Vec<Coordinate> {
 fn furthest(coordinates: &[Coordinate], bounds: &[f64], seed: u64) -> (f64, f64) {
     let mut state = seed;
     let mut random = move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as f64 / f64::from(1_u32 << 31) - 0.5
     };
     let mut v: Vec<f64> = coordinates.iter().map(|_| random()).collect();
@@ -106,8 +119,9 @@ fn furthest(coordinates: &[Coordinate], bounds: &[f64], seed: u64) -> (f64, f64)
             *x *= bounds[c.group] / squared[c.group].sqrt().max(1e-300);
         }
     };
-    let far =
-        |v: &[f64]| v.iter().zip(coordinates).map(|(x, c)| (x / c.deviation).powi(2)).sum::<f64>().sqrt();
+    let far = |v: &[f64]| {
+        v.iter().zip(coordinates).map(|(x, c)| (x / c.deviation).powi(2)).sum::<f64>().sqrt()
+    };
     onto_bounds(&mut v);
     let at_random = far(&v);
     let mut most = at_random;
@@ -142,7 +156,12 @@ fn methods() -> Vec<(&'static str, Tuning, bool, Make)> {
     let element = ImportanceSettings::usual(Form::Element);
     let factored = ImportanceSettings::usual(Form::Factored);
     vec![
-        ("uniform", Tuning::Full, true, Box::new(move |p| Method::Proved(Box::new(Uniform::new(&clip, p))))),
+        (
+            "uniform",
+            Tuning::Full,
+            true,
+            Box::new(move |p| Method::Proved(Box::new(Uniform::new(&clip, p)))),
+        ),
         (
             "per layer",
             Tuning::Full,
@@ -165,13 +184,17 @@ fn methods() -> Vec<(&'static str, Tuning, bool, Make)> {
             "anadp, factored, per layer",
             Tuning::Full,
             true,
-            Box::new(move |p| Method::Proved(Box::new(Anadp::new(&Clip::PerLayer(2.0), factored, p)))),
+            Box::new(move |p| {
+                Method::Proved(Box::new(Anadp::new(&Clip::PerLayer(2.0), factored, p)))
+            }),
         ),
         (
             "adaclip",
             lora(),
             true,
-            Box::new(move |p| Method::Proved(Box::new(Adaclip::new(&clip, AdaclipSettings::default(), p)))),
+            Box::new(move |p| {
+                Method::Proved(Box::new(Adaclip::new(&clip, AdaclipSettings::default(), p)))
+            }),
         ),
         (
             "anadp, published",
@@ -192,7 +215,9 @@ fn methods() -> Vec<(&'static str, Tuning, bool, Make)> {
             "rap-ft, published",
             Tuning::Bitfit,
             false,
-            Box::new(move |p| Method::Published(Box::new(PublishedRapFt::new(&clip, &some_map(p), 0.7, p)))),
+            Box::new(move |p| {
+                Method::Published(Box::new(PublishedRapFt::new(&clip, &some_map(p), 0.7, p)))
+            }),
         ),
     ]
 }
@@ -213,12 +238,16 @@ fn no_direction_is_worse_than_stated_and_one_is_as_bad() {
         assert!(most <= (1.0 + 1e-5) / stated, "{name}: {most} is beyond 1/{stated}");
         assert!(most >= 0.99 / stated, "{name}: {most} is not near 1/{stated}");
         if proved {
-            assert!((stated / 0.8 - 1.0).abs() < 1e-9, "{name} is worth what was asked for, {stated}");
+            assert!(
+                (stated / 0.8 - 1.0).abs() < 1e-9,
+                "{name} is worth what was asked for, {stated}"
+            );
         }
     }
 }
 
-/// ANADP as published: a unit whose gradient lies on the coordinate with the least noise is seen more clearly than the claimed ε allows.
+/// ANADP as published: a unit whose gradient lies on the coordinate with the least noise is seen
+/// more clearly than the claimed ε allows.
 #[test]
 fn the_published_allocation_of_anadp_breaks_its_claim() {
     let settings = ImportanceSettings::usual(Form::Element);
@@ -231,10 +260,13 @@ fn the_published_allocation_of_anadp_breaks_its_claim() {
     // The unit moves that coordinate by its whole bound.
     let seen = 0.3 / least;
     assert!(seen > 1.2, "it is seen at {seen} deviations, where the claim is 1");
-    assert!((allocation.noise_multiplier() * seen - 1.0).abs() < 1e-5, "and the stated worth says so");
+    assert!(
+        (allocation.noise_multiplier() * seen - 1.0).abs() < 1e-5,
+        "and the stated worth says so"
+    );
     // On the whole the noise is not less: that is what the claim rests on.
-    let mean_weight =
-        coordinates.iter().map(|c| (0.3 / c.deviation).powi(2)).sum::<f64>() / coordinates.len() as f64;
+    let mean_weight = coordinates.iter().map(|c| (0.3 / c.deviation).powi(2)).sum::<f64>()
+        / coordinates.len() as f64;
     assert!((mean_weight - 1.0).abs() < 1e-3, "{mean_weight}");
 }
 
@@ -249,7 +281,8 @@ fn rap_ft_as_published_pays_for_more_than_it_uses() {
     let weak = mask.iter().flatten().map(|&m| f64::from(m)).sum::<f64>() / count;
     assert!((weak - 0.7).abs() < 0.02, "{weak}");
     let published = PublishedRapFt::new(&clip, &map, 0.7, &model.parameters);
-    let worth = undertone::mechanism::allocation::Allocator::allocation(&published, 1.0).noise_multiplier();
+    let worth =
+        undertone::mechanism::allocation::Allocator::allocation(&published, 1.0).noise_multiplier();
     let expected = (weak.powi(3) + (1.0 - weak).powi(3)).powf(-0.5);
     assert!((worth - expected).abs() < 1e-9, "{worth}, not {expected}");
     assert!((1.55..1.75).contains(&worth), "{worth}");
@@ -258,19 +291,29 @@ fn rap_ft_as_published_pays_for_more_than_it_uses() {
 #[test]
 fn the_first_step_knows_nothing() {
     let learner = after(0, 0.5, &Tuning::Full, |p| {
-        Method::Proved(Box::new(Anadp::new(&Clip::Automatic, ImportanceSettings::usual(Form::Element), p)))
+        Method::Proved(Box::new(Anadp::new(
+            &Clip::Automatic,
+            ImportanceSettings::usual(Form::Element),
+            p,
+        )))
     });
     let allocation = learner.method().unwrap().allocator().allocation(1.0);
     let coordinates = coordinates(&learner, &allocation);
     assert!(coordinates.iter().all(|c| c.weight == 1.0 && c.deviation == 1.0));
     let later = after(2, 0.5, &Tuning::Full, |p| {
-        Method::Proved(Box::new(Anadp::new(&Clip::Automatic, ImportanceSettings::usual(Form::Element), p)))
+        Method::Proved(Box::new(Anadp::new(
+            &Clip::Automatic,
+            ImportanceSettings::usual(Form::Element),
+            p,
+        )))
     });
     let allocation = later.method().unwrap().allocator().allocation(1.0);
     let coordinates = self::coordinates(&later, &allocation);
     let mean = coordinates.iter().map(|c| c.weight).sum::<f64>() / coordinates.len() as f64;
     assert!((mean - 1.0).abs() < 1e-3, "{mean}");
-    assert!(coordinates.iter().any(|c| c.weight > 1.5) && coordinates.iter().any(|c| c.weight < 0.9));
+    assert!(
+        coordinates.iter().any(|c| c.weight > 1.5) && coordinates.iter().any(|c| c.weight < 0.9)
+    );
 }
 
 /// AdaClip gives large gradients more noise; with exponent 0 it is DP-SGD.
@@ -297,9 +340,11 @@ fn trained(learner: &Learner) -> Vec<f64> {
     trained.flat_map(|(_, p)| p.value.to_vec().unwrap()).map(f64::from).collect()
 }
 
-/// What the next step of a learner releases about a batch: weights move by exactly that under plain descent with rate 1.
+/// What the next step of a learner releases about a batch: weights move by exactly that under plain
+/// descent with rate 1.
 fn released(learner: &Learner, make: &Make, batch: &Batch, noise_multiplier: f64) -> Vec<f64> {
-    let settings = Settings { kind: Kind::Sgd, momentum: 0.0, weight_decay: 0.0, ..Settings::default() };
+    let settings =
+        Settings { kind: Kind::Sgd, momentum: 0.0, weight_decay: 0.0, ..Settings::default() };
     let method = make(&learner.model.parameters);
     let protection = Protection { method, noise: Noise::new(&Secret::from_seed(8)) };
     let mut fresh = Learner::new(learner.model.clone(), settings, Some(protection));
@@ -315,12 +360,14 @@ fn released(learner: &Learner, make: &Make, batch: &Batch, noise_multiplier: f64
     before.iter().zip(trained(&fresh)).map(|(before, after)| before - after).collect()
 }
 
-/// The noise that is really added has the deviations that the worth is computed from, and one unit moves no group by more than its bound: fails if noise is scaled wrongly for any coordinate, or if clipping forgets
-/// a weight, a mask or a bound.
+/// The noise that is really added has the deviations that the worth is computed from, and one unit
+/// moves no group by more than its bound: fails if noise is scaled wrongly for any coordinate, or
+/// if clipping forgets a weight, a mask or a bound.
 #[test]
 fn every_method_releases_what_it_states() {
     for (name, tuning, proved, make) in methods() {
-        // A published method looks at the sum of the very step, so its allocation is not known beforehand.
+        // A published method looks at the sum of the very step, so its allocation is not known
+        // beforehand.
         if !proved {
             continue;
         }

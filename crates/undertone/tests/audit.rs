@@ -37,7 +37,8 @@ fn model(tuning: &Tuning) -> Model {
     for id in matrices {
         let parameter = model.parameters.get_mut(id);
         let values = parameter.value.to_vec().unwrap().iter().map(|w| 5.0 * w).collect();
-        parameter.value = Matrix::from_vec(parameter.value.rows(), parameter.value.columns(), values);
+        parameter.value =
+            Matrix::from_vec(parameter.value.rows(), parameter.value.columns(), values);
     }
     tuning.apply(&mut model, 3).unwrap();
     model
@@ -63,7 +64,8 @@ fn losses(model: &Model, examples: &[Example]) -> Vec<f64> {
     said.iter().map(|said| f64::from(said.loss.unwrap())).collect()
 }
 
-/// Trains on everybody in every step, which is a Gaussian mechanism without sampling, and audits. `quieter` divides the noise; a clip above 1 breaks clipping.
+/// Trains on everybody in every step, which is a Gaussian mechanism without sampling, and audits.
+/// `quieter` divides the noise; a clip above 1 breaks clipping.
 fn one_run(seed: u64, epsilon: f64, quieter: f64, clip: f64) -> OneRun {
     let secret = Secret::from_seed(seed);
     let mut data = texts(20, 1);
@@ -82,9 +84,11 @@ fn one_run(seed: u64, epsilon: f64, quieter: f64, clip: f64) -> OneRun {
         parameter.trainable = parameter.name.contains("word_embeddings");
     }
     let before = start.clone();
-    let method = Method::Proved(Box::new(Uniform::new(&Clip::Flat(BOUND * clip), &start.parameters)));
+    let method =
+        Method::Proved(Box::new(Uniform::new(&Clip::Flat(BOUND * clip), &start.parameters)));
     let protection = Protection { method, noise: Noise::new(&secret) };
-    let settings = Settings { kind: Kind::Sgd, momentum: 0.0, weight_decay: 0.0, ..Settings::default() };
+    let settings =
+        Settings { kind: Kind::Sgd, momentum: 0.0, weight_decay: 0.0, ..Settings::default() };
     let mut learner = Learner::new(start, settings, Some(protection));
     // What an honest trainer needs for ε.
     let noise_multiplier = (STEPS as f64).sqrt() / largest_mu(epsilon, DELTA).unwrap();
@@ -106,7 +110,8 @@ fn figures_are_those_of_an_independent_implementation() {
     let path = std::path::Path::new(&root).join("tests/fixtures/audit/cases.json");
     let cases: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let number = |value: &Value| value.as_f64().unwrap();
-    let numbers = |value: &Value| value.as_array().unwrap().iter().map(number).collect::<Vec<f64>>();
+    let numbers =
+        |value: &Value| value.as_array().unwrap().iter().map(number).collect::<Vec<f64>>();
     let list = |key: &str| cases[key].as_array().unwrap().clone();
     let whole = |value: &Value| value.as_u64().unwrap();
     for case in list("tails") {
@@ -146,11 +151,13 @@ fn a_broken_trainer_is_found_out_and_an_honest_one_is_not_accused() {
     let loud = one_run(1, epsilon, 1000.0, 1.0);
     assert!(loud.epsilon_lower > 2.0, "without noise the canaries sing: {loud:?}");
     for (what, quieter, clip) in [("noise at a tenth", 10.0, 1.0), ("clipping off", 1.0, 1e6)] {
-        let found =
-            (0..5).filter(|&seed| one_run(seed, epsilon, quieter, clip).epsilon_lower > epsilon).count();
+        let found = (0..5)
+            .filter(|&seed| one_run(seed, epsilon, quieter, clip).epsilon_lower > epsilon)
+            .count();
         assert!(found >= 4, "{what}: found in {found} of 5 runs");
     }
-    let accused = (0..100).filter(|&seed| one_run(seed, epsilon, 1.0, 1.0).epsilon_lower > epsilon).count();
+    let accused =
+        (0..100).filter(|&seed| one_run(seed, epsilon, 1.0, 1.0).epsilon_lower > epsilon).count();
     assert!(accused <= 5, "{accused} of 100 honest runs were accused");
 }
 
@@ -159,7 +166,8 @@ fn an_overfitted_model_gives_its_members_away_and_a_private_one_does_not() {
     let (data, others) = (texts(60, 1), texts(60, 5));
     let auc = |noise: Option<f64>| {
         let start = model(&Tuning::Full);
-        let (before_in, before_out) = (losses(&start, &data.examples), losses(&start, &others.examples));
+        let (before_in, before_out) =
+            (losses(&start, &data.examples), losses(&start, &others.examples));
         let protection = noise.map(|_| Protection {
             method: Method::Proved(Box::new(Uniform::new(&Clip::Flat(1.0), &start.parameters))),
             noise: Noise::new(&Secret::from_seed(3)),
@@ -169,7 +177,8 @@ fn an_overfitted_model_gives_its_members_away_and_a_private_one_does_not() {
         for number in 0..80 {
             let mut sum = learner.start();
             learner.accumulate(&Batch::pack(&data.examples), None, &mut sum).unwrap();
-            let step = Step { number, noise_multiplier: noise.unwrap_or(0.0), divisor: 60.0, rate: 3e-3 };
+            let step =
+                Step { number, noise_multiplier: noise.unwrap_or(0.0), divisor: 60.0, rate: 3e-3 };
             learner.update(sum, &step).unwrap();
         }
         let (inside, outside) =

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use undertone::data::{
-    Batch, Dataset, Error, Example, Labels, LongTexts, Options, PoissonSampler, Target, Task, Tokeniser,
-    Unit, micro_batches, stream,
+    Batch, Dataset, Error, Example, Labels, LongTexts, Options, PoissonSampler, Target, Task,
+    Tokeniser, Unit, micro_batches, stream,
 };
 
 #[path = "../src/data/fixture.rs"]
@@ -46,7 +46,8 @@ fn language() -> Task {
 fn a_classification_is_loaded() {
     let given = given(fixture::bert());
     let file = given.file("a.tsv", "text\tlabel\na b\tyes\nc\tno\n");
-    let data = given.load(&file, &sentiment(), &Options { progress: true, ..Options::default() }).unwrap();
+    let data =
+        given.load(&file, &sentiment(), &Options { progress: true, ..Options::default() }).unwrap();
     assert_eq!(data.labels.as_ref().unwrap().names(), ["no", "yes"]);
     assert_eq!((data.units, data.most_per_unit), (2, 1));
     let example = |tokens: &[u32], class, unit| Example {
@@ -62,7 +63,8 @@ fn a_classification_is_loaded() {
 fn pairs_have_segments() {
     let given = given(fixture::bert());
     let file = given.file("a.csv", "q,s,label\na,b c,0\n");
-    let task = Task::Classification { text: vec!["q".into(), "s".into()], label: Some("label".into()) };
+    let task =
+        Task::Classification { text: vec!["q".into(), "s".into()], label: Some("label".into()) };
     let data = given.load(&file, &task, &Options::default()).unwrap();
     assert_eq!(data.examples[0].tokens, [1, 5, 2, 6, 7, 2]);
     assert_eq!(data.examples[0].segments, [0, 0, 0, 1, 1, 1]);
@@ -74,8 +76,12 @@ fn given_labels_hold_and_a_stranger_says_where() {
     let file = given.file("a.tsv", "text\tlabel\na\t1\nb\tpositive\nc\tneutral\n");
     let labels = Labels::given(vec!["negative".into(), "positive".into()]).unwrap();
     let error =
-        Dataset::load(&file, &sentiment(), &given.tokeniser, Some(labels), &Options::default()).unwrap_err();
-    assert!(matches!(error, Error::UnknownLabel { line: 4, ref label, .. } if label == "neutral"), "{error}");
+        Dataset::load(&file, &sentiment(), &given.tokeniser, Some(labels), &Options::default())
+            .unwrap_err();
+    assert!(
+        matches!(error, Error::UnknownLabel { line: 4, ref label, .. } if label == "neutral"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -84,12 +90,16 @@ fn a_file_without_labels_can_be_streamed() {
     let rows: String = (0..10_000).map(|i| format!("{i}\ta b\n")).collect();
     let file = given.file("a.tsv", &format!("index\ttext\n{rows}"));
     let (task, options) = (sentiment(), Options::default());
-    let chunks: Vec<Vec<Example>> =
-        stream(&file, &task, &given.tokeniser, None, &options).unwrap().map(|chunk| chunk.unwrap()).collect();
+    let chunks: Vec<Vec<Example>> = stream(&file, &task, &given.tokeniser, None, &options)
+        .unwrap()
+        .map(|chunk| chunk.unwrap())
+        .collect();
     assert!(chunks.len() > 1);
     let all = chunks.concat();
     assert_eq!(all.len(), 10_000);
-    assert!(all.iter().zip(0..).all(|(example, i)| example.unit == i && example.target == Target::None));
+    assert!(
+        all.iter().zip(0..).all(|(example, i)| example.unit == i && example.target == Target::None)
+    );
 }
 
 #[test]
@@ -124,7 +134,8 @@ fn an_anonymous_row_is_refused() {
     let given = given(fixture::bert());
     let file = given.file("a.tsv", "text\tlabel\tauthor\na\t0\tann\nb\t1\t\n");
     let unit = Unit::Author { column: "author".into(), at_most: 2 };
-    let error = given.load(&file, &sentiment(), &Options { unit, ..Options::default() }).unwrap_err();
+    let error =
+        given.load(&file, &sentiment(), &Options { unit, ..Options::default() }).unwrap_err();
     assert!(
         matches!(error, Error::MissingValue { line: 3, ref column, .. } if column == "author"),
         "{error}"
@@ -136,9 +147,11 @@ fn pieces_of_a_text_are_one_unit() {
     let given = given(fixture::gpt());
     let file = given.file("a.txt", "a b\na b c d e f g h i\n");
     let long_texts = LongTexts::Split { at_most: 5 };
-    let data = given.load(&file, &language(), &Options { long_texts, ..Options::default() }).unwrap();
+    let data =
+        given.load(&file, &language(), &Options { long_texts, ..Options::default() }).unwrap();
     assert_eq!((data.units, data.most_per_unit), (2, 5));
-    let shapes: Vec<(u32, usize)> = data.examples.iter().map(|e| (e.unit, e.tokens.len())).collect();
+    let shapes: Vec<(u32, usize)> =
+        data.examples.iter().map(|e| (e.unit, e.tokens.len())).collect();
     assert_eq!(shapes, [(0, 3), (1, 6), (1, 5)]);
     let cut = given.load(&file, &language(), &Options::default()).unwrap();
     assert_eq!((cut.examples.len(), cut.most_per_unit), (2, 1));
@@ -147,8 +160,9 @@ fn pieces_of_a_text_are_one_unit() {
 #[test]
 fn an_authors_pieces_are_bounded_too() {
     let given = given(fixture::gpt());
-    let line =
-        |author: &str| format!("{{\"text\": \"a b c d e f g h i\", \"from\": {{\"name\": \"{author}\"}}}}\n");
+    let line = |author: &str| {
+        format!("{{\"text\": \"a b c d e f g h i\", \"from\": {{\"name\": \"{author}\"}}}}\n")
+    };
     let file = given.file("a.jsonl", &[line("ann"), line("ann"), line("bob")].concat());
     let options = Options {
         unit: Unit::Author { column: "from.name".into(), at_most: 3 },
@@ -205,13 +219,15 @@ fn a_step_holds_all_examples_of_the_drawn_authors() {
     let file = given.file("a.tsv", &format!("text\tlabel\tauthor\n{rows}"));
     let unit = Unit::Author { column: "author".into(), at_most: 3 };
     let data = given.load(&file, &sentiment(), &Options { unit, ..Options::default() }).unwrap();
-    let (members, sampler) = (data.members(), PoissonSampler::new(data.units, 0.4, [7; 32]).unwrap());
+    let (members, sampler) =
+        (data.members(), PoissonSampler::new(data.units, 0.4, [7; 32]).unwrap());
     for step in 0..20 {
         let drawn = sampler.step(step);
         let examples = members.of_units(&drawn);
         assert_eq!(examples.len(), 3 * drawn.len());
         let pieces = micro_batches(&examples, &data.examples, 7, 100);
-        let batches = pieces.iter().map(|piece| Batch::pack(piece.iter().map(|&i| &data.examples[i])));
+        let batches =
+            pieces.iter().map(|piece| Batch::pack(piece.iter().map(|&i| &data.examples[i])));
         let sequences: usize = batches.map(|batch| batch.sequences()).sum();
         assert_eq!(sequences, examples.len());
     }

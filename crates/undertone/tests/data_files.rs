@@ -1,4 +1,5 @@
-//! Files as people have them: every format, every line ending, and every mistake with its file and line.
+//! Files as people have them: every format, every line ending, and every mistake with its file and
+//! line.
 
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -38,10 +39,16 @@ fn tsv_takes_quotes_as_they_are() {
 
 #[test]
 fn csv_joins_quoted_lines_and_keeps_count() {
-    let given = given("a.csv", "text,n\r\n\"two\r\nlines, \"\"quoted\"\"\",1\r\n\r\nplain \"x\",2\r\n\"\",3");
+    let given = given(
+        "a.csv",
+        "text,n\r\n\"two\r\nlines, \"\"quoted\"\"\",1\r\n\r\nplain \"x\",2\r\n\"\",3",
+    );
     let rows = all(&given.file, &["text", "n"]).unwrap();
-    let expected =
-        [row(2, &["two\r\nlines, \"quoted\"", "1"]), row(5, &["plain \"x\"", "2"]), row(6, &["", "3"])];
+    let expected = [
+        row(2, &["two\r\nlines, \"quoted\"", "1"]),
+        row(5, &["plain \"x\"", "2"]),
+        row(6, &["", "3"]),
+    ];
     assert_eq!(rows, expected);
 }
 
@@ -82,10 +89,13 @@ fn the_formats_agree() {
     let texts = ["a plain text", "with, a comma", "with a \"quote\"", "Ünïcödé ✓", ""];
     let numbers = [3_i64, -1, 0, 7, i64::MAX];
     let truths = [true, false, true, true, false];
-    let rows = || texts.iter().zip(numbers).zip(truths).map(|((text, number), truth)| (text, number, truth));
+    let rows = || {
+        texts.iter().zip(numbers).zip(truths).map(|((text, number), truth)| (text, number, truth))
+    };
 
     let tsv: String = rows().map(|(t, n, b)| format!("{t}\t{n}\t{b}\n")).collect();
-    let csv: String = rows().map(|(t, n, b)| format!("\"{}\",{n},{b}\n", t.replace('"', "\"\""))).collect();
+    let csv: String =
+        rows().map(|(t, n, b)| format!("\"{}\",{n},{b}\n", t.replace('"', "\"\""))).collect();
     let json = |(text, number, truth)| {
         format!("{}\n", serde_json::json!({"text": text, "number": number, "truth": truth}))
     };
@@ -98,12 +108,17 @@ fn the_formats_agree() {
         given("a.jsonl", jsonl),
         given("a.parquet", parquet),
     ];
-    let expected: Vec<_> = rows().map(|(t, n, b)| [b.to_string(), t.to_string(), n.to_string()]).collect();
+    let expected: Vec<_> =
+        rows().map(|(t, n, b)| [b.to_string(), t.to_string(), n.to_string()]).collect();
     for given in &files {
-        let values: Vec<_> =
-            all(&given.file, &["truth", "text", "number"]).unwrap().into_iter().map(|r| r.values).collect();
+        let values: Vec<_> = all(&given.file, &["truth", "text", "number"])
+            .unwrap()
+            .into_iter()
+            .map(|r| r.values)
+            .collect();
         assert_eq!(values, expected, "{}", given.file.display());
-        let mut columns = read::columns(&given.file, Format::of(&given.file, None).unwrap()).unwrap();
+        let mut columns =
+            read::columns(&given.file, Format::of(&given.file, None).unwrap()).unwrap();
         columns.sort();
         assert_eq!(columns, ["number", "text", "truth"]);
     }
@@ -174,7 +189,10 @@ fn a_torn_row_says_where() {
 #[test]
 fn quotes_that_do_not_pair_up_say_where_the_row_began() {
     for contents in ["text,label\na,b\n\"never,closed\nx,y\n", "text,label\na,b\n\"a\" b,c\n"] {
-        assert!(matches!(error("a.csv", contents), Error::BadQuote { line: 3, .. }), "{contents:?}");
+        assert!(
+            matches!(error("a.csv", contents), Error::BadQuote { line: 3, .. }),
+            "{contents:?}"
+        );
     }
 }
 
@@ -194,7 +212,9 @@ fn bad_bytes_say_where() {
 #[test]
 fn bad_json_says_where_and_what() {
     let good = r#"{"text": "a", "label": 1}"#;
-    for bad in ["{", "[1]", "3", "{\"text\": [1], \"label\": 1}", "{\"text\": {}, \"label\": 1}", "{} {}"] {
+    for bad in
+        ["{", "[1]", "3", "{\"text\": [1], \"label\": 1}", "{\"text\": {}, \"label\": 1}", "{} {}"]
+    {
         let error = error("a.jsonl", format!("{good}\n{bad}\n"));
         assert!(matches!(error, Error::BadJson { line: 2, .. }), "{bad}: {error}");
         assert!(!error.to_string().contains("line 1"), "{error}");
@@ -222,7 +242,10 @@ fn a_missing_value_says_where() {
 fn a_nested_parquet_column_is_refused() {
     let given = given("a.parquet", data_parquet::nested());
     let error = all(&given.file, &["outer"]).unwrap_err();
-    assert!(matches!(error, Error::Parquet { .. }) && error.to_string().contains("nested"), "{error}");
+    assert!(
+        matches!(error, Error::Parquet { .. }) && error.to_string().contains("nested"),
+        "{error}"
+    );
 }
 
 #[test]

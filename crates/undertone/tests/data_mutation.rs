@@ -20,7 +20,8 @@ enum Change {
 }
 
 fn change() -> impl Strategy<Value = Change> {
-    let byte = prop_oneof![any::<u8>(), prop::sample::select(b"\"\t\n\r,{}[]:\\\0\xFF\x7F\x80".to_vec())];
+    let byte =
+        prop_oneof![any::<u8>(), prop::sample::select(b"\"\t\n\r,{}[]:\\\0\xFF\x7F\x80".to_vec())];
     prop_oneof![
         8 => (any::<usize>(), byte.clone()).prop_map(|(at, byte)| Change::Set(at, byte)),
         2 => (any::<usize>(), byte).prop_map(|(at, byte)| Change::Insert(at, byte)),
@@ -33,7 +34,9 @@ fn changed(mut bytes: Vec<u8>, changes: &[Change]) -> Vec<u8> {
     for change in changes {
         let length = bytes.len().max(1);
         match *change {
-            Change::Set(at, byte) => bytes.iter_mut().skip(at % length).take(1).for_each(|old| *old = byte),
+            Change::Set(at, byte) => {
+                bytes.iter_mut().skip(at % length).take(1).for_each(|old| *old = byte)
+            }
             Change::Insert(at, byte) => bytes.insert((at % length).min(bytes.len()), byte),
             Change::Remove(at) if at % length < bytes.len() => drop(bytes.remove(at % length)),
             Change::Remove(_) => {}
@@ -51,7 +54,9 @@ fn mutate(name: &str, bytes: &[u8], reading: impl Fn(&Path)) {
     let config = Config { cases: 1000, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(
         config,
-        proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha),
+        proptest::test_runner::TestRng::deterministic_rng(
+            proptest::test_runner::RngAlgorithm::ChaCha,
+        ),
     );
     let changes = prop::collection::vec(change(), 1..6);
     let outcome = runner.run(&changes, |changes| {
@@ -106,7 +111,8 @@ fn tokenizer() {
     let bytes = fixture::bert().to_string().into_bytes();
     mutate("tokenizer.json", &bytes, |path| {
         if let Ok(tokeniser) = Tokeniser::load(path) {
-            let _ = tokeniser.text("a b c [MASK] Ω").and_then(|tokens| tokeniser.decode(&tokens.ids));
+            let _ =
+                tokeniser.text("a b c [MASK] Ω").and_then(|tokens| tokeniser.decode(&tokens.ids));
             let _ = tokeniser.pair("a b", "c d");
             let _ = tokeniser.language("a b c", LongTexts::Split { at_most: 3 });
             let _ = tokeniser.completion("a b c", "d e f");

@@ -1,4 +1,5 @@
-//! Continuing texts: the cache changes nothing, seeds are kept, beams find what greedy search misses.
+//! Continuing texts: the cache changes nothing, seeds are kept, beams find what greedy search
+//! misses.
 
 mod common;
 
@@ -8,7 +9,8 @@ use undertone::model::Model;
 use undertone::model::folder::{LoadOptions, load};
 use undertone::model::generate::{Session, Settings, generate};
 
-const DECODERS: [&str; 4] = ["gpt2-causal-lm", "llama-causal-lm", "llama-untied", "llama-rope-scaled"];
+const DECODERS: [&str; 4] =
+    ["gpt2-causal-lm", "llama-causal-lm", "llama-untied", "llama-rope-scaled"];
 
 fn decoder(name: &str) -> Model {
     load(&fixture(name), &LoadOptions::default()).unwrap()
@@ -37,7 +39,10 @@ fn the_cache_changes_nothing() {
             for new in 12..18 {
                 let columns = logits.columns();
                 for (row, text) in logits.to_vec().unwrap().chunks_exact(columns).zip(&texts) {
-                    assert!(difference(row, &plain_logits(&model, text)) < 1e-5, "{name} after {text:?}");
+                    assert!(
+                        difference(row, &plain_logits(&model, text)) < 1e-5,
+                        "{name} after {text:?}"
+                    );
                 }
                 texts.iter_mut().for_each(|text| text.push(new));
                 logits = session.extend(&[vec![new], vec![new]]).unwrap();
@@ -47,7 +52,10 @@ fn the_cache_changes_nothing() {
             let logits = session.extend(&[vec![1, 2], vec![2], vec![3]]).unwrap();
             let second: Vec<u32> = texts[1].iter().chain(&[1, 2]).copied().collect();
             let columns = logits.columns();
-            assert!(difference(&logits.to_vec().unwrap()[..columns], &plain_logits(&model, &second)) < 1e-5);
+            assert!(
+                difference(&logits.to_vec().unwrap()[..columns], &plain_logits(&model, &second))
+                    < 1e-5
+            );
         }
     }
 }
@@ -56,7 +64,8 @@ fn the_cache_changes_nothing() {
 fn greedy_texts_follow_the_likeliest_token() {
     for name in DECODERS {
         let model = decoder(name);
-        let settings = Settings { max_new_tokens: 12, temperature: 0.0, batch: 3, ..Settings::default() };
+        let settings =
+            Settings { max_new_tokens: 12, temperature: 0.0, batch: 3, ..Settings::default() };
         let mut finished = 0;
         let texts = generate(&model, &prompts(), &settings, |n| finished += n).unwrap();
         assert_eq!(finished, 4);
@@ -122,9 +131,11 @@ fn beams_find_texts_at_least_as_likely_as_greedy_search() {
     let model = decoder("llama-untied");
     for prompt in prompts() {
         let settings = Settings { max_new_tokens: 6, temperature: 0.0, ..Settings::default() };
-        let greedy = generate(&model, std::slice::from_ref(&prompt), &settings, |_| {}).unwrap().remove(0);
+        let greedy =
+            generate(&model, std::slice::from_ref(&prompt), &settings, |_| {}).unwrap().remove(0);
         let beams = Settings { beams: 8, ..settings };
-        let found = generate(&model, std::slice::from_ref(&prompt), &beams, |_| {}).unwrap().remove(0);
+        let found =
+            generate(&model, std::slice::from_ref(&prompt), &beams, |_| {}).unwrap().remove(0);
         let (ours, theirs) =
             (log_probability(&model, &prompt, &found), log_probability(&model, &prompt, &greedy));
         assert!(ours >= theirs - 1e-4, "{ours} against {theirs}");
@@ -137,7 +148,10 @@ fn mistakes_are_told_in_a_sentence() {
     let said = |settings: Settings, prompt: Vec<u32>| {
         generate(&model, &[prompt], &settings, |_| {}).unwrap_err().to_string()
     };
-    assert!(said(Settings { temperature: f32::NAN, ..Settings::default() }, vec![1]).contains("temperature"));
+    assert!(
+        said(Settings { temperature: f32::NAN, ..Settings::default() }, vec![1])
+            .contains("temperature")
+    );
     assert!(said(Settings { top_p: 0.0, ..Settings::default() }, vec![1]).contains("top_p"));
     assert!(said(Settings::default(), vec![]).contains("no tokens"));
     assert!(said(Settings::default(), vec![1; 40]).contains("positions"));

@@ -1,4 +1,5 @@
-//! Every fused kernel against candle's plain operations over random shapes, and whole models against finite differences.
+//! Every fused kernel against candle's plain operations over random shapes, and whole models
+//! against finite differences.
 
 mod common;
 
@@ -7,7 +8,9 @@ use proptest::prelude::*;
 use undertone::data::Batch;
 use undertone::model::folder::{LoadOptions, load};
 use undertone::model::{Gradients, Model, Weighting};
-use undertone::tensor::{self, Activation, AttentionShape, Dropout, Matrix, NormKind, Place, product};
+use undertone::tensor::{
+    self, Activation, AttentionShape, Dropout, Matrix, NormKind, Place, product,
+};
 
 /// Numbers that look random and are the same in every run.
 fn numbers(rows: usize, columns: usize, seed: u64) -> Matrix {
@@ -138,22 +141,37 @@ proptest! {
                 size += term.abs();
             }
             let wrong = (f64::from(found[i * n + j]) - want).abs();
-            prop_assert!(wrong <= 2e-7 * size + 1e-30, "{m}×{k}×{n} at {i},{j}: off by {wrong:e} of {size:e}");
+            prop_assert!(wrong <= 2e-7 * size + 1e-30, "{m}×{k}×{n} at {i},{j}: off by {wrong:e} \
+             of {size:e}");
         }
     }
 }
 
-/// The tiles must not lose what f32 keeps: numbers of very different size in one product, and special values.
+/// The tiles must not lose what f32 keeps: numbers of very different size in one product, and
+/// special values.
 #[test]
 fn products_keep_large_and_small_numbers_apart() {
     let (m, k, n) = (64, 256, 64);
     let scale = |i: usize| 10_f32.powi((i % 13) as i32 - 6);
-    let a: Vec<f32> =
-        numbers(m, k, 1).to_vec().unwrap().iter().enumerate().map(|(i, v)| v * scale(i / k)).collect();
-    let b: Vec<f32> =
-        numbers(k, n, 2).to_vec().unwrap().iter().enumerate().map(|(i, v)| v * scale(i % n)).collect();
-    let found =
-        product(1.0, Matrix::from_vec(m, k, a.clone()).plain(), Matrix::from_vec(k, n, b.clone()).plain());
+    let a: Vec<f32> = numbers(m, k, 1)
+        .to_vec()
+        .unwrap()
+        .iter()
+        .enumerate()
+        .map(|(i, v)| v * scale(i / k))
+        .collect();
+    let b: Vec<f32> = numbers(k, n, 2)
+        .to_vec()
+        .unwrap()
+        .iter()
+        .enumerate()
+        .map(|(i, v)| v * scale(i % n))
+        .collect();
+    let found = product(
+        1.0,
+        Matrix::from_vec(m, k, a.clone()).plain(),
+        Matrix::from_vec(k, n, b.clone()).plain(),
+    );
     let found = found.unwrap().to_vec().unwrap();
     for i in 0..m {
         for j in 0..n {
@@ -165,7 +183,8 @@ fn products_keep_large_and_small_numbers_apart() {
     let mut broken = a;
     broken[5] = f32::NAN;
     let found =
-        product(1.0, Matrix::from_vec(m, k, broken).plain(), Matrix::from_vec(k, n, b).plain()).unwrap();
+        product(1.0, Matrix::from_vec(m, k, broken).plain(), Matrix::from_vec(k, n, b).plain())
+            .unwrap();
     let row = found.to_vec().unwrap();
     assert!(
         row[..n].iter().all(|v| v.is_nan()) && row[n..].iter().all(|v| v.is_finite()),
@@ -182,8 +201,14 @@ fn an_empty_batch_has_empty_results() {
         0
     );
     assert_eq!(tensor::activate(Activation::Gelu, &none).unwrap().rows(), 0);
-    let shape =
-        AttentionShape { starts: &[0], heads: 2, key_heads: 2, width: 4, causal: false, dropout: None };
+    let shape = AttentionShape {
+        starts: &[0],
+        heads: 2,
+        key_heads: 2,
+        width: 4,
+        causal: false,
+        dropout: None,
+    };
     assert_eq!(tensor::attend(&Matrix::zeros(0, 24), &shape).unwrap().0.rows(), 0);
     assert!(tensor::column_sums(&none).unwrap().to_vec().unwrap().iter().all(|s| *s == 0.0));
     let product = product(1.0, none.transposed(), none.plain()).unwrap();
@@ -196,7 +221,8 @@ fn total_loss(model: &Model, batch: &Batch, seed: Option<u64>) -> f64 {
     losses.iter().map(|loss| f64::from(*loss)).sum()
 }
 
-/// Moves every parameter along its gradient a little, forward and back: the loss must change by the gradient's square.
+/// Moves every parameter along its gradient a little, forward and back: the loss must change by the
+/// gradient's square.
 fn directional_derivative(model: &Model, batch: &Batch, seed: Option<u64>) -> (f64, f64) {
     let mut gradients = Gradients::new(&model.parameters);
     model.train(batch, Weighting::SumOfUnits, seed, &mut gradients).unwrap();
@@ -213,8 +239,10 @@ fn directional_derivative(model: &Model, batch: &Batch, seed: Option<u64>) -> (f
         for (id, parameter) in model.parameters.iter_mut() {
             let Some(gradient) = gradients.get(id) else { continue };
             let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
-            let values = parameter.value.to_vec().unwrap().into_iter().zip(gradient.to_vec().unwrap());
-            let values = values.map(|(v, g)| (f64::from(v) + sign * step * f64::from(g)) as f32).collect();
+            let values =
+                parameter.value.to_vec().unwrap().into_iter().zip(gradient.to_vec().unwrap());
+            let values =
+                values.map(|(v, g)| (f64::from(v) + sign * step * f64::from(g)) as f32).collect();
             parameter.value = Matrix::from_vec(rows, columns, values);
         }
         total_loss(&model, batch, seed)

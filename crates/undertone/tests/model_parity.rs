@@ -1,5 +1,6 @@
-//! Every architecture against transformers, tensor by tensor: hidden states, logits, loss and the gradient of every parameter,
-//! on the host's kernels and on candle's operations. The fixtures are made by `fixtures/models/make_models.py`.
+//! Every architecture against transformers, tensor by tensor: hidden states, logits, loss and the
+//! gradient of every parameter, on the host's kernels and on candle's operations. The fixtures are
+//! made by `fixtures/models/make_models.py`.
 
 mod common;
 
@@ -26,7 +27,8 @@ const MODELS: [&str; 12] = [
 ];
 
 fn loaded(name: &str, place: &Place) -> Model {
-    let mut model = load(&fixture(name), &LoadOptions::default()).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let mut model =
+        load(&fixture(name), &LoadOptions::default()).unwrap_or_else(|e| panic!("{name}: {e}"));
     assert!(model.fresh.is_empty(), "{name} has all its weights");
     model.to_place(place).unwrap();
     model
@@ -63,7 +65,8 @@ fn check(name: &str, place: &Place) {
 
     let mut compared = 0;
     for key in expected.with_prefix("grad.") {
-        let id = model.parameters.find(&key).unwrap_or_else(|| panic!("{name} has no parameter {key}"));
+        let id =
+            model.parameters.find(&key).unwrap_or_else(|| panic!("{name} has no parameter {key}"));
         let gradient = gradients.get(id).unwrap_or_else(|| panic!("{name}: {key} got no gradient"));
         assert_close(
             &format!("{name} grad.{key}"),
@@ -95,7 +98,12 @@ fn sharded_and_half_precision_weights_load() {
     for name in ["bert-sharded", "bert-f16", "bert-bf16"] {
         let model = loaded(name, &Place::Host);
         let logits = model.logits(&batch(name, &model), None).unwrap();
-        assert_close(&format!("{name} logits"), &logits, &Expected::of(name).get("logits"), TOLERANCE);
+        assert_close(
+            &format!("{name} logits"),
+            &logits,
+            &Expected::of(name).get("logits"),
+            TOLERANCE,
+        );
     }
 }
 
@@ -112,9 +120,15 @@ fn padding_does_not_exist_so_a_sequence_alone_has_the_same_logits() {
                 segments: together.segments[together.range(i)].to_vec(),
                 ..Default::default()
             };
-            let alone =
-                model.logits(&undertone::data::Batch::pack([&example]), None).unwrap().to_vec().unwrap();
-            assert!(difference(&alone, &all[i * classes..(i + 1) * classes]) < 1e-5, "{name}, sequence {i}");
+            let alone = model
+                .logits(&undertone::data::Batch::pack([&example]), None)
+                .unwrap()
+                .to_vec()
+                .unwrap();
+            assert!(
+                difference(&alone, &all[i * classes..(i + 1) * classes]) < 1e-5,
+                "{name}, sequence {i}"
+            );
         }
     }
 }

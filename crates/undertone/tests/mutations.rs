@@ -1,4 +1,5 @@
-//! Damaged model folders: a clear error or a sound load each, never a panic, never memory that the file does not justify.
+//! Damaged model folders: a clear error or a sound load each, never a panic, never memory that the
+//! file does not justify.
 
 mod common;
 
@@ -158,7 +159,8 @@ fn damaged_tokenizers() {
 #[test]
 fn a_pickle_is_refused_with_the_way_out() {
     let folder = tempfile::tempdir().unwrap();
-    fs::copy(fixture("bert-classification").join("config.json"), folder.path().join("config.json")).unwrap();
+    fs::copy(fixture("bert-classification").join("config.json"), folder.path().join("config.json"))
+        .unwrap();
     let missing = load(folder.path(), &LoadOptions::default()).unwrap_err().to_string();
     assert!(missing.contains("safetensors"), "{missing}");
     fs::write(folder.path().join("pytorch_model.bin"), b"PK").unwrap();
@@ -171,12 +173,15 @@ fn a_wrong_shape_is_named_with_both_shapes() {
     let folder = tempfile::tempdir().unwrap();
     copy_folder(&fixture("bert-classification"), folder.path());
     let path = folder.path().join("config.json");
-    let text =
-        fs::read_to_string(&path).unwrap().replace("\"intermediate_size\": 32", "\"intermediate_size\": 48");
+    let text = fs::read_to_string(&path)
+        .unwrap()
+        .replace("\"intermediate_size\": 32", "\"intermediate_size\": 48");
     fs::write(&path, text).unwrap();
     let said = load(folder.path(), &LoadOptions::default()).unwrap_err().to_string();
     assert!(
-        said.contains("intermediate.dense.weight") && said.contains("[32, 16]") && said.contains("[48, 16]"),
+        said.contains("intermediate.dense.weight")
+            && said.contains("[32, 16]")
+            && said.contains("[48, 16]"),
         "{said}"
     );
 }

@@ -1,4 +1,5 @@
-//! Book-keeping against the plain definition: every unit on its own, its gradient formed, clipped and added up.
+//! Book-keeping against the plain definition: every unit on its own, its gradient formed, clipped
+//! and added up.
 
 mod common;
 
@@ -20,8 +21,14 @@ const KINDS: [(Architecture, Purpose); 6] = [
 ];
 
 fn model(architecture: Architecture, purpose: Purpose, tuning: &Tuning, hidden: usize) -> Model {
-    let dimensions =
-        Dimensions { layers: 2, hidden, heads: 2, inner: 3 * hidden, vocabulary: 60, positions: 100 };
+    let dimensions = Dimensions {
+        layers: 2,
+        hidden,
+        heads: 2,
+        inner: 3 * hidden,
+        vocabulary: 60,
+        positions: 100,
+    };
     let labels = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
     let mut model = architecture.random(dimensions, purpose, &labels, 5).unwrap();
     tuning.apply(&mut model, 3).unwrap();
@@ -39,7 +46,8 @@ fn model(architecture: Architecture, purpose: Purpose, tuning: &Tuning, hidden: 
     model
 }
 
-/// Sequences of the given lengths; tokens repeat, so that rows of the embeddings are met several times.
+/// Sequences of the given lengths; tokens repeat, so that rows of the embeddings are met several
+/// times.
 fn examples(lengths: &[usize], units: &[u32], purpose: Purpose) -> Vec<Example> {
     let example = |(i, (&length, &unit)): (usize, (&usize, &u32))| Example {
         tokens: (0..length).map(|t| ((t * t + 7 * i) % 23 + 3) as u32).collect(),
@@ -58,7 +66,8 @@ fn examples(lengths: &[usize], units: &[u32], purpose: Purpose) -> Vec<Example> 
 
 type Sums = BTreeMap<String, Vec<f64>>;
 
-/// How units are bounded, and the same said in another way: for each parameter the groups, with the weight of every coordinate in them.
+/// How units are bounded, and the same said in another way: for each parameter the groups, with the
+/// weight of every coordinate in them.
 struct Way {
     name: String,
     measure: Measure,
@@ -150,7 +159,8 @@ fn one_by_one(model: &Model, examples: &[Example], way: &Way) -> (Sums, Vec<f64>
         let mut squared = vec![0.0; way.bounds.lengths().len()];
         let mut formed = Vec::new();
         for (id, parameter) in model.parameters.iter() {
-            let (Some(parts), Some(gradient)) = (way.parts.get(&parameter.name), gradients.get(id)) else {
+            let (Some(parts), Some(gradient)) = (way.parts.get(&parameter.name), gradients.get(id))
+            else {
                 continue;
             };
             let values = gradient.to_vec().unwrap();
@@ -183,7 +193,12 @@ fn one_by_one(model: &Model, examples: &[Example], way: &Way) -> (Sums, Vec<f64>
 }
 
 /// The same by book-keeping, in micro-batches that end after the given numbers of examples.
-fn by_book(model: &Model, examples: &[Example], way: &Way, cuts: &[usize]) -> (Sums, Vec<f64>, ClippedSum) {
+fn by_book(
+    model: &Model,
+    examples: &[Example],
+    way: &Way,
+    cuts: &[usize],
+) -> (Sums, Vec<f64>, ClippedSum) {
     let mut sum = ClippedSum::new(&model.parameters);
     let mut norms = Vec::new();
     for cut in cuts.windows(2) {
@@ -191,7 +206,9 @@ fn by_book(model: &Model, examples: &[Example], way: &Way, cuts: &[usize]) -> (S
         let mut book = Book::new(UnitRows::of(&batch), &way.measure);
         model.train(&batch, Weighting::SumOfUnits, None, &mut book).unwrap();
         for unit in 0..UnitRows::of(&batch).count() {
-            norms.push(book.squared_norms().unwrap().iter().map(|group| group[unit]).sum::<f64>().sqrt());
+            norms.push(
+                book.squared_norms().unwrap().iter().map(|group| group[unit]).sum::<f64>().sqrt(),
+            );
         }
         book.close(&way.bounds, &mut sum).unwrap();
     }
@@ -235,19 +252,20 @@ fn tunings(purpose: Purpose) -> Vec<Tuning> {
 
 #[test]
 fn book_keeping_equals_one_unit_at_a_time() {
-    // Units of one, of several sequences, short ones and long ones: both ways of computing a norm are met.
+    // Units of one, of several sequences, short ones and long ones: both ways of computing a norm
+    // are met.
     let (lengths, units) = ([5, 2, 40, 17, 3, 90, 1], [0, 1, 2, 2, 2, 3, 4]);
     for place in places() {
         for (architecture, purpose) in KINDS {
-            let lengths =
-                lengths.map(
-                    |length| if purpose == Purpose::SequenceClassification { length } else { length.max(2) },
-                );
+            let lengths = lengths.map(|length| {
+                if purpose == Purpose::SequenceClassification { length } else { length.max(2) }
+            });
             let examples = examples(&lengths, &units, purpose);
             for tuning in tunings(purpose) {
                 let mut model = model(architecture, purpose, &tuning, 16);
                 model.to_place(&place).unwrap();
-                let (_, norms) = one_by_one(&model, &examples, &Way::plain(&model, &Clip::Automatic));
+                let (_, norms) =
+                    one_by_one(&model, &examples, &Way::plain(&model, &Clip::Automatic));
                 let middle = norms.iter().sum::<f64>() / norms.len() as f64;
                 let flat = Clip::Flat(middle);
                 let ways = [
@@ -260,15 +278,21 @@ fn book_keeping_equals_one_unit_at_a_time() {
                     Way::split(&model, &flat),
                 ];
                 for way in ways {
-                    let what =
-                        format!("{architecture:?} {purpose:?} {} {} {place:?}", tuning.name(), way.name);
+                    let what = format!(
+                        "{architecture:?} {purpose:?} {} {} {place:?}",
+                        tuning.name(),
+                        way.name
+                    );
                     let (want, norms) = one_by_one(&model, &examples, &way);
                     for cuts in [&[0, 7][..], &[0, 1, 2, 5, 7], &[0, 0, 6, 7]] {
                         let (have, found, _) = by_book(&model, &examples, &way, cuts);
                         assert_same(&what, &want, &have);
                         for (norm, found) in norms.iter().zip(found) {
                             let excess = found / norm - 1.0;
-                            assert!((-1e-6..1e-3).contains(&excess), "{what}: norm {found}, not {norm}");
+                            assert!(
+                                (-1e-6..1e-3).contains(&excess),
+                                "{what}: norm {found}, not {norm}"
+                            );
                         }
                     }
                 }
@@ -279,11 +303,14 @@ fn book_keeping_equals_one_unit_at_a_time() {
 
 #[test]
 fn the_ghost_norm_and_the_formed_one_agree_at_larger_sizes() {
-    // With 64 features a sequence of 16 tokens takes Gram matrices, one of 80 tokens forms the gradient.
+    // With 64 features a sequence of 16 tokens takes Gram matrices, one of 80 tokens forms the
+    // gradient.
     for purpose in [Purpose::SequenceClassification, Purpose::MaskedLanguageModel] {
         let examples = examples(&[16, 80, 33], &[0, 1, 2], purpose);
         let model = model(Architecture::Bert, purpose, &Tuning::Full, 64);
-        for way in [Way::plain(&model, &Clip::Flat(0.5)), Way::weighted(&model, &Clip::Flat(0.5), true)] {
+        for way in
+            [Way::plain(&model, &Clip::Flat(0.5)), Way::weighted(&model, &Clip::Flat(0.5), true)]
+        {
             let (want, _) = one_by_one(&model, &examples, &way);
             assert_same("larger sizes", &want, &by_book(&model, &examples, &way, &[0, 3]).0);
         }
@@ -308,7 +335,10 @@ fn no_unit_moves_the_sum_by_more_than_the_bound() {
                 moved <= clip.bound() * (1.0 + 1e-5),
                 "{clip:?}: unit {left_out} moves the sum by {moved}"
             );
-            assert!(moved >= clip.bound() * 0.9, "{clip:?}: and it is as long as allowed, not {moved}");
+            assert!(
+                moved >= clip.bound() * 0.9,
+                "{clip:?}: and it is as long as allowed, not {moved}"
+            );
         }
     }
 }
@@ -328,7 +358,8 @@ fn an_empty_batch_adds_nothing() {
     }
 }
 
-/// A unit whose gradient is not finite counts as zero, and leaves the others as they are: with all kinds of factors, and with products alone, by both ways of computing their norms.
+/// A unit whose gradient is not finite counts as zero, and leaves the others as they are: with all
+/// kinds of factors, and with products alone, by both ways of computing their norms.
 #[test]
 fn a_gradient_that_is_not_finite_counts_as_zero() {
     let lora = |rank| Tuning::Lora(LoraSettings { rank, ..LoraSettings::default() });
@@ -343,7 +374,9 @@ fn a_gradient_that_is_not_finite_counts_as_zero() {
         (Purpose::CausalLanguageModel, Architecture::Gpt2, lora(1), "transformer.wpe.weight"),
     ] {
         // In the middle; and in front, where what fills shorter ones up might come from it.
-        for (place, broken) in places().into_iter().flat_map(|place| [(place.clone(), 1), (place, 0)]) {
+        for (place, broken) in
+            places().into_iter().flat_map(|place| [(place.clone(), 1), (place, 0)])
+        {
             let mut model = model(architecture, purpose, &tuning, 64);
             let table = model.parameters.find(table).unwrap();
             let parameter = model.parameters.get_mut(table);

@@ -1,4 +1,5 @@
-//! What a private step releases: the clipped sum, noise of the deviation that the ledger is told of, and nothing else.
+//! What a private step releases: the clipped sum, noise of the deviation that the ledger is told
+//! of, and nothing else.
 
 use undertone::data::{Batch, Example, Target};
 use undertone::gradient::Clip;
@@ -22,7 +23,8 @@ fn model() -> Model {
 
 /// Plain descent with rate 1: the weights move by exactly what was released.
 fn learner(clip: Option<Clip>, seed: u64) -> Learner {
-    let settings = Settings { kind: Kind::Sgd, momentum: 0.0, weight_decay: 0.0, ..Settings::default() };
+    let settings =
+        Settings { kind: Kind::Sgd, momentum: 0.0, weight_decay: 0.0, ..Settings::default() };
     let model = model();
     let protection = clip.map(|clip| protection(&model, clip, seed));
     Learner::new(model, settings, protection)
@@ -68,14 +70,17 @@ fn released(
 }
 
 fn deviation(values: impl Iterator<Item = f64>) -> f64 {
-    let (count, squares) = values.fold((0.0, 0.0), |(count, squares), x| (count + 1.0, squares + x * x));
+    let (count, squares) =
+        values.fold((0.0, 0.0), |(count, squares), x| (count + 1.0, squares + x * x));
     (squares / f64::max(count, 1.0)).sqrt()
 }
 
 #[test]
 fn an_empty_batch_releases_noise_of_the_stated_deviation() {
     let nobody = batch(0..0);
-    for (clip, bound) in [(Clip::Flat(0.5), 0.5), (Clip::PerLayer(2.0), 2.0), (Clip::Automatic, 1.0)] {
+    for (clip, bound) in
+        [(Clip::Flat(0.5), 0.5), (Clip::PerLayer(2.0), 2.0), (Clip::Automatic, 1.0)]
+    {
         let (noise_multiplier, divisor) = (1.7, 40.0);
         let noise = released(Some(clip), 5, &nobody, 3, noise_multiplier, divisor);
         let want = noise_multiplier * bound / divisor;
@@ -101,7 +106,8 @@ fn the_noise_of_a_step_is_its_own() {
 #[test]
 fn without_noise_what_is_released_is_the_clipped_mean_over_the_expected_batch() {
     let all = batch(0..12);
-    // A bound that nobody reaches: the sum is the plain one, divided by what was expected and not by what came.
+    // A bound that nobody reaches: the sum is the plain one, divided by what was expected and not
+    // by what came.
     let plain = released(None, 1, &all, 0, 0.0, 20.0);
     let clipped = released(Some(Clip::Flat(1e6)), 1, &all, 0, 0.0, 20.0);
     let size = deviation(plain.iter().copied());
@@ -136,12 +142,17 @@ fn optimisers_follow_their_formulas() {
         let model = model();
         let given = protection(&model, Clip::Automatic, 2);
         let mut learner = Learner::new(model, settings, Some(given));
-        let decays: Vec<bool> =
-            learner.model.parameters.iter().flat_map(|(_, p)| vec![p.shape.len() > 1; p.len()]).collect();
+        let decays: Vec<bool> = learner
+            .model
+            .parameters
+            .iter()
+            .flat_map(|(_, p)| vec![p.shape.len() > 1; p.len()])
+            .collect();
         let (mut m, mut v) = (vec![0.0; decays.len()], vec![0.0; decays.len()]);
         for number in 0..3 {
             // The gradient that a plain learner in the same place releases.
-            let probe_settings = Settings { kind: Kind::Sgd, momentum: 0.0, weight_decay: 0.0, ..settings };
+            let probe_settings =
+                Settings { kind: Kind::Sgd, momentum: 0.0, weight_decay: 0.0, ..settings };
             let given = protection(&learner.model, Clip::Automatic, 2);
             let mut probe = Learner::new(learner.model.clone(), probe_settings, Some(given));
             let step = Step { number, noise_multiplier: 0.5, divisor: 8.0, rate: 0.01 };
@@ -149,7 +160,8 @@ fn optimisers_follow_their_formulas() {
             let mut sum = probe.start();
             probe.accumulate(&all, None, &mut sum).unwrap();
             probe.update(sum, &Step { rate: 1.0, ..step }).unwrap();
-            let gradient: Vec<f64> = before.iter().zip(weights(&probe)).map(|(x, y)| x - y).collect();
+            let gradient: Vec<f64> =
+                before.iter().zip(weights(&probe)).map(|(x, y)| x - y).collect();
             let mut sum = learner.start();
             learner.accumulate(&all, None, &mut sum).unwrap();
             learner.update(sum, &step).unwrap();

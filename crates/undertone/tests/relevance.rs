@@ -90,7 +90,8 @@ fn both_halves_of_a_lora_carry_the_same() {
     };
     for layer in ["attention.self.query", "attention.self.value"] {
         let path = format!("bert.encoder.layer.1.{layer}");
-        let (a, b) = (total(&format!("{path}.lora_A.weight")), total(&format!("{path}.lora_B.weight")));
+        let (a, b) =
+            (total(&format!("{path}.lora_A.weight")), total(&format!("{path}.lora_B.weight")));
         assert!(b != 0.0 && (a - b).abs() < 1e-4 * b.abs().max(1e-3), "{layer}: {a} and {b}");
     }
 }
@@ -99,7 +100,9 @@ fn both_halves_of_a_lora_carry_the_same() {
 fn biases_have_relevance_under_bitfit() {
     let purpose = Purpose::SequenceClassification;
     let mut model = model(Architecture::Bert, purpose, &Tuning::Bitfit);
-    for (_, parameter) in model.parameters.iter_mut().filter(|(_, p)| p.trainable && p.shape.len() == 1) {
+    for (_, parameter) in
+        model.parameters.iter_mut().filter(|(_, p)| p.trainable && p.shape.len() == 1)
+    {
         let values = (0..parameter.len()).map(|i| 0.1 - 0.02 * (i % 9) as f32).collect();
         parameter.value = undertone::tensor::Matrix::from_vec(1, parameter.len(), values);
     }
@@ -119,7 +122,8 @@ fn cases() -> serde_json::Value {
 
 fn matrix(value: &serde_json::Value) -> Host {
     let rows = value.as_array().unwrap();
-    let numbers = rows.iter().flat_map(|row| row.as_array().unwrap()).map(|x| x.as_f64().unwrap() as f32);
+    let numbers =
+        rows.iter().flat_map(|row| row.as_array().unwrap()).map(|x| x.as_f64().unwrap() as f32);
     Host::from_vec(rows.len(), rows[0].as_array().unwrap().len(), numbers.collect())
 }
 
@@ -131,7 +135,8 @@ fn assert_near(what: &str, have: &Host, want: &serde_json::Value) {
     }
 }
 
-/// The rules of single operations (equations 4, 6, 8, 11 and 13) against fixtures/allocation/make.py.
+/// The rules of single operations (equations 4, 6, 8, 11 and 13) against
+/// fixtures/allocation/make.py.
 #[test]
 fn rules_equal_the_script() {
     let cases = cases();
@@ -149,9 +154,13 @@ fn rules_equal_the_script() {
     assert_near("x", &x, &sum["rbar_x"]);
     assert_near("y", &y, &sum["rbar_y"]);
     let features = &cases["features"];
-    let (a, b) =
-        rules::features(&matrix(&features["a"]), &matrix(&features["b"]), true, &matrix(&features["r"]))
-            .unwrap();
+    let (a, b) = rules::features(
+        &matrix(&features["a"]),
+        &matrix(&features["b"]),
+        true,
+        &matrix(&features["r"]),
+    )
+    .unwrap();
     assert_near("a", &a, &features["rbar_a"]);
     assert_near("b", &b, &features["rbar_b"]);
 }
@@ -172,7 +181,8 @@ fn two_groups_equal_the_script() {
     for (have, want) in map.mask(of("beta")).iter().zip(case["mask"].as_array().unwrap()) {
         assert_eq!(*have, matrix(want).dense().into_owned());
     }
-    // No model has parameters of eleven coordinates: the map is repeated over a head, and the shares are those of its mask.
+    // No model has parameters of eleven coordinates: the map is repeated over a head, and the
+    // shares are those of its mask.
     let model = model(Architecture::Bert, Purpose::SequenceClassification, &Tuning::Head);
     let all: Vec<f32> = relevance.concat();
     let spread = model.parameters.iter().map(|(_, p)| match p.trainable {
@@ -184,13 +194,15 @@ fn two_groups_equal_the_script() {
     let count = mask.iter().map(Vec::len).sum::<usize>() as f64;
     let weak = mask.iter().flatten().map(|&m| f64::from(m)).sum::<f64>() / count;
     let (clip, sigma) = (Clip::Flat(of("clip")), of("sigma"));
-    let published = PublishedRapFt::new(&clip, &map, of("beta"), &model.parameters).allocation(sigma);
+    let published =
+        PublishedRapFt::new(&clip, &map, of("beta"), &model.parameters).allocation(sigma);
     let share = |k: usize| if k == 0 { weak } else { 1.0 - weak };
     for k in 0..2 {
         assert!((published.bounds.lengths()[k] - of("clip") * share(k).powi(2)).abs() < 1e-9);
         assert!((published.deviations[k] - sigma * share(k).sqrt() * of("clip")).abs() < 1e-9);
     }
-    let proved = RapFt::new(&clip, &SeenMap::of_public(map), of("beta"), &model.parameters).allocation(sigma);
+    let proved = RapFt::new(&clip, &SeenMap::of_public(map), of("beta"), &model.parameters)
+        .allocation(sigma);
     assert!((proved.noise_multiplier() - sigma).abs() < 1e-9);
     // With the script's shares the numbers are the script's.
     let rho = [of("rho_w"), of("rho_s")];

@@ -1,4 +1,5 @@
-//! The layer at which records leave their owners' hands: its norm, its gradients, and what never flows back through it.
+//! The layer at which records leave their owners' hands: its norm, its gradients, and what never
+//! flows back through it.
 
 use proptest::prelude::*;
 use undertone::data::{Batch, Example, Target};
@@ -9,7 +10,9 @@ use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::layer::sanitiser::{Bounding, Perturb, Rows, Spot};
 use undertone::model::sanitised::{SanitiserConfig, attach, load_sanitiser, save_sanitiser, set};
 use undertone::model::tuning::Tuning;
-use undertone::model::{Conditions, FlippedLabels, Gradients, Model, ParameterId, Purpose, Weighting};
+use undertone::model::{
+    Conditions, FlippedLabels, Gradients, Model, ParameterId, Purpose, Weighting,
+};
 use undertone::tensor::Place;
 
 const KINDS: [Architecture; 5] = [
@@ -45,13 +48,15 @@ fn model(architecture: Architecture, config: &SanitiserConfig) -> Model {
     let dimensions =
         Dimensions { layers: 3, hidden: 16, heads: 4, inner: 40, vocabulary: 60, positions: 100 };
     let labels = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
-    let mut model = architecture.random(dimensions, Purpose::SequenceClassification, &labels, 5).unwrap();
+    let mut model =
+        architecture.random(dimensions, Purpose::SequenceClassification, &labels, 5).unwrap();
     Tuning::Full.apply(&mut model, 3).unwrap();
     // Fresh weights are tiny; with larger ones every part matters.
     let matrices: Vec<ParameterId> =
         model.parameters.iter().filter(|(_, p)| p.shape.len() == 2).map(|(id, _)| id).collect();
     for id in matrices {
-        let larger = model.parameters.value(id).to_vec().unwrap().iter().map(|w| 12.0 * w).collect();
+        let larger =
+            model.parameters.value(id).to_vec().unwrap().iter().map(|w| 12.0 * w).collect();
         set(&mut model, id, larger).unwrap();
     }
     attach(&mut model, config).unwrap();
@@ -123,7 +128,12 @@ fn gradients_are_those_of_finite_differences() {
             rows: Rows::First,
             ..base.clone()
         },
-        SanitiserConfig { squash: Some(0.6), bounding: Bounding::Box, calibrated: true, ..base.clone() },
+        SanitiserConfig {
+            squash: Some(0.6),
+            bounding: Bounding::Box,
+            calibrated: true,
+            ..base.clone()
+        },
         // Blocks above the noise that do not learn still pass the gradient on.
         base,
     ];
@@ -134,9 +144,13 @@ fn gradients_are_those_of_finite_differences() {
             let blocks: Vec<ParameterId> =
                 model.network.blocks.iter().flat_map(|block| block.parameters()).collect();
             let below: Vec<ParameterId> = model.network.embeddings.parameters().collect();
-            blocks.into_iter().chain(below).for_each(|id| model.parameters.get_mut(id).trainable = false);
+            blocks
+                .into_iter()
+                .chain(below)
+                .for_each(|id| model.parameters.get_mut(id).trainable = false);
         }
-        let conditions = Conditions { noise: Some(&noise), labels: labels[i % 2], ..Conditions::default() };
+        let conditions =
+            Conditions { noise: Some(&noise), labels: labels[i % 2], ..Conditions::default() };
         let mut gradients = Gradients::new(&model.parameters);
         model.train_under(&batch, Weighting::SumOfUnits, &conditions, &mut gradients).unwrap();
         let named: Vec<(ParameterId, String)> =
@@ -161,7 +175,8 @@ fn gradients_are_those_of_finite_differences() {
             };
             let slope = (at_distance(step) - at_distance(-step)) / f64::from(2.0 * step);
             set(&mut model, id, before).unwrap();
-            let close = (slope - f64::from(*steepest)).abs() < 0.03 * f64::from(steepest.abs()) + 3e-3;
+            let close =
+                (slope - f64::from(*steepest)).abs() < 0.03 * f64::from(steepest.abs()) + 3e-3;
             assert!(close, "case {i}, {name}[{at}]: {steepest}, but the loss has slope {slope}");
             compared += 1;
         }
@@ -176,7 +191,9 @@ fn nothing_flows_below_the_noise_when_it_is_frozen() {
         let mut model = model(architecture, &config);
         let layer = model.network.sanitiser.clone().unwrap();
         let mut below: Vec<ParameterId> = model.network.embeddings.parameters().collect();
-        below.extend(model.network.blocks[..model.cut()].iter().flat_map(|block| block.parameters()));
+        below.extend(
+            model.network.blocks[..model.cut()].iter().flat_map(|block| block.parameters()),
+        );
         below.extend(layer.parameters_below());
         below.iter().for_each(|&id| model.parameters.get_mut(id).trainable = false);
         let batch = batch(&[5, 3]);
@@ -184,7 +201,8 @@ fn nothing_flows_below_the_noise_when_it_is_frozen() {
         let noise = noise.of(&[0, 1], 0);
         let conditions = Conditions { noise: Some(&noise), ..Conditions::default() };
         let mut gradients = Gradients::new(&model.parameters);
-        let losses = model.train_under(&batch, Weighting::SumOfUnits, &conditions, &mut gradients).unwrap();
+        let losses =
+            model.train_under(&batch, Weighting::SumOfUnits, &conditions, &mut gradients).unwrap();
         for &id in &below {
             assert!(gradients.get(id).is_none(), "{} was reached", model.parameters.get(id).name);
         }
@@ -194,8 +212,9 @@ fn nothing_flows_below_the_noise_when_it_is_frozen() {
         // From rows that were computed before, everything is the same.
         let rows = model.bounded_rows(&batch).unwrap().0;
         let mut again = Gradients::new(&model.parameters);
-        let repeated =
-            model.train_above(&batch, rows, Weighting::SumOfUnits, &conditions, &mut again).unwrap();
+        let repeated = model
+            .train_above(&batch, rows, Weighting::SumOfUnits, &conditions, &mut again)
+            .unwrap();
         assert_eq!(losses, repeated);
         for (id, parameter) in model.parameters.iter() {
             let numbers = |g: &Gradients| g.get(id).map(|m| m.to_vec().unwrap());
@@ -212,13 +231,18 @@ fn padding_changes_nothing_and_lengths_do_not_show() {
     let batch = batch(&[5, 3, 8]);
     let rows = |config: &SanitiserConfig| {
         let (rows, starts) = model(Architecture::Bert, config).bounded_rows(&batch).unwrap();
-        let of =
-            |i: usize| (starts[i]..starts[i + 1]).flat_map(|r| rows.row(r).to_vec()).collect::<Vec<f32>>();
+        let of = |i: usize| {
+            (starts[i]..starts[i + 1]).flat_map(|r| rows.row(r).to_vec()).collect::<Vec<f32>>()
+        };
         (0..3).map(of).collect::<Vec<_>>()
     };
     let (short, long, open) = (rows(&short), rows(&long), rows(&open));
     for i in 0..3 {
-        assert_eq!((short[i].len(), long[i].len()), (8 * 6, 20 * 6), "as many rows for every sequence");
+        assert_eq!(
+            (short[i].len(), long[i].len()),
+            (8 * 6, 20 * 6),
+            "as many rows for every sequence"
+        );
         let real = open[i].len();
         assert_eq!(short[i][..real], open[i][..], "padding takes nothing of the norm");
         assert_eq!(long[i][..real], open[i][..]);
@@ -235,14 +259,22 @@ fn models_with_a_sanitiser_come_back_from_their_folder() {
         config.decoded = decoded;
         let first = model(Architecture::Bert, &config);
         save_sanitiser(&first, &config, folder.path()).unwrap();
-        let dimensions =
-            Dimensions { layers: 3, hidden: 16, heads: 4, inner: 40, vocabulary: 60, positions: 100 };
+        let dimensions = Dimensions {
+            layers: 3,
+            hidden: 16,
+            heads: 4,
+            inner: 40,
+            vocabulary: 60,
+            positions: 100,
+        };
         let labels = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
-        let mut second =
-            Architecture::Bert.random(dimensions, Purpose::SequenceClassification, &labels, 5).unwrap();
+        let mut second = Architecture::Bert
+            .random(dimensions, Purpose::SequenceClassification, &labels, 5)
+            .unwrap();
         let base: Vec<ParameterId> = second.parameters.iter().map(|(id, _)| id).collect();
-        base.iter()
-            .for_each(|&id| set(&mut second, id, first.parameters.value(id).to_vec().unwrap()).unwrap());
+        base.iter().for_each(|&id| {
+            set(&mut second, id, first.parameters.value(id).to_vec().unwrap()).unwrap()
+        });
         assert_eq!(load_sanitiser(&mut second, folder.path()).unwrap(), Some(config.clone()));
         let batch = batch(&[5, 3]);
         let logits = |model: &Model| model.logits(&batch, None).unwrap().to_vec().unwrap();
@@ -255,7 +287,9 @@ fn models_with_a_sanitiser_come_back_from_their_folder() {
     }
     std::fs::write(folder.path().join("sanitiser.json"), "{}").unwrap();
     let mut plain = model(Architecture::Bert, &config);
-    assert!(load_sanitiser(&mut plain, folder.path()).unwrap_err().to_string().contains("sanitiser"));
+    assert!(
+        load_sanitiser(&mut plain, folder.path()).unwrap_err().to_string().contains("sanitiser")
+    );
 }
 
 #[test]
@@ -292,7 +326,8 @@ fn contributions_multiply_and_sum_to_one() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Whatever the text, the weights and the bound: no record is longer than the norm, so two are no farther apart than the accountant is told.
+    /// Whatever the text, the weights and the bound: no record is longer than the norm, so two are
+    /// no farther apart than the accountant is told.
     #[test]
     fn no_record_is_longer_than_the_norm(
         lengths in prop::collection::vec(1_usize..12, 1..4),

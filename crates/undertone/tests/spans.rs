@@ -16,14 +16,21 @@ fn a_tagger_finds_what_the_pipeline_of_transformers_finds() {
     let folder = tempfile::tempdir().unwrap();
     let original = fixtures.join("models/bert-token-classification");
     fs::copy(original.join("model.safetensors"), folder.path().join("model.safetensors")).unwrap();
-    fs::copy(fixtures.join("tokenizer-wordpiece/tokenizer.json"), folder.path().join("tokenizer.json"))
-        .unwrap();
+    fs::copy(
+        fixtures.join("tokenizer-wordpiece/tokenizer.json"),
+        folder.path().join("tokenizer.json"),
+    )
+    .unwrap();
     let write = |labels: &[Value]| {
         let mut config: Value =
             serde_json::from_slice(&fs::read(original.join("config.json")).unwrap()).unwrap();
-        config["id2label"] = labels.iter().enumerate().map(|(i, l)| (i.to_string(), l.clone())).collect();
-        config["label2id"] =
-            labels.iter().zip(0..).map(|(l, i)| (l.as_str().unwrap().to_owned(), json!(i))).collect();
+        config["id2label"] =
+            labels.iter().enumerate().map(|(i, l)| (i.to_string(), l.clone())).collect();
+        config["label2id"] = labels
+            .iter()
+            .zip(0..)
+            .map(|(l, i)| (l.as_str().unwrap().to_owned(), json!(i)))
+            .collect();
         fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
         let model = load(folder.path(), &LoadOptions::default()).unwrap();
         let tokeniser = model.tokeniser(folder.path(), 32).unwrap();
@@ -31,7 +38,8 @@ fn a_tagger_finds_what_the_pipeline_of_transformers_finds() {
     };
     let tagger = write(expected["labels"].as_array().unwrap()).unwrap();
     let cases = expected["cases"].as_array().unwrap();
-    let texts: Vec<String> = cases.iter().map(|case| case["text"].as_str().unwrap().to_owned()).collect();
+    let texts: Vec<String> =
+        cases.iter().map(|case| case["text"].as_str().unwrap().to_owned()).collect();
     let mut spans = 0;
     for (case, found) in cases.iter().zip(tagger.find(&texts).unwrap()) {
         let found: Vec<[usize; 2]> = found.iter().map(|span| [span.start, span.end]).collect();

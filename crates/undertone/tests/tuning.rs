@@ -1,11 +1,14 @@
-//! LoRA against peft, and the other ways of tuning: what is trained, what is saved, what comes back.
+//! LoRA against peft, and the other ways of tuning: what is trained, what is saved, what comes
+//! back.
 
 mod common;
 
 use common::{Expected, assert_close, batch, difference, fixture, places};
 use std::path::Path;
 use undertone::model::folder::{LoadOptions, load, save};
-use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning, load_adapter, merge, save_adapter};
+use undertone::model::tuning::{
+    AdapterSettings, LoraSettings, Tuning, load_adapter, merge, save_adapter,
+};
 use undertone::model::{Gradients, Model, Weighting};
 use undertone::tensor::Matrix;
 
@@ -43,9 +46,13 @@ fn lora_equals_peft_in_logits_loss_and_gradients() {
             let mut compared = 0;
             for key in expected.with_prefix("grad.") {
                 let name = key.strip_prefix("base_model.model.").unwrap();
-                let id = model.parameters.find(name).unwrap_or_else(|| panic!("{adapter} has no {name}"));
-                let gradient =
-                    gradients.get(id).unwrap_or_else(|| panic!("{adapter}: {name} got no gradient"));
+                let id = model
+                    .parameters
+                    .find(name)
+                    .unwrap_or_else(|| panic!("{adapter} has no {name}"));
+                let gradient = gradients
+                    .get(id)
+                    .unwrap_or_else(|| panic!("{adapter}: {name} got no gradient"));
                 assert_close(
                     &format!("{adapter} {name}"),
                     gradient,
@@ -67,7 +74,8 @@ fn merged_lora_equals_peft() {
         merge(&mut model).unwrap();
         let expected = Expected::of(adapter);
         for key in expected.with_prefix("merged.") {
-            let id = model.parameters.find(&key).unwrap_or_else(|| panic!("{adapter} has no {key}"));
+            let id =
+                model.parameters.find(&key).unwrap_or_else(|| panic!("{adapter} has no {key}"));
             assert_close(
                 &key,
                 model.parameters.value(id),
@@ -108,8 +116,12 @@ fn shake(model: &mut Model) {
 #[test]
 fn every_tuning_starts_where_the_model_was_trains_what_it_says_and_comes_back() {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["bert-classification", "distilbert-classification", "gpt2-causal-lm", "llama-classification"]
-    {
+    for name in [
+        "bert-classification",
+        "distilbert-classification",
+        "gpt2-causal-lm",
+        "llama-classification",
+    ] {
         let untouched = base(name);
         let batch = batch(name, &untouched);
         let before = untouched.logits(&batch, None).unwrap().to_vec().unwrap();
@@ -126,9 +138,11 @@ fn every_tuning_starts_where_the_model_was_trains_what_it_says_and_comes_back() 
                 let gradient = gradients.get(id);
                 assert_eq!(gradient.is_some(), parameter.trainable, "{what}: {}", parameter.name);
                 if let Some(gradient) = gradient {
-                    let largest = gradient.to_vec().unwrap().iter().fold(0.0_f32, |m, g| m.max(g.abs()));
+                    let largest =
+                        gradient.to_vec().unwrap().iter().fold(0.0_f32, |m, g| m.max(g.abs()));
                     // The bias of a key has no influence, whatever it is.
-                    let idle = parameter.name.contains("key.bias") || parameter.name.contains("k_lin.bias");
+                    let idle = parameter.name.contains("key.bias")
+                        || parameter.name.contains("k_lin.bias");
                     assert!(idle || largest > 0.0, "{what}: {} has no gradient", parameter.name);
                 }
             }
@@ -168,14 +182,17 @@ fn a_saved_model_comes_back_bit_by_bit() {
 
 #[test]
 fn mistakes_are_told_in_a_sentence() {
-    let said = |tuning: Tuning, name: &str| tuning.apply(&mut base(name), 0).unwrap_err().to_string();
+    let said =
+        |tuning: Tuning, name: &str| tuning.apply(&mut base(name), 0).unwrap_err().to_string();
     let lora = |change: fn(&mut LoraSettings)| {
         let mut settings = LoraSettings::default();
         change(&mut settings);
         Tuning::Lora(settings)
     };
     assert!(said(lora(|s| s.rank = 0), "bert-classification").contains("rank"));
-    assert!(said(lora(|s| s.targets = vec!["quarry".into()]), "bert-classification").contains("query"));
+    assert!(
+        said(lora(|s| s.targets = vec!["quarry".into()]), "bert-classification").contains("query")
+    );
     assert!(said(lora(|s| s.dropout = 1.0), "bert-classification").contains("dropout"));
     assert!(said(Tuning::Head, "gpt2-causal-lm").contains("classification head"));
     assert!(said(Tuning::Bitfit, "llama-causal-lm").contains("no biases"));
@@ -185,6 +202,7 @@ fn mistakes_are_told_in_a_sentence() {
     let mut model = base("bert-classification");
     Tuning::Adapter(AdapterSettings::default()).apply(&mut model, 0).unwrap();
     assert!(merge(&mut model).unwrap_err().to_string().contains("cannot be merged"));
-    let wrong = load_adapter(&mut base("llama-causal-lm"), &fixture("lora-gpt2")).unwrap_err().to_string();
+    let wrong =
+        load_adapter(&mut base("llama-causal-lm"), &fixture("lora-gpt2")).unwrap_err().to_string();
     assert!(wrong.contains("does not have"), "{wrong}");
 }

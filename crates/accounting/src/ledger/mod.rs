@@ -3,17 +3,20 @@
 //! # What is promised
 //!
 //! - ε is a function of the ledger ([`Ledger::guarantee`]), never a number carried beside it.
-//! - [`Ledger::append`] returns only when the entry is on disk, so an entry is written before the release that it
-//!   describes. A crash between the two wastes budget and hides nothing.
-//! - Each line carries the hash of the one before, and a small file beside the ledger holds the number and the hash of the
-//!   last one: a line that was edited, removed or inserted, and a ledger that was cut off, are noticed. (Whoever rewrites
-//!   both files with fresh hashes is not: print or publish the last hash to rule that out.)
-//! - A line that a crash tore is counted as spent. What it said may be lost, so the ledger says in its first line the
-//!   costliest entry of each kind that may follow, refuses any costlier one, and counts one of each for a torn line.
+//! - [`Ledger::append`] returns only when the entry is on disk, so an entry is written before the
+//!   release that it describes. A crash between the two wastes budget and hides nothing.
+//! - Each line carries the hash of the one before, and a small file beside the ledger holds the
+//!   number and the hash of the last one: a line that was edited, removed or inserted, and a ledger
+//!   that was cut off, are noticed. (Whoever rewrites both files with fresh hashes is not: print or
+//!   publish the last hash to rule that out.)
+//! - A line that a crash tore is counted as spent. What it said may be lost, so the ledger says in
+//!   its first line the costliest entry of each kind that may follow, refuses any costlier one, and
+//!   counts one of each for a torn line.
 //! - One process at a time: the file is locked while it is open for writing.
 //!
-//! The file is UTF-8, one JSON object a line. The first has the terms, the others `entry`, `event` and `count` (or
-//! `repair`), `previous` and `hash`, where the hash is SHA-256 over the line without its `hash` member.
+//! The file is UTF-8, one JSON object a line. The first has the terms, the others `entry`, `event`
+//! and `count` (or `repair`), `previous` and `hash`, where the hash is SHA-256 over the line
+//! without its `hash` member.
 
 mod line;
 mod terms;
@@ -50,10 +53,16 @@ impl Ledger {
         let aside = beside(&path, "new");
         let problem = |e: std::io::Error| failure(&path, format!("could not be created: {e}"));
         if path.exists() {
-            return Err(failure(&path, "exists already; open it to go on, or choose another folder"));
+            return Err(failure(
+                &path,
+                "exists already; open it to go on, or choose another folder",
+            ));
         }
         if read_head(&path).is_ok_and(|head| head.entries > 0) {
-            return Err(failure(&path, "is missing, but was begun: bring it back, or choose another folder"));
+            return Err(failure(
+                &path,
+                "is missing, but was begun: bring it back, or choose another folder",
+            ));
         }
         let mut file = File::create(&aside).map_err(problem)?;
         file.write_all(first.text().as_bytes()).map_err(problem)?;
@@ -70,7 +79,10 @@ impl Ledger {
         let problem = |e: std::io::Error| failure(&path, format!("could not be opened: {e}"));
         let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(problem)?;
         if file.try_lock().is_err() {
-            return Err(failure(&path, "is in use by another run; wait for it, or choose another folder"));
+            return Err(failure(
+                &path,
+                "is in use by another run; wait for it, or choose another folder",
+            ));
         }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(problem)?;
@@ -88,7 +100,8 @@ impl Ledger {
     /// Reads a ledger without touching it. A torn last line is counted as spent.
     pub fn read(path: impl AsRef<Path>) -> Result<Ledger> {
         let path = path.as_ref().to_path_buf();
-        let bytes = std::fs::read(&path).map_err(|e| failure(&path, format!("could not be read: {e}")))?;
+        let bytes =
+            std::fs::read(&path).map_err(|e| failure(&path, format!("could not be read: {e}")))?;
         let (mut ledger, sound) = Ledger::from_bytes(path, &bytes, &mut |_| Ok(()))?;
         if sound < bytes.len() {
             ledger.count_torn_line();
@@ -96,12 +109,18 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// What was guaranteed when so many entries had been written: the first, about `points` that are equally far apart, and the last.
-    pub fn history(path: impl AsRef<Path>, delta: f64, points: u64) -> Result<Vec<(u64, Guarantee)>> {
+    /// What was guaranteed when so many entries had been written: the first, about `points` that
+    /// are equally far apart, and the last.
+    pub fn history(
+        path: impl AsRef<Path>,
+        delta: f64,
+        points: u64,
+    ) -> Result<Vec<(u64, Guarantee)>> {
         let whole = Ledger::read(&path)?;
         let every = whole.entries.div_ceil(points.max(1)).max(1);
         let path = path.as_ref().to_path_buf();
-        let bytes = std::fs::read(&path).map_err(|e| failure(&path, format!("could not be read: {e}")))?;
+        let bytes =
+            std::fs::read(&path).map_err(|e| failure(&path, format!("could not be read: {e}")))?;
         let mut history = Vec::new();
         Ledger::from_bytes(path, &bytes, &mut |ledger| {
             let chosen = ledger.entries == 1 || ledger.entries % every == 0;
@@ -124,7 +143,8 @@ impl Ledger {
         if !self.terms.announced.iter().any(announced) {
             return Err(failure(
                 &self.path,
-                "an entry is costlier than any the ledger's first line announces; start a new ledger that announces it",
+                "an entry is costlier than any the ledger's first line announces; start a new \
+                 ledger that announces it",
             ));
         }
         self.write(Entry::Spent(Part { event, count }))?;
@@ -172,7 +192,8 @@ impl Ledger {
         })
     }
 
-    /// The ledger in `bytes`, and how many of them are whole lines; `seen` is shown the ledger after each entry.
+    /// The ledger in `bytes`, and how many of them are whole lines; `seen` is shown the ledger
+    /// after each entry.
     fn from_bytes(
         path: PathBuf,
         bytes: &[u8],
@@ -186,20 +207,31 @@ impl Ledger {
         terms.validate()?;
         let spent = Composition::new(terms.adjacency);
         let head = read_head(&path)?;
-        let mut ledger =
-            Ledger { file: None, length: 0, spent, entries: 0, last_hash: hash, torn_lines: 0, terms, path };
+        let mut ledger = Ledger {
+            file: None,
+            length: 0,
+            spent,
+            entries: 0,
+            last_hash: hash,
+            torn_lines: 0,
+            terms,
+            path,
+        };
         let mut sound = bytes.iter().position(|&b| b == b'\n').map_or(bytes.len(), |i| i + 1);
         ledger.check_against(&head)?;
         while let Some(text) = lines.next() {
             let Some(line) = Line::parse(text, &ledger.last_hash) else {
-                // Only the last line can have been torn; a whole line that does not fit was changed.
+                // Only the last line can have been torn; a whole line that does not fit was
+                // changed.
                 if lines.peek().is_none() && !text.ends_with(b"\n") {
                     break;
                 }
                 let place = ledger.entries + 2;
                 return Err(failure(
                     &ledger.path,
-                    format!("line {place} was changed after it was written; the ledger proves nothing"),
+                    format!(
+                        "line {place} was changed after it was written; the ledger proves nothing"
+                    ),
                 ));
             };
             sound += text.len();
@@ -213,7 +245,10 @@ impl Ledger {
                     parts.iter().for_each(|p| ledger.spent.push(p.event, p.count));
                 }
                 Entry::Terms(_) => {
-                    return Err(failure(&ledger.path, "has a second first line; it proves nothing"));
+                    return Err(failure(
+                        &ledger.path,
+                        "has a second first line; it proves nothing",
+                    ));
                 }
             }
             ledger.check_against(&head)?;
@@ -318,7 +353,8 @@ fn read_head(path: &Path) -> Result<Head> {
     let missing = || {
         failure(
             &place,
-            "is missing or damaged, so a ledger that was cut off could not be told from a whole one",
+            "is missing or damaged, so a ledger that was cut off could not be told from a whole \
+             one",
         )
     };
     let text = std::fs::read_to_string(&place).map_err(|_| missing())?;

@@ -16,7 +16,8 @@ pub struct Terms {
     pub mode: Mode,
     /// What must hold besides.
     pub assumptions: Vec<String>,
-    /// The costliest entry of each kind that may follow: no other is accepted, and a torn line counts as one of each.
+    /// The costliest entry of each kind that may follow: no other is accepted, and a torn line
+    /// counts as one of each.
     pub announced: Vec<Part>,
 }
 

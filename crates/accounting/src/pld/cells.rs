@@ -1,4 +1,5 @@
-//! A pair cut into cells of the loss axis, with how far each cell stands above its lower and below its upper edge.
+//! A pair cut into cells of the loss axis, with how far each cell stands above its lower and below
+//! its upper edge.
 //!
 //! For the cell between the grid losses a < b, holding the masses P and Q,
 //!
@@ -6,8 +7,8 @@
 //! above = P − e^a Q ≥ 0        below = e^b Q − P ≥ 0
 //! ```
 //!
-//! and the same for its lower and its upper half are all that the discretisations need (PROOFS.md, section 4). All come
-//! with a bound on their rounding error.
+//! and the same for its lower and its upper half are all that the discretisations need (PROOFS.md,
+//! section 4). All come with a bound on their rounding error.
 
 use super::pair::{COMPONENTS, Pair};
 use super::sketch::Sketch;
@@ -101,8 +102,8 @@ impl Cell {
 pub struct Weighing {
     /// Where the mass lies under this tilt.
     pub tilt: f64,
-    /// And, if one event alone may have a loss of this size, up to there, and beyond as far as its mass counts beside what
-    /// lies above.
+    /// And, if one event alone may have a loss of this size, up to there, and beyond as far as its
+    /// mass counts beside what lies above.
     pub one_loss: Option<f64>,
 }
 
@@ -124,9 +125,16 @@ pub struct Cells {
 impl Cells {
     /// Cuts `pair` into cells of one mesh where its tilted mass lies and wider ones in its tails.
     /// No more than about `most` edges are made.
-    pub fn cut(pair: &Pair, sketch: &Sketch, weighing: Weighing, mesh: f64, cut: f64, most: i64) -> Cells {
-        // Too low a centre wastes a little at the bottom, too high a one cannot be balanced at the top; the negative tilts
-        // are those of the reversed pair, whose top is this one's bottom.
+    pub fn cut(
+        pair: &Pair,
+        sketch: &Sketch,
+        weighing: Weighing,
+        mesh: f64,
+        cut: f64,
+        most: i64,
+    ) -> Cells {
+        // Too low a centre wastes a little at the bottom, too high a one cannot be balanced at the
+        // top; the negative tilts are those of the reversed pair, whose top is this one's bottom.
         let lean = -weighing.tilt.signum();
         let atoms = pair.atoms();
         if !atoms.is_empty() {
@@ -139,7 +147,8 @@ impl Cells {
         cut_density(pair, sketch, weighing, Grid { mesh, offset }, cut, most)
     }
 
-    /// The same pair with P and Q exchanged: every loss changes its sign and every mass under P becomes one under Q.
+    /// The same pair with P and Q exchanged: every loss changes its sign and every mass under P
+    /// becomes one under Q.
     pub fn reversed(&self) -> Cells {
         let scaled = |e: Enclosed, loss: f64| {
             let factor = loss.exp();
@@ -183,7 +192,8 @@ fn cut_atoms(atoms: &[(f64, f64)], grid: Grid) -> Cells {
         .map(|e| Cell { width: (e[1] - e[0]) as f64 * grid.mesh, ..Cell::default() })
         .collect();
     for &(loss, mass) in atoms {
-        // The cell that holds the atom: rounding may put one that lies on an edge on either side of it.
+        // The cell that holds the atom: rounding may put one that lies on an edge on either side of
+        // it.
         let right = edges.partition_point(|&e| grid.loss(e) <= loss).clamp(1, edges.len() - 1);
         let (a, b) = (grid.loss(edges[right - 1]), grid.loss(edges[right]));
         let cell = &mut cells[right - 1];
@@ -224,7 +234,8 @@ impl Edge {
         let (mut low, mut high) = ([0.0; COMPONENTS], [0.0; COMPONENTS]);
         for c in 0..pair.components() {
             let small = upper_tail(offset[c].abs());
-            (low[c], high[c]) = if offset[c] > 0.0 { (1.0 - small, small) } else { (small, 1.0 - small) };
+            (low[c], high[c]) =
+                if offset[c] > 0.0 { (1.0 - small, small) } else { (small, 1.0 - small) };
         }
         Edge { loss, offset, lower_tail: low, upper_tail: high }
     }
@@ -260,7 +271,14 @@ fn excess(pair: &Pair, loss: f64, masses: &[Enclosed; COMPONENTS], sign: f64) ->
     Enclosed { value: sum.value.max(0.0), error: sum.error }
 }
 
-fn cut_density(pair: &Pair, sketch: &Sketch, weighing: Weighing, grid: Grid, cut: f64, most: i64) -> Cells {
+fn cut_density(
+    pair: &Pair,
+    sketch: &Sketch,
+    weighing: Weighing,
+    grid: Grid,
+    cut: f64,
+    most: i64,
+) -> Cells {
     let (z_low, z_high) = pair.support(cut);
     let edges = choose_edges(sketch, weighing, grid, (pair.loss(z_low), pair.loss(z_high)), most);
     let mut left = Edge::new(pair, grid.loss(edges[0]));
@@ -295,8 +313,9 @@ fn cut_density(pair: &Pair, sketch: &Sketch, weighing: Weighing, grid: Grid, cut
 /// Tilted mass that cannot matter.
 const NOTHING: f64 = 1e-14;
 
-/// Edges one mesh apart where the tilted mass T beyond them is above a tenth, (10 T)^(−1/3) meshes apart farther out: the
-/// error of a cell grows with mass × width², so this loses little and saves most of the work.
+/// Edges one mesh apart where the tilted mass T beyond them is above a tenth, (10 T)^(−1/3) meshes
+/// apart farther out: the error of a cell grows with mass × width², so this loses little and saves
+/// most of the work.
 fn choose_edges(
     sketch: &Sketch,
     weighing: Weighing,
@@ -331,7 +350,8 @@ fn choose_edges(
     let width_for = |mass: f64| {
         let mass = mass.max(1e-300);
         let balanced = (10.0 * mass).powf(-1.0 / 3.0).clamp(1.0, widest);
-        // Out where next to nothing lies, a cell may be so wide that its mass, moved across it, still is nothing.
+        // Out where next to nothing lies, a cell may be so wide that its mass, moved across it,
+        // still is nothing.
         balanced.max((NOTHING / mass).ln() * 2.0 * widest)
     };
     // The sketch's points stand for the stretch around them: count the neighbouring ones in.
@@ -352,7 +372,8 @@ fn choose_edges(
                 width /= 2;
             }
             width = width.max(narrowest);
-            // The centre of the grid, where a narrow pair gathers, is always an edge, with a cell of one mesh on either side.
+            // The centre of the grid, where a narrow pair gathers, is always an edge, with a cell
+            // of one mesh on either side.
             for centre in [-1, 0, 1] {
                 if at < centre {
                     width = width.min(centre - at);

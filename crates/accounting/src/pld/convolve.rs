@@ -1,8 +1,10 @@
-//! Composition by the fast Fourier transform, under an exponential tilt and with every error bounded.
+//! Composition by the fast Fourier transform, under an exponential tilt and with every error
+//! bounded.
 //!
-//! The masses of each part are weighted by e^{θ·loss} and normalised; a convolution of tilted masses is the tilted
-//! convolution, so nothing is lost, and what matters for the answer now lies where the transform is accurate: absolute
-//! rounding errors of 10⁻¹⁶ do no harm to a δ of 10⁻¹⁸ (PROOFS.md, section 5).
+//! The masses of each part are weighted by e^{θ·loss} and normalised; a convolution of tilted
+//! masses is the tilted convolution, so nothing is lost, and what matters for the answer now lies
+//! where the transform is accurate: absolute rounding errors of 10⁻¹⁶ do no harm to a δ of 10⁻¹⁸
+//! (PROOFS.md, section 5).
 
 use super::cells::Grid;
 use super::masses::Masses;
@@ -14,10 +16,11 @@ use crate::sum::{Sum, compensated_sum};
 use crate::{Error, Result};
 use realfft::{RealFftPlanner, RealToComplex, num_complex::Complex64};
 
-/// How far a transform of n points may be off, for input of unit size. A value of the transform is a sum of the inputs, each
-/// multiplied along a path of about log₂(n) butterflies whose every step rounds once or twice: so it is off by at most a few
-/// units · log₂(n) · Σ|input|, and in the Euclidean norm by as much relative to the norm of the input. The factor leaves
-/// room for the radices 3, 5 and 7; a test measures that real transforms stay far below it.
+/// How far a transform of n points may be off, for input of unit size. A value of the transform is
+/// a sum of the inputs, each multiplied along a path of about log₂(n) butterflies whose every step
+/// rounds once or twice: so it is off by at most a few units · log₂(n) · Σ|input|, and in the
+/// Euclidean norm by as much relative to the norm of the input. The factor leaves room for the
+/// radices 3, 5 and 7; a test measures that real transforms stay far below it.
 pub fn transform_error(n: usize) -> f64 {
     16.0 * (n as f64).log2().max(1.0) * UNIT
 }
@@ -36,7 +39,8 @@ pub struct Tilted {
     pub weight: Vec<f64>,
     pub count: u64,
     pub log_norm: f64,
-    /// Relative rounding error of the normaliser: exponents are rounded in proportion to their size.
+    /// Relative rounding error of the normaliser: exponents are rounded in proportion to their
+    /// size.
     error: f64,
     /// The same for the weights away from index 0 alone.
     error_elsewhere: f64,
@@ -44,7 +48,8 @@ pub struct Tilted {
 
 impl Tilted {
     pub fn new(masses: &Masses, count: u64, plan: &Plan) -> Tilted {
-        let exponents: Vec<f64> = masses.index.iter().map(|&i| plan.tilt * masses.grid.loss(i)).collect();
+        let exponents: Vec<f64> =
+            masses.index.iter().map(|&i| plan.tilt * masses.grid.loss(i)).collect();
         let top = exponents
             .iter()
             .zip(&masses.mass)
@@ -79,15 +84,19 @@ impl Tilted {
         Tilted { grid, index, weight, count, log_norm, error, error_elsewhere }
     }
 
-    /// Whether everything could be computed. A NaN would be taken for zero in one place or another, and zero is too little.
+    /// Whether everything could be computed. A NaN would be taken for zero in one place or another,
+    /// and zero is too little.
     pub fn is_finite(&self) -> bool {
-        self.log_norm.is_finite() && self.error.is_finite() && self.weight.iter().all(|w| w.is_finite())
+        self.log_norm.is_finite()
+            && self.error.is_finite()
+            && self.weight.iter().all(|w| w.is_finite())
     }
 
     /// φ − 1 at all frequencies, and a bound on its error.
     ///
-    /// φ = 1 − (mass elsewhere) + (transform of the mass elsewhere): exact even where φ is almost 1. The weight at index 0 is
-    /// *defined* as what is missing to 1; the normaliser has made sure that it is.
+    /// φ = 1 − (mass elsewhere) + (transform of the mass elsewhere): exact even where φ is almost
+    /// 1. The weight at index 0 is *defined* as what is missing to 1; the normaliser has made sure
+    /// that it is.
     pub fn transformed(
         &self,
         forward: &dyn RealToComplex<f64>,
@@ -104,7 +113,8 @@ impl Tilted {
             }
         }
         // The weights' own roundings add up to the second term.
-        let error = transform_error(size) * sum_or_norm(buffer.iter().copied(), size) + self.error_elsewhere;
+        let error = transform_error(size) * sum_or_norm(buffer.iter().copied(), size)
+            + self.error_elsewhere;
         forward.process(buffer, out).expect("the planner made these buffers");
         let elsewhere = elsewhere.total();
         out.iter_mut().for_each(|z| z.re -= elsewhere);
@@ -153,7 +163,8 @@ pub fn compose(parts: &[(Masses, u64)], plan: &Plan, side: Side, most: f64) -> R
     let window = Window::certified(&tilted, plan);
     let size = window.transform_size(most, parts.len())?;
     let (spectrum, spectrum_error) = product_of_powers(&tilted, size);
-    // All parts at their index 0 at once: that mass is known directly, and need not go through the transform.
+    // All parts at their index 0 at once: that mass is known directly, and need not go through the
+    // transform.
     let at_zero: f64 = tilted.iter().map(|t| t.count as f64 * t.at_zero().ln()).sum::<f64>().exp();
     let (weights, point_error) = unrolled(spectrum, spectrum_error, at_zero, &window, size);
     let (log_norm, log_norm_error) = normaliser(&tilted);
@@ -161,8 +172,8 @@ pub fn compose(parts: &[(Masses, u64)], plan: &Plan, side: Side, most: f64) -> R
     Ok(Tail::new(weights, plan, side, log_norm, log_norm_error, point_error, &window, infinite))
 }
 
-/// The mass of all outcomes in which some part has a loss without end, rounded up: Π(f + i)^k − Πf^k for parts with a mass i
-/// there and f elsewhere.
+/// The mass of all outcomes in which some part has a loss without end, rounded up: Π(f + i)^k −
+/// Πf^k for parts with a mass i there and f elsewhere.
 pub fn infinite_mass(parts: &[(Masses, u64)]) -> f64 {
     let (mut log_finite, mut log_more) = (0.0, 0.0);
     for (masses, count) in parts {
@@ -192,7 +203,8 @@ pub fn unrolled(
     let mut circular = inverse.make_output_vec();
     inverse.process(&mut spectrum, &mut circular).expect("the planner made these buffers");
     let scale = 1.0 / size as f64;
-    let point_error = scale * (spectrum_error + 2.0 * rounding + 2.0 * transform_error(size) * size_of_input);
+    let point_error =
+        scale * (spectrum_error + 2.0 * rounding + 2.0 * transform_error(size) * size_of_input);
     circular.iter_mut().for_each(|w| *w *= scale);
     circular[0] += at_zero;
     // Position j of the window holds the residue (first + j) mod size.
@@ -225,12 +237,15 @@ pub struct Window {
 }
 
 impl Window {
-    /// Chernoff: P(total ≥ b) ≤ E[e^{λ·total}] e^{−λb}. Solved for the b that leaves the planned probability outside.
+    /// Chernoff: P(total ≥ b) ≤ E[e^{λ·total}] e^{−λb}. Solved for the b that leaves the planned
+    /// probability outside.
     fn certified(tilted: &[Tilted], plan: &Plan) -> Window {
-        let moment = |rate: f64| -> f64 { tilted.iter().map(|t| t.count as f64 * t.log_moment(rate)).sum() };
+        let moment =
+            |rate: f64| -> f64 { tilted.iter().map(|t| t.count as f64 * t.log_moment(rate)).sum() };
         let end = |rate: f64| (moment(rate) - plan.log_outside) / rate;
         let (mut high, mut low) = (end(plan.upper_rate), end(-plan.lower_rate));
-        // Any rate is valid. The planned ones suit the true pairs; a mass that was moved up to a far edge may want slower ones.
+        // Any rate is valid. The planned ones suit the true pairs; a mass that was moved up to a
+        // far edge may want slower ones.
         for halvings in 1..=MOST_HALVINGS {
             if high - low <= ROOM * plan.width {
                 break;
@@ -250,10 +265,18 @@ impl Window {
         };
         let top = reach(|t| t.index.last().copied().unwrap_or(0));
         let bottom = reach(|t| t.index.first().copied().unwrap_or(0));
-        let (last, outside_above) = if top <= last { (top, 0.0) } else { (last, plan.log_outside.exp()) };
+        let (last, outside_above) =
+            if top <= last { (top, 0.0) } else { (last, plan.log_outside.exp()) };
         let (first, outside_below) =
             if bottom >= first { (bottom, 0.0) } else { (first, plan.log_outside.exp()) };
-        Window { offset, offset_size, first: first as i64, last: last as i64, outside_above, outside_below }
+        Window {
+            offset,
+            offset_size,
+            first: first as i64,
+            last: last as i64,
+            outside_above,
+            outside_below,
+        }
     }
 
     /// The size of the transform that holds it, if that is not beyond what `most` allows for.
@@ -277,7 +300,8 @@ fn transform_size(points: usize) -> usize {
         .unwrap_or(power)
 }
 
-/// The smaller of Σ|x| and √n·‖x‖₂: a value of the transform is off by at most the transform error times either.
+/// The smaller of Σ|x| and √n·‖x‖₂: a value of the transform is off by at most the transform error
+/// times either.
 pub fn sum_or_norm(sizes: impl Iterator<Item = f64>, n: usize) -> f64 {
     let (sum, squares) = sizes.fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
     sum.min((squares * n as f64).sqrt())
@@ -305,8 +329,14 @@ fn product_of_powers(tilted: &[Tilted], size: usize) -> (Vec<Complex64>, f64) {
     (product, total)
 }
 
-/// product ← product · φ^count for φ = 1 + shift, with the error bounds: see PROOFS.md, section 5.2.
-fn multiply_power(product: &mut [Complex64], product_error: &mut [f64], shift: &[Complex64], power: &Power) {
+/// product ← product · φ^count for φ = 1 + shift, with the error bounds: see PROOFS.md, section
+/// 5.2.
+fn multiply_power(
+    product: &mut [Complex64],
+    product_error: &mut [f64],
+    shift: &[Complex64],
+    power: &Power,
+) {
     for ((p, p_error), &w) in product.iter_mut().zip(product_error).zip(shift) {
         let before = p.norm_sqr().sqrt();
         let (factor, size, error) = power.of(w);
@@ -361,7 +391,8 @@ fn power_near_one(w: Complex64, k: f64) -> (Complex64, f64) {
     let log_size = 0.5 * (2.0 * w.re + w.norm_sqr()).ln_1p();
     let angle = w.im.atan2(1.0 + w.re);
     let (scaled_log, scaled_angle) = (k * log_size, k * angle);
-    // 2w + |w|² is off by a few roundings of |w|, and the logarithm passes that on divided by |1 + w|².
+    // 2w + |w|² is off by a few roundings of |w|, and the logarithm passes that on divided by |1 +
+    // w|².
     let size = w.re.abs() + w.im.abs();
     let squared = Complex64::new(1.0 + w.re, w.im).norm_sqr().min(1.0);
     let rounding = UNIT * (16.0 + k * 16.0 * size * (1.0 + size) / squared);
@@ -389,7 +420,8 @@ mod tests {
 
     #[test]
     fn the_transform_is_far_more_accurate_than_it_is_trusted_to_be() {
-        // A vector whose transform is known exactly: one mass at position j has e^{−2πi jf/n}, and the transform is linear.
+        // A vector whose transform is known exactly: one mass at position j has e^{−2πi jf/n}, and
+        // the transform is linear.
         for size in [1 << 10, 3 << 12, 9 << 13, 5 << 14, 7 << 14, 1 << 18] {
             let masses = [(1_usize, 0.4), (size / 3 + 1, 0.35), (size - 5, 0.25)];
             let mut input = vec![0.0; size];

@@ -8,7 +8,8 @@ use crate::{Bounds, Error, Result};
 /// Bounds on a curve, tight near the place they were computed for and valid everywhere.
 pub struct Enclosure<'a> {
     responses: &'a Responses,
-    /// The curve of everything but the responses: from below and from above. None: there is nothing else.
+    /// The curve of everything but the responses: from below and from above. None: there is nothing
+    /// else.
     rest: Option<(Tail, Tail)>,
 }
 
@@ -46,7 +47,8 @@ impl<'a> Enclosure<'a> {
 
     /// An ε at which the upper bound has fallen to δ: wherever that is so, the truth has too.
     fn meets_from_above(&self, delta: f64) -> Result<f64> {
-        // Losses are known up to their rounding: 0 is the answer only if a little below it is one too.
+        // Losses are known up to their rounding: 0 is the answer only if a little below it is one
+        // too.
         if self.upper(-self.place_error()) <= delta {
             return Ok(0.0);
         }
@@ -66,8 +68,9 @@ impl<'a> Enclosure<'a> {
         Ok(high)
     }
 
-    /// An ε at which the lower bound has not yet fallen to δ: there, the truth has not either. Far from the place it was
-    /// computed for the lower bound is lost in its error, so the search starts at the upper bound's answer.
+    /// An ε at which the lower bound has not yet fallen to δ: there, the truth has not either. Far
+    /// from the place it was computed for the lower bound is lost in its error, so the search
+    /// starts at the upper bound's answer.
     fn meets_from_below(&self, delta: f64, upper: f64) -> f64 {
         let mut step = 1e-12 * upper.max(1e-3);
         let (mut low, mut high) = (upper, upper);

@@ -1,14 +1,16 @@
 //! Compositions in which one large loss is likelier than many small ones that add up to it.
 //!
-//! With a small sampling rate the loss of one event has a tail heavier than any exponential. No tilt suits it: one that is steep
-//! enough to lift the answer above the transform's rounding lifts the far end of the tail higher still. So each event is
-//! split at a threshold into its body and its jump, and the composition by the number of jumps (PROOFS.md, section 5.3):
-//! none, under a steep tilt that the body alone allows; one, which needs no tilt, because its small probability is a
-//! factor outside of the transform; two or more, so improbable that a bound will do.
+//! With a small sampling rate the loss of one event has a tail heavier than any exponential. No
+//! tilt suits it: one that is steep enough to lift the answer above the transform's rounding lifts
+//! the far end of the tail higher still. So each event is split at a threshold into its body and
+//! its jump, and the composition by the number of jumps (PROOFS.md, section 5.3): none, under a
+//! steep tilt that the body alone allows; one, which needs no tilt, because its small probability
+//! is a factor outside of the transform; two or more, so improbable that a bound will do.
 
 use super::cells::Grid;
 use super::convolve::{
-    Power, Side, Tilted, Window, compose, infinite_mass, normaliser, sum_or_norm, transform_error, unrolled,
+    Power, Side, Tilted, Window, compose, infinite_mass, normaliser, sum_or_norm, transform_error,
+    unrolled,
 };
 use super::masses::Masses;
 use super::plan::Plan;
@@ -34,7 +36,8 @@ pub struct Split {
 }
 
 impl Split {
-    /// The lowest threshold at which two jumps are improbable beside `delta`; None if it is lost among ordinary losses.
+    /// The lowest threshold at which two jumps are improbable beside `delta`; None if it is lost
+    /// among ordinary losses.
     pub fn at_delta(sketches: &[Sketch], delta: f64) -> Option<Split> {
         let most = (2.0 * SHARE_OF_TWO * delta).sqrt();
         let jumps = |threshold: f64| -> f64 {
@@ -60,13 +63,23 @@ impl Split {
     }
 
     /// Bounds the curve of the parts from one side.
-    pub fn compose(&self, parts: &[(Masses, u64)], plan: &Plan, side: Side, most: f64) -> Result<Tail> {
-        let (bodies, jumps): (Vec<_>, Vec<_>) = parts.iter().map(|(m, n)| self.split(m, *n)).unzip();
+    pub fn compose(
+        &self,
+        parts: &[(Masses, u64)],
+        plan: &Plan,
+        side: Side,
+        most: f64,
+    ) -> Result<Tail> {
+        let (bodies, jumps): (Vec<_>, Vec<_>) =
+            parts.iter().map(|(m, n)| self.split(m, *n)).unzip();
         let without = compose(&bodies, plan, side, most)?;
         let flat = Plan::at(&self.bodies, FLAT, plan.epsilon_guess, self.log_delta, plan.mesh)?;
         let with_one = compose_one_jump(&bodies, &jumps, &flat, side, most)?;
-        let more =
-            if side == Side::Upper { two_or_more(&bodies, &jumps) + infinite_mass(parts) } else { 0.0 };
+        let more = if side == Side::Upper {
+            two_or_more(&bodies, &jumps) + infinite_mass(parts)
+        } else {
+            0.0
+        };
         Ok(without.plus(with_one, more))
     }
 
@@ -88,7 +101,8 @@ impl Split {
 /// A tilt that is as good as none.
 const FLAT: f64 = 1e-7;
 
-/// Bounds the mass of all outcomes with two or more jumps: the remainder of Π(b + t·p)^k after its linear term in t, at t = 1.
+/// Bounds the mass of all outcomes with two or more jumps: the remainder of Π(b + t·p)^k after its
+/// linear term in t, at t = 1.
 fn two_or_more(bodies: &[(Masses, u64)], jumps: &[Masses]) -> f64 {
     let (mut expected, mut log_growth) = (0.0, 0.0);
     for ((body, count), jump) in bodies.iter().zip(jumps) {
@@ -185,7 +199,8 @@ fn compose_one_jump(
     most: f64,
 ) -> Result<Tail> {
     let bodies: Vec<Tilted> = bodies.iter().map(|(m, n)| Tilted::new(m, *n, plan)).collect();
-    let jumps: Vec<Jump> = jumps.iter().zip(&bodies).map(|(j, b)| Jump::new(j, b, plan.tilt)).collect();
+    let jumps: Vec<Jump> =
+        jumps.iter().zip(&bodies).map(|(j, b)| Jump::new(j, b, plan.tilt)).collect();
     if !bodies.iter().all(Tilted::is_finite) || jumps.iter().any(|jump| !jump.error.is_finite()) {
         return Err(Error::LossTooLarge { limit: limits::EPSILON });
     }
@@ -195,7 +210,8 @@ fn compose_one_jump(
     let mut buffer = forward.make_input_vec();
     let (mut body, mut jump) = (forward.make_output_vec(), forward.make_output_vec());
     let one = Rounded::new(Complex64::new(1.0, 0.0), 0.0);
-    // Per frequency: the product of all bodies so far, and the sum of the products in which one of them jumps.
+    // Per frequency: the product of all bodies so far, and the sum of the products in which one of
+    // them jumps.
     let mut found = vec![(one, one.scaled(0.0)); body.len()];
     for (part, jumps) in bodies.iter().zip(&jumps) {
         let error = part.transformed(forward.as_ref(), &mut buffer, &mut body);
@@ -204,7 +220,8 @@ fn compose_one_jump(
         for ((none, single), (&w, &t)) in found.iter_mut().zip(body.iter().zip(&jump)) {
             let (value, size, error_of_power) = power.of(w);
             let others = Rounded { value, size, error: error_of_power };
-            let whole = others.times(Rounded::new(Complex64::new(1.0 + w.re, w.im), error + 4.0 * UNIT));
+            let whole =
+                others.times(Rounded::new(Complex64::new(1.0 + w.re, w.im), error + 4.0 * UNIT));
             let jumped = others.times(Rounded::new(t, jump_error)).scaled(part.count as f64);
             *single = single.times(whole).plus(none.times(jumped));
             *none = none.times(whole);
@@ -220,8 +237,8 @@ fn compose_one_jump(
 /// Powers up to this are taken by squaring, which is exacter there.
 const BY_SQUARING: u64 = 16;
 
-/// What the bodies of all events but one add up to lies in a stretch that Chernoff's inequality gives; the jump moves it by what
-/// jumps there are.
+/// What the bodies of all events but one add up to lies in a stretch that Chernoff's inequality
+/// gives; the jump moves it by what jumps there are.
 fn window_of(bodies: &[Tilted], jumps: &[Jump], plan: &Plan) -> Window {
     let end = |rate: f64| -> (f64, f64) {
         let moments: Vec<f64> = bodies.iter().map(|b| b.log_moment(rate)).collect();
@@ -237,8 +254,11 @@ fn window_of(bodies: &[Tilted], jumps: &[Jump], plan: &Plan) -> Window {
     };
     let (high, outside_above) = end(plan.upper_rate);
     let (low, outside_below) = end(-plan.lower_rate);
-    let places =
-        || jumps.iter().flat_map(|j| [j.index.first(), j.index.last()].map(|i| i.map(|&i| j.grid.loss(i))));
+    let places = || {
+        jumps
+            .iter()
+            .flat_map(|j| [j.index.first(), j.index.last()].map(|i| i.map(|&i| j.grid.loss(i))))
+    };
     let nearest = places().flatten().fold(f64::INFINITY, f64::min).min(plan.epsilon_guess);
     let farthest = places().flatten().fold(0.0, f64::max);
     let offset: f64 = bodies.iter().map(|b| b.count as f64 * b.grid.offset).sum();
@@ -262,13 +282,17 @@ mod tests {
     /// Where both ways are narrow they must agree; neither knows of the other.
     #[test]
     fn counting_jumps_agrees_with_the_tilt_of_all() {
-        for (sigma, rate, steps, delta) in
-            [(0.7, 1e-4, 1, 1e-8), (0.7, 1e-4, 300, 1e-8), (0.9, 1e-3, 2_000, 1e-7), (0.5, 1e-5, 50, 1e-10)]
-        {
+        for (sigma, rate, steps, delta) in [
+            (0.7, 1e-4, 1, 1e-8),
+            (0.7, 1e-4, 300, 1e-8),
+            (0.9, 1e-3, 2_000, 1e-7),
+            (0.5, 1e-5, 50, 1e-10),
+        ] {
             let composition = Composition::dp_sgd(sigma, rate, steps);
             let prepared = Numerical::new(&composition, 1e-3 * delta).unwrap();
             let tilted = prepared.epsilon(delta, Precision::default()).unwrap();
-            let counted = prepared.epsilon_by_jumps(delta, Precision::default(), 1.2 * tilted.upper).unwrap();
+            let counted =
+                prepared.epsilon_by_jumps(delta, Precision::default(), 1.2 * tilted.upper).unwrap();
             let seen = format!("σ = {sigma}, q = {rate}, {steps} steps: {tilted:?} {counted:?}");
             assert!(counted.lower <= tilted.upper && tilted.lower <= counted.upper, "{seen}");
             assert!(tilted.gap() < 2e-3 && counted.gap() < 2e-3, "{seen}");

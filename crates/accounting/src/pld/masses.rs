@@ -6,9 +6,9 @@ use crate::normal::UNIT;
 
 /// Masses under P at grid losses; the mass under Q at loss ℓ is e^{−ℓ} times that.
 ///
-/// Adding mass at any loss can only raise every hockey-stick divergence, after any composition: each outcome contributes
-/// max(0, P − e^ε Q). So a rounding error is on the safe side of an upper bound if every mass is rounded up, and of a lower
-/// bound if every mass is rounded down.
+/// Adding mass at any loss can only raise every hockey-stick divergence, after any composition:
+/// each outcome contributes max(0, P − e^ε Q). So a rounding error is on the safe side of an upper
+/// bound if every mass is rounded up, and of a lower bound if every mass is rounded down.
 #[derive(Debug, Clone)]
 pub struct Masses {
     pub grid: Grid,
@@ -19,8 +19,8 @@ pub struct Masses {
 }
 
 impl Masses {
-    /// A pair that dominates the true one: every cell's mass is split between its edges so that P and Q keep their
-    /// totals in the cell, which spreads it (PROOFS.md, section 4.1).
+    /// A pair that dominates the true one: every cell's mass is split between its edges so that P
+    /// and Q keep their totals in the cell, which spreads it (PROOFS.md, section 4.1).
     pub fn pessimistic(cells: &Cells) -> Masses {
         let edges = cells.edges.len();
         let mut mass = vec![0.0; edges];
@@ -28,8 +28,8 @@ impl Masses {
             mass[i] += cell.share_of_lower_edge().upper() * (1.0 + 16.0 * UNIT);
             mass[i + 1] += cell.share_of_upper_edge().upper() * (1.0 + 16.0 * UNIT);
         }
-        // Below the first edge: P's mass moves up to it. Above the last: it counts where Q has none, and once more at the
-        // edge so that Q keeps its mass too.
+        // Below the first edge: P's mass moves up to it. Above the last: it counts where Q has
+        // none, and once more at the edge so that Q keeps its mass too.
         mass[0] += cells.p_outside_below;
         mass[edges - 1] += cells.p_outside_above;
         Masses {
@@ -40,13 +40,15 @@ impl Masses {
         }
     }
 
-    /// A pair that the true one dominates: tangents bound the true hockey-stick curve from below, and the largest curve
-    /// under them that bends only at grid losses is taken (PROOFS.md, section 4.2).
+    /// A pair that the true one dominates: tangents bound the true hockey-stick curve from below,
+    /// and the largest curve under them that bends only at grid losses is taken (PROOFS.md, section
+    /// 4.2).
     ///
-    /// What cannot be balanced is lost; a pair that loses more than `harmless` and more than it holds is not used.
+    /// What cannot be balanced is lost; a pair that loses more than `harmless` and more than it
+    /// holds is not used.
     pub fn optimistic(cells: &Cells, harmless: f64) -> Masses {
-        // Whatever lies above the topmost edge moves down to it. That mass must outweigh the rounding errors there: where
-        // it does not, a lower edge is made the topmost one.
+        // Whatever lies above the topmost edge moves down to it. That mass must outweigh the
+        // rounding errors there: where it does not, a lower edge is made the topmost one.
         let mut dropped = 0;
         while dropped < cells.cells.len() {
             match under_tangents(cells, cells.cells.len() - dropped) {
@@ -58,7 +60,8 @@ impl Masses {
         Masses::nothing_learnt(cells.grid.mesh)
     }
 
-    /// Without the losses above `cap`: from above they count where Q has no mass, from below at the last loss that is kept.
+    /// Without the losses above `cap`: from above they count where Q has no mass, from below at the
+    /// last loss that is kept.
     pub fn capped(mut self, cap: f64, side: Side) -> Masses {
         let kept = self.index.partition_point(|&i| self.grid.loss(i) <= cap);
         if kept == 0 || kept == self.index.len() {
@@ -75,8 +78,8 @@ impl Masses {
         self
     }
 
-    /// All outcomes merged into one. For a pair that is much narrower than the mesh that loses next to nothing, and no grid
-    /// could do better.
+    /// All outcomes merged into one. For a pair that is much narrower than the mesh that loses next
+    /// to nothing, and no grid could do better.
     fn nothing_learnt(mesh: f64) -> Masses {
         let grid = Grid { mesh, offset: 0.0 };
         Masses { grid, index: vec![0], mass: vec![1.0], infinite: 0.0 }
@@ -88,14 +91,15 @@ impl Masses {
     }
 }
 
-/// The largest grid curve under the tangents of the lowest `count` cells, or None if it is not a curve of masses.
+/// The largest grid curve under the tangents of the lowest `count` cells, or None if it is not a
+/// curve of masses.
 fn under_tangents(cells: &Cells, count: usize) -> Option<Masses> {
     if count < 2 {
         return None;
     }
     let (kept, above) = cells.cells.split_at(count);
-    let above: f64 =
-        above.iter().map(|cell| cell.mass_rounded_down()).sum::<f64>() + cells.p_outside_above * (1.0 - 1e-8);
+    let above: f64 = above.iter().map(|cell| cell.mass_rounded_down()).sum::<f64>()
+        + cells.p_outside_above * (1.0 - 1e-8);
     let mut active: Vec<(usize, f64)> = Vec::with_capacity(count + 1);
     for (edge, mass) in tangent_masses(kept, above).into_iter().enumerate() {
         active.push((edge, mass));
@@ -119,8 +123,8 @@ fn under_tangents(cells: &Cells, count: usize) -> Option<Masses> {
     })
 }
 
-/// The masses of the curve through the tangents' values at the edges, rounded down, with the mass `above` at the topmost
-/// edge. Some may be negative: there the curve is not convex yet.
+/// The masses of the curve through the tangents' values at the edges, rounded down, with the mass
+/// `above` at the topmost edge. Some may be negative: there the curve is not convex yet.
 fn tangent_masses(list: &[Cell], above: f64) -> Vec<f64> {
     let dip = dips(list);
     let mut masses = vec![0.0; list.len() + 1];
@@ -138,15 +142,17 @@ fn tangent_masses(list: &[Cell], above: f64) -> Vec<f64> {
     masses.iter().map(|m| m - 16.0 * UNIT * m.abs()).collect()
 }
 
-/// How far below the true curve each edge must lie so that the chord over each cell stays under a tangent of it.
+/// How far below the true curve each edge must lie so that the chord over each cell stays under a
+/// tangent of it.
 ///
-/// The tangent in the middle of a cell misses the curve at the lower edge by `above` of the lower half and at the upper edge
-/// by `below` of the upper half. A tangent taken at one edge misses only at the other one. Any choice is valid; what the mass
-/// beyond an edge cannot balance is lost, so the choice that loses least is taken.
+/// The tangent in the middle of a cell misses the curve at the lower edge by `above` of the lower
+/// half and at the upper edge by `below` of the upper half. A tangent taken at one edge misses only
+/// at the other one. Any choice is valid; what the mass beyond an edge cannot balance is lost, so
+/// the choice that loses least is taken.
 fn dips(list: &[Cell]) -> Vec<f64> {
     let cells = list.len();
-    // How far all that lies above (below) an edge stands above (below) it: the two sides of the curve at the edge. Q's masses
-    // are kept times e^loss of the edge.
+    // How far all that lies above (below) an edge stands above (below) it: the two sides of the
+    // curve at the edge. Q's masses are kept times e^loss of the edge.
     let mut above = vec![0.0; cells + 1];
     let mut below = vec![0.0; cells + 1];
     let (mut q_above, mut q_below) = (0.0, 0.0);
@@ -155,7 +161,8 @@ fn dips(list: &[Cell]) -> Vec<f64> {
         below[i + 1] = below[i] + up.below.value + up.width.exp_m1() * q_below;
         q_below = up.width.exp() * (q_below + up.q_at_lower_edge());
         let down = &list[cells - 1 - i];
-        above[cells - 1 - i] = above[cells - i] + down.above.value - (-down.width).exp_m1() * q_above;
+        above[cells - 1 - i] =
+            above[cells - i] + down.above.value - (-down.width).exp_m1() * q_above;
         q_above = (-down.width).exp() * q_above + down.q_at_lower_edge();
     }
     let mut dip = vec![0.0_f64; cells + 1];
@@ -163,9 +170,10 @@ fn dips(list: &[Cell]) -> Vec<f64> {
         let in_the_middle = (cell.above_lower_half.upper(), cell.below_upper_half.upper());
         let at_lower_edge = (0.0, cell.below.upper());
         let at_upper_edge = (cell.above.upper(), 0.0);
-        // At the top nothing may be lost. At the bottom what is not balanced takes mass away one cell higher, which costs that
-        // much more than it would to lower the curve (see `under_tangents`). A tangent at an edge moves mass farther than one
-        // in the middle, so its dip must be worth it.
+        // At the top nothing may be lost. At the bottom what is not balanced takes mass away one
+        // cell higher, which costs that much more than it would to lower the curve (see
+        // `under_tangents`). A tangent at an edge moves mass farther than one in the middle, so its
+        // dip must be worth it.
         let unbalanced = |lower: f64| (lower - below[i]).max(0.0) / cell.width.min(1.0);
         let cost = |(lower, upper): (f64, f64), moved: f64| {
             if upper > above[i + 1] { f64::INFINITY } else { unbalanced(lower) + moved }
@@ -189,8 +197,9 @@ fn dips(list: &[Cell]) -> Vec<f64> {
     dip
 }
 
-/// While the last edge but one has a negative mass, the curve is not convex there: the edge is dropped and the curve runs
-/// straight between its neighbours, which is the same as splitting the negative mass between them.
+/// While the last edge but one has a negative mass, the curve is not convex there: the edge is
+/// dropped and the curve runs straight between its neighbours, which is the same as splitting the
+/// negative mass between them.
 fn absorb_negative(active: &mut Vec<(usize, f64)>, cells: &Cells) {
     while active.len() >= 3 {
         let at = active.len() - 2;
@@ -235,7 +244,8 @@ mod tests {
     }
 
     fn of_masses(masses: &Masses, epsilon: f64) -> f64 {
-        let above = |(&i, m): (&i64, &f64)| m * (-(epsilon - masses.grid.loss(i)).exp_m1()).max(0.0);
+        let above =
+            |(&i, m): (&i64, &f64)| m * (-(epsilon - masses.grid.loss(i)).exp_m1()).max(0.0);
         masses.infinite + masses.index.iter().zip(&masses.mass).map(above).sum::<f64>()
     }
 
@@ -251,30 +261,41 @@ mod tests {
         pairs
     }
 
-    /// Both discrete pairs against the closed form, at many ε, for both directions: this fails if a mass is split, merged or
-    /// rounded to the wrong side.
+    /// Both discrete pairs against the closed form, at many ε, for both directions: this fails if a
+    /// mass is split, merged or rounded to the wrong side.
     #[test]
     fn the_true_curve_lies_between_the_two_discrete_ones() {
         for pair in pairs() {
             let sketch = Sketch::of(&Repeated { pair, count: 1 }, 1e-12);
             for mesh in [0.3, 0.02, 1e-3] {
                 for tilt in [0.5, 8.0, -1.5, -9.0] {
-                    let cells =
-                        Cells::cut(&pair, &sketch, Weighing { tilt, one_loss: None }, mesh, 1e-12, 100_000);
+                    let cells = Cells::cut(
+                        &pair,
+                        &sketch,
+                        Weighing { tilt, one_loss: None },
+                        mesh,
+                        1e-12,
+                        100_000,
+                    );
                     let (cells, reversed) =
                         if tilt < 0.0 { (cells.reversed(), true) } else { (cells, false) };
-                    let (upper, lower) = (Masses::pessimistic(&cells), Masses::optimistic(&cells, 1e-3));
+                    let (upper, lower) =
+                        (Masses::pessimistic(&cells), Masses::optimistic(&cells, 1e-3));
                     let total: f64 = lower.mass.iter().sum();
                     assert!(total <= 1.0, "{pair:?}: the lower masses add up to {total}");
                     for i in -60..=60 {
                         let epsilon = 0.11 * f64::from(i) * (1.0 + 0.3 * f64::from(i).abs());
-                        let truth =
-                            if reversed { exact_reversed(&pair, epsilon) } else { exact(&pair, epsilon) };
+                        let truth = if reversed {
+                            exact_reversed(&pair, epsilon)
+                        } else {
+                            exact(&pair, epsilon)
+                        };
                         let (low, high) = (of_masses(&lower, epsilon), of_masses(&upper, epsilon));
                         let slack = 1e-9 * truth.abs() + 4e-15 * (1.0 + epsilon.exp());
                         assert!(
                             low <= truth + slack && truth <= high + slack,
-                            "{pair:?} mesh {mesh} tilt {tilt} ε {epsilon}: {low:e} ≤ {truth:e} ≤ {high:e}"
+                            "{pair:?} mesh {mesh} tilt {tilt} ε {epsilon}: {low:e} ≤ {truth:e} ≤ \
+                             {high:e}"
                         );
                     }
                 }
@@ -282,7 +303,8 @@ mod tests {
         }
     }
 
-    /// Mass at a large loss, with next to nothing between it and the rest: rounding errors of the rest must not pull it down.
+    /// Mass at a large loss, with next to nothing between it and the rest: rounding errors of the
+    /// rest must not pull it down.
     #[test]
     fn the_lower_pair_keeps_what_lies_beyond_a_valley() {
         let mean = |m: &Masses| m.mean_loss();
@@ -293,8 +315,10 @@ mod tests {
                 for mesh in [0.14, 0.042, 0.01] {
                     let weighing = Weighing { tilt: 0.03, one_loss: None };
                     let cells = Cells::cut(&pair, &sketch, weighing, mesh, 1e-12, 100_000);
-                    let (upper, lower) =
-                        (mean(&Masses::pessimistic(&cells)), mean(&Masses::optimistic(&cells, 1e-3)));
+                    let (upper, lower) = (
+                        mean(&Masses::pessimistic(&cells)),
+                        mean(&Masses::optimistic(&cells, 1e-3)),
+                    );
                     assert!(
                         lower <= upper && upper - lower < 1e-3 * upper.max(mesh * mesh),
                         "{pair:?} mesh {mesh}: {lower} … {upper}"
@@ -310,10 +334,18 @@ mod tests {
         let pair = Pair::Shifted { rate: 0.3, shift: 1.0 };
         let sketch = Sketch::of(&Repeated { pair, count: 1 }, 1e-12);
         let gap = |mesh: f64| {
-            let cells =
-                Cells::cut(&pair, &sketch, Weighing { tilt: 1.0, one_loss: None }, mesh, 1e-12, 100_000);
+            let cells = Cells::cut(
+                &pair,
+                &sketch,
+                Weighing { tilt: 1.0, one_loss: None },
+                mesh,
+                1e-12,
+                100_000,
+            );
             // Between two edges, where the bounds touch the curve least.
-            let at = |m: &Masses| (0..7).map(|i| of_masses(m, 0.2 + mesh * f64::from(i) / 7.0)).sum::<f64>();
+            let at = |m: &Masses| {
+                (0..7).map(|i| of_masses(m, 0.2 + mesh * f64::from(i) / 7.0)).sum::<f64>()
+            };
             at(&Masses::pessimistic(&cells)) - at(&Masses::optimistic(&cells, 1e-3))
         };
         let (coarse, fine) = (gap(0.02), gap(0.002));

@@ -1,7 +1,9 @@
-//! Fewer transforms: parts that happen equally often and have few masses are convolved one mass at a time.
+//! Fewer transforms: parts that happen equally often and have few masses are convolved one mass at
+//! a time.
 //!
-//! (A·B)^k = A^k·B^k for convolution products, so two parts with the same count may be merged before they are repeated. With
-//! hundreds of parts, most of which are narrow, this is what the time is saved by.
+//! (A·B)^k = A^k·B^k for convolution products, so two parts with the same count may be merged
+//! before they are repeated. With hundreds of parts, most of which are narrow, this is what the
+//! time is saved by.
 
 use super::cells::Grid;
 use super::convolve::Side;
@@ -22,7 +24,8 @@ pub fn merged(parts: Vec<(Masses, u64)>, side: Side, most: usize) -> Vec<(Masses
         let mut smallest: BinaryHeap<Reverse<(usize, usize)>> =
             group.iter().enumerate().map(|(i, m)| Reverse((m.mass.len(), i))).collect();
         let mut taken = vec![false; group.len()];
-        while let (Some(Reverse(a)), Some(Reverse(b))) = (smallest.pop(), smallest.peek().copied()) {
+        while let (Some(Reverse(a)), Some(Reverse(b))) = (smallest.pop(), smallest.peek().copied())
+        {
             if a.0.saturating_mul(b.0) > most {
                 break;
             }
@@ -33,14 +36,17 @@ pub fn merged(parts: Vec<(Masses, u64)>, side: Side, most: usize) -> Vec<(Masses
             group.push(both);
             taken.push(false);
         }
-        found.extend(group.into_iter().zip(taken).filter(|(_, taken)| !taken).map(|(m, _)| (m, count)));
+        found.extend(
+            group.into_iter().zip(taken).filter(|(_, taken)| !taken).map(|(m, _)| (m, count)),
+        );
     }
     found
 }
 
 /// The convolution of two lists of masses, each rounded to the safe side.
 ///
-/// A sum of n products of nonnegative numbers is off by at most n roundings of itself and n of the smallest normal number.
+/// A sum of n products of nonnegative numbers is off by at most n roundings of itself and n of the
+/// smallest normal number.
 fn product(a: &Masses, b: &Masses, side: Side) -> Masses {
     let ends = |m: &Masses| (m.index[0], m.index[m.index.len() - 1]);
     let ((a_first, a_last), (b_first, b_last)) = (ends(a), ends(b));
@@ -58,7 +64,9 @@ fn product(a: &Masses, b: &Masses, side: Side) -> Masses {
     let terms = short.mass.len() as f64;
     let safe = |mass: f64| match side {
         Side::Upper => mass * (1.0 + 2.0 * (terms + 4.0) * UNIT) + terms * f64::MIN_POSITIVE,
-        Side::Lower => (mass * (1.0 - 2.0 * (terms + 4.0) * UNIT) - terms * f64::MIN_POSITIVE).max(0.0),
+        Side::Lower => {
+            (mass * (1.0 - 2.0 * (terms + 4.0) * UNIT) - terms * f64::MIN_POSITIVE).max(0.0)
+        }
     };
     let kept = |place: &usize| reached[*place];
     let total = |m: &Masses| m.mass.iter().sum::<f64>() + m.infinite;

@@ -1,11 +1,13 @@
 //! Numerical composition of privacy-loss distributions, certified on both sides.
 //!
 //! 1. Every event has a dominating pair of distributions on the line (`pair`).
-//! 2. Each pair is cut into cells of the loss axis (`cells`) and replaced by two discrete pairs on one grid: one that
-//!    dominates it and one that it dominates (`masses`). Both are off by second order in the mesh.
-//! 3. Both are composed by fast Fourier transform under an exponential tilt (`convolve`), and δ(ε) is read off
-//!    (`tail`), with truncation, wrap-around and rounding errors on the safe side.
-//! 4. The mesh is chosen from a sketch (`sketch`, `plan`) and refined until the gap is as small as asked for.
+//! 2. Each pair is cut into cells of the loss axis (`cells`) and replaced by two discrete pairs on
+//!    one grid: one that dominates it and one that it dominates (`masses`). Both are off by second
+//!    order in the mesh.
+//! 3. Both are composed by fast Fourier transform under an exponential tilt (`convolve`), and δ(ε)
+//!    is read off (`tail`), with truncation, wrap-around and rounding errors on the safe side.
+//! 4. The mesh is chosen from a sketch (`sketch`, `plan`) and refined until the gap is as small as
+//!    asked for.
 //!
 //! The proofs are in PROOFS.md beside this file.
 
@@ -69,9 +71,10 @@ pub fn epsilon(composition: &Composition, delta: f64, precision: Precision) -> R
     if found.gap() <= precision.gap_at(found.lower) || !short || prepared.pairs.is_empty() {
         return Ok(found);
     }
-    // Where one large loss is likelier than many small ones, δ(ε) is nearly flat: even a small share of δ that is cut off
-    // moves ε, and no tilt suits. There is a way for that.
-    let exacter = Numerical::new(composition, 1e-4 * delta)?.epsilon_by_jumps(delta, precision, found.upper);
+    // Where one large loss is likelier than many small ones, δ(ε) is nearly flat: even a small
+    // share of δ that is cut off moves ε, and no tilt suits. There is a way for that.
+    let exacter =
+        Numerical::new(composition, 1e-4 * delta)?.epsilon_by_jumps(delta, precision, found.upper);
     Ok(exacter.map_or(found, |e| e.intersect(found)))
 }
 
@@ -97,7 +100,11 @@ pub fn delta(composition: &Composition, epsilon: f64, precision: Precision) -> R
 }
 
 /// δ at each of many ε, the worse of both directions: a few computations serve all of them.
-pub fn curve(composition: &Composition, epsilons: &[f64], precision: Precision) -> Result<Vec<Bounds>> {
+pub fn curve(
+    composition: &Composition,
+    epsilons: &[f64],
+    precision: Precision,
+) -> Result<Vec<Bounds>> {
     const ANCHORS: usize = 16;
     let unknown = Bounds { lower: 0.0, estimate: 0.5, upper: 1.0 };
     let mut found = vec![unknown; epsilons.len()];
@@ -160,7 +167,8 @@ const MERGED_PER_POINT: usize = 8;
 const MANY_PARTS: usize = 25;
 /// How often the mesh is refined before the gap is taken as it is.
 const REFINEMENTS: usize = 7;
-/// What the lower discretisation may lose, as a share of max(1, ε), without being thought worse than none.
+/// What the lower discretisation may lose, as a share of max(1, ε), without being thought worse
+/// than none.
 const HARMLESS: f64 = 1e-4;
 /// The share of δ that may be cut off with the noise's tails.
 const CUT_SHARE: f64 = 2e-4;
@@ -200,8 +208,8 @@ impl Numerical {
     /// The worse of `present` and the other direction.
     fn or_absent(&self, present: Bounds, delta: f64, precision: Precision) -> Result<Bounds> {
         let Some(absent) = &self.absent else { return Ok(present) };
-        // The other direction is seldom the worse one. Without the unit no output loses more than the sum of −ln(1 − q): at
-        // that ε its δ is 0.
+        // The other direction is seldom the worse one. Without the unit no output loses more than
+        // the sum of −ln(1 − q): at that ε its δ is 0.
         let most = self.largest_absent_loss();
         if most <= present.upper {
             return Ok(present);
@@ -209,8 +217,9 @@ impl Numerical {
         // A coarse bound settles most other cases. With many parts there is no time for more.
         let many = self.has_many_parts();
         let coarse = Precision(precision.0 * if many { 4.0 } else { 16.0 });
-        let plan =
-            Plan::capped(absent, |sketches| Plan::for_delta(sketches, delta, |e| 0.5 * coarse.gap_at(e)))?;
+        let plan = Plan::capped(absent, |sketches| {
+            Plan::for_delta(sketches, delta, |e| 0.5 * coarse.gap_at(e))
+        })?;
         let plan = plan.fitted(self.most_points());
         let rough = self.enclose(Direction::Absent, &plan).and_then(|e| e.epsilon(delta));
         let absent = match rough {
@@ -249,7 +258,8 @@ impl Numerical {
     fn delta_in(&self, direction: Direction, epsilon: f64, precision: Precision) -> Result<Bounds> {
         let mut best: Option<Bounds> = None;
         let mut mesh = f64::INFINITY;
-        // The first round may only find out how small δ is; a later one knows how much may lie outside of its window.
+        // The first round may only find out how small δ is; a later one knows how much may lie
+        // outside of its window.
         for _ in 0..REFINEMENTS {
             let guess = best.map(|b| b.upper.max(f64::MIN_POSITIVE));
             let sketches = self.sketches(direction);
@@ -305,9 +315,12 @@ impl Numerical {
         most_points(self.pairs.len())
     }
 
-    /// How many edges each part may have: those with a short stretch of losses need few, and leave more to the others.
+    /// How many edges each part may have: those with a short stretch of losses need few, and leave
+    /// more to the others.
     fn most_edges(&self, mesh: f64) -> Vec<i64> {
-        let needs = |s: &Sketch| (((s.loss[s.loss.len() - 1] - s.loss[0]) / mesh) as i64).saturating_add(16);
+        let needs = |s: &Sketch| {
+            (((s.loss[s.loss.len() - 1] - s.loss[0]) / mesh) as i64).saturating_add(16)
+        };
         let mut needed: Vec<i64> = self.present[..self.pairs.len()].iter().map(needs).collect();
         let all = needed.clone();
         needed.sort_unstable();
@@ -356,8 +369,9 @@ impl Numerical {
             if kept.gap() <= wanted || in_vain == 2 {
                 break;
             }
-            // Now that the answer's place is known: the best tilt there, and the mesh scaled by what was found. While the
-            // interval is wide, its upper end is the better guess: a lower bound may still be lost in its error.
+            // Now that the answer's place is known: the best tilt there, and the mesh scaled by
+            // what was found. While the interval is wide, its upper end is the better guess: a
+            // lower bound may still be lost in its error.
             let place = if kept.gap() > 10.0 * wanted { kept.upper } else { kept.estimate };
             let retilted = Plan::capped(sketches, |sketches| {
                 Plan::near_epsilon(sketches, place, Some(delta), |e| 0.5 * precision.gap_at(e))

@@ -1,11 +1,12 @@
-//! Dominating pairs: for each event, two distributions on the line that are at least as easy to tell apart as the
-//! mechanism's outputs on any two neighbours (PROOFS.md, sections 1–3).
+//! Dominating pairs: for each event, two distributions on the line that are at least as easy to
+//! tell apart as the mechanism's outputs on any two neighbours (PROOFS.md, sections 1–3).
 
 use crate::event::{Adjacency, Event};
 use crate::normal::{UNIT, upper_quantile, upper_tail};
 use crate::sum::Sum;
 
-/// Normal components that both sides of a pair are mixtures of: at 0, at +s and at −s (in noise standard deviations).
+/// Normal components that both sides of a pair are mixtures of: at 0, at +s and at −s (in noise
+/// standard deviations).
 pub const COMPONENTS: usize = 3;
 
 /// A pair (P, Q) whose loss ln dP/dQ increases along the line.
@@ -43,8 +44,9 @@ pub struct Repeated {
     pub count: u64,
 }
 
-/// A single Gaussian part never shifts by more than this: a longer shift is split into equal shorter ones, which
-/// compose to exactly the same pair (PROOFS.md, section 1) and keep e^loss within range.
+/// A single Gaussian part never shifts by more than this: a longer shift is split into equal
+/// shorter ones, which compose to exactly the same pair (PROOFS.md, section 1) and keep e^loss
+/// within range.
 const LONGEST_SHIFT: f64 = 4.0;
 
 /// The pairs of a composition. All events without subsampling become one.
@@ -161,7 +163,8 @@ impl Pair {
                 excess.ln_1p() / shift + 0.5 * shift
             }
             Pair::Opposed { rate, shift } => {
-                // (1 − q) + κu = e^ℓ((1 − q) + κ/u) with u = e^{sz}, κ = q e^{−s²/2}: u = e^{ℓ/2} e^y, sinh y as below.
+                // (1 − q) + κu = e^ℓ((1 − q) + κ/u) with u = e^{sz}, κ = q e^{−s²/2}: u = e^{ℓ/2}
+                // e^y, sinh y as below.
                 let kappa = rate * (-0.5 * shift * shift).exp();
                 (0.5 * loss + ((1.0 - rate) * (0.5 * loss).sinh() / kappa).asinh()) / shift
             }
@@ -169,7 +172,8 @@ impl Pair {
         }
     }
 
-    /// For each component, its weight in P − e^loss·Q. Computed so that a small rate costs no accuracy.
+    /// For each component, its weight in P − e^loss·Q. Computed so that a small rate costs no
+    /// accuracy.
     pub fn excess_weights(&self, loss: f64) -> [f64; COMPONENTS] {
         match *self {
             // Without sampling losses go down without end, and e^loss must keep its accuracy there.
@@ -180,7 +184,8 @@ impl Pair {
         }
     }
 
-    /// Bounds on the rounding errors of [`Pair::excess_weights`], where `loss` itself is off by one rounding.
+    /// Bounds on the rounding errors of [`Pair::excess_weights`], where `loss` itself is off by one
+    /// rounding.
     pub fn excess_weight_errors(&self, loss: f64) -> [f64; COMPONENTS] {
         let moved = 4.0 * loss.exp_m1().abs() + 2.0 * loss.abs() * loss.exp();
         let errors = match *self {
@@ -211,7 +216,8 @@ impl Pair {
         }
     }
 
-    /// The stretch of the line outside of which P has no more than `cut` above and Q no more than `cut` below.
+    /// The stretch of the line outside of which P has no more than `cut` above and Q no more than
+    /// `cut` below.
     pub fn support(&self, cut: f64) -> (f64, f64) {
         let (rate, shift) = match *self {
             Pair::Shifted { rate, shift } | Pair::Opposed { rate, shift } => (rate, shift),

@@ -43,7 +43,11 @@ const OUTSIDE_SHARE: f64 = 1e-9;
 
 impl Plan {
     /// A plan that finds ε at `delta` with an error of about `tolerance(ε)`.
-    pub fn for_delta(sketches: &[Sketch], delta: f64, tolerance: impl Fn(f64) -> f64) -> Result<Plan> {
+    pub fn for_delta(
+        sketches: &[Sketch],
+        delta: f64,
+        tolerance: impl Fn(f64) -> f64,
+    ) -> Result<Plan> {
         let log_delta = delta.ln();
         let chernoff = |tilt: f64| {
             let k = total_cumulant(sketches, tilt).value;
@@ -55,8 +59,8 @@ impl Plan {
         Self::at(sketches, tilt.min(STEEPEST / mesh), guess, log_delta, mesh)
     }
 
-    /// A plan that computes best near `epsilon`: the tilt is the saddle point there. What δ is there is guessed from it
-    /// unless it is known.
+    /// A plan that computes best near `epsilon`: the tilt is the saddle point there. What δ is
+    /// there is guessed from it unless it is known.
     pub fn near_epsilon(
         sketches: &[Sketch],
         epsilon: f64,
@@ -69,7 +73,8 @@ impl Plan {
         Self::at(sketches, tilt.min(STEEPEST / mesh), epsilon, log_delta, mesh)
     }
 
-    /// A plan with which nothing above e^`log_floor` is lost near `epsilon`, be the mesh as fine as it must.
+    /// A plan with which nothing above e^`log_floor` is lost near `epsilon`, be the mesh as fine as
+    /// it must.
     pub fn reaching(
         sketches: &[Sketch],
         epsilon: f64,
@@ -82,8 +87,9 @@ impl Plan {
         Self::at(sketches, tilt, epsilon, log_delta, mesh)
     }
 
-    /// What `make` plans from the sketches, or from sketches without the largest losses where those make the window wide for
-    /// nothing: a loss far above ε adds its whole mass to δ(ε), whatever its size.
+    /// What `make` plans from the sketches, or from sketches without the largest losses where those
+    /// make the window wide for nothing: a loss far above ε adds its whole mass to δ(ε), whatever
+    /// its size.
     pub fn capped(sketches: &[Sketch], make: impl Fn(&[Sketch]) -> Result<Plan>) -> Result<Plan> {
         let plan = make(sketches)?;
         let cap = plan.epsilon_guess + FAR_ABOVE - plan.lowest.min(0.0);
@@ -106,29 +112,47 @@ impl Plan {
     }
 
     /// A plan with a given tilt and mesh.
-    pub fn at(sketches: &[Sketch], tilt: f64, epsilon_guess: f64, log_delta: f64, mesh: f64) -> Result<Plan> {
+    pub fn at(
+        sketches: &[Sketch],
+        tilt: f64,
+        epsilon_guess: f64,
+        log_delta: f64,
+        mesh: f64,
+    ) -> Result<Plan> {
         if !epsilon_guess.is_finite() || epsilon_guess > 2.0 * limits::EPSILON {
             return Err(Error::LossTooLarge { limit: limits::EPSILON });
         }
         let here = total_cumulant(sketches, tilt);
         let log_share = (log_delta - here.value + tilt * epsilon_guess).min(0.0);
         let log_outside = OUTSIDE_SHARE.ln() + log_share;
-        // Chernoff at rate λ puts the window's end at (K(θ ± λ) − K(θ) − log_outside)/λ; the best λ puts it nearest.
+        // Chernoff at rate λ puts the window's end at (K(θ ± λ) − K(θ) − log_outside)/λ; the best λ
+        // puts it nearest.
         let reach = |signed_rate: f64| {
             let there = total_cumulant(sketches, tilt + signed_rate);
             (there.value - here.value - log_outside) / signed_rate.abs()
         };
         let (slowest, fastest) = ((1e-3 * tilt.max(1e-3)).ln().min(-10.0), (STEEPEST / mesh).ln());
         let best_rate = |sign: f64| {
-            // Just beyond the best rate the moments of a heavy tail may explode, and those of the discretised pair a little
-            // earlier than the sketch's: a smaller rate costs next to nothing.
+            // Just beyond the best rate the moments of a heavy tail may explode, and those of the
+            // discretised pair a little earlier than the sketch's: a smaller rate costs next to
+            // nothing.
             0.9 * golden_section(|log_rate| reach(sign * log_rate.exp()), slowest, fastest).exp()
         };
         let (upper_rate, lower_rate) = (best_rate(1.0), best_rate(-1.0));
         let lowest = -reach(-lower_rate);
         let width = reach(upper_rate) - lowest;
         let cap = f64::INFINITY;
-        Ok(Plan { tilt, mesh, upper_rate, lower_rate, log_outside, epsilon_guess, width, lowest, cap })
+        Ok(Plan {
+            tilt,
+            mesh,
+            upper_rate,
+            lower_rate,
+            log_outside,
+            epsilon_guess,
+            width,
+            lowest,
+            cap,
+        })
     }
 
     /// The mesh made coarser, if it must be, so that the window fits into `most` points.
@@ -157,10 +181,12 @@ impl Plan {
 
 /// The tilt at which the exponent K(θ) − θε of δ is lowest, and the exponent there.
 ///
-/// It is convex. Beyond the largest possible loss it has no lowest point; the smallest tilt that reaches `log_floor` will do.
+/// It is convex. Beyond the largest possible loss it has no lowest point; the smallest tilt that
+/// reaches `log_floor` will do.
 fn saddle(sketches: &[Sketch], epsilon: f64, log_floor: f64) -> (f64, f64) {
-    let exponent =
-        |tilt: f64| total_cumulant(sketches, tilt).value - tilt * epsilon - (tilt * (1.0 + tilt)).ln();
+    let exponent = |tilt: f64| {
+        total_cumulant(sketches, tilt).value - tilt * epsilon - (tilt * (1.0 + tilt)).ln()
+    };
     let bounded = |log_tilt: f64| exponent(log_tilt.exp()).max(log_floor) + 1e-6 * log_tilt;
     let tilt = golden_section(bounded, 1e-7_f64.ln(), 1e9_f64.ln()).exp();
     (tilt, exponent(tilt))
@@ -172,11 +198,12 @@ const LEAST_LOG: f64 = -700.0;
 /// Tilts steeper than a few per grid cell gain nothing and would overflow.
 const STEEPEST: f64 = 4.0;
 
-/// Splitting adds about min(h²/6, h·|loss|) of variance per event and merging takes half as much away; a change V of the
-/// variance moves ε by about (θ + 1)V/2. The mesh that keeps the sum within the tolerance.
+/// Splitting adds about min(h²/6, h·|loss|) of variance per event and merging takes half as much
+/// away; a change V of the variance moves ε by about (θ + 1)V/2. The mesh that keeps the sum within
+/// the tolerance.
 fn mesh_for(sketches: &[Sketch], tilt: f64, tolerance: f64) -> f64 {
-    // Cumulated tilted mass and mass·|loss| over all parts in order of |loss| would be exact; a histogram over powers
-    // of two is enough.
+    // Cumulated tilted mass and mass·|loss| over all parts in order of |loss| would be exact; a
+    // histogram over powers of two is enough.
     const BINS: usize = 120;
     let bin = |l: f64| (l.abs().log2() + 100.0).clamp(0.0, (BINS - 1) as f64) as usize;
     let histogram = sketches

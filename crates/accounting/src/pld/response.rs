@@ -1,7 +1,8 @@
 //! Randomised responses, composed exactly: a few atoms need no grid.
 //!
-//! If the total loss is A + L with independent A (the responses, masses m_a at losses a) and L (everything else), then
-//! conditioning on A gives δ(ε) = Σ m_a δ_L(ε − a). The responses are symmetric, so this serves both directions.
+//! If the total loss is A + L with independent A (the responses, masses m_a at losses a) and L
+//! (everything else), then conditioning on A gives δ(ε) = Σ m_a δ_L(ε − a). The responses are
+//! symmetric, so this serves both directions.
 
 use super::pair::{Pair, Repeated};
 use super::tail::Tail;
@@ -65,12 +66,17 @@ impl Responses {
     }
 }
 
-/// `count` responses of one kind: the difference of how often the true and how often one certain other value came up.
+/// `count` responses of one kind: the difference of how often the true and how often one certain
+/// other value came up.
 fn repeated_atoms(part: &Repeated) -> Vec<(f64, f64)> {
     let Pair::Response { epsilon, .. } = part.pair else { return vec![(0.0, 1.0)] };
     let single = part.pair.atoms();
     let mass_at = |sign: f64| -> f64 {
-        single.iter().filter(|(l, _)| l.partial_cmp(&0.0) == sign.partial_cmp(&0.0)).map(|a| a.1).sum()
+        single
+            .iter()
+            .filter(|(l, _)| l.partial_cmp(&0.0) == sign.partial_cmp(&0.0))
+            .map(|a| a.1)
+            .sum()
     };
     let step = [mass_at(-1.0), mass_at(0.0), mass_at(1.0)];
     let mut masses = vec![1.0];

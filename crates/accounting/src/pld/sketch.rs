@@ -1,5 +1,6 @@
-//! A quick, uncertified look at a composition: cumulants by quadrature, from which the tilt, the mesh and the window of
-//! the certified computation are chosen. A bad sketch makes the certified answer wide, never wrong.
+//! A quick, uncertified look at a composition: cumulants by quadrature, from which the tilt, the
+//! mesh and the window of the certified computation are chosen. A bad sketch makes the certified
+//! answer wide, never wrong.
 
 use super::pair::{Pair, Repeated};
 use rayon::prelude::*;
@@ -40,9 +41,12 @@ impl Sketch {
             let (means, weights) = (part.pair.means(), part.pair.p_weights());
             for i in 0..=points {
                 let z = low + step * i as f64;
-                let mass: f64 =
-                    means.iter().zip(weights).map(|(m, w)| w * crate::normal::density(z - m)).sum::<f64>()
-                        * step;
+                let mass: f64 = means
+                    .iter()
+                    .zip(weights)
+                    .map(|(m, w)| w * crate::normal::density(z - m))
+                    .sum::<f64>()
+                    * step;
                 if mass > 0.0 {
                     loss.push(part.pair.loss(z));
                     log_weight.push(mass.ln());
@@ -114,19 +118,25 @@ impl Sketch {
     /// The tilted probabilities of the points.
     pub fn tilted(&self, tilt: f64) -> Vec<f64> {
         let top = self.top_exponent(tilt);
-        let mut weights: Vec<f64> =
-            self.loss.iter().zip(&self.log_weight).map(|(&l, &w)| (w + tilt * l - top).exp()).collect();
+        let mut weights: Vec<f64> = self
+            .loss
+            .iter()
+            .zip(&self.log_weight)
+            .map(|(&l, &w)| (w + tilt * l - top).exp())
+            .collect();
         let sum: f64 = weights.iter().sum();
         weights.iter_mut().for_each(|w| *w /= sum);
         weights
     }
 
-    /// Where mass gathers around the middle of the noise, if it is narrower than `mesh`: with the grid centred there, next to nothing has to
-    /// be split or merged. (If the mass is wider, any place will do.)
+    /// Where mass gathers around the middle of the noise, if it is narrower than `mesh`: with the
+    /// grid centred there, next to nothing has to be split or merged. (If the mass is wider, any
+    /// place will do.)
     ///
-    /// The place o is the one where the mass up to half a mesh above it stands as much above o as the mass below it stands
-    /// below, so that the lower discretisation can balance the two. A little is given to the side named by `lean` (−1 or
-    /// 1), the one on which an imbalance does less harm.
+    /// The place o is the one where the mass up to half a mesh above it stands as much above o as
+    /// the mass below it stands below, so that the lower discretisation can balance the two. A
+    /// little is given to the side named by `lean` (−1 or 1), the one on which an imbalance does
+    /// less harm.
     pub fn centre(&self, mesh: f64, lean: f64) -> f64 {
         let weights: Vec<f64> = self.log_weight.iter().map(|w| w.exp()).collect();
         let mut centre = self.middle;
@@ -153,7 +163,11 @@ impl Sketch {
     }
 
     fn top_exponent(&self, tilt: f64) -> f64 {
-        self.loss.iter().zip(&self.log_weight).map(|(&l, &w)| w + tilt * l).fold(f64::NEG_INFINITY, f64::max)
+        self.loss
+            .iter()
+            .zip(&self.log_weight)
+            .map(|(&l, &w)| w + tilt * l)
+            .fold(f64::NEG_INFINITY, f64::max)
     }
 }
 
@@ -166,5 +180,8 @@ pub fn total_cumulant(sketches: &[Sketch], tilt: f64) -> Cumulant {
             let c = s.cumulant(tilt);
             Cumulant { value: s.count * c.value, slope: s.count * c.slope }
         })
-        .reduce(Cumulant::default, |a, b| Cumulant { value: a.value + b.value, slope: a.slope + b.slope })
+        .reduce(Cumulant::default, |a, b| Cumulant {
+            value: a.value + b.value,
+            slope: a.slope + b.slope,
+        })
 }

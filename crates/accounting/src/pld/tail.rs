@@ -7,14 +7,15 @@ use crate::sum::not_negative;
 
 /// A bound on the hockey-stick curve of a discrete pair, near one tilt.
 ///
-/// With w the masses of the total loss, A the mass at or above a grid loss and δ the divergence there,
+/// With w the masses of the total loss, A the mass at or above a grid loss and δ the divergence
+/// there,
 ///
 /// ```text
 /// A_i = w_i + A_{i+1}        δ_i = e^{−h} δ_{i+1} + (1 − e^{−h}) A_{i+1}
 /// ```
 ///
-/// which only ever adds: no cancellation. Both are kept times e^{θ·loss}, so nothing under- or overflows. Between grid
-/// losses δ is linear in e^ε, exactly.
+/// which only ever adds: no cancellation. Both are kept times e^{θ·loss}, so nothing under- or
+/// overflows. Between grid losses δ is linear in e^ε, exactly.
 pub struct Tail {
     /// The loss of the first point.
     start: f64,
@@ -23,7 +24,8 @@ pub struct Tail {
     /// A_i and δ_i times e^{θ·loss_i} over the normaliser.
     at_or_above: Vec<f64>,
     divergence: Vec<f64>,
-    /// What has to be added (upper) or taken away (lower) for all errors together, in the same scale.
+    /// What has to be added (upper) or taken away (lower) for all errors together, in the same
+    /// scale.
     at_or_above_error: f64,
     /// Tilted mass below the window, at most.
     outside_below: f64,
@@ -74,7 +76,8 @@ impl Tail {
             Side::Upper => window.outside_above,
             Side::Lower => window.outside_above + window.outside_below,
         };
-        // The recursion itself rounds four times a step, relative to what it has summed; a mass may be as many steps above as there are points.
+        // The recursion itself rounds four times a step, relative to what it has summed; a mass may
+        // be as many steps above as there are points.
         let recursion = 1.0 + 8.0 * UNIT * points;
         Tail {
             start: window.offset + window.first as f64 * mesh,
@@ -94,7 +97,8 @@ impl Tail {
         }
     }
 
-    /// The curve of these outcomes and others together, and of `infinite` mass more where Q has none.
+    /// The curve of these outcomes and others together, and of `infinite` mass more where Q has
+    /// none.
     pub fn plus(mut self, others: Tail, infinite: f64) -> Tail {
         self.infinite += infinite;
         self.others = Some(Box::new(others));
@@ -143,8 +147,9 @@ impl Tail {
             };
         }
         if place <= 0.0 {
-            // δ(ε) = e^{ε−ℓ}δ(ℓ) + (1 − e^{ε−ℓ})·A(ℓ) for the first loss ℓ of the window, in the scale of ε; and losses
-            // between ε and the window, whose tilted mass is bounded, may count in full.
+            // δ(ε) = e^{ε−ℓ}δ(ℓ) + (1 − e^{ε−ℓ})·A(ℓ) for the first loss ℓ of the window, in the
+            // scale of ε; and losses between ε and the window, whose tilted mass is bounded, may
+            // count in full.
             let below = self.start - epsilon;
             let share = (-below).exp();
             let value = (-self.tilt * below).exp()
@@ -165,6 +170,8 @@ impl Tail {
 
     /// Every loss is known up to this.
     pub fn place_error(&self) -> f64 {
-        self.others.as_ref().map_or(self.place_error, |others| others.place_error().max(self.place_error))
+        self.others
+            .as_ref()
+            .map_or(self.place_error, |others| others.place_error().max(self.place_error))
     }
 }

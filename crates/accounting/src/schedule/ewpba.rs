@@ -1,17 +1,18 @@
 //! Epoch-weighted privacy budget allocation (EW-FT, Algorithms 1 and 3), for gradient noise.
 //!
-//! A first noise multiplier, the *beginning*, spends ε minus a reserve evenly. Around it the epochs' noise multipliers are
-//! spread: the least one, σ_fir, is lowered until the spread list spends ε. Counted from the last epoch backwards the noise
-//! grows by `add` while the epoch number is at most E/2 − 1 (real division), by S·add afterwards, where
+//! A first noise multiplier, the *beginning*, spends ε minus a reserve evenly. Around it the
+//! epochs' noise multipliers are spread: the least one, σ_fir, is lowered until the spread list
+//! spends ε. Counted from the last epoch backwards the noise grows by `add` while the epoch number
+//! is at most E/2 − 1 (real division), by S·add afterwards, where
 //!
 //! ```text
 //! add = 4 (beginning − σ_fir) / ((E − 1)(S + 1)).
 //! ```
 //!
-//! What differs from the published text, and why: both searches use the certified upper bound of ε instead of an estimate,
-//! so the target is met and not only approached; they check their brackets, and stop within 2·10⁻⁴·max(1, ε) below the target
-//! (the paper: 10⁻⁴ on either side); the reserve, 1 in the paper, is a parameter; and with a single epoch there is nothing to
-//! spread.
+//! What differs from the published text, and why: both searches use the certified upper bound of ε
+//! instead of an estimate, so the target is met and not only approached; they check their brackets,
+//! and stop within 2·10⁻⁴·max(1, ε) below the target (the paper: 10⁻⁴ on either side); the reserve,
+//! 1 in the paper, is a parameter; and with a single epoch there is nothing to spread.
 
 use super::{Passes, Schedule};
 use crate::calibrate::least_noise;
@@ -38,7 +39,8 @@ pub fn ewpba(asked: &Ewpba, passes: &Passes) -> Result<(Schedule, f64)> {
     crate::accountant::check_delta(delta)?;
     if !(reserve >= 0.0 && reserve < epsilon) {
         let rule = format!(
-            "at least 0 and below ε = {epsilon}: the spread starts from a uniform schedule at ε − reserve"
+            "at least 0 and below ε = {epsilon}: the spread starts from a uniform schedule at ε − \
+             reserve"
         );
         return Err(Error::invalid("reserve", reserve, rule));
     }
@@ -58,11 +60,16 @@ pub fn ewpba(asked: &Ewpba, passes: &Passes) -> Result<(Schedule, f64)> {
         return Ok((Schedule { noise_multipliers, answer: found.answer }, beginning));
     }
 
-    // As σ_fir falls from `beginning`, where the list is uniform and spends ε − reserve, to 0, where ε is infinite, the spent ε
-    // passes the target once: the least σ_fir that still meets it is what is looked for.
+    // As σ_fir falls from `beginning`, where the list is uniform and spends ε − reserve, to 0,
+    // where ε is infinite, the spent ε passes the target once: the least σ_fir that still meets it
+    // is what is looked for.
     let least = *limits::NOISE.start();
     if beginning <= least {
-        return Err(Error::Unreachable { low: least, high: beginning, advice: "ask for a smaller ε" });
+        return Err(Error::Unreachable {
+            low: least,
+            high: beginning,
+            advice: "ask for a smaller ε",
+        });
     }
     let list = |first: f64| spread(beginning, first, step_distance, passes.epochs);
     let found = least_noise(epsilon, delta, Accountant::Auto, (least, beginning), |first| {
@@ -105,7 +112,8 @@ mod tests {
         // E = 4, S = 3: epoch 1 ≤ 4/2 − 1 takes add, the others S·add.
         let add = 4.0 * 0.1 / (3.0 * 4.0);
         let list = spread(0.5, 0.4, 3.0, 4);
-        for (found, expected) in list.iter().zip([0.4, 0.4 + add, 0.4 + 4.0 * add, 0.4 + 7.0 * add]) {
+        for (found, expected) in list.iter().zip([0.4, 0.4 + add, 0.4 + 4.0 * add, 0.4 + 7.0 * add])
+        {
             assert!((found - expected).abs() < 1e-15);
         }
     }

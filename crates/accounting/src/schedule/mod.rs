@@ -1,7 +1,8 @@
 //! Noise multipliers that change from epoch to epoch, calibrated to one (ε, δ).
 //!
-//! Epoch e has noise multiplier σ_e, and the ledger holds one part (σ_e, q, steps) for each epoch; heterogeneous composition
-//! needs no more than that. Every schedule is calibrated to the certified upper bound of ε.
+//! Epoch e has noise multiplier σ_e, and the ledger holds one part (σ_e, q, steps) for each epoch;
+//! heterogeneous composition needs no more than that. Every schedule is calibrated to the certified
+//! upper bound of ε.
 
 mod ewpba;
 mod shape;
@@ -27,8 +28,8 @@ pub struct Passes {
 }
 
 impl Passes {
-    /// Epochs over `examples` in Poisson batches of `batch` on average. An epoch has ⌊examples / batch⌋ steps, the number that
-    /// is really taken, and at least one.
+    /// Epochs over `examples` in Poisson batches of `batch` on average. An epoch has ⌊examples /
+    /// batch⌋ steps, the number that is really taken, and at least one.
     pub fn over(examples: u64, batch: u64, epochs: u32) -> Result<Passes> {
         if examples == 0 {
             return Err(Error::invalid("number of examples", examples, "at least 1"));
@@ -61,7 +62,10 @@ impl Passes {
         }
         for &noise_multiplier in noise_multipliers {
             composition.push(
-                crate::Event::PoissonGaussian { noise_multiplier, sampling_rate: self.sampling_rate },
+                crate::Event::PoissonGaussian {
+                    noise_multiplier,
+                    sampling_rate: self.sampling_rate,
+                },
                 self.steps_per_epoch,
             );
         }

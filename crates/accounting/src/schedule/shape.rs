@@ -35,7 +35,9 @@ impl Shape {
                     _ if epochs == 1 => 1.0,
                     Shape::Linear => 1.0 + (ratio - 1.0) * left,
                     Shape::Exponential => ratio.powf(left),
-                    Shape::Cosine => 1.0 + (ratio - 1.0) * 0.5 * (1.0 - (std::f64::consts::PI * left).cos()),
+                    Shape::Cosine => {
+                        1.0 + (ratio - 1.0) * 0.5 * (1.0 - (std::f64::consts::PI * left).cos())
+                    }
                     Shape::Step if e < epochs / 2 => ratio,
                     Shape::Step => 1.0,
                 }
@@ -45,16 +47,27 @@ impl Shape {
 }
 
 /// Calibrates a shape to (ε, δ).
-pub fn shaped(shape: Shape, passes: &Passes, ratio: f64, epsilon: f64, delta: f64) -> Result<Schedule> {
+pub fn shaped(
+    shape: Shape,
+    passes: &Passes,
+    ratio: f64,
+    epsilon: f64,
+    delta: f64,
+) -> Result<Schedule> {
     if !(1e-2..=1e2).contains(&ratio) {
-        return Err(Error::invalid("ratio of the first to the last noise", ratio, "between 0.01 and 100"));
+        return Err(Error::invalid(
+            "ratio of the first to the last noise",
+            ratio,
+            "between 0.01 and 100",
+        ));
     }
     let factors = shape.factors(passes.epochs, ratio);
     let at = |noise: f64| -> Vec<f64> { factors.iter().map(|f| f * noise).collect() };
     let least = factors.iter().copied().fold(f64::INFINITY, f64::min);
     let most = factors.iter().copied().fold(0.0, f64::max);
     // Every epoch must stay in the certified range.
-    let range = (limits::NOISE.start() / least * (1.0 + 1e-12), limits::NOISE.end() / most * (1.0 - 1e-12));
+    let range =
+        (limits::NOISE.start() / least * (1.0 + 1e-12), limits::NOISE.end() / most * (1.0 - 1e-12));
     if range.0 >= range.1 {
         return Err(Error::invalid("ratio of the first to the last noise", ratio, "closer to 1"));
     }
@@ -72,7 +85,10 @@ mod tests {
             for epochs in [2, 3, 10] {
                 let factors = shape.factors(epochs, 3.0);
                 assert!((factors[0] - 3.0).abs() < 1e-12, "{shape:?} {factors:?}");
-                assert!((factors[epochs as usize - 1] - 1.0).abs() < 1e-12, "{shape:?} {factors:?}");
+                assert!(
+                    (factors[epochs as usize - 1] - 1.0).abs() < 1e-12,
+                    "{shape:?} {factors:?}"
+                );
                 assert!(factors.windows(2).all(|f| f[0] >= f[1]), "{shape:?} {factors:?}");
             }
         }
@@ -81,7 +97,8 @@ mod tests {
     #[test]
     fn every_shape_meets_the_target() {
         let passes = Passes::over(5_000, 100, 4).unwrap();
-        for shape in [Shape::Uniform, Shape::Linear, Shape::Exponential, Shape::Cosine, Shape::Step] {
+        for shape in [Shape::Uniform, Shape::Linear, Shape::Exponential, Shape::Cosine, Shape::Step]
+        {
             let found = shaped(shape, &passes, 2.0, 3.0, 1e-5).unwrap();
             let upper = found.answer.epsilon.upper;
             assert!(upper <= 3.0 && upper > 2.99, "{shape:?}: {upper}");

@@ -1,4 +1,5 @@
-//! `undertone audit all`: every attack that applies to a finished run, beside the untouched model and a run without privacy.
+//! `undertone audit all`: every attack that applies to a finished run, beside the untouched model
+//! and a run without privacy.
 
 use super::exposure::{self, ExposureArguments};
 use super::extraction::ExtractionArguments;
@@ -21,11 +22,14 @@ use undertone::train::read_data;
 
 /// Every attack that applies to a finished run, in one table
 ///
-/// Membership for every run; for language models also extraction and reconstruction of private things, and the exposure of planted secrets where their file is named. The same figures for the untouched model stand
-/// beside them, and those of a run without privacy if one is named. What a one-run audit found earlier is repeated.
+/// Membership for every run; for language models also extraction and reconstruction of private
+/// things, and the exposure of planted secrets where their file is named. The same figures for the
+/// untouched model stand beside them, and those of a run without privacy if one is named. What a
+/// one-run audit found earlier is repeated.
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  undertone audit all --run runs/private --open runs/open --canaries canaries.jsonl"
+    after_help = "Example:\n  undertone audit all --run runs/private --open runs/open --canaries \
+     canaries.jsonl"
 )]
 pub struct All {
     /// Folder of the finished run
@@ -126,11 +130,14 @@ impl All {
         }
         if open.as_ref().is_some_and(|open| open.plan.is_private()) {
             return Err(Failure::arguments(
-                "--open names a run with privacy; it is for one with method = \"none\", to compare with",
+                "--open names a run with privacy; it is for one with method = \"none\", to compare \
+                 with",
             ));
         }
         if self.canaries.is_some() && run.plan.purpose() != Purpose::CausalLanguageModel {
-            return Err(Failure::arguments("--canaries is for language models; this run is of a classifier"));
+            return Err(Failure::arguments(
+                "--canaries is for language models; this run is of a classifier",
+            ));
         }
         let mut left_out = Vec::new();
         let mut figures = self.membership(&run, open.as_ref(), &mut left_out)?;
@@ -142,13 +149,20 @@ impl All {
             figures.extend(self.private_things(&run, open.as_ref(), &mut left_out)?);
         }
         if run.plan.is_forward() {
-            left_out.push("attacks on what records release (see audit inversion and audit attribute)");
+            left_out
+                .push("attacks on what records release (see audit inversion and audit attribute)");
         }
         run.keep("all", json!(figures))?;
         self.show(&run, &figures, open.is_some(), &left_out)
     }
 
-    fn show(&self, run: &FinishedRun, figures: &[Figure], with_open: bool, left_out: &[&str]) -> Outcome {
+    fn show(
+        &self,
+        run: &FinishedRun,
+        figures: &[Figure],
+        with_open: bool,
+        left_out: &[&str],
+    ) -> Outcome {
         let one_run = run.kept("one_run")?;
         let bound = one_run["epsilon_lower"].as_f64();
         if self.json {
@@ -158,7 +172,10 @@ impl All {
                 true => &["attack", "this run", "without privacy", "untouched model", "guessing"],
                 false => &["attack", "this run", "untouched model", "guessing"],
             };
-            output::table(head, &figures.iter().map(|figure| figure.row(with_open)).collect::<Vec<_>>());
+            output::table(
+                head,
+                &figures.iter().map(|figure| figure.row(with_open)).collect::<Vec<_>>(),
+            );
             output::line("");
             match run.promised() {
                 Some((epsilon, delta)) => output::line(format_args!(
@@ -180,9 +197,12 @@ impl All {
             ));
         }
         match (run.promised(), bound) {
-            (Some((promised, _)), Some(bound)) if bound > promised => Err(Failure::Violation(format!(
-                "the run promises ε = {promised:.4}, but canaries show at least {bound:.4}: the guarantee is broken"
-            ))),
+            (Some((promised, _)), Some(bound)) if bound > promised => {
+                Err(Failure::Violation(format!(
+                    "the run promises ε = {promised:.4}, but canaries show at least {bound:.4}: \
+                     the guarantee is broken"
+                )))
+            }
             _ => Ok(()),
         }
     }
@@ -207,7 +227,8 @@ impl All {
         let how = (self.confidence, self.seed);
         let (found, _) = by_losses(run, &all, members, how, true, &self.device)?;
         run.keep("membership", json!(found))?;
-        let curves: Vec<(&str, &[(f64, f64)])> = found.iter().map(|a| (a.attack, a.roc.as_slice())).collect();
+        let curves: Vec<(&str, &[(f64, f64)])> =
+            found.iter().map(|a| (a.attack, a.roc.as_slice())).collect();
         plot::roc(&run.folder.join("membership.svg"), "Membership inference", &curves)?;
         let beside = open
             .map(|open| by_losses(open, &all, members, how, true, &self.device))
@@ -229,8 +250,20 @@ impl All {
         };
         Ok(vec![
             figure("AUC by loss", Measure::Area, &|f| f[0].auc, Some(found[2].auc), 0.5),
-            figure("AUC by loss against the untouched model", Measure::Area, &|f| f[1].auc, None, 0.5),
-            figure("found at 1 % false alarms", Measure::Share, &|f| f[1].rate_at_1_percent, None, 0.01),
+            figure(
+                "AUC by loss against the untouched model",
+                Measure::Area,
+                &|f| f[1].auc,
+                None,
+                0.5,
+            ),
+            figure(
+                "found at 1 % false alarms",
+                Measure::Share,
+                &|f| f[1].rate_at_1_percent,
+                None,
+                0.01,
+            ),
         ])
     }
 
@@ -241,8 +274,11 @@ impl All {
         open: Option<&FinishedRun>,
     ) -> Outcome<Figure> {
         let canaries = exposure::read(file)?;
-        let asked =
-            ExposureArguments { candidates: self.candidates, seed: self.seed, confidence: self.confidence };
+        let asked = ExposureArguments {
+            candidates: self.candidates,
+            seed: self.seed,
+            confidence: self.confidence,
+        };
         let of = |run: &FinishedRun, trained: bool| -> Outcome<Interval> {
             Ok(asked.mean(&asked.attack(run, trained, &canaries, &self.device)?))
         };
@@ -268,7 +304,10 @@ impl All {
             .filter(|&kind| training.spans.iter().flatten().any(|span| span.kind == kind))
             .collect();
         if kinds.is_empty() {
-            left_out.push("extraction and reconstruction (nothing private was found in the texts; see --names and --tagger)");
+            left_out.push(
+                "extraction and reconstruction (nothing private was found in the texts; \
+             see --names and --tagger)",
+            );
             return Ok(Vec::new());
         }
         let (confidence, seed) = (self.confidence, self.seed);
@@ -281,7 +320,8 @@ impl All {
             seed,
         };
         let untouched = writing.written(run, false, &self.device)?;
-        let extracted = writing.attack(run, &training, &untouched, &finder, &kinds, &self.device)?;
+        let extracted =
+            writing.attack(run, &training, &untouched, &finder, &kinds, &self.device)?;
         run.keep("extraction", json!(extracted))?;
         let beside = open
             .map(|open| writing.attack(open, &training, &untouched, &finder, &kinds, &self.device))

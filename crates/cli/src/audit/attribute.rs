@@ -14,11 +14,13 @@ use undertone::model::layer::sanitiser::{Rows, Spot};
 
 /// Guess an attribute of records from perturbed embeddings, by layer and budget
 ///
-/// What is released of each record is brought to norm 1 and perturbed with Gaussian noise that is calibrated exactly for replacing the record. The attacker knows the model, the noise, and the attribute of
-/// other records.
+/// What is released of each record is brought to norm 1 and perturbed with Gaussian noise that is
+/// calibrated exactly for replacing the record. The attacker knows the model, the noise, and the
+/// attribute of other records.
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  undertone audit attribute --model all-MiniLM-L6-v2 --data dev.tsv --known train.tsv --text sentence --attribute label --after 0,3,6 --epsilon 2,8,32"
+    after_help = "Example:\n  undertone audit attribute --model all-MiniLM-L6-v2 --data dev.tsv \
+     --known train.tsv --text sentence --attribute label --after 0,3,6 --epsilon 2,8,32"
 )]
 pub struct Attribute {
     #[command(flatten)]
@@ -67,7 +69,9 @@ struct Row {
 impl Attribute {
     pub fn run(self) -> Outcome {
         if self.epochs == 0 || !(0.5..1.0).contains(&self.confidence) {
-            return Err(Failure::arguments("--epochs must be at least 1, --confidence from 0.5 to below 1"));
+            return Err(Failure::arguments(
+                "--epochs must be at least 1, --confidence from 0.5 to below 1",
+            ));
         }
         let loaded = self.model.load(Some(Purpose::SequenceClassification))?;
         let task = Task::Classification {
@@ -94,7 +98,8 @@ impl Attribute {
                 seed: self.released.seed,
                 confidence: self.confidence,
             };
-            let inferred = attribute::infer(&loaded.model, &victims.examples, &known.examples, &asked)?;
+            let inferred =
+                attribute::infer(&loaded.model, &victims.examples, &known.examples, &asked)?;
             rows.push(Row { after, epsilon, noise_multiplier: noise, inferred });
             bar.inc(1);
         }

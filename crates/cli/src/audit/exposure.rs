@@ -1,4 +1,5 @@
-//! `undertone audit exposure`: how likely is a planted secret among all that could have been planted?
+//! `undertone audit exposure`: how likely is a planted secret among all that could have been
+//! planted?
 
 use super::progress;
 use super::run_folder::{FinishedRun, language_model};
@@ -18,9 +19,13 @@ use undertone::audit::texts::Writer;
 
 /// How likely a language model holds planted secrets, among all that could have been planted
 ///
-/// Each line of the file is {"text": "the code is ####", "secret": "1234"}: every # stands for a digit. All ways to fill them are ranked by their likelihood, or a sample of them where there are too many.
+/// Each line of the file is {"text": "the code is ####", "secret": "1234"}: every # stands for a
+/// digit. All ways to fill them are ranked by their likelihood, or a sample of them where there are
+/// too many.
 #[derive(Args)]
-#[command(after_help = "Example:\n  undertone audit exposure --run runs/mail --canaries canaries.jsonl")]
+#[command(
+    after_help = "Example:\n  undertone audit exposure --run runs/mail --canaries canaries.jsonl"
+)]
 pub struct Exposure {
     /// Folder of the finished run, of a language model
     #[arg(long, value_name = "DIR")]
@@ -117,8 +122,9 @@ impl Exposure {
             return Ok(());
         }
         let cells = |row: &Row| {
-            let bits =
-                |found: &Found| format!("{:.1}{}", found.bits, if found.exact { "" } else { " (estimate)" });
+            let bits = |found: &Found| {
+                format!("{:.1}{}", found.bits, if found.exact { "" } else { " (estimate)" })
+            };
             vec![
                 row.text.to_owned(),
                 bits(&row.trained),
@@ -166,8 +172,10 @@ impl ExposureArguments {
         let mut all = Vec::new();
         for canary in canaries {
             let others = canary.others(self.candidates, self.seed);
-            let texts: Vec<String> =
-                std::iter::once(&canary.secret).chain(&others).map(|secret| canary.filled(secret)).collect();
+            let texts: Vec<String> = std::iter::once(&canary.secret)
+                .chain(&others)
+                .map(|secret| canary.filled(secret))
+                .collect();
             let losses: Vec<f64> = writer.losses(&texts)?.into_iter().map(|(sum, _)| sum).collect();
             let bits = canary.digits() as f64 * 10_f64.log2();
             all.push(match bits.exp2() <= self.candidates as f64 + 0.5 {
@@ -192,7 +200,8 @@ pub fn read(path: &Path) -> Outcome<Vec<Canary>> {
     let text = std::fs::read_to_string(path).map_err(|e| wrong(format!("cannot be read: {e}")))?;
     let mut canaries = Vec::new();
     for (i, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let canary: Canary = serde_json::from_str(line).map_err(|e| wrong(format!("line {}: {e}", i + 1)))?;
+        let canary: Canary =
+            serde_json::from_str(line).map_err(|e| wrong(format!("line {}: {e}", i + 1)))?;
         let fits = canary.digits() > 0
             && canary.digits() <= 18
             && canary.secret.len() == canary.digits()

@@ -1,4 +1,5 @@
-//! `undertone audit extraction`: which private things of the training texts does the model write by itself?
+//! `undertone audit extraction`: which private things of the training texts does the model write by
+//! itself?
 
 use super::private_things::{FinderArguments, PrivateTexts};
 use super::progress;
@@ -13,12 +14,15 @@ use undertone::audit::extraction::{Extraction as Found, Things, judge, things};
 use undertone::audit::spans::{Finder, Kind, plain};
 use undertone::audit::texts::{Sampling, Writer};
 
-/// Let the model write, and look for names, e-mail addresses and phone numbers of the training texts
+/// Let the model write, and look for names, e-mail addresses and phone numbers of the training
+/// texts
 ///
-/// Texts are drawn from an empty prompt. What the untouched model writes as well counts for nothing.
+/// Texts are drawn from an empty prompt. What the untouched model writes as well counts for
+/// nothing.
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  undertone audit extraction --run runs/mail --texts 2000 --kind person,email"
+    after_help = "Example:\n  undertone audit extraction --run runs/mail --texts 2000 --kind \
+     person,email"
 )]
 pub struct Extraction {
     /// Folder of the finished run, of a language model
@@ -64,8 +68,14 @@ impl Extraction {
         language_model(&run, "extraction")?;
         let (training, finder) = self.finder.read(&run)?;
         let untouched = self.asked.written(&run, false, &self.device)?;
-        let found =
-            self.asked.attack(&run, &training, &untouched, &finder, &self.finder.kinds(), &self.device)?;
+        let found = self.asked.attack(
+            &run,
+            &training,
+            &untouched,
+            &finder,
+            &self.finder.kinds(),
+            &self.device,
+        )?;
         run.keep("extraction", json!(found))?;
         if self.json {
             output::json(&found);
@@ -76,7 +86,8 @@ impl Extraction {
             &found.iter().map(row).collect::<Vec<_>>(),
         );
         output::line(format_args!(
-            "\n{} texts of at most {} tokens by either model; {:.0} % intervals. What the untouched model writes too is left out of all columns but the last.",
+            "\n{} texts of at most {} tokens by either model; {:.0} % intervals. What the \
+             untouched model writes too is left out of all columns but the last.",
             self.asked.texts,
             self.asked.tokens,
             100.0 * self.asked.confidence
@@ -88,10 +99,12 @@ impl Extraction {
 impl ExtractionArguments {
     fn check(&self) -> Outcome {
         let sizes = [self.texts, self.tokens, self.batch];
-        if !sizes.iter().all(|size| (1..=10_000_000).contains(size)) || !(0.5..1.0).contains(&self.confidence)
+        if !sizes.iter().all(|size| (1..=10_000_000).contains(size))
+            || !(0.5..1.0).contains(&self.confidence)
         {
             return Err(Failure::arguments(
-                "--texts, --tokens and --batch must be from 1 to 10000000, --confidence from 0.5 to below 1",
+                "--texts, --tokens and --batch must be from 1 to 10000000, --confidence from 0.5 \
+                 to below 1",
             ));
         }
         Ok(())
@@ -117,7 +130,8 @@ impl ExtractionArguments {
         };
         let bar = progress(self.texts, "texts");
         let writer = Writer { model: &model, tokeniser: &tokeniser };
-        let texts = writer.write(&vec![String::new(); self.texts], &how, |done| bar.inc(done as u64))?;
+        let texts =
+            writer.write(&vec![String::new(); self.texts], &how, |done| bar.inc(done as u64))?;
         bar.finish_and_clear();
         Ok(texts)
     }
@@ -156,7 +170,8 @@ impl ExtractionArguments {
                     mine.map(|span| plain(&text[span.range()], kind)).collect()
                 })
                 .collect();
-            let (written, before) = (things(finder, written, kind)?, things(finder, untouched, kind)?);
+            let (written, before) =
+                (things(finder, written, kind)?, things(finder, untouched, kind)?);
             found.push(judge(kind, &inside, &written, &before, self.confidence));
         }
         Ok(found)

@@ -14,11 +14,13 @@ use undertone::model::layer::sanitiser::Spot;
 
 /// Guess the tokens of records from perturbed embeddings, by layer and budget
 ///
-/// Each record's token rows are brought to norm 1 and perturbed with Gaussian noise that is calibrated exactly for replacing the record (sensitivity 2). The attacker knows the model, the noise
-/// and other texts of the same kind.
+/// Each record's token rows are brought to norm 1 and perturbed with Gaussian noise that is
+/// calibrated exactly for replacing the record (sensitivity 2). The attacker knows the model, the
+/// noise and other texts of the same kind.
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  undertone audit inversion --model all-MiniLM-L6-v2 --data dev.tsv --known train.tsv --text sentence --after 0,3,6 --epsilon 2,8,32"
+    after_help = "Example:\n  undertone audit inversion --model all-MiniLM-L6-v2 --data dev.tsv \
+     --known train.tsv --text sentence --after 0,3,6 --epsilon 2,8,32"
 )]
 pub struct Inversion {
     #[command(flatten)]
@@ -65,7 +67,8 @@ impl Inversion {
                 epochs: self.epochs,
                 seed: self.released.seed,
             };
-            let recovered = inversion::invert(&loaded.model, &victims.examples, &known.examples, &asked)?;
+            let recovered =
+                inversion::invert(&loaded.model, &victims.examples, &known.examples, &asked)?;
             rows.push(Row { after, epsilon, noise_multiplier: noise, recovered });
             bar.inc(1);
         }

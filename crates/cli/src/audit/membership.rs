@@ -9,14 +9,18 @@ use crate::train::Display;
 use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
-use undertone::audit::membership::{Membership as Found, by_likelihood_ratio, by_loss, by_reference, judge};
+use undertone::audit::membership::{
+    Membership as Found, by_likelihood_ratio, by_loss, by_reference, judge,
+};
 use undertone::data::{Dataset, Example};
 use undertone::train::{Start, read_data, train};
 
-/// Tell examples that a run trained on from others: by loss, by loss against the untouched model, and by shadow models
+/// Tell examples that a run trained on from others: by loss, by loss against the untouched model,
+/// and by shadow models
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  undertone audit membership --run runs/first --members train.tsv --non-members dev.tsv --shadows 8"
+    after_help = "Example:\n  undertone audit membership --run runs/first --members train.tsv \
+     --non-members dev.tsv --shadows 8"
 )]
 pub struct Membership {
     /// Folder of the finished run
@@ -31,7 +35,8 @@ pub struct Membership {
     /// Examples of either file at most
     #[arg(long, default_value_t = 10_000)]
     examples: usize,
-    /// Shadow models of the likelihood-ratio attack; each is a training run like the one that is attacked
+    /// Shadow models of the likelihood-ratio attack; each is a training run like the one that is
+    /// attacked
     #[arg(long, default_value_t = 0)]
     shadows: usize,
     /// Leave the untouched model out: the loss alone, in half the time
@@ -72,8 +77,14 @@ impl Membership {
             return Err(Failure::arguments("both files need at least one example"));
         }
         let all: Vec<Example> = inside.examples.iter().chain(&outside.examples).cloned().collect();
-        let (mut attacks, found) =
-            by_losses(&run, &all, count, (self.confidence, self.seed), !self.loss_only, &self.device)?;
+        let (mut attacks, found) = by_losses(
+            &run,
+            &all,
+            count,
+            (self.confidence, self.seed),
+            !self.loss_only,
+            &self.device,
+        )?;
         if self.shadows > 0 {
             let shadows = self.shadow_losses(&run, &inside, &all)?;
             let scores = by_likelihood_ratio(&found, &shadows);
@@ -97,7 +108,8 @@ impl Membership {
         let body: Vec<Vec<String>> = attacks.iter().map(row).collect();
         output::table(&["attack", "AUC", "found at 1 % false", "found at 0.1 % false"], &body);
         output::line(format_args!(
-            "\n{count} members, {} others; {:.0} % intervals. Guessing has an AUC of 0.5. Curves are in {}.",
+            "\n{count} members, {} others; {:.0} % intervals. Guessing has an AUC of 0.5. Curves \
+             are in {}.",
             all.len() - count,
             100.0 * self.confidence,
             run.folder.join("membership.svg").display()
@@ -153,7 +165,8 @@ impl Membership {
     }
 }
 
-/// The attacks that need nothing but losses, with those of the untouched model if `reference`, on examples of which the first `members` were trained on; and the losses.
+/// The attacks that need nothing but losses, with those of the untouched model if `reference`, on
+/// examples of which the first `members` were trained on; and the losses.
 pub fn by_losses(
     run: &FinishedRun,
     all: &[Example],
@@ -163,8 +176,9 @@ pub fn by_losses(
     device: &DeviceArguments,
 ) -> Outcome<(Vec<Found>, Vec<f64>)> {
     let found = losses(&run.model(true, device)?, all)?;
-    let score =
-        |name, scores: Vec<f64>| judge(name, &scores[..members], &scores[members..], confidence, seed);
+    let score = |name, scores: Vec<f64>| {
+        judge(name, &scores[..members], &scores[members..], confidence, seed)
+    };
     let mut attacks = vec![score("loss", by_loss(&found))];
     if reference {
         let before = losses(&run.model(false, device)?, all)?;

@@ -26,7 +26,8 @@ pub enum Audit {
     Attribute(attribute::Attribute),
     /// How likely a language model holds planted secrets
     Exposure(exposure::Exposure),
-    /// Let a language model write, and look for names, e-mail addresses and phone numbers of its training texts
+    /// Let a language model write, and look for names, e-mail addresses and phone numbers of its
+    /// training texts
     Extraction(extraction::Extraction),
     /// Guess the tokens of records from perturbed embeddings, by layer and budget
     Inversion(inversion::Inversion),
@@ -58,6 +59,8 @@ fn progress(count: usize, what: &'static str) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template(&format!("{{bar:30}} {{pos}}/{{len}} {what}, {{eta}} left"));
-    ProgressBar::new(count as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    let style =
+        ProgressStyle::with_template(&format!("{{bar:30}} {{pos}}/{{len}} {what}, {{eta}} left"));
+    ProgressBar::new(count as u64)
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

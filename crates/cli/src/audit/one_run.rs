@@ -21,9 +21,12 @@ use undertone_accounting::{Accountant, curve, epsilon};
 
 /// Train once with canaries that are in or out by a coin, guess the coins, and bound ε from below
 ///
-/// The bound is certified: it is above the true ε with a probability of at most 1 − confidence, whatever the training does. A bound above the ε that the run prints is a violation (exit code 3).
+/// The bound is certified: it is above the true ε with a probability of at most 1 − confidence,
+/// whatever the training does. A bound above the ε that the run prints is a violation (exit code
+/// 3).
 #[derive(Args)]
-#[command(after_help = "Example:\n  undertone audit one-run --run run.toml --canaries 1000 --out runs/audit")]
+#[command(after_help = "Example:\n  undertone audit one-run --run run.toml --canaries 1000 --out \
+     runs/audit")]
 pub struct OneRun {
     /// The run file
     #[arg(long, value_name = "FILE")]
@@ -37,7 +40,8 @@ pub struct OneRun {
     /// Canaries
     #[arg(long, default_value_t = 1000)]
     canaries: usize,
-    /// How many coins are guessed [default: a tenth, but at least 20]; decided before the scores are seen
+    /// How many coins are guessed [default: a tenth, but at least 20]; decided before the scores
+    /// are seen
     #[arg(long)]
     guesses: Option<usize>,
     /// What the guesses rest on
@@ -57,7 +61,8 @@ pub struct OneRun {
 enum Score {
     /// How far each canary's loss fell
     Loss,
-    /// How much of each canary's gradient is in the change of the weights: finds more, for full tuning and few canaries
+    /// How much of each canary's gradient is in the change of the weights: finds more, for full
+    /// tuning and few canaries
     Update,
 }
 
@@ -69,18 +74,21 @@ impl OneRun {
             || !(0.5..1.0).contains(&self.confidence)
         {
             return Err(Failure::arguments(
-                "--canaries must be from 10 to 1000000, --guesses from 1 to as many, --confidence from 0.5 to below 1",
+                "--canaries must be from 10 to 1000000, --guesses from 1 to as many, --confidence \
+                 from 0.5 to below 1",
             ));
         }
         let plan = Plan::read(&self.run, &self.changes)?;
         if self.score == Score::Update && plan.model.tuning != Tuning::Full {
             return Err(Failure::arguments(
-                "--score update compares the weights of a model that was trained in full; use --score loss",
+                "--score update compares the weights of a model that was trained in full; use \
+                 --score loss",
             ));
         }
         if plan.is_forward() {
             return Err(Failure::arguments(
-                "a record that is sent is seen to take part, so coins tell nothing; audit methods that perturb records by `audit inversion`",
+                "a record that is sent is seen to take part, so coins tell nothing; audit methods \
+                 that perturb records by `audit inversion`",
             ));
         }
         let mut data = read_data(&plan, None)?;
@@ -122,7 +130,10 @@ impl OneRun {
             let mut rows = vec![
                 (
                     "guesses",
-                    format!("{} of {} right, {} canaries", found.right, found.guesses, found.canaries),
+                    format!(
+                        "{} of {} right, {} canaries",
+                        found.right, found.guesses, found.canaries
+                    ),
                 ),
                 (
                     "ε at least",
@@ -150,23 +161,27 @@ impl OneRun {
         match promised {
             Some((upper, _)) if curve_is_refuted == Some(true) && found.epsilon_lower <= upper => {
                 Err(Failure::Violation(format!(
-                    "the ledger's privacy curve, of which ε = {upper:.4} is one point, allows fewer right guesses: the guarantee is broken"
+                    "the ledger's privacy curve, of which ε = {upper:.4} is one point, allows \
+                     fewer right guesses: the guarantee is broken"
                 )))
             }
             Some((upper, _)) if found.epsilon_lower > upper => Err(Failure::Violation(format!(
-                "the run promises ε = {upper:.4}, but canaries show at least {:.4}: the guarantee is broken",
+                "the run promises ε = {upper:.4}, but canaries show at least {:.4}: the guarantee \
+                 is broken",
                 found.epsilon_lower
             ))),
             _ => Ok(()),
         }
     }
 
-    /// Whether the guesses are too good for the whole curve that the ledger proves, of which the printed ε is one point.
+    /// Whether the guesses are too good for the whole curve that the ledger proves, of which the
+    /// printed ε is one point.
     fn refutes_curve(&self, run: &FinishedRun, found: &OneRunFound) -> Outcome<bool> {
         let ledger = Ledger::read(run.folder.join("ledger.jsonl"))?;
         let far = epsilon(ledger.spent(), 1e-9, Accountant::Auto)?.epsilon.upper.max(1e-3);
         const POINTS: i32 = 40;
-        let epsilons: Vec<f64> = (1..=POINTS).map(|i| far * f64::from(i) / f64::from(POINTS)).collect();
+        let epsilons: Vec<f64> =
+            (1..=POINTS).map(|i| far * f64::from(i) / f64::from(POINTS)).collect();
         let points = curve(ledger.spent(), &epsilons, Accountant::Auto)?;
         let promises: Vec<(f64, f64)> =
             points.iter().map(|point| (point.epsilon, point.delta.upper)).collect();

@@ -19,13 +19,15 @@ pub struct FinderArguments {
     /// What is looked for [default: all]
     #[arg(long = "kind", value_enum, value_delimiter = ',', value_name = "KIND")]
     kinds: Vec<KindName>,
-    /// File of names, one a line: a single word is a given name (what follows must be capitalised), several words are a name as it is, in any case
+    /// File of names, one a line: a single word is a given name (what follows must be capitalised),
+    /// several words are a name as it is, in any case
     #[arg(long, value_name = "FILE")]
     names: Option<PathBuf>,
     /// Model that classifies tokens and knows people (B-PER, I-PER): a folder, or a name on the hub
     #[arg(long, value_name = "DIR|NAME")]
     tagger: Option<String>,
-    /// Column of the training file with its private spans: [{"start": 10, "end": 21, "kind": "person"}, …], in bytes
+    /// Column of the training file with its private spans: [{"start": 10, "end": 21, "kind":
+    /// "person"}, …], in bytes
     #[arg(long, value_name = "COLUMN")]
     spans: Option<String>,
 }
@@ -56,13 +58,15 @@ impl FinderArguments {
         if self.kinds.is_empty() { Kind::ALL.to_vec() } else { self.kinds.iter().map(of).collect() }
     }
 
-    /// The run's training texts, and a finder for what models write. Where spans are given in the data, people named there are looked for by their names.
+    /// The run's training texts, and a finder for what models write. Where spans are given in the
+    /// data, people named there are looked for by their names.
     pub fn read(&self, run: &FinishedRun) -> Outcome<(PrivateTexts, Together)> {
         let (texts, given) = self.texts(run)?;
         let mut finders: Vec<Box<dyn Finder>> = vec![Box::new(Patterns::default())];
         if let Some(file) = &self.names {
-            let list = std::fs::read_to_string(file)
-                .map_err(|e| Failure::arguments(format!("{} cannot be read: {e}", file.display())))?;
+            let list = std::fs::read_to_string(file).map_err(|e| {
+                Failure::arguments(format!("{} cannot be read: {e}", file.display()))
+            })?;
             if list.trim().is_empty() {
                 return Err(Failure::arguments(format!("{} names nobody", file.display())));
             }
@@ -70,19 +74,25 @@ impl FinderArguments {
         }
         if let Some(given) = &given {
             let people = texts.iter().zip(given).flat_map(|(text, spans)| {
-                spans.iter().filter(|span| span.kind == Kind::Person).map(|span| &text[span.range()])
+                spans
+                    .iter()
+                    .filter(|span| span.kind == Kind::Person)
+                    .map(|span| &text[span.range()])
             });
             finders.push(Box::new(Names::from_list(people)));
         }
         match &self.tagger {
             Some(name) => {
                 let folder = locate(name)?;
-                let options =
-                    LoadOptions { purpose: Some(Purpose::TokenClassification), ..LoadOptions::default() };
+                let options = LoadOptions {
+                    purpose: Some(Purpose::TokenClassification),
+                    ..LoadOptions::default()
+                };
                 let model = load(&folder, &options)?;
                 if !model.fresh.is_empty() {
                     return Err(Failure::arguments(format!(
-                        "{name} lacks {}, so it is no tagger; name a model that was trained to classify tokens",
+                        "{name} lacks {}, so it is no tagger; name a model that was trained to \
+                         classify tokens",
                         model.fresh.join(", ")
                     )));
                 }

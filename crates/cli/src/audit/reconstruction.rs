@@ -12,17 +12,19 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde::Serialize;
 use serde_json::json;
 use std::path::PathBuf;
-use undertone::audit::reconstruction::{Candidates, Masked, Reconstruction as Found, attack, judge};
+use undertone::audit::reconstruction::{
+    Candidates, Masked, Reconstruction as Found, attack, judge,
+};
 use undertone::audit::spans::{Finder, Kind};
 use undertone::audit::texts::{Sampling, Writer};
 
 /// Mask private things in training texts, and let the model fill them in
 ///
-/// Candidates are what the model writes after the text before the mask, or come from a list; the one that makes the whole text likeliest is the attacker's answer.
+/// Candidates are what the model writes after the text before the mask, or come from a list; the
+/// one that makes the whole text likeliest is the attacker's answer.
 #[derive(Args)]
-#[command(
-    after_help = "Example:\n  undertone audit reconstruction --run runs/mail --targets 200 --samples 64 --kind person"
-)]
+#[command(after_help = "Example:\n  undertone audit reconstruction --run runs/mail --targets 200 \
+     --samples 64 --kind person")]
 pub struct Reconstruction {
     /// Folder of the finished run, of a language model
     #[arg(long, value_name = "DIR")]
@@ -81,8 +83,9 @@ impl Reconstruction {
         language_model(&run, "reconstruction")?;
         let list = match &self.candidates {
             Some(file) => {
-                let text = std::fs::read_to_string(file)
-                    .map_err(|e| Failure::arguments(format!("{} cannot be read: {e}", file.display())))?;
+                let text = std::fs::read_to_string(file).map_err(|e| {
+                    Failure::arguments(format!("{} cannot be read: {e}", file.display()))
+                })?;
                 Some(
                     text.lines()
                         .map(str::trim)
@@ -94,7 +97,9 @@ impl Reconstruction {
             None => None,
         };
         if list.as_ref().is_some_and(Vec::is_empty) {
-            return Err(Failure::arguments("--candidates names an empty file: nothing could be found"));
+            return Err(Failure::arguments(
+                "--candidates names an empty file: nothing could be found",
+            ));
         }
         let (training, finder) = self.finder.read(&run)?;
         let mut found = Vec::new();
@@ -122,7 +127,8 @@ impl Reconstruction {
         let rows: Vec<Vec<String>> = found
             .iter()
             .flat_map(|both| {
-                [("trained", &both.trained), ("untouched", &both.untouched)].map(|of| (both.kind, of))
+                [("trained", &both.trained), ("untouched", &both.untouched)]
+                    .map(|of| (both.kind, of))
             })
             .map(|(kind, (name, found))| {
                 vec![
@@ -138,7 +144,16 @@ impl Reconstruction {
             })
             .collect();
         output::table(
-            &["kind", "model", "masked", "right", &top, "among candidates", "mean 1/rank", "candidates"],
+            &[
+                "kind",
+                "model",
+                "masked",
+                "right",
+                &top,
+                "among candidates",
+                "mean 1/rank",
+                "candidates",
+            ],
             &rows,
         );
         output::line(format_args!("\n{:.0} % intervals.", 100.0 * self.asked.confidence));
@@ -149,9 +164,14 @@ impl Reconstruction {
 impl ReconstructionArguments {
     /// Masked texts, drawn from all that have something of the kind with some text before it.
     pub fn targets(&self, training: &PrivateTexts, kind: Kind) -> Outcome<Vec<Masked>> {
-        if self.targets == 0 || self.samples == 0 || self.top == 0 || !(0.5..1.0).contains(&self.confidence) {
+        if self.targets == 0
+            || self.samples == 0
+            || self.top == 0
+            || !(0.5..1.0).contains(&self.confidence)
+        {
             return Err(Failure::arguments(
-                "--targets, --samples and --top must be at least 1, --confidence from 0.5 to below 1",
+                "--targets, --samples and --top must be at least 1, --confidence from 0.5 to below \
+                 1",
             ));
         }
         let mut all: Vec<Masked> = Vec::new();

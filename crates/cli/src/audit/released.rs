@@ -54,7 +54,12 @@ pub struct Cell {
 
 impl ReleasedArguments {
     /// The records that are attacked, and those that the attacker has.
-    pub fn read(&self, loaded: &Loaded, task: &Task, labels: Option<Labels>) -> Outcome<(Dataset, Dataset)> {
+    pub fn read(
+        &self,
+        loaded: &Loaded,
+        task: &Task,
+        labels: Option<Labels>,
+    ) -> Outcome<(Dataset, Dataset)> {
         if self.records == 0 || self.known_records == 0 {
             return Err(Failure::arguments("--records and --known-records must be at least 1"));
         }
@@ -73,7 +78,9 @@ impl ReleasedArguments {
     pub fn cells(&self, model: &Model) -> Outcome<Vec<Cell>> {
         let blocks = model.network.blocks.len();
         if let Some(after) = self.after.iter().find(|&&after| after > blocks) {
-            return Err(Failure::arguments(format!("--after {after}: the model has {blocks} blocks")));
+            return Err(Failure::arguments(format!(
+                "--after {after}: the model has {blocks} blocks"
+            )));
         }
         let mut cells = Vec::new();
         for &after in &self.after {

@@ -29,10 +29,15 @@ impl FinishedRun {
         })?;
         let summary = serde_json::from_str(&text)
             .map_err(|e| Failure::arguments(format!("{} is damaged: {e}", path.display())))?;
-        Ok(Self { folder: folder.to_owned(), plan: Plan::read(&folder.join("plan.toml"), &[])?, summary })
+        Ok(Self {
+            folder: folder.to_owned(),
+            plan: Plan::read(&folder.join("plan.toml"), &[])?,
+            summary,
+        })
     }
 
-    /// The upper end of the ε that the run printed, and its δ; none for a run that promises nothing.
+    /// The upper end of the ε that the run printed, and its δ; none for a run that promises
+    /// nothing.
     pub fn promised(&self) -> Option<(f64, f64)> {
         if self.summary["private"] != true {
             return None;
@@ -43,7 +48,8 @@ impl FinishedRun {
 
     /// The folder of the model that the run began from.
     fn origin(&self) -> Outcome<PathBuf> {
-        let name = self.plan.model.path.as_deref().or(self.plan.model.hub.as_deref()).unwrap_or_default();
+        let name =
+            self.plan.model.path.as_deref().or(self.plan.model.hub.as_deref()).unwrap_or_default();
         Ok(locate(name)?)
     }
 
@@ -54,7 +60,8 @@ impl FinishedRun {
 
     /// What the run read of a text.
     pub fn reader(&self) -> Outcome<Reader> {
-        let tokeniser = Tokeniser::load(&self.origin()?)?.with_max_tokens(self.plan.data.max_tokens)?;
+        let tokeniser =
+            Tokeniser::load(&self.origin()?)?.with_max_tokens(self.plan.data.max_tokens)?;
         let tokens = tokeniser.room() * self.plan.data.long_texts.most_per_text();
         Ok(Reader { tokeniser, tokens })
     }
@@ -77,7 +84,8 @@ impl FinishedRun {
         Ok(model)
     }
 
-    /// What earlier attacks left in audit.json; a damaged file is not taken for an empty one, since what it held would be lost.
+    /// What earlier attacks left in audit.json; a damaged file is not taken for an empty one, since
+    /// what it held would be lost.
     fn all_kept(&self) -> Outcome<Map<String, Value>> {
         let path = self.folder.join("audit.json");
         match std::fs::read_to_string(&path) {
@@ -116,7 +124,11 @@ impl Reader {
     /// How many bytes of a text were read.
     pub fn bytes(&self, text: &str) -> Outcome<usize> {
         let tokens = self.tokeniser.with_bytes(text)?;
-        Ok(if tokens.len() <= self.tokens { text.len() } else { tokens[self.tokens.max(1) - 1].1.end })
+        Ok(if tokens.len() <= self.tokens {
+            text.len()
+        } else {
+            tokens[self.tokens.max(1) - 1].1.end
+        })
     }
 }
 

@@ -36,9 +36,12 @@ pub struct Generate {
 impl Generate {
     pub fn run(self) -> Outcome {
         if self.batch == 0 || self.new_tokens == 0 || self.repeats == 0 {
-            return Err(Failure::arguments("--batch, --new-tokens and --repeats must be at least 1"));
+            return Err(Failure::arguments(
+                "--batch, --new-tokens and --repeats must be at least 1",
+            ));
         }
-        let options = LoadOptions { purpose: Some(Purpose::CausalLanguageModel), ..LoadOptions::default() };
+        let options =
+            LoadOptions { purpose: Some(Purpose::CausalLanguageModel), ..LoadOptions::default() };
         let mut model = load(&locate(&self.model)?, &options)?;
         model.to_place(&self.device.place()?)?;
         let settings = Settings {

@@ -12,9 +12,8 @@ use undertone::model::folder::{LoadOptions, load, locate};
 
 /// Time the loading of a model and the tokenising of a file
 #[derive(Args)]
-#[command(
-    after_help = "Example:\n  undertone bench text --model models/all-MiniLM-L6-v2 --data train.tsv --text sentence"
-)]
+#[command(after_help = "Example:\n  undertone bench text --model models/all-MiniLM-L6-v2 --data \
+     train.tsv --text sentence")]
 pub struct Text {
     /// Model folder or hub name
     #[arg(long)]

@@ -39,9 +39,13 @@ impl Curve {
         let accountant: Accountant = self.accountant.into();
         let far = match self.max_epsilon {
             Some(epsilon) => epsilon,
-            None => undertone_accounting::epsilon(&composition, 1e-12, accountant)?.epsilon.upper.max(1e-3),
+            None => undertone_accounting::epsilon(&composition, 1e-12, accountant)?
+                .epsilon
+                .upper
+                .max(1e-3),
         };
-        let epsilons: Vec<f64> = (1..=self.points).map(|i| far * i as f64 / self.points as f64).collect();
+        let epsilons: Vec<f64> =
+            (1..=self.points).map(|i| far * i as f64 / self.points as f64).collect();
         // Refuses an ε outside of the certified range before anything is computed.
         undertone_accounting::delta(&composition, far, accountant)?;
         let points = undertone_accounting::curve(&composition, &epsilons, accountant)?;
@@ -107,13 +111,18 @@ impl TradeOff {
             .iter()
             .map(|p| {
                 let t = p.true_positive_rate;
-                vec![format!("{:.4}", p.false_positive_rate), output::down(t.lower), output::up(t.upper)]
+                vec![
+                    format!("{:.4}", p.false_positive_rate),
+                    output::down(t.lower),
+                    output::up(t.upper),
+                ]
             })
             .collect();
         output::table(&["false positives", "true positives, at least", "at most"], &rows);
         output::line("");
         output::line(
-            "No attacker with the given false-positive rate finds a larger share of the units that are in the data.",
+            "No attacker with the given false-positive rate finds a larger share of the units that \
+             are in the data.",
         );
         Ok(())
     }
@@ -123,5 +132,7 @@ fn check_points(points: usize) -> Outcome {
     if (2..=1000).contains(&points) {
         return Ok(());
     }
-    Err(Failure::arguments(format!("the number of points is {points}, but must be between 2 and 1000")))
+    Err(Failure::arguments(format!(
+        "the number of points is {points}, but must be between 2 and 1000"
+    )))
 }

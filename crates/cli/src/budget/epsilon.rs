@@ -30,7 +30,8 @@ pub struct Epsilon {
 impl Epsilon {
     pub fn run(self) -> Outcome {
         let composition = self.releases.composition()?;
-        let answer = undertone_accounting::epsilon(&composition, self.delta, self.accountant.into())?;
+        let answer =
+            undertone_accounting::epsilon(&composition, self.delta, self.accountant.into())?;
         print(&answer, self.json, |a| json!(a.delta.upper), |a| json!(a.epsilon));
         Ok(())
     }
@@ -56,7 +57,8 @@ pub struct Delta {
 impl Delta {
     pub fn run(self) -> Outcome {
         let composition = self.releases.composition()?;
-        let answer = undertone_accounting::delta(&composition, self.epsilon, self.accountant.into())?;
+        let answer =
+            undertone_accounting::delta(&composition, self.epsilon, self.accountant.into())?;
         if self.json {
             print(&answer, true, |a| json!(a.delta), |a| json!(a.epsilon.upper));
             return Ok(());

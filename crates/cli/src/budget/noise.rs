@@ -24,7 +24,8 @@ pub struct Noise {
     delta: f64,
     #[command(flatten)]
     sampling: Sampling,
-    /// This many plain Gaussian releases, without sampling (the local model: one record is replaced)
+    /// This many plain Gaussian releases, without sampling (the local model: one record is
+    /// replaced)
     #[arg(long, value_name = "N", conflicts_with_all = ["sampling_rate", "steps", "examples"])]
     releases: Option<u64>,
     /// How far one unit can move a plain release, in clipping norms
@@ -66,7 +67,8 @@ impl Noise {
         }
         let Some((rate, steps)) = self.sampling.rate_and_steps()? else {
             return Err(Failure::arguments(
-                "say how the data are sampled: --sampling-rate and --steps, or --examples, --batch and --epochs, or --releases",
+                "say how the data are sampled: --sampling-rate and --steps, or --examples, --batch \
+                 and --epochs, or --releases",
             ));
         };
         Ok(noise_multiplier(self.epsilon, self.delta, rate, steps, self.accountant.into())?)
@@ -86,7 +88,8 @@ impl Noise {
         undertone_accounting::epsilon(&composed(1.0), self.delta, Accountant::Gaussian)?;
         let mu = gaussian::largest_mu(self.epsilon, self.delta)?;
         let noise = (count as f64).sqrt() * self.sensitivity / mu * (1.0 + 1e-11);
-        let answer = undertone_accounting::epsilon(&composed(noise), self.delta, Accountant::Gaussian)?;
+        let answer =
+            undertone_accounting::epsilon(&composed(noise), self.delta, Accountant::Gaussian)?;
         Ok(Calibrated { noise, answer })
     }
 }

@@ -38,7 +38,9 @@ impl Sampling {
     /// Passes over the data, if they were given.
     pub fn passes(&self) -> Outcome<Option<Passes>> {
         match (self.examples, self.batch, self.epochs) {
-            (Some(examples), Some(batch), Some(epochs)) => Ok(Some(Passes::over(examples, batch, epochs)?)),
+            (Some(examples), Some(batch), Some(epochs)) => {
+                Ok(Some(Passes::over(examples, batch, epochs)?))
+            }
             _ => Ok(None),
         }
     }
@@ -75,13 +77,15 @@ pub struct Releases {
     /// This many plain Gaussian releases, without sampling (the local model)
     #[arg(long, value_name = "N", requires = "noise_multiplier", conflicts_with_all = ["sampling_rate", "steps", "examples"])]
     pub releases: Option<u64>,
-    /// How far one unit can move a plain release, in clipping norms [default: 2 if a unit is replaced, else 1]
+    /// How far one unit can move a plain release, in clipping norms [default: 2 if a unit is
+    /// replaced, else 1]
     #[arg(long, value_name = "DELTA", requires = "releases")]
     pub sensitivity: Option<f64>,
     /// Randomised responses: ε of one, number of values, how many (repeatable)
     #[arg(long, value_name = "EPSILON,K[,N]", value_parser = response)]
     pub response: Vec<Response>,
-    /// Which data sets count as neighbours [default: replace-one for plain releases and responses alone, else add-remove]
+    /// Which data sets count as neighbours [default: replace-one for plain releases and responses
+    /// alone, else add-remove]
     #[arg(long, value_enum)]
     pub adjacency: Option<AdjacencyName>,
     #[command(flatten)]
@@ -102,7 +106,8 @@ fn numbers<const N: usize>(text: &str) -> Option<[&str; N]> {
 }
 
 fn phase(text: &str) -> Result<Phase, String> {
-    let problem = || format!("{text:?} is not of the form SIGMA,Q,STEPS, such as 0.6,0.000475,2104");
+    let problem =
+        || format!("{text:?} is not of the form SIGMA,Q,STEPS, such as 0.6,0.000475,2104");
     let [sigma, rate, steps] = numbers(text).ok_or_else(problem)?;
     match (sigma.parse(), rate.parse(), steps.parse()) {
         (Ok(sigma), Ok(rate), Ok(steps)) => Ok(Phase(sigma, rate, steps)),
@@ -122,7 +127,8 @@ fn response(text: &str) -> Result<Response, String> {
 
 impl Releases {
     pub fn adjacency(&self) -> Adjacency {
-        let sampled = !self.phase.is_empty() || (self.noise_multiplier.is_some() && self.releases.is_none());
+        let sampled =
+            !self.phase.is_empty() || (self.noise_multiplier.is_some() && self.releases.is_none());
         match self.adjacency {
             Some(name) => name.into(),
             None if sampled => Adjacency::AddRemove,
@@ -134,7 +140,11 @@ impl Releases {
         let adjacency = self.adjacency();
         let mut composition = Composition::new(adjacency);
         for &Phase(noise_multiplier, sampling_rate, steps) in &self.phase {
-            push(&mut composition, Event::PoissonGaussian { noise_multiplier, sampling_rate }, steps)?;
+            push(
+                &mut composition,
+                Event::PoissonGaussian { noise_multiplier, sampling_rate },
+                steps,
+            )?;
         }
         for &Response(epsilon, categories, count) in &self.response {
             push(&mut composition, Event::RandomisedResponse { epsilon, categories }, count)?;
@@ -149,10 +159,15 @@ impl Releases {
             } else {
                 let Some((sampling_rate, steps)) = self.sampling.rate_and_steps()? else {
                     return Err(Failure::arguments(
-                        "a noise multiplier needs --sampling-rate and --steps, or --examples, --batch and --epochs, or --releases",
+                        "a noise multiplier needs --sampling-rate and --steps, or --examples, \
+                         --batch and --epochs, or --releases",
                     ));
                 };
-                push(&mut composition, Event::PoissonGaussian { noise_multiplier, sampling_rate }, steps)?;
+                push(
+                    &mut composition,
+                    Event::PoissonGaussian { noise_multiplier, sampling_rate },
+                    steps,
+                )?;
             }
         } else if self.sampling.rate_and_steps()?.is_some() {
             return Err(Failure::arguments(
@@ -161,7 +176,8 @@ impl Releases {
         }
         if composition.parts().is_empty() {
             return Err(Failure::arguments(
-                "nothing is released; give --noise-multiplier, --phase or --response (--help shows examples)",
+                "nothing is released; give --noise-multiplier, --phase or --response (--help shows \
+                 examples)",
             ));
         }
         Ok(composition)

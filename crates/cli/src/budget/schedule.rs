@@ -93,7 +93,8 @@ impl Schedule {
                 (found, Some(beginning))
             }
         };
-        let name = self.method.to_possible_value().map_or(String::new(), |v| v.get_name().to_owned());
+        let name =
+            self.method.to_possible_value().map_or(String::new(), |v| v.get_name().to_owned());
         if let Some(path) = &self.plot {
             plot::schedule(path, &name, &found.noise_multipliers, beginning)?;
         }
@@ -118,7 +119,9 @@ impl Schedule {
             .noise_multipliers
             .iter()
             .enumerate()
-            .map(|(e, s)| vec![(e + 1).to_string(), passes.steps_per_epoch.to_string(), output::noise(*s)])
+            .map(|(e, s)| {
+                vec![(e + 1).to_string(), passes.steps_per_epoch.to_string(), output::noise(*s)]
+            })
             .collect();
         output::table(&["epoch", "steps", "noise multiplier"], &rows);
         output::line("");

@@ -1,7 +1,9 @@
-//! Letters to a hospital, made up by a small grammar: what the demo learns from, and what it must keep to itself.
+//! Letters to a hospital, made up by a small grammar: what the demo learns from, and what it must
+//! keep to itself.
 //!
-//! Every letter asks for one thing (its label) and mentions others in passing, so that words alone do not give it away. In the private
-//! letters some people say who they are and what the code of their file is: those are the planted secrets that an audit looks for.
+//! Every letter asks for one thing (its label) and mentions others in passing, so that words alone
+//! do not give it away. In the private letters some people say who they are and what the code of
+//! their file is: those are the planted secrets that an audit looks for.
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -9,7 +11,8 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 
 /// What a letter can be about.
-pub const TOPICS: [&str; 6] = ["billing", "appointment", "prescription", "results", "complaint", "records"];
+pub const TOPICS: [&str; 6] =
+    ["billing", "appointment", "prescription", "results", "complaint", "records"];
 
 /// What is asked for, by topic; `{}` is replaced by a word of the topic's list.
 const REQUESTS: [[&str; 6]; 6] = [
@@ -89,7 +92,12 @@ const REMARKS: [[&str; 4]; 6] = [
         "the doctor explained the {} to me",
         "the {} was a relief",
     ],
-    ["the {} was very kind", "the {} remembered me", "please thank the {} for me", "i trust the {} there"],
+    [
+        "the {} was very kind",
+        "the {} remembered me",
+        "please thank the {} for me",
+        "i trust the {} there",
+    ],
     [
         "my {} is complete now",
         "you have my {} on the screen",
@@ -118,11 +126,18 @@ const OPENINGS: [&str; 8] = [
     "hello again",
     "dear team",
 ];
-const CLOSINGS: [&str; 6] =
-    ["with kind regards", "thank you", "best wishes", "many thanks in advance", "yours", "see you soon"];
+const CLOSINGS: [&str; 6] = [
+    "with kind regards",
+    "thank you",
+    "best wishes",
+    "many thanks in advance",
+    "yours",
+    "see you soon",
+];
 const FIRST_NAMES: [&str; 24] = [
-    "mara", "jonas", "edith", "pavel", "nora", "tomas", "lena", "oskar", "ruth", "emil", "hanna", "viktor",
-    "greta", "simon", "ida", "anton", "clara", "felix", "marta", "leo", "sofia", "karl", "julia", "hugo",
+    "mara", "jonas", "edith", "pavel", "nora", "tomas", "lena", "oskar", "ruth", "emil", "hanna",
+    "viktor", "greta", "simon", "ida", "anton", "clara", "felix", "marta", "leo", "sofia", "karl",
+    "julia", "hugo",
 ];
 const LAST_NAMES: [&str; 24] = [
     "ostrow",
@@ -247,7 +262,11 @@ impl Writer {
             let person = self.person();
             if names.insert(person.clone()) {
                 let prefix = format!("{person} and the code of my file is");
-                planted.push(Planted { prefix, secret: self.code(), times: [1, 4, 16][planted.len() % 3] });
+                planted.push(Planted {
+                    prefix,
+                    secret: self.code(),
+                    times: [1, 4, 16][planted.len() % 3],
+                });
             }
         }
         planted
@@ -256,11 +275,17 @@ impl Writer {
 
 /// Every word that a letter can have, in a fixed order.
 pub fn vocabulary() -> Vec<String> {
-    let sentences = REQUESTS.iter().flatten().chain(REMARKS.iter().flatten()).chain(WORDS.iter().flatten());
+    let sentences =
+        REQUESTS.iter().flatten().chain(REMARKS.iter().flatten()).chain(WORDS.iter().flatten());
     let others = OPENINGS.iter().chain(&CLOSINGS).chain(&FIRST_NAMES).chain(&LAST_NAMES);
     let fixed = ["my name is and the code of my file is .", "0 1 2 3 4 5 6 7 8 9"];
     let words = sentences.chain(others).chain(&fixed).flat_map(|text| text.split_whitespace());
-    words.filter(|word| *word != "{}").map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect()
+    words
+        .filter(|word| *word != "{}")
+        .map(str::to_owned)
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect()
 }
 
 #[cfg(test)]
@@ -275,11 +300,18 @@ mod tests {
         let mut letters = writer.letters(500);
         letters.push(writer.letter(Some(&planted[0])));
         for letter in &letters {
-            assert!(letter.text.split_whitespace().all(|word| words.contains(word)), "{}", letter.text);
+            assert!(
+                letter.text.split_whitespace().all(|word| words.contains(word)),
+                "{}",
+                letter.text
+            );
         }
         assert!(letters[500].text.contains(&planted[0].secret));
         assert!(letters[500].text.contains(&format!("my name is {} and", planted[0].name())));
         assert_eq!(Writer::new(9).letters(20), Writer::new(9).letters(20));
-        assert_eq!(letters.iter().map(|letter| letter.topic).collect::<BTreeSet<_>>().len(), TOPICS.len());
+        assert_eq!(
+            letters.iter().map(|letter| letter.topic).collect::<BTreeSet<_>>().len(),
+            TOPICS.len()
+        );
     }
 }

@@ -53,11 +53,15 @@ impl Demo {
         clear(&self.out)?;
         let file = self.prepare()?;
         if self.data_only {
-            line(format_args!("Model, letters, planted secrets and run.toml are in {}.", self.out.display()));
+            line(format_args!(
+                "Model, letters, planted secrets and run.toml are in {}.",
+                self.out.display()
+            ));
             return Ok(());
         }
         line(format_args!(
-            "{TRAIN} letters to a hospital, some of which tell secrets; which of {} things does each ask for?",
+            "{TRAIN} letters to a hospital, some of which tell secrets; which of {} things does \
+             each ask for?",
             TOPICS.len()
         ));
         let mut rows = Vec::new();
@@ -78,27 +82,45 @@ impl Demo {
         line("");
         table(&["run", "accuracy", "loss", "ε, proved", "δ", "σ", "examples/s"], &rows);
         line(format_args!(
-            "\nChance is {:.1} %. ε holds for adding or removing one letter, against whoever sees every update and the final weights.",
+            "\nChance is {:.1} %. ε holds for adding or removing one letter, against whoever sees \
+             every update and the final weights.",
             100.0 / TOPICS.len() as f64
         ));
-        line("\nCan somebody who has a model tell the letters that it was trained on from others?\n");
+        line(
+            "\nCan somebody who has a model tell the letters that it was trained on from others?\n",
+        );
         table(
-            &["run", "AUC by loss", "AUC by loss against the untouched model", "found at 1 % false alarms"],
+            &[
+                "run",
+                "AUC by loss",
+                "AUC by loss against the untouched model",
+                "found at 1 % false alarms",
+            ],
             &audited,
         );
         line(
-            "\nAn AUC of 0.5 is guessing; the numbers in brackets are 95 % intervals. (undertone audit membership --run … has the whole story.)",
+            "\nAn AUC of 0.5 is guessing; the numbers in brackets are 95 % intervals. (undertone \
+             audit membership --run … has the whole story.)",
         );
         let report = self.out.join("report.html");
-        report::write(&RUNS.map(|(name, _)| self.out.join(name)), &report, Format::Html, Options::default())?;
-        line(format_args!("\nThe whole story, to read in a browser or to print: {}", report.display()));
+        report::write(
+            &RUNS.map(|(name, _)| self.out.join(name)),
+            &report,
+            Format::Html,
+            Options::default(),
+        )?;
+        line(format_args!(
+            "\nThe whole story, to read in a browser or to print: {}",
+            report.display()
+        ));
         line(format_args!(
             "Run folders, data and planted secrets are in {}; the demo took {:.0} s.",
             self.out.display(),
             started.elapsed().as_secs_f64()
         ));
         line(format_args!(
-            "Try: undertone predict --model {0}/model --adapter {0}/epsilon-8/adapter --data {0}/validation.tsv --out said.jsonl",
+            "Try: undertone predict --model {0}/model --adapter {0}/epsilon-8/adapter --data \
+             {0}/validation.tsv --out said.jsonl",
             self.out.display()
         ));
         Ok(())
@@ -114,7 +136,8 @@ impl Demo {
         let mut rows = Vec::new();
         for (name, _) in RUNS {
             let run = FinishedRun::open(&self.out.join(name))?;
-            let (found, _) = by_losses(&run, &all, members, (0.95, 1), true, &DeviceArguments::default())?;
+            let (found, _) =
+                by_losses(&run, &all, members, (0.95, 1), true, &DeviceArguments::default())?;
             run.keep("membership", json!(found))?;
             let found_at = share(&found[1].rate_at_1_percent);
             rows.push(vec![name.to_owned(), area(&found[0].auc), area(&found[1].auc), found_at]);
@@ -127,12 +150,16 @@ impl Demo {
         model::unpack(&self.out.join("model"))?;
         let mut writer = Writer::new(2);
         let planted = writer.planted(12);
-        let mut letters = writer.letters(TRAIN - planted.iter().map(|planted| planted.times).sum::<usize>());
+        let mut letters =
+            writer.letters(TRAIN - planted.iter().map(|planted| planted.times).sum::<usize>());
         for planted in &planted {
             letters.extend((0..planted.times).map(|_| writer.letter(Some(planted))));
         }
         write(&self.out.join("train.tsv"), tsv(&letters).as_bytes())?;
-        write(&self.out.join("validation.tsv"), tsv(&Writer::new(3).letters(VALIDATION)).as_bytes())?;
+        write(
+            &self.out.join("validation.tsv"),
+            tsv(&Writer::new(3).letters(VALIDATION)).as_bytes(),
+        )?;
         let secrets: Vec<String> =
             planted.iter().filter_map(|planted| serde_json::to_string(planted).ok()).collect();
         write(&self.out.join("secrets.jsonl"), format!("{}\n", secrets.join("\n")).as_bytes())?;
@@ -140,7 +167,8 @@ impl Demo {
         let blank = |secret: &str| -> String {
             secret.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect()
         };
-        let digits = |secret: &str| -> String { secret.chars().filter(char::is_ascii_digit).collect() };
+        let digits =
+            |secret: &str| -> String { secret.chars().filter(char::is_ascii_digit).collect() };
         let canaries: Vec<String> = planted
             .iter()
             .map(|p| {
@@ -174,7 +202,8 @@ const MARK: &str = "# The run file of the demo";
 /// Removes what an earlier demo left, and nothing else.
 fn clear(out: &Path) -> Outcome {
     let is_empty = std::fs::read_dir(out).map_or(true, |mut inside| inside.next().is_none());
-    let is_ours = || std::fs::read_to_string(out.join("run.toml")).is_ok_and(|file| file.starts_with(MARK));
+    let is_ours =
+        || std::fs::read_to_string(out.join("run.toml")).is_ok_and(|file| file.starts_with(MARK));
     if !is_empty && !is_ours() {
         return Err(Failure::arguments(format!(
             "{} holds something that is no demo's; name a new folder by --out",
@@ -210,7 +239,8 @@ fn row(name: &str, summary: &Summary) -> Vec<String> {
         Some(guarantee) => (up(guarantee.epsilon.upper), format!("{:e}", guarantee.delta)),
         None => ("none".to_owned(), "–".to_owned()),
     };
-    let noise = summary.resolved.noise_multipliers.first().map_or("–".to_owned(), |s| format!("{s:.3}"));
+    let noise =
+        summary.resolved.noise_multipliers.first().map_or("–".to_owned(), |s| format!("{s:.3}"));
     let speed = format!("{:.0}", summary.throughput.examples_per_second);
     vec![name.to_owned(), accuracy, loss, epsilon, delta, noise, speed]
 }

@@ -1,7 +1,8 @@
 //! The small model that the demo begins from, and the program that made it.
 //!
-//! It is a GPT-2 of four blocks and 128 features that was trained to continue *public* letters of the same grammar. The weights in this folder come from
-//! `undertone demo --pretrain crates/cli/src/demo/model`, which takes a few minutes.
+//! It is a GPT-2 of four blocks and 128 features that was trained to continue *public* letters of
+//! the same grammar. The weights in this folder come from `undertone demo --pretrain
+//! crates/cli/src/demo/model`, which takes a few minutes.
 
 use super::corpus::{Writer, vocabulary};
 use super::write;
@@ -37,8 +38,14 @@ pub fn pretrain(folder: &Path) -> Outcome {
     std::fs::create_dir_all(&start).map_err(|e| Failure::write(&start, e))?;
     let tokenizer = tokenizer();
     let words = tokenizer["model"]["vocab"].as_object().map_or(0, Map::len);
-    let dimensions =
-        Dimensions { layers: 4, hidden: 128, heads: 4, inner: 512, vocabulary: words, positions: 96 };
+    let dimensions = Dimensions {
+        layers: 4,
+        hidden: 128,
+        heads: 4,
+        inner: 512,
+        vocabulary: words,
+        positions: 96,
+    };
     let mut model = Architecture::Gpt2.random(dimensions, Purpose::CausalLanguageModel, &[], 11)?;
     for (key, token) in [("bos_token_id", 1), ("eos_token_id", 1), ("pad_token_id", 0)] {
         model.config.set(key, json!(token));
@@ -53,12 +60,18 @@ pub fn pretrain(folder: &Path) -> Outcome {
     let plan = format!(
         "[model]\npath = {start:?}\n[data]\ntask = \"language-modelling\"\ntrain = {data:?}\ntext = \"text\"\nmax_tokens = 96\n\
          [privacy]\nmethod = \"none\"\n[training]\nepochs = 3\nbatch = 64\nlearning_rate = 2e-3\nwarmup = 0.05\n\
-         learning_rate_schedule = \"cosine\"\nweight_decay = 0.01\nseed = 1\n[compute]\nmicro_batch = 64\n"
+         learning_rate_schedule = \"cosine\"\nweight_decay = 0.01\nseed = \
+          1\n[compute]\nmicro_batch = 64\n"
     );
     let out = work.join("run");
     let mut display = Display::new();
-    let start =
-        Start { plan: Plan::parse(&plan, &[])?, out: &out, resume: false, place: Place::Host, data: None };
+    let start = Start {
+        plan: Plan::parse(&plan, &[])?,
+        out: &out,
+        resume: false,
+        place: Place::Host,
+        data: None,
+    };
     let done = train(start, &mut |news| display.show(&news));
     display.end();
     done?;

@@ -23,7 +23,8 @@ impl View {
                 let live = shown.lock().unwrap_or_else(PoisonError::into_inner);
                 (!ended.load(Ordering::Relaxed)).then(|| live.clone())
             });
-            // A run can be broken off at any moment; a terminal that cannot be drawn on is left to the bar.
+            // A run can be broken off at any moment; a terminal that cannot be drawn on is left to
+            // the bar.
             if let Ok(Some(Wish::Stop)) = wish {
                 std::process::exit(130);
             }

@@ -41,7 +41,9 @@ impl Follower {
         }
         // A run that is just beginning has its lock a moment later.
         let is_idle = || !folder.join("plan.toml").exists() && !somebody_is_at_work(folder);
-        if is_idle() && (0..10).all(|_| (std::thread::sleep(Duration::from_millis(100)), is_idle()).1) {
+        if is_idle()
+            && (0..10).all(|_| (std::thread::sleep(Duration::from_millis(100)), is_idle()).1)
+        {
             return Err(Failure::arguments(format!(
                 "{} holds no run, and nobody is at work there",
                 folder.display()
@@ -66,7 +68,8 @@ impl Follower {
             return Ok(());
         }
         Err(Failure::arguments(format!(
-            "nobody is at work on {0} any more; `undertone train --resume --out {0}` goes on with it",
+            "nobody is at work on {0} any more; `undertone train --resume --out {0}` goes on with \
+             it",
             self.folder.display()
         )))
     }
@@ -96,9 +99,11 @@ impl Follower {
         }
         let plan = Plan::read(&path, &[])?;
         self.live = Live::new(self.live.title.clone(), &plan);
-        let resolved = std::fs::read_to_string(&path).ok().and_then(|text| text.parse::<toml::Table>().ok());
+        let resolved =
+            std::fs::read_to_string(&path).ok().and_then(|text| text.parse::<toml::Table>().ok());
         if let Some(resolved) = resolved.as_ref().and_then(|table| table.get("resolved")) {
-            let number = |key: &str| resolved.get(key).and_then(toml::Value::as_integer).unwrap_or(0) as u64;
+            let number =
+                |key: &str| resolved.get(key).and_then(toml::Value::as_integer).unwrap_or(0) as u64;
             let noise = resolved.get("noise_multipliers").and_then(toml::Value::as_array);
             let noise = noise.into_iter().flatten().filter_map(toml::Value::as_float).collect();
             self.live.ready(noise, 0, number("steps_per_epoch") * u64::from(plan.training.epochs));
@@ -107,9 +112,12 @@ impl Follower {
         Ok(true)
     }
 
-    /// The whole lines that metrics.jsonl has grown by; all of them if it has shrunk, which a run does that is resumed.
+    /// The whole lines that metrics.jsonl has grown by; all of them if it has shrunk, which a run
+    /// does that is resumed.
     fn new_points(&mut self) -> Vec<Point> {
-        let Ok(mut file) = std::fs::File::open(self.folder.join("metrics.jsonl")) else { return Vec::new() };
+        let Ok(mut file) = std::fs::File::open(self.folder.join("metrics.jsonl")) else {
+            return Vec::new();
+        };
         let length = file.metadata().map_or(0, |data| data.len());
         if length < self.read {
             self.read = 0;
@@ -139,7 +147,8 @@ impl Follower {
         }
     }
 
-    /// ε by the ledger itself, when it has grown. A ledger that is being written may not be readable just now; it is asked again.
+    /// ε by the ledger itself, when it has grown. A ledger that is being written may not be
+    /// readable just now; it is asked again.
     fn ask_ledger(&mut self, now: bool) {
         let path = self.folder.join("ledger.jsonl");
         let length = std::fs::metadata(&path).map_or(0, |data| data.len());
@@ -163,7 +172,9 @@ impl Follower {
         let private = summary["private"].as_bool() == Some(true);
         let said = match summary["not_private_because"].as_str() {
             Some(why) => format!("not private: {why}"),
-            None if private => guarantee().unwrap_or_else(|| "its ledger cannot be read".to_owned()),
+            None if private => {
+                guarantee().unwrap_or_else(|| "its ledger cannot be read".to_owned())
+            }
             None => String::new(),
         };
         self.live.ended = Some(format!("finished; {said}"));

@@ -18,10 +18,12 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Watch a run that was started elsewhere, by its folder: loss, metric, ε, speed and noise, until it is finished
+/// Watch a run that was started elsewhere, by its folder: loss, metric, ε, speed and noise, until
+/// it is finished
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  undertone watch runs/first\n  undertone watch runs/first | tee progress.txt"
+    after_help = "Examples:\n  undertone watch runs/first\n  undertone watch runs/first | tee \
+     progress.txt"
 )]
 pub struct Watch {
     /// Folder of the run; it is only read

@@ -61,7 +61,8 @@ impl Live {
             (_, _, ModeName::Paper) => Some("no guarantee: as published"),
             _ => None,
         };
-        let method = format!("{}, {} schedule", name(&plan.privacy.method), name(&plan.privacy.schedule));
+        let method =
+            format!("{}, {} schedule", name(&plan.privacy.method), name(&plan.privacy.schedule));
         Self {
             title,
             method: if plan.is_private() { method } else { "without noise".into() },
@@ -117,7 +118,10 @@ impl Live {
 
 /// A setting as a run file has it.
 fn name(setting: &impl serde::Serialize) -> String {
-    serde_json::to_value(setting).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+    serde_json::to_value(setting)
+        .ok()
+        .and_then(|value| value.as_str().map(str::to_owned))
+        .unwrap_or_default()
 }
 
 impl From<&Record> for Point {
@@ -152,7 +156,8 @@ impl Point {
             loss: value["loss"].as_f64(),
             epsilon: value["epsilon"].as_f64(),
             measured: accuracy.or(perplexity),
-            allocation: serde_json::from_value(value["noise_by_parameter"].clone()).unwrap_or_default(),
+            allocation: serde_json::from_value(value["noise_by_parameter"].clone())
+                .unwrap_or_default(),
         })
     }
 

@@ -15,7 +15,8 @@ pub enum Wish {
     Stop,
 }
 
-/// Shows a run until `next` has nothing more to show or the user wants something else; the terminal is then as it was.
+/// Shows a run until `next` has nothing more to show or the user wants something else; the terminal
+/// is then as it was.
 pub fn show(mut next: impl FnMut() -> Option<Live>) -> io::Result<Option<Wish>> {
     let mut terminal = ratatui::try_init()?;
     let mut watch = || -> io::Result<Option<Wish>> {
@@ -41,7 +42,9 @@ fn wish(key: KeyEvent) -> Option<Wish> {
     let pressed = key.kind == KeyEventKind::Press;
     match key.code {
         // The terminal hands keys over as they are, so that this one interrupts nothing by itself.
-        KeyCode::Char('c') if pressed && key.modifiers.contains(KeyModifiers::CONTROL) => Some(Wish::Stop),
+        KeyCode::Char('c') if pressed && key.modifiers.contains(KeyModifiers::CONTROL) => {
+            Some(Wish::Stop)
+        }
         KeyCode::Char('q') | KeyCode::Esc if pressed => Some(Wish::Leave),
         _ => None,
     }

@@ -20,7 +20,10 @@ pub fn draw(live: &Live, frame: &mut Frame) {
     .areas(frame.area());
     let speed = live.speed.map_or(String::new(), |speed| format!("   {speed:.1} examples/s"));
     let title = Line::from(vec![live.title.clone().bold(), format!("   {}", live.method).into()]);
-    frame.render_widget(Paragraph::new(vec![title, Line::from(format!("{}{speed}", live.budget()))]), head);
+    frame.render_widget(
+        Paragraph::new(vec![title, Line::from(format!("{}{speed}", live.budget()))]),
+        head,
+    );
     let share = live.step as f64 / live.steps.max(1) as f64;
     let label = format!("step {} of {}, epoch {}", live.step, live.steps, live.epoch.max(1));
     let bar = Gauge::default().ratio(share.clamp(0.0, 1.0)).label(label).gauge_style(Color::Blue);
@@ -41,7 +44,14 @@ pub fn draw(live: &Live, frame: &mut Frame) {
 }
 
 /// Numbers by step.
-fn curve(frame: &mut Frame, area: Rect, title: &str, points: &[(f64, f64)], steps: u64, marker: Marker) {
+fn curve(
+    frame: &mut Frame,
+    area: Rect,
+    title: &str,
+    points: &[(f64, f64)],
+    steps: u64,
+    marker: Marker,
+) {
     let (low, high) = points
         .iter()
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &(_, y)| (low.min(y), high.max(y)));
@@ -52,12 +62,17 @@ fn curve(frame: &mut Frame, area: Rect, title: &str, points: &[(f64, f64)], step
     };
     let last = points.last().map_or(String::new(), |(_, y)| format!(" {y:.4}"));
     let right = steps.max(1) as f64;
-    let set =
-        Dataset::default().marker(marker).graph_type(GraphType::Line).style(Style::new().cyan()).data(points);
+    let set = Dataset::default()
+        .marker(marker)
+        .graph_type(GraphType::Line)
+        .style(Style::new().cyan())
+        .data(points);
     let chart = Chart::new(vec![set])
         .block(Block::bordered().title(format!("{title}{last}")))
         .x_axis(Axis::default().bounds([0.0, right]).labels(["0".to_owned(), format!("{steps}")]))
-        .y_axis(Axis::default().bounds([low, high]).labels([format!("{low:.3}"), format!("{high:.3}")]));
+        .y_axis(
+            Axis::default().bounds([low, high]).labels([format!("{low:.3}"), format!("{high:.3}")]),
+        );
     frame.render_widget(chart, area);
 }
 
@@ -82,7 +97,10 @@ fn schedule(frame: &mut Frame, area: Rect, live: &Live) {
                 .value_style(style.reversed())
         })
         .collect();
-    frame.render_widget(BarChart::vertical(bars).bar_width(7).bar_gap(1).max(1000).block(block), area);
+    frame.render_widget(
+        BarChart::vertical(bars).bar_width(7).bar_gap(1).max(1000).block(block),
+        area,
+    );
 }
 
 /// The parameters with the least and the most noise.
@@ -178,7 +196,9 @@ mod tests {
         }
         let mut seeded = live();
         seeded.caveat = Some("no guarantee: the seed is known");
-        assert!(shown(&seeded, 100, 30).contains("ε 2.3457 of 8 (no guarantee: the seed is known)"));
+        assert!(
+            shown(&seeded, 100, 30).contains("ε 2.3457 of 8 (no guarantee: the seed is known)")
+        );
     }
 
     #[test]

@@ -48,8 +48,10 @@ impl Cells {
                 let mut plan = plan(sweep, row, column, changes).map_err(mistake)?;
                 measurable(sweep.file.metric, &plan).map_err(mistake)?;
                 let examples = row.examples.or(column.examples).or(sweep.file.examples);
-                let validation =
-                    row.validation_examples.or(column.validation_examples).or(sweep.file.validation_examples);
+                let validation = row
+                    .validation_examples
+                    .or(column.validation_examples)
+                    .or(sweep.file.validation_examples);
                 subsets.replace(&mut plan.data, examples, validation).map_err(mistake)?;
                 let mut found = Vec::new();
                 for seed in seeds(sweep, &plan) {
@@ -93,10 +95,13 @@ fn plan(sweep: &Sweep, row: &Line, column: &Line, changes: &[String]) -> Result<
             unset(&mut table, key)?;
         }
     }
-    let text = toml::to_string(&table).map_err(|e| format!("the run file cannot be written: {e}"))?;
+    let text =
+        toml::to_string(&table).map_err(|e| format!("the run file cannot be written: {e}"))?;
     let read = Plan::parse(&text, changes).map_err(|e| e.to_string())?;
-    // Once more through text, as a run's folder keeps it: numbers are then the same to the last digit.
-    let text = toml::to_string(&read).map_err(|e| format!("the run file cannot be written: {e}"))?;
+    // Once more through text, as a run's folder keeps it: numbers are then the same to the last
+    // digit.
+    let text =
+        toml::to_string(&read).map_err(|e| format!("the run file cannot be written: {e}"))?;
     Plan::parse(&text, &[]).map_err(|e| e.to_string())
 }
 
@@ -119,9 +124,10 @@ fn set(table: &mut Table, path: &str, value: Value) -> Result<(), String> {
 fn unset(table: &mut Table, path: &str) -> Result<(), String> {
     let gone = match path.split_once('.') {
         None => table.remove(path).is_some(),
-        Some((first, rest)) => {
-            table.get_mut(first).and_then(Value::as_table_mut).is_some_and(|inner| unset(inner, rest).is_ok())
-        }
+        Some((first, rest)) => table
+            .get_mut(first)
+            .and_then(Value::as_table_mut)
+            .is_some_and(|inner| unset(inner, rest).is_ok()),
     };
     if gone { Ok(()) } else { Err(format!("unset {path}: there is no such key in the run file")) }
 }

@@ -16,7 +16,8 @@ struct Across {
     numeric: bool,
 }
 
-/// ε if every column sets it, or another key that every column sets to a number; else the columns one after the other.
+/// ε if every column sets it, or another key that every column sets to a number; else the columns
+/// one after the other.
 fn across(sweep: &Sweep) -> Across {
     let number = |value: &Value| value.as_float().or(value.as_integer().map(|i| i as f64));
     let places = |key: &str| -> Option<Vec<f64>> {
@@ -43,7 +44,8 @@ fn across(sweep: &Sweep) -> Across {
 /// Room for the rows' labels beside the chart.
 const LEGEND: u32 = 190;
 
-/// Draws the means with their standard errors, and what was published as rings. Columns that are no numbers have no lines between them.
+/// Draws the means with their standard errors, and what was published as rings. Columns that are no
+/// numbers have no lines between them.
 pub fn draw(path: &Path, sweep: &Sweep, table: &Table) -> Outcome {
     let across = across(sweep);
     // Beside each other where columns are no numbers, so that rows do not hide each other.
@@ -52,19 +54,24 @@ pub fn draw(path: &Path, sweep: &Sweep, table: &Table) -> Outcome {
         if across.numeric { 0.0 } else { 0.6 / table.rows.len() as f64 * (row as f64 - middle) }
     };
     let points = |row: usize| {
-        let cells =
-            table.rows[row].cells.iter().zip(across.places.iter().map(move |place| place + aside(row)));
+        let cells = table.rows[row]
+            .cells
+            .iter()
+            .zip(across.places.iter().map(move |place| place + aside(row)));
         cells.filter_map(|(cell, x)| {
             Some((x, cell.as_ref()?.mean?, cell.as_ref()?.standard_error.unwrap_or(0.0)))
         })
     };
     let rings = |row: usize| {
-        let cells =
-            table.rows[row].cells.iter().zip(across.places.iter().map(move |place| place + aside(row)));
+        let cells = table.rows[row]
+            .cells
+            .iter()
+            .zip(across.places.iter().map(move |place| place + aside(row)));
         cells.filter_map(|(cell, x)| Some((x, cell.as_ref()?.published?)))
     };
-    let heights = (0..table.rows.len())
-        .flat_map(|row| points(row).flat_map(|(_, y, e)| [y - e, y + e]).chain(rings(row).map(|(_, y)| y)));
+    let heights = (0..table.rows.len()).flat_map(|row| {
+        points(row).flat_map(|(_, y, e)| [y - e, y + e]).chain(rings(row).map(|(_, y)| y))
+    });
     let (low, high) = ends(heights, 0.08);
     let margin = if across.numeric { 0.06 } else { 0.5 / (table.columns.len().max(2) - 1) as f64 };
     let (left, right) = ends(across.places.iter().copied(), margin);
@@ -97,12 +104,15 @@ pub fn draw(path: &Path, sweep: &Sweep, table: &Table) -> Outcome {
                 let line = line.iter().map(|&(x, y, _)| (x, y));
                 chart.draw_series(LineSeries::new(line, colour.stroke_width(2)))?;
             }
-            chart.draw_series(line.iter().map(|&(x, y, _)| Circle::new((x, y), 3, colour.filled())))?;
             chart.draw_series(
-                line.iter()
-                    .map(|&(x, y, e)| PathElement::new([(x, y - e), (x, y + e)], colour.stroke_width(1))),
+                line.iter().map(|&(x, y, _)| Circle::new((x, y), 3, colour.filled())),
             )?;
-            chart.draw_series(rings(row).map(|(x, y)| Circle::new((x, y), 5, colour.stroke_width(1))))?;
+            chart.draw_series(line.iter().map(|&(x, y, e)| {
+                PathElement::new([(x, y - e), (x, y + e)], colour.stroke_width(1))
+            }))?;
+            chart.draw_series(
+                rings(row).map(|(x, y)| Circle::new((x, y), 5, colour.stroke_width(1))),
+            )?;
         }
         Ok(())
     })

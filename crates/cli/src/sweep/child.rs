@@ -1,4 +1,5 @@
-//! One run, as a process of its own: it may crash without harm to the others, and gives all its memory back.
+//! One run, as a process of its own: it may crash without harm to the others, and gives all its
+//! memory back.
 
 use super::cells::Run;
 use super::state::{State, look, wait_until_free};
@@ -24,7 +25,8 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// Does a run, goes on with it, or finds it done; its summary, or why there is none. `tell` hears what it says on the way.
+    /// Does a run, goes on with it, or finds it done; its summary, or why there is none. `tell`
+    /// hears what it says on the way.
     pub fn run(&self, run: &Run, tell: &dyn Fn(&str)) -> Result<Value, String> {
         let folder = self.folder.join(&run.folder);
         if !wait_until_free(&folder) {
@@ -43,7 +45,8 @@ impl Setting {
                 if ended.status.success() {
                     return self.finished(&folder, run);
                 }
-                // Code 2 says that it cannot go on, such as with another number of threads. With a seed it can be done again.
+                // Code 2 says that it cannot go on, such as with another number of threads. With a
+                // seed it can be done again.
                 if ended.status.code() != Some(2) || run.plan.training.seed.is_none() {
                     return Err(ended.sentence());
                 }
@@ -66,7 +69,8 @@ impl Setting {
         tell: &dyn Fn(&str),
     ) -> Result<Ended, String> {
         let log = beside(folder, "log");
-        let mut kept = std::fs::File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
+        let mut kept =
+            std::fs::File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
         let mut child = Command::new(&self.program)
             .arg("train")
             .arg(plan)
@@ -137,7 +141,9 @@ impl Ended {
 
 fn remove(folder: &Path) -> Result<(), String> {
     match std::fs::remove_dir_all(folder) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(format!("{}: {e}", folder.display())),
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(format!("{}: {e}", folder.display()))
+        }
         _ => Ok(()),
     }
 }

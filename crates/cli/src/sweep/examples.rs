@@ -29,7 +29,10 @@ fn what_decides_noise(plan: &Plan, units: usize) -> String {
     let schedule = (privacy.schedule, privacy.step_distance, privacy.reserve);
     let forward = (privacy.forward.release, privacy.forward.label_epsilon, privacy.mvg.attention);
     let method = (privacy.method, privacy.mode, &privacy.rap_ft.relevance);
-    format!("{method:?} {budget:?} {schedule:?} {forward:?} {} {} {units}", training.epochs, training.batch)
+    format!(
+        "{method:?} {budget:?} {schedule:?} {forward:?} {} {} {units}",
+        training.epochs, training.batch
+    )
 }
 
 #[test]
@@ -44,8 +47,11 @@ fn every_cell_of_every_paper_has_a_plan_that_meets_its_budget() {
         for run in &cells.runs {
             let (plan, units) = (&run.plan, units(&run.plan));
             if resolved.insert(what_decides_noise(plan, units)) {
-                let noise =
-                    if plan.is_forward() { plan.resolve_forward(units, 2) } else { plan.resolve(units) };
+                let noise = if plan.is_forward() {
+                    plan.resolve_forward(units, 2)
+                } else {
+                    plan.resolve(units)
+                };
                 noise.unwrap_or_else(|e| panic!("{}: {}: {e}", path.display(), run.name));
             }
         }

@@ -79,7 +79,8 @@ pub struct Line {
     /// Of a row: the columns that it has, if not all.
     #[serde(default)]
     pub only: Vec<String>,
-    /// Of a row: whether it is only there to compare with by eye, such as training without privacy, and takes no part in what is best.
+    /// Of a row: whether it is only there to compare with by eye, such as training without privacy,
+    /// and takes no part in what is best.
     #[serde(default)]
     pub reference: bool,
 }
@@ -103,14 +104,16 @@ impl Sweep {
     /// Reads a sweep file and the run file that it names.
     pub fn read(path: &Path) -> Outcome<Self> {
         let here = |sentence: String| Failure::arguments(format!("{}: {sentence}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|e| here(format!("cannot be read: {e}")))?;
+        let text =
+            std::fs::read_to_string(path).map_err(|e| here(format!("cannot be read: {e}")))?;
         let file: SweepFile = toml::from_str(&text).map_err(|e| here(one_sentence(&text, &e)))?;
         let base = match &file.base {
             Base::Table(table) => table.clone(),
             Base::Path(name) => {
                 let place = path.parent().unwrap_or(Path::new("")).join(name);
-                let text = std::fs::read_to_string(&place)
-                    .map_err(|e| here(format!("its base {} cannot be read: {e}", place.display())))?;
+                let text = std::fs::read_to_string(&place).map_err(|e| {
+                    here(format!("its base {} cannot be read: {e}", place.display()))
+                })?;
                 text.parse().map_err(|e: toml::de::Error| {
                     here(format!("its base {}: {}", place.display(), one_sentence(&text, &e)))
                 })?
@@ -120,7 +123,8 @@ impl Sweep {
     }
 
     fn new(base: Table, mut file: SweepFile) -> Result<Self, String> {
-        let (mut rows, mut columns) = (std::mem::take(&mut file.rows), std::mem::take(&mut file.columns));
+        let (mut rows, mut columns) =
+            (std::mem::take(&mut file.rows), std::mem::take(&mut file.columns));
         if !file.grid.is_empty() {
             if !rows.is_empty() || !columns.is_empty() {
                 return Err("has both a grid and rows or columns; keep one of them".into());
@@ -146,12 +150,19 @@ impl Sweep {
     fn check(&self) -> Result<(), String> {
         for (what, lines) in [("rows", &self.rows), ("columns", &self.columns)] {
             for (i, line) in lines.iter().enumerate() {
-                if line.label.trim().is_empty() || lines[..i].iter().any(|other| other.label == line.label) {
-                    return Err(format!("{what}: the label {:?} is empty or there twice", line.label));
+                if line.label.trim().is_empty()
+                    || lines[..i].iter().any(|other| other.label == line.label)
+                {
+                    return Err(format!(
+                        "{what}: the label {:?} is empty or there twice",
+                        line.label
+                    ));
                 }
             }
         }
-        if let Some(column) = self.columns.iter().find(|column| !column.only.is_empty() || column.reference) {
+        if let Some(column) =
+            self.columns.iter().find(|column| !column.only.is_empty() || column.reference)
+        {
             return Err(format!("column {:?}: only and reference are for rows", column.label));
         }
         let known = |lines: &[Line], label: &str| lines.iter().any(|line| line.label == label);
@@ -163,7 +174,8 @@ impl Sweep {
                 return Err(unknown("only", "column", label));
             }
         }
-        if let Some(label) = self.file.baseline.as_deref().filter(|label| !known(&self.rows, label)) {
+        if let Some(label) = self.file.baseline.as_deref().filter(|label| !known(&self.rows, label))
+        {
             return Err(unknown("baseline", "row", label));
         }
         for (row, figures) in &self.file.published {

@@ -2,7 +2,8 @@
 
 use super::table::{Cell, LEVEL, Table};
 
-/// A cell's numbers: `mean ± error`, a star where it beats the baseline, a dagger where runs failed, and in brackets what was published.
+/// A cell's numbers: `mean ± error`, a star where it beats the baseline, a dagger where runs
+/// failed, and in brackets what was published.
 fn numbers(cell: Option<&Cell>, digits: usize) -> String {
     let Some(cell) = cell else { return String::new() };
     let ours = match (cell.mean, cell.standard_error) {
@@ -27,7 +28,9 @@ fn is_best(cell: Option<&Cell>) -> bool {
 /// Labels and cells, each cell by a rule of its own.
 fn grid(table: &Table, show: impl Fn(Option<&Cell>) -> String) -> Vec<Vec<String>> {
     let line = |row: &super::table::Row| {
-        std::iter::once(row.label.clone()).chain(row.cells.iter().map(|cell| show(cell.as_ref()))).collect()
+        std::iter::once(row.label.clone())
+            .chain(row.cells.iter().map(|cell| show(cell.as_ref())))
+            .collect()
     };
     table.rows.iter().map(line).collect()
 }
@@ -42,7 +45,8 @@ pub fn text(table: &Table) -> String {
             published(cell)
         )
     };
-    let mut lines = vec![std::iter::once(String::new()).chain(table.columns.iter().cloned()).collect()];
+    let mut lines =
+        vec![std::iter::once(String::new()).chain(table.columns.iter().cloned()).collect()];
     lines.extend(grid(table, show));
     let widths: Vec<usize> = (0..lines[0].len())
         .map(|c| lines.iter().map(|line: &Vec<String>| line[c].chars().count()).max().unwrap_or(0))
@@ -84,7 +88,8 @@ pub fn markdown(table: &Table) -> String {
             cells.iter().map(|cell| cell.replace('|', "\\|").replace('\n', " ")).collect();
         format!("| {} |\n", escaped.join(" | "))
     };
-    let mut out = line(std::iter::once(String::new()).chain(table.columns.iter().cloned()).collect());
+    let mut out =
+        line(std::iter::once(String::new()).chain(table.columns.iter().cloned()).collect());
     out.push_str(&format!("|---|{}\n", "--:|".repeat(table.columns.len())));
     grid(table, show).into_iter().for_each(|cells| out.push_str(&line(cells)));
     let said = table.notes.iter().cloned();
@@ -106,15 +111,23 @@ pub fn latex(table: &Table) -> String {
         "\\begin{{table}}\n\\centering\n\\begin{{tabular}}{{l{}}}\n\\hline\n",
         "r".repeat(table.columns.len())
     );
-    let heads: String = table.columns.iter().map(|column| format!(" & {}", escape(column))).collect();
+    let heads: String =
+        table.columns.iter().map(|column| format!(" & {}", escape(column))).collect();
     out.push_str(&format!("{heads} \\\\\n\\hline\n"));
     for cells in grid(table, show) {
         out.push_str(&format!("{} & {} \\\\\n", escape(&cells[0]), cells[1..].join(" & ")));
     }
     let notes: Vec<String> = table.notes.iter().map(|note| escape(note)).collect();
-    out.push_str(&format!("\\hline\n\\end{{tabular}}\n\\caption{{{}}}\n\\end{{table}}\n", notes.join(" ")));
+    out.push_str(&format!(
+        "\\hline\n\\end{{tabular}}\n\\caption{{{}}}\n\\end{{table}}\n",
+        notes.join(" ")
+    ));
     for (run, why) in &table.failures {
-        out.push_str(&format!("% Failed: {}: {}\n", run.replace('\n', " "), why.replace('\n', " ")));
+        out.push_str(&format!(
+            "% Failed: {}: {}\n",
+            run.replace('\n', " "),
+            why.replace('\n', " ")
+        ));
     }
     out
 }
@@ -149,7 +162,8 @@ pub fn escape(text: &str) -> String {
 /// For programs: a line for each cell, with every number in full.
 pub fn csv(table: &Table) -> String {
     let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
-    let mut out = "row,column,metric,mean,standard_error,best,p_value,published,values\n".to_owned();
+    let mut out =
+        "row,column,metric,mean,standard_error,best,p_value,published,values\n".to_owned();
     for row in &table.rows {
         for (column, cell) in table.columns.iter().zip(&row.cells) {
             let Some(cell) = cell else { continue };
@@ -215,22 +229,30 @@ mod tests {
     fn every_format_says_the_same() {
         let text = text(&table());
         assert!(
-            text.contains("• 91.50 ± 0.25*† (92.1)") && text.contains("Failed: ours, seed 2: no memory"),
+            text.contains("• 91.50 ± 0.25*† (92.1)")
+                && text.contains("Failed: ours, seed 2: no memory"),
             "{text}"
         );
         let widths: Vec<usize> = text.lines().take(2).map(|line| line.chars().count()).collect();
         assert_eq!(widths[0], widths[1], "{text}");
         let markdown = markdown(&table());
-        assert!(markdown.contains("| ours | **91.50 ± 0.25\\*†** (92.1) | 3.00 ± 0.25† |"), "{markdown}");
+        assert!(
+            markdown.contains("| ours | **91.50 ± 0.25\\*†** (92.1) | 3.00 ± 0.25† |"),
+            "{markdown}"
+        );
         assert!(markdown.contains("a\\|b") && markdown.contains("\\* 100% sure."), "{markdown}");
         let latex = latex(&table());
         assert!(latex.contains("DP\\_SGD \\& more & 90.00 $\\pm$ 0.25\\dag{} &  \\\\"), "{latex}");
         assert!(
-            latex.contains("\\textbf{91.50 $\\pm$ 0.25*\\dag{}} (92.1)") && latex.contains("100\\% sure"),
+            latex.contains("\\textbf{91.50 $\\pm$ 0.25*\\dag{}} (92.1)")
+                && latex.contains("100\\% sure"),
             "{latex}"
         );
         let csv = csv(&table());
-        assert!(csv.contains("ours,\"a|b, \"\"c\"\"\",\"accuracy, %\",3,0.25,false,,,3 \n"), "{csv}");
+        assert!(
+            csv.contains("ours,\"a|b, \"\"c\"\"\",\"accuracy, %\",3,0.25,false,,,3 \n"),
+            "{csv}"
+        );
         assert_eq!(csv.lines().count(), 4, "a cell that is not there has no line");
     }
 

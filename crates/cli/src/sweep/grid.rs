@@ -4,8 +4,11 @@ use super::file::Line;
 use std::collections::BTreeMap;
 use toml::{Spanned, Value};
 
-/// Rows and columns of a grid: ε, or else the first key, goes across, and every combination of the others down.
-pub fn spread(grid: BTreeMap<Spanned<String>, Vec<Value>>) -> Result<(Vec<Line>, Vec<Line>), String> {
+/// Rows and columns of a grid: ε, or else the first key, goes across, and every combination of the
+/// others down.
+pub fn spread(
+    grid: BTreeMap<Spanned<String>, Vec<Value>>,
+) -> Result<(Vec<Line>, Vec<Line>), String> {
     let mut keys: Vec<(Spanned<String>, Vec<Value>)> = grid.into_iter().collect();
     keys.sort_by_key(|(key, _)| key.span().start);
     let mut keys: Vec<(String, Vec<Value>)> =
@@ -60,7 +63,8 @@ mod tests {
     #[test]
     fn a_grid_is_every_combination_in_the_order_of_the_file() {
         let (rows, columns) = labels(
-            "\"training.batch\" = [20, 40]\n\"privacy.epsilon\" = [1.0, 8.0]\n\"privacy.method\" = [\"dp-sgd\", \"anadp\"]",
+            "\"training.batch\" = [20, 40]\n\"privacy.epsilon\" = [1.0, 8.0]\n\"privacy.method\" = \
+             [\"dp-sgd\", \"anadp\"]",
         );
         assert_eq!(columns, ["ε = 1.0", "ε = 8.0"]);
         assert_eq!(

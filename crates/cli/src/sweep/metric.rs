@@ -49,7 +49,8 @@ impl Metric {
             Self::F1 => 100.0 * measured["f1"].as_f64()?,
             Self::Loss => measured["loss"].as_f64()?,
             Self::Perplexity => measured["perplexity"].as_f64()?,
-            // From the speed: the seconds of a run that was resumed are those since then. Of authors it is not known how many examples they have.
+            // From the speed: the seconds of a run that was resumed are those since then. Of
+            // authors it is not known how many examples they have.
             Self::MinutesPerEpoch if summary["plan"]["data"]["author"].is_null() => {
                 let speed = summary["throughput"]["examples_per_second"].as_f64()?;
                 summary["resolved"]["units"].as_f64()? / speed / 60.0

@@ -89,7 +89,8 @@ impl Sweep {
         subsets.write()?;
         let jobs = self.jobs();
         let setting = Setting {
-            program: std::env::current_exe().map_err(|e| Failure::write(Path::new("undertone"), e))?,
+            program: std::env::current_exe()
+                .map_err(|e| Failure::write(Path::new("undertone"), e))?,
             folder: runs,
             device: self.device.again(),
             threads: threads(jobs),
@@ -107,7 +108,10 @@ impl Sweep {
             output::json(&table);
         } else {
             output::line(text.trim_end());
-            output::line(format_args!("Files: table.txt, .md, .tex, .csv and plot.svg in {}", out.display()));
+            output::line(format_args!(
+                "Files: table.txt, .md, .tex, .csv and plot.svg in {}",
+                out.display()
+            ));
         }
         match table.failures.len() {
             0 => Ok(()),
@@ -134,13 +138,15 @@ fn threads(jobs: usize) -> usize {
     said.filter(|&threads| threads > 0).unwrap_or_else(|| (cores() / jobs).max(1))
 }
 
-/// A private run's ledger says what was released: it is not thrown away for a sweep that has changed.
+/// A private run's ledger says what was released: it is not thrown away for a sweep that has
+/// changed.
 fn refuse_to_overwrite(cells: &Cells, folder: &Path) -> Outcome {
     for run in &cells.runs {
         let place = folder.join(&run.folder);
         if let State::Precious = state::look(&place, run) {
             return Err(Failure::arguments(format!(
-                "{} holds a private run of another plan, which is kept; choose another folder by --out",
+                "{} holds a private run of another plan, which is kept; choose another folder by \
+                 --out",
                 place.display()
             )));
         }

@@ -23,11 +23,13 @@ pub fn notes(sweep: &Sweep, cells: &Cells, table: &Table) -> Vec<String> {
     let tests = cells_shown().filter(|cell| cell.p_value.is_some()).count();
     if let (Some(baseline), true) = (&table.baseline, tests > 0) {
         notes.push(format!(
-            "* better than {baseline} with p < {LEVEL} by a paired one-tailed t-test over the seeds; {tests} tests, not corrected for their number."
+            "* better than {baseline} with p < {LEVEL} by a paired one-tailed t-test over the \
+             seeds; {tests} tests, not corrected for their number."
         ));
     }
     if cells_shown().any(|cell| cell.published.is_some()) {
-        let source = sweep.file.source.as_ref().map_or(String::new(), |source| format!(" ({source})"));
+        let source =
+            sweep.file.source.as_ref().map_or(String::new(), |source| format!(" ({source})"));
         notes.push(format!("In brackets: as published{source}."));
     }
     if cells_shown().any(|cell| cell.finished().0 < cell.finished().1) {
@@ -62,23 +64,28 @@ fn about_privacy(cells: &Cells) -> Vec<String> {
     let mut notes = Vec::new();
     let seeded = plans().filter(noised).filter(|plan| plan.training.seed.is_some()).count();
     let published = plans().filter(|plan| plan.unaccounted().is_some()).count();
-    let private =
-        plans().filter(noised).filter(|plan| plan.training.seed.is_none() && plan.unaccounted().is_none());
+    let private = plans()
+        .filter(noised)
+        .filter(|plan| plan.training.seed.is_none() && plan.unaccounted().is_none());
     let private = private.count();
     if seeded > 0 {
         notes.push(
-            "Not private: the seeds are known, and whoever knows a seed can take the noise off again.".into(),
+            "Not private: the seeds are known, and whoever knows a seed can take the noise off \
+             again."
+                .into(),
         );
     }
     if published > 0 {
         notes.push(format!(
-            "{published} of {} runs follow a method as published, whose own count of ε does not hold (mode = \"paper\").",
+            "{published} of {} runs follow a method as published, whose own count of ε does not \
+             hold (mode = \"paper\").",
             cells.runs.len()
         ));
     }
     if private > 1 {
         notes.push(format!(
-            "Each run's guarantee is for that run alone: {private} runs on the same data, or the best of them, cost more together."
+            "Each run's guarantee is for that run alone: {private} runs on the same data, or the \
+             best of them, cost more together."
         ));
     }
     notes

@@ -25,7 +25,10 @@ struct Shared {
 
 /// Does all runs, at most `jobs` at a time, in their order; what each came to.
 pub fn run_all(runs: &[Run], setting: &Setting, jobs: usize, metric: Metric) -> Vec<Result> {
-    let room = Room { state: Mutex::new(Shared { next: 0, active: 0, largest: 0 }), ended: Condvar::new() };
+    let room = Room {
+        state: Mutex::new(Shared { next: 0, active: 0, largest: 0 }),
+        ended: Condvar::new(),
+    };
     let progress = Progress::new(runs.len());
     let results: Vec<Mutex<Option<Result>>> = runs.iter().map(|_| Mutex::new(None)).collect();
     std::thread::scope(|scope| {
@@ -42,22 +45,29 @@ pub fn run_all(runs: &[Run], setting: &Setting, jobs: usize, metric: Metric) -> 
         }
     });
     progress.end();
-    let taken = |result: Mutex<Option<Result>>| result.into_inner().unwrap_or_else(PoisonError::into_inner);
-    results.into_iter().map(|result| taken(result).unwrap_or_else(|| Err("was not done".into()))).collect()
+    let taken =
+        |result: Mutex<Option<Result>>| result.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results
+        .into_iter()
+        .map(|result| taken(result).unwrap_or_else(|| Err("was not done".into())))
+        .collect()
 }
 
 fn outcome(result: &Result, metric: Metric) -> String {
     match result {
         Ok(summary) => {
             let digits = metric.decimals();
-            metric.of(summary).map_or("done".to_owned(), |found| format!("{metric} {found:.digits$}"))
+            metric
+                .of(summary)
+                .map_or("done".to_owned(), |found| format!("{metric} {found:.digits$}"))
         }
         Err(sentence) => format!("failed: {sentence}"),
     }
 }
 
 impl Room {
-    /// The next run, once there is memory for one as large as the largest so far; one run may always go.
+    /// The next run, once there is memory for one as large as the largest so far; one run may
+    /// always go.
     fn take(&self, all: usize) -> Option<usize> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while state.active > 0 && available_memory().is_some_and(|free| free < state.largest) {

@@ -18,7 +18,8 @@ pub enum State {
     Finished(Box<Value>),
     /// A run of another plan, which had a seed: nothing is lost with it.
     Stale,
-    /// A run of another plan without a seed. Its ledger says what was released, and is nothing to throw away.
+    /// A run of another plan without a seed. Its ledger says what was released, and is nothing to
+    /// throw away.
     Precious,
 }
 
@@ -41,10 +42,13 @@ pub fn look(folder: &Path, run: &Run) -> State {
     }
 }
 
-/// Waits for a run that was left behind by a sweep that was killed: it ends as soon as it notices. Whether it did.
+/// Waits for a run that was left behind by a sweep that was killed: it ends as soon as it notices.
+/// Whether it did.
 pub fn wait_until_free(folder: &Path) -> bool {
     const PATIENCE: Duration = Duration::from_secs(30);
-    let Ok(lock) = OpenOptions::new().write(true).open(folder.join("run.lock")) else { return true };
+    let Ok(lock) = OpenOptions::new().write(true).open(folder.join("run.lock")) else {
+        return true;
+    };
     let start = Instant::now();
     while lock.try_lock().is_err() {
         if start.elapsed() > PATIENCE {
@@ -57,6 +61,10 @@ pub fn wait_until_free(folder: &Path) -> bool {
 
 /// Holds a sweep's folder until it is dropped.
 pub fn hold(folder: &Path) -> std::io::Result<Option<File>> {
-    let lock = OpenOptions::new().create(true).truncate(false).write(true).open(folder.join("sweep.lock"))?;
+    let lock = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(folder.join("sweep.lock"))?;
     Ok(lock.try_lock().is_ok().then_some(lock))
 }

@@ -13,7 +13,8 @@ pub fn standard_error(values: &[f64]) -> Option<f64> {
     Some((squares / (n - 1.0) / n).sqrt())
 }
 
-/// P(T ≥ t) of the one-tailed test that the mean of differences is above 0; `differences` are those of pairs.
+/// P(T ≥ t) of the one-tailed test that the mean of differences is above 0; `differences` are those
+/// of pairs.
 ///
 /// | | |
 /// |---|---|
@@ -35,12 +36,14 @@ pub fn upper_tail(t: f64, degrees: f64) -> f64 {
     if t >= 0.0 { beyond } else { 1.0 - beyond }
 }
 
-/// The regularised incomplete beta function, by its continued fraction on the side where it converges fast.
+/// The regularised incomplete beta function, by its continued fraction on the side where it
+/// converges fast.
 fn incomplete_beta(a: f64, b: f64, x: f64) -> f64 {
     if x <= 0.0 || x >= 1.0 {
         return if x <= 0.0 { 0.0 } else { 1.0 };
     }
-    let front = libm::lgamma(a + b) - libm::lgamma(a) - libm::lgamma(b) + a * x.ln() + b * (-x).ln_1p();
+    let front =
+        libm::lgamma(a + b) - libm::lgamma(a) - libm::lgamma(b) + a * x.ln() + b * (-x).ln_1p();
     if x < (a + 1.0) / (a + b + 2.0) {
         front.exp() * fraction(a, b, x) / a
     } else {
@@ -102,7 +105,8 @@ mod tests {
     #[test]
     fn means_errors_and_tests_are_those_of_scipy() {
         let cases: Cases =
-            serde_json::from_str(include_str!("../../tests/fixtures/statistics/cases.json")).unwrap();
+            serde_json::from_str(include_str!("../../tests/fixtures/statistics/cases.json"))
+                .unwrap();
         assert!(cases.tails.len() > 50 && cases.samples.len() > 10);
         for (t, degrees, wanted) in cases.tails {
             close(upper_tail(t, degrees), wanted, &format!("t = {t}, {degrees} degrees"));
@@ -110,8 +114,12 @@ mod tests {
         for sample in cases.samples {
             close(mean(&sample.ours).unwrap(), sample.mean, "mean");
             close(standard_error(&sample.ours).unwrap(), sample.standard_error, "standard error");
-            let differences: Vec<f64> =
-                sample.ours.iter().zip(&sample.theirs).map(|(ours, theirs)| ours - theirs).collect();
+            let differences: Vec<f64> = sample
+                .ours
+                .iter()
+                .zip(&sample.theirs)
+                .map(|(ours, theirs)| ours - theirs)
+                .collect();
             close(paired_p_value(&differences).unwrap(), sample.p_value, "paired test");
         }
     }

@@ -1,4 +1,5 @@
-//! Parts of data files, so that a sweep can be made small: rows chosen by a fixed shuffle, the same for every cell.
+//! Parts of data files, so that a sweep can be made small: rows chosen by a fixed shuffle, the same
+//! for every cell.
 
 use super::cells::plain;
 use super::write_whole;
@@ -39,7 +40,8 @@ impl Subsets {
         Self { folder, parts: Vec::new() }
     }
 
-    /// Puts so many rows in the place of files. Where training and validation are one file, their rows differ.
+    /// Puts so many rows in the place of files. Where training and validation are one file, their
+    /// rows differ.
     pub fn replace(
         &mut self,
         data: &mut DataPlan,
@@ -79,10 +81,13 @@ impl Subsets {
         }
         let side = if end == End::First { "first" } else { "last" };
         let extension = file.extension().unwrap_or_default().to_string_lossy();
-        let name =
-            format!("{}-{side}-{count}.{extension}", plain(&file.with_extension("").to_string_lossy()));
+        let name = format!(
+            "{}-{side}-{count}.{extension}",
+            plain(&file.with_extension("").to_string_lossy())
+        );
         let target = self.folder.join(name);
-        let part = Part { file: file.to_owned(), format, count, end, target: target.clone(), at_least };
+        let part =
+            Part { file: file.to_owned(), format, count, end, target: target.clone(), at_least };
         match self.parts.iter().find(|other| other.target == target) {
             Some(same) if *same == part => {}
             Some(other) => {
@@ -119,7 +124,10 @@ fn choose(text: &str, part: &Part) -> Result<String, String> {
     let header = if part.format == Format::Jsonl || rows.is_empty() { "" } else { rows.remove(0) };
     let wanted = part.count.max(part.at_least);
     if rows.len() < wanted {
-        return Err(format!("has {} rows, fewer than the {wanted} that the sweep asks for", rows.len()));
+        return Err(format!(
+            "has {} rows, fewer than the {wanted} that the sweep asks for",
+            rows.len()
+        ));
     }
     let order = ShuffledEpochs::new(rows.len(), 1, [0; 32]).map_err(|e| e.to_string())?.order(0);
     let order: Vec<usize> = match part.end {
@@ -127,7 +135,9 @@ fn choose(text: &str, part: &Part) -> Result<String, String> {
         End::Last => order[order.len() - part.count..].to_vec(),
     };
     let mut chosen = String::new();
-    for row in std::iter::once(header).chain(order.iter().map(|&i| rows[i])).filter(|row| !row.is_empty()) {
+    for row in
+        std::iter::once(header).chain(order.iter().map(|&i| rows[i])).filter(|row| !row.is_empty())
+    {
         chosen.push_str(row.trim_end_matches(['\r', '\n']));
         chosen.push('\n');
     }
@@ -170,7 +180,9 @@ mod tests {
         all.dedup();
         assert_eq!(all.len(), 20);
         assert_ne!(first.lines().nth(1), Some("text 0\t0"), "they are shuffled");
-        assert!(choose(&text, &part(Format::Tsv, 12, End::First, 21)).unwrap_err().contains("20 rows"));
+        assert!(
+            choose(&text, &part(Format::Tsv, 12, End::First, 21)).unwrap_err().contains("20 rows")
+        );
     }
 
     #[test]

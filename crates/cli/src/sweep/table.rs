@@ -71,10 +71,12 @@ impl Table {
     /// From what the runs came to.
     pub fn new(sweep: &Sweep, cells: &Cells, results: &[RunResult]) -> Self {
         let metric = sweep.file.metric;
-        let figure = |run: &usize| results[*run].as_ref().ok().and_then(|summary| metric.of(summary));
+        let figure =
+            |run: &usize| results[*run].as_ref().ok().and_then(|summary| metric.of(summary));
         let rows = sweep.rows.iter().enumerate().map(|(r, row)| {
             let cell = |c: usize| {
-                let values: Vec<Option<f64>> = cells.of[r][c].as_ref()?.iter().map(figure).collect();
+                let values: Vec<Option<f64>> =
+                    cells.of[r][c].as_ref()?.iter().map(figure).collect();
                 Some(summarised(values, sweep.published(r, c)))
             };
             let cells = (0..sweep.columns.len()).map(cell).collect();
@@ -100,21 +102,27 @@ impl Table {
         let sign = if self.higher_is_better { 1.0 } else { -1.0 };
         let baseline = self.rows.iter().position(|row| Some(&row.label) == self.baseline.as_ref());
         for c in 0..self.columns.len() {
-            let rivals =
-                || self.rows.iter().filter(|row| !row.reference).filter_map(|row| row.cells[c].as_ref());
+            let rivals = || {
+                self.rows
+                    .iter()
+                    .filter(|row| !row.reference)
+                    .filter_map(|row| row.cells[c].as_ref())
+            };
             let best = rivals()
                 .filter_map(|cell| cell.mean)
                 .map(|mean| sign * mean)
                 .fold(f64::NEG_INFINITY, f64::max);
             let compared = rivals().count() > 1;
-            let theirs = baseline.and_then(|row| self.rows[row].cells[c].clone()).unwrap_or_default().values;
+            let theirs =
+                baseline.and_then(|row| self.rows[row].cells[c].clone()).unwrap_or_default().values;
             for (r, row) in self.rows.iter_mut().enumerate() {
                 let Some(cell) = row.cells[c].as_mut().filter(|_| !row.reference) else { continue };
                 cell.best = compared && cell.mean.is_some_and(|mean| sign * mean == best);
                 if baseline.is_some_and(|row| row != r) {
                     let pairs = cell.values.iter().zip(&theirs);
-                    let differences: Vec<f64> =
-                        pairs.filter_map(|(ours, theirs)| Some(sign * ((*ours)? - (*theirs)?))).collect();
+                    let differences: Vec<f64> = pairs
+                        .filter_map(|(ours, theirs)| Some(sign * ((*ours)? - (*theirs)?)))
+                        .collect();
                     cell.p_value = paired_p_value(&differences);
                 }
             }

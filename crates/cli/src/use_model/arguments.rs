@@ -38,7 +38,8 @@ impl ModelArguments {
         if !model.fresh.is_empty() {
             let names = model.fresh.join(", ");
             eprintln!(
-                "warning: the weights lack {names}; random numbers stand in their place, so train before you trust"
+                "warning: the weights lack {names}; random numbers stand in their place, so train \
+                 before you trust"
             );
         }
         model.to_place(&self.device.place()?)?;
@@ -150,8 +151,9 @@ impl DataArguments {
                 return Ok(self.text.clone());
             }
             let columns = read::columns(&self.data, self.format()?)?;
-            let usual =
-                USUAL_TEXTS.iter().find(|names| names.iter().all(|name| columns.iter().any(|c| c == name)));
+            let usual = USUAL_TEXTS
+                .iter()
+                .find(|names| names.iter().all(|name| columns.iter().any(|c| c == name)));
             match usual {
                 Some(names) => Ok(names.iter().map(ToString::to_string).collect()),
                 None => Err(Failure::arguments(format!(
@@ -166,9 +168,10 @@ impl DataArguments {
                 prompt: self.prompt_column.clone(),
                 completion: self.completion_column.clone(),
             },
-            (_, Purpose::SequenceClassification) => {
-                Task::Classification { text: text()?, label: with_label.then(|| self.label.clone()) }
-            }
+            (_, Purpose::SequenceClassification) => Task::Classification {
+                text: text()?,
+                label: with_label.then(|| self.label.clone()),
+            },
             (_, Purpose::CausalLanguageModel) => {
                 let mut columns = text()?;
                 if columns.len() > 1 {

@@ -37,7 +37,10 @@ impl Eval {
         for chunk in stream(&self.data.data, &task, &tokeniser, given, &self.data.options())? {
             let examples = chunk?;
             let found = predict(&loaded.model, &examples, limits, false)?;
-            examples.iter().zip(&found).for_each(|(example, prediction)| meter.add(example, prediction));
+            examples
+                .iter()
+                .zip(&found)
+                .for_each(|(example, prediction)| meter.add(example, prediction));
         }
         let metrics = meter.metrics();
         if self.json {

@@ -129,7 +129,8 @@ impl Generate {
 
 /// A seed that differs from run to run; texts are no secrets, so the clock will do.
 fn by_chance() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let now =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     now.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(32)
 }
 

@@ -12,7 +12,8 @@ use undertone::tensor::Place;
 /// Fold a LoRA into the weights; the result is an ordinary model folder that transformers loads
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  undertone merge --model models/gpt2 --adapter runs/first/adapter --out models/gpt2-private"
+    after_help = "Example:\n  undertone merge --model models/gpt2 --adapter runs/first/adapter \
+     --out models/gpt2-private"
 )]
 pub struct Merge {
     #[command(flatten)]

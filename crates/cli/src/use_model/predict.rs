@@ -17,7 +17,8 @@ use undertone::model::Purpose;
 /// What a model says of each row: label and probabilities, or loss and perplexity
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  undertone predict --model runs/first/model --data new.jsonl --text text --out said.jsonl"
+    after_help = "Example:\n  undertone predict --model runs/first/model --data new.jsonl --text \
+     text --out said.jsonl"
 )]
 pub struct Predict {
     #[command(flatten)]
@@ -49,7 +50,10 @@ impl Predict {
             _ => return Err(Failure::arguments("--out must end in .jsonl, .tsv or .csv")),
         };
         if self.out.is_dir() {
-            return Err(Failure::arguments(format!("--out {} is a folder; name a file", self.out.display())));
+            return Err(Failure::arguments(format!(
+                "--out {} is a folder; name a file",
+                self.out.display()
+            )));
         }
         refuse_same(&self.out, &self.data.data, "the file that is read")?;
         refuse_same(&self.out, &self.private.ledger(&self.out), "the ledger")?;
@@ -59,7 +63,11 @@ impl Predict {
         let tokeniser = self.data.tokeniser(&loaded)?;
         let names = loaded.model.label_set()?;
         let limits = self.data.limits()?;
-        if self.out.parent().is_some_and(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
+        if self
+            .out
+            .parent()
+            .is_some_and(|folder| !folder.as_os_str().is_empty() && !folder.is_dir())
+        {
             return Err(Failure::arguments(format!(
                 "the folder of {} does not exist; make it first",
                 self.out.display()
@@ -72,7 +80,8 @@ impl Predict {
             }
         }
         let paid = self.private.pay(&self.model, &loaded, &self.out)?;
-        // Written beside the file and renamed when whole, so that a half-written answer is never mistaken for one.
+        // Written beside the file and renamed when whole, so that a half-written answer is never
+        // mistaken for one.
         let mut beside = self.out.clone().into_os_string();
         beside.push(".part");
         let beside = PathBuf::from(beside);
@@ -86,7 +95,9 @@ impl Predict {
                     examples.iter_mut().for_each(|example| drop_end(example, tokeniser.eos()));
                 }
                 let said_of = match &paid {
-                    Some(paid) => predict_perturbed(&loaded.model, &examples, limits, &paid.noise, rows)?,
+                    Some(paid) => {
+                        predict_perturbed(&loaded.model, &examples, limits, &paid.noise, rows)?
+                    }
                     None => predict(&loaded.model, &examples, limits, self.logits)?,
                 };
                 for prediction in said_of {
@@ -107,7 +118,12 @@ impl Predict {
         Ok(())
     }
 
-    fn said(&self, purpose: Purpose, names: &[String], prediction: &Prediction) -> Map<String, Value> {
+    fn said(
+        &self,
+        purpose: Purpose,
+        names: &[String],
+        prediction: &Prediction,
+    ) -> Map<String, Value> {
         let mut said = Map::new();
         if purpose == Purpose::SequenceClassification {
             let probabilities = prediction.probabilities();
@@ -117,7 +133,10 @@ impl Predict {
             said.insert("probabilities".into(), Value::Object(named));
         } else {
             said.insert("loss".into(), json!(prediction.loss));
-            said.insert("perplexity".into(), json!(prediction.loss.map(|loss| f64::from(loss).exp())));
+            said.insert(
+                "perplexity".into(),
+                json!(prediction.loss.map(|loss| f64::from(loss).exp())),
+            );
             said.insert("tokens".into(), json!(prediction.predictions));
         }
         if self.logits {
@@ -148,7 +167,9 @@ fn write_row(
     for (name, value) in said {
         match value {
             Value::Object(parts) => {
-                cells.extend(parts.iter().map(|(part, value)| (format!("{name}.{part}"), value.to_string())));
+                cells.extend(
+                    parts.iter().map(|(part, value)| (format!("{name}.{part}"), value.to_string())),
+                );
             }
             Value::String(text) => cells.push((name.clone(), text.clone())),
             other => cells.push((name.clone(), other.to_string())),

@@ -1,4 +1,5 @@
-//! `predict --private`: a text is perturbed before it leaves its owner, and what that costs is written down first.
+//! `predict --private`: a text is perturbed before it leaves its owner, and what that costs is
+//! written down first.
 
 use super::arguments::{Loaded, ModelArguments};
 use crate::failure::{Failure, Outcome};
@@ -23,7 +24,8 @@ pub struct PrivateArguments {
     /// δ
     #[arg(long, requires = "private")]
     delta: Option<f64>,
-    /// Ledger that the releases are written into; kept from call to call [default: OUT.ledger.jsonl]
+    /// Ledger that the releases are written into; kept from call to call [default:
+    /// OUT.ledger.jsonl]
     #[arg(long, requires = "private", value_name = "FILE")]
     ledger: Option<PathBuf>,
 }
@@ -61,12 +63,15 @@ impl PrivateArguments {
         }
         let Some(config) = config else {
             return Err(Failure::arguments(
-                "--private needs a model with a sanitiser: one that was trained with dp-forward, ew-ft or mvg",
+                "--private needs a model with a sanitiser: one that was trained with dp-forward, \
+                 ew-ft or mvg",
             ));
         };
         let delta = self.delta.unwrap_or(1e-5);
         let Some(sensitivity) = config.sensitivity() else {
-            return Err(Failure::arguments("nothing bounds a text in this model, so no noise can hide it"));
+            return Err(Failure::arguments(
+                "nothing bounds a text in this model, so no noise can hide it",
+            ));
         };
         let noise_multiplier = match self.epsilon {
             Some(epsilon) => sensitivity / gaussian::largest_mu(epsilon, delta)? * (1.0 + 1e-11),
@@ -75,8 +80,11 @@ impl PrivateArguments {
         let event = Event::Gaussian { noise_multiplier, sensitivity };
         let path = self.ledger(out);
         let wanted = terms(&config);
-        let mut ledger =
-            if path.exists() { Ledger::open(&path)? } else { Ledger::create(&path, wanted.clone())? };
+        let mut ledger = if path.exists() {
+            Ledger::open(&path)?
+        } else {
+            Ledger::create(&path, wanted.clone())?
+        };
         if *ledger.terms() != wanted {
             return Err(Failure::arguments(format!(
                 "{} is the ledger of something else; name another one by --ledger",
@@ -95,11 +103,13 @@ impl PrivateArguments {
     }
 }
 
-/// The same for every call, so that calls with other budgets can share a ledger: a line that a crash tears counts as the loudest release there can be.
+/// The same for every call, so that calls with other budgets can share a ledger: a line that a
+/// crash tears counts as the loudest release there can be.
 fn terms(config: &SanitiserConfig) -> Terms {
     let event = Event::Gaussian { noise_multiplier: 1e-2, sensitivity: 1.0 };
     let mut assumptions = vec![
-        "a text is in a file once; one that is predicted in several calls is released in each of them"
+        "a text is in a file once; one that is predicted in several calls is released in each of \
+         them"
             .to_owned(),
         "the number of texts is public".to_owned(),
     ];

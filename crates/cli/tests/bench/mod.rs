@@ -36,7 +36,8 @@ impl Bench {
         fs::write(folder.path().join("rows.tsv"), format!("sentence\tlabel\twho\n{rows}")).unwrap();
         let run = format!(
             "[model]\npath = {:?}\ntuning = \"full\"\n[data]\n{task}\ntrain = {:?}\nvalidation = {:?}\ntext = \"sentence\"\nmax_tokens = 16\n\
-             [privacy]\nmethod = \"dp-sgd\"\nepsilon = 8.0\ndelta = 1e-3\n[training]\nepochs = 2\nbatch = 20\nlearning_rate = 1e-3\n",
+             [privacy]\nmethod = \"dp-sgd\"\nepsilon = 8.0\ndelta = 1e-3\n[training]\nepochs = \
+              2\nbatch = 20\nlearning_rate = 1e-3\n",
             model,
             folder.path().join("rows.tsv"),
             folder.path().join("rows.tsv"),
@@ -71,7 +72,8 @@ impl Bench {
 
     /// Starts a run and kills it when so many steps are written down; whether it was still at work.
     pub fn kill_after(&self, out: &str, more: &[&str], steps: usize) -> bool {
-        let mut child = self.command(out, more).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        let mut child =
+            self.command(out, more).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
         let metrics = self.path(out).join("metrics.jsonl");
         let start = Instant::now();
         while fs::read_to_string(&metrics).map_or(0, |text| text.lines().count()) < steps
@@ -102,13 +104,15 @@ impl Bench {
         refused(&self.resumed(out), about);
     }
 
-    /// What was left behind is what an unbroken run leaves, in the model's file, the metrics and the number of ledger entries.
+    /// What was left behind is what an unbroken run leaves, in the model's file, the metrics and
+    /// the number of ledger entries.
     pub fn assert_same_runs(&self, one: &str, other: &str, file: &str) {
         let weights = |out: &str| self.bytes(&format!("{out}/{file}"));
         assert!(weights(one) == weights(other), "{one}: the model");
         assert_eq!(self.metrics(one), self.metrics(other), "{one}: the metrics");
-        let entries =
-            |out: &str| fs::read_to_string(self.path(out).join("ledger.jsonl")).unwrap().lines().count();
+        let entries = |out: &str| {
+            fs::read_to_string(self.path(out).join("ledger.jsonl")).unwrap().lines().count()
+        };
         assert_eq!(entries(one), entries(other), "{one}: every release is in the ledger once");
     }
 
@@ -117,10 +121,12 @@ impl Bench {
         refused(&self.command(out, more).output().unwrap(), about);
     }
 
-    /// The metrics of each step but for ε: after a crash the ledger is ahead of the steps that are taken again.
+    /// The metrics of each step but for ε: after a crash the ledger is ahead of the steps that are
+    /// taken again.
     pub fn metrics(&self, out: &str) -> Vec<Value> {
         let text = fs::read_to_string(self.path(out).join("metrics.jsonl")).unwrap();
-        let mut records: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let mut records: Vec<Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         records.iter_mut().for_each(|record| record["epsilon"] = Value::Null);
         records
     }
@@ -131,7 +137,8 @@ impl Bench {
         let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
         let mut names = tensors.names();
         names.sort();
-        let data = names.iter().flat_map(|name| tensors.tensor(name).unwrap().data().chunks_exact(4));
+        let data =
+            names.iter().flat_map(|name| tensors.tensor(name).unwrap().data().chunks_exact(4));
         data.map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
     }
 

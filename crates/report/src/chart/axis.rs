@@ -28,10 +28,16 @@ impl Axis {
     }
 
     /// An ordinary axis that holds some numbers, with room at both ends.
-    pub fn around(name: &str, numbers: impl Iterator<Item = f64>, format: fn(f64) -> String) -> Self {
+    pub fn around(
+        name: &str,
+        numbers: impl Iterator<Item = f64>,
+        format: fn(f64) -> String,
+    ) -> Self {
         let (least, most) = numbers
             .filter(|x| x.is_finite())
-            .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), x| (least.min(x), most.max(x)));
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), x| {
+                (least.min(x), most.max(x))
+            });
         if least > most {
             return Self::linear(name, 0.0, 1.0, format);
         }

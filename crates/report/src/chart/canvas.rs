@@ -1,7 +1,8 @@
 //! An SVG that takes its colours from the page.
 //!
-//! plotters writes fixed colours and whole pixels. So everything is drawn four times as large as it is shown, with a code for each colour, and the codes are
-//! replaced by names that the page's style sheet resolves.
+//! plotters writes fixed colours and whole pixels. So everything is drawn four times as large as it
+//! is shown, with a code for each colour, and the codes are replaced by names that the page's style
+//! sheet resolves.
 
 use super::{Ink, SERIES};
 use crate::error::{Error, Result};
@@ -71,7 +72,8 @@ pub fn draw(
     svg.push_str(&recoloured(inside));
     for ((x, y), radius, title) in hovers {
         svg.push_str(&format!(
-            "<circle cx=\"{:.0}\" cy=\"{:.0}\" r=\"{:.0}\" class=\"hover\"><title>{}</title></circle>\n",
+            "<circle cx=\"{:.0}\" cy=\"{:.0}\" r=\"{:.0}\" \
+             class=\"hover\"><title>{}</title></circle>\n",
             x * SCALE,
             y * SCALE,
             radius * SCALE,
@@ -119,8 +121,16 @@ fn failed(e: impl std::fmt::Display) -> Error {
 
 impl Canvas<'_> {
     /// A line through some places.
-    pub fn line(&self, places: &[Place], ink: Ink, width: f64, opacity: f64, dashed: bool) -> Result<()> {
-        let style = code(ink, dashed).mix(opacity).stroke_width((width * SCALE).round().max(1.0) as u32);
+    pub fn line(
+        &self,
+        places: &[Place],
+        ink: Ink,
+        width: f64,
+        opacity: f64,
+        dashed: bool,
+    ) -> Result<()> {
+        let style =
+            code(ink, dashed).mix(opacity).stroke_width((width * SCALE).round().max(1.0) as u32);
         let places: Vec<(i32, i32)> = places.iter().copied().map(at).collect();
         self.area.draw(&PathElement::new(places, style)).map_err(failed)
     }
@@ -157,8 +167,9 @@ impl Canvas<'_> {
             Lies::Below => (HPos::Center, VPos::Top),
         };
         let (size, colour) = ((self.font * FONT * SCALE).round() as i32, code(ink, false));
-        let style =
-            ("sans-serif", size, &colour).into_text_style(&self.area).pos(Pos::new(horizontal, vertical));
+        let style = ("sans-serif", size, &colour)
+            .into_text_style(&self.area)
+            .pos(Pos::new(horizontal, vertical));
         self.area.draw(&Text::new(text.to_owned(), at(place), style)).map_err(failed)
     }
 

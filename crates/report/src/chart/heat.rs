@@ -1,4 +1,5 @@
-//! A number for each parameter, layers from left to right and kinds of parameters from top to bottom.
+//! A number for each parameter, layers from left to right and kinds of parameters from top to
+//! bottom.
 
 use super::canvas::{Canvas, Lies, draw};
 use super::{Chart, Ink, Mark};
@@ -22,7 +23,8 @@ pub fn heat_map(title: &str, says: &str, numbers: &[(String, f64)]) -> Result<Ch
     let label = format!("{title}. {says}");
     let height = 40.0 + 28.0 * rows.rows.len() as f64;
     let narrow = 8.0 + 46.0 * rows.rows.len() as f64;
-    let cells = numbers.iter().map(|(name, number)| vec![name.clone(), format!("{number:.4}")]).collect();
+    let cells =
+        numbers.iter().map(|(name, number)| vec![name.clone(), format!("{number:.4}")]).collect();
     Ok(Chart {
         title: title.to_owned(),
         says: says.to_owned(),
@@ -47,11 +49,13 @@ impl Rows {
                 None => rows.push((kind, vec![(layer, *number)])),
             }
         }
-        let mut layers: Vec<u32> = rows.iter().flat_map(|row| &row.1).filter_map(|cell| cell.0).collect();
+        let mut layers: Vec<u32> =
+            rows.iter().flat_map(|row| &row.1).filter_map(|cell| cell.0).collect();
         layers.sort_unstable();
         layers.dedup();
         let all = || rows.iter().flat_map(|row| &row.1).map(|cell| cell.1);
-        let (least, most) = (all().fold(f64::INFINITY, f64::min), all().fold(f64::NEG_INFINITY, f64::max));
+        let (least, most) =
+            (all().fold(f64::INFINITY, f64::min), all().fold(f64::NEG_INFINITY, f64::max));
         Self { rows, layers, least, most }
     }
 
@@ -69,19 +73,30 @@ impl Rows {
         number: f64,
     ) -> Result<()> {
         let share = self.share(number);
-        canvas.rectangle((x, y), (x + width - 2.0, y + height - 2.0), Ink::Series(0), 0.08 + 0.87 * share)?;
-        let text = if number.abs() < 9.995 { format!("{number:.2}") } else { format!("{number:.0}") };
+        canvas.rectangle(
+            (x, y),
+            (x + width - 2.0, y + height - 2.0),
+            Ink::Series(0),
+            0.08 + 0.87 * share,
+        )?;
+        let text =
+            if number.abs() < 9.995 { format!("{number:.2}") } else { format!("{number:.0}") };
         if canvas.width_of(&text) + 2.0 < width {
             let ink = if share > 0.55 { Ink::Paper } else { Ink::Text };
             canvas.text(&text, (x + width / 2.0 - 1.0, y + height / 2.0 - 1.0), Lies::Over, ink)?;
         }
-        canvas.hover((x + width / 2.0, y + height / 2.0), height / 2.0, format!("{name}: {number:.4}"));
+        canvas.hover(
+            (x + width / 2.0, y + height / 2.0),
+            height / 2.0,
+            format!("{name}: {number:.4}"),
+        );
         Ok(())
     }
 
     /// Kinds on the left, a column for each layer, and one for what belongs to none.
     fn paint(&self, canvas: &mut Canvas) -> Result<()> {
-        let left = 6.0 + self.rows.iter().map(|row| canvas.width_of(&row.0)).fold(60.0, f64::max).min(300.0);
+        let left = 6.0
+            + self.rows.iter().map(|row| canvas.width_of(&row.0)).fold(60.0, f64::max).min(300.0);
         let loose = self.rows.iter().flat_map(|row| &row.1).any(|cell| cell.0.is_none());
         let columns = self.layers.len() + usize::from(loose);
         let width = ((canvas.width - left) / columns.max(1) as f64).min(64.0);
@@ -98,7 +113,12 @@ impl Rows {
         }
         for (i, (kind, cells)) in self.rows.iter().enumerate() {
             let y = 38.0 + 28.0 * i as f64;
-            canvas.text(&shortened(kind, canvas, left), (0.0, y + 13.0), Lies::RightOf, Ink::Text)?;
+            canvas.text(
+                &shortened(kind, canvas, left),
+                (0.0, y + 13.0),
+                Lies::RightOf,
+                Ink::Text,
+            )?;
             for (layer, number) in cells {
                 let column = layer
                     .and_then(|layer| self.layers.iter().position(|l| *l == layer))
@@ -116,7 +136,12 @@ impl Rows {
             let y = 4.0 + 46.0 * i as f64;
             let width = (canvas.width / cells.len().max(1) as f64).min(64.0);
             let room = canvas.width;
-            canvas.text(&shortened(kind, canvas, room), (0.0, y + 8.0), Lies::RightOf, Ink::Text)?;
+            canvas.text(
+                &shortened(kind, canvas, room),
+                (0.0, y + 8.0),
+                Lies::RightOf,
+                Ink::Text,
+            )?;
             for (j, (layer, number)) in cells.iter().enumerate() {
                 let name = layer.map_or(kind.clone(), |layer| format!("layer {layer}, {kind}"));
                 self.cell(canvas, (width * j as f64, y + 18.0), (width, 24.0), name, *number)?;
@@ -164,7 +189,10 @@ mod tests {
         let chart = heat_map("Noise", "Where it went", &numbers).unwrap();
         assert_eq!(chart.table.rows.len(), 5);
         for svg in [&chart.wide, &chart.narrow] {
-            assert!(svg.contains("attn.weight") && svg.contains("3.50") && !svg.contains('#'), "{svg}");
+            assert!(
+                svg.contains("attn.weight") && svg.contains("3.50") && !svg.contains('#'),
+                "{svg}"
+            );
             assert!(!svg.contains("<weight>"), "names are escaped");
         }
     }

@@ -1,4 +1,5 @@
-//! Charts: SVG in the colours of the page that it stands on, once for wide and once for narrow screens, with its numbers beside it.
+//! Charts: SVG in the colours of the page that it stands on, once for wide and once for narrow
+//! screens, with its numbers beside it.
 
 mod axis;
 mod canvas;
@@ -28,7 +29,8 @@ pub struct Chart {
     pub table: Table,
 }
 
-/// Colours by what they are for; the page's style sheet says what they are, in the light and in the dark.
+/// Colours by what they are for; the page's style sheet says what they are, in the light and in the
+/// dark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ink {
     /// Of texts.

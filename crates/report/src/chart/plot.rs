@@ -108,7 +108,13 @@ impl Plot {
         canvas.line(&[(left, bottom), (right, bottom)], Ink::Faint, 1.0, 1.0, false)?;
         for &x in &x_ticks {
             let across = place(x, self.y.from).0;
-            canvas.line(&[(across, bottom), (across, bottom + 5.0)], Ink::Faint, 1.0, 1.0, false)?;
+            canvas.line(
+                &[(across, bottom), (across, bottom + 5.0)],
+                Ink::Faint,
+                1.0,
+                1.0,
+                false,
+            )?;
             canvas.text(&(self.x.format)(x), (across, bottom + 8.0), Lies::Below, Ink::Text)?;
         }
         canvas.text(&self.x.name, ((left + right) / 2.0, bottom + 29.0), Lies::Below, Ink::Text)?;
@@ -125,7 +131,8 @@ impl Plot {
         place: &dyn Fn(f64, f64) -> Place,
     ) -> Result<()> {
         let seen = |p: &(f64, f64)| p.0.is_finite() && p.1.is_finite();
-        let places: Vec<Place> = series.points.iter().filter(|p| seen(p)).map(|p| place(p.0, p.1)).collect();
+        let places: Vec<Place> =
+            series.points.iter().filter(|p| seen(p)).map(|p| place(p.0, p.1)).collect();
         let stroke = match series.mark {
             Mark::Line | Mark::Beads => Some((2.4, 1.0, false)),
             Mark::Thin => Some((1.2, 0.75, false)),
@@ -138,7 +145,13 @@ impl Plot {
             canvas.line(&places, series.ink, width, opacity, dashed)?;
         }
         for (point, (low, high)) in series.points.iter().zip(&series.whiskers) {
-            canvas.line(&[place(point.0, *low), place(point.0, *high)], series.ink, 1.4, 1.0, false)?;
+            canvas.line(
+                &[place(point.0, *low), place(point.0, *high)],
+                series.ink,
+                1.4,
+                1.0,
+                false,
+            )?;
         }
         if matches!(series.mark, Mark::Discs | Mark::Rings | Mark::Beads) {
             let radius = if series.mark == Mark::Beads { 3.2 } else { 4.6 };
@@ -148,7 +161,9 @@ impl Plot {
         }
         self.name_points(canvas, series, place)?;
         let every = series.points.len().div_ceil(HOVERS).max(1);
-        for (i, point) in series.points.iter().enumerate().filter(|(i, p)| i % every == 0 && seen(p)) {
+        for (i, point) in
+            series.points.iter().enumerate().filter(|(i, p)| i % every == 0 && seen(p))
+        {
             let name = series.names.get(i).unwrap_or(&series.name);
             let (x, y) = ((self.x.format)(point.0), (self.y.format)(point.1));
             canvas.hover(
@@ -161,11 +176,18 @@ impl Plot {
     }
 
     /// Writes the names of a few points beside them, but for those that would lie over each other.
-    fn name_points(&self, canvas: &Canvas, series: &Series, place: &dyn Fn(f64, f64) -> Place) -> Result<()> {
+    fn name_points(
+        &self,
+        canvas: &Canvas,
+        series: &Series,
+        place: &dyn Fn(f64, f64) -> Place,
+    ) -> Result<()> {
         let mut taken: Vec<Place> = Vec::new();
         for (name, &(x, y)) in series.names.iter().zip(&series.points).take(NAMES) {
             let at = place(x, y);
-            let near = |other: &Place| (other.0 - at.0).abs() < 90.0 && (other.1 - at.1).abs() < canvas.font;
+            let near = |other: &Place| {
+                (other.0 - at.0).abs() < 90.0 && (other.1 - at.1).abs() < canvas.font
+            };
             if !at.1.is_finite() || taken.iter().any(near) {
                 continue;
             }

@@ -64,7 +64,8 @@ impl Run {
 
     /// Reads several folders. Runs whose folders have the same name are called by their paths.
     pub fn open_all(folders: &[PathBuf]) -> Result<Vec<Self>> {
-        let mut runs = folders.iter().map(|folder| Self::open(folder)).collect::<Result<Vec<_>>>()?;
+        let mut runs =
+            folders.iter().map(|folder| Self::open(folder)).collect::<Result<Vec<_>>>()?;
         let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
         for run in &mut runs {
             if names.iter().filter(|name| **name == run.name).count() > 1 {
@@ -94,13 +95,17 @@ impl Run {
     }
 }
 
-/// The ledger and what it proves at the summary's δ. A summary that says anything else is refused: one of the two was changed.
+/// The ledger and what it proves at the summary's δ. A summary that says anything else is refused:
+/// one of the two was changed.
 fn proved(folder: &Path, summary: &Summary) -> Result<(Option<Ledger>, Option<Guarantee>)> {
     let path = folder.join("ledger.jsonl");
     let at = folder.join("summary.json");
     let Some(said) = &summary.guarantee else {
         if summary.private || path.exists() {
-            return Err(Error::damaged(&at, "has no guarantee, though the run is private or has a ledger"));
+            return Err(Error::damaged(
+                &at,
+                "has no guarantee, though the run is private or has a ledger",
+            ));
         }
         return Ok((None, None));
     };
@@ -118,10 +123,16 @@ fn proved(folder: &Path, summary: &Summary) -> Result<(Option<Ledger>, Option<Gu
         && (said.unit, said.adjacency, said.threat, said.mode)
             == (found.unit, found.adjacency, found.threat, found.mode);
     if !same {
-        return Err(Error::damaged(&at, "states another guarantee than the ledger beside it proves"));
+        return Err(Error::damaged(
+            &at,
+            "states another guarantee than the ledger beside it proves",
+        ));
     }
     if summary.private && found.mode != undertone_accounting::Mode::Proved {
-        return Err(Error::damaged(&at, "says that the run is private, but its ledger guarantees nothing"));
+        return Err(Error::damaged(
+            &at,
+            "says that the run is private, but its ledger guarantees nothing",
+        ));
     }
     Ok((Some(ledger), Some(found)))
 }
@@ -139,7 +150,8 @@ fn contradiction(audit: &Audit, ledger: Option<&Ledger>) -> Result<Option<String
         return Ok(None);
     };
     Ok(Some(format!(
-        "{said} (by an audit with {:.0} % confidence); repeat it with more canaries, and do not release the model meanwhile",
+        "{said} (by an audit with {:.0} % confidence); repeat it with more canaries, and do not \
+         release the model meanwhile",
         100.0 * found.confidence
     )))
 }
@@ -149,11 +161,13 @@ fn name_of(folder: &Path) -> String {
     whole.file_name().unwrap_or(whole.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// JSON has no number for what is not finite, as the loss of a run that went astray; it is written as null.
+/// JSON has no number for what is not finite, as the loss of a run that went astray; it is written
+/// as null.
 fn number_or_nan<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<f64, D::Error> {
     Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
 fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T> {
-    serde_json::from_str(text).map_err(|e| Error::damaged(path, format!("is not what a run writes: {e}")))
+    serde_json::from_str(text)
+        .map_err(|e| Error::damaged(path, format!("is not what a run writes: {e}")))
 }

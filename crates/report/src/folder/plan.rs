@@ -94,7 +94,8 @@ impl Plan {
 
     /// How gradients were bounded, in words; records are bounded in their own way.
     pub fn clip(&self) -> Option<String> {
-        let perturbs_records = ["dp-forward", "ew-ft", "mvg", "none"].contains(&self.privacy.method.as_str());
+        let perturbs_records =
+            ["dp-forward", "ew-ft", "mvg", "none"].contains(&self.privacy.method.as_str());
         (!perturbs_records).then(|| in_words(&self.privacy.clip))
     }
 }

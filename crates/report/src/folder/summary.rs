@@ -1,4 +1,5 @@
-//! summary.json, as far as it is shown. What is not known is passed over; what is missing is an error.
+//! summary.json, as far as it is shown. What is not known is passed over; what is missing is an
+//! error.
 
 use super::number_or_nan;
 use super::plan::Plan;

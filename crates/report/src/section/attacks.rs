@@ -20,7 +20,8 @@ pub fn section(run: &Run, level: u8) -> Result<Option<Section>> {
     }
     if !audit.exposure.is_empty() {
         section = section.with(Block::Table(exposure(&audit.exposure))).paragraph(
-            "Exposure is the number of bits of a planted secret that the model gives away; a secret that it never saw has 1.4 on average.",
+            "Exposure is the number of bits of a planted secret that the model gives away; a \
+             secret that it never saw has 1.4 on average.",
         );
     }
     if !audit.extraction.is_empty() {
@@ -36,7 +37,8 @@ pub fn section(run: &Run, level: u8) -> Result<Option<Section>> {
 }
 
 fn bracketed(interval: &Interval, factor: f64, digits: usize, sign: &str) -> String {
-    let [lower, estimate, upper] = [interval.lower, interval.estimate, interval.upper].map(|x| factor * x);
+    let [lower, estimate, upper] =
+        [interval.lower, interval.estimate, interval.upper].map(|x| factor * x);
     match estimate.is_finite() {
         true => format!("{estimate:.digits$}{sign} ({lower:.digits$} to {upper:.digits$})"),
         false => "–".to_owned(),
@@ -63,18 +65,25 @@ fn membership(section: Section, run: &Run) -> Section {
     };
     let mut rows: Vec<Vec<String>> = attacks.iter().map(row).collect();
     let guaranteed = run.ledger.as_ref().filter(|_| run.no_guarantee().is_none());
-    if let Some(points) =
-        guaranteed.and_then(|ledger| trade_off(ledger.spent(), &[0.01, 0.001], Accountant::Auto).ok())
+    if let Some(points) = guaranteed
+        .and_then(|ledger| trade_off(ledger.spent(), &[0.01, 0.001], Accountant::Auto).ok())
     {
         let most = |i: usize| words::percent_up(points[i].true_positive_rate.upper);
-        rows.push(vec!["any attack, at most, by the guarantee".to_owned(), "–".to_owned(), most(0), most(1)]);
+        rows.push(vec![
+            "any attack, at most, by the guarantee".to_owned(),
+            "–".to_owned(),
+            most(0),
+            most(1),
+        ]);
     }
     let head = ["attack", "AUC", "found at 1 % false alarms", "found at 0.1 % false alarms"];
     let (members, others) = attacks.first().map_or((0, 0), |a| (a.members, a.others));
     section
         .with(Block::Table(Table::new("Membership: was this example trained on?", &head, rows)))
         .paragraph(format!(
-            "{} examples that were trained on and {} that were not; intervals in brackets. An area under the curve (AUC) of 0.5 is guessing. What the untouched model alone can tell, training did not give away.",
+            "{} examples that were trained on and {} that were not; intervals in brackets. An area \
+             under the curve (AUC) of 0.5 is guessing. What the untouched model alone can tell, \
+             training did not give away.",
             words::count(members),
             words::count(others)
         ))
@@ -102,11 +111,15 @@ fn one_run(section: Section, run: &Run, found: &OneRun) -> Result<Section> {
             ),
         ),
     ];
-    let section = section
-        .paragraph("One training run with canaries, each in or out by a fair coin, bounds ε from below:");
+    let section = section.paragraph(
+        "One training run with canaries, each in or out by a fair coin, bounds ε from below:",
+    );
     if let Some(ledger) = run.ledger.as_ref().filter(|_| run.summary.private) {
         let proved = ledger.guarantee(found.delta)?.epsilon.upper;
-        facts.push(("ε of the ledger, at most".to_owned(), format!("{} at the same δ", rounded_up(proved))));
+        facts.push((
+            "ε of the ledger, at most".to_owned(),
+            format!("{} at the same δ", rounded_up(proved)),
+        ));
     }
     let section = section.with(Block::Facts(facts));
     if !run.summary.private {
@@ -144,7 +157,8 @@ fn extraction(kinds: &[Extracted]) -> Table {
         ]
     };
     let head = ["kind", "in the training texts", "written", "right", "share that was written"];
-    let title = "Extraction: private things that the model writes by itself, without those that the untouched model writes too";
+    let title = "Extraction: private things that the model writes by itself, without those that \
+     the untouched model writes too";
     Table::new(title, &head, kinds.iter().map(row).collect())
 }
 
@@ -158,7 +172,11 @@ fn reconstruction(kinds: &[Reconstructed]) -> Table {
         ]
     };
     let head = ["kind", "masked", "named right", "by the untouched model"];
-    Table::new("Reconstruction: private things that were masked", &head, kinds.iter().map(row).collect())
+    Table::new(
+        "Reconstruction: private things that were masked",
+        &head,
+        kinds.iter().map(row).collect(),
+    )
 }
 
 /// Every attack that applied, beside those on other models.
@@ -170,10 +188,11 @@ fn all(figures: &[Figure]) -> Table {
             _ => area(interval),
         };
         let other = |interval: &Option<Interval>| interval.as_ref().map_or("–".to_owned(), said);
-        let guessing = figure.guessing.map_or("–".to_owned(), |guess| match figure.measure.as_str() {
-            "share" => words::percent(guess),
-            _ => format!("{guess:.2}"),
-        });
+        let guessing =
+            figure.guessing.map_or("–".to_owned(), |guess| match figure.measure.as_str() {
+                "share" => words::percent(guess),
+                _ => format!("{guess:.2}"),
+            });
         vec![
             figure.attack.clone(),
             said(&figure.run),

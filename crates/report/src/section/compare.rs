@@ -12,10 +12,14 @@ use undertone_accounting::rounded_up;
 
 pub fn section(runs: &[Run], options: Options) -> Result<Section> {
     let mut section = Section::new(2, "Comparison").with(Block::Table(table(runs, options)));
-    let unguarded: Vec<&str> =
-        runs.iter().filter(|run| run.no_guarantee().is_some()).map(|run| run.name.as_str()).collect();
+    let unguarded: Vec<&str> = runs
+        .iter()
+        .filter(|run| run.no_guarantee().is_some())
+        .map(|run| run.name.as_str())
+        .collect();
     if !unguarded.is_empty() {
-        let bracketed = runs.iter().any(|run| run.no_guarantee().is_some() && run.guarantee().is_some());
+        let bracketed =
+            runs.iter().any(|run| run.no_guarantee().is_some() && run.guarantee().is_some());
         let brackets = " An ε in brackets is that of the run's ledger alone, and does not hold.";
         section = section.note(format!(
             "No guarantee: {}.{}",
@@ -24,7 +28,10 @@ pub fn section(runs: &[Run], options: Options) -> Result<Section> {
         ));
     }
     if differ(runs) {
-        section = section.note("The guarantees differ in their unit, adjacency, threat model or δ: an ε of one kind cannot be compared with an ε of another.");
+        section = section.note(
+            "The guarantees differ in their unit, adjacency, threat model or δ: \
+         an ε of one kind cannot be compared with an ε of another.",
+        );
     }
     for kind in KINDS {
         if let Some(chart) = against_epsilon(runs, kind)? {
@@ -36,7 +43,8 @@ pub fn section(runs: &[Run], options: Options) -> Result<Section> {
 
 /// Whether there are guarantees of several kinds.
 fn differ(runs: &[Run]) -> bool {
-    let mut kinds = runs.iter().filter_map(Run::guarantee).map(|g| (g.unit, g.adjacency, g.threat, g.delta));
+    let mut kinds =
+        runs.iter().filter_map(Run::guarantee).map(|g| (g.unit, g.adjacency, g.threat, g.delta));
     let first = kinds.next();
     kinds.any(|kind| Some(kind) != first)
 }
@@ -46,7 +54,9 @@ const KINDS: [&str; 2] = ["accuracy", "perplexity"];
 
 fn table(runs: &[Run], options: Options) -> Table {
     let measures = |run: &Run| run.summary.metrics.validation.clone();
-    let kinds = KINDS.into_iter().filter(|kind| runs.iter().filter_map(measures).any(|m| m.name() == *kind));
+    let kinds = KINDS
+        .into_iter()
+        .filter(|kind| runs.iter().filter_map(measures).any(|m| m.name() == *kind));
     let kinds: Vec<&str> = kinds.collect();
     let mut head = vec!["run", "method", "ε, proved", "δ"];
     head.extend(kinds.iter().copied().chain(["loss", "noise", "steps"]));
@@ -61,7 +71,9 @@ fn table(runs: &[Run], options: Options) -> Table {
             run.guarantee().map_or_else(none, |g| words::small(g.delta)),
         ];
         for kind in &kinds {
-            cells.push(measures.as_ref().filter(|m| m.name() == *kind).map_or_else(none, Measures::shown));
+            cells.push(
+                measures.as_ref().filter(|m| m.name() == *kind).map_or_else(none, Measures::shown),
+            );
         }
         cells.extend([
             measures.as_ref().map_or_else(none, |m| words::number(m.loss())),
@@ -87,7 +99,8 @@ fn epsilon(run: &Run) -> String {
 
 /// The noise multipliers of the epochs, as a range where they differ.
 fn noise(multipliers: &[f64]) -> String {
-    let (least, most) = multipliers.iter().fold((f64::INFINITY, 0.0_f64), |(l, m), s| (l.min(*s), m.max(*s)));
+    let (least, most) =
+        multipliers.iter().fold((f64::INFINITY, 0.0_f64), |(l, m), s| (l.min(*s), m.max(*s)));
     match multipliers {
         [] => "–".to_owned(),
         _ if least == most => words::number(most),
@@ -95,12 +108,15 @@ fn noise(multipliers: &[f64]) -> String {
     }
 }
 
-/// How good the models are against ε: runs with a guarantee, runs whose ledger alone has an ε, and lines for runs without any.
+/// How good the models are against ε: runs with a guarantee, runs whose ledger alone has an ε, and
+/// lines for runs without any.
 fn against_epsilon(runs: &[Run], kind: &str) -> Result<Option<Chart>> {
-    let measured =
-        |run: &Run| run.summary.metrics.validation.as_ref().filter(|m| m.name() == kind).map(Measures::main);
+    let measured = |run: &Run| {
+        run.summary.metrics.validation.as_ref().filter(|m| m.name() == kind).map(Measures::main)
+    };
     let with = |held: bool| -> Vec<(String, (f64, f64))> {
-        let of = |run: &Run| Some((run.name.clone(), (run.guarantee()?.epsilon.upper, measured(run)?)));
+        let of =
+            |run: &Run| Some((run.name.clone(), (run.guarantee()?.epsilon.upper, measured(run)?)));
         runs.iter().filter(|run| run.no_guarantee().is_none() == held).filter_map(of).collect()
     };
     let (held, alone) = (with(true), with(false));
@@ -115,7 +131,8 @@ fn against_epsilon(runs: &[Run], kind: &str) -> Result<Option<Chart>> {
     }
     let (least, most) =
         (epsilons().fold(f64::INFINITY, f64::min) / 1.5, epsilons().fold(0.0, f64::max) * 1.5);
-    let format: fn(f64) -> String = if kind == "accuracy" { |x| format!("{} %", short(x)) } else { short };
+    let format: fn(f64) -> String =
+        if kind == "accuracy" { |x| format!("{} %", short(x)) } else { short };
     let mut series = Vec::new();
     for (name, figure) in &open {
         series.push(Series::new(
@@ -130,12 +147,14 @@ fn against_epsilon(runs: &[Run], kind: &str) -> Result<Option<Chart>> {
         (&alone, 3, Mark::Rings, "no guarantee; ε of the ledger alone"),
     ] {
         if !points.is_empty() {
-            let mut found = Series::new(name, ink, mark, points.iter().map(|(_, point)| *point).collect());
+            let mut found =
+                Series::new(name, ink, mark, points.iter().map(|(_, point)| *point).collect());
             found.names = points.iter().map(|(name, _)| name.clone()).collect();
             series.push(found);
         }
     }
-    let figures = held.iter().chain(&alone).map(|(_, point)| point.1).chain(open.iter().map(|o| o.1));
+    let figures =
+        held.iter().chain(&alone).map(|(_, point)| point.1).chain(open.iter().map(|o| o.1));
     let plot = Plot {
         x: Axis::logarithmic("ε, at most", least, most, short),
         y: Axis::around(kind, figures, format),
@@ -155,5 +174,9 @@ fn against_epsilon(runs: &[Run], kind: &str) -> Result<Option<Chart>> {
     let figure = if kind == "accuracy" { "accuracy, %" } else { "perplexity" };
     let title = format!("{} against ε", capital(kind));
     let table = Table::new(title.clone(), &["run", "ε, at most", figure, "guaranteed"], rows);
-    Ok(Some(plot.chart(&title, "Measured on the validation files. A smaller ε protects better.", table)?))
+    Ok(Some(plot.chart(
+        &title,
+        "Measured on the validation files. A smaller ε protects better.",
+        table,
+    )?))
 }

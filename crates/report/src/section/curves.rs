@@ -6,7 +6,9 @@ use crate::document::{Section, Table};
 use crate::error::Result;
 use crate::folder::{Attack, Run};
 use crate::{Options, words};
-use undertone_accounting::{Accountant, Adjacency, Composition, Guarantee, curve, epsilon, trade_off};
+use undertone_accounting::{
+    Accountant, Adjacency, Composition, Guarantee, curve, epsilon, trade_off,
+};
 
 pub fn section(run: &Run, level: u8, options: Options) -> Result<Option<Section>> {
     let attacks = if options.public { &[] } else { run.audit.membership.as_slice() };
@@ -15,7 +17,8 @@ pub fn section(run: &Run, level: u8, options: Options) -> Result<Option<Section>
             return Ok(None);
         }
         let section = Section::new(level, "What attackers reach").paragraph(
-            "Nothing limits what an attacker may reach. The curves are those of the attacks that were tried; a better attack would be above them.",
+            "Nothing limits what an attacker may reach. The curves are those of the attacks that \
+             were tried; a better attack would be above them.",
         );
         return Ok(Some(section.chart(reachable(None, attacks)?)));
     };
@@ -23,7 +26,8 @@ pub fn section(run: &Run, level: u8, options: Options) -> Result<Option<Section>
     let mut section = match holds {
         true => Section::new(level, "What an attacker can reach at most"),
         false => Section::new(level, "What the ledger alone would allow").note(
-            "These curves are about what the ledger holds alone. As nothing is guaranteed for the run, an attacker may reach more.",
+            "These curves are about what the ledger holds alone. As nothing is guaranteed for the \
+             run, an attacker may reach more.",
         ),
     };
     let spent = ledger.spent();
@@ -38,16 +42,20 @@ pub fn section(run: &Run, level: u8, options: Options) -> Result<Option<Section>
     Ok(Some(section))
 }
 
-/// The largest true-positive rate for each false-positive rate, with the attacks that were made; of what was spent, and whether that is all that was released.
+/// The largest true-positive rate for each false-positive rate, with the attacks that were made; of
+/// what was spent, and whether that is all that was released.
 fn reachable(bound: Option<(&Composition, bool)>, attacks: &[Attack]) -> Result<Chart> {
     let spent = bound.map(|(spent, _)| spent);
     let mut rates = vec![0.0, 0.001, 0.002, 0.005, 0.01];
     rates.extend((1..=40).map(|i| f64::from(i) / 40.0));
-    let points =
-        spent.map(|spent| trade_off(spent, &rates, Accountant::Auto)).transpose()?.unwrap_or_default();
+    let points = spent
+        .map(|spent| trade_off(spent, &rates, Accountant::Auto))
+        .transpose()?
+        .unwrap_or_default();
     let mut series = Vec::new();
     if spent.is_some() {
-        let most = points.iter().map(|p| (p.false_positive_rate, p.true_positive_rate.upper)).collect();
+        let most =
+            points.iter().map(|p| (p.false_positive_rate, p.true_positive_rate.upper)).collect();
         let name = match bound {
             Some((_, false)) => "at most, if the ledger held everything",
             _ => "any attacker, at most",
@@ -57,7 +65,12 @@ fn reachable(bound: Option<(&Composition, bool)>, attacks: &[Attack]) -> Result<
     let guess = Series::new("guessing", 0, Mark::Dashed, vec![(0.0, 0.0), (1.0, 1.0)]);
     series.push(Series { ink: Ink::Faint, ..guess });
     for (attack, ink) in attacks.iter().filter(|attack| !attack.roc.is_empty()).zip(1..) {
-        series.push(Series::new(format!("attack: {}", attack.attack), ink, Mark::Thin, attack.roc.clone()));
+        series.push(Series::new(
+            format!("attack: {}", attack.attack),
+            ink,
+            Mark::Thin,
+            attack.roc.clone(),
+        ));
     }
     let replaced = spent.is_some_and(|spent| spent.adjacency == Adjacency::ReplaceOne);
     let (wrong, right) = match replaced {
@@ -65,8 +78,11 @@ fn reachable(bound: Option<(&Composition, bool)>, attacks: &[Attack]) -> Result<
         false => ("outsiders suspected", "members found"),
     };
     let share = |x: f64| format!("{} %", short(100.0 * x));
-    let plot =
-        Plot { x: Axis::linear(wrong, 0.0, 1.0, share), y: Axis::linear(right, 0.0, 1.0, share), series };
+    let plot = Plot {
+        x: Axis::linear(wrong, 0.0, 1.0, share),
+        y: Axis::linear(right, 0.0, 1.0, share),
+        series,
+    };
     let rows = match spent {
         Some(_) => points
             .iter()
@@ -81,15 +97,14 @@ fn reachable(bound: Option<(&Composition, bool)>, attacks: &[Attack]) -> Result<
             .iter()
             .flat_map(|attack| {
                 let every = attack.roc.len().div_ceil(20).max(1);
-                attack
-                    .roc
-                    .iter()
-                    .step_by(every)
-                    .map(|(x, y)| vec![words::percent(*x), words::percent(*y), attack.attack.clone()])
+                attack.roc.iter().step_by(every).map(|(x, y)| {
+                    vec![words::percent(*x), words::percent(*y), attack.attack.clone()]
+                })
             })
             .collect(),
     };
-    let head: &[&str] = if spent.is_some() { &[wrong, "found, at most"] } else { &[wrong, right, "attack"] };
+    let head: &[&str] =
+        if spent.is_some() { &[wrong, "found, at most"] } else { &[wrong, right, "attack"] };
     let decides = match replaced {
         true => "a record is a certain one or any other",
         false => "one unit was in the data",
@@ -97,17 +112,24 @@ fn reachable(bound: Option<(&Composition, bool)>, attacks: &[Attack]) -> Result<
     let says = match bound {
         None => "What the attacks that were tried found, against guessing.".to_owned(),
         Some((_, false)) => format!(
-            "If the ledger held all that was released, no attacker who decides whether {decides} would get above the line."
+            "If the ledger held all that was released, no attacker who decides whether {decides} \
+             would get above the line."
         ),
         Some((_, true)) => {
-            let tried = " The curves of the attacks that were tried should stay below it, but for chance.";
+            let tried =
+                " The curves of the attacks that were tried should stay below it, but for chance.";
             let tried = if attacks.is_empty() { "" } else { tried };
             format!(
-                "No attacker who decides whether {decides}, whatever they know besides, gets above the line.{tried}"
+                "No attacker who decides whether {decides}, whatever they know besides, gets above \
+                 the line.{tried}"
             )
         }
     };
-    plot.chart("Attackers: found against falsely suspected", &says, Table::new("Trade-off", head, rows))
+    plot.chart(
+        "Attackers: found against falsely suspected",
+        &says,
+        Table::new("Trade-off", head, rows),
+    )
 }
 
 /// δ for every ε.
@@ -125,16 +147,23 @@ fn deltas(spent: &Composition, guarantee: &Guarantee, holds: bool) -> Result<Cha
         y: Axis::logarithmic("δ, at most", LEAST, 1.0, words::small),
         series: vec![
             Series::new("certified upper bound", 0, Mark::Line, upper.clone()),
-            Series::new("as stated", 1, Mark::Discs, vec![(guarantee.epsilon.upper, guarantee.delta)]),
+            Series::new(
+                "as stated",
+                1,
+                Mark::Discs,
+                vec![(guarantee.epsilon.upper, guarantee.delta)],
+            ),
         ],
     };
     let rows = upper.iter().map(|p| vec![words::number(p.0), words::small_up(p.1)]).collect();
     let says = match holds {
         true => {
-            "One ledger, one curve: every point of it is a guarantee; the one that was asked for is marked."
+            "One ledger, one curve: every point of it is a guarantee; the one that was asked for \
+             is marked."
         }
         false => {
-            "What the ledger alone comes to; the δ that was asked for is marked. No point of it is a guarantee."
+            "What the ledger alone comes to; the δ that was asked for is marked. No point of it is \
+             a guarantee."
         }
     };
     plot.chart("δ for every ε", says, Table::new("Privacy curve", &["ε", "δ, at most"], rows))

@@ -29,7 +29,10 @@ pub fn section(run: &Run, level: u8, options: Options) -> Section {
         facts.push(("Labels", labels.join(", ")));
     }
     if let Some(author) = &data.author {
-        facts.push(("Units", format!("all rows with the same {author}, at most {}", data.most_per_author)));
+        facts.push((
+            "Units",
+            format!("all rows with the same {author}, at most {}", data.most_per_author),
+        ));
     }
     let method = match plan.privacy.mode.as_str() {
         "paper" => format!("{}, as published", method_name(&plan.privacy.method)),
@@ -44,14 +47,14 @@ pub fn section(run: &Run, level: u8, options: Options) -> Section {
                 .reconstruction_error
                 .map(|lost| ("Variance that the encoder loses", words::percent(lost))),
         );
-        let direction = records.loudest_over_quietest.filter(|_| !(options.public && run.is_paper()));
+        let direction =
+            records.loudest_over_quietest.filter(|_| !(options.public && run.is_paper()));
         facts.extend(direction.map(|ratio| ("Loudest over quietest column", words::number(ratio))));
     }
     facts.extend(
-        resolved
-            .releases
-            .as_ref()
-            .map(|releases| ("Records of a unit, at most", words::count(releases.records_per_unit))),
+        resolved.releases.as_ref().map(|releases| {
+            ("Records of a unit, at most", words::count(releases.records_per_unit))
+        }),
     );
     facts.extend([
         (
@@ -68,7 +71,11 @@ pub fn section(run: &Run, level: u8, options: Options) -> Section {
             format!(
                 "{} units{}",
                 words::count(training.batch),
-                if resolved.sampling_rate.is_some() { " on average (Poisson sampling)" } else { "" }
+                if resolved.sampling_rate.is_some() {
+                    " on average (Poisson sampling)"
+                } else {
+                    ""
+                }
             ),
         ),
         (
@@ -92,7 +99,9 @@ pub fn section(run: &Run, level: u8, options: Options) -> Section {
             ),
         ));
         facts.extend(
-            summary.peak_memory_bytes.map(|bytes| ("Peak memory", format!("{:.2} GB", bytes as f64 / 1e9))),
+            summary
+                .peak_memory_bytes
+                .map(|bytes| ("Peak memory", format!("{:.2} GB", bytes as f64 / 1e9))),
         );
     }
     let facts = facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();

@@ -10,7 +10,8 @@ pub fn section(run: &Run, level: u8) -> Section {
     let section = Section::new(level, "What is guaranteed").with(statement(run));
     let (Some(guarantee), Some(ledger)) = (&run.guarantee, &run.ledger) else {
         return section.paragraph(
-            "The run has no ledger, since it added no noise. Whoever has the model, or sees its predictions, may learn anything about the training data.",
+            "The run has no ledger, since it added no noise. Whoever has the model, or sees its \
+             predictions, may learn anything about the training data.",
         );
     };
     let section = section.with(Block::Facts(in_full(run, guarantee, ledger)));
@@ -27,7 +28,8 @@ fn statement(run: &Run) -> Block {
         let mut meaning = Vec::new();
         if let Some(claim) = &run.summary.claimed {
             meaning.push(format!(
-                "The method's own paper would claim ε = {:.4} at δ = {}; that is not proved for what ran.",
+                "The method's own paper would claim ε = {:.4} at δ = {}; that is not proved for \
+                 what ran.",
                 claim.epsilon,
                 words::small(claim.delta)
             ));
@@ -70,10 +72,12 @@ fn found_at_most(guarantee: &Guarantee, ledger: &Ledger) -> Option<String> {
     let units = words::several(guarantee.unit);
     Some(match guarantee.adjacency {
         Adjacency::AddRemove => format!(
-            "In plain words: somebody who {sees}, and who wrongly suspects 1 in 100 of the {units} that were not in the data, finds at most {most} of those that were."
+            "In plain words: somebody who {sees}, and who wrongly suspects 1 in 100 of the {units} \
+             that were not in the data, finds at most {most} of those that were."
         ),
         Adjacency::ReplaceOne => format!(
-            "In plain words: somebody who {sees}, and who wrongly takes 1 in 100 others for the one that is looked for, recognises it in at most {most} of all cases."
+            "In plain words: somebody who {sees}, and who wrongly takes 1 in 100 others for the \
+             one that is looked for, recognises it in at most {most} of all cases."
         ),
     })
 }
@@ -85,7 +89,8 @@ fn likelier_at_most(guarantee: &Guarantee) -> String {
         Adjacency::ReplaceOne => format!("with {one} as with any other in its place"),
     };
     format!(
-        "Whatever can be seen is at most {} times (e to the power of ε) as likely {between}, plus a probability of {} (δ).",
+        "Whatever can be seen is at most {} times (e to the power of ε) as likely {between}, plus \
+         a probability of {} (δ).",
         words::factor(guarantee.epsilon.upper),
         words::small(guarantee.delta)
     )

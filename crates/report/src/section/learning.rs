@@ -32,8 +32,10 @@ pub fn section(run: &Run, level: u8, options: Options) -> Result<Option<Section>
     if let Some(chart) = losses(&run.records, options)? {
         section = section.chart(chart);
     }
-    if let Some(table) =
-        measured.validation.as_ref().and_then(|m| confusion(m, run.summary.plan.data.labels.as_deref()))
+    if let Some(table) = measured
+        .validation
+        .as_ref()
+        .and_then(|m| confusion(m, run.summary.plan.data.labels.as_deref()))
     {
         section = section.with(Block::Table(table));
     }
@@ -49,7 +51,10 @@ fn figures(measures: &Measures) -> Vec<(String, String)> {
             ("Accuracy", measures.shown()),
             ("F1", format!("{f1:.4}")),
             ("Loss", words::number(*loss)),
-            ("Measured on", format!("{} examples of the validation file", words::count(*examples as u64))),
+            (
+                "Measured on",
+                format!("{} examples of the validation file", words::count(*examples as u64)),
+            ),
         ]),
         Measures::Language { examples, tokens, loss, .. } => named(vec![
             ("Perplexity", measures.shown()),
@@ -109,15 +114,18 @@ fn losses(records: &[Record], options: Options) -> Result<Option<Chart>> {
     };
     let training: Vec<(f64, f64)> =
         if options.public { Vec::new() } else { records.chunks(every).filter_map(mean).collect() };
-    let validation: Vec<(f64, f64)> =
-        records.iter().filter_map(|r| Some((r.step as f64, r.validation.as_ref()?.loss()))).collect();
+    let validation: Vec<(f64, f64)> = records
+        .iter()
+        .filter_map(|r| Some((r.step as f64, r.validation.as_ref()?.loss())))
+        .collect();
     if training.len() < 2 {
         return Ok(None);
     }
     let all = || training.iter().chain(&validation);
     let last = all().map(|p| p.0).fold(1.0, f64::max);
-    let row =
-        |name: &str, p: &(f64, f64)| vec![words::count(p.0 as u64), name.to_owned(), words::number(p.1)];
+    let row = |name: &str, p: &(f64, f64)| {
+        vec![words::count(p.0 as u64), name.to_owned(), words::number(p.1)]
+    };
     let rows = training
         .iter()
         .map(|p| row("training", p))
@@ -133,9 +141,11 @@ fn losses(records: &[Record], options: Options) -> Result<Option<Chart>> {
         series,
     };
     let says = match every {
-        1 => "The mean loss of each training step, and of the validation file after each epoch.".to_owned(),
+        1 => "The mean loss of each training step, and of the validation file after each epoch."
+            .to_owned(),
         _ => format!(
-            "The mean loss of {every} training steps at a time, and of the validation file after each epoch."
+            "The mean loss of {every} training steps at a time, and of the validation file after \
+             each epoch."
         ),
     };
     Ok(Some(plot.chart("Loss", &says, Table::new("Loss", &["step", "file", "loss"], rows))?))
@@ -147,8 +157,9 @@ fn confusion(measures: &Measures, labels: Option<&[String]>) -> Option<Table> {
     if confusion.is_empty() || confusion.len() > 12 {
         return None;
     }
-    let name =
-        |class: usize| labels.and_then(|l| l.get(class).cloned()).unwrap_or_else(|| format!("class {class}"));
+    let name = |class: usize| {
+        labels.and_then(|l| l.get(class).cloned()).unwrap_or_else(|| format!("class {class}"))
+    };
     let head = std::iter::once("truth".to_owned()).chain((0..confusion.len()).map(name));
     let row = |(class, counts): (usize, &Vec<u64>)| {
         std::iter::once(name(class)).chain(counts.iter().map(|n| words::count(*n))).collect()

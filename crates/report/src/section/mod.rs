@@ -36,7 +36,9 @@ fn introduction(run: &Run) -> String {
     let plan = &run.summary.plan;
     let how = match plan.privacy.method.as_str() {
         "none" => "without privacy".to_owned(),
-        method if plan.privacy.mode == "paper" => format!("with {} as published", method_name(method)),
+        method if plan.privacy.mode == "paper" => {
+            format!("with {} as published", method_name(method))
+        }
         method => format!("with {}", method_name(method)),
     };
     format!(
@@ -54,10 +56,13 @@ fn introduction(run: &Run) -> String {
 fn who_may_read(options: Options) -> &'static str {
     match options.public {
         true => {
-            "What was computed from the training data without noise (losses, times, memory, attacks) is left out of this report."
+            "What was computed from the training data without noise (losses, times, memory, \
+             attacks) is left out of this report."
         }
         false => {
-            "Training losses, times, memory and attacks in this report were computed from the private data without noise. No guarantee covers them: keep the report with those who may see the data, or make one for others with --public."
+            "Training losses, times, memory and attacks in this report were computed from the \
+             private data without noise. No guarantee covers them: keep the report with those who \
+             may see the data, or make one for others with --public."
         }
     }
 }
@@ -71,7 +76,8 @@ fn about(run: &Run, level: u8, options: Options) -> Result<Vec<Section>> {
         sections.extend(attacks::section(run, level)?);
     }
     sections.extend(learning::section(run, level, options)?);
-    // As published, methods place their noise by looking at the raw data, and the placement shows them.
+    // As published, methods place their noise by looking at the raw data, and the placement shows
+    // them.
     if !(options.public && run.is_paper()) {
         sections.extend(noise::section(run, level)?);
     }
@@ -84,14 +90,19 @@ fn about(run: &Run, level: u8, options: Options) -> Result<Vec<Section>> {
 fn repeat(run: &Run, level: u8) -> Section {
     let anew = match run.summary.plan.training.seed {
         Some(_) => {
-            "The seed is part of the plan: the same program, model, data and machine give the same weights."
+            "The seed is part of the plan: the same program, model, data and machine give the same \
+             weights."
         }
         None => {
-            "Samples and noise are drawn anew each time, from the operating system's randomness, so that figures will differ a little."
+            "Samples and noise are drawn anew each time, from the operating system's randomness, \
+             so that figures will differ a little."
         }
     };
     Section::new(level, "How to repeat it")
-        .paragraph(format!("This is the plan with every default filled in. Keep it as plan.toml and run: undertone train plan.toml --out FOLDER. {anew}"))
+        .paragraph(format!(
+            "This is the plan with every default filled in. Keep it as plan.toml \
+         and run: undertone train plan.toml --out FOLDER. {anew}"
+        ))
         .with(Block::Verbatim { name: "plan.toml".to_owned(), text: run.plan_text.clone() })
 }
 

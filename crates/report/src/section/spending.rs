@@ -22,15 +22,20 @@ pub fn section(run: &Run, level: u8) -> Result<Option<Section>> {
     };
     if ledger.entries() < 3 {
         let entries = words::times(ledger.entries(), "entry").replace("entrys", "entries");
-        return Ok(Some(section.paragraph(format!("Everything was released in {entries} of the ledger."))));
+        return Ok(Some(
+            section.paragraph(format!("Everything was released in {entries} of the ledger.")),
+        ));
     }
     let history = Ledger::history(run.ledger_path(), guarantee.delta, POINTS)?;
     let points: Vec<(f64, f64)> = std::iter::once((0.0, 0.0))
         .chain(history.iter().map(|(n, g)| (*n as f64, g.epsilon.upper)))
         .collect();
-    let rows = history.iter().map(|(n, g)| vec![words::count(*n), rounded_up(g.epsilon.upper)]).collect();
+    let rows =
+        history.iter().map(|(n, g)| vec![words::count(*n), rounded_up(g.epsilon.upper)]).collect();
     let plot = Plot {
-        x: Axis::linear("entries of the ledger", 0.0, ledger.entries() as f64, |x| words::count(x as u64)),
+        x: Axis::linear("entries of the ledger", 0.0, ledger.entries() as f64, |x| {
+            words::count(x as u64)
+        }),
         y: Axis::linear("ε, at most", 0.0, 1.08 * guarantee.epsilon.upper, short),
         series: vec![Series::new("ε spent", 0, Mark::Line, points)],
     };
@@ -65,17 +70,20 @@ fn in_words(run: &Run) -> String {
     };
     match (&resolved.releases, resolved.sampling_rate) {
         (Some(releases), _) => format!(
-            "Each record is sent {}, with noise of its own; replacing one moves what is sent by at most {} norms. {noise}",
+            "Each record is sent {}, with noise of its own; replacing one moves what is sent by at \
+             most {} norms. {noise}",
             match releases.release.as_str() {
                 "once" => "once",
                 "path" =>
-                    "in every epoch, along one path of noise that costs no more than its quietest release",
+                    "in every epoch, along one path of noise that costs no more than its quietest \
+                     release",
                 _ => "afresh in every epoch",
             },
             short(releases.sensitivity)
         ),
         (None, Some(rate)) => format!(
-            "In each step every unit takes part with probability {}, on its own; its gradient is bounded, and noise is added to the sum. {noise}",
+            "In each step every unit takes part with probability {}, on its own; its gradient is \
+             bounded, and noise is added to the sum. {noise}",
             words::number(rate)
         ),
         (None, None) => noise,
@@ -92,8 +100,15 @@ fn noise(schedule: &[f64]) -> Result<crate::chart::Chart> {
         y: Axis::linear("noise multiplier", 0.0, 1.1 * top, short),
         series: vec![Series::new("noise multiplier", 0, Mark::Line, points)],
     };
-    let rows =
-        schedule.iter().zip(1..).map(|(s, epoch)| vec![epoch.to_string(), format!("{s:.6}")]).collect();
+    let rows = schedule
+        .iter()
+        .zip(1..)
+        .map(|(s, epoch)| vec![epoch.to_string(), format!("{s:.6}")])
+        .collect();
     let table = Table::new("Noise schedule", &["epoch", "noise multiplier"], rows);
-    plot.chart("Noise schedule", "The noise of each epoch: its deviation over the bound on each unit.", table)
+    plot.chart(
+        "Noise schedule",
+        "The noise of each epoch: its deviation over the bound on each unit.",
+        table,
+    )
 }

@@ -1,6 +1,9 @@
-//! Attribute inference: what does a released embedding say of its record, such as a person's sex or the topic of a letter?
+//! Attribute inference: what does a released embedding say of its record, such as a person's sex or
+//! the topic of a letter?
 //!
-//! The attacker has records of the same kind with the attribute, perturbs them as the owner does, trains a linear classifier under fresh noise in every pass, and names the attribute of released records.
+//! The attacker has records of the same kind with the attribute, perturbs them as the owner does,
+//! trains a linear classifier under fresh noise in every pass, and names the attribute of released
+//! records.
 
 use super::probe;
 use super::statistics::{Interval, proportion};
@@ -56,7 +59,8 @@ impl Seen {
         let mut layer = rows_alone(asked.spot, asked.rows);
         layer.bounding = Bounding::Normalise;
         model.network.sanitiser = Some(layer);
-        let (mut values, mut starts, mut classes, mut columns) = (Vec::new(), vec![0], Vec::new(), 0);
+        let (mut values, mut starts, mut classes, mut columns) =
+            (Vec::new(), vec![0], Vec::new(), 0);
         for piece in pieces(examples, 64, 4096) {
             for &i in &piece {
                 match examples[i].target {
@@ -76,13 +80,16 @@ impl Seen {
             starts.extend(of[1..].iter().map(|end| first + end));
         }
         if classes.is_empty() {
-            return Err(Error::Request("there are no records to attack, or none to attack with".into()));
+            return Err(Error::Request(
+                "there are no records to attack, or none to attack with".into(),
+            ));
         }
         let count = values.len() / columns.max(1);
         Ok(Self { rows: Host::from_vec(count, columns, values), starts, classes })
     }
 
-    /// What is released of each record, averaged over its rows and brought to the scale of a single one.
+    /// What is released of each record, averaged over its rows and brought to the scale of a single
+    /// one.
     fn released(&self, noise: Option<&RecordNoise>, first_record: u64) -> Host {
         let columns = self.rows.columns();
         let mut means = Vec::with_capacity(self.classes.len() * columns);
@@ -103,14 +110,23 @@ impl Seen {
 }
 
 /// Attacks `victims` with what can be learnt from `known`; targets are the attribute.
-pub fn infer(model: &Model, victims: &[Example], known: &[Example], asked: &Attribute) -> Result<Inferred> {
+pub fn infer(
+    model: &Model,
+    victims: &[Example],
+    known: &[Example],
+    asked: &Attribute,
+) -> Result<Inferred> {
     let (victims, known) = (Seen::of(model, asked, victims)?, Seen::of(model, asked, known)?);
     let secret = Secret::from_seed(asked.seed);
-    let noise = (asked.noise > 0.0).then(|| RecordNoise::new(&secret, Release::Once, vec![asked.noise]));
-    let examples: Vec<(u32, u32)> = known.classes.iter().zip(0..).map(|(&class, row)| (row, class)).collect();
+    let noise =
+        (asked.noise > 0.0).then(|| RecordNoise::new(&secret, Release::Once, vec![asked.noise]));
+    let examples: Vec<(u32, u32)> =
+        known.classes.iter().zip(0..).map(|(&class, row)| (row, class)).collect();
     let rows = |epoch: usize| known.released(noise.as_ref(), (1 << 30) + ((epoch as u64) << 24));
-    let training = probe::Training { classes: asked.classes, epochs: asked.epochs, seed: asked.seed };
-    let said = probe::train(rows, &examples, &training)?.best(&victims.released(noise.as_ref(), 0))?;
+    let training =
+        probe::Training { classes: asked.classes, epochs: asked.epochs, seed: asked.seed };
+    let said =
+        probe::train(rows, &examples, &training)?.best(&victims.released(noise.as_ref(), 0))?;
     let records = victims.classes.len();
     let right = said.iter().zip(&victims.classes).filter(|(said, truth)| said == truth).count();
     let most = |class: u32| known.classes.iter().filter(|&&other| other == class).count();

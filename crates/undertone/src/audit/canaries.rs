@@ -1,4 +1,5 @@
-//! Canaries: examples that nobody would write, each in the training data or not by a coin of its own.
+//! Canaries: examples that nobody would write, each in the training data or not by a coin of its
+//! own.
 
 use crate::data::{Dataset, Example, Target};
 use crate::mechanism::Secret;
@@ -14,10 +15,12 @@ fn below(random: &mut ChaCha20Rng, count: usize) -> usize {
     ((u128::from(random.next_u64()) * count as u128) >> 64) as usize
 }
 
-/// What canaries are made of. None of it comes from the records: a canary that was put together from them would give each of them a part in many units.
+/// What canaries are made of. None of it comes from the records: a canary that was put together
+/// from them would give each of them a part in many units.
 #[derive(Clone, Debug)]
 pub struct Mould {
-    /// Examples of the task, of made-up text: they give canaries their lengths and their frame of special tokens.
+    /// Examples of the task, of made-up text: they give canaries their lengths and their frame of
+    /// special tokens.
     pub frames: Vec<Example>,
     /// Tokens that texts can be made of.
     pub words: Vec<u32>,
@@ -64,8 +67,11 @@ impl Coins {
 
     /// Puts the chosen ones into the data, each a privacy unit of its own.
     pub fn put_in(&self, canaries: &[Example], data: &mut Dataset) {
-        for canary in
-            canaries.iter().zip(&self.inside).filter(|(_, inside)| **inside).map(|(canary, _)| canary)
+        for canary in canaries
+            .iter()
+            .zip(&self.inside)
+            .filter(|(_, inside)| **inside)
+            .map(|(canary, _)| canary)
         {
             data.examples.push(Example { unit: data.units as u32, ..canary.clone() });
             data.units += 1;

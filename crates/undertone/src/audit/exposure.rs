@@ -5,7 +5,8 @@ use serde::Serialize;
 /// How far up a planted secret is in the list of all that could have been planted.
 #[derive(Clone, Debug, Serialize)]
 pub struct Exposure {
-    /// log₂ of the number of candidates, less log₂ of the rank: the bits of the secret that the model gives away.
+    /// log₂ of the number of candidates, less log₂ of the rank: the bits of the secret that the
+    /// model gives away.
     pub bits: f64,
     /// The largest that it could be.
     pub most: f64,
@@ -25,7 +26,8 @@ pub fn exact(secret: f64, others: &[f64]) -> Exposure {
     Exposure { bits: most - rank.log2(), most, rank, exact: true }
 }
 
-/// From the loss of the secret and the losses of a sample of a space of 2^`bits` candidates: losses are taken for normal, and the share below the secret's is the tail's.
+/// From the loss of the secret and the losses of a sample of a space of 2^`bits` candidates: losses
+/// are taken for normal, and the share below the secret's is the tail's.
 pub fn sampled(secret: f64, sample: &[f64], space_bits: f64) -> Exposure {
     let n = sample.len().max(1) as f64;
     let mean = sample.iter().sum::<f64>() / n;

@@ -38,7 +38,8 @@ pub fn things(finder: &dyn Finder, texts: &[String], kind: Kind) -> Result<Vec<T
     Ok(texts.iter().zip(&spans).map(of).collect())
 }
 
-/// Judges texts that a trained model wrote, beside those of the untouched one. Intervals take each thing for a trial of its own.
+/// Judges texts that a trained model wrote, beside those of the untouched one. Intervals take each
+/// thing for a trial of its own.
 pub fn judge(
     kind: Kind,
     training: &[Things],
@@ -76,7 +77,10 @@ mod tests {
         let (trained, untouched) = (of(&[&["a", "d"], &["x"], &["a"], &[]]), of(&[&["d"], &["y"]]));
         let found = judge(Kind::Person, &training, &trained, &untouched, 0.95);
         // d was known before: of a, b, c the model writes a; of a and x, one is right.
-        assert_eq!((found.in_training, found.written, found.right, found.known_before), (3, 2, 1, 1));
+        assert_eq!(
+            (found.in_training, found.written, found.right, found.known_before),
+            (3, 2, 1, 1)
+        );
         assert_eq!(found.precision.estimate, 0.5);
         assert_eq!(found.recall.estimate, 1.0 / 3.0);
         assert!(found.recall.lower <= 1.0 / 3.0 && found.recall.upper >= 1.0 / 3.0);

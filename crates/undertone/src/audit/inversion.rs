@@ -1,12 +1,16 @@
 //! Embedding inversion: which tokens did a record have, judged by what its owner released?
 //!
-//! The attacker knows the model, the noise, and other texts of the same kind, which they can perturb as often as they like. Two attacks:
+//! The attacker knows the model, the noise, and other texts of the same kind, which they can
+//! perturb as often as they like. Two attacks:
 //!
-//! - *nearest neighbour*: the mean row of each token over the attacker's own texts, without noise; a released row is taken for the token whose mean is nearest, which is the likeliest one
-//!   under even noise if rows of a token lie close together;
-//! - *trained decoder*: a linear classifier from noisy rows to tokens, trained on the attacker's texts with fresh noise in every pass.
+//! - *nearest neighbour*: the mean row of each token over the attacker's own texts, without noise;
+//!   a released row is taken for the token whose mean is nearest, which is the likeliest one under
+//!   even noise if rows of a token lie close together;
+//! - *trained decoder*: a linear classifier from noisy rows to tokens, trained on the attacker's
+//!   texts with fresh noise in every pass.
 //!
-//! Rows of a sequence share one norm, so a longer sequence has shorter rows; the attacker undoes that by the root of the sequence's length.
+//! Rows of a sequence share one norm, so a longer sequence has shorter rows; the attacker undoes
+//! that by the root of the sequence's length.
 
 use super::probe;
 use crate::data::{Batch, Example, pieces};
@@ -34,7 +38,8 @@ pub struct Inversion {
     pub seed: u64,
 }
 
-/// How often an attack was right, over tokens that are neither the first nor the last of their sequence: those are the same everywhere.
+/// How often an attack was right, over tokens that are neither the first nor the last of their
+/// sequence: those are the same everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Recovered {
     /// Share of tokens that the nearest mean names.
@@ -61,7 +66,8 @@ impl Seen {
         let mut layer = rows_alone(spot, Rows::Tokens(None));
         layer.bounding = Bounding::Normalise;
         model.network.sanitiser = Some(layer);
-        let (mut values, mut tokens, mut starts, mut columns) = (Vec::new(), Vec::new(), vec![0], 0);
+        let (mut values, mut tokens, mut starts, mut columns) =
+            (Vec::new(), Vec::new(), vec![0], 0);
         for piece in pieces(examples, 64, 4096) {
             let batch = Batch::pack(piece.iter().map(|&i| &examples[i]));
             let (rows, of) = model.bounded_rows(&batch)?;
@@ -72,14 +78,17 @@ impl Seen {
             starts.extend(of[1..].iter().map(|end| first + end));
         }
         if tokens.is_empty() {
-            return Err(Error::Request("there are no texts to attack, or none to attack with".into()));
+            return Err(Error::Request(
+                "there are no texts to attack, or none to attack with".into(),
+            ));
         }
         Ok(Self { rows: Host::from_vec(tokens.len(), columns, values), tokens, starts })
     }
 
     /// The rows as they are released, each brought to the scale of a sequence of one token.
     fn released(&self, noise: Option<&RecordNoise>, first_record: u64) -> Host {
-        let mut rows = Host::from_vec(self.rows.rows(), self.rows.columns(), self.rows.dense().into_owned());
+        let mut rows =
+            Host::from_vec(self.rows.rows(), self.rows.columns(), self.rows.dense().into_owned());
         let columns = rows.columns();
         let mut rest = rows.values_mut();
         for (record, window) in self.starts.windows(2).enumerate() {
@@ -97,23 +106,32 @@ impl Seen {
 }
 
 /// Attacks the texts of `victims` with what can be learnt from `known`.
-pub fn invert(model: &Model, victims: &[Example], known: &[Example], asked: &Inversion) -> Result<Recovered> {
-    let (victims, known) = (Seen::of(model, asked.spot, victims)?, Seen::of(model, asked.spot, known)?);
+pub fn invert(
+    model: &Model,
+    victims: &[Example],
+    known: &[Example],
+    asked: &Inversion,
+) -> Result<Recovered> {
+    let (victims, known) =
+        (Seen::of(model, asked.spot, victims)?, Seen::of(model, asked.spot, known)?);
     let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
     known.tokens.iter().for_each(|&token| *counts.entry(token).or_default() += 1);
-    let mut frequent: Vec<(usize, u32)> = counts.into_iter().map(|(token, count)| (count, token)).collect();
+    let mut frequent: Vec<(usize, u32)> =
+        counts.into_iter().map(|(token, count)| (count, token)).collect();
     frequent.sort_by_key(|&(count, token)| (std::cmp::Reverse(count), token));
     frequent.truncate(asked.vocabulary.max(1));
     let classes: BTreeMap<u32, u32> =
         frequent.iter().zip(0..).map(|(&(_, token), class)| (token, class)).collect();
 
     let secret = Secret::from_seed(asked.seed);
-    let noise = (asked.noise > 0.0).then(|| RecordNoise::new(&secret, Release::Once, vec![asked.noise]));
+    let noise =
+        (asked.noise > 0.0).then(|| RecordNoise::new(&secret, Release::Once, vec![asked.noise]));
     let released = victims.released(noise.as_ref(), 0);
     let inner: Vec<usize> =
         victims.starts.windows(2).flat_map(|w| w[0] + 1..(w[1] - 1).max(w[0] + 1)).collect();
     let right = |said: &[u32]| {
-        let hits = inner.iter().filter(|&&i| classes.get(&victims.tokens[i]) == Some(&said[i])).count();
+        let hits =
+            inner.iter().filter(|&&i| classes.get(&victims.tokens[i]) == Some(&said[i])).count();
         hits as f64 / inner.len().max(1) as f64
     };
     // The most frequent token that is not one of those.
@@ -140,7 +158,8 @@ fn inner_most_frequent(known: &Seen, classes: &BTreeMap<u32, u32>) -> u32 {
 fn nearest(known: &Seen, classes: &BTreeMap<u32, u32>, released: &Host) -> Result<Vec<u32>> {
     let clean = known.released(None, 0);
     let columns = clean.columns();
-    let (mut means, mut counts) = (vec![0.0_f32; classes.len() * columns], vec![0.0_f32; classes.len()]);
+    let (mut means, mut counts) =
+        (vec![0.0_f32; classes.len() * columns], vec![0.0_f32; classes.len()]);
     for (row, token) in known.tokens.iter().enumerate() {
         let Some(&class) = classes.get(token) else { continue };
         let mean = &mut means[class as usize * columns..][..columns];
@@ -151,12 +170,15 @@ fn nearest(known: &Seen, classes: &BTreeMap<u32, u32>, released: &Host) -> Resul
         .chunks_exact_mut(columns)
         .zip(&counts)
         .for_each(|(mean, n)| mean.iter_mut().for_each(|x| *x /= n.max(1.0)));
-    let bias: Vec<f32> =
-        means.chunks_exact(columns).map(|mean| -0.5 * mean.iter().map(|x| x * x).sum::<f32>()).collect();
+    let bias: Vec<f32> = means
+        .chunks_exact(columns)
+        .map(|mean| -0.5 * mean.iter().map(|x| x * x).sum::<f32>())
+        .collect();
     probe::Probe { weights: Matrix::from_vec(classes.len(), columns, means), bias }.best(released)
 }
 
-/// A linear classifier that is trained on the attacker's texts under noise like that of the records.
+/// A linear classifier that is trained on the attacker's texts under noise like that of the
+/// records.
 fn decoder(
     known: &Seen,
     classes: &BTreeMap<u32, u32>,
@@ -172,6 +194,7 @@ fn decoder(
         .filter_map(|(row, token)| Some((row as u32, *classes.get(token)?)))
         .collect();
     let rows = |epoch: usize| known.released(noise, (1 << 30) + ((epoch as u64) << 24));
-    let training = probe::Training { classes: classes.len(), epochs: asked.epochs, seed: asked.seed };
+    let training =
+        probe::Training { classes: classes.len(), epochs: asked.epochs, seed: asked.seed };
     probe::train(rows, &usable, &training)?.best(released)
 }

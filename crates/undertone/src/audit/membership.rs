@@ -40,8 +40,10 @@ pub fn judge(
     Membership {
         attack,
         auc: scores.bootstrap(REPETITIONS, confidence, seed, area),
-        rate_at_0_1_percent: scores.bootstrap(REPETITIONS, confidence, seed, |curve| rate_at(curve, 1e-3)),
-        rate_at_1_percent: scores.bootstrap(REPETITIONS, confidence, seed, |curve| rate_at(curve, 1e-2)),
+        rate_at_0_1_percent: scores
+            .bootstrap(REPETITIONS, confidence, seed, |curve| rate_at(curve, 1e-3)),
+        rate_at_1_percent: scores
+            .bootstrap(REPETITIONS, confidence, seed, |curve| rate_at(curve, 1e-2)),
         members: members.len(),
         others: others.len(),
         roc: roc.into_iter().step_by(step).chain(last).collect(),
@@ -53,15 +55,18 @@ pub fn by_loss(losses: &[f64]) -> Vec<f64> {
     losses.iter().map(|loss| -loss).collect()
 }
 
-/// Loss that fell since before training speaks for a member: what is easy for everybody says nothing.
+/// Loss that fell since before training speaks for a member: what is easy for everybody says
+/// nothing.
 pub fn by_reference(losses: &[f64], reference: &[f64]) -> Vec<f64> {
     losses.iter().zip(reference).map(|(loss, before)| before - loss).collect()
 }
 
-/// The likelihood-ratio attack with shadow models (Carlini and others, 2022): for each example, was its confidence drawn from that of models that had seen it, or of models that had not?
+/// The likelihood-ratio attack with shadow models (Carlini and others, 2022): for each example, was
+/// its confidence drawn from that of models that had seen it, or of models that had not?
 ///
-/// `shadows` has one entry for each shadow model: its loss on every example, and whether it was trained on it. Confidence is ln(p/(1 − p)) with p = e^−loss; both kinds are taken for
-/// normal, with one variance for all examples where an example has too few shadows for its own.
+/// `shadows` has one entry for each shadow model: its loss on every example, and whether it was
+/// trained on it. Confidence is ln(p/(1 − p)) with p = e^−loss; both kinds are taken for normal,
+/// with one variance for all examples where an example has too few shadows for its own.
 pub fn by_likelihood_ratio(losses: &[f64], shadows: &[(Vec<f64>, Vec<bool>)]) -> Vec<f64> {
     let confidence = |loss: f64| {
         let loss = loss.clamp(1e-9, 50.0);
@@ -86,8 +91,9 @@ pub fn by_likelihood_ratio(losses: &[f64], shadows: &[(Vec<f64>, Vec<bool>)]) ->
     }
     let variance =
         |kind: usize| if count[kind] > 0.0 { (squares[kind] / count[kind]).max(1e-6) } else { 1.0 };
-    let density =
-        |x: f64, mean: f64, variance: f64| -0.5 * (x - mean).powi(2) / variance - 0.5 * variance.ln();
+    let density = |x: f64, mean: f64, variance: f64| {
+        -0.5 * (x - mean).powi(2) / variance - 0.5 * variance.ln()
+    };
     (0..losses.len())
         .map(|example| {
             let (outside, inside) = (of(example, false), of(example, true));
@@ -113,14 +119,16 @@ mod tests {
         let losses_of = |model: u64, inside: &[bool]| -> Vec<f64> {
             let mut wobble = vec![0.0_f32; n as usize];
             noise.add(model, 0, 0.03, 1.0, &mut wobble);
-            let of =
-                |i: usize| (hardness[i] * if inside[i] { 0.9 } else { 1.0 }) * (1.0 + f64::from(wobble[i]));
+            let of = |i: usize| {
+                (hardness[i] * if inside[i] { 0.9 } else { 1.0 }) * (1.0 + f64::from(wobble[i]))
+            };
             (0..n as usize).map(of).collect()
         };
         let coin = |model: u64| -> Vec<bool> {
             (0..n as u64).map(|i| ((i * 7 + model * 13) / 3).is_multiple_of(2)).collect()
         };
-        let shadows: Vec<_> = (1..17).map(|model| (losses_of(model, &coin(model)), coin(model))).collect();
+        let shadows: Vec<_> =
+            (1..17).map(|model| (losses_of(model, &coin(model)), coin(model))).collect();
         let truth: Vec<bool> = (0..n).map(|i| i % 2 == 0).collect();
         let losses = losses_of(99, &truth);
         let auc = |scores: Vec<f64>| {

@@ -1,7 +1,8 @@
 //! Attacks on what was trained or released: a guarantee that nobody tests is a hope.
 //!
-//! Every attack gives figures with intervals. [`one_run`] turns guesses into a lower bound on ε that is itself a theorem: where it is above the upper bound that
-//! the ledger prints, something is broken.
+//! Every attack gives figures with intervals. [`one_run`] turns guesses into a lower bound on ε
+//! that is itself a theorem: where it is above the upper bound that the ledger prints, something is
+//! broken.
 
 pub mod attribute;
 pub mod canaries;

@@ -2,15 +2,19 @@
 //!
 //! # What is proved
 //!
-//! m canaries are each put into the training data or left out by a fair coin of their own. The auditor sees what was released, guesses for r of the canaries (chosen in view of the release) which way their coins fell, and is right
-//! v times. If training is (ε, δ)-differentially private for adding or removing one example, then v is not much larger than a binomial number with r tries and success probability
-//! p = e^ε/(1 + e^ε): with F(k) = P(Bin(r, p) ≥ k),
+//! m canaries are each put into the training data or left out by a fair coin of their own. The
+//! auditor sees what was released, guesses for r of the canaries (chosen in view of the release)
+//! which way their coins fell, and is right v times. If training is (ε, δ)-differentially private
+//! for adding or removing one example, then v is not much larger than a binomial number with r
+//! tries and success probability p = e^ε/(1 + e^ε): with F(k) = P(Bin(r, p) ≥ k),
 //!
 //! ```text
 //! P(v ≥ k) ≤ F(k) + 2mδ · max_{1 ≤ i ≤ k} (F(k − i) − F(k))/i.
 //! ```
 //!
-//! So an ε for which the right side at the observed v is below 1 − confidence is refuted, and the largest refuted one is a lower bound. How many guesses are made must be decided before the scores are looked at.
+//! So an ε for which the right side at the observed v is below 1 − confidence is refuted, and the
+//! largest refuted one is a lower bound. How many guesses are made must be decided before the
+//! scores are looked at.
 
 use super::statistics::{at_least, binomial, largest};
 use super::tradeoff;
@@ -27,7 +31,8 @@ pub struct OneRun {
     pub right: u64,
     /// ε is at least this, with the stated confidence, whatever the training is.
     pub epsilon_lower: f64,
-    /// ε is at least this, with the stated confidence, if the training's trade-off curve is that of a Gaussian mechanism.
+    /// ε is at least this, with the stated confidence, if the training's trade-off curve is that of
+    /// a Gaussian mechanism.
     pub epsilon_lower_if_gaussian: f64,
     /// δ of the statement.
     pub delta: f64,
@@ -35,7 +40,8 @@ pub struct OneRun {
     pub confidence: f64,
 }
 
-/// The probability of so many right guesses or more, at most, if the training were (ε, δ)-differentially private.
+/// The probability of so many right guesses or more, at most, if the training were (ε,
+/// δ)-differentially private.
 pub fn p_value(canaries: u64, guesses: u64, right: u64, epsilon: f64, delta: f64) -> f64 {
     let p = 1.0 / (1.0 + (-epsilon).exp());
     let tail = at_least(guesses, right, p);
@@ -52,8 +58,15 @@ pub fn lower_bound(canaries: u64, guesses: u64, right: u64, delta: f64, confiden
     largest(|epsilon| p_value(canaries, guesses, right, epsilon, delta) < 1.0 - confidence)
 }
 
-/// Guesses "in" for the highest scores and "out" for the lowest, `guesses` in all, and bounds ε. `inside` says how the coins fell.
-pub fn audit(scores: &[f64], inside: &[bool], guesses: usize, delta: f64, confidence: f64) -> OneRun {
+/// Guesses "in" for the highest scores and "out" for the lowest, `guesses` in all, and bounds ε.
+/// `inside` says how the coins fell.
+pub fn audit(
+    scores: &[f64],
+    inside: &[bool],
+    guesses: usize,
+    delta: f64,
+    confidence: f64,
+) -> OneRun {
     let mut order: Vec<usize> = (0..scores.len()).collect();
     let clean = |i: usize| if scores[i].is_nan() { 0.0 } else { scores[i] };
     // Ties are broken by place, which has nothing to do with the coins.
@@ -69,7 +82,8 @@ pub fn audit(scores: &[f64], inside: &[bool], guesses: usize, delta: f64, confid
         canaries,
         guesses,
         right,
-        // Both grow with the number of right guesses, so that the larger is as valid as either: see `tradeoff`.
+        // Both grow with the number of right guesses, so that the larger is as valid as either: see
+        // `tradeoff`.
         epsilon_lower: by_tails.max(by_curve),
         epsilon_lower_if_gaussian: tradeoff::lower_bound_of_gaussian(
             canaries, guesses, right, delta, confidence,
@@ -79,7 +93,8 @@ pub fn audit(scores: &[f64], inside: &[bool], guesses: usize, delta: f64, confid
     }
 }
 
-/// How many guesses are made if nobody says: enough that chance does not matter, few enough to be sure of them.
+/// How many guesses are made if nobody says: enough that chance does not matter, few enough to be
+/// sure of them.
 pub fn usual_guesses(canaries: usize) -> usize {
     (canaries / 10).max(canaries.min(20))
 }
@@ -100,7 +115,8 @@ mod tests {
         assert!(lower_bound(1000, 100, 100, 1e-5, 0.95) < found);
     }
 
-    /// Coins and scores of a mechanism that adds normal noise to each coin on its own: μ is the distance of the two cases.
+    /// Coins and scores of a mechanism that adds normal noise to each coin on its own: μ is the
+    /// distance of the two cases.
     fn gaussian(trial: u64, canaries: usize, mu: f64) -> (Vec<f64>, Vec<bool>) {
         let noise = Noise::new(&Secret::from_seed(trial));
         let mut coins = vec![0.0_f32; canaries];
@@ -124,7 +140,9 @@ mod tests {
             };
             let (mut free, mut of_gaussian): (Vec<f64>, Vec<f64>) =
                 (0..100_u64).into_par_iter().map(one).unzip();
-            for (name, bounds, share) in [("any", &mut free, 0.4), ("Gaussian", &mut of_gaussian, 0.5)] {
+            for (name, bounds, share) in
+                [("any", &mut free, 0.4), ("Gaussian", &mut of_gaussian, 0.5)]
+            {
                 bounds.sort_by(f64::total_cmp);
                 println!(
                     "ε = {epsilon}, {name}: bounds {:.3} … {:.3}, median {:.3}",
@@ -132,7 +150,11 @@ mod tests {
                 );
                 let above = bounds.iter().filter(|&&bound| bound > epsilon).count();
                 assert!(above <= 5, "ε = {epsilon}, {name}: {above} of 100 bounds are above it");
-                assert!(bounds[50] >= share * epsilon, "ε = {epsilon}, {name}: median {}", bounds[50]);
+                assert!(
+                    bounds[50] >= share * epsilon,
+                    "ε = {epsilon}, {name}: median {}",
+                    bounds[50]
+                );
             }
         }
     }

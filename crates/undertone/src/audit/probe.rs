@@ -21,10 +21,16 @@ impl Probe {
         let mut said = Vec::with_capacity(rows.rows());
         for first in (0..rows.rows()).step_by(2048) {
             let some = Matrix::Host(rows.row_range(first..(first + 2048).min(rows.rows())));
-            let scores = tensor::product(1.0, some.plain(), self.weights.transposed())?.to_host()?;
+            let scores =
+                tensor::product(1.0, some.plain(), self.weights.transposed())?.to_host()?;
             for i in 0..scores.rows() {
-                let with_bias = scores.row(i).iter().zip(&self.bias).map(|(s, b)| s + b).enumerate();
-                said.push(with_bias.max_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(class, _)| class as u32));
+                let with_bias =
+                    scores.row(i).iter().zip(&self.bias).map(|(s, b)| s + b).enumerate();
+                said.push(
+                    with_bias
+                        .max_by(|a, b| a.1.total_cmp(&b.1))
+                        .map_or(0, |(class, _)| class as u32),
+                );
             }
         }
         Ok(said)
@@ -47,14 +53,27 @@ const BATCH: usize = 512;
 const RATE: f64 = 1e-2;
 
 /// Trains on (row, class) pairs; `rows` gives the rows of each pass, with noise of its own.
-pub fn train(rows: impl Fn(usize) -> Host, examples: &[(u32, u32)], training: &Training) -> Result<Probe> {
+pub fn train(
+    rows: impl Fn(usize) -> Host,
+    examples: &[(u32, u32)],
+    training: &Training,
+) -> Result<Probe> {
     let mut passes = (0..training.epochs).map(|epoch| (epoch, rows(epoch))).peekable();
     let columns = passes.peek().map_or(0, |(_, rows)| rows.columns());
     let mut parameters = Parameters::default();
     let mut push = |name: &str, shape: Vec<usize>, values: Vec<f32>| {
-        let value =
-            Matrix::from_vec(if shape.len() == 1 { 1 } else { shape[0] }, shape[shape.len() - 1], values);
-        parameters.push(Parameter { name: name.into(), shape, value, trainable: true, origin: Origin::Base })
+        let value = Matrix::from_vec(
+            if shape.len() == 1 { 1 } else { shape[0] },
+            shape[shape.len() - 1],
+            values,
+        );
+        parameters.push(Parameter {
+            name: name.into(),
+            shape,
+            value,
+            trainable: true,
+            origin: Origin::Base,
+        })
     };
     let classes = training.classes;
     let small = Random::new(training.seed, 0.02).normal(classes * columns, 0.01);
@@ -69,7 +88,8 @@ pub fn train(rows: impl Fn(usize) -> Host, examples: &[(u32, u32)], training: &T
         inputs_first: false,
         lora: None,
     };
-    let mut optimiser = Optimiser::new(Settings { weight_decay: 0.0, ..Settings::default() }, &parameters);
+    let mut optimiser =
+        Optimiser::new(Settings { weight_decay: 0.0, ..Settings::default() }, &parameters);
     let coordinates = Coordinates::of(&parameters);
     let batches = examples.len().div_ceil(BATCH).max(1);
     let steps = training.epochs * batches;

@@ -93,7 +93,8 @@ pub fn attack(
         let truth = target.truth();
         let place = tried.iter().position(|candidate| plain(candidate, target.span.kind) == truth);
         let rank = place.map(|place| {
-            let before = |i: usize| losses[i] < losses[place] || (losses[i] == losses[place] && i < place);
+            let before =
+                |i: usize| losses[i] < losses[place] || (losses[i] == losses[place] && i < place);
             1 + (0..losses.len()).filter(|&i| i != place && before(i)).count()
         });
         ranks.push((rank, tried.len()));
@@ -129,7 +130,8 @@ pub fn judge(ranks: &[Ranked], k: usize, confidence: f64) -> Reconstruction {
                 .map(|ranked| ranked.0.map_or(f64::INFINITY, |rank| rank as f64))
                 .collect::<Vec<_>>(),
         ),
-        candidates: ranks.iter().map(|ranked| ranked.1 as f64).sum::<f64>() / ranks.len().max(1) as f64,
+        candidates: ranks.iter().map(|ranked| ranked.1 as f64).sum::<f64>()
+            / ranks.len().max(1) as f64,
     }
 }
 

@@ -25,7 +25,8 @@ impl Interval {
 /// Scores of two groups, sorted once: members of the training data should score higher.
 #[derive(Clone, Debug)]
 pub struct Scores {
-    /// From the highest score down: the group (true for members) and whether the score is the same as the one before.
+    /// From the highest score down: the group (true for members) and whether the score is the same
+    /// as the one before.
     order: Vec<(bool, bool)>,
     /// For each place, the index within its group.
     index: Vec<u32>,
@@ -52,7 +53,8 @@ impl Scores {
         }
     }
 
-    /// The curve: (false positive rate, true positive rate) at every threshold, when each score counts `weight` times.
+    /// The curve: (false positive rate, true positive rate) at every threshold, when each score
+    /// counts `weight` times.
     fn curve(&self, weight: impl Fn(bool, u32) -> f64) -> Vec<(f64, f64)> {
         let (mut positives, mut negatives) = (0.0, 0.0);
         let mut points = vec![(0.0, 0.0)];
@@ -78,7 +80,8 @@ impl Scores {
         self.curve(|_, _| 1.0)
     }
 
-    /// A figure of the curve, with an interval from `repetitions` samples drawn with replacement from both groups.
+    /// A figure of the curve, with an interval from `repetitions` samples drawn with replacement
+    /// from both groups.
     pub fn bootstrap(
         &self,
         repetitions: usize,
@@ -98,19 +101,25 @@ impl Scores {
         let mut found: Vec<f64> = (0..repetitions)
             .map(|_| {
                 let (members, others) = (draw(self.members), draw(self.others));
-                figure(&self.curve(|member, i| if member { members[i as usize] } else { others[i as usize] }))
+                figure(&self.curve(
+                    |member, i| if member { members[i as usize] } else { others[i as usize] },
+                ))
             })
             .collect();
         found.sort_by(f64::total_cmp);
         let at = |share: f64| {
-            found.get(((found.len() as f64 - 1.0) * share).round() as usize).copied().unwrap_or(estimate)
+            found
+                .get(((found.len() as f64 - 1.0) * share).round() as usize)
+                .copied()
+                .unwrap_or(estimate)
         };
         let tail = 0.5 * (1.0 - confidence);
         Interval { lower: at(tail).min(estimate), estimate, upper: at(1.0 - tail).max(estimate) }
     }
 }
 
-/// The area under a curve: the probability that a member scores higher than another, ties counting half.
+/// The area under a curve: the probability that a member scores higher than another, ties counting
+/// half.
 pub fn area(curve: &[(f64, f64)]) -> f64 {
     curve.windows(2).map(|w| (w[1].0 - w[0].0) * 0.5 * (w[0].1 + w[1].1)).sum()
 }
@@ -155,7 +164,8 @@ pub fn at_least(n: u64, k: u64, p: f64) -> f64 {
     sum.min(1.0)
 }
 
-/// The largest number that is refuted, up to 64, if the smaller ones are too; 0 if none is. What is returned is itself refuted.
+/// The largest number that is refuted, up to 64, if the smaller ones are too; 0 if none is. What is
+/// returned is itself refuted.
 pub fn largest(refuted: impl Fn(f64) -> bool) -> f64 {
     if !refuted(0.0) {
         return 0.0;
@@ -197,8 +207,11 @@ pub fn proportion(successes: u64, tries: u64, confidence: f64) -> Interval {
         0.5 * (low + high)
     };
     let lower = if successes == 0 { 0.0 } else { solve(&|p| at_least(tries, successes, p) > tail) };
-    let upper =
-        if successes == tries { 1.0 } else { solve(&|p| 1.0 - at_least(tries, successes + 1, p) < tail) };
+    let upper = if successes == tries {
+        1.0
+    } else {
+        solve(&|p| 1.0 - at_least(tries, successes + 1, p) < tail)
+    };
     Interval { lower, estimate: successes as f64 / tries.max(1) as f64, upper }
 }
 
@@ -229,7 +242,10 @@ mod tests {
         let interval = scores.bootstrap(500, 0.95, 1, area);
         assert!(interval.lower < interval.estimate && interval.estimate < interval.upper);
         assert!(
-            Scores::new(&[f64::NAN, 1.0], &[0.0]).roc().iter().all(|p| p.0.is_finite() && p.1.is_finite())
+            Scores::new(&[f64::NAN, 1.0], &[0.0])
+                .roc()
+                .iter()
+                .all(|p| p.0.is_finite() && p.1.is_finite())
         );
     }
 
@@ -244,7 +260,8 @@ mod tests {
             noise.add(0, 0, 1.0, 1.0, &mut members);
             noise.add(1, 0, 1.0, 1.0, &mut others);
             let wide = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
-            let interval = Scores::new(&wide(&members), &wide(&others)).bootstrap(300, 0.95, trial, area);
+            let interval =
+                Scores::new(&wide(&members), &wide(&others)).bootstrap(300, 0.95, trial, area);
             held += u32::from(interval.contains(0.7602));
         }
         assert!((181..=199).contains(&held), "{held} of 200");

@@ -1,4 +1,5 @@
-//! What attacks on language models ask of them: how likely a text is, and texts that they write themselves.
+//! What attacks on language models ask of them: how likely a text is, and texts that they write
+//! themselves.
 
 use crate::data::{Example, LongTexts, Target, Tokeniser};
 use crate::evaluate::{Limits, predict};
@@ -38,18 +39,26 @@ fn broken(error: crate::data::Error) -> Error {
 }
 
 impl Writer<'_> {
-    /// The negative log-likelihood of each text, and the number of tokens that it is a sum over. What goes beyond the longest sequence is not read; a text that has nothing to predict is certain.
+    /// The negative log-likelihood of each text, and the number of tokens that it is a sum over.
+    /// What goes beyond the longest sequence is not read; a text that has nothing to predict is
+    /// certain.
     pub fn losses(&self, texts: &[String]) -> Result<Vec<(f64, usize)>> {
         let mut examples = Vec::new();
         let mut owners = Vec::new();
         for (i, text) in texts.iter().enumerate() {
             for (tokens, from) in self.tokeniser.language(text, LongTexts::Cut).map_err(broken)? {
-                examples.push(Example { tokens, target: Target::Next { from }, ..Example::default() });
+                examples.push(Example {
+                    tokens,
+                    target: Target::Next { from },
+                    ..Example::default()
+                });
                 owners.push(i);
             }
         }
         let mut sums = vec![(0.0, 0); texts.len()];
-        for (said, owner) in predict(self.model, &examples, Limits::default(), false)?.iter().zip(owners) {
+        for (said, owner) in
+            predict(self.model, &examples, Limits::default(), false)?.iter().zip(owners)
+        {
             let mean = said.loss.map_or(f64::NAN, f64::from);
             sums[owner] = (mean * said.predictions as f64, said.predictions);
         }
@@ -57,7 +66,12 @@ impl Writer<'_> {
     }
 
     /// What the model writes after each prompt, without the prompt.
-    pub fn write(&self, prompts: &[String], how: &Sampling, done: impl FnMut(usize)) -> Result<Vec<String>> {
+    pub fn write(
+        &self,
+        prompts: &[String],
+        how: &Sampling,
+        done: impl FnMut(usize),
+    ) -> Result<Vec<String>> {
         let asked: std::result::Result<Vec<Vec<u32>>, _> =
             prompts.iter().map(|prompt| self.tokeniser.prompt(prompt, how.tokens)).collect();
         let mut end_tokens = self.model.end_tokens();

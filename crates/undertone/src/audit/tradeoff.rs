@@ -2,24 +2,35 @@
 //!
 //! # What is proved
 //!
-//! As in [`one_run`](super::one_run): m coins x, r guesses in view of the release M(x), of which W are right. Let f̄(t) be the largest true-positive rate that any test of one coin can have at a false-positive rate of t; it is concave
-//! and grows. For c ≥ 1 let Sᵢ(x) be the releases in view of which coin i is guessed, rightly, and W ≥ c. With coin i turned over, the same release is one in view of which coin i is guessed wrongly and W ≥ c − 1. So, with pⱼ = P(W = j),
-//! averaging P(M(x) ∈ Sᵢ(x)) ≤ f̄(P(M(x turned at i) ∈ Sᵢ(x))) over coins and places, by Jensen's inequality,
+//! As in [`one_run`](super::one_run): m coins x, r guesses in view of the release M(x), of which W
+//! are right. Let f̄(t) be the largest true-positive rate that any test of one coin can have at a
+//! false-positive rate of t; it is concave and grows. For c ≥ 1 let Sᵢ(x) be the releases in view
+//! of which coin i is guessed, rightly, and W ≥ c. With coin i turned over, the same release is one
+//! in view of which coin i is guessed wrongly and W ≥ c − 1. So, with pⱼ = P(W = j), averaging
+//! P(M(x) ∈ Sᵢ(x)) ≤ f̄(P(M(x turned at i) ∈ Sᵢ(x))) over coins and places, by Jensen's inequality,
 //!
 //! ```text
 //! A(c)/m ≤ f̄(B(c − 1)/m),    A(c) = Σ_{j ≥ c} j pⱼ,    B(c) = Σ_{j ≥ c} (r − j) pⱼ.
 //! ```
 //!
-//! Suppose P(W ≥ v) ≥ β. The least that the inequalities for c = v, v − 1, …, 1 ask for is found by putting β at v and at each c − 1 just the mass that the inequality at c needs. No distribution has less: write T(c) = P(W ≥ c), and starred letters for
-//! those of the least one. If T(i) ≥ T*(i) for i ≥ c and A(c) ≥ A*(c), then where mass is needed at c − 1, B(c − 1) ≥ B*(c − 1), since f̄ grows. Now (r − c + 1) A(c − 1) = (c − 1) B(c − 1) + r Σ_{i ≥ c} T(i), whatever the mass at c − 1 is, so
-//! A(c − 1) ≥ A*(c − 1), and T = (A + B)/r shows T(c − 1) ≥ T*(c − 1); where none is needed, both are plain. If the least distribution has more than 1 in all, there is none, and so P(W ≥ v) < β.
+//! Suppose P(W ≥ v) ≥ β. The least that the inequalities for c = v, v − 1, …, 1 ask for is found by
+//! putting β at v and at each c − 1 just the mass that the inequality at c needs. No distribution
+//! has less: write T(c) = P(W ≥ c), and starred letters for those of the least one. If T(i) ≥ T*(i)
+//! for i ≥ c and A(c) ≥ A*(c), then where mass is needed at c − 1, B(c − 1) ≥ B*(c − 1), since f̄
+//! grows. Now (r − c + 1) A(c − 1) = (c − 1) B(c − 1) + r Σ_{i ≥ c} T(i), whatever the mass at c −
+//! 1 is, so A(c − 1) ≥ A*(c − 1), and T = (A + B)/r shows T(c − 1) ≥ T*(c − 1); where none is
+//! needed, both are plain. If the least distribution has more than 1 in all, there is none, and so
+//! P(W ≥ v) < β.
 //!
-//! For every curve the test refutes from a fixed v on. Of two valid tests with the same r, the one that refutes where either does is therefore one of the two, and as valid as they are: no correction for several tests is needed.
+//! For every curve the test refutes from a fixed v on. Of two valid tests with the same r, the one
+//! that refutes where either does is therefore one of the two, and as valid as they are: no
+//! correction for several tests is needed.
 
 use super::statistics::largest;
 use undertone_accounting::{gaussian, normal_quantile, normal_tail};
 
-/// Bounds of what a training can give away: the least false-positive rate at which a test of one coin can have a true-positive rate.
+/// Bounds of what a training can give away: the least false-positive rate at which a test of one
+/// coin can have a true-positive rate.
 pub trait Curve {
     /// The least t with f̄(t) ≥ `true_positives`.
     fn least_false_positives(&self, true_positives: f64) -> f64;
@@ -53,14 +64,22 @@ impl Curve for Promises<'_> {
     }
 }
 
-/// Whether so many right guesses, or more, have a probability below `significance` for every training with this curve.
-pub fn refuted(curve: &impl Curve, canaries: u64, guesses: u64, right: u64, significance: f64) -> bool {
+/// Whether so many right guesses, or more, have a probability below `significance` for every
+/// training with this curve.
+pub fn refuted(
+    curve: &impl Curve,
+    canaries: u64,
+    guesses: u64,
+    right: u64,
+    significance: f64,
+) -> bool {
     if right == 0 || canaries == 0 {
         return false;
     }
     let (m, r) = (canaries as f64, guesses as f64);
     let mut total = significance;
-    let (mut hits, mut misses) = (right as f64 * significance, (guesses - right) as f64 * significance);
+    let (mut hits, mut misses) =
+        (right as f64 * significance, (guesses - right) as f64 * significance);
     for c in (1..=right).rev() {
         let room = r - c as f64 + 1.0;
         let needed = m * curve.least_false_positives((hits / m).min(1.0));
@@ -77,11 +96,19 @@ pub fn refuted(curve: &impl Curve, canaries: u64, guesses: u64, right: u64, sign
 
 /// ε is at least this at δ, whatever the training is.
 pub fn lower_bound(canaries: u64, guesses: u64, right: u64, delta: f64, confidence: f64) -> f64 {
-    largest(|epsilon| refuted(&Promises(&[(epsilon, delta)]), canaries, guesses, right, 1.0 - confidence))
+    largest(|epsilon| {
+        refuted(&Promises(&[(epsilon, delta)]), canaries, guesses, right, 1.0 - confidence)
+    })
 }
 
 /// ε is at least this at δ, if the training's curve is that of some Gaussian mechanism.
-pub fn lower_bound_of_gaussian(canaries: u64, guesses: u64, right: u64, delta: f64, confidence: f64) -> f64 {
+pub fn lower_bound_of_gaussian(
+    canaries: u64,
+    guesses: u64,
+    right: u64,
+    delta: f64,
+    confidence: f64,
+) -> f64 {
     let mu = largest(|mu| refuted(&Gaussian(mu), canaries, guesses, right, 1.0 - confidence));
     if mu > 0.0 { gaussian::epsilon(mu, delta).lower.max(0.0) } else { 0.0 }
 }
@@ -94,12 +121,17 @@ mod tests {
     fn curves_are_the_definitions() {
         // Of a Gaussian, the tightest of its (ε, δ) pairs; of one pair, the two lines.
         let mu = 1.3;
-        let pairs: Vec<(f64, f64)> =
-            (0..4000).map(|i| f64::from(i) * 2e-3).map(|e| (e, gaussian::delta(mu, e).estimate)).collect();
+        let pairs: Vec<(f64, f64)> = (0..4000)
+            .map(|i| f64::from(i) * 2e-3)
+            .map(|e| (e, gaussian::delta(mu, e).estimate))
+            .collect();
         for t in [0.001, 0.1, 0.5, 0.9, 0.999] {
             let (exact, by_pairs) =
                 (Gaussian(mu).least_false_positives(t), Promises(&pairs).least_false_positives(t));
-            assert!((exact - by_pairs).abs() < 1e-6 && by_pairs <= exact + 1e-12, "{t}: {exact} {by_pairs}");
+            assert!(
+                (exact - by_pairs).abs() < 1e-6 && by_pairs <= exact + 1e-12,
+                "{t}: {exact} {by_pairs}"
+            );
         }
         assert!((Promises(&[(2_f64.ln(), 0.1)]).least_false_positives(0.5) - 0.2).abs() < 1e-12);
         assert!((Promises(&[(2_f64.ln(), 0.1)]).least_false_positives(0.9) - 0.7).abs() < 1e-12);
@@ -107,7 +139,8 @@ mod tests {
 
     #[test]
     fn what_is_possible_is_not_refuted() {
-        // Guesses of coins that went through randomised response are right with probability e^ε/(1 + e^ε) each: the most that ε allows.
+        // Guesses of coins that went through randomised response are right with probability e^ε/(1
+        // + e^ε) each: the most that ε allows.
         let (m, p) = (400_u64, 1.0 / (1.0 + (-1.0_f64).exp()));
         for right in 0..=m {
             let tail = super::super::statistics::at_least(m, right, p);

@@ -1,8 +1,12 @@
-//! A score for whoever sees the weights before and after training: how much of each canary is in their change.
+//! A score for whoever sees the weights before and after training: how much of each canary is in
+//! their change.
 //!
-//! To first order training moves weights by −Σ_i c_i g_i and noise, where g_i is the gradient of example i before training and c_i is above 0 only for those that were in. The auditor knows the canaries' gradients G, so the scores are the coefficients that explain the
-//! change best, c = (G Gᵀ + λI)⁻¹ G (−Δw), each over its standard error. What canaries pull alike is so attributed to all of them and not mistaken for one. The score is a function of the weights and of the canaries, so a bound from it
-//! holds as one from losses does; it finds more.
+//! To first order training moves weights by −Σ_i c_i g_i and noise, where g_i is the gradient of
+//! example i before training and c_i is above 0 only for those that were in. The auditor knows the
+//! canaries' gradients G, so the scores are the coefficients that explain the change best, c = (G
+//! Gᵀ + λI)⁻¹ G (−Δw), each over its standard error. What canaries pull alike is so attributed to
+//! all of them and not mistaken for one. The score is a function of the weights and of the
+//! canaries, so a bound from it holds as one from losses does; it finds more.
 
 use crate::data::{Batch, Example};
 use crate::model::{Error, Gradients, Model, ParameterId, Result, Weighting};
@@ -12,12 +16,14 @@ use nalgebra::{DMatrix, DVector};
 /// The most memory that gradients may take.
 const MOST_BYTES: usize = 4 << 30;
 
-/// The scores of canaries. Weights that either model lacks, or that were drawn at random for it, are left out.
+/// The scores of canaries. Weights that either model lacks, or that were drawn at random for it,
+/// are left out.
 pub fn by_update(before: &Model, after: &Model, canaries: &[Example]) -> Result<Vec<f64>> {
     let mut moved: Vec<(ParameterId, Vec<f32>)> = Vec::new();
     for (id, parameter) in before.parameters.iter() {
         let fresh = before.fresh.contains(&parameter.name);
-        let Some(other) = after.parameters.find(&parameter.name).filter(|_| !fresh && parameter.trainable)
+        let Some(other) =
+            after.parameters.find(&parameter.name).filter(|_| !fresh && parameter.trainable)
         else {
             continue;
         };
@@ -29,7 +35,8 @@ pub fn by_update(before: &Model, after: &Model, canaries: &[Example]) -> Result<
     let change: Vec<f32> = moved.iter().flat_map(|(_, change)| change.iter().copied()).collect();
     if 4 * change.len() * canaries.len() > MOST_BYTES {
         return Err(Error::Request(format!(
-            "{} canaries of {} weights do not fit into memory; take fewer canaries, or judge by losses",
+            "{} canaries of {} weights do not fit into memory; take fewer canaries, or judge by \
+             losses",
             canaries.len(),
             change.len()
         )));
@@ -46,7 +53,9 @@ pub fn by_update(before: &Model, after: &Model, canaries: &[Example]) -> Result<
             }
         }
         // As clipping leaves them: as long as each other.
-        let norm = rows[first..].iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt().max(1e-30) as f32;
+        let norm =
+            rows[first..].iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt().max(1e-30)
+                as f32;
         rows[first..].iter_mut().for_each(|x| *x /= norm);
     }
     let count = canaries.len();

@@ -4,8 +4,9 @@ use super::example::{Example, Target};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Sequences laid end to end without padding: layers work on all tokens at once, and attention keeps to the
-/// boundaries. A batch without sequences is a batch like any other; Poisson sampling draws them.
+/// Sequences laid end to end without padding: layers work on all tokens at once, and attention
+/// keeps to the boundaries. A batch without sequences is a batch like any other; Poisson sampling
+/// draws them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
     /// All tokens.
@@ -68,12 +69,13 @@ impl Batch {
     }
 }
 
-/// Cuts the `chosen` examples into pieces of at most `max_sequences` sequences and `max_tokens` tokens.
+/// Cuts the `chosen` examples into pieces of at most `max_sequences` sequences and `max_tokens`
+/// tokens.
 ///
-/// Each chosen example is in exactly one piece. Examples of one privacy unit stay together, so that a unit's
-/// gradient can be clipped as a whole; a unit that exceeds the limits by itself is a piece by itself.
-/// Long sequences come first and sequences of similar length together, so that the work in a piece is even
-/// and the first piece shows whether the memory suffices.
+/// Each chosen example is in exactly one piece. Examples of one privacy unit stay together, so that
+/// a unit's gradient can be clipped as a whole; a unit that exceeds the limits by itself is a piece
+/// by itself. Long sequences come first and sequences of similar length together, so that the work
+/// in a piece is even and the first piece shows whether the memory suffices.
 pub fn micro_batches(
     chosen: &[usize],
     examples: &[Example],
@@ -130,8 +132,12 @@ mod tests {
 
     #[test]
     fn sequences_lie_end_to_end() {
-        let pair =
-            Example { tokens: vec![1, 2, 3], segments: vec![0, 0, 1], target: Target::Class(1), unit: 4 };
+        let pair = Example {
+            tokens: vec![1, 2, 3],
+            segments: vec![0, 0, 1],
+            target: Target::Class(1),
+            unit: 4,
+        };
         let batch = Batch::pack([&example(2, 3), &pair]);
         assert_eq!(batch.tokens, [7, 7, 1, 2, 3]);
         assert_eq!(batch.segments, [0, 0, 0, 0, 1]);
@@ -156,7 +162,8 @@ mod tests {
 
     #[test]
     fn pieces_are_filled_from_the_longest() {
-        let examples: Vec<Example> = [3, 9, 5, 1].iter().zip(0..).map(|(&n, u)| example(n, u)).collect();
+        let examples: Vec<Example> =
+            [3, 9, 5, 1].iter().zip(0..).map(|(&n, u)| example(n, u)).collect();
         assert_eq!(micro_batches(&[0, 1, 2, 3], &examples, 2, 100), [vec![1, 2], vec![0, 3]]);
         assert_eq!(micro_batches(&[0, 1, 2, 3], &examples, 9, 9), [vec![1], vec![2, 0, 3]]);
         // One that alone exceeds the limit still comes.

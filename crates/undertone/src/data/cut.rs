@@ -29,8 +29,8 @@ impl LongTexts {
 /// A sequence and the first of its tokens that is to be predicted.
 pub(crate) type Predicted = (Vec<u32>, usize);
 
-/// How the tokens of a pair are shared when together they exceed `budget`: the longer text loses tokens
-/// until both are as long, then both do. Returns how many each keeps.
+/// How the tokens of a pair are shared when together they exceed `budget`: the longer text loses
+/// tokens until both are as long, then both do. Returns how many each keeps.
 pub(crate) fn longest_first(first: usize, second: usize, budget: usize) -> (usize, usize) {
     let (short, long) = (first.min(second), first.max(second));
     let (short, long) = match (short + long <= budget, 2 * short <= budget) {
@@ -43,8 +43,8 @@ pub(crate) fn longest_first(first: usize, second: usize, budget: usize) -> (usiz
 
 /// Cuts a text into sequences of at most `most` tokens, each of which starts with `before`.
 ///
-/// Without a `before`, the first token of a sequence cannot be predicted; so a sequence then repeats the last
-/// token of the one ahead, and no token but the text's first goes unlearnt.
+/// Without a `before`, the first token of a sequence cannot be predicted; so a sequence then
+/// repeats the last token of the one ahead, and no token but the text's first goes unlearnt.
 pub(crate) fn language(before: &[u32], text: &[u32], most: usize, pieces: usize) -> Vec<Predicted> {
     let room = most.saturating_sub(before.len()).max(2);
     let overlap = usize::from(before.is_empty());
@@ -58,9 +58,14 @@ pub(crate) fn language(before: &[u32], text: &[u32], most: usize, pieces: usize)
 
 /// Joins a prompt and its completion within `most` tokens.
 ///
-/// The prompt loses its beginning first, since its end is nearest to what is to be written, but keeps a quarter of
-/// the room; then the completion loses its end.
-pub(crate) fn completion(before: &[u32], prompt: &[u32], completion: &[u32], most: usize) -> Predicted {
+/// The prompt loses its beginning first, since its end is nearest to what is to be written, but
+/// keeps a quarter of the room; then the completion loses its end.
+pub(crate) fn completion(
+    before: &[u32],
+    prompt: &[u32],
+    completion: &[u32],
+    most: usize,
+) -> Predicted {
     let room = most.saturating_sub(before.len());
     let kept = room.saturating_sub(completion.len()).max(room.div_ceil(4)).min(prompt.len());
     let written = completion.len().min(room - kept.min(room));

@@ -21,13 +21,14 @@ pub struct Dataset {
     pub labels: Option<Labels>,
     /// How many privacy units there are: rows, or authors.
     pub units: usize,
-    /// The most examples that a unit can have: what the options allow, not what the file happens to hold.
+    /// The most examples that a unit can have: what the options allow, not what the file happens to
+    /// hold.
     pub most_per_unit: usize,
 }
 
 impl Dataset {
-    /// Reads and tokenises a file. In classification, labels that are not given are those found in the file,
-    /// which is not for private training: see [`Labels::from_file`].
+    /// Reads and tokenises a file. In classification, labels that are not given are those found in
+    /// the file, which is not for private training: see [`Labels::from_file`].
     pub fn load(
         path: &Path,
         task: &Task,
@@ -38,7 +39,9 @@ impl Dataset {
         let labels = match (task.label(), labels) {
             (None, _) => None,
             (Some(_), Some(labels)) => Some(labels),
-            (Some(column), None) => Some(Labels::from_file(path, Format::of(path, options.format)?, column)?),
+            (Some(column), None) => {
+                Some(Labels::from_file(path, Format::of(path, options.format)?, column)?)
+            }
         };
         let mut chunks = stream(path, task, tokeniser, labels.as_ref(), options)?;
         let bar = progress::bar(path, chunks.meter(), options.progress);

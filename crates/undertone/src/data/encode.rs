@@ -66,6 +66,7 @@ fn classified(tokens: Tokens, target: Target) -> Example {
 }
 
 fn predicted(sequences: impl IntoIterator<Item = Predicted>) -> Vec<Example> {
-    let example = |(tokens, from)| Example { tokens, target: Target::Next { from }, ..Example::default() };
+    let example =
+        |(tokens, from)| Example { tokens, target: Target::Next { from }, ..Example::default() };
     sequences.into_iter().map(example).collect()
 }

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 /// Why a file, or a setting, could not be turned into batches.
 ///
-/// Lines count from 1 and the header is line 1; a Parquet file has no lines, so there it is the row.
+/// Lines count from 1 and the header is line 1; a Parquet file has no lines, so there it is the
+/// row.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
     /// There is no such file.
@@ -15,7 +16,8 @@ pub enum Error {
     },
 
     /// The operating system refused.
-    #[error("{file} cannot be read ({reason}); check that it is a file you may read", file = file.display())]
+    #[error("{file} cannot be read ({reason}); check that it is a file you may \
+     read", file = file.display())]
     Io {
         /// The file asked for.
         file: PathBuf,
@@ -24,7 +26,8 @@ pub enum Error {
     },
 
     /// A file without a single row.
-    #[error("{file} holds no rows; give a file with at least one row of data", file = file.display())]
+    #[error("{file} holds no rows; give a file with at least one row of \
+     data", file = file.display())]
     EmptyFile {
         /// The empty file.
         file: PathBuf,
@@ -32,7 +35,8 @@ pub enum Error {
 
     /// The extension says nothing about the format.
     #[error(
-        "{file} has an extension that names no format; rename it to .tsv, .csv, .jsonl, .parquet or .txt, or state the format",
+        "{file} has an extension that names no format; rename it to .tsv, .csv, .jsonl, .parquet \
+         or .txt, or state the format",
         file = file.display()
     )]
     UnknownFormat {
@@ -55,7 +59,8 @@ pub enum Error {
     },
 
     /// A column that the header names twice.
-    #[error("{file}:1: the header names column {column:?} twice; rename one of them", file = file.display())]
+    #[error("{file}:1: the header names column {column:?} twice; rename one of \
+     them", file = file.display())]
     RepeatedColumn {
         /// The file.
         file: PathBuf,
@@ -65,7 +70,8 @@ pub enum Error {
 
     /// A row with another number of fields than the header.
     #[error(
-        "{file}:{line}: the row has {found} fields but the header has {expected}; repair or remove the row",
+        "{file}:{line}: the row has {found} fields but the header has {expected}; repair or remove \
+         the row",
         file = file.display()
     )]
     TornRow {
@@ -94,7 +100,8 @@ pub enum Error {
     },
 
     /// Bytes that are not UTF-8.
-    #[error("{file}:{line}: the text is not UTF-8; convert the file to UTF-8 first", file = file.display())]
+    #[error("{file}:{line}: the text is not UTF-8; convert the file to UTF-8 \
+     first", file = file.display())]
     BadUtf8 {
         /// The file.
         file: PathBuf,
@@ -104,7 +111,8 @@ pub enum Error {
 
     /// A line that is not the JSON object it should be.
     #[error(
-        "{file}:{line}: {reason}; every line must be one JSON object whose columns are text, numbers or booleans",
+        "{file}:{line}: {reason}; every line must be one JSON object whose columns are text, \
+         numbers or booleans",
         file = file.display()
     )]
     BadJson {
@@ -118,7 +126,8 @@ pub enum Error {
 
     /// A line, or a CSV row, too long to be one.
     #[error(
-        "{file}:{line}: the row is longer than {limit} bytes; check that the rows are separated by line breaks and quotes are closed",
+        "{file}:{line}: the row is longer than {limit} bytes; check that the rows are separated by \
+         line breaks and quotes are closed",
         file = file.display()
     )]
     LineTooLong {
@@ -146,7 +155,8 @@ pub enum Error {
 
     /// A label that is not one of the known ones.
     #[error(
-        "{file}:{line}: label {label:?} is not one of {known:?}; correct the row or name all the labels",
+        "{file}:{line}: label {label:?} is not one of {known:?}; correct the row or name all the \
+         labels",
         file = file.display()
     )]
     UnknownLabel {
@@ -162,7 +172,8 @@ pub enum Error {
 
     /// More different labels than a classification can have.
     #[error(
-        "{file}: column {column:?} holds more than {limit} different values; choose the column that holds the labels",
+        "{file}: column {column:?} holds more than {limit} different values; choose the column \
+         that holds the labels",
         file = file.display()
     )]
     TooManyLabels {
@@ -176,7 +187,8 @@ pub enum Error {
 
     /// A row whose text leaves nothing to learn from.
     #[error(
-        "{file}:{line}: the text gives no token to learn from; remove the row or use a tokenizer with an end-of-text token",
+        "{file}:{line}: the text gives no token to learn from; remove the row or use a tokenizer \
+         with an end-of-text token",
         file = file.display()
     )]
     NoTokens {
@@ -200,7 +212,8 @@ pub enum Error {
 
     /// A Parquet file that cannot be read.
     #[error(
-        "{file}: the Parquet file cannot be read ({reason}); write it again with plain text, integer or boolean columns",
+        "{file}: the Parquet file cannot be read ({reason}); write it again with plain text, \
+         integer or boolean columns",
         file = file.display()
     )]
     Parquet {

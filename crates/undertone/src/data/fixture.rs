@@ -1,4 +1,5 @@
-//! Small tokenizers for the tests: every letter from `a` to `z` is a word, `a` being token 5 and `z` 30.
+//! Small tokenizers for the tests: every letter from `a` to `z` is a word, `a` being token 5 and
+//! `z` 30.
 
 // Several test programs share this file, and none uses all of it.
 #![allow(dead_code)]
@@ -6,8 +7,8 @@
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// A tokenizer of BERT's kind: `[CLS] … [SEP]`, and `[CLS] … [SEP] … [SEP]` for pairs with segments. It
-/// asks for truncation and padding, which are not to be obeyed.
+/// A tokenizer of BERT's kind: `[CLS] … [SEP]`, and `[CLS] … [SEP] … [SEP]` for pairs with
+/// segments. It asks for truncation and padding, which are not to be obeyed.
 pub fn bert() -> Value {
     let special = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"];
     let mut tokenizer = letters(&special, "[UNK]");
@@ -17,7 +18,8 @@ pub fn bert() -> Value {
         "strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": null,
         "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"
     });
-    let token = |name: &str, segment: u32| json!({"SpecialToken": {"id": name, "type_id": segment}});
+    let token =
+        |name: &str, segment: u32| json!({"SpecialToken": {"id": name, "type_id": segment}});
     let text = |name: &str, segment: u32| json!({"Sequence": {"id": name, "type_id": segment}});
     tokenizer["post_processor"] = json!({
         "type": "TemplateProcessing",
@@ -58,7 +60,8 @@ pub fn write(folder: &Path, tokenizer: &Value) {
 fn letters(special: &[&str; 5], unknown: &str) -> Value {
     let letters = ('a'..='z').map(String::from);
     let words = special.iter().map(|token| token.to_string()).chain(letters);
-    let vocabulary: serde_json::Map<String, Value> = words.zip((0..).map(|id: u32| json!(id))).collect();
+    let vocabulary: serde_json::Map<String, Value> =
+        words.zip((0..).map(|id: u32| json!(id))).collect();
     let added: Vec<Value> = (0..special.len())
         .map(|id| {
             json!({

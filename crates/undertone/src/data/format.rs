@@ -66,7 +66,10 @@ mod tests {
     #[test]
     fn an_unknown_extension_is_refused() {
         for name in ["a", "a.docx", ""] {
-            assert_eq!(Format::of(Path::new(name), None), Err(Error::UnknownFormat { file: name.into() }));
+            assert_eq!(
+                Format::of(Path::new(name), None),
+                Err(Error::UnknownFormat { file: name.into() })
+            );
         }
     }
 }

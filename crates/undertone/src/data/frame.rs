@@ -1,8 +1,8 @@
 //! The special tokens that a tokenizer puts around a text or a pair of texts.
 //!
-//! They are learnt once, by showing the tokenizer's post-processor a marker for each text. After that texts
-//! are cut to length *before* the special tokens are added, which therefore always stay; the tokenizer's own
-//! truncation would also build every piece that it cuts off.
+//! They are learnt once, by showing the tokenizer's post-processor a marker for each text. After
+//! that texts are cut to length *before* the special tokens are added, which therefore always stay;
+//! the tokenizer's own truncation would also build every piece that it cuts off.
 
 use tokenizers::{Encoding, Token, Tokenizer};
 

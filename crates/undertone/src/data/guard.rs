@@ -41,7 +41,9 @@ fn keep_quiet_when_fenced() {
 
 fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("the contents are broken").to_owned()
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("the contents are broken")
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -54,7 +56,10 @@ mod tests {
         let five = 5;
         assert_eq!(guarded(|| -> u8 { panic!("no {five}") }), Err("no 5".to_owned()));
         assert_eq!(guarded_result(|| -> Result<u8, String> { panic!("no") }), Err("no".to_owned()));
-        assert_eq!(guarded_result(|| -> Result<u8, String> { Err("no".to_owned()) }), Err("no".to_owned()));
+        assert_eq!(
+            guarded_result(|| -> Result<u8, String> { Err("no".to_owned()) }),
+            Err("no".to_owned())
+        );
         assert!(!FENCED.get());
     }
 }

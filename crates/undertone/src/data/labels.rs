@@ -13,7 +13,8 @@ const MOST: usize = 1000;
 /// The names of the classes; a class's number is its place.
 ///
 /// The names are taken to be public: they shape the model's last layer and are written into its
-/// configuration. Where the mere occurrence of a label is a secret, give the names instead of reading them.
+/// configuration. Where the mere occurrence of a label is a secret, give the names instead of
+/// reading them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Labels {
     names: Vec<String>,
@@ -24,31 +25,43 @@ impl Labels {
     pub fn given(names: Vec<String>) -> Result<Labels> {
         let mut seen = BTreeSet::new();
         match names.iter().find(|name| !seen.insert(name.as_str())) {
-            Some(twice) => Err(Error::invalid("a label's name", format!("{twice:?} twice"), "unique")),
+            Some(twice) => {
+                Err(Error::invalid("a label's name", format!("{twice:?} twice"), "unique"))
+            }
             None => Ok(Labels { names }),
         }
     }
 
-    /// The labels that occur in a file's column, in numerical order when all are integers, else by the
-    /// order of their characters.
+    /// The labels that occur in a file's column, in numerical order when all are integers, else by
+    /// the order of their characters.
     ///
     /// # Privacy
     ///
-    /// The set is a function of the file: a label that one row alone has would show in the model's size and
-    /// configuration. Private training must be given its labels, or take them from public data.
+    /// The set is a function of the file: a label that one row alone has would show in the model's
+    /// size and configuration. Private training must be given its labels, or take them from public
+    /// data.
     pub fn from_file(path: &Path, format: Format, column: &str) -> Result<Labels> {
         let mut found = BTreeSet::new();
         for row in read::rows(path, format, &[column])? {
             let row = row?;
-            let Some(label) = row.values.into_iter().next().filter(|label| !label.is_empty()) else {
-                return Err(Error::MissingValue { file: path.into(), line: row.line, column: column.into() });
+            let Some(label) = row.values.into_iter().next().filter(|label| !label.is_empty())
+            else {
+                return Err(Error::MissingValue {
+                    file: path.into(),
+                    line: row.line,
+                    column: column.into(),
+                });
             };
             // Most rows repeat a label that is known.
             if !found.contains(&label) {
                 found.insert(label);
             }
             if found.len() > MOST {
-                return Err(Error::TooManyLabels { file: path.into(), column: column.into(), limit: MOST });
+                return Err(Error::TooManyLabels {
+                    file: path.into(),
+                    column: column.into(),
+                    limit: MOST,
+                });
             }
         }
         let mut names: Vec<String> = found.into_iter().collect();
@@ -60,8 +73,8 @@ impl Labels {
 
     /// The number of the label that a file calls `label`.
     ///
-    /// Files often hold 0, 1, … where the model has names, so an integer that is nobody's name is taken
-    /// as the number itself, unless all names are integers.
+    /// Files often hold 0, 1, … where the model has names, so an integer that is nobody's name is
+    /// taken as the number itself, unless all names are integers.
     pub fn id(&self, label: &str) -> Option<u32> {
         let place = self.names.iter().position(|name| name == label).or_else(|| {
             let place: usize = label.parse().ok()?;
@@ -124,7 +137,10 @@ mod tests {
     #[test]
     fn integers_are_sorted_as_numbers() {
         assert_eq!(written("a\t10\nb\t9\nc\t-1\nd\t10\n").unwrap().names(), ["-1", "9", "10"]);
-        assert_eq!(written("a\tyes\nb\tno\nc\t10\nd\t9\n").unwrap().names(), ["10", "9", "no", "yes"]);
+        assert_eq!(
+            written("a\tyes\nb\tno\nc\t10\nd\t9\n").unwrap().names(),
+            ["10", "9", "no", "yes"]
+        );
     }
 
     #[test]
@@ -150,7 +166,8 @@ mod tests {
         let error = labels(&["no", "yes"]).require("maybe", Path::new("a.csv"), 12).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "a.csv:12: label \"maybe\" is not one of [\"no\", \"yes\"]; correct the row or name all the labels"
+            "a.csv:12: label \"maybe\" is not one of [\"no\", \"yes\"]; correct the row or name \
+             all the labels"
         );
     }
 

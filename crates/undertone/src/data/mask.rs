@@ -7,8 +7,8 @@ use super::tokenise::Tokeniser;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// Of the hidden tokens so many in ten are masked and so many replaced by any token; the others stay, so that
-/// the model must have an opinion on tokens that it sees, too (Devlin et al. 2019).
+/// Of the hidden tokens so many in ten are masked and so many replaced by any token; the others
+/// stay, so that the model must have an opinion on tokens that it sees, too (Devlin et al. 2019).
 const MASKED: u64 = 8;
 const REPLACED: u64 = 1;
 
@@ -25,10 +25,18 @@ impl Masking {
     /// Hides a share of the tokens, customarily 0.15, that are not special ones.
     pub fn new(tokeniser: &Tokeniser, share: f64) -> Result<Masking> {
         if !(share > 0.0 && share <= 1.0) {
-            return Err(Error::invalid("the share of hidden tokens", share, "above 0 and at most 1"));
+            return Err(Error::invalid(
+                "the share of hidden tokens",
+                share,
+                "above 0 and at most 1",
+            ));
         }
         let Some(mask) = tokeniser.mask() else {
-            return Err(Error::invalid("the tokenizer's mask token", "missing", "there to mask tokens with"));
+            return Err(Error::invalid(
+                "the tokenizer's mask token",
+                "missing",
+                "there to mask tokens with",
+            ));
         };
         let (vocabulary, special) = (tokeniser.vocabulary() as u64, tokeniser.special());
         Ok(Masking { mask, vocabulary, special, share })
@@ -88,7 +96,9 @@ mod tests {
         let hidden = masking.hide(&example, [1; 32], 0);
         assert_eq!(hidden, masking.hide(&example, [1; 32], 0));
         assert_ne!(hidden, masking.hide(&example, [1; 32], 1));
-        let Target::Masked { positions, labels } = &hidden.target else { panic!("{:?}", hidden.target) };
+        let Target::Masked { positions, labels } = &hidden.target else {
+            panic!("{:?}", hidden.target)
+        };
         // The expected 300 with six standard deviations of 16.
         assert!((204..396).contains(&positions.len()), "{}", positions.len());
         let masks = positions.iter().filter(|&&i| hidden.tokens[i as usize] == 4).count();

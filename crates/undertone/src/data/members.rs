@@ -13,7 +13,8 @@ pub struct Members {
 impl Members {
     /// Gathers the examples of `units` units. A unit may have none.
     pub fn of(examples: &[Example], units: usize) -> Members {
-        let units = examples.iter().map(|example| example.unit as usize + 1).fold(units, usize::max);
+        let units =
+            examples.iter().map(|example| example.unit as usize + 1).fold(units, usize::max);
         let mut starts = vec![0; units + 1];
         for example in examples {
             starts[example.unit as usize + 1] += 1;

@@ -4,9 +4,10 @@
 //! file ─ read ─▶ rows ─ task, labels, tokeniser ─▶ examples ─ sampler ─▶ units ─ batch ─▶ packed tokens
 //! ```
 //!
-//! Files are read as a stream and with suspicion: whatever their bytes are, the answer is rows or an
-//! [`Error`] that names the file, the line and what to do. Every [`Example`] knows the privacy unit it
-//! belongs to, and the samplers draw units, so that a guarantee per author is as natural as one per row.
+//! Files are read as a stream and with suspicion: whatever their bytes are, the answer is rows or
+//! an [`Error`] that names the file, the line and what to do. Every [`Example`] knows the privacy
+//! unit it belongs to, and the samplers draw units, so that a guarantee per author is as natural as
+//! one per row.
 
 mod batch;
 mod cut;

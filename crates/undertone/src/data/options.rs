@@ -16,8 +16,8 @@ pub enum Unit {
     Author {
         /// The column that names the author.
         column: String,
-        /// The most examples of an author: the first in the file are kept. Which ones they are depends on
-        /// that author's rows alone, so other authors learn nothing about them from it.
+        /// The most examples of an author: the first in the file are kept. Which ones they are
+        /// depends on that author's rows alone, so other authors learn nothing about them from it.
         at_most: usize,
     },
 }

@@ -11,7 +11,9 @@ pub(crate) fn bar(path: &Path, meter: &Meter, wanted: bool) -> ProgressBar {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::new(meter.total());
-    if let Ok(style) = ProgressStyle::with_template("reading {msg} {bar:30} {percent:>3} %, {eta} left") {
+    if let Ok(style) =
+        ProgressStyle::with_template("reading {msg} {bar:30} {percent:>3} %, {eta} left")
+    {
         bar.set_style(style);
     }
     bar.with_message(path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned())

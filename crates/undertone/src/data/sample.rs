@@ -8,14 +8,15 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 ///
 /// # Guarantee
 ///
-/// In every step every unit is included with probability exactly `rate`, the `f64` as it stands, independently
-/// of all other units and of all other steps (up to ChaCha20 being told from randomness). So a batch has
-/// `units × rate` units on average, not always, and may be empty; a step over an empty batch must be taken
-/// all the same, noise included.
+/// In every step every unit is included with probability exactly `rate`, the `f64` as it stands,
+/// independently of all other units and of all other steps (up to ChaCha20 being told from
+/// randomness). So a batch has `units × rate` units on average, not always, and may be empty; a
+/// step over an empty batch must be taken all the same, noise included.
 ///
-/// The draw of step `t` is a function of the key and `t` alone: a resumed run draws what the uninterrupted one
-/// would have drawn. Amplification by sampling holds against those who do not know the key, so take it from
-/// the operating system, use it for nothing else, and keep it as secret as the data.
+/// The draw of step `t` is a function of the key and `t` alone: a resumed run draws what the
+/// uninterrupted one would have drawn. Amplification by sampling holds against those who do not
+/// know the key, so take it from the operating system, use it for nothing else, and keep it as
+/// secret as the data.
 #[derive(Clone)]
 pub struct PoissonSampler {
     units: usize,
@@ -28,7 +29,10 @@ pub struct PoissonSampler {
 /// Without the key, which is a secret.
 impl std::fmt::Debug for PoissonSampler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PoissonSampler").field("units", &self.units).field("rate", &self.rate).finish()
+        f.debug_struct("PoissonSampler")
+            .field("units", &self.units)
+            .field("rate", &self.rate)
+            .finish()
     }
 }
 
@@ -61,7 +65,8 @@ impl PoissonSampler {
         self.rate
     }
 
-    /// Whether a uniform number in [0, 1) is below the rate, of which no more digits are drawn than needed.
+    /// Whether a uniform number in [0, 1) is below the rate, of which no more digits are drawn than
+    /// needed.
     fn included(&self, random: &mut ChaCha20Rng) -> bool {
         for &digit in &self.digits {
             let drawn = random.next_u64();
@@ -73,8 +78,8 @@ impl PoissonSampler {
     }
 }
 
-/// The digits in base 2⁶⁴ of a number below 1, all of them: scaling by 2⁶⁴ and taking off the whole part
-/// are exact in `f64`, and nothing remains after at most 17 digits.
+/// The digits in base 2⁶⁴ of a number below 1, all of them: scaling by 2⁶⁴ and taking off the whole
+/// part are exact in `f64`, and nothing remains after at most 17 digits.
 fn digits(rate: f64) -> Vec<u64> {
     let (mut digits, mut rest) = (Vec::new(), if rate < 1.0 { rate } else { 0.0 });
     while rest > 0.0 {
@@ -102,7 +107,8 @@ mod tests {
         assert_eq!(digits(2_f64.powi(-65)), [0, 1 << 63]);
         assert_eq!(digits(f64::from_bits(1)).len(), 17);
         for rate in [0.1, 1e-5, 0.999, 1e-30] {
-            let again = digits(rate).iter().rev().fold(0.0, |sum, &d| (sum + d as f64) / 2_f64.powi(64));
+            let again =
+                digits(rate).iter().rev().fold(0.0, |sum, &d| (sum + d as f64) / 2_f64.powi(64));
             assert_eq!(again, rate);
         }
     }

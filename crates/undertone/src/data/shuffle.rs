@@ -6,8 +6,8 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 /// Batches of equal size that pass through all examples, in a new order every epoch.
 ///
-/// Its batches are not independent of each other: no accountant covers them, and private training must
-/// use [`PoissonSampler`](super::PoissonSampler).
+/// Its batches are not independent of each other: no accountant covers them, and private training
+/// must use [`PoissonSampler`](super::PoissonSampler).
 #[derive(Clone, Debug)]
 pub struct ShuffledEpochs {
     examples: usize,

@@ -8,7 +8,8 @@ use std::path::Path;
 const FILES: [&str; 2] = ["tokenizer_config.json", "special_tokens_map.json"];
 
 /// What the well-known models call the token that ends a text, when no file says it.
-pub(crate) const ENDS: [&str; 5] = ["<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<|im_end|>"];
+pub(crate) const ENDS: [&str; 5] =
+    ["<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<|im_end|>"];
 
 /// What the well-known models call the token that hides another.
 pub(crate) const MASKS: [&str; 2] = ["[MASK]", "<mask>"];
@@ -38,7 +39,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let role = || stated(folder.path(), "eos_token");
         assert_eq!(role(), Ok(None));
-        std::fs::write(folder.path().join(FILES[1]), r#"{"eos_token": {"content": "<b>"}}"#).unwrap();
+        std::fs::write(folder.path().join(FILES[1]), r#"{"eos_token": {"content": "<b>"}}"#)
+            .unwrap();
         assert_eq!(role(), Ok(Some("<b>".into())));
         std::fs::write(folder.path().join(FILES[0]), r#"{"eos_token": "<a>"}"#).unwrap();
         assert_eq!(role(), Ok(Some("<a>".into())));

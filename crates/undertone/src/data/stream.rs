@@ -29,7 +29,8 @@ pub struct Stream<'a> {
 
 /// Opens a file as a stream of examples.
 ///
-/// Without `labels` the task's label column is not read, so that a file without one can be predicted.
+/// Without `labels` the task's label column is not read, so that a file without one can be
+/// predicted.
 pub fn stream<'a>(
     path: &Path,
     task: &Task,

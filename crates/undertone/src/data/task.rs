@@ -32,7 +32,9 @@ impl Task {
     /// The columns that the task reads: its texts in order, then the label where there is one.
     pub fn columns(&self) -> Vec<&str> {
         match self {
-            Task::Classification { text, label } => text.iter().chain(label).map(String::as_str).collect(),
+            Task::Classification { text, label } => {
+                text.iter().chain(label).map(String::as_str).collect()
+            }
             Task::LanguageModelling { text } => vec![text],
             Task::Completion { prompt, completion } => vec![prompt, completion],
         }
@@ -49,7 +51,9 @@ impl Task {
     /// The same task on files that have no labels.
     pub fn without_label(&self) -> Task {
         match self {
-            Task::Classification { text, .. } => Task::Classification { text: text.clone(), label: None },
+            Task::Classification { text, .. } => {
+                Task::Classification { text: text.clone(), label: None }
+            }
             other => other.clone(),
         }
     }

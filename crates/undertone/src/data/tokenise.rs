@@ -20,8 +20,9 @@ const WHOLE_BYTES: usize = 1 << 16;
 
 /// A tokenizer of the Hugging Face kind, with a limit on the tokens of a sequence.
 ///
-/// Truncation and padding that the tokenizer's file configures are not used: sequences are cut as stated at each
-/// method, to [`max_tokens`](Tokeniser::max_tokens), and never padded. Cheap to clone.
+/// Truncation and padding that the tokenizer's file configures are not used: sequences are cut as
+/// stated at each method, to [`max_tokens`](Tokeniser::max_tokens), and never padded. Cheap to
+/// clone.
 #[derive(Clone)]
 pub struct Tokeniser {
     tokenizer: Arc<Tokenizer>,
@@ -35,7 +36,10 @@ pub struct Tokeniser {
 
 impl std::fmt::Debug for Tokeniser {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tokeniser").field("file", &self.file).field("max_tokens", &self.max_tokens).finish()
+        f.debug_struct("Tokeniser")
+            .field("file", &self.file)
+            .field("max_tokens", &self.max_tokens)
+            .finish()
     }
 }
 
@@ -43,7 +47,8 @@ impl Tokeniser {
     /// Loads a `tokenizer.json`, or the one in a model's folder.
     ///
     /// The tokens that end a text and hide a token are those that `tokenizer_config.json` or
-    /// `special_tokens_map.json` beside it name, or else the customary ones where the vocabulary has them.
+    /// `special_tokens_map.json` beside it name, or else the customary ones where the vocabulary
+    /// has them.
     pub fn load(path: &Path) -> Result<Tokeniser> {
         let file = if path.is_dir() { path.join("tokenizer.json") } else { path.to_path_buf() };
         let bytes = std::fs::read(&file).map_err(|e| Error::io(&file, &e))?;
@@ -58,10 +63,12 @@ impl Tokeniser {
 
         let folder = file.parent().unwrap_or(Path::new(""));
         let role = |role: &str, customary: &[&str]| -> Result<Option<u32>> {
-            let stated = special::stated(folder, role)?.and_then(|token| tokenizer.token_to_id(&token));
+            let stated =
+                special::stated(folder, role)?.and_then(|token| tokenizer.token_to_id(&token));
             Ok(stated.or_else(|| customary.iter().find_map(|token| tokenizer.token_to_id(token))))
         };
-        let (eos, mask) = (role("eos_token", &special::ENDS)?, role("mask_token", &special::MASKS)?);
+        let (eos, mask) =
+            (role("eos_token", &special::ENDS)?, role("mask_token", &special::MASKS)?);
         Ok(Tokeniser {
             tokenizer: Arc::new(tokenizer),
             max_tokens: MAX_TOKENS,
@@ -130,14 +137,16 @@ impl Tokeniser {
 
     /// The text of tokens, without special ones.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
-        let decoded = guarded_result(|| self.tokenizer.decode(ids, true).map_err(|e| e.to_string()));
+        let decoded =
+            guarded_result(|| self.tokenizer.decode(ids, true).map_err(|e| e.to_string()));
         decoded.map_err(|reason| self.unusable(reason))
     }
 
     /// The tokens of a text without special ones; of a huge text, at least the first `needed`.
     fn ids(&self, text: &str, needed: usize) -> Result<Vec<u32>> {
-        // Tokenising takes some twenty times the memory of the text, so only a part of a huge one is tokenised,
-        // up to a space, with a margin for what the text after the space might have changed.
+        // Tokenising takes some twenty times the memory of the text, so only a part of a huge one
+        // is tokenised, up to a space, with a margin for what the text after the space might have
+        // changed.
         let part = beginning(text, needed.saturating_mul(32).max(WHOLE_BYTES));
         let ids = self.encode(part)?;
         match part.len() < text.len() && ids.len() < needed.saturating_add(16) {
@@ -147,14 +156,16 @@ impl Tokeniser {
     }
 
     fn encode(&self, text: &str) -> Result<Vec<u32>> {
-        let encoded = guarded_result(|| self.tokenizer.encode_fast(text, false).map_err(|e| e.to_string()));
+        let encoded =
+            guarded_result(|| self.tokenizer.encode_fast(text, false).map_err(|e| e.to_string()));
         let encoded = encoded.map_err(|reason| self.unusable(reason))?;
         Ok(encoded.get_ids().to_vec())
     }
 
     /// The tokens of a whole text without special ones, each with the bytes that it stands for.
     pub fn with_bytes(&self, text: &str) -> Result<Vec<(u32, Range<usize>)>> {
-        let encoded = guarded_result(|| self.tokenizer.encode(text, false).map_err(|e| e.to_string()));
+        let encoded =
+            guarded_result(|| self.tokenizer.encode(text, false).map_err(|e| e.to_string()));
         let encoded = encoded.map_err(|reason| self.unusable(reason))?;
         let bytes = encoded.get_offsets().iter().map(|&(start, end)| start..end);
         Ok(encoded.get_ids().iter().copied().zip(bytes).collect())

@@ -27,7 +27,8 @@ impl Units {
         Units { authors, numbers: HashMap::new(), examples: Vec::new(), count: 0 }
     }
 
-    /// The unit of a row, from which the author's name is taken off; none if its author has enough examples.
+    /// The unit of a row, from which the author's name is taken off; none if its author has enough
+    /// examples.
     pub fn of(&mut self, file: &Path, row: &mut Row) -> Result<Option<u32>> {
         let next = u32::try_from(self.count)
             .map_err(|_| Error::invalid("the number of privacy units", self.count, "below 2³²"))?;
@@ -37,7 +38,11 @@ impl Units {
         };
         let author = row.values.pop().unwrap_or_default();
         if author.is_empty() {
-            return Err(Error::MissingValue { file: file.into(), line: row.line, column: column.clone() });
+            return Err(Error::MissingValue {
+                file: file.into(),
+                line: row.line,
+                column: column.clone(),
+            });
         }
         let unit = *self.numbers.entry(author).or_insert(next);
         if unit == next {
@@ -83,7 +88,8 @@ mod tests {
     fn an_author_is_one_unit_until_it_has_enough() {
         let mut units = Units::new(&Unit::Author { column: "by".into(), at_most: 3 });
         let mut examples = Vec::new();
-        for (author, unit) in [("ann", Some(0)), ("bob", Some(1)), ("ann", Some(0)), ("ann", None)] {
+        for (author, unit) in [("ann", Some(0)), ("bob", Some(1)), ("ann", Some(0)), ("ann", None)]
+        {
             let mut row = row(author);
             assert_eq!(units.of(Path::new("a"), &mut row), Ok(unit));
             assert_eq!(row.values, ["text"]);
@@ -91,8 +97,14 @@ mod tests {
                 units.admit(unit, vec![Example::default(); 2], &mut examples);
             }
         }
-        assert_eq!(examples.iter().map(|example| example.unit).collect::<Vec<_>>(), [0, 0, 1, 1, 0]);
-        assert!(matches!(units.of(Path::new("a"), &mut row("")), Err(Error::MissingValue { line: 5, .. })));
+        assert_eq!(
+            examples.iter().map(|example| example.unit).collect::<Vec<_>>(),
+            [0, 0, 1, 1, 0]
+        );
+        assert!(matches!(
+            units.of(Path::new("a"), &mut row("")),
+            Err(Error::MissingValue { line: 5, .. })
+        ));
         assert_eq!(units.count(), 2);
     }
 }

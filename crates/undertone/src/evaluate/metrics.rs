@@ -85,7 +85,8 @@ impl Meter {
             return Metrics::Language(Language { examples, tokens, loss, perplexity: loss.exp() });
         }
         let right: u64 = (0..self.confusion.len()).map(|class| self.confusion[class][class]).sum();
-        let scores: Vec<f64> = (0..self.confusion.len()).map(|class| f1(&self.confusion, class)).collect();
+        let scores: Vec<f64> =
+            (0..self.confusion.len()).map(|class| f1(&self.confusion, class)).collect();
         let f1 = if scores.len() == 2 {
             scores[1]
         } else {

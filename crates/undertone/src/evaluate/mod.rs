@@ -50,7 +50,8 @@ impl Prediction {
     }
 }
 
-/// What a classifier says of each example when the example is perturbed before it leaves its owner; `first` is the number of the first one's noise.
+/// What a classifier says of each example when the example is perturbed before it leaves its owner;
+/// `first` is the number of the first one's noise.
 pub fn predict_perturbed(
     model: &Model,
     examples: &[Example],
@@ -64,7 +65,8 @@ pub fn predict_perturbed(
     })
 }
 
-/// What the model says of each example, in order; `want_logits` of language models costs a vector as long as the vocabulary each.
+/// What the model says of each example, in order; `want_logits` of language models costs a vector
+/// as long as the vocabulary each.
 pub fn predict(
     model: &Model,
     examples: &[Example],
@@ -89,7 +91,8 @@ fn in_pieces(
         for (index, prediction) in piece.into_iter().zip(found) {
             if !prediction.is_finite() {
                 return Err(Error::Request(
-                    "the model answers with numbers that are not finite; its weights are broken".into(),
+                    "the model answers with numbers that are not finite; its weights are broken"
+                        .into(),
                 ));
             }
             predictions[index] = Some(prediction);
@@ -107,10 +110,16 @@ fn classify(model: &Model, batch: &Batch, noise: Option<&dyn Perturb>) -> Result
     let targets: Vec<Option<u32>> = batch
         .targets
         .iter()
-        .map(|target| if let crate::data::Target::Class(class) = target { Some(*class) } else { None })
+        .map(
+            |target| {
+                if let crate::data::Target::Class(class) = target { Some(*class) } else { None }
+            },
+        )
         .collect();
-    // A class that the head does not have is a mistake of the caller's, which the objective reports.
-    if let Some(class) = targets.iter().flatten().find(|&&class| class as usize >= logits.columns()) {
+    // A class that the head does not have is a mistake of the caller's, which the objective
+    // reports.
+    if let Some(class) = targets.iter().flatten().find(|&&class| class as usize >= logits.columns())
+    {
         return Err(Error::Request(format!(
             "class {class} was asked for, but the model has {}",
             logits.columns()

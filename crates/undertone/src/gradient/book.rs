@@ -6,7 +6,9 @@ use super::sum::ClippedSum;
 use super::unit::UnitRows;
 use super::weights::Weights;
 use crate::model::{Factor, ParameterId, Receiver};
-use crate::tensor::unit_norms::{self as norms, inner_products, table_with_product, table_with_table};
+use crate::tensor::unit_norms::{
+    self as norms, inner_products, table_with_product, table_with_table,
+};
 use crate::tensor::{Matrix, Result};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -50,8 +52,10 @@ impl<'a> Book<'a> {
     pub fn close(mut self, bounds: &Bounds, sum: &mut ClippedSum) -> Result<Clipped> {
         self.settle()?;
         let (factors, clipped) = bounds.factors(&self.squared);
-        let vectors = self.vectors.iter().map(|(&parameter, rows)| ClippedSum::vectors(parameter, rows));
-        let of_units: Vec<Range<usize>> = (0..self.units.count()).map(|unit| unit..unit + 1).collect();
+        let vectors =
+            self.vectors.iter().map(|(&parameter, rows)| ClippedSum::vectors(parameter, rows));
+        let of_units: Vec<Range<usize>> =
+            (0..self.units.count()).map(|unit| unit..unit + 1).collect();
         let vectors = vectors.map(|factor| (factor, of_units.clone()));
         let products = self.kept.into_iter().map(|factor| {
             let ranges = self.units.ranges(tokens(&factor));
@@ -80,16 +84,23 @@ impl<'a> Book<'a> {
         }
     }
 
-    /// A parameter that takes part twice, such as a tied embedding, has the gradient G₁ + G₂: ‖G₁ + G₂‖² has the term 2⟨G₁, G₂⟩.
+    /// A parameter that takes part twice, such as a tied embedding, has the gradient G₁ + G₂: ‖G₁ +
+    /// G₂‖² has the term 2⟨G₁, G₂⟩.
     fn enter_with_earlier(&mut self, share: &Share, factor: &Factor) -> Result<()> {
         let earlier = self.kept.iter().filter(|kept| kept.parameter() == factor.parameter());
         let mut amounts = Vec::new();
         for kept in earlier {
             match share {
-                Share::Plain(group) => amounts.push((*group, 2.0, inner(&self.units, kept, factor)?)),
+                Share::Plain(group) => {
+                    amounts.push((*group, 2.0, inner(&self.units, kept, factor)?))
+                }
                 Share::Weighted(group, Weights::Factored { rows, columns }) => {
                     let scaled = |factor| Weights::scale_factor(rows, columns, factor);
-                    amounts.push((*group, 2.0, inner(&self.units, &scaled(kept)?, &scaled(factor)?)?));
+                    amounts.push((
+                        *group,
+                        2.0,
+                        inner(&self.units, &scaled(kept)?, &scaled(factor)?)?,
+                    ));
                 }
                 Share::Weighted(_, Weights::Elements { .. }) | Share::Split(_) => {
                     let (table, other) = match kept {
@@ -99,7 +110,11 @@ impl<'a> Book<'a> {
                     for part in share.parts() {
                         let Some(weights) = part.weights else { continue };
                         let table = weigh_table(table, &weights)?;
-                        amounts.push((part.group, 2.0 * part.scale, inner(&self.units, &table, other)?));
+                        amounts.push((
+                            part.group,
+                            2.0 * part.scale,
+                            inner(&self.units, &table, other)?,
+                        ));
                     }
                 }
             }
@@ -109,7 +124,12 @@ impl<'a> Book<'a> {
     }
 
     /// A vector's gradients are formed, one row for each unit.
-    fn enter_vectors(&mut self, share: &Share, parameter: ParameterId, mut rows: Matrix) -> Result<()> {
+    fn enter_vectors(
+        &mut self,
+        share: &Share,
+        parameter: ParameterId,
+        mut rows: Matrix,
+    ) -> Result<()> {
         let earlier = self.vectors.remove(&parameter);
         if let Some(earlier) = &earlier {
             rows = crate::tensor::add(earlier, &rows)?;
@@ -136,7 +156,8 @@ impl<'a> Book<'a> {
                 _ => {
                     self.settle()?;
                     let output_gradients = vec![output_gradient.clone()];
-                    self.waiting = Some(Waiting { group, input: input.clone(), ranges, output_gradients });
+                    self.waiting =
+                        Some(Waiting { group, input: input.clone(), ranges, output_gradients });
                 }
             },
             Factor::Rows { indices, output_gradient, .. } => {
@@ -148,10 +169,12 @@ impl<'a> Book<'a> {
         Ok(())
     }
 
-    /// A product or a table each of whose coordinates has a weight of its own: each unit's gradient is formed, one block at a time.
+    /// A product or a table each of whose coordinates has a weight of its own: each unit's gradient
+    /// is formed, one block at a time.
     fn enter_formed(&mut self, share: &Share, factor: &Factor) -> Result<()> {
         let parts = share.parts();
-        let weights: Vec<&[f32]> = parts.iter().filter_map(|part| part.weights.as_deref()).collect();
+        let weights: Vec<&[f32]> =
+            parts.iter().filter_map(|part| part.weights.as_deref()).collect();
         match (sides(&self.units, factor), factor) {
             (Some((left, right, ranges)), _) => {
                 let squared = norms::weighted_products(left, right, &ranges, &weights)?;
@@ -162,7 +185,8 @@ impl<'a> Book<'a> {
             (None, Factor::Rows { indices, output_gradient, .. }) => {
                 let ranges = self.units.ranges(None);
                 for (part, weights) in parts.iter().zip(&weights) {
-                    let squared = norms::table_rows(indices, output_gradient, &ranges, Some(weights))?;
+                    let squared =
+                        norms::table_rows(indices, output_gradient, &ranges, Some(weights))?;
                     self.enter(part.group, part.scale, &squared);
                 }
             }
@@ -177,7 +201,9 @@ impl Receiver for Book<'_> {
         let measure = self.measure;
         let Some(share) = measure.of(factor.parameter()) else { return Ok(()) };
         let vectors = match &factor {
-            Factor::Sum { parameter, output_gradient, .. } => Some((*parameter, None, output_gradient)),
+            Factor::Sum { parameter, output_gradient, .. } => {
+                Some((*parameter, None, output_gradient))
+            }
             Factor::Scale { parameter, input, output_gradient, .. } => {
                 Some((*parameter, Some(input), output_gradient))
             }
@@ -192,9 +218,11 @@ impl Receiver for Book<'_> {
             Share::Plain(group) => self.enter_plain(*group, &factor)?,
             Share::Weighted(group, Weights::Factored { rows, columns }) => match &factor {
                 Factor::Product { input, output_gradient, inputs_first, .. } => {
-                    let (inputs, outputs) = if *inputs_first { (rows, columns) } else { (columns, rows) };
+                    let (inputs, outputs) =
+                        if *inputs_first { (rows, columns) } else { (columns, rows) };
                     let ranges = self.units.ranges(tokens(&factor));
-                    let squared = norms::product_under(input, inputs, output_gradient, outputs, &ranges)?;
+                    let squared =
+                        norms::product_under(input, inputs, output_gradient, outputs, &ranges)?;
                     self.enter(*group, 1.0, &squared);
                 }
                 _ => self.enter_plain(*group, &Weights::scale_factor(rows, columns, &factor)?)?,
@@ -209,10 +237,12 @@ impl Receiver for Book<'_> {
     }
 }
 
-/// The table's factor of w ⊙ G: the inner product of G with another gradient under the weights is that of w ⊙ G without them.
+/// The table's factor of w ⊙ G: the inner product of G with another gradient under the weights is
+/// that of w ⊙ G without them.
 fn weigh_table(table: &Factor, weights: &[f32]) -> Result<Factor> {
     let Factor::Rows { parameter, indices, output_gradient } = table else {
-        let told = "only a table can take part twice if each of its coordinates has a weight of its own; use factored weights";
+        let told = "only a table can take part twice if each of its coordinates has a weight of \
+         its own; use factored weights";
         return Err(candle_core::Error::Msg(told.into()));
     };
     let columns = output_gradient.columns();
@@ -242,9 +272,9 @@ impl Waiting {
 
 fn tokens(factor: &Factor) -> Option<&[u32]> {
     match factor {
-        Factor::Product { tokens, .. } | Factor::Sum { tokens, .. } | Factor::Scale { tokens, .. } => {
-            tokens.as_ref().map(|tokens| tokens.as_slice())
-        }
+        Factor::Product { tokens, .. }
+        | Factor::Sum { tokens, .. }
+        | Factor::Scale { tokens, .. } => tokens.as_ref().map(|tokens| tokens.as_slice()),
         Factor::Rows { .. } => None,
     }
 }
@@ -263,11 +293,19 @@ fn squared_rows(rows: &Matrix, weights: Option<&[f32]>) -> Result<Vec<f64>> {
     Ok(values.chunks_exact(columns.max(1)).map(squared).collect())
 }
 
-/// A product as the pair (l, r) with gradient Σ_s l_s ⊗ r_s in the layout of the weight, and the rows of each unit.
-fn sides<'f>(units: &UnitRows, factor: &'f Factor) -> Option<(&'f Matrix, &'f Matrix, Vec<Range<usize>>)> {
+/// A product as the pair (l, r) with gradient Σ_s l_s ⊗ r_s in the layout of the weight, and the
+/// rows of each unit.
+fn sides<'f>(
+    units: &UnitRows,
+    factor: &'f Factor,
+) -> Option<(&'f Matrix, &'f Matrix, Vec<Range<usize>>)> {
     let Factor::Product { input, output_gradient, inputs_first, .. } = factor else { return None };
     let ranges = units.ranges(tokens(factor));
-    Some(if *inputs_first { (input, output_gradient, ranges) } else { (output_gradient, input, ranges) })
+    Some(if *inputs_first {
+        (input, output_gradient, ranges)
+    } else {
+        (output_gradient, input, ranges)
+    })
 }
 
 /// For each unit the inner product of the gradients of two uses of one parameter.
@@ -277,7 +315,10 @@ fn inner(units: &UnitRows, one: &Factor, other: &Factor) -> Result<Vec<f64>> {
         (
             Factor::Rows { indices, output_gradient, .. },
             Factor::Rows { indices: other_indices, output_gradient: f, .. },
-        ) => table_with_table((indices, output_gradient, &table(one)), (other_indices, f, &table(other))),
+        ) => table_with_table(
+            (indices, output_gradient, &table(one)),
+            (other_indices, f, &table(other)),
+        ),
         (Factor::Rows { indices, output_gradient, .. }, product)
         | (product, Factor::Rows { indices, output_gradient, .. }) => {
             let Some((left, right, ranges)) = sides(units, product) else {
@@ -287,7 +328,8 @@ fn inner(units: &UnitRows, one: &Factor, other: &Factor) -> Result<Vec<f64>> {
             table_with_product((indices, output_gradient, &rows), (left, right, &ranges))
         }
         _ => {
-            let (Some((l, r, ranges)), Some((m, s, others))) = (sides(units, one), sides(units, other))
+            let (Some((l, r, ranges)), Some((m, s, others))) =
+                (sides(units, one), sides(units, other))
             else {
                 return Ok(vec![0.0; units.count()]);
             };

@@ -12,7 +12,8 @@ pub enum Clip {
     Flat(f64),
     /// Each of K layers is made no longer than C/√K, so that the whole is no longer than C.
     PerLayer(f64),
-    /// Every gradient is brought to nearly the same length, c = 1/(‖g‖ + γ), so that no threshold is left to tune. Its length is then below 1.
+    /// Every gradient is brought to nearly the same length, c = 1/(‖g‖ + γ), so that no threshold
+    /// is left to tune. Its length is then below 1.
     Automatic,
 }
 
@@ -59,7 +60,8 @@ impl Clip {
         }
     }
 
-    /// The same bound for each of so many groups, so that all together are no longer than [`Self::bound`].
+    /// The same bound for each of so many groups, so that all together are no longer than
+    /// [`Self::bound`].
     pub fn bounds(&self, groups: usize) -> Bounds {
         let length = self.bound() / (groups.max(1) as f64).sqrt();
         self.bounds_of(vec![length; groups])
@@ -85,7 +87,8 @@ impl Bounds {
         &self.lengths
     }
 
-    /// For each group and unit the factor, from the squared norms. A unit with a norm that is not finite gets 0 in all groups.
+    /// For each group and unit the factor, from the squared norms. A unit with a norm that is not
+    /// finite gets 0 in all groups.
     pub fn factors(&self, squared: &[Vec<f64>]) -> (Vec<Vec<f32>>, Clipped) {
         let units = squared.first().map_or(0, Vec::len);
         let mut factors = vec![vec![0.0; units]; squared.len()];
@@ -127,7 +130,8 @@ mod tests {
     fn no_group_exceeds_its_bound() {
         let squared = [vec![4.0, 1e-12, 0.25, f64::NAN], vec![1e6, 0.0, 0.25, 1.0]];
         for clip in [Clip::Flat(0.7), Clip::PerLayer(0.7), Clip::Automatic] {
-            let groups = if matches!(clip, Clip::PerLayer(_)) { &squared[..] } else { &squared[..1] };
+            let groups =
+                if matches!(clip, Clip::PerLayer(_)) { &squared[..] } else { &squared[..1] };
             let bounds = clip.bounds(groups.len());
             let (factors, clipped) = bounds.factors(groups);
             for (factors, squared) in factors.iter().zip(groups) {

@@ -1,4 +1,5 @@
-//! How the length of a unit's gradient is measured: which coordinates are bounded together, and how much each of them counts.
+//! How the length of a unit's gradient is measured: which coordinates are bounded together, and how
+//! much each of them counts.
 
 use super::weights::Weights;
 use crate::model::{ParameterId, Parameters};
@@ -20,7 +21,8 @@ pub enum Share {
     Plain(usize),
     /// All in one group: Σ w g².
     Weighted(usize, Weights),
-    /// Each in one of two groups. The masks are 1 where a coordinate belongs to the group and 0 elsewhere.
+    /// Each in one of two groups. The masks are 1 where a coordinate belongs to the group and 0
+    /// elsewhere.
     Split([(usize, Arc<Vec<f32>>); 2]),
 }
 
@@ -48,7 +50,9 @@ impl Share {
             }
             Self::Split(sides) => {
                 let sides = sides.iter();
-                sides.map(|(group, mask)| part(*group, Some(Cow::Borrowed(mask.as_slice())), 1.0)).collect()
+                sides
+                    .map(|(group, mask)| part(*group, Some(Cow::Borrowed(mask.as_slice())), 1.0))
+                    .collect()
             }
         }
     }
@@ -57,32 +61,41 @@ impl Share {
 impl Measure {
     /// All trainable parameters in one group.
     pub fn one(parameters: &Parameters) -> Self {
-        let of =
-            parameters.iter().map(|(_, parameter)| parameter.trainable.then_some(Share::Plain(0))).collect();
+        let of = parameters
+            .iter()
+            .map(|(_, parameter)| parameter.trainable.then_some(Share::Plain(0)))
+            .collect();
         Self { of, groups: 1 }
     }
 
-    /// One group for each layer: the parameters whose names agree up to the last dot, such as a weight and its bias.
+    /// One group for each layer: the parameters whose names agree up to the last dot, such as a
+    /// weight and its bias.
     pub fn by_layer(parameters: &Parameters) -> Self {
         let mut layers: HashMap<&str, usize> = HashMap::new();
         let mut of = Vec::with_capacity(parameters.len());
         for (_, parameter) in parameters.iter() {
             let layer = parameter.name.rsplit_once('.').map_or("", |(layer, _)| layer);
             let next = layers.len();
-            of.push(parameter.trainable.then(|| Share::Plain(*layers.entry(layer).or_insert(next))));
+            of.push(
+                parameter.trainable.then(|| Share::Plain(*layers.entry(layer).or_insert(next))),
+            );
         }
         let groups = layers.len();
         Self { of, groups }
     }
 
-    /// Each coordinate of every trainable parameter in one of two groups: the first where the mask is 1, the second where it is 0.
+    /// Each coordinate of every trainable parameter in one of two groups: the first where the mask
+    /// is 1, the second where it is 0.
     pub fn split(parameters: &Parameters, mask: impl Fn(ParameterId) -> Vec<f32>) -> Self {
         let share = |id: ParameterId| {
             let first = mask(id);
             let second = first.iter().map(|m| 1.0 - m).collect();
             Share::Split([(0, Arc::new(first)), (1, Arc::new(second))])
         };
-        let of = parameters.iter().map(|(id, parameter)| parameter.trainable.then(|| share(id))).collect();
+        let of = parameters
+            .iter()
+            .map(|(id, parameter)| parameter.trainable.then(|| share(id)))
+            .collect();
         Self { of, groups: 2 }
     }
 

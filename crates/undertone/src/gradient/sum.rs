@@ -5,7 +5,8 @@ use crate::model::{Factor, Gradients, ParameterId, Parameters, Receiver};
 use crate::tensor::{Matrix, Result};
 use std::ops::Range;
 
-/// Grows with every micro-batch of a step; several workers could each have one and add them up before noise is added.
+/// Grows with every micro-batch of a step; several workers could each have one and add them up
+/// before noise is added.
 #[derive(Debug)]
 pub struct ClippedSum {
     gradients: Gradients,
@@ -38,7 +39,12 @@ impl ClippedSum {
     }
 
     /// Adds a factor, each unit's rows times the unit's number.
-    pub(super) fn add(&mut self, factor: &Factor, ranges: &[Range<usize>], units: &[f32]) -> Result<()> {
+    pub(super) fn add(
+        &mut self,
+        factor: &Factor,
+        ranges: &[Range<usize>],
+        units: &[f32],
+    ) -> Result<()> {
         let rows = match factor {
             Factor::Product { input, .. } => input.rows(),
             Factor::Rows { output_gradient, .. }
@@ -64,8 +70,10 @@ impl ClippedSum {
         let (rows, columns, place) = (found.rows(), found.columns(), found.place());
         let mut values = found.to_vec()?;
         values.iter_mut().zip(mask).for_each(|(value, mask)| *value *= mask);
-        self.gradients
-            .add_matrix(factor.parameter(), Matrix::from_vec(rows, columns, values).to_place(&place)?)
+        self.gradients.add_matrix(
+            factor.parameter(),
+            Matrix::from_vec(rows, columns, values).to_place(&place)?,
+        )
     }
 
     /// A vector's gradients, one row for each unit, as a factor.

@@ -26,7 +26,8 @@ impl UnitRows {
         self.starts.len() - 1
     }
 
-    /// The rows of each unit in a factor whose rows are all tokens, or those listed in increasing order.
+    /// The rows of each unit in a factor whose rows are all tokens, or those listed in increasing
+    /// order.
     pub fn ranges(&self, tokens: Option<&[u32]>) -> Vec<Range<usize>> {
         let place = |start: usize| match tokens {
             Some(tokens) => tokens.partition_point(|&token| (token as usize) < start),
@@ -43,7 +44,8 @@ mod tests {
 
     #[test]
     fn sequences_of_one_unit_are_taken_together() {
-        let example = |length: usize, unit| Example { tokens: vec![1; length], unit, ..Example::default() };
+        let example =
+            |length: usize, unit| Example { tokens: vec![1; length], unit, ..Example::default() };
         let batch = Batch::pack(&[example(2, 7), example(3, 7), example(1, 4), example(2, 9)]);
         let units = UnitRows::of(&batch);
         assert_eq!(units.count(), 3);

@@ -8,7 +8,8 @@ use std::sync::Arc;
 /// A weight w > 0 for each coordinate of a parameter; the length of a gradient is then (Σ w g²)^½.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Weights {
-    /// w_ij = rows_i · columns_j. Scaling the factors of a gradient by the roots scales the gradient, so nothing has to be formed.
+    /// w_ij = rows_i · columns_j. Scaling the factors of a gradient by the roots scales the
+    /// gradient, so nothing has to be formed.
     Factored {
         /// One for each row of the parameter.
         rows: Vec<f32>,
@@ -38,7 +39,9 @@ impl Weights {
             Self::Elements { values, scale, .. } => {
                 out.iter_mut().zip(&values[start..]).for_each(|(out, w)| *out = scale * w);
             }
-            Self::Factored { rows, columns } => write_products(|row| rows[row], columns, start, out),
+            Self::Factored { rows, columns } => {
+                write_products(|row| rows[row], columns, start, out)
+            }
         }
     }
 
@@ -145,8 +148,12 @@ mod tests {
     fn inverse_roots_are_never_too_small() {
         let values: Vec<f32> = (0..200_000).map(|i| 0.01 + 1e-4 * i as f32).collect();
         let (scale, factor) = (0.731, 0.37);
-        let weights =
-            Weights::Elements { values: Arc::new(values.clone()), scale, largest: 21.0, columns: 1 };
+        let weights = Weights::Elements {
+            values: Arc::new(values.clone()),
+            scale,
+            largest: 21.0,
+            columns: 1,
+        };
         let mut out = vec![0.0; values.len()];
         weights.write_inverse_roots(factor, 0, &mut out);
         for (out, w) in out.iter().zip(values) {

@@ -1,7 +1,9 @@
-//! ChaCha20, sixteen blocks at a time: block l of the sixteen is computed in lane l of every register.
+//! ChaCha20, sixteen blocks at a time: block l of the sixteen is computed in lane l of every
+//! register.
 //!
-//! The words are those of `rand_chacha` (a 64-bit counter and a 64-bit stream number), which the tests compare with; computing the blocks
-//! side by side is several times faster on machines with wide registers.
+//! The words are those of `rand_chacha` (a 64-bit counter and a 64-bit stream number), which the
+//! tests compare with; computing the blocks side by side is several times faster on machines with
+//! wide registers.
 
 /// Blocks that are computed together.
 pub const LANES: usize = 16;
@@ -11,7 +13,8 @@ type Words = [u32; LANES];
 /// The first four words of every block: "expand 32-byte k".
 const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
 
-/// Columns, then diagonals. A macro, so that every index is a constant and the words can stay in registers.
+/// Columns, then diagonals. A macro, so that every index is a constant and the words can stay in
+/// registers.
 macro_rules! double_round {
     ($s:expr) => {
         quarter($s, 0, 4, 8, 12);
@@ -39,12 +42,14 @@ pub fn blocks(key: &[u32; 8], stream: u64, first: u64) -> [Words; 16] {
 
 /// In loops over lanes.
 mod plain {
-    // Index loops over fixed-size arrays: these become single wide instructions, which iterators were seen not to.
+    // Index loops over fixed-size arrays: these become single wide instructions, which iterators
+    // were seen not to.
     #![allow(clippy::needless_range_loop)]
 
     use super::{CONSTANTS, LANES, Words};
 
-    /// x += y, then z = (z ^ x) turned left. Plain loops, so that each becomes one instruction on a wide register.
+    /// x += y, then z = (z ^ x) turned left. Plain loops, so that each becomes one instruction on a
+    /// wide register.
     #[inline(always)]
     fn half_step(s: &mut [Words; 16], x: usize, y: usize, z: usize, shift: u32) {
         for l in 0..LANES {
@@ -92,13 +97,15 @@ mod plain {
     }
 }
 
-/// In registers of sixteen lanes. The compiler was seen to turn the loops of [`plain`] into walks across the words, through memory.
+/// In registers of sixteen lanes. The compiler was seen to turn the loops of [`plain`] into walks
+/// across the words, through memory.
 #[cfg(target_arch = "x86_64")]
 mod registers {
     use super::{CONSTANTS, LANES, Words};
     use std::arch::x86_64::{
-        __m512i, _mm512_add_epi32, _mm512_cmplt_epu32_mask, _mm512_mask_add_epi32, _mm512_rol_epi32,
-        _mm512_set1_epi32, _mm512_setr_epi32, _mm512_storeu_si512, _mm512_xor_si512,
+        __m512i, _mm512_add_epi32, _mm512_cmplt_epu32_mask, _mm512_mask_add_epi32,
+        _mm512_rol_epi32, _mm512_set1_epi32, _mm512_setr_epi32, _mm512_storeu_si512,
+        _mm512_xor_si512,
     };
 
     /// x += y, then z = (z ^ x) turned left.
@@ -158,7 +165,8 @@ mod tests {
         let key = std::array::from_fn(|i| {
             u32::from_le_bytes([seed[4 * i], seed[4 * i + 1], seed[4 * i + 2], seed[4 * i + 3]])
         });
-        for (stream, first) in [(0, 0), (7, 16), (u64::MAX - 3, 1 << 40), (1 << 33, (1 << 32) - 8)] {
+        for (stream, first) in [(0, 0), (7, 16), (u64::MAX - 3, 1 << 40), (1 << 33, (1 << 32) - 8)]
+        {
             let mut reference = ChaCha20Rng::from_seed(seed);
             reference.set_stream(stream);
             reference.set_word_pos(16 * u128::from(first));
@@ -166,7 +174,11 @@ mod tests {
             assert_eq!(ours, plain::blocks(&key, stream, first), "on any machine");
             for l in 0..LANES {
                 for word in &ours {
-                    assert_eq!(word[l], reference.next_u32(), "stream {stream}, block {first} + {l}");
+                    assert_eq!(
+                        word[l],
+                        reference.next_u32(),
+                        "stream {stream}, block {first} + {l}"
+                    );
                 }
             }
         }

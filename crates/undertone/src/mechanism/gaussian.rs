@@ -45,7 +45,8 @@ mod tests {
         }
     }
 
-    /// The privacy loss of moving a Gaussian by v depends on Σ (v_j/s_j)²: no v that keeps to the bounds does worse than σ_eff says.
+    /// The privacy loss of moving a Gaussian by v depends on Σ (v_j/s_j)²: no v that keeps to the
+    /// bounds does worse than σ_eff says.
     #[test]
     fn no_direction_is_worse_than_stated() {
         let (bounds, deviations) = ([0.5, 1.0, 0.1], [1.0, 0.8, 0.3]);

@@ -1,16 +1,22 @@
 //! Gaussian noise from a cryptographic stream, on all cores.
 //!
-//! The noise of coordinate i in step t is a function of the key, t and i alone. So it does not depend on how the work is cut up, a run that
-//! goes on after a crash meets the noise it would have met, and several workers could each make their share.
+//! The noise of coordinate i in step t is a function of the key, t and i alone. So it does not
+//! depend on how the work is cut up, a run that goes on after a crash meets the noise it would have
+//! met, and several workers could each make their share.
 //!
 //! # Floating point
 //!
-//! The theorems speak of real numbers. What a computer adds is one of finitely many floating-point numbers, and which of them can occur as
-//! `sum + noise` depends on `sum`: an attack can read private bits off the last digits, or off results that are impossible. Three things are done about it. The noise is
-//! added with one rounding (a fused multiply-add), so the result is a function of the exact sum of both. The result is rounded to a grid of s/512 to s/256, which is post-processing
-//! and adds a few millionths to the variance. And the noise itself is fine *everywhere* at that scale, near 0 as in the tails, in both coordinates of a pair together
-//! ([`pair`]): every point of the grid near the sum can be reached from any sum, by thousands of different draws or with a chance too small to matter. What is not proved is that the
-//! probabilities of grid points are those of the real Gaussian to the last digit: the noise is accurate to about 2e-7 of itself, 2e-4 of a cell. The ledger lists it as an assumption.
+//! The theorems speak of real numbers. What a computer adds is one of finitely many floating-point
+//! numbers, and which of them can occur as `sum + noise` depends on `sum`: an attack can read
+//! private bits off the last digits, or off results that are impossible. Three things are done
+//! about it. The noise is added with one rounding (a fused multiply-add), so the result is a
+//! function of the exact sum of both. The result is rounded to a grid of s/512 to s/256, which is
+//! post-processing and adds a few millionths to the variance. And the noise itself is fine
+//! *everywhere* at that scale, near 0 as in the tails, in both coordinates of a pair together
+//! ([`pair`]): every point of the grid near the sum can be reached from any sum, by thousands of
+//! different draws or with a chance too small to matter. What is not proved is that the
+//! probabilities of grid points are those of the real Gaussian to the last digit: the noise is
+//! accurate to about 2e-7 of itself, 2e-4 of a cell. The ledger lists it as an assumption.
 
 use super::chacha::{LANES, blocks};
 use super::normal::{TAIL, pair, tail_pair};
@@ -47,11 +53,15 @@ impl Noise {
 
     /// Of another use of the secret.
     pub(crate) fn with_key(bytes: &[u8; 32]) -> Self {
-        Self { key: std::array::from_fn(|i| u32::from_le_bytes(std::array::from_fn(|j| bytes[4 * i + j]))) }
+        Self {
+            key: std::array::from_fn(|i| {
+                u32::from_le_bytes(std::array::from_fn(|j| bytes[4 * i + j]))
+            }),
+        }
     }
 
-    /// Adds noise of deviation `deviation` to the coordinates from `first` on, rounds to the grid, and multiplies by `factor`. Nothing is
-    /// added with deviation 0.
+    /// Adds noise of deviation `deviation` to the coordinates from `first` on, rounds to the grid,
+    /// and multiplies by `factor`. Nothing is added with deviation 0.
     ///
     /// # Panics
     /// If `first` is not a multiple of [`GRAIN`].
@@ -80,7 +90,14 @@ impl Noise {
     ///
     /// # Panics
     /// If `first` is not a multiple of [`GRAIN`].
-    pub fn add_each(&self, step: u64, first: u64, deviations: &[f32], factor: f32, values: &mut [f32]) {
+    pub fn add_each(
+        &self,
+        step: u64,
+        first: u64,
+        deviations: &[f32],
+        factor: f32,
+        values: &mut [f32],
+    ) {
         assert!(first.is_multiple_of(ROUND as u64), "noise begins at a multiple of its grain");
         widest(
             #[inline(always)]
@@ -91,7 +108,9 @@ impl Noise {
                     for ((value, z), &deviation) in values.iter_mut().zip(&normal).zip(deviations) {
                         let grid = grid(deviation);
                         let inverse = inverse_of_power(grid);
-                        let noisy = z.mul_add(deviation * inverse, *value * inverse).round_ties_even() * grid;
+                        let noisy =
+                            z.mul_add(deviation * inverse, *value * inverse).round_ties_even()
+                                * grid;
                         *value = factor * if deviation == 0.0 { *value } else { noisy };
                     }
                 }
@@ -125,9 +144,16 @@ impl Noise {
         normal
     }
 
-    /// Pairs beyond the resolution of their bits get more of them, from blocks that nothing else is drawn from.
+    /// Pairs beyond the resolution of their bits get more of them, from blocks that nothing else is
+    /// drawn from.
     #[cold]
-    fn finish_tails(&self, step: u64, round: u64, words: &[[u32; LANES]; 16], normal: &mut [f32; ROUND]) {
+    fn finish_tails(
+        &self,
+        step: u64,
+        round: u64,
+        words: &[[u32; LANES]; 16],
+        normal: &mut [f32; ROUND],
+    ) {
         for i in 0..8 {
             for l in (0..LANES).filter(|&l| words[2 * i][l] < TAIL) {
                 let more = blocks(&self.key, step, TAILS + round * LANES as u64 + l as u64);
@@ -169,7 +195,8 @@ mod tests {
         /// The numbers before they are scaled and rounded.
         fn standard(&self, step: u64, count: usize) -> Vec<f32> {
             let rounds = count.div_ceil(ROUND) as u64;
-            let mut numbers: Vec<f32> = (0..rounds).flat_map(|round| self.round(step, round)).collect();
+            let mut numbers: Vec<f32> =
+                (0..rounds).flat_map(|round| self.round(step, round)).collect();
             numbers.truncate(count);
             numbers
         }
@@ -183,7 +210,8 @@ mod tests {
         noise.add(3, 256, 0.7, 0.5, &mut same);
         noise.add_each(3, 256, &[0.7; 600], 0.5, &mut each);
         assert_eq!(same, each);
-        let deviations: Vec<f32> = (0..600).map(|i| if i % 3 == 0 { 0.0 } else { 0.01 * i as f32 }).collect();
+        let deviations: Vec<f32> =
+            (0..600).map(|i| if i % 3 == 0 { 0.0 } else { 0.01 * i as f32 }).collect();
         let mut mixed = start.clone();
         noise.add_each(3, 256, &deviations, 1.0, &mut mixed);
         for i in 0..600 {
@@ -193,7 +221,8 @@ mod tests {
         }
     }
 
-    /// Pairs together, near the sum: no cell of the grid may be empty that the normal distribution fills, nor the other way round.
+    /// Pairs together, near the sum: no cell of the grid may be empty that the normal distribution
+    /// fills, nor the other way round.
     #[test]
     fn cells_next_to_the_sum_are_filled_as_they_should_be() {
         // Cells of a quarter deviation, so that a few million draws fill them; pairs are 16 apart.
@@ -217,7 +246,10 @@ mod tests {
         for (i, row) in cells.iter().enumerate() {
             for (j, &found) in row.iter().enumerate() {
                 let want = pairs * share(i) * share(j);
-                assert!((found - want).abs() < 5.0 * want.sqrt(), "cell {i}, {j}: {found}, not {want}");
+                assert!(
+                    (found - want).abs() < 5.0 * want.sqrt(),
+                    "cell {i}, {j}: {found}, not {want}"
+                );
             }
         }
     }
@@ -227,7 +259,8 @@ mod tests {
         let source = noise(5);
         let mut found = 0;
         for round in 0..4_000 {
-            let (words, normal) = (blocks(&source.key, 3, round * LANES as u64), source.round(3, round));
+            let (words, normal) =
+                (blocks(&source.key, 3, round * LANES as u64), source.round(3, round));
             for i in 0..8 {
                 for l in (0..LANES).filter(|&l| words[2 * i][l] < TAIL) {
                     let plain = pair(words[2 * i][l], words[2 * i + 1][l]);
@@ -245,7 +278,8 @@ mod tests {
         Noise::new(&Secret::from_seed(seed))
     }
 
-    /// The normal distribution function, from the complementary error function's continued fraction and series in double precision.
+    /// The normal distribution function, from the complementary error function's continued fraction
+    /// and series in double precision.
     fn phi(x: f64) -> f64 {
         let z = x.abs();
         let density = (-0.5 * z * z).exp() / (2.0 * std::f64::consts::PI).sqrt();
@@ -287,8 +321,11 @@ mod tests {
 
     #[test]
     fn neighbours_and_steps_are_independent() {
-        let (a, b, c) =
-            (noise(1).standard(0, 400_000), noise(1).standard(1, 400_000), noise(2).standard(0, 400_000));
+        let (a, b, c) = (
+            noise(1).standard(0, 400_000),
+            noise(1).standard(1, 400_000),
+            noise(2).standard(0, 400_000),
+        );
         let correlation = |x: &[f32], y: &[f32]| {
             x.iter().zip(y).map(|(x, y)| f64::from(x * y)).sum::<f64>() / (x.len() as f64).sqrt()
         };
@@ -324,10 +361,16 @@ mod tests {
             noise(6).add(2, 0, deviation, 1.0, &mut values);
             let n = values.len() as f64;
             let mean = values.iter().map(|&x| f64::from(x)).sum::<f64>() / n / f64::from(deviation);
-            let square =
-                values.iter().map(|&x| (f64::from(x) / f64::from(deviation) - 2.0).powi(2)).sum::<f64>() / n;
+            let square = values
+                .iter()
+                .map(|&x| (f64::from(x) / f64::from(deviation) - 2.0).powi(2))
+                .sum::<f64>()
+                / n;
             assert!((mean - 2.0).abs() < 5.0 / n.sqrt(), "{deviation}: mean {mean}");
-            assert!((square - 1.0).abs() < 5.0 * (2.0 / n).sqrt(), "{deviation}: variance {square}");
+            assert!(
+                (square - 1.0).abs() < 5.0 * (2.0 / n).sqrt(),
+                "{deviation}: variance {square}"
+            );
             let grid = grid(deviation);
             assert!((256.0..512.0).contains(&(deviation / grid)));
             assert!(values.iter().all(|x| (x / grid).fract() == 0.0));

@@ -1,12 +1,16 @@
-//! From random words to standard normal numbers, by the method of Box and Muller, in loops that vectorise.
+//! From random words to standard normal numbers, by the method of Box and Muller, in loops that
+//! vectorise.
 
 use std::f32::consts::{LN_2, PI};
 
 /// Two independent standard normal numbers from 64 random bits.
 ///
-/// The radius is √(−2 ln u) with u uniform to 40 bits, N + ½ of 2⁴⁰; the angle has the other 24 bits. Noise is rounded to a grid, and the possible radii must lie closer than its cells *everywhere*: a
-/// cell that no radius hits is a result that proves what the sum was not. Near u = 1, where the radius is small, an `f32` is too coarse for u itself, so u is held as its distance from the nearer of 0
-/// and 1. Near u = 0, where N is small and radii lie far apart, [`tail_pair`] has more bits: it must be used where `one` is below [`TAIL`].
+/// The radius is √(−2 ln u) with u uniform to 40 bits, N + ½ of 2⁴⁰; the angle has the other 24
+/// bits. Noise is rounded to a grid, and the possible radii must lie closer than its cells
+/// *everywhere*: a cell that no radius hits is a result that proves what the sum was not. Near u =
+/// 1, where the radius is small, an `f32` is too coarse for u itself, so u is held as its distance
+/// from the nearer of 0 and 1. Near u = 0, where N is small and radii lie far apart, [`tail_pair`]
+/// has more bits: it must be used where `one` is below [`TAIL`].
 #[inline(always)]
 pub fn pair(one: u32, other: u32) -> (f32, f32) {
     let radius = (-2.0 * ln_of_uniform(one, other & 0xff)).sqrt();
@@ -14,7 +18,8 @@ pub fn pair(one: u32, other: u32) -> (f32, f32) {
     (radius * cosine, radius * sine)
 }
 
-/// Below this first word a pair needs more bits: beyond 4.7 deviations. From here on, neighbouring radii are less than 2e-8 apart.
+/// Below this first word a pair needs more bits: beyond 4.7 deviations. From here on, neighbouring
+/// radii are less than 2e-8 apart.
 pub const TAIL: u32 = 1 << 16;
 
 /// The pair with 64 more bits behind the 40 of u.
@@ -33,7 +38,8 @@ fn ln_of_uniform(one: u32, last: u32) -> f32 {
     let upper = one >> 31 == 1;
     let (n, last) = if upper { (!one, 255.5 - last as f32) } else { (one, last as f32 + 0.5) };
     let x = (n as f32).mul_add(1.0 / 4_294_967_296.0, last * (1.0 / 1_099_511_627_776.0));
-    // u = m · 2^k with √½ ≤ m < √2, and (m − 1)/(m + 1) as a fraction. In the upper half, m is 1 − x or 2 − 2x.
+    // u = m · 2^k with √½ ≤ m < √2, and (m − 1)/(m + 1) as a fraction. In the upper half, m is 1 −
+    // x or 2 − 2x.
     let shifted = x.to_bits().wrapping_sub(0x3f35_04f3);
     let m = f32::from_bits((shifted & 0x007f_ffff).wrapping_add(0x3f35_04f3));
     let far = x > 0.292_893_2;
@@ -58,7 +64,8 @@ fn sine_and_cosine(angle: u32) -> (f32, f32) {
     let x = rest as f32 * (2.0 * PI / 4_294_967_296.0);
     let z = x * x;
     // Taylor's series; with |x| ≤ π/4 what is left out is below 4e-9 and 3e-8.
-    let s = z.mul_add(1.0 / 362_880.0, -1.0 / 5_040.0).mul_add(z, 1.0 / 120.0).mul_add(z, -1.0 / 6.0);
+    let s =
+        z.mul_add(1.0 / 362_880.0, -1.0 / 5_040.0).mul_add(z, 1.0 / 120.0).mul_add(z, -1.0 / 6.0);
     let sine = (x * z).mul_add(s, x);
     let c = z.mul_add(1.0 / 40_320.0, -1.0 / 720.0).mul_add(z, 1.0 / 24.0).mul_add(z, -0.5);
     let cosine = z.mul_add(c, 1.0);
@@ -83,7 +90,8 @@ mod tests {
         }
     }
 
-    /// Radii are as fine as the definition has them, above all where u is next to 0 or to 1: there a sampler that holds u itself in an `f32` has holes.
+    /// Radii are as fine as the definition has them, above all where u is next to 0 or to 1: there
+    /// a sampler that holds u itself in an `f32` has holes.
     #[test]
     fn radii_are_those_of_the_definition_at_both_ends() {
         let ends = (0..2_000_u32).flat_map(|i| [i, u32::MAX - i]);
@@ -100,7 +108,10 @@ mod tests {
                 let want = (-2.0 * log).sqrt();
                 // The angle 0 leaves the whole radius to the cosine.
                 let (have, zero) = pair(one, last);
-                assert!((f64::from(have) / want - 1.0).abs() < 1e-6, "{one} {last}: {have}, not {want}");
+                assert!(
+                    (f64::from(have) / want - 1.0).abs() < 1e-6,
+                    "{one} {last}: {have}, not {want}"
+                );
                 assert!(have > 0.0 && zero == 0.0);
             }
         }
@@ -117,7 +128,8 @@ mod tests {
                 assert!((end - next).abs() < 1e-5, "no gap after {one} {last}");
             }
         }
-        let ends = [tail_pair(0, 0, 0).0, tail_pair(0, 0, u64::MAX).0, tail_pair(0, 255, u64::MAX).0];
+        let ends =
+            [tail_pair(0, 0, 0).0, tail_pair(0, 0, u64::MAX).0, tail_pair(0, 255, u64::MAX).0];
         assert!(ends.is_sorted_by(|one, next| one > next), "{ends:?}");
         assert!(ends[0].is_finite() && ends[0] > 11.0);
         let step = pair(TAIL, 0).0 - pair(TAIL, 255).0;

@@ -30,7 +30,8 @@ impl Coordinates {
     }
 }
 
-/// One step's release: noise is added to the clipped sum, which is then divided by the *expected* number of units. The true number is private.
+/// One step's release: noise is added to the clipped sum, which is then divided by the *expected*
+/// number of units. The true number is private.
 #[derive(Clone, Copy, Debug)]
 pub struct Release<'a> {
     /// The step, which names the noise.
@@ -44,7 +45,8 @@ pub struct Release<'a> {
 }
 
 impl Release<'_> {
-    /// The deviation of the noise in a parameter's released gradient, if it is the same for all coordinates.
+    /// The deviation of the noise in a parameter's released gradient, if it is the same for all
+    /// coordinates.
     pub fn deviation(&self, parameter: ParameterId) -> Option<f32> {
         match self.noise {
             Some((_, allocation)) => Some(allocation.deviation(parameter)? as f32 / self.divisor),
@@ -52,7 +54,9 @@ impl Release<'_> {
         }
     }
 
-    /// Turns the sum of a parameter's coordinates from `start` on (a multiple of the noise's grain) into what is released of them. Where deviations differ, those of the noise are left in `deviations`, before the division.
+    /// Turns the sum of a parameter's coordinates from `start` on (a multiple of the noise's grain)
+    /// into what is released of them. Where deviations differ, those of the noise are left in
+    /// `deviations`, before the division.
     pub fn finish(
         &self,
         parameter: ParameterId,

@@ -47,7 +47,8 @@ pub enum Error {
         problem: String,
     },
     /// A tensor that the architecture needs.
-    #[error("{path} has no tensor {name}; are config.json and the weights of the same model?", path = path.display())]
+    #[error("{path} has no tensor {name}; are config.json and the weights of the same \
+     model?", path = path.display())]
     MissingTensor {
         /// Its name.
         name: String,
@@ -55,7 +56,9 @@ pub enum Error {
         path: PathBuf,
     },
     /// A tensor of another shape than the configuration says.
-    #[error("tensor {name} has shape {found:?} in the weights, but config.json asks for {expected:?}")]
+    #[error(
+        "tensor {name} has shape {found:?} in the weights, but config.json asks for {expected:?}"
+    )]
     Shape {
         /// Its name.
         name: String,
@@ -72,7 +75,8 @@ pub enum Error {
     Request(String),
     /// The hub did not give the model.
     #[error(
-        "{name} could not be fetched from the hub ({problem}); give a folder, or check the name and the network"
+        "{name} could not be fetched from the hub ({problem}); give a folder, or check the name \
+         and the network"
     )]
     Hub {
         /// The model's name there.

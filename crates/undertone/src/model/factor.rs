@@ -1,7 +1,8 @@
 //! What a layer hands out about the gradient of its parameters.
 //!
-//! A backward pass never computes the gradient of a weight. It hands out the *factors* from which it can be computed, for the whole batch or for
-//! each example, with whatever clipping and weighting: row `i` of each factor belongs to token `i` of the batch.
+//! A backward pass never computes the gradient of a weight. It hands out the *factors* from which
+//! it can be computed, for the whole batch or for each example, with whatever clipping and
+//! weighting: row `i` of each factor belongs to token `i` of the batch.
 
 use super::parameters::{ParameterId, Parameters};
 use crate::tensor::{self, Matrix, Output};
@@ -65,7 +66,8 @@ impl Factor {
     }
 }
 
-/// Takes factors as the backward pass finds them, the last layer's first. One parameter may come several times.
+/// Takes factors as the backward pass finds them, the last layer's first. One parameter may come
+/// several times.
 pub trait Receiver {
     /// Takes one.
     fn receive(&mut self, factor: Factor) -> tensor::Result<()>;

@@ -1,7 +1,9 @@
-//! Models: BERT, DistilBERT, RoBERTa, GPT-2 and Llama-style decoders, in the layout of Hugging Face folders.
+//! Models: BERT, DistilBERT, RoBERTa, GPT-2 and Llama-style decoders, in the layout of Hugging Face
+//! folders.
 //!
-//! All of them are one [`Model`]: embeddings, blocks, a last normalisation and a head, described by a file of its own in
-//! [`architecture`]. Its layers hand out the factors of per-example gradients ([`Factor`]).
+//! All of them are one [`Model`]: embeddings, blocks, a last normalisation and a head, described by
+//! a file of its own in [`architecture`]. Its layers hand out the factors of per-example gradients
+//! ([`Factor`]).
 
 pub mod architecture;
 mod error;

@@ -11,8 +11,8 @@ use std::collections::HashMap;
 pub enum Weighting {
     /// The mean over everything that is predicted in the batch, as ordinary training does.
     MeanOfPredictions,
-    /// The sum over privacy units of each unit's mean over its examples, each of which is the mean of what it predicts: what private
-    /// training clips unit by unit.
+    /// The sum over privacy units of each unit's mean over its examples, each of which is the mean
+    /// of what it predicts: what private training clips unit by unit.
     SumOfUnits,
 }
 
@@ -26,8 +26,9 @@ pub struct FlippedLabels {
 }
 
 impl FlippedLabels {
-    /// From the cross-entropy −ln p to −ln(q + (k − q) p), where k and q are the probabilities of the true label and of another one, and the
-    /// factor by which the gradient of the first becomes that of the second.
+    /// From the cross-entropy −ln p to −ln(q + (k − q) p), where k and q are the probabilities of
+    /// the true label and of another one, and the factor by which the gradient of the first becomes
+    /// that of the second.
     fn correct(&self, loss: f32) -> (f32, f32) {
         let p = (-f64::from(loss)).exp();
         let hit = (self.kept - self.other) * p;
@@ -94,14 +95,15 @@ impl Objective {
     /// Whether every class exists.
     pub fn check_targets(&self, classes: usize) -> Result<()> {
         match self.targets.iter().find(|&&target| target as usize >= classes) {
-            Some(target) => {
-                Err(Error::Request(format!("class {target} was asked for, but the model has {classes}")))
-            }
+            Some(target) => Err(Error::Request(format!(
+                "class {target} was asked for, but the model has {classes}"
+            ))),
             None => Ok(()),
         }
     }
 
-    /// The loss of each row, and the gradient of their weighted sum. With labels that lie now and then, the loss of what was said: −ln P(said | logits).
+    /// The loss of each row, and the gradient of their weighted sum. With labels that lie now and
+    /// then, the loss of what was said: −ln P(said | logits).
     pub fn losses(
         &self,
         logits: &Matrix,
@@ -135,7 +137,9 @@ impl Objective {
     /// The weight of each row's loss.
     pub fn weights(&self, weighting: Weighting, units: &[u32]) -> Vec<f32> {
         match weighting {
-            Weighting::MeanOfPredictions => vec![1.0 / self.rows.len().max(1) as f32; self.rows.len()],
+            Weighting::MeanOfPredictions => {
+                vec![1.0 / self.rows.len().max(1) as f32; self.rows.len()]
+            }
             Weighting::SumOfUnits => {
                 let counts = self.predictions_by_example(units.len());
                 let mut sizes: HashMap<u32, u32> = HashMap::new();

@@ -24,7 +24,14 @@ pub struct Pass<'a> {
 impl<'a> Pass<'a> {
     /// Over rows that are no sequences, for layers that do not look at where sequences begin.
     pub fn plain(parameters: &'a Parameters) -> Self {
-        Self { parameters, starts: &[], positions: &[], dropout_seed: None, keep: true, panels: None }
+        Self {
+            parameters,
+            starts: &[],
+            positions: &[],
+            dropout_seed: None,
+            keep: true,
+            panels: None,
+        }
     }
 
     /// The dropout of one place in the model, if it drops anything in this pass.

@@ -5,10 +5,11 @@ use crate::data::{Error, Labels, Tokeniser};
 use std::path::Path;
 
 impl Model {
-    /// The tokenizer in the model's folder, cutting at `max_tokens`, or at the model's positions if those are fewer.
+    /// The tokenizer in the model's folder, cutting at `max_tokens`, or at the model's positions if
+    /// those are fewer.
     pub fn tokeniser(&self, folder: &Path, max_tokens: usize) -> Result<Tokeniser, Error> {
-        let tokeniser =
-            Tokeniser::load(folder)?.with_max_tokens(max_tokens.min(self.network.most_positions))?;
+        let tokeniser = Tokeniser::load(folder)?
+            .with_max_tokens(max_tokens.min(self.network.most_positions))?;
         Ok(match self.end_tokens().first() {
             Some(&eos) => tokeniser.with_eos(eos),
             None => tokeniser,
@@ -17,7 +18,8 @@ impl Model {
 
     /// The names of the classes; numbered ones if the configuration has none.
     pub fn labels(&self) -> super::Result<Vec<String>> {
-        let numbered = || (0..self.network.head.out.outputs).map(|class| format!("LABEL_{class}")).collect();
+        let numbered =
+            || (0..self.network.head.out.outputs).map(|class| format!("LABEL_{class}")).collect();
         Ok(self.config.labels()?.unwrap_or_else(numbered))
     }
 

@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Rows of numbers in main memory; possibly some of the rows and columns of a larger matrix, with which it shares them.
+/// Rows of numbers in main memory; possibly some of the rows and columns of a larger matrix, with
+/// which it shares them.
 #[derive(Clone, Debug)]
 pub struct Host {
     rows: usize,
@@ -22,7 +23,13 @@ impl Host {
     /// If the number of values is not rows × columns.
     pub fn from_vec(rows: usize, columns: usize, values: Vec<f32>) -> Self {
         assert_eq!(rows * columns, values.len(), "{rows} × {columns} values");
-        Self { rows, columns, stride: columns, offset: 0, buffer: Arc::new(Buffer::from_vec(values)) }
+        Self {
+            rows,
+            columns,
+            stride: columns,
+            offset: 0,
+            buffer: Arc::new(Buffer::from_vec(values)),
+        }
     }
 
     /// A new matrix, all of whose numbers `fill` writes: what it finds there is arbitrary.
@@ -54,12 +61,14 @@ impl Host {
         self.stride
     }
 
-    /// From the first number of the first row to the last of the last, with whatever lies between rows.
+    /// From the first number of the first row to the last of the last, with whatever lies between
+    /// rows.
     pub(crate) fn span(&self) -> &[f32] {
         if self.rows == 0 || self.columns == 0 {
             return &[];
         }
-        &self.buffer.values()[self.offset..self.offset + (self.rows - 1) * self.stride + self.columns]
+        &self.buffer.values()
+            [self.offset..self.offset + (self.rows - 1) * self.stride + self.columns]
     }
 
     /// One row.
@@ -94,7 +103,8 @@ impl Host {
     /// The numbers for change in place; copied first if somebody shares them.
     pub fn values_mut(&mut self) -> &mut [f32] {
         if self.exclusive().is_none() {
-            let copy = Self::build(self.rows, self.columns, |out| out.copy_from_slice(&self.dense()));
+            let copy =
+                Self::build(self.rows, self.columns, |out| out.copy_from_slice(&self.dense()));
             *self = copy;
         }
         self.exclusive().expect("a fresh copy is dense and not shared")

@@ -1,9 +1,11 @@
 //! Matrices of `f32` and the operations that the layers are made of.
 //!
-//! Everything a layer computes on is a matrix: one row for each token of a batch (sequences laid end to end, without
-//! padding), one column for each feature. A matrix lives either on the host, where the operations are fused, multi-threaded
-//! kernels of our own (`cpu`), or on a candle device, where they are composed of candle's operations (`device`). The
-//! second kind is how a GPU is used, and on candle's CPU device it is the slow reference that the kernels are tested against.
+//! Everything a layer computes on is a matrix: one row for each token of a batch (sequences laid
+//! end to end, without padding), one column for each feature. A matrix lives either on the host,
+//! where the operations are fused, multi-threaded kernels of our own (`cpu`), or on a candle
+//! device, where they are composed of candle's operations (`device`). The second kind is how a GPU
+//! is used, and on candle's CPU device it is the slow reference that the kernels are tested
+//! against.
 
 pub(crate) mod cpu;
 pub(crate) mod device;
@@ -25,7 +27,8 @@ pub use output::{Operand, Output};
 pub use place::Place;
 pub use pool::release_idle_memory;
 
-/// The kernels that products run on here: together with the number of threads it decides the last digits of a result.
+/// The kernels that products run on here: together with the number of threads it decides the last
+/// digits of a result.
 pub fn kernels() -> &'static str {
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
     if cpu::amx::available() {
@@ -111,8 +114,12 @@ impl Matrix {
                     device,
                 )?))
             }
-            (Self::Device(tensor), Place::Device(device)) => Ok(Self::Device(tensor.to_device(device)?)),
-            (Self::Device(_), Place::Host) => Ok(Self::from_vec(self.rows(), self.columns(), self.to_vec()?)),
+            (Self::Device(tensor), Place::Device(device)) => {
+                Ok(Self::Device(tensor.to_device(device)?))
+            }
+            (Self::Device(_), Place::Host) => {
+                Ok(Self::from_vec(self.rows(), self.columns(), self.to_vec()?))
+            }
         }
     }
 
@@ -138,7 +145,9 @@ impl Matrix {
     pub fn column_range(&self, columns: std::ops::Range<usize>) -> Result<Self> {
         match self {
             Self::Host(host) => Ok(Self::Host(host.column_range(columns))),
-            Self::Device(tensor) => Ok(Self::Device(tensor.narrow(1, columns.start, columns.len())?)),
+            Self::Device(tensor) => {
+                Ok(Self::Device(tensor.narrow(1, columns.start, columns.len())?))
+            }
         }
     }
 

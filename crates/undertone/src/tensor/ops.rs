@@ -23,12 +23,16 @@ pub struct Normalised {
 }
 
 fn host(matrix: &Matrix) -> &Host {
-    let Matrix::Host(host) = matrix else { panic!("all operands of an operation are at one place") };
+    let Matrix::Host(host) = matrix else {
+        panic!("all operands of an operation are at one place")
+    };
     host
 }
 
 fn tensor(matrix: &Matrix) -> &Tensor {
-    let Matrix::Device(tensor) = matrix else { panic!("all operands of an operation are at one place") };
+    let Matrix::Device(tensor) = matrix else {
+        panic!("all operands of an operation are at one place")
+    };
     tensor
 }
 
@@ -58,9 +62,14 @@ pub fn normalise(
                 inverse_deviation: Matrix::Host(done.inverse_deviation),
             })
         }
-        Matrix::Device(x) => {
-            device::norm_forward(kind, x, residual.map(tensor), tensor(weight), bias.map(tensor), epsilon)
-        }
+        Matrix::Device(x) => device::norm_forward(
+            kind,
+            x,
+            residual.map(tensor),
+            tensor(weight),
+            bias.map(tensor),
+            epsilon,
+        ),
     }
 }
 
@@ -102,7 +111,9 @@ pub fn activate(kind: Activation, x: &Matrix) -> Result<Matrix> {
 /// f′(x) ⊙ dy.
 pub fn activate_backward(kind: Activation, x: &Matrix, output_gradient: &Matrix) -> Result<Matrix> {
     match x {
-        Matrix::Host(x) => Ok(Matrix::Host(cpu::activation::backward(kind, x, host(output_gradient)))),
+        Matrix::Host(x) => {
+            Ok(Matrix::Host(cpu::activation::backward(kind, x, host(output_gradient))))
+        }
         Matrix::Device(x) => {
             Ok(Matrix::Device((device::activation_derivative(kind, x)? * tensor(output_gradient))?))
         }
@@ -112,7 +123,9 @@ pub fn activate_backward(kind: Activation, x: &Matrix, output_gradient: &Matrix)
 /// f(gate) ⊙ up.
 pub fn gate(kind: Activation, gate: &Matrix, up: &Matrix) -> Result<Matrix> {
     match gate {
-        Matrix::Host(gate) => Ok(Matrix::Host(cpu::activation::gated_forward(kind, gate, host(up)))),
+        Matrix::Host(gate) => {
+            Ok(Matrix::Host(cpu::activation::gated_forward(kind, gate, host(up))))
+        }
         Matrix::Device(gate) => Ok(Matrix::Device((device::activation(kind, gate)? * tensor(up))?)),
     }
 }
@@ -126,7 +139,8 @@ pub fn gate_backward(
 ) -> Result<(Matrix, Matrix)> {
     match gate {
         Matrix::Host(gate) => {
-            let (dgate, dup) = cpu::activation::gated_backward(kind, gate, host(up), host(output_gradient));
+            let (dgate, dup) =
+                cpu::activation::gated_backward(kind, gate, host(up), host(output_gradient));
             Ok((Matrix::Host(dgate), Matrix::Host(dup)))
         }
         Matrix::Device(gate) => {
@@ -193,7 +207,8 @@ impl KeyValueCache {
         }
     }
 
-    /// Sequence `i` becomes a copy of what sequence `origins[i]` was; sequences may so be dropped, repeated and reordered.
+    /// Sequence `i` becomes a copy of what sequence `origins[i]` was; sequences may so be dropped,
+    /// repeated and reordered.
     pub fn select(&mut self, origins: &[usize]) {
         match self {
             Self::Host(cache) => cache.select(origins),
@@ -205,7 +220,9 @@ impl KeyValueCache {
     pub fn attend(&mut self, qkv: &Matrix, shape: &AttentionShape) -> Result<Matrix> {
         match (self, qkv) {
             (Self::Host(cache), Matrix::Host(qkv)) => Ok(Matrix::Host(cache.attend(qkv, shape))),
-            (Self::Device(cache), Matrix::Device(qkv)) => cache.attend(qkv, shape).map(Matrix::Device),
+            (Self::Device(cache), Matrix::Device(qkv)) => {
+                cache.attend(qkv, shape).map(Matrix::Device)
+            }
             _ => panic!("a cache lives where its layer computes"),
         }
     }
@@ -270,9 +287,9 @@ pub fn scale_columns(x: &Matrix, factors: &[f32]) -> Result<Matrix> {
 pub fn gather(table: &Matrix, indices: &[u32]) -> Result<Matrix> {
     match table {
         Matrix::Host(table) => Ok(Matrix::Host(cpu::rows::gather(table, indices))),
-        Matrix::Device(table) => {
-            Ok(Matrix::Device(table.contiguous()?.index_select(&device::indices(indices, table)?, 0)?))
-        }
+        Matrix::Device(table) => Ok(Matrix::Device(
+            table.contiguous()?.index_select(&device::indices(indices, table)?, 0)?,
+        )),
     }
 }
 
@@ -282,7 +299,11 @@ pub fn scatter(x: &Matrix, indices: &[u32], rows: usize) -> Result<Matrix> {
         Matrix::Host(x) => Ok(Matrix::Host(cpu::rows::scatter(x, indices, rows))),
         Matrix::Device(x) => {
             let zeros = Tensor::zeros((rows, x.dims()[1]), candle_core::DType::F32, x.device())?;
-            Ok(Matrix::Device(zeros.index_add(&device::indices(indices, x)?, &x.contiguous()?, 0)?))
+            Ok(Matrix::Device(zeros.index_add(
+                &device::indices(indices, x)?,
+                &x.contiguous()?,
+                0,
+            )?))
         }
     }
 }

@@ -38,18 +38,22 @@ impl<'a> Operand<'a> {
     }
 
     fn view(self) -> View<'a> {
-        let Matrix::Host(host) = self.matrix else { panic!("a product needs both factors at one place") };
+        let Matrix::Host(host) = self.matrix else {
+            panic!("a product needs both factors at one place")
+        };
         if self.transposed { View::of(host).transposed() } else { View::of(host) }
     }
 
     fn tensor(self) -> Result<Tensor> {
-        let Matrix::Device(tensor) = self.matrix else { panic!("a product needs both factors at one place") };
+        let Matrix::Device(tensor) = self.matrix else {
+            panic!("a product needs both factors at one place")
+        };
         if self.transposed { tensor.t() } else { Ok(tensor.clone()) }
     }
 }
 
-/// Collects products, biases and copies into blocks of columns; the first writing of a block overwrites, later ones add.
-/// Two blocks are the same or have no column in common.
+/// Collects products, biases and copies into blocks of columns; the first writing of a block
+/// overwrites, later ones add. Two blocks are the same or have no column in common.
 pub struct Output {
     rows: usize,
     columns: usize,
@@ -72,7 +76,8 @@ impl Output {
         Self { rows, columns, written: Vec::new(), store }
     }
 
-    /// A finished matrix to which more is added; its numbers are copied only if somebody shares them.
+    /// A finished matrix to which more is added; its numbers are copied only if somebody shares
+    /// them.
     pub fn onto(matrix: Matrix) -> Self {
         let (rows, columns) = (matrix.rows(), matrix.columns());
         let store = match matrix {
@@ -88,7 +93,10 @@ impl Output {
             return (found, true);
         }
         let apart = |block: &Range<usize>| block.end <= columns.start || columns.end <= block.start;
-        assert!(columns.end <= self.columns && self.written.iter().all(apart), "blocks of columns overlap");
+        assert!(
+            columns.end <= self.columns && self.written.iter().all(apart),
+            "blocks of columns overlap"
+        );
         self.written.push(columns.clone());
         (self.written.len() - 1, false)
     }
@@ -166,7 +174,9 @@ impl Output {
                     },
                 );
             }
-            (Store::Device(_, blocks), Matrix::Device(matrix)) => blocks[block] = (&blocks[block] + matrix)?,
+            (Store::Device(_, blocks), Matrix::Device(matrix)) => {
+                blocks[block] = (&blocks[block] + matrix)?
+            }
             _ => panic!("a sum stays at its place"),
         }
         Ok(())
@@ -191,7 +201,8 @@ impl Output {
                 }
             }
             Store::Device(_, blocks) => {
-                let mut product = left.tensor()?.contiguous()?.matmul(&right.tensor()?.contiguous()?)?;
+                let mut product =
+                    left.tensor()?.contiguous()?.matmul(&right.tensor()?.contiguous()?)?;
                 if scale != 1.0 {
                     product = product.affine(f64::from(scale), 0.0)?;
                 }
@@ -205,12 +216,19 @@ impl Output {
         Ok(())
     }
 
-    /// Adds to all columns the sum over rows t of weight_t · left_t ⊗ right_t. A row of weight 0 adds nothing, whatever it holds.
-    pub fn add_weighted_product(&mut self, left: &Matrix, weights: &[f32], right: &Matrix) -> Result<()> {
+    /// Adds to all columns the sum over rows t of weight_t · left_t ⊗ right_t. A row of weight 0
+    /// adds nothing, whatever it holds.
+    pub fn add_weighted_product(
+        &mut self,
+        left: &Matrix,
+        weights: &[f32],
+        right: &Matrix,
+    ) -> Result<()> {
         if weights.contains(&0.0) {
             // Both sides lose the row: zero times infinity is not zero.
             let kept: Vec<f32> = weights.iter().map(|&weight| f32::from(weight != 0.0)).collect();
-            let (left, right) = (super::scale_rows(left, weights)?, super::scale_rows(right, &kept)?);
+            let (left, right) =
+                (super::scale_rows(left, weights)?, super::scale_rows(right, &kept)?);
             return self.add_product(0..self.columns, 1.0, left.transposed(), right.plain());
         }
         if let (Matrix::Host(left), Matrix::Host(right)) = (left, right) {
@@ -229,7 +247,8 @@ impl Output {
         self.add_product(0..self.columns, 1.0, left.transposed(), right.plain())
     }
 
-    /// Adds `left` times weights that were laid out for few rows. Whether it did: not with many rows, nor on a device.
+    /// Adds `left` times weights that were laid out for few rows. Whether it did: not with many
+    /// rows, nor on a device.
     pub fn add_panels(&mut self, columns: Range<usize>, left: &Matrix, right: &Panels) -> bool {
         let Matrix::Host(left) = left else { return false };
         if left.rows() > panels::MOST_ROWS {
@@ -257,7 +276,8 @@ impl Output {
         match self.store {
             Store::Host(host) => Ok(Matrix::Host(host)),
             Store::Device(device, blocks) => {
-                let mut parts: Vec<_> = self.written.iter().map(|block| block.start).zip(&blocks).collect();
+                let mut parts: Vec<_> =
+                    self.written.iter().map(|block| block.start).zip(&blocks).collect();
                 parts.sort_by_key(|part| part.0);
                 let parts: Vec<&Tensor> = parts.into_iter().map(|part| part.1).collect();
                 match parts[..] {

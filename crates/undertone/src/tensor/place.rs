@@ -12,7 +12,8 @@ pub enum Place {
 }
 
 impl Place {
-    /// The GPU of this number; fails with a clear sentence if the program was built without GPU support or has none.
+    /// The GPU of this number; fails with a clear sentence if the program was built without GPU
+    /// support or has none.
     pub fn cuda(ordinal: usize) -> Result<Self> {
         Ok(Self::Device(candle_core::Device::new_cuda(ordinal)?))
     }
@@ -30,11 +31,19 @@ impl Place {
     pub fn machine(&self) -> String {
         let mut name = self.name().to_owned();
         if name == "cuda" {
-            let folders = std::fs::read_dir("/proc/driver/nvidia/gpus").into_iter().flatten().flatten();
+            let folders =
+                std::fs::read_dir("/proc/driver/nvidia/gpus").into_iter().flatten().flatten();
             let mut models: Vec<String> = folders
-                .filter_map(|folder| std::fs::read_to_string(folder.path().join("information")).ok())
+                .filter_map(|folder| {
+                    std::fs::read_to_string(folder.path().join("information")).ok()
+                })
                 .filter_map(|text| {
-                    Some(text.lines().find_map(|line| line.strip_prefix("Model:"))?.trim().to_owned())
+                    Some(
+                        text.lines()
+                            .find_map(|line| line.strip_prefix("Model:"))?
+                            .trim()
+                            .to_owned(),
+                    )
                 })
                 .collect();
             models.sort();
@@ -43,9 +52,11 @@ impl Place {
         } else if let Ok(text) = std::fs::read_to_string("/proc/cpuinfo") {
             // The caches decide how products are cut into blocks.
             let value = |key| {
-                text.lines().find_map(|line: &str| Some(line.strip_prefix(key)?.split_once(':')?.1.trim()))
+                text.lines()
+                    .find_map(|line: &str| Some(line.strip_prefix(key)?.split_once(':')?.1.trim()))
             };
-            let facts: Vec<&str> = ["model name", "cache size"].into_iter().filter_map(value).collect();
+            let facts: Vec<&str> =
+                ["model name", "cache size"].into_iter().filter_map(value).collect();
             name = format!("{name} ({})", facts.join(", "));
         }
         name

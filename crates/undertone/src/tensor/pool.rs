@@ -1,11 +1,13 @@
 //! Reuse of large buffers.
 //!
-//! A training step asks for the same few hundred buffers again and again. Fresh ones cost a page fault for every 4 KiB and
-//! a pass of zeros; returned ones cost neither. A buffer from the pool holds *some* numbers, never uninitialised memory.
+//! A training step asks for the same few hundred buffers again and again. Fresh ones cost a page
+//! fault for every 4 KiB and a pass of zeros; returned ones cost neither. A buffer from the pool
+//! holds *some* numbers, never uninitialised memory.
 //!
-//! The pool is little larger than what the program ever needed at one time: before it takes fresh memory it gives idle buffers of other
-//! sizes back until what is alive and what is idle are at most a quarter more than was ever alive. Without that quarter, a step that needs
-//! its buffers in other sizes at other times would free and fetch the largest of them every time.
+//! The pool is little larger than what the program ever needed at one time: before it takes fresh
+//! memory it gives idle buffers of other sizes back until what is alive and what is idle are at
+//! most a quarter more than was ever alive. Without that quarter, a step that needs its buffers in
+//! other sizes at other times would free and fetch the largest of them every time.
 
 use super::pages::ask_for_large;
 use std::collections::BTreeMap;
@@ -81,11 +83,15 @@ impl Drop for Buffer {
 }
 
 impl Shelves {
-    /// Idle buffers to be freed, largest first, so that everything fits into a quarter more than was ever alive.
+    /// Idle buffers to be freed, largest first, so that everything fits into a quarter more than
+    /// was ever alive.
     fn make_room(&mut self) -> Vec<Vec<f32>> {
         let mut surplus = Vec::new();
         while self.alive_numbers + self.idle_numbers > self.most_alive + self.most_alive / 4 {
-            let Some((&size, _)) = self.idle.iter().rev().find(|(_, shelf)| !shelf.is_empty()) else { break };
+            let Some((&size, _)) = self.idle.iter().rev().find(|(_, shelf)| !shelf.is_empty())
+            else {
+                break;
+            };
             if let Some(buffer) = self.idle.get_mut(&size).and_then(Vec::pop) {
                 self.idle_numbers -= size;
                 surplus.push(buffer);
@@ -105,7 +111,8 @@ pub fn release_idle_memory() {
     drop(idle);
 }
 
-/// Sizes are rounded up to one of eight steps per power of two, so that batches of nearly equal length share buffers.
+/// Sizes are rounded up to one of eight steps per power of two, so that batches of nearly equal
+/// length share buffers.
 fn size_class(length: usize) -> usize {
     let step = (length.next_power_of_two() / 16).max(1);
     length.div_ceil(step) * step
@@ -130,7 +137,10 @@ mod tests {
         let length = size_class(7 * SMALLEST);
         drop(Buffer::from_vec(vec![5.0; length]));
         let shelves = SHELVES.lock().unwrap();
-        let idle = shelves.idle.get(&length).map_or(0, |shelf| shelf.iter().filter(|b| b[0] == 5.0).count());
+        let idle = shelves
+            .idle
+            .get(&length)
+            .map_or(0, |shelf| shelf.iter().filter(|b| b[0] == 5.0).count());
         assert_eq!(idle, 0);
     }
 

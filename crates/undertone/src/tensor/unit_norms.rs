@@ -1,7 +1,8 @@
-//! Norms and inner products of the gradients of privacy units, computed without forming them; on the host or on a device.
+//! Norms and inner products of the gradients of privacy units, computed without forming them; on
+//! the host or on a device.
 //!
-//! Every function takes, for each unit, the range of rows that belong to it, and gives an upper bound of the number that it names:
-//! a bound includes what rounding can have taken away.
+//! Every function takes, for each unit, the range of rows that belong to it, and gives an upper
+//! bound of the number that it names: a bound includes what rounding can have taken away.
 
 use super::cpu::unit_norms as cpu;
 use super::device::unit_norms as device;
@@ -18,7 +19,9 @@ pub fn products(a: &Matrix, es: &[Matrix], ranges: Ranges) -> Result<Vec<f64>> {
     }
     let mut total = vec![0.0; ranges.len()];
     for e in es {
-        let (Matrix::Device(a), Matrix::Device(e)) = (a, e) else { panic!("both factors are at one place") };
+        let (Matrix::Device(a), Matrix::Device(e)) = (a, e) else {
+            panic!("both factors are at one place")
+        };
         let squared = device::products(a, e, ranges)?;
         total.iter_mut().zip(squared).for_each(|(total, squared)| *total += squared);
     }
@@ -26,7 +29,13 @@ pub fn products(a: &Matrix, es: &[Matrix], ranges: Ranges) -> Result<Vec<f64>> {
 }
 
 /// Σ_ij u_i w_j G_ij² of G = Σ_t e_t ⊗ a_t, with weights u of the columns of e and w of those of a.
-pub fn product_under(a: &Matrix, w: &[f32], e: &Matrix, u: &[f32], ranges: Ranges) -> Result<Vec<f64>> {
+pub fn product_under(
+    a: &Matrix,
+    w: &[f32],
+    e: &Matrix,
+    u: &[f32],
+    ranges: Ranges,
+) -> Result<Vec<f64>> {
     if let (Matrix::Host(a), Matrix::Host(e)) = (a, e) {
         let weights = cpu::ColumnWeights { a: w, e: u };
         return Ok(cpu::products(a, &[e], ranges, Some(weights)));
@@ -51,7 +60,8 @@ pub fn inner_products(
     }
 }
 
-/// For each list of weights the sum of w ⊙ G², where G = Σ_t l_t ⊗ r_t is formed. Always on the host, where the weights are.
+/// For each list of weights the sum of w ⊙ G², where G = Σ_t l_t ⊗ r_t is formed. Always on the
+/// host, where the weights are.
 pub fn weighted_products(
     left: &Matrix,
     right: &Matrix,
@@ -61,8 +71,14 @@ pub fn weighted_products(
     Ok(cpu::weighted_products(&left.to_host()?, &right.to_host()?, ranges, weights))
 }
 
-/// The squared norm of a table's gradient, each coordinate's square times its weight: row `indices[t]` has e_t added. Always on the host, where sorting is.
-pub fn table_rows(indices: &[u32], e: &Matrix, ranges: Ranges, weights: Option<&[f32]>) -> Result<Vec<f64>> {
+/// The squared norm of a table's gradient, each coordinate's square times its weight: row
+/// `indices[t]` has e_t added. Always on the host, where sorting is.
+pub fn table_rows(
+    indices: &[u32],
+    e: &Matrix,
+    ranges: Ranges,
+    weights: Option<&[f32]>,
+) -> Result<Vec<f64>> {
     Ok(cpu::table_rows(indices, &e.to_host()?, ranges, weights))
 }
 
@@ -80,7 +96,10 @@ pub fn table_with_table(
     (indices, e, ranges): (&[u32], &Matrix, Ranges),
     (other_indices, f, others): (&[u32], &Matrix, Ranges),
 ) -> Result<Vec<f64>> {
-    Ok(cpu::table_with_table((indices, &e.to_host()?, ranges), (other_indices, &f.to_host()?, others)))
+    Ok(cpu::table_with_table(
+        (indices, &e.to_host()?, ranges),
+        (other_indices, &f.to_host()?, others),
+    ))
 }
 
 /// The sum of each unit's rows of e, or of a ⊙ e: one row for each unit.

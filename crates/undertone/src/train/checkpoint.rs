@@ -19,21 +19,30 @@ pub fn save(path: &Path, learner: &Learner, steps: u64) -> Result<()> {
         let values = parameter.value.to_vec().map_err(crate::model::Error::from)?;
         tensors.push((format!("weights.{}", parameter.name), shape.clone(), bytes(&values)));
         if let Some((first, second)) = learner.optimiser.moments(id) {
-            tensors.push((format!("first.{}", parameter.name), shape.clone(), bytes(&first.dense())));
+            tensors.push((
+                format!("first.{}", parameter.name),
+                shape.clone(),
+                bytes(&first.dense()),
+            ));
             tensors.push((format!("second.{}", parameter.name), shape, bytes(&second.dense())));
         }
     }
-    for (name, values) in learner.method().map(|method| method.allocator().state()).unwrap_or_default() {
+    for (name, values) in
+        learner.method().map(|method| method.allocator().state()).unwrap_or_default()
+    {
         tensors.push((
             format!("method.{name}"),
             vec![values.rows(), values.columns()],
             bytes(&values.dense()),
         ));
     }
-    let failed = |e: safetensors::SafeTensorError| Error::folder(path, format!("cannot be written: {e}"));
+    let failed =
+        |e: safetensors::SafeTensorError| Error::folder(path, format!("cannot be written: {e}"));
     let views = tensors
         .iter()
-        .map(|(name, shape, bytes)| Ok((name.as_str(), TensorView::new(Dtype::F32, shape.clone(), bytes)?)))
+        .map(|(name, shape, bytes)| {
+            Ok((name.as_str(), TensorView::new(Dtype::F32, shape.clone(), bytes)?))
+        })
         .collect::<std::result::Result<Vec<_>, _>>()
         .map_err(failed)?;
     let metadata = HashMap::from([
@@ -55,8 +64,9 @@ fn numbers(view: &TensorView) -> Vec<f32> {
 /// Puts a learner where it was; the number of steps it had taken.
 pub fn load(path: &Path, learner: &mut Learner) -> Result<u64> {
     let file = std::fs::read(path).map_err(Error::io(path))?;
-    let damaged =
-        |e: safetensors::SafeTensorError| Error::folder(path, format!("is damaged ({e}); start a new run"));
+    let damaged = |e: safetensors::SafeTensorError| {
+        Error::folder(path, format!("is damaged ({e}); start a new run"))
+    };
     let (_, header) = SafeTensors::read_metadata(&file).map_err(damaged)?;
     let tensors = SafeTensors::deserialize(&file).map_err(damaged)?;
     let metadata = header.metadata().clone().unwrap_or_default();
@@ -92,7 +102,8 @@ pub fn load(path: &Path, learner: &mut Learner) -> Result<u64> {
         if let (Some(first), Some(second)) = (read("first")?, read("second")?) {
             moments.push((id, first, second));
         }
-        parameter.value = Matrix::Host(weights).to_place(&place).map_err(crate::model::Error::from)?;
+        parameter.value =
+            Matrix::Host(weights).to_place(&place).map_err(crate::model::Error::from)?;
     }
     learner.optimiser.restore(optimiser_steps, moments);
     let find = |name: &str| Some(numbers(&tensors.tensor(&format!("method.{name}")).ok()?));

@@ -16,9 +16,11 @@ pub enum Error {
         /// What is wrong and what to do.
         problem: String,
     },
-    /// Parameters that training should change got no gradient: a layer is not connected, and the run would be worth nothing.
+    /// Parameters that training should change got no gradient: a layer is not connected, and the
+    /// run would be worth nothing.
     #[error(
-        "after the first step these parameters have not moved: {0}; the model cannot be trained in this way"
+        "after the first step these parameters have not moved: {0}; the model cannot be trained in \
+         this way"
     )]
     NotMoved(String),
     /// No secret for the noise.

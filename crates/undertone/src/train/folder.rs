@@ -47,7 +47,10 @@ impl RunFolder {
     /// The folder of a run that has begun.
     pub fn open(path: &Path) -> Result<Self> {
         if !path.join("plan.toml").is_file() {
-            return Err(Error::folder(path, "holds no run that has begun; start one without --resume"));
+            return Err(Error::folder(
+                path,
+                "holds no run that has begun; start one without --resume",
+            ));
         }
         Self::hold(path)
     }
@@ -95,7 +98,8 @@ impl RunFolder {
         self.path.join("summary.json")
     }
 
-    /// Whether something may have been released: then the run goes on with the secret it has, or not at all. One of these files may have been lost.
+    /// Whether something may have been released: then the run goes on with the secret it has, or
+    /// not at all. One of these files may have been lost.
     pub(super) fn has_begun(&self) -> bool {
         let head = self.path.join("ledger.jsonl.head");
         [self.ledger(), head, self.metrics(), self.checkpoint()].iter().any(|path| path.exists())
@@ -148,12 +152,14 @@ impl RunFolder {
         if begun.run != identity.run {
             return Err(Error::folder(
                 &self.path,
-                "was begun with another plan, other data or another secret; resume with what it began with",
+                "was begun with another plan, other data or another secret; resume with what it \
+                 began with",
             ));
         }
         if begun.machine != identity.machine {
             let problem = format!(
-                "was begun on \"{}\" and this is \"{}\": the numbers would differ; resume there, or with as many threads (RAYON_NUM_THREADS)",
+                "was begun on \"{}\" and this is \"{}\": the numbers would differ; resume there, \
+                 or with as many threads (RAYON_NUM_THREADS)",
                 begun.machine, identity.machine
             );
             return Err(Error::folder(&self.path, problem));
@@ -165,7 +171,9 @@ impl RunFolder {
     pub(super) fn forget_secrets(&self) -> Result<()> {
         for path in [self.secret_path(), self.identity_path()] {
             match fs::remove_file(&path) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::io(&path)(e)),
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Error::io(&path)(e));
+                }
                 _ => {}
             }
         }

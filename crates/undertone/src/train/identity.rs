@@ -1,7 +1,9 @@
 //! What must be the same for a run to go on as if it had never stopped.
 //!
-//! A step that a crash lost is taken again with the noise that it had. That is the same release only if everything else is the same too: with other data or
-//! another plan, two different sums under one noise could be told apart by their difference; with another secret, the steps are other ones, which the ledger does not have.
+//! A step that a crash lost is taken again with the noise that it had. That is the same release
+//! only if everything else is the same too: with other data or another plan, two different sums
+//! under one noise could be told apart by their difference; with another secret, the steps are
+//! other ones, which the ledger does not have.
 
 use super::error::Result;
 use super::plan::Plan;
@@ -14,14 +16,16 @@ use sha2::{Digest, Sha256};
 /// Kept in the run's folder while the run lasts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// A hash of the secret, of the plan, of the weights it begins from and of the tokens it trains on.
+    /// A hash of the secret, of the plan, of the weights it begins from and of the tokens it trains
+    /// on.
     pub run: String,
     /// What decides the order of additions: version, place, cores, kernels.
     pub machine: String,
 }
 
 impl Identity {
-    /// Of the secret, the plan without what may change on the way, the tokens that are trained on or explained, and what decides the last digits.
+    /// Of the secret, the plan without what may change on the way, the tokens that are trained on
+    /// or explained, and what decides the last digits.
     pub fn of<'a>(
         plan: &Plan,
         secret: &Secret,

@@ -58,7 +58,9 @@ impl Learner {
 
     /// Gives the method back what it had learnt; whether everything was there.
     pub fn restore_method(&mut self, find: &dyn Fn(&str) -> Option<Vec<f32>>) -> bool {
-        self.protection.as_mut().is_none_or(|protection| protection.method.allocator_mut().restore(find))
+        self.protection
+            .as_mut()
+            .is_none_or(|protection| protection.method.allocator_mut().restore(find))
     }
 
     /// A sum to which nothing was added.
@@ -66,7 +68,8 @@ impl Learner {
         ClippedSum::new(&self.model.parameters)
     }
 
-    /// Adds the gradients of a micro-batch, each unit's clipped if the training is private; the loss of each example.
+    /// Adds the gradients of a micro-batch, each unit's clipped if the training is private; the
+    /// loss of each example.
     pub fn accumulate(
         &self,
         batch: &Batch,
@@ -81,14 +84,16 @@ impl Learner {
             Some(protection) => {
                 let allocation = protection.method.allocator().allocation(1.0);
                 let mut book = Book::new(UnitRows::of(batch), &allocation.measure);
-                let losses = self.model.train(batch, Weighting::SumOfUnits, dropout_seed, &mut book)?;
+                let losses =
+                    self.model.train(batch, Weighting::SumOfUnits, dropout_seed, &mut book)?;
                 book.close(&allocation.bounds, sum)?;
                 Ok(losses)
             }
         }
     }
 
-    /// What the release of a sum with this noise multiplier is worth. A published method looks at the sum first.
+    /// What the release of a sum with this noise multiplier is worth. A published method looks at
+    /// the sum first.
     pub fn worth(&mut self, sum: &ClippedSum, noise_multiplier: f64) -> Result<f64> {
         match &mut self.protection {
             None => Ok(0.0),
@@ -130,18 +135,22 @@ impl Learner {
         Ok(())
     }
 
-    /// The trainable parameters that take no part in a sum over at least one unit. That is the model's doing, and no example's.
+    /// The trainable parameters that take no part in a sum over at least one unit. That is the
+    /// model's doing, and no example's.
     pub fn left_out(&self, sum: &ClippedSum) -> Vec<&str> {
         let trainable = self.model.parameters.iter().filter(|(_, parameter)| parameter.trainable);
         let left_out = trainable.filter(|(id, _)| sum.get(*id).is_none());
         left_out.map(|(_, parameter)| parameter.name.as_str()).collect()
     }
 
-    /// The trainable parameters that a sum over at least one unit does not move. Half of what stands beside the model (LoRA's A, the first layer of an adapter) has no
-    /// gradient before its other half has moved: with `at_first` it only has to take part.
+    /// The trainable parameters that a sum over at least one unit does not move. Half of what
+    /// stands beside the model (LoRA's A, the first layer of an adapter) has no gradient before its
+    /// other half has moved: with `at_first` it only has to take part.
     pub fn unmoved(&self, sum: &ClippedSum, at_first: bool) -> Result<Vec<&str>> {
         let mut unmoved = Vec::new();
-        for (id, parameter) in self.model.parameters.iter().filter(|(_, parameter)| parameter.trainable) {
+        for (id, parameter) in
+            self.model.parameters.iter().filter(|(_, parameter)| parameter.trainable)
+        {
             let moves = match sum.get(id) {
                 None => false,
                 Some(_) if at_first && parameter.origin == Origin::Adapter => true,
@@ -160,7 +169,9 @@ impl Learner {
         let allocation = protection.method.allocator().allocation(1.0);
         let mut found = Vec::new();
         let (mut sum, mut count) = (0.0, 0.0);
-        for (id, parameter) in self.model.parameters.iter().filter(|(_, parameter)| parameter.trainable) {
+        for (id, parameter) in
+            self.model.parameters.iter().filter(|(_, parameter)| parameter.trainable)
+        {
             let coordinates = parameter.len() as f64;
             let mean = allocation.deviation(id).unwrap_or_else(|| {
                 let mut deviations = vec![0.0; parameter.len()];
@@ -176,6 +187,11 @@ impl Learner {
 
     /// The trainable parameters.
     pub fn trainable(&self) -> Vec<ParameterId> {
-        self.model.parameters.iter().filter(|(_, parameter)| parameter.trainable).map(|(id, _)| id).collect()
+        self.model
+            .parameters
+            .iter()
+            .filter(|(_, parameter)| parameter.trainable)
+            .map(|(id, _)| id)
+            .collect()
     }
 }

@@ -29,9 +29,10 @@ pub use folder::RunFolder;
 pub use learner::{Learner, Protection, Step};
 pub use news::News;
 pub use plan::{
-    AdaclipPlan, AdaptPlan, Adaptation, After, AnadpPlan, AttentionName, ComputePlan, DataPlan, EncoderName,
-    ForwardPlan, Learn, Lengths, Method, ModeName, ModelPlan, MvgPlan, NoiseIs, NoiseSchedule, Plan,
-    PrivacyPlan, PublicFile, RapFtPlan, RelevanceSource, Resolved, RowsName, TaskName, TrainingPlan,
+    AdaclipPlan, AdaptPlan, Adaptation, After, AnadpPlan, AttentionName, ComputePlan, DataPlan,
+    EncoderName, ForwardPlan, Learn, Lengths, Method, ModeName, ModelPlan, MvgPlan, NoiseIs,
+    NoiseSchedule, Plan, PrivacyPlan, PublicFile, RapFtPlan, RelevanceSource, Resolved, RowsName,
+    TaskName, TrainingPlan,
 };
 pub use prepare::{mould, read_data};
 pub use rate::RateSchedule;

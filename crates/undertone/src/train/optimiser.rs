@@ -1,4 +1,5 @@
-//! Optimisers: from a released gradient to new weights, in the same pass over memory that adds the noise.
+//! Optimisers: from a released gradient to new weights, in the same pass over memory that adds the
+//! noise.
 //!
 //! Everything here is post-processing of what was released, so none of it costs privacy.
 
@@ -18,7 +19,8 @@ pub enum Kind {
     /// Adam with weight decay apart from the gradient.
     #[default]
     Adamw,
-    /// AdamW whose second moment has the variance of the privacy noise taken off: noise makes every coordinate look equally steep.
+    /// AdamW whose second moment has the variance of the privacy noise taken off: noise makes every
+    /// coordinate look equally steep.
     AdamCorrected,
 }
 
@@ -33,17 +35,25 @@ pub struct Settings {
     pub betas: (f32, f32),
     /// Adam's smallest denominator.
     pub epsilon: f32,
-    /// Share of a weight that is taken off in each step, times the learning rate; biases and normalisations are spared.
+    /// Share of a weight that is taken off in each step, times the learning rate; biases and
+    /// normalisations are spared.
     pub weight_decay: f32,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { kind: Kind::Adamw, momentum: 0.9, betas: (0.9, 0.999), epsilon: 1e-8, weight_decay: 0.01 }
+        Self {
+            kind: Kind::Adamw,
+            momentum: 0.9,
+            betas: (0.9, 0.999),
+            epsilon: 1e-8,
+            weight_decay: 0.01,
+        }
     }
 }
 
-/// The smallest denominator of corrected Adam, as a share of the noise's deviation: below it the second moment is noise only.
+/// The smallest denominator of corrected Adam, as a share of the noise's deviation: below it the
+/// second moment is noise only.
 const CORRECTION_FLOOR: f32 = 0.25;
 /// Coordinates of one task: their sum, weights and moments stay in the nearest caches.
 const CHUNK: usize = 32 * GRAIN;
@@ -94,7 +104,8 @@ impl Optimiser {
         }
     }
 
-    /// Releases each parameter's sum and moves the parameter. A parameter that nothing was added to is released all the same.
+    /// Releases each parameter's sum and moves the parameter. A parameter that nothing was added to
+    /// is released all the same.
     pub fn step(
         &mut self,
         parameters: &mut Parameters,
@@ -121,7 +132,8 @@ impl Optimiser {
             };
             let sum = sums[id.index()].take();
             let moments = &mut self.moments[id.index()];
-            released[id.index()] = Some(move_parameter(id, parameter, moments, sum, release, &update)?);
+            released[id.index()] =
+                Some(move_parameter(id, parameter, moments, sum, release, &update)?);
         }
         Ok(Released::new(released, release))
     }
@@ -145,12 +157,15 @@ fn move_parameter(
         Some(sum) => sum.to_host()?,
         None => zeros_like(&parameter.value),
     };
-    let (mut first, mut second) =
-        moments.take().unwrap_or_else(|| (zeros_like(&parameter.value), zeros_like(&parameter.value)));
+    let (mut first, mut second) = moments
+        .take()
+        .unwrap_or_else(|| (zeros_like(&parameter.value), zeros_like(&parameter.value)));
     // Taken out, so that nobody shares it and it is changed in place.
     let mut value = std::mem::replace(&mut parameter.value, Matrix::zeros(0, 0)).to_host()?;
-    let numbers = sum.values_mut().par_chunks_mut(CHUNK).zip(value.values_mut().par_chunks_mut(CHUNK));
-    let memory = first.values_mut().par_chunks_mut(CHUNK).zip(second.values_mut().par_chunks_mut(CHUNK));
+    let numbers =
+        sum.values_mut().par_chunks_mut(CHUNK).zip(value.values_mut().par_chunks_mut(CHUNK));
+    let memory =
+        first.values_mut().par_chunks_mut(CHUNK).zip(second.values_mut().par_chunks_mut(CHUNK));
     let all = numbers.zip(memory).enumerate();
     all.for_each_init(Vec::new, |deviations, (i, ((sum, value), (first, second)))| {
         release.finish(id, i * CHUNK, sum, deviations);
@@ -230,7 +245,8 @@ impl Adam {
     /// `deviation` is that of the noise that is taken off the second moment.
     #[inline(always)]
     fn step(&self, w: &mut f32, g: f32, m: &mut f32, v: &mut f32, deviation: f32) {
-        // The noise of each step is taken off where it comes in: its deviation may change from step to step.
+        // The noise of each step is taken off where it comes in: its deviation may change from step
+        // to step.
         let variance = deviation * deviation;
         *m = self.betas.0.mul_add(*m, (1.0 - self.betas.0) * g);
         *v = self.betas.1.mul_add(*v, (1.0 - self.betas.1) * g.mul_add(g, -variance));

@@ -16,7 +16,8 @@ pub enum RateSchedule {
 }
 
 impl RateSchedule {
-    /// The share of the largest rate in a step (from 0) of so many; it rises along a line in the first `warmup` of them. Never zero.
+    /// The share of the largest rate in a step (from 0) of so many; it rises along a line in the
+    /// first `warmup` of them. Never zero.
     pub fn share(self, step: u64, steps: u64, warmup: f64) -> f64 {
         let rising = (warmup * steps as f64).ceil();
         let taken = step as f64 + 1.0;

@@ -33,7 +33,8 @@ pub struct Record {
     /// On the validation file, at the end of an epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation: Option<Metrics>,
-    /// How much noise each trained parameter has relative to the mean over all coordinates, at the end of an epoch; empty if it is the same everywhere.
+    /// How much noise each trained parameter has relative to the mean over all coordinates, at the
+    /// end of an epoch; empty if it is the same everywhere.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub noise_by_parameter: Vec<(String, f64)>,
 }
@@ -50,7 +51,8 @@ struct StepOnly {
 }
 
 impl Records {
-    /// Opens the file, of which only the lines up to `steps` are kept: later ones are written again.
+    /// Opens the file, of which only the lines up to `steps` are kept: later ones are written
+    /// again.
     pub fn open(path: &Path, steps: u64) -> Result<Self> {
         if let Ok(text) = std::fs::read_to_string(path) {
             let kept = text.lines().filter(|line| {
@@ -61,7 +63,8 @@ impl Records {
                 write_atomically(path, |out| out.write_all(kept.as_bytes()))?;
             }
         }
-        let file = OpenOptions::new().create(true).append(true).open(path).map_err(Error::io(path))?;
+        let file =
+            OpenOptions::new().create(true).append(true).open(path).map_err(Error::io(path))?;
         Ok(Self { file })
     }
 

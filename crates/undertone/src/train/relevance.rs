@@ -15,7 +15,8 @@ use std::path::Path;
 use undertone_accounting::Event;
 use undertone_accounting::ledger::Ledger;
 
-/// What the plan's method must be given. A noised map is in the ledger before it is released; on resuming the same examples and the same noise give the same map.
+/// What the plan's method must be given. A noised map is in the ledger before it is released; on
+/// resuming the same examples and the same noise give the same map.
 pub fn given(
     plan: &Plan,
     prepared: &Prepared,
@@ -24,7 +25,9 @@ pub fn given(
     ledger: Option<&mut Ledger>,
     watch: &mut dyn FnMut(News),
 ) -> Result<Given> {
-    let (Method::RapFt, Some(ledger)) = (plan.privacy.method, ledger) else { return Ok(Given::Nothing) };
+    let (Method::RapFt, Some(ledger)) = (plan.privacy.method, ledger) else {
+        return Ok(Given::Nothing);
+    };
     let settings = &plan.privacy.rap_ft;
     let rule = AlphaBeta { alpha: settings.alpha, beta: 1.0 - settings.alpha };
     let seed = secret.number(purpose::PROBES);
@@ -37,7 +40,8 @@ pub fn given(
         }
         Ok(sum)
     };
-    let first = |data: &Dataset| (0..data.examples.len().min(settings.examples)).collect::<Vec<_>>();
+    let first =
+        |data: &Dataset| (0..data.examples.len().min(settings.examples)).collect::<Vec<_>>();
     if let (ModeName::Proved, Some(public)) = (plan.privacy.mode, &prepared.public) {
         let map = sum_of(public, &first(public))?.mean();
         return Ok(Given::Seen(SeenMap::of_public(map)));
@@ -59,19 +63,24 @@ pub fn given(
                 0 => ledger.append(event, 1),
                 _ => Ok(()),
             })?;
-            let Event::PoissonGaussian { noise_multiplier, .. } = event else { return Ok(Given::Nothing) };
+            let Event::PoissonGaussian { noise_multiplier, .. } = event else {
+                return Ok(Given::Nothing);
+            };
             Ok(Given::Seen(SeenMap::noised(sum, &Noise::new(secret), noise_multiplier, paid)))
         }
         (ModeName::Paper, ..) => Ok(Given::Raw(sum.mean())),
-        _ => Err(Error::plan("a relevance map of private examples needs epsilon, of which it takes a share")),
+        _ => Err(Error::plan(
+            "a relevance map of private examples needs epsilon, of which it takes a share",
+        )),
     }
 }
 
 /// The mean of each trained parameter's normalised relevance.
 pub fn by_parameter(map: &Map, parameters: &Parameters) -> Vec<(String, f64)> {
     let trained = parameters.iter().filter(|(_, parameter)| parameter.trainable);
-    let mean =
-        |values: Vec<f32>| values.iter().map(|&x| f64::from(x)).sum::<f64>() / values.len().max(1) as f64;
+    let mean = |values: Vec<f32>| {
+        values.iter().map(|&x| f64::from(x)).sum::<f64>() / values.len().max(1) as f64
+    };
     trained.map(|(id, parameter)| (parameter.name.clone(), mean(map.normalised(id)))).collect()
 }
 
@@ -82,6 +91,7 @@ pub fn save(path: &Path, map: &Map, parameters: &Parameters) -> Result<()> {
         let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
         parameter.value = Matrix::from_vec(rows, columns, map.of[id.index()].clone());
     }
-    let trained = tensors.iter().map(|(_, parameter)| parameter).filter(|parameter| parameter.trainable);
+    let trained =
+        tensors.iter().map(|(_, parameter)| parameter).filter(|parameter| parameter.trainable);
     Ok(save_tensors(path, trained.map(|parameter| (parameter.name.clone(), parameter)))?)
 }

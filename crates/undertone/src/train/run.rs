@@ -33,13 +33,15 @@ pub struct Start<'a> {
     pub resume: bool,
     /// Where it computes.
     pub place: Place,
-    /// Examples in place of those of the training file: an audit leaves some out, or puts canaries in.
+    /// Examples in place of those of the training file: an audit leaves some out, or puts canaries
+    /// in.
     pub data: Option<Dataset>,
 }
 
 /// Trains, and leaves the run's folder behind.
 pub fn train(start: Start, watch: &mut dyn FnMut(News)) -> Result<Summary> {
-    let folder = if start.resume { RunFolder::open(start.out)? } else { RunFolder::create(start.out)? };
+    let folder =
+        if start.resume { RunFolder::open(start.out)? } else { RunFolder::create(start.out)? };
     if folder.summary().exists() {
         folder.forget_secrets()?;
         return Err(Error::folder(start.out, "is finished; there is nothing to resume"));
@@ -53,10 +55,13 @@ pub fn train(start: Start, watch: &mut dyn FnMut(News)) -> Result<Summary> {
     };
     let mut prepared = Prepared::load(&plan, &secret, &start.place, start.data)?;
     let mut resolved = match plan.is_forward() {
-        true => plan.resolve_forward(prepared.data.units, prepared.model.network.head.out.outputs)?,
+        true => {
+            plan.resolve_forward(prepared.data.units, prepared.model.network.head.out.outputs)?
+        }
         false => plan.resolve(prepared.data.units)?,
     };
-    // Before the ledger: a run that breaks off here is begun anew by --resume, and has released nothing.
+    // Before the ledger: a run that breaks off here is begun anew by --resume, and has released
+    // nothing.
     let also = [&prepared.public, &prepared.public_text, &prepared.adaptation].map(Option::as_ref);
     let data = [Some(&prepared.data)].into_iter().chain(also);
     let identity = Identity::of(&plan, &secret, &prepared.model, data)?;
@@ -69,8 +74,11 @@ pub fn train(start: Start, watch: &mut dyn FnMut(News)) -> Result<Summary> {
         }
         write_plan(&folder, &plan, &resolved)?;
     }
-    let mut ledger =
-        if plan.is_private() { Some(open_ledger(&folder, &plan, &resolved, &prepared)?) } else { None };
+    let mut ledger = if plan.is_private() {
+        Some(open_ledger(&folder, &plan, &resolved, &prepared)?)
+    } else {
+        None
+    };
     let perturbing = match &mut ledger {
         Some(ledger) if plan.is_forward() => {
             Some(forward::prepare(&plan, &mut prepared, &mut resolved, &secret, ledger, watch)?)
@@ -101,7 +109,8 @@ fn write_plan(folder: &RunFolder, plan: &Plan, resolved: &Resolved) -> Result<()
     struct Answer<'a> {
         resolved: &'a Resolved,
     }
-    let unwritable = |e: toml::ser::Error| Error::folder(&folder.plan(), format!("cannot be written: {e}"));
+    let unwritable =
+        |e: toml::ser::Error| Error::folder(&folder.plan(), format!("cannot be written: {e}"));
     let text = toml::to_string(plan).map_err(unwritable)?;
     let answer = toml::to_string(&Answer { resolved }).map_err(unwritable)?;
     Ok(write_atomically(&folder.plan(), |out| {
@@ -144,7 +153,8 @@ impl Run {
         };
         let selection = match &self.plan.data.validation {
             Some(path) => format!(
-                "{} was used to report, not to choose; if it is private, what is reported about it is not covered by the guarantee",
+                "{} was used to report, not to choose; if it is private, what is reported about it \
+                 is not covered by the guarantee",
                 path.display()
             ),
             None => "no other data were used".to_owned(),
@@ -154,7 +164,10 @@ impl Run {
             not_private_because,
             guarantee: self.guarantee()?,
             claimed: self.claimed()?,
-            metrics: Measured { validation: self.last_validation.clone(), validation_with_noise: noisy },
+            metrics: Measured {
+                validation: self.last_validation.clone(),
+                validation_with_noise: noisy,
+            },
             records: self.perturbing.as_ref().map(|perturbing| perturbing.facts.clone()),
             selection,
             throughput: self.throughput(),
@@ -167,10 +180,12 @@ impl Run {
             ledger_hash: self.ledger.as_ref().map(|ledger| ledger.hash().to_owned()),
             plan: self.plan.clone(),
         };
-        let saved = Saved { whole: folder.ends_with("model"), classes: model.network.head.out.outputs };
+        let saved =
+            Saved { whole: folder.ends_with("model"), classes: model.network.head.out.outputs };
         let card = card(&summary, saved);
         write_atomically(&folder.join("README.md"), |out| out.write_all(card.as_bytes()))?;
-        // In this order: a run that breaks off between the two is finished, and its secret is removed by whoever looks next.
+        // In this order: a run that breaks off between the two is finished, and its secret is
+        // removed by whoever looks next.
         write_json(&self.folder.summary(), &summary)?;
         self.folder.forget_secrets()?;
         Ok(summary)

@@ -74,7 +74,11 @@ impl Run {
         let key = secret.key(purpose::SAMPLING);
         let sampler = match resolved.sampling_rate {
             Some(rate) => Sampler::Poisson(PoissonSampler::new(data.units, rate, key)?),
-            None => Sampler::Shuffled(ShuffledEpochs::new(data.units, plan.training.batch as usize, key)?),
+            None => Sampler::Shuffled(ShuffledEpochs::new(
+                data.units,
+                plan.training.batch as usize,
+                key,
+            )?),
         };
         let dropout_key = secret.number(purpose::DROPOUT);
         let members = data.members();
@@ -127,7 +131,10 @@ impl Run {
         }
         let delta = self.plan.privacy.delta.unwrap_or_default();
         if self.plan.is_forward() {
-            return Ok(Some(Claim { epsilon: self.plan.claimed_epsilon(self.resolved.units)?, delta }));
+            return Ok(Some(Claim {
+                epsilon: self.plan.claimed_epsilon(self.resolved.units)?,
+                delta,
+            }));
         }
         let mut nominal = Composition::new(Adjacency::AddRemove);
         for &noise in &self.resolved.noise_multipliers {
@@ -155,7 +162,8 @@ impl Run {
         let (mut saved, mut asked) = (Instant::now(), Instant::now());
         let mut spent = None;
         if self.done == self.steps() {
-            // What only lives in memory is made again for a run that broke off while its model was being written.
+            // What only lives in memory is made again for a run that broke off while its model was
+            // being written.
             self.begin_epoch(self.plan.training.epochs as usize - 1, true)?;
         }
         while self.done < self.steps() {
@@ -198,7 +206,8 @@ impl Run {
     fn step(&mut self) -> Result<Record> {
         let step = self.done;
         let epoch = step / self.resolved.steps_per_epoch;
-        let noise_multiplier = self.resolved.noise_multipliers.get(epoch as usize).copied().unwrap_or(0.0);
+        let noise_multiplier =
+            self.resolved.noise_multipliers.get(epoch as usize).copied().unwrap_or(0.0);
         let units = match &mut self.sampler {
             Sampler::Poisson(sampler) => sampler.step(step),
             Sampler::Shuffled(epochs) => epochs.step(step),
@@ -208,9 +217,11 @@ impl Run {
         let mut sum = self.learner.start();
         let mut losses = 0.0;
         let compute = &self.plan.compute;
-        let pieces = micro_batches(&chosen, &self.data.examples, compute.micro_batch, compute.micro_tokens);
+        let pieces =
+            micro_batches(&chosen, &self.data.examples, compute.micro_batch, compute.micro_tokens);
         for (i, piece) in pieces.iter().enumerate() {
-            let dropout = self.plan.training.dropout.then(|| mix(self.dropout_key ^ mix(step) ^ i as u64));
+            let dropout =
+                self.plan.training.dropout.then(|| mix(self.dropout_key ^ mix(step) ^ i as u64));
             let found = match &self.perturbing {
                 Some(perturbing) => {
                     let frozen = self.plan.privacy.mode == ModeName::Proved;
@@ -226,7 +237,8 @@ impl Run {
                     )?
                 }
                 None => {
-                    let batch = Batch::pack(piece.iter().map(|&example| &self.data.examples[example]));
+                    let batch =
+                        Batch::pack(piece.iter().map(|&example| &self.data.examples[example]));
                     self.learner.accumulate(&batch, dropout, &mut sum)?
                 }
             };
@@ -240,7 +252,8 @@ impl Run {
         let rate = training.learning_rate
             * training.learning_rate_schedule.share(step, self.steps(), training.warmup);
         let divisor = match self.resolved.sampling_rate {
-            // The expected number of units, not the number that happened to be drawn: that one is private.
+            // The expected number of units, not the number that happened to be drawn: that one is
+            // private.
             Some(rate) => rate * self.data.units as f64,
             None => units.len() as f64,
         };
@@ -264,13 +277,17 @@ impl Run {
         })
     }
 
-    /// Writes into the ledger what records release in an epoch, before any does, and calibrates what learns to their noise.
+    /// Writes into the ledger what records release in an epoch, before any does, and calibrates
+    /// what learns to their noise.
     fn begin_epoch(&mut self, epoch: usize, at_its_start: bool) -> Result<()> {
-        let (Some(perturbing), Some(ledger)) = (&self.perturbing, &mut self.ledger) else { return Ok(()) };
+        let (Some(perturbing), Some(ledger)) = (&self.perturbing, &mut self.ledger) else {
+            return Ok(());
+        };
         let classes = self.learner.model.network.head.out.outputs;
         let all = releases(&self.plan, &self.resolved, classes);
         let due = all.iter().filter(|(due, ..)| *due <= epoch).count();
-        // Entries that a crash left behind are of the same releases: records and noise are the same again.
+        // Entries that a crash left behind are of the same releases: records and noise are the same
+        // again.
         for (_, event, count) in &all[(ledger.entries() as usize).min(due)..due] {
             ledger.append(*event, *count)?;
         }
@@ -306,8 +323,13 @@ impl Run {
         let model = &self.learner.model;
         let mut meter = Meter::new(model.network.head.purpose, model.network.head.out.outputs);
         // Numbers that no record has.
-        let found =
-            predict_perturbed(model, &validation.examples, Limits::default(), &perturbing.noise, 1 << 40)?;
+        let found = predict_perturbed(
+            model,
+            &validation.examples,
+            Limits::default(),
+            &perturbing.noise,
+            1 << 40,
+        )?;
         validation.examples.iter().zip(&found).for_each(|(example, said)| meter.add(example, said));
         Ok(Some(meter.metrics()))
     }
@@ -317,11 +339,12 @@ impl Run {
         if self.perturbing.is_some() {
             return Ok(());
         }
-        let worth = if self.plan.privacy.mode == ModeName::Paper { rounded_down(worth) } else { worth };
+        let worth =
+            if self.plan.privacy.mode == ModeName::Paper { rounded_down(worth) } else { worth };
         let before = u64::from(self.resolved.before.is_some());
         match &mut self.ledger {
-            // A step that a crash lost after its entry was written is taken again with the same sample and the same noise: it is the same
-            // release, and nobody has seen it.
+            // A step that a crash lost after its entry was written is taken again with the same
+            // sample and the same noise: it is the same release, and nobody has seen it.
             Some(ledger) if ledger.entries() <= before + step => {
                 Ok(ledger.append(step_event(&self.resolved, worth), 1)?)
             }
@@ -329,7 +352,8 @@ impl Run {
         }
     }
 
-    /// A checkpoint came after the entries of its steps. With fewer of them the ledger is not this run's, or an older copy of it, and would prove too much.
+    /// A checkpoint came after the entries of its steps. With fewer of them the ledger is not this
+    /// run's, or an older copy of it, and would prove too much.
     pub(super) fn check_that_all_is_entered(&self) -> Result<()> {
         let Some(ledger) = self.ledger.as_ref().filter(|_| self.perturbing.is_none()) else {
             return Ok(());
@@ -339,7 +363,8 @@ impl Run {
             return Err(Error::folder(
                 &self.folder.ledger(),
                 format!(
-                    "has {} entries, but the checkpoint is {steps} releases old: bring back the ledger that belongs to it",
+                    "has {} entries, but the checkpoint is {steps} releases old: bring back the \
+                     ledger that belongs to it",
                     ledger.entries()
                 ),
             ));
@@ -347,8 +372,9 @@ impl Run {
         Ok(())
     }
 
-    /// Stops a run in which something that should be trained is not, in its first two steps that have examples. Whether a private run stops must not depend on its examples: of one, everything has to take
-    /// part, whatever the numbers are.
+    /// Stops a run in which something that should be trained is not, in its first two steps that
+    /// have examples. Whether a private run stops must not depend on its examples: of one,
+    /// everything has to take part, whatever the numbers are.
     fn check_that_all_moves(&mut self, sum: &ClippedSum, examples: usize) -> Result<()> {
         if examples == 0 || self.learnt > 1 {
             return Ok(());
@@ -368,7 +394,10 @@ impl Run {
         let mut meter = Meter::new(model.network.head.purpose, model.network.head.out.outputs);
         for examples in validation.examples.chunks(1024) {
             let found = predict(model, examples, Limits::default(), false)?;
-            examples.iter().zip(&found).for_each(|(example, prediction)| meter.add(example, prediction));
+            examples
+                .iter()
+                .zip(&found)
+                .for_each(|(example, prediction)| meter.add(example, prediction));
         }
         self.last_validation = Some(meter.metrics());
         Ok(self.last_validation.clone())

@@ -9,7 +9,8 @@ use undertone_accounting::Guarantee;
 /// summary.json.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// Whether the guarantee holds: not for a method without privacy, and not for a run that anybody can repeat.
+    /// Whether the guarantee holds: not for a method without privacy, and not for a run that
+    /// anybody can repeat.
     pub private: bool,
     /// Why not, if not.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -34,10 +35,12 @@ pub struct Summary {
     pub steps: u64,
     /// Numbers that were trained, and all of the model's.
     pub parameters: Counts,
-    /// How much noise each trained parameter had at last, relative to the mean over all coordinates.
+    /// How much noise each trained parameter had at last, relative to the mean over all
+    /// coordinates.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub noise_by_parameter: Vec<(String, f64)>,
-    /// The mean relevance of each trained parameter's coordinates after the parameter's were brought to [0, 1], where the method begins with a map.
+    /// The mean relevance of each trained parameter's coordinates after the parameter's were
+    /// brought to [0, 1], where the method begins with a map.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub relevance_by_parameter: Vec<(String, f64)>,
     /// Units, steps and noise.

@@ -14,7 +14,8 @@ pub fn fixture(name: &str) -> PathBuf {
     Path::new(&root).join("tests/fixtures/models").join(name)
 }
 
-/// Everywhere that a model can compute: our kernels, candle's operations, and a GPU if the tests are built for one.
+/// Everywhere that a model can compute: our kernels, candle's operations, and a GPU if the tests
+/// are built for one.
 pub fn places() -> Vec<Place> {
     let mut places = vec![Place::Host, Place::candle_cpu()];
     if cfg!(feature = "cuda") {
@@ -80,8 +81,9 @@ pub fn batch(name: &str, model: &Model) -> Batch {
     Batch::pack(&examples)
 }
 
-/// The largest difference, relative to the largest magnitude of what is expected. What is zero in theory, such as the
-/// gradient of a key's bias (softmax does not see it), is rounding on both sides; it is measured against 1e-4.
+/// The largest difference, relative to the largest magnitude of what is expected. What is zero in
+/// theory, such as the gradient of a key's bias (softmax does not see it), is rounding on both
+/// sides; it is measured against 1e-4.
 pub fn difference(found: &[f32], expected: &[f32]) -> f32 {
     assert_eq!(found.len(), expected.len(), "as many numbers");
     let scale = expected.iter().fold(0.0_f32, |m, v| m.max(v.abs()));

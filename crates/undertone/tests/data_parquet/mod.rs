@@ -13,7 +13,8 @@ type Writer = SerializedFileWriter<Vec<u8>>;
 
 fn writer(schema: &str) -> Writer {
     let schema = Arc::new(parse_message_type(schema).unwrap());
-    let properties = WriterProperties::builder().set_compression(parquet::basic::Compression::SNAPPY);
+    let properties =
+        WriterProperties::builder().set_compression(parquet::basic::Compression::SNAPPY);
     SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties.build())).unwrap()
 }
 
@@ -23,12 +24,16 @@ fn texts(values: &[&str]) -> Vec<ByteArray> {
 
 /// Columns `text`, `number` and `truth`, in two row groups where there are rows enough.
 pub fn written(text: &[&str], number: &[i64], truth: &[bool]) -> Vec<u8> {
-    let schema = "message m { required binary text (UTF8); required int64 number; required boolean truth; }";
+    let schema =
+        "message m { required binary text (UTF8); required int64 number; required boolean truth; }";
     let mut writer = writer(schema);
     for rows in [0..text.len() / 2, text.len() / 2..text.len()] {
         let mut group = writer.next_row_group().unwrap();
         let mut column = group.next_column().unwrap().unwrap();
-        column.typed::<ByteArrayType>().write_batch(&texts(&text[rows.clone()]), None, None).unwrap();
+        column
+            .typed::<ByteArrayType>()
+            .write_batch(&texts(&text[rows.clone()]), None, None)
+            .unwrap();
         column.close().unwrap();
         let mut column = group.next_column().unwrap().unwrap();
         column.typed::<Int64Type>().write_batch(&number[rows.clone()], None, None).unwrap();
@@ -46,7 +51,10 @@ pub fn with_a_gap() -> Vec<u8> {
     let mut writer = writer("message m { optional binary text (UTF8); }");
     let mut group = writer.next_row_group().unwrap();
     let mut column = group.next_column().unwrap().unwrap();
-    column.typed::<ByteArrayType>().write_batch(&texts(&["a", "c"]), Some(&[1, 0, 1]), None).unwrap();
+    column
+        .typed::<ByteArrayType>()
+        .write_batch(&texts(&["a", "c"]), Some(&[1, 0, 1]), None)
+        .unwrap();
     column.close().unwrap();
     group.close().unwrap();
     writer.into_inner().unwrap()

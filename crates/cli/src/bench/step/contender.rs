@@ -87,7 +87,13 @@ impl Contender {
         match (rows, method.is_forward()) {
             (Some(rows), _) => {
                 let model = &learner.model;
-                model.train_above(batch, rows.clone(), Weighting::SumOfUnits, &conditions, &mut sum)?;
+                model.train_above(
+                    batch,
+                    rows.clone(),
+                    Weighting::SumOfUnits,
+                    &conditions,
+                    &mut sum,
+                )?;
             }
             (None, true) => {
                 learner.model.train_under(batch, Weighting::SumOfUnits, &conditions, &mut sum)?;
@@ -106,15 +112,23 @@ impl Contender {
 }
 
 /// What makes gradients private, for the methods that do.
-fn allocator(bench: &StepBench, method: Method, parameters: &Parameters) -> Option<allocation::Method> {
+fn allocator(
+    bench: &StepBench,
+    method: Method,
+    parameters: &Parameters,
+) -> Option<allocation::Method> {
     let form = if matches!(bench.tuning, Kind::Full) { Form::Factored } else { Form::Element };
     match method {
         Method::None | Method::DpForwardPaper | Method::DpForward | Method::DpForwardCached => None,
         Method::DpSgd => Some(Proved(Box::new(Uniform::new(&Clip::Automatic, parameters)))),
-        Method::DpSgdPerLayer => Some(Proved(Box::new(Uniform::new(&Clip::PerLayer(1.0), parameters)))),
-        Method::Anadp => {
-            Some(Proved(Box::new(Anadp::new(&Clip::Automatic, ImportanceSettings::usual(form), parameters))))
+        Method::DpSgdPerLayer => {
+            Some(Proved(Box::new(Uniform::new(&Clip::PerLayer(1.0), parameters))))
         }
+        Method::Anadp => Some(Proved(Box::new(Anadp::new(
+            &Clip::Automatic,
+            ImportanceSettings::usual(form),
+            parameters,
+        )))),
         Method::AnadpElement => Some(Proved(Box::new(Anadp::new(
             &Clip::Automatic,
             ImportanceSettings::usual(Form::Element),
@@ -140,7 +154,10 @@ fn allocator(bench: &StepBench, method: Method, parameters: &Parameters) -> Opti
 fn cut(bench: &StepBench, method: Method, model: &mut Model) -> Outcome {
     let after = bench.after.unwrap_or(bench.layers / 2);
     if after > bench.layers {
-        return Err(Failure::arguments(format!("--after {after}: there are {} blocks", bench.layers)));
+        return Err(Failure::arguments(format!(
+            "--after {after}: there are {} blocks",
+            bench.layers
+        )));
     }
     if !matches!(method, Method::DpForwardPaper) {
         let network = &model.network;

@@ -18,7 +18,8 @@ use undertone::train::peak_memory;
 /// Time training steps on random weights
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  undertone bench step --arch bert --layers 6 --hidden 384 --heads 12 --batch 32 --tokens 64 --json\n  undertone bench step --method dp-sgd --beside none"
+    after_help = "Examples:\n  undertone bench step --arch bert --layers 6 --hidden 384 --heads 12 \
+     --batch 32 --tokens 64 --json\n  undertone bench step --method dp-sgd --beside none"
 )]
 pub struct StepBench {
     /// Architecture
@@ -54,10 +55,12 @@ pub struct StepBench {
     /// How the gradient is made
     #[arg(long, value_enum, default_value = "none")]
     method: Method,
-    /// Another method, whose steps take turns with those of the first: both meet the same slow moments of the machine
+    /// Another method, whose steps take turns with those of the first: both meet the same slow
+    /// moments of the machine
     #[arg(long, value_enum)]
     beside: Option<Method>,
-    /// Freeze everything up to this block; of the forward methods, the noise is there [default: half-way]
+    /// Freeze everything up to this block; of the forward methods, the noise is there [default:
+    /// half-way]
     #[arg(long)]
     after: Option<usize>,
     /// Whether AdamW moves the weights, or only gradients are computed
@@ -66,8 +69,8 @@ pub struct StepBench {
     /// Steps that are timed, after three that are not
     #[arg(long, default_value_t = 10)]
     steps: usize,
-    /// Instead, take one step for each line of standard input and answer with one JSON object: so other programs can take
-    /// turns with this one
+    /// Instead, take one step for each line of standard input and answer with one JSON object: so
+    /// other programs can take turns with this one
     #[arg(long, conflicts_with_all = ["beside", "steps"])]
     on_request: bool,
     #[command(flatten)]
@@ -110,26 +113,27 @@ impl StepBench {
         let (mut times, mut others) = (Vec::new(), Vec::new());
         for number in 0..self.steps as u64 + 3 {
             let took = contender.step(&batch, number, self.update)?;
-            let beside = other.as_mut().map(|other| other.step(&batch, number, self.update)).transpose()?;
+            let beside =
+                other.as_mut().map(|other| other.step(&batch, number, self.update)).transpose()?;
             if number >= 3 {
                 times.push(took);
                 others.extend(beside);
             }
         }
-        let ratio =
-            other.map(|_| median(times.iter().zip(&others).map(|(one, other)| one / other).collect()));
+        let ratio = other
+            .map(|_| median(times.iter().zip(&others).map(|(one, other)| one / other).collect()));
         let (step_ms, beside_ms) = (median(times), ratio.map(|_| median(others)));
         let speed = 1e3 * self.batch as f64 / step_ms;
         let memory = peak_memory();
         if self.json {
-            let mut found =
-                json!({ "step_ms": step_ms, "examples_per_second": speed, "peak_memory_bytes": memory });
+            let mut found = json!({ "step_ms": step_ms, "examples_per_second": speed, "peak_memory_bytes": memory });
             if let (Some(ratio), Some(beside)) = (ratio, beside_ms) {
                 found["beside"] = json!({ "step_ms": beside, "ratio": ratio });
             }
             output::json(&found);
         } else {
-            let memory = memory.map_or("unknown".to_owned(), |bytes| format!("{:.2} GB", bytes as f64 / 1e9));
+            let memory = memory
+                .map_or("unknown".to_owned(), |bytes| format!("{:.2} GB", bytes as f64 / 1e9));
             let mut rows = vec![
                 ("step", format!("{step_ms:.1} ms")),
                 ("speed", format!("{speed:.1} examples/s")),
@@ -175,7 +179,9 @@ impl StepBench {
 
     fn answer_requests(&self, contender: &mut Contender, batch: &Batch) -> Outcome {
         for (number, line) in std::io::stdin().lines().enumerate() {
-            line.map_err(|error| Failure::arguments(format!("standard input cannot be read: {error}")))?;
+            line.map_err(|error| {
+                Failure::arguments(format!("standard input cannot be read: {error}"))
+            })?;
             let step_ms = contender.step(batch, number as u64, self.update)?;
             output::json(&json!({ "step_ms": step_ms, "peak_memory_bytes": peak_memory() }));
         }
@@ -206,7 +212,8 @@ impl StepBench {
         let (architecture, purpose) = self.architecture();
         let mut model = architecture.random(dimensions, purpose, &labels, 1)?;
         let lora = LoraSettings { rank: self.size.unwrap_or(8), ..LoraSettings::default() };
-        let adapter = AdapterSettings { size: self.size.unwrap_or(64), ..AdapterSettings::default() };
+        let adapter =
+            AdapterSettings { size: self.size.unwrap_or(64), ..AdapterSettings::default() };
         let tuning = match self.tuning {
             Kind::Full => Tuning::Full,
             Kind::Head => Tuning::Head,
@@ -220,8 +227,9 @@ impl StepBench {
 
     fn random_batch(&self, purpose: Purpose) -> Batch {
         // Any mixture of tokens will do; the time does not depend on them.
-        let token =
-            |i: usize| ((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as usize % self.vocabulary;
+        let token = |i: usize| {
+            ((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as usize % self.vocabulary
+        };
         let examples: Vec<Example> = (0..self.batch)
             .map(|row| Example {
                 tokens: (0..self.tokens).map(|i| token(row * self.tokens + i) as u32).collect(),

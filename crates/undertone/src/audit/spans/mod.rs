@@ -1,6 +1,7 @@
 //! Where private things stand in texts: names of people, e-mail addresses, phone numbers.
 //!
-//! Structured kinds are found by [`patterns`]; names by a list of given names and capital letters ([`names`]), or by any model folder that classifies tokens ([`tagger`]), which finds more.
+//! Structured kinds are found by [`patterns`]; names by a list of given names and capital letters
+//! ([`names`]), or by any model folder that classifies tokens ([`tagger`]), which finds more.
 
 pub mod names;
 pub mod patterns;
@@ -69,7 +70,8 @@ impl Finder for Together {
         for finder in &self.0 {
             for (known, more) in all.iter_mut().zip(finder.find(texts)?) {
                 for span in more {
-                    if known.iter().all(|other| span.end <= other.start || other.end <= span.start) {
+                    if known.iter().all(|other| span.end <= other.start || other.end <= span.start)
+                    {
                         known.push(span);
                     }
                 }
@@ -80,7 +82,8 @@ impl Finder for Together {
     }
 }
 
-/// The same thing written in two ways is one thing: small letters, single spaces, and of phone numbers the digits alone.
+/// The same thing written in two ways is one thing: small letters, single spaces, and of phone
+/// numbers the digits alone.
 pub fn plain(text: &str, kind: Kind) -> String {
     match kind {
         Kind::Phone => {
@@ -111,7 +114,8 @@ mod tests {
         let finder = Together(vec![Box::new(patterns::Patterns::default()), Box::new(names)]);
         let text = "Ask vince kaminski <vince.kaminski@enron.com> or call 713-853-3848.".to_owned();
         let found = finder.find(std::slice::from_ref(&text)).unwrap().remove(0);
-        let said: Vec<(&str, Kind)> = found.iter().map(|span| (&text[span.range()], span.kind)).collect();
+        let said: Vec<(&str, Kind)> =
+            found.iter().map(|span| (&text[span.range()], span.kind)).collect();
         let expected = [
             ("vince kaminski", Kind::Person),
             ("vince.kaminski@enron.com", Kind::Email),

@@ -56,7 +56,9 @@ const NOT_SURNAMES: [&str; 44] = [
     "corp",
 ];
 
-/// Finds names. A name is a known given name, at most one initial or middle name, and a surname, all with capital letters ("Vince J Kaminski"); or one of a list that the user gives, in any case.
+/// Finds names. A name is a known given name, at most one initial or middle name, and a surname,
+/// all with capital letters ("Vince J Kaminski"); or one of a list that the user gives, in any
+/// case.
 #[derive(Clone, Debug)]
 pub struct Names {
     given: HashSet<String>,
@@ -71,7 +73,8 @@ impl Default for Names {
 }
 
 impl Names {
-    /// Lines of one word are given names; lines of several are names that are looked for as they are, in any case.
+    /// Lines of one word are given names; lines of several are names that are looked for as they
+    /// are, in any case.
     pub fn from_list<'a>(lines: impl Iterator<Item = &'a str>) -> Self {
         let (mut given, mut whole) = (HashSet::new(), HashSet::new());
         for line in lines {
@@ -98,12 +101,14 @@ impl Names {
                 return length;
             }
         }
-        let is_given = word(0).is_some_and(capital) && lower(0).is_some_and(|w| self.given.contains(&w));
+        let is_given =
+            word(0).is_some_and(capital) && lower(0).is_some_and(|w| self.given.contains(&w));
         if !is_given {
             return 0;
         }
         let is_name = |i: usize| {
-            word(i).is_some_and(capital) && lower(i).is_some_and(|w| !NOT_SURNAMES.contains(&w.as_str()))
+            word(i).is_some_and(capital)
+                && lower(i).is_some_and(|w| !NOT_SURNAMES.contains(&w.as_str()))
         };
         let initial = |i: usize| word(i).is_some_and(|w| w.len() == 1 && capital(w));
         let surname = |i: usize| is_name(i) && word(i).is_some_and(|w| w.chars().count() > 1);
@@ -122,7 +127,8 @@ fn capital(word: &str) -> bool {
     word.chars().next().is_some_and(char::is_uppercase)
 }
 
-/// Whether nothing but a space, a full stop after an initial or one line break stands between the words.
+/// Whether nothing but a space, a full stop after an initial or one line break stands between the
+/// words.
 fn together(text: &str, words: &[(usize, usize)]) -> bool {
     words.windows(2).all(|pair| {
         let between = &text[pair[0].1..pair[1].0];
@@ -190,8 +196,8 @@ mod tests {
     #[test]
     fn names_are_found_by_given_names_and_capitals() {
         let names = Names::default();
-        let text =
-            "Vince J Kaminski asked Louise Kitchen's team; John O'Neil-Smith and Mary. Thomas D. Gros left.";
+        let text = "Vince J Kaminski asked Louise Kitchen's team; John O'Neil-Smith and Mary. \
+         Thomas D. Gros left.";
         assert_eq!(
             said(&names, text),
             ["Vince J Kaminski", "Louise Kitchen", "John O'Neil-Smith", "Thomas D. Gros"]

@@ -6,11 +6,11 @@ use rayon::prelude::*;
 use regex::Regex;
 
 /// Name, @, and a domain with at least one dot.
-const EMAIL: &str = r"[A-Za-z0-9][A-Za-z0-9._%+'-]*@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}";
+const EMAIL: &str =
+    r"[A-Za-z0-9][A-Za-z0-9._%+'-]*@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}";
 
 /// North American numbers with their area code, and numbers that begin with + and a country code.
-const PHONE: &str =
-    r"(?:\+?1[-. ]?)?(?:\(\d{3}\) ?|\d{3}[-. ])\d{3}[-. ]\d{4}|\+\d{1,3}(?:[ .-]?\(?\d{1,4}\)?){2,5}";
+const PHONE: &str = r"(?:\+?1[-. ]?)?(?:\(\d{3}\) ?|\d{3}[-. ])\d{3}[-. ]\d{4}|\+\d{1,3}(?:[ .-]?\(?\d{1,4}\)?){2,5}";
 
 /// Fewer digits than this are no phone number.
 const FEWEST_DIGITS: usize = 8;
@@ -25,7 +25,11 @@ impl Default for Patterns {
     fn default() -> Self {
         let compiled = [(Kind::Email, EMAIL), (Kind::Phone, PHONE)].into_iter();
         // The patterns are constants, which a test compiles.
-        Self { kinds: compiled.filter_map(|(kind, form)| Some((kind, Regex::new(form).ok()?))).collect() }
+        Self {
+            kinds: compiled
+                .filter_map(|(kind, form)| Some((kind, Regex::new(form).ok()?)))
+                .collect(),
+        }
     }
 }
 
@@ -80,9 +84,14 @@ mod tests {
             ["(713) 853-7000", "713-853-7000", "713.853.7000", "+44 20 7783 0000"]
         );
         assert_eq!(said("+1 713 853 7000"), ["+1 713 853 7000"]);
-        for other in
-            ["17138537000123456", "12/10/2001 08:58:50", "order 123-456", "a@b", "x713-853-7000y", "€ 1,000"]
-        {
+        for other in [
+            "17138537000123456",
+            "12/10/2001 08:58:50",
+            "order 123-456",
+            "a@b",
+            "x713-853-7000y",
+            "€ 1,000",
+        ] {
             assert!(said(other).is_empty(), "{other}: {:?}", said(other));
         }
     }

@@ -81,7 +81,8 @@ impl Finder for Tagger {
     fn find(&self, texts: &[String]) -> Result<Vec<Vec<Span>>> {
         let broken = |e: crate::data::Error| Error::Request(e.to_string());
         let mut examples = Vec::new();
-        // Of each sequence, its text and the bytes of its tokens; `before` special ones stand ahead of them.
+        // Of each sequence, its text and the bytes of its tokens; `before` special ones stand ahead
+        // of them.
         let (mut places, mut before) = (Vec::new(), 0);
         for (i, text) in texts.iter().enumerate() {
             let tokens = self.tokeniser.with_bytes(text).map_err(broken)?;
@@ -106,8 +107,8 @@ impl Finder for Tagger {
             for (bytes, own) in bytes.iter().zip(&marks[before..]) {
                 // Tokens within a word have the mark of its first token.
                 let same_word = last_end == Some(bytes.start) && within_word(said, bytes.start);
-                let begins =
-                    !same_word && (*own == Mark::Begins || (*own == Mark::GoesOn && mark == Mark::Neither));
+                let begins = !same_word
+                    && (*own == Mark::Begins || (*own == Mark::GoesOn && mark == Mark::Neither));
                 if !same_word {
                     mark = *own;
                 }
@@ -115,7 +116,11 @@ impl Finder for Tagger {
                 match spans[*text].last_mut() {
                     Some(span) if mark != Mark::Neither && !begins => span.end = bytes.end,
                     _ if mark != Mark::Neither => {
-                        spans[*text].push(Span { start: bytes.start, end: bytes.end, kind: Kind::Person });
+                        spans[*text].push(Span {
+                            start: bytes.start,
+                            end: bytes.end,
+                            kind: Kind::Person,
+                        });
                     }
                     _ => {}
                 }

@@ -1,9 +1,9 @@
 //! Comma-separated values, quoted as RFC 4180 says.
 //!
-//! Written here rather than taken from a library because private data is not to be guessed at: quotes that
-//! do not pair up are an error with the line at which the row began, where libraries swallow the rest of the
-//! file into one field, and a row's length is bounded. On well-formed files it reads what the `csv` crate
-//! reads, which a test holds it to.
+//! Written here rather than taken from a library because private data is not to be guessed at:
+//! quotes that do not pair up are an error with the line at which the row began, where libraries
+//! swallow the rest of the file into one field, and a row's length is bounded. On well-formed files
+//! it reads what the `csv` crate reads, which a test holds it to.
 
 use super::super::error::{Error, Result};
 use super::lines::Lines;
@@ -77,7 +77,9 @@ impl Records {
             let Some(line) = self.lines.read(&mut self.text)? else { return Ok(None) };
             (self.at, self.bytes) = (0, self.text.len());
             if !self.text.is_empty() {
-                return self.fields(line.number, line.ending).map(|fields| Some((line.number, fields)));
+                return self
+                    .fields(line.number, line.ending)
+                    .map(|fields| Some((line.number, fields)));
             }
         }
     }

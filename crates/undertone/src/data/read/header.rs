@@ -12,10 +12,14 @@ fn place(file: &Path, header: &[String], column: &str) -> Result<usize> {
     let mut places = (0..header.len()).filter(|&i| header[i] == column);
     match (places.next(), places.next()) {
         (Some(place), None) => Ok(place),
-        (Some(_), Some(_)) => Err(Error::RepeatedColumn { file: file.into(), column: column.into() }),
-        (None, _) => {
-            Err(Error::MissingColumn { file: file.into(), column: column.into(), available: header.to_vec() })
+        (Some(_), Some(_)) => {
+            Err(Error::RepeatedColumn { file: file.into(), column: column.into() })
         }
+        (None, _) => Err(Error::MissingColumn {
+            file: file.into(),
+            column: column.into(),
+            available: header.to_vec(),
+        }),
     }
 }
 

@@ -19,7 +19,13 @@ pub(super) struct Jsonl {
 impl Jsonl {
     pub fn open(path: &Path, columns: &[&str]) -> Result<Jsonl> {
         let columns = columns.iter().map(|column| column.to_string()).collect();
-        Ok(Jsonl { lines: Lines::open(path)?, text: String::new(), columns, begun: false, nested: false })
+        Ok(Jsonl {
+            lines: Lines::open(path)?,
+            text: String::new(),
+            columns,
+            begun: false,
+            nested: false,
+        })
     }
 
     /// Gives arrays and objects as their JSON text.
@@ -32,7 +38,9 @@ impl Jsonl {
     }
 
     fn row(&mut self) -> Result<Option<Row>> {
-        let Some((line, object)) = object(&mut self.lines, &mut self.text)? else { return Ok(None) };
+        let Some((line, object)) = object(&mut self.lines, &mut self.text)? else {
+            return Ok(None);
+        };
         let values: Result<Vec<String>> =
             self.columns.iter().map(|column| self.value(line, &object, column)).collect();
         self.begun = true;
@@ -45,10 +53,14 @@ impl Jsonl {
             Some(Value::String(text)) => Ok(text.clone()),
             Some(Value::Number(number)) => Ok(number.to_string()),
             Some(Value::Bool(truth)) => Ok(truth.to_string()),
-            Some(nested @ (Value::Object(_) | Value::Array(_))) if self.nested => Ok(nested.to_string()),
-            Some(Value::Object(_) | Value::Array(_)) => {
-                Err(Error::BadJson { file: file(), line, reason: format!("column {column:?} is nested") })
+            Some(nested @ (Value::Object(_) | Value::Array(_))) if self.nested => {
+                Ok(nested.to_string())
             }
+            Some(Value::Object(_) | Value::Array(_)) => Err(Error::BadJson {
+                file: file(),
+                line,
+                reason: format!("column {column:?} is nested"),
+            }),
             None if !self.begun => Err(Error::MissingColumn {
                 file: file(),
                 column: column.into(),

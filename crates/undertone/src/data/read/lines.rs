@@ -6,8 +6,8 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// The most bytes of a row. A longer one is a file whose lines are not separated as they should be, and
-/// reading on would fill the memory.
+/// The most bytes of a row. A longer one is a file whose lines are not separated as they should be,
+/// and reading on would fill the memory.
 pub(super) const MOST_BYTES: usize = 64 << 20;
 
 const MARK: &[u8] = b"\xEF\xBB\xBF";
@@ -124,6 +124,9 @@ mod tests {
     #[test]
     fn a_line_is_bounded() {
         assert!(lines(b"1234\n123", 5).is_ok());
-        assert!(matches!(lines(b"1234\n123456789", 5), Err(Error::LineTooLong { line: 2, limit: 5, .. })));
+        assert!(matches!(
+            lines(b"1234\n123456789", 5),
+            Err(Error::LineTooLong { line: 2, limit: 5, .. })
+        ));
     }
 }

@@ -1,7 +1,7 @@
 //! Rows of text out of files, one at a time.
 //!
-//! No reader ever holds its file: a row is read, handed over and forgotten, so that the memory needed is
-//! that of the longest row (for Parquet, of a page of each column).
+//! No reader ever holds its file: a row is read, handed over and forgotten, so that the memory
+//! needed is that of the longest row (for Parquet, of a page of each column).
 
 mod csv;
 mod header;
@@ -60,8 +60,8 @@ impl Iterator for Rows {
 
 /// Opens a file and reads the named columns.
 ///
-/// In a JSONL file, `a.b` is column `b` of the object in column `a`, unless there is a column `a.b`.
-/// A file without a single row is an error here, as is a first row that is not one.
+/// In a JSONL file, `a.b` is column `b` of the object in column `a`, unless there is a column
+/// `a.b`. A file without a single row is an error here, as is a first row that is not one.
 pub fn rows(path: &Path, format: Format, columns: &[&str]) -> Result<Rows> {
     open(path, format, columns, false)
 }

@@ -1,7 +1,8 @@
 //! Parquet, by its record interface: the top-level columns of text, numbers and booleans.
 //!
-//! The library trusts the sizes and offsets that a file states, and panics on some that are wrong. So the
-//! stated places are checked against the file's length first, and what still panics becomes an error.
+//! The library trusts the sizes and offsets that a file states, and panics on some that are wrong.
+//! So the stated places are checked against the file's length first, and what still panics becomes
+//! an error.
 
 use super::super::error::{Error, Result};
 use super::super::guard::guarded;
@@ -60,8 +61,11 @@ impl Parquet {
     }
 
     fn value(&self, record: &Record, column: &str) -> Result<String> {
-        let missing =
-            || Error::MissingValue { file: self.file.clone(), line: self.row, column: column.into() };
+        let missing = || Error::MissingValue {
+            file: self.file.clone(),
+            line: self.row,
+            column: column.into(),
+        };
         let found = record.get_column_iter().find(|(name, _)| *name == column);
         Ok(match found.ok_or_else(missing)?.1 {
             Field::Null => return Err(missing()),
@@ -79,7 +83,12 @@ impl Parquet {
             Field::ULong(number) => number.to_string(),
             Field::Float(number) => format!("{number:?}"),
             Field::Double(number) => format!("{number:?}"),
-            _ => return Err(unreadable(&self.file, format!("column {column:?} is of another type"))),
+            _ => {
+                return Err(unreadable(
+                    &self.file,
+                    format!("column {column:?} is of another type"),
+                ));
+            }
         })
     }
 }
@@ -125,11 +134,15 @@ fn projection(path: &Path, schema: &Type, columns: &[&str]) -> Result<Type> {
     let mut places = header::places(path, &names(schema), columns)?;
     places.sort_unstable();
     places.dedup();
-    let fields: Vec<_> = places.into_iter().map(|place| schema.get_fields()[place].clone()).collect();
+    let fields: Vec<_> =
+        places.into_iter().map(|place| schema.get_fields()[place].clone()).collect();
     if let Some(nested) = fields.iter().find(|field| !field.is_primitive()) {
         return Err(unreadable(path, format!("column {:?} is nested", nested.name())));
     }
-    Type::group_type_builder(schema.name()).with_fields(fields).build().map_err(|e| broken(path, &e))
+    Type::group_type_builder(schema.name())
+        .with_fields(fields)
+        .build()
+        .map_err(|e| broken(path, &e))
 }
 
 fn names(schema: &Type) -> Vec<String> {

@@ -29,7 +29,10 @@ impl Text {
     fn row(&mut self) -> Result<Option<Row>> {
         while let Some(line) = self.lines.read(&mut self.text)? {
             if !self.text.trim().is_empty() {
-                return Ok(Some(Row { line: line.number, values: vec![self.text.clone(); self.copies] }));
+                return Ok(Some(Row {
+                    line: line.number,
+                    values: vec![self.text.clone(); self.copies],
+                }));
             }
         }
         Ok(None)

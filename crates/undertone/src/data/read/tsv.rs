@@ -28,8 +28,8 @@ impl Tsv {
     fn row(&mut self) -> Result<Option<Row>> {
         let mut blank = None;
         while let Some(line) = self.lines.read(&mut self.text)? {
-            // Editors leave blank lines at the end of a file, where they mean nothing; anywhere else
-            // a blank line is a torn row.
+            // Editors leave blank lines at the end of a file, where they mean nothing; anywhere
+            // else a blank line is a torn row.
             if self.text.is_empty() && self.width > 1 {
                 blank.get_or_insert(line.number);
                 continue;

@@ -14,8 +14,8 @@ pub struct Tokens {
 }
 
 impl Tokeniser {
-    /// One text, which loses its end where it is too long. An empty text that gives no token at all becomes
-    /// the token that ends a text.
+    /// One text, which loses its end where it is too long. An empty text that gives no token at all
+    /// becomes the token that ends a text.
     pub fn text(&self, text: &str) -> Result<Tokens> {
         let room = self.max_tokens - self.single.len();
         let mut ids = self.ids(text, room)?;
@@ -38,8 +38,8 @@ impl Tokeniser {
         self.max_tokens - self.single.len()
     }
 
-    /// A pair of texts. Where they are too long, the longer loses tokens from its end until both are as
-    /// long, then both do.
+    /// A pair of texts. Where they are too long, the longer loses tokens from its end until both
+    /// are as long, then both do.
     pub fn pair(&self, first: &str, second: &str) -> Result<Tokens> {
         let room = self.max_tokens - self.pair.len();
         let (first, second) = (self.ids(first, room)?, self.ids(second, room)?);
@@ -51,8 +51,9 @@ impl Tokeniser {
         Ok(Tokens { ids, segments })
     }
 
-    /// A text whose tokens are to be predicted one after the other, with the token that ends a text at its
-    /// end. A text that is too long is cut or split; none result when there is nothing to predict.
+    /// A text whose tokens are to be predicted one after the other, with the token that ends a text
+    /// at its end. A text that is too long is cut or split; none result when there is nothing to
+    /// predict.
     pub fn language(&self, text: &str, long: LongTexts) -> Result<Vec<Predicted>> {
         let pieces = long.most_per_text();
         let mut ids = self.ids(text, self.max_tokens.saturating_mul(pieces))?;
@@ -62,11 +63,12 @@ impl Tokeniser {
         Ok(cut::language(&before, &ids, self.max_tokens, pieces))
     }
 
-    /// A prompt, and its completion that is to be predicted, with the token that ends a text at its end.
+    /// A prompt, and its completion that is to be predicted, with the token that ends a text at its
+    /// end.
     ///
-    /// Both are tokenised on their own and as they are: a separator that should stand between them belongs into
-    /// the data. Where they are too long the prompt loses its beginning, down to a quarter of the room, and
-    /// then the completion its end. None when there is nothing to predict.
+    /// Both are tokenised on their own and as they are: a separator that should stand between them
+    /// belongs into the data. Where they are too long the prompt loses its beginning, down to a
+    /// quarter of the room, and then the completion its end. None when there is nothing to predict.
     pub fn completion(&self, prompt: &str, completion: &str) -> Result<Option<Predicted>> {
         let prompt = self.ids(prompt, usize::MAX)?;
         let mut written = self.ids(completion, self.max_tokens)?;
@@ -84,8 +86,9 @@ impl Tokeniser {
         Ok([before, prompt[prompt.len().saturating_sub(room)..].to_vec()].concat())
     }
 
-    /// What stands before a sequence to be continued. Where the tokenizer puts nothing there and the sequence
-    /// would have nothing to predict from, the token that ends the text before it does.
+    /// What stands before a sequence to be continued. Where the tokenizer puts nothing there and
+    /// the sequence would have nothing to predict from, the token that ends the text before it
+    /// does.
     fn start(&self, needed: bool) -> Vec<u32> {
         let before = self.single.before();
         match before.is_empty() && needed {

@@ -28,14 +28,18 @@ fn a_pair_keeps_its_special_tokens_and_segments() {
     let short = bert.pair("a", "b c").unwrap();
     assert_eq!((short.ids, short.segments), (vec![1, 5, 2, 6, 7, 2], vec![0, 0, 0, 1, 1, 1]));
     let long = bert.pair("a", "b c d e f g h").unwrap();
-    assert_eq!((long.ids, long.segments), (vec![1, 5, 2, 6, 7, 8, 9, 2], vec![0, 0, 0, 1, 1, 1, 1, 1]));
+    assert_eq!(
+        (long.ids, long.segments),
+        (vec![1, 5, 2, 6, 7, 8, 9, 2], vec![0, 0, 0, 1, 1, 1, 1, 1])
+    );
     assert_eq!(bert.pair("a b c d e", "f g h i j").unwrap().ids, [1, 5, 6, 2, 10, 11, 12, 2]);
 }
 
 /// The library's own truncation, set to the same length, is the reference.
 #[test]
 fn cutting_agrees_with_the_library() {
-    let text = |n: usize| ('a'..='z').cycle().take(n).map(String::from).collect::<Vec<_>>().join(" ");
+    let text =
+        |n: usize| ('a'..='z').cycle().take(n).map(String::from).collect::<Vec<_>>().join(" ");
     let ours = with_max(fixture::bert(), 9);
     let mut theirs = (*ours.tokenizer).clone();
     let params = tokenizers::TruncationParams { max_length: 9, ..Default::default() };
@@ -113,9 +117,14 @@ fn too_few_tokens_are_refused() {
 fn a_missing_or_broken_tokenizer_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("tokenizer.json");
-    assert_eq!(Tokeniser::load(folder.path()).unwrap_err(), Error::MissingFile { file: file.clone() });
+    assert_eq!(
+        Tokeniser::load(folder.path()).unwrap_err(),
+        Error::MissingFile { file: file.clone() }
+    );
     std::fs::write(&file, "{}").unwrap();
-    assert!(matches!(Tokeniser::load(&file), Err(Error::Tokenizer { file: named, .. }) if named == file));
+    assert!(
+        matches!(Tokeniser::load(&file), Err(Error::Tokenizer { file: named, .. }) if named == file)
+    );
 }
 
 /// Of a huge text only the beginning is tokenised, to the same effect.

@@ -39,7 +39,8 @@ impl AttentionMap {
         }
     }
 
-    /// Makes distributions of it again: what noise made negative is nothing, and a head that is left with nothing looks at all tokens alike.
+    /// Makes distributions of it again: what noise made negative is nothing, and a head that is
+    /// left with nothing looks at all tokens alike.
     pub fn normalise(&mut self) {
         for head in self.weights.chunks_exact_mut(self.tokens.max(1)) {
             head.iter_mut().for_each(|w| *w = if w.is_finite() { w.max(0.0) } else { 0.0 });
@@ -50,18 +51,21 @@ impl AttentionMap {
     }
 }
 
-/// The weights with which the first (or the last) token of each sequence looks at its sequence: one row for each head.
+/// The weights with which the first (or the last) token of each sequence looks at its sequence: one
+/// row for each head.
 pub fn attention_of(model: &Model, batch: &Batch, last_token: bool) -> Result<Vec<Host>> {
     model.last_attention(batch, last_token)
 }
 
-/// What the model does without any text: token embeddings are zero, and only positions are told apart.
+/// What the model does without any text: token embeddings are zero, and only positions are told
+/// apart.
 pub fn positional(model: &Model, tokens: usize, last_token: bool) -> Result<AttentionMap> {
     let mut blank = model.clone();
     let words = blank.network.embeddings.tokens;
     let parameter = blank.parameters.get_mut(words);
     let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
-    parameter.value = crate::tensor::Matrix::zeros(rows, columns).to_place(&parameter.value.place())?;
+    parameter.value =
+        crate::tensor::Matrix::zeros(rows, columns).to_place(&parameter.value.place())?;
     let tokens = tokens.min(model.network.most_positions).max(1);
     let example = Example { tokens: vec![0; tokens], ..Example::default() };
     let heads = model.network.blocks.last().map_or(0, |block| block.attention.heads);

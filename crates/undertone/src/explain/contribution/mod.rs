@@ -1,9 +1,12 @@
-//! Layer-wise contribution propagation (LCP): how much each token contributes to each number that a sanitiser releases, from weights alone.
+//! Layer-wise contribution propagation (LCP): how much each token contributes to each number that a
+//! sanitiser releases, from weights alone.
 //!
-//! Input i contributes to output j of a linear layer the share r_ij = |W_ij| / Σ_k |W_kj|, so the shares of an output sum to 1. Through a chain of layers
-//! contributions multiply, R ← R r, and still sum to 1. Between tokens stands attention, whose weights depend on the text; here they are given
-//! ([`AttentionMap`]), each head's for itself: the columns of a head's values carry the head's weights, which is what makes outputs differ in the tokens that they draw on.
-//! Residual sums, normalisations and activations are passed over, as the method does.
+//! Input i contributes to output j of a linear layer the share r_ij = |W_ij| / Σ_k |W_kj|, so the
+//! shares of an output sum to 1. Through a chain of layers contributions multiply, R ← R r, and
+//! still sum to 1. Between tokens stands attention, whose weights depend on the text; here they are
+//! given ([`AttentionMap`]), each head's for itself: the columns of a head's values carry the
+//! head's weights, which is what makes outputs differ in the tokens that they draw on. Residual
+//! sums, normalisations and activations are passed over, as the method does.
 
 mod attention;
 
@@ -25,14 +28,18 @@ pub fn shares(layer: &Linear, parameters: &Parameters) -> Result<DMatrix<f64>> {
     for mut column in shares.column_iter_mut() {
         let total = column.sum();
         // An output that no input reaches draws on all alike.
-        column.iter_mut().for_each(|share| *share = if total > 0.0 { *share / total } else { even });
+        column
+            .iter_mut()
+            .for_each(|share| *share = if total > 0.0 { *share / total } else { even });
     }
     Ok(shares)
 }
 
-/// Contributions of tokens to the outputs of the sanitiser: [tokens, outputs]. The tokens' shares of an output sum to 1.
+/// Contributions of tokens to the outputs of the sanitiser: [tokens, outputs]. The tokens' shares
+/// of an output sum to 1.
 pub fn token_contributions(model: &Model, map: &AttentionMap) -> Result<DMatrix<f64>> {
-    let (Some(block), Some(sanitiser)) = (model.network.blocks.last(), &model.network.sanitiser) else {
+    let (Some(block), Some(sanitiser)) = (model.network.blocks.last(), &model.network.sanitiser)
+    else {
         return Err(Error::Request("contributions need a block and a sanitiser".into()));
     };
     let attention = &block.attention;
@@ -45,7 +52,9 @@ pub fn token_contributions(model: &Model, map: &AttentionMap) -> Result<DMatrix<
     let wide = match &feed_forward.gate {
         None => shares(&feed_forward.up, &model.parameters)?,
         // A gate and what it lets through have half of the product each.
-        Some(gate) => (shares(&feed_forward.up, &model.parameters)? + shares(gate, &model.parameters)?) * 0.5,
+        Some(gate) => {
+            (shares(&feed_forward.up, &model.parameters)? + shares(gate, &model.parameters)?) * 0.5
+        }
     };
     contributions = contributions * wide * shares(&feed_forward.down, &model.parameters)?;
     for layer in &sanitiser.encoder {

@@ -66,20 +66,26 @@ impl Explainer {
         }
         if let Some(frequencies) = &attention.rotary {
             let turned = (attention.heads + attention.key_heads) * width;
-            qkv = tensor::rotate(Matrix::Host(qkv), turned, frequencies, pass.positions, 1.0)?.to_host()?;
+            qkv = tensor::rotate(Matrix::Host(qkv), turned, frequencies, pass.positions, 1.0)?
+                .to_host()?;
         }
         let tokens = x.rows();
-        let mut mixed =
-            Host::from_vec(tokens, attention.heads * width, vec![0.0; tokens * attention.heads * width]);
+        let mut mixed = Host::from_vec(
+            tokens,
+            attention.heads * width,
+            vec![0.0; tokens * attention.heads * width],
+        );
         let mut probabilities = Vec::new();
         for head in 0..attention.heads {
             let at = Self::places(attention, head);
-            let (q, k) = (columns(&qkv, at.query..at.query + width), columns(&qkv, at.key..at.key + width));
+            let (q, k) =
+                (columns(&qkv, at.query..at.query + width), columns(&qkv, at.key..at.key + width));
             let mut scores = super::rules::product(&q, false, &k, true)?;
             let scale = 1.0 / (width as f32).sqrt();
             for (t, row) in scores.values_mut().chunks_exact_mut(tokens).enumerate() {
                 for (s, score) in row.iter_mut().enumerate() {
-                    *score = if attention.causal && s > t { f32::NEG_INFINITY } else { *score * scale };
+                    *score =
+                        if attention.causal && s > t { f32::NEG_INFINITY } else { *score * scale };
                 }
                 let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                 row.iter_mut().for_each(|score| *score = (*score - most).exp());
@@ -87,7 +93,11 @@ impl Explainer {
                 row.iter_mut().for_each(|p| *p /= sum);
             }
             let v = columns(&qkv, at.value..at.value + width);
-            add_columns(&mut mixed, head * width, &super::rules::product(&scores, false, &v, false)?);
+            add_columns(
+                &mut mixed,
+                head * width,
+                &super::rules::product(&scores, false, &v, false)?,
+            );
             probabilities.push(scores);
         }
         let output = self.trace_linear(&attention.output, &mixed)?;
@@ -116,7 +126,8 @@ impl Explainer {
             add_columns(&mut of_qkv, at.key, &of_keys);
             add_columns(&mut of_qkv, at.value, &of_values);
         }
-        // A rotation mixes the two numbers of a pair; each keeps its relevance, so that the pair does.
+        // A rotation mixes the two numbers of a pair; each keeps its relevance, so that the pair
+        // does.
         let (mut input, mut first): (Option<Host>, usize) = (None, 0);
         for (layer, projection) in attention.projections.layers().iter().zip(&trace.projections) {
             let part = columns(&of_qkv, first..first + layer.outputs);

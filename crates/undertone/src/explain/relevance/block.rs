@@ -26,13 +26,22 @@ pub(super) struct BlockTrace {
 }
 
 impl Explainer {
-    fn adapted(&self, adapter: Option<&Adapter>, branch: Host) -> Result<(Host, Option<AdapterTrace>)> {
+    fn adapted(
+        &self,
+        adapter: Option<&Adapter>,
+        branch: Host,
+    ) -> Result<(Host, Option<AdapterTrace>)> {
         let Some(adapter) = adapter else { return Ok((branch, None)) };
         let trace = self.trace_adapter(adapter, branch)?;
         Ok((trace.output.clone(), Some(trace)))
     }
 
-    pub(super) fn trace_block(&self, pass: &Pass, block: &Block, input: Host) -> Result<BlockTrace> {
+    pub(super) fn trace_block(
+        &self,
+        pass: &Pass,
+        block: &Block,
+        input: Host,
+    ) -> Result<BlockTrace> {
         let after = block.order == NormOrder::After;
         let before = |norm, x: &Host| if after { Ok(x.clone()) } else { self.norm(pass, norm, x) };
         let normed = before(&block.attention_norm, &input)?;
@@ -80,15 +89,28 @@ impl Explainer {
     ) -> Result<Host> {
         let after = block.order == NormOrder::After;
         if after {
-            self.through_norm(&block.feed_forward_norm, &trace.feed_forward_normed, &relevance, found)?;
+            self.through_norm(
+                &block.feed_forward_norm,
+                &trace.feed_forward_normed,
+                &relevance,
+                found,
+            )?;
         }
         let (past, mut branch) = sum(&trace.middle, &trace.fed, &relevance);
-        if let (Some(adapter), Some(trace)) = (&block.feed_forward_adapter, &trace.feed_forward_adapter) {
+        if let (Some(adapter), Some(trace)) =
+            (&block.feed_forward_adapter, &trace.feed_forward_adapter)
+        {
             branch = self.through_adapter(adapter, trace, &branch, found)?;
         }
-        let branch = self.through_feed_forward(&block.feed_forward, &trace.feed_forward, &branch, found)?;
+        let branch =
+            self.through_feed_forward(&block.feed_forward, &trace.feed_forward, &branch, found)?;
         if !after {
-            self.through_norm(&block.feed_forward_norm, &trace.feed_forward_normed, &branch, found)?;
+            self.through_norm(
+                &block.feed_forward_norm,
+                &trace.feed_forward_normed,
+                &branch,
+                found,
+            )?;
         }
         let middle = add(&past, &branch);
         if after {

@@ -4,7 +4,8 @@ use crate::model::Purpose;
 use crate::tensor::Host;
 use serde::{Deserialize, Serialize};
 
-/// What of the model's answer is explained. Of a classification it is always the class that is right (its one-hot row); these are for generation, where every token has a distribution.
+/// What of the model's answer is explained. Of a classification it is always the class that is
+/// right (its one-hot row); these are for generation, where every token has a distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Initial {
@@ -113,7 +114,8 @@ mod tests {
     fn kept(initial: Initial) -> Vec<Vec<f32>> {
         let logits: Vec<f32> =
             [0.5_f32, 0.3, 0.15, 0.05, 0.1, 0.2, 0.3, 0.4].iter().map(|p| p.ln()).collect();
-        let start = initial.of(&Host::from_vec(2, 4, logits), &[0, 1], Purpose::CausalLanguageModel);
+        let start =
+            initial.of(&Host::from_vec(2, 4, logits), &[0, 1], Purpose::CausalLanguageModel);
         let rounded = |row: &[f32]| row.iter().map(|x| (x * 1e4).round() / 1e4).collect();
         (0..2).map(|i| rounded(start.row(i))).collect()
     }

@@ -1,4 +1,5 @@
-//! Linear layers with their low-rank additions, adapters, feed-forward networks, normalisations and heads.
+//! Linear layers with their low-rank additions, adapters, feed-forward networks, normalisations and
+//! heads.
 
 use super::rules::{bias, linear, map, product, sum, zip};
 use super::{Explainer, Relevance};
@@ -49,7 +50,8 @@ impl HeadTrace {
 }
 
 fn transposed(matrix: &Host) -> Host {
-    let values = (0..matrix.columns()).flat_map(|j| (0..matrix.rows()).map(move |i| matrix.row(i)[j]));
+    let values =
+        (0..matrix.columns()).flat_map(|j| (0..matrix.rows()).map(move |i| matrix.row(i)[j]));
     Host::from_vec(matrix.columns(), matrix.rows(), values.collect())
 }
 
@@ -80,7 +82,8 @@ impl Explainer {
         let low_rank = match &layer.lora {
             None => None,
             Some(lora) => {
-                let narrow = map(&product(input, false, &self.value(lora.a)?, true)?, |x| lora.scale * x);
+                let narrow =
+                    map(&product(input, false, &self.value(lora.a)?, true)?, |x| lora.scale * x);
                 let added = product(&narrow, false, &self.value(lora.b)?, true)?;
                 Some((narrow, added))
             }
@@ -117,11 +120,14 @@ impl Explainer {
             found.add(id, &bias(&trace.frozen, self.value(id)?.row(0), &of_frozen));
         }
         let mut inputs = through.inputs;
-        if let (Some(lora), Some((narrow, _)), Some(of_added)) = (&layer.lora, &trace.low_rank, of_added) {
+        if let (Some(lora), Some((narrow, _)), Some(of_added)) =
+            (&layer.lora, &trace.low_rank, of_added)
+        {
             // Equations 17: through B, then through A.
             let through = linear(self.rule, narrow, &self.value(lora.b)?, &of_added, true)?;
             found.add(lora.b, &through.weights.map(|w| w.dense().into_owned()).unwrap_or_default());
-            let through = linear(self.rule, &trace.input, &self.value(lora.a)?, &through.inputs, true)?;
+            let through =
+                linear(self.rule, &trace.input, &self.value(lora.a)?, &through.inputs, true)?;
             found.add(lora.a, &through.weights.map(|w| w.dense().into_owned()).unwrap_or_default());
             inputs = add(&inputs, &through.inputs);
         }
@@ -149,7 +155,11 @@ impl Explainer {
         Ok(add(&past, &of_input))
     }
 
-    pub(super) fn trace_feed_forward(&self, layer: &FeedForward, input: &Host) -> Result<FeedForwardTrace> {
+    pub(super) fn trace_feed_forward(
+        &self,
+        layer: &FeedForward,
+        input: &Host,
+    ) -> Result<FeedForwardTrace> {
         let up = self.trace_linear(&layer.up, input)?;
         let gate = layer.gate.as_ref().map(|gate| self.trace_linear(gate, input)).transpose()?;
         let wide = match &gate {
@@ -170,7 +180,8 @@ impl Explainer {
         let wide = self.through_linear(&layer.down, &trace.down, relevance, found)?;
         match (&layer.gate, &trace.gate) {
             (Some(gate), Some(of_gate)) => {
-                // Both factors of a product of numbers have all of its relevance by equation 8, and half of it by equation 11.
+                // Both factors of a product of numbers have all of its relevance by equation 8, and
+                // half of it by equation 11.
                 let half = map(&wide, |r| 0.5 * r);
                 let one = self.through_linear(gate, of_gate, &half, found)?;
                 let other = self.through_linear(&layer.up, &trace.up, &half, found)?;
@@ -198,7 +209,12 @@ impl Explainer {
         Ok(())
     }
 
-    pub(super) fn trace_head(&self, pass: &Pass, hidden: &Host, wanted: &[u32]) -> Result<HeadTrace> {
+    pub(super) fn trace_head(
+        &self,
+        pass: &Pass,
+        hidden: &Host,
+        wanted: &[u32],
+    ) -> Result<HeadTrace> {
         let head = &self.model.network.head;
         let last = hidden.rows().saturating_sub(1) as u32;
         let rows = match head.pick {
@@ -206,7 +222,8 @@ impl Explainer {
             Pick::Last => vec![last],
             Pick::Tokens => wanted.to_vec(),
         };
-        let picked: Vec<f32> = rows.iter().flat_map(|&row| hidden.row(row as usize).to_vec()).collect();
+        let picked: Vec<f32> =
+            rows.iter().flat_map(|&row| hidden.row(row as usize).to_vec()).collect();
         let mut x = Host::from_vec(rows.len(), hidden.columns(), picked);
         let mut dense = None;
         if let Some((layer, activation)) = &head.dense {
@@ -223,7 +240,12 @@ impl Explainer {
         Ok(HeadTrace { rows, tokens: hidden.rows(), dense, normed, out })
     }
 
-    pub(super) fn through_head(&self, trace: &HeadTrace, start: Host, found: &mut Relevance) -> Result<Host> {
+    pub(super) fn through_head(
+        &self,
+        trace: &HeadTrace,
+        start: Host,
+        found: &mut Relevance,
+    ) -> Result<Host> {
         let head = &self.model.network.head;
         let mut relevance = self.through_linear(&head.out, &trace.out, &start, found)?;
         if let (Some(norm), Some(normed)) = (&head.norm, &trace.normed) {
@@ -236,7 +258,10 @@ impl Explainer {
         let mut all = vec![0.0; trace.tokens * columns];
         for (i, &row) in trace.rows.iter().enumerate() {
             let first = row as usize * columns;
-            all[first..first + columns].iter_mut().zip(relevance.row(i)).for_each(|(sum, r)| *sum += r);
+            all[first..first + columns]
+                .iter_mut()
+                .zip(relevance.row(i))
+                .for_each(|(sum, r)| *sum += r);
         }
         Ok(Host::from_vec(trace.tokens, columns, all))
     }

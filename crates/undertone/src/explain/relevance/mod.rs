@@ -1,10 +1,15 @@
 //! Layer-wise relevance of trainable parameters (Rap-FT, equations 2 to 17).
 //!
-//! Relevance starts at the model's answer ([`Initial`]) and flows back to the embeddings, one operation at a time ([`rules`]), through the network as it is: linear layers by the α–β rule, residual sums and the
-//! products of attention split and renormalised, activations, softmax and normalisations unchanged. On its way it is read off at the trainable parameters: weights of linear layers, LoRA and adapters, and biases.
+//! Relevance starts at the model's answer ([`Initial`]) and flows back to the embeddings, one
+//! operation at a time ([`rules`]), through the network as it is: linear layers by the α–β rule,
+//! residual sums and the products of attention split and renormalised, activations, softmax and
+//! normalisations unchanged. On its way it is read off at the trainable parameters: weights of
+//! linear layers, LoRA and adapters, and biases.
 //!
-//! **Parameters that are zero.** By the rules a weight of 0 has no relevance, and nothing behind it has any. LoRA's B and the second layer of an adapter begin at 0, so before training
-//! the map of both halves would be empty. For the map alone they are drawn at random ([`Explainer::new`]); what is found then says which inputs and outputs matter.
+//! **Parameters that are zero.** By the rules a weight of 0 has no relevance, and nothing behind it
+//! has any. LoRA's B and the second layer of an adapter begin at 0, so before training the map of
+//! both halves would be empty. For the map alone they are drawn at random ([`Explainer::new`]);
+//! what is found then says which inputs and outputs matter.
 
 mod attention;
 mod block;
@@ -28,7 +33,8 @@ pub struct Explainer {
     initial: Initial,
 }
 
-/// The relevance of every trainable parameter for one example, and how much relevance passed each point on the way.
+/// The relevance of every trainable parameter for one example, and how much relevance passed each
+/// point on the way.
 #[derive(Clone, Debug)]
 pub struct Relevance {
     /// By parameter; empty where nothing is trained.
@@ -59,13 +65,17 @@ impl Explainer {
         let mut state = seed | 1;
         for (_, parameter) in model.parameters.iter_mut() {
             let zero = parameter.value.to_vec()?.iter().all(|&x| x == 0.0);
-            if parameter.trainable && parameter.origin == Origin::Adapter && parameter.shape.len() > 1 && zero
+            if parameter.trainable
+                && parameter.origin == Origin::Adapter
+                && parameter.shape.len() > 1
+                && zero
             {
                 let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
                 let width = (3.0 / columns as f32).sqrt();
                 let values = (0..rows * columns).map(|_| {
-                    state =
-                        state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    state = state
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1_442_695_040_888_963_407);
                     width * ((state >> 40) as f32 / (1_u32 << 23) as f32 - 1.0)
                 });
                 parameter.value = Matrix::from_vec(rows, columns, values.collect());
@@ -90,7 +100,8 @@ impl Explainer {
             panels: None,
         };
         let mut found = Relevance::empty(&self.model);
-        let mut x = network.embeddings.forward(&pass, &batch.tokens, &batch.segments)?.0.to_host()?;
+        let mut x =
+            network.embeddings.forward(&pass, &batch.tokens, &batch.segments)?.0.to_host()?;
         let mut traces = Vec::new();
         for block in &network.blocks {
             let trace = self.trace_block(&pass, block, x)?;

@@ -1,6 +1,7 @@
 //! How relevance goes through one operation.
 //!
-//! Relevance is conserved: what comes out of an operation goes to its inputs, neither more nor less. Where an operation has nothing to distribute by (all of its inputs are 0), relevance ends
+//! Relevance is conserved: what comes out of an operation goes to its inputs, neither more nor
+//! less. Where an operation has nothing to distribute by (all of its inputs are 0), relevance ends
 //! there.
 
 use crate::tensor::{self, Host, Matrix, Result};
@@ -63,8 +64,10 @@ pub struct Through {
     pub weights: Option<Host>,
 }
 
-/// Equations 4, 6 and 13: output i's relevance goes to its contributions z_ij = x_j w_ij, α of it to the positive and β to the negative ones, each in proportion. If it has only contributions of one sign,
-/// they get all of it. The relevance of a weight is that of its contributions over all tokens.
+/// Equations 4, 6 and 13: output i's relevance goes to its contributions z_ij = x_j w_ij, α of it
+/// to the positive and β to the negative ones, each in proportion. If it has only contributions of
+/// one sign, they get all of it. The relevance of a weight is that of its contributions over all
+/// tokens.
 pub fn linear(
     rule: AlphaBeta,
     x: &Host,
@@ -86,7 +89,8 @@ pub fn linear(
     };
     let both = |f: &dyn Fn(f32, f32, f32) -> f32| {
         let (up, down, all) = (up.dense(), down.dense(), relevance.dense());
-        let values = up.iter().zip(down.iter()).zip(all.iter()).map(|((&u, &d), &r)| f(u, d, r)).collect();
+        let values =
+            up.iter().zip(down.iter()).zip(all.iter()).map(|((&u, &d), &r)| f(u, d, r)).collect();
         Host::from_vec(relevance.rows(), relevance.columns(), values)
     };
     let su = both(&|up, down, r| share(up, r, down, rule.alpha));
@@ -106,7 +110,8 @@ pub fn linear(
     Ok(Through { inputs, weights })
 }
 
-/// The relevance that a bias b takes part in, b/(z + b) of that of its output, summed over tokens (equation 16). It is read off beside the flow and takes nothing from it.
+/// The relevance that a bias b takes part in, b/(z + b) of that of its output, summed over tokens
+/// (equation 16). It is read off beside the flow and takes nothing from it.
 pub fn bias(outputs: &Host, bias: &[f32], relevance: &Host) -> Vec<f32> {
     let mut sums = vec![0.0; bias.len()];
     for t in 0..outputs.rows() {
@@ -123,7 +128,8 @@ fn divided(r: f32, z: f32) -> f32 {
     r / if z.abs() < SMALL { SMALL.copysign(z) } else { z }
 }
 
-/// Equations 8 to 11 for z = x + y: each gets its part of each number, and then both are brought to the sum that came, in proportion to the size of theirs.
+/// Equations 8 to 11 for z = x + y: each gets its part of each number, and then both are brought to
+/// the sum that came, in proportion to the size of theirs.
 pub fn sum(x: &Host, y: &Host, relevance: &Host) -> (Host, Host) {
     let z = add(x, y);
     let ratio = zip(relevance, &z, divided);
@@ -150,7 +156,8 @@ pub fn features(a: &Host, b: &Host, turn_b: bool, relevance: &Host) -> Result<(H
     let z = product(a, false, b, turn_b)?;
     let ratio = zip(relevance, &z, divided);
     let of_a = zip(a, &product(&ratio, false, b, !turn_b)?, |x, s| x * s);
-    let to_b = if turn_b { product(&ratio, true, a, false)? } else { product(a, true, &ratio, false)? };
+    let to_b =
+        if turn_b { product(&ratio, true, a, false)? } else { product(a, true, &ratio, false)? };
     let of_b = zip(b, &to_b, |x, s| x * s);
     Ok(renormalised(of_a, of_b, total(relevance)))
 }
@@ -162,14 +169,19 @@ mod tests {
     fn random(rows: usize, columns: usize, seed: u64) -> Host {
         let mut state = seed;
         let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 40) as f32 / (1_u64 << 24) as f32 - 0.5
         };
         Host::from_vec(rows, columns, (0..rows * columns).map(|_| next()).collect())
     }
 
     fn near(found: f64, expected: f64) {
-        assert!((found - expected).abs() <= 1e-4 * expected.abs().max(1.0), "{found}, not {expected}");
+        assert!(
+            (found - expected).abs() <= 1e-4 * expected.abs().max(1.0),
+            "{found}, not {expected}"
+        );
     }
 
     #[test]
@@ -191,7 +203,8 @@ mod tests {
         near(total(&of_a) + total(&of_b), total(&r));
     }
 
-    /// One output, two inputs: z = 2·3 + 1·(−1) = 6 − 1. With α = 2, β = −1 the positive contribution gets 2, the negative −1.
+    /// One output, two inputs: z = 2·3 + 1·(−1) = 6 − 1. With α = 2, β = −1 the positive
+    /// contribution gets 2, the negative −1.
     #[test]
     fn a_linear_layer_by_hand() {
         let (x, w, r) = (
@@ -209,6 +222,9 @@ mod tests {
         let (of_x, of_y) = sum(&x, &y, &Host::from_vec(1, 1, vec![8.0]));
         assert_eq!((of_x.dense()[0], of_y.dense()[0]), (6.0, 2.0));
         // b / (z + b) of the relevance: 1/5 of 10.
-        assert_eq!(bias(&Host::from_vec(1, 1, vec![5.0]), &[1.0], &Host::from_vec(1, 1, vec![10.0])), [2.0]);
+        assert_eq!(
+            bias(&Host::from_vec(1, 1, vec![5.0]), &[1.0], &Host::from_vec(1, 1, vec![10.0])),
+            [2.0]
+        );
     }
 }

@@ -1,11 +1,17 @@
-//! AdaClip (after Pichapati and others, 2019), factored: noise in proportion to the root of what it hides.
+//! AdaClip (after Pichapati and others, 2019), factored: noise in proportion to the root of what it
+//! hides.
 //!
-//! Among all weights under which the usual gradient has the same length, which leave the least noise on the whole? Noise of variance σ²C²/w_j costs Σ_j 1/w_j; the length is kept if
-//! Σ_j w_j E[g_j²] is. The least cost under that condition has w_j ∝ E[g_j²]^(−½): coordinates with large gradients bear more noise, those with small ones less. That is the other way round than
-//! ANADP, which gives the least noise to what it holds most important.
+//! Among all weights under which the usual gradient has the same length, which leave the least
+//! noise on the whole? Noise of variance σ²C²/w_j costs Σ_j 1/w_j; the length is kept if Σ_j w_j
+//! E[g_j²] is. The least cost under that condition has w_j ∝ E[g_j²]^(−½): coordinates with large
+//! gradients bear more noise, those with small ones less. That is the other way round than ANADP,
+//! which gives the least noise to what it holds most important.
 //!
-//! E[g²] comes from what was released, less the variance of the noise in it. For a single coordinate that difference is mostly noise; for the mean over a row, a column or a tensor it is not. So weights are products of
-//! one of each row and one of each column, and norms under them need no gradient to be formed. Clipping knows the weights, so a step is worth σ whatever they are.
+//! E[g²] comes from what was released, less the variance of the noise in it. For a single
+//! coordinate that difference is mostly noise; for the mean over a row, a column or a tensor it is
+//! not. So weights are products of one of each row and one of each column, and norms under them
+//! need no gradient to be formed. Clipping knows the weights, so a step is worth σ whatever they
+//! are.
 
 use super::{Allocation, Allocator};
 use crate::gradient::{Bounds, Clip, Measure, Weights};
@@ -20,7 +26,8 @@ use std::sync::Arc;
 pub struct AdaclipSettings {
     /// How long squares are remembered.
     pub beta: f32,
-    /// w ∝ (E g²)^(−exponent): ½ leaves the least noise, 0 is DP-SGD, 1 gives every coordinate the same ratio of gradient to noise.
+    /// w ∝ (E g²)^(−exponent): ½ leaves the least noise, 0 is DP-SGD, 1 gives every coordinate the
+    /// same ratio of gradient to noise.
     pub exponent: f64,
     /// The least and the largest weight, before the mean is brought to 1.
     pub range: (f32, f32),
@@ -93,9 +100,11 @@ impl Adaclip {
         // What the mean over all coordinates is, to which everything is relative.
         let count = |s: &Squares| (s.rows.len() * s.columns.len()) as f64;
         let all: f64 = self.squares.iter().flatten().map(count).sum();
-        let whole = self.squares.iter().flatten().map(|s| count(s) * mean(&s.rows).max(0.0)).sum::<f64>()
-            / all.max(1.0);
-        // The weights are a function of what is kept, so that a resumed run has those of the unbroken one.
+        let whole =
+            self.squares.iter().flatten().map(|s| count(s) * mean(&s.rows).max(0.0)).sum::<f64>()
+                / all.max(1.0);
+        // The weights are a function of what is kept, so that a resumed run has those of the
+        // unbroken one.
         self.measure = self.plain.clone();
         if whole.is_nan() || whole <= 0.0 {
             return;
@@ -118,7 +127,8 @@ impl Adaclip {
             let own = mean(&squares.rows).max(0.0);
             let tensor = factor(own, whole, (least, largest));
             let side = |numbers: &[f32]| -> Vec<f64> {
-                let weight = |x: &f32| if own > 0.0 { factor(f64::from(*x), own, inner) } else { 1.0 };
+                let weight =
+                    |x: &f32| if own > 0.0 { factor(f64::from(*x), own, inner) } else { 1.0 };
                 let weights: Vec<f64> = numbers.iter().map(weight).collect();
                 let mean = weights.iter().sum::<f64>() / weights.len().max(1) as f64;
                 weights.into_iter().map(|w| w / mean).collect()
@@ -155,7 +165,8 @@ impl Allocator for Adaclip {
                     let mut deviations = vec![0.0; values.len()];
                     released.write_deviations(id, i * height * columns, &mut deviations);
                     let (mut of_rows, mut of_columns) = (Vec::new(), vec![0.0; columns]);
-                    for (row, deviations) in values.chunks(columns).zip(deviations.chunks(columns)) {
+                    for (row, deviations) in values.chunks(columns).zip(deviations.chunks(columns))
+                    {
                         let mut sum = 0.0;
                         for ((g, s), column) in row.iter().zip(deviations).zip(&mut of_columns) {
                             let square = f64::from(g * g - s * s);
@@ -203,7 +214,8 @@ impl Allocator for Adaclip {
     fn restore(&mut self, find: &dyn Fn(&str) -> Option<Vec<f32>>) -> bool {
         let mut all = true;
         for squares in self.squares.iter_mut().flatten() {
-            for (kind, numbers) in [("rows", &mut squares.rows), ("columns", &mut squares.columns)] {
+            for (kind, numbers) in [("rows", &mut squares.rows), ("columns", &mut squares.columns)]
+            {
                 match find(&format!("squares.{kind}.{}", squares.name)) {
                     Some(found) if found.len() == numbers.len() => {
                         *numbers = found;

@@ -1,11 +1,14 @@
 //! ANADP: less noise for the parameters that matter more.
 //!
-//! Every coordinate has a weight w, the [importance](super::importance) of equations 3 to 7, and noise of deviation σC/√w (equation 8, read as a multiple of C).
+//! Every coordinate has a weight w, the [importance](super::importance) of equations 3 to 7, and
+//! noise of deviation σC/√w (equation 8, read as a multiple of C).
 //!
-//! **As published** gradients are clipped without the weights. Then σ_eff = σ/√(max w): the coordinate with the least noise decides, and "the same noise overall" is no proof. And
-//! the weights come from the gradient of the very step, before its noise, which no ledger accounts for.
+//! **As published** gradients are clipped without the weights. Then σ_eff = σ/√(max w): the
+//! coordinate with the least noise decides, and "the same noise overall" is no proof. And the
+//! weights come from the gradient of the very step, before its noise, which no ledger accounts for.
 //!
-//! **Proved**, gradients are clipped in the norm with weights w, so that σ_eff = σ whatever the weights are, and the weights of a step come from what earlier steps released, with the variance
+//! **Proved**, gradients are clipped in the norm with weights w, so that σ_eff = σ whatever the
+//! weights are, and the weights of a step come from what earlier steps released, with the variance
 //! of the known noise taken off. The first step has no weights.
 
 use super::importance::{Importance, ImportanceSettings};
@@ -56,8 +59,14 @@ impl Allocator for Anadp {
 
     fn observe(&mut self, released: Released, parameters: &Parameters) -> Result<()> {
         for (id, gradient) in released.gradients() {
-            let deviations = |start: usize, out: &mut [f32]| released.write_deviations(id, start, out);
-            self.importance.update(id, gradient, Some(&deviations), &parameters.value(id).to_host()?);
+            let deviations =
+                |start: usize, out: &mut [f32]| released.write_deviations(id, start, out);
+            self.importance.update(
+                id,
+                gradient,
+                Some(&deviations),
+                &parameters.value(id).to_host()?,
+            );
         }
         drop(released);
         self.weigh();
@@ -93,7 +102,10 @@ impl PublishedAnadp {
 
 impl Allocator for PublishedAnadp {
     fn allocation(&self, noise_multiplier: f64) -> Allocation {
-        Allocation { noise_weights: self.weights.clone(), ..self.uniform.allocation(noise_multiplier) }
+        Allocation {
+            noise_weights: self.weights.clone(),
+            ..self.uniform.allocation(noise_multiplier)
+        }
     }
 
     fn state(&self) -> Vec<(String, Host)> {

@@ -1,28 +1,35 @@
 //! Where the noise goes: over the coordinates of a gradient, and over time.
 //!
-//! A method of private training is an [`Allocator`]: before each step it says how the length of a unit's gradient is measured and bounded, and how much noise each
-//! coordinate gets. [`Allocation`] is that answer, and knows what it is worth. A new method is a file here and a line in
-//! the registry of the plan (`train/plan/method.rs`).
+//! A method of private training is an [`Allocator`]: before each step it says how the length of a
+//! unit's gradient is measured and bounded, and how much noise each coordinate gets. [`Allocation`]
+//! is that answer, and knows what it is worth. A new method is a file here and a line in the
+//! registry of the plan (`train/plan/method.rs`).
 //!
 //! # The lemma with weights
 //!
-//! Let a unit move coordinate j of group k by v_j, with (Σ_{j∈k} a_j² v_j²)^½ ≤ C_k: gradients are clipped in the norm with weights a². Let coordinate j get Gaussian noise
-//! of deviation s_k/b_j. Scaled to unit noise, the group moves by (Σ_j (b_j v_j/s_k)²)^½ ≤ (C_k/s_k) · max_{j∈k} b_j/a_j, and some v reaches it: all of it on
-//! the coordinate with the largest ratio. So by the [lemma of groups](super)
+//! Let a unit move coordinate j of group k by v_j, with (Σ_{j∈k} a_j² v_j²)^½ ≤ C_k: gradients are
+//! clipped in the norm with weights a². Let coordinate j get Gaussian noise of deviation s_k/b_j.
+//! Scaled to unit noise, the group moves by (Σ_j (b_j v_j/s_k)²)^½ ≤ (C_k/s_k) · max_{j∈k} b_j/a_j,
+//! and some v reaches it: all of it on the coordinate with the largest ratio. So by the [lemma of
+//! groups](super)
 //!
 //! ```text
 //! σ_eff = ( Σ_k (C_k/s_k · max_{j∈k} b_j/a_j)² )^(−½).
 //! ```
 //!
-//! - Clipping and noise with the same weights, a = b: the weights cancel, and the step is worth what it would be worth without any. Noise may be moved from one coordinate to another for
+//! - Clipping and noise with the same weights, a = b: the weights cancel, and the step is worth
+//!   what it would be worth without any. Noise may be moved from one coordinate to another for
 //!   nothing, so long as the clipping knows.
-//! - Clipping without weights, a = 1, and noise with them, as ANADP was published: the quietest coordinate decides.
+//! - Clipping without weights, a = 1, and noise with them, as ANADP was published: the quietest
+//!   coordinate decides.
 //!
 //! # What an allocation may depend on
 //!
-//! Composition holds for mechanisms that are chosen in view of what was released before, if each of them is worth its entry in the ledger. So an [`Allocator`] sees constants, the
-//! pretrained model, and what was [`Released`]: [`Allocator::observe`] is handed nothing else. What was published with weights or masks from raw gradients is a
-//! [`Published`] allocator; only runs in paper mode, whose ledger says that it guarantees nothing, can have one.
+//! Composition holds for mechanisms that are chosen in view of what was released before, if each of
+//! them is worth its entry in the ledger. So an [`Allocator`] sees constants, the pretrained model,
+//! and what was [`Released`]: [`Allocator::observe`] is handed nothing else. What was published
+//! with weights or masks from raw gradients is a [`Published`] allocator; only runs in paper mode,
+//! whose ledger says that it guarantees nothing, can have one.
 
 mod adaclip;
 mod anadp;
@@ -42,7 +49,8 @@ use crate::model::{ParameterId, Parameters};
 use crate::tensor::{Host, Result};
 use std::sync::Arc;
 
-/// The smallest `f32` that is no smaller, so that no coordinate gets less noise than the ledger says.
+/// The smallest `f32` that is no smaller, so that no coordinate gets less noise than the ledger
+/// says.
 pub(super) fn no_less(deviation: f64) -> f32 {
     let nearest = deviation as f32;
     if f64::from(nearest) < deviation { nearest.next_up() } else { nearest }
@@ -67,7 +75,13 @@ pub trait NoiseWeights: std::fmt::Debug + Send + Sync {
     fn largest(&self, parameter: ParameterId) -> Option<f64>;
 
     /// Writes `factor`/b of the coordinates from `start` on.
-    fn write_inverse_roots(&self, parameter: ParameterId, factor: f32, start: usize, out: &mut [f32]);
+    fn write_inverse_roots(
+        &self,
+        parameter: ParameterId,
+        factor: f32,
+        start: usize,
+        out: &mut [f32],
+    );
 }
 
 impl NoiseWeights for Vec<Option<Weights>> {
@@ -75,7 +89,13 @@ impl NoiseWeights for Vec<Option<Weights>> {
         self[parameter.index()].as_ref().map(Weights::largest)
     }
 
-    fn write_inverse_roots(&self, parameter: ParameterId, factor: f32, start: usize, out: &mut [f32]) {
+    fn write_inverse_roots(
+        &self,
+        parameter: ParameterId,
+        factor: f32,
+        start: usize,
+        out: &mut [f32],
+    ) {
         match &self[parameter.index()] {
             Some(weights) => weights.write_inverse_roots(factor, start, out),
             None => out.fill(factor),
@@ -101,7 +121,9 @@ impl Allocation {
             let mut largest = vec![0.0_f64; bounds.len()];
             for (parameter, share) in self.measure.shares() {
                 match (share, weights.largest(parameter)) {
-                    (Share::Plain(group), Some(found)) => largest[*group] = largest[*group].max(found),
+                    (Share::Plain(group), Some(found)) => {
+                        largest[*group] = largest[*group].max(found)
+                    }
                     // Nothing is known of other pairs, so nothing is claimed.
                     _ => return 0.0,
                 }
@@ -125,16 +147,24 @@ impl Allocation {
         match (share, &self.noise_weights) {
             (Share::Plain(group), None) => out.fill(no_less(self.deviations[*group])),
             (Share::Plain(group), Some(weights)) => {
-                weights.write_inverse_roots(parameter, no_less(self.deviations[*group]), start, out);
+                weights.write_inverse_roots(
+                    parameter,
+                    no_less(self.deviations[*group]),
+                    start,
+                    out,
+                );
             }
             (Share::Weighted(group, weights), _) => {
                 weights.write_inverse_roots(no_less(self.deviations[*group]), start, out);
             }
             (Share::Split(sides), _) => {
                 let [(one, mask), (other, _)] = sides;
-                let (one, other) = (no_less(self.deviations[*one]), no_less(self.deviations[*other]));
+                let (one, other) =
+                    (no_less(self.deviations[*one]), no_less(self.deviations[*other]));
                 let mask = &mask[start..];
-                out.iter_mut().zip(mask).for_each(|(out, m)| *out = if *m == 1.0 { one } else { other });
+                out.iter_mut()
+                    .zip(mask)
+                    .for_each(|(out, m)| *out = if *m == 1.0 { one } else { other });
             }
         }
     }
@@ -155,13 +185,15 @@ pub trait Allocator: std::fmt::Debug + Send + Sync {
         Vec::new()
     }
 
-    /// Takes up what a checkpoint holds under the names of [`Self::state`]; whether everything was there.
+    /// Takes up what a checkpoint holds under the names of [`Self::state`]; whether everything was
+    /// there.
     fn restore(&mut self, _find: &dyn Fn(&str) -> Option<Vec<f32>>) -> bool {
         true
     }
 }
 
-/// A method as published, which looks at sums before there is noise on them. Nothing is proved of it.
+/// A method as published, which looks at sums before there is noise on them. Nothing is proved of
+/// it.
 pub trait Published: Allocator {
     /// Looks at the sum that is about to be released.
     fn look(&mut self, raw: &ClippedSum, parameters: &Parameters) -> Result<()>;
@@ -205,7 +237,10 @@ mod tests {
         for i in 1..10_000 {
             let deviation = f64::from(i).sqrt() * 1e-3;
             let given = f64::from(no_less(deviation));
-            assert!((deviation..deviation * (1.0 + 1.2e-7)).contains(&given), "{deviation} became {given}");
+            assert!(
+                (deviation..deviation * (1.0 + 1.2e-7)).contains(&given),
+                "{deviation} became {given}"
+            );
         }
     }
 }

@@ -1,16 +1,22 @@
-//! Rap-FT: two groups of coordinates, by the relevance of the parameters; each is clipped and gets noise of its own (Algorithm 1, equations 18 to 23).
+//! Rap-FT: two groups of coordinates, by the relevance of the parameters; each is clipped and gets
+//! noise of its own (Algorithm 1, equations 18 to 23).
 //!
-//! With the shares ρ_w + ρ_s = 1 of weak and strong coordinates, group k is clipped to C_k = C ρ_k² and gets noise of deviation s_k = σ √ρ_k C (equation 22, in which |g_k|/|g| has lost
-//! its fraction bar). By the lemma of groups
+//! With the shares ρ_w + ρ_s = 1 of weak and strong coordinates, group k is clipped to C_k = C ρ_k²
+//! and gets noise of deviation s_k = σ √ρ_k C (equation 22, in which |g_k|/|g| has lost its
+//! fraction bar). By the lemma of groups
 //!
 //! ```text
 //! σ_eff = ( Σ_k (C ρ_k² / (σ √ρ_k C))² )^(−½) = σ / (ρ_w³ + ρ_s³)^½,
 //! ```
 //!
-//! which is above σ. As published, Rap-FT pays for more than it uses. **Proved**, σ is the noise multiplier that the step is to be worth, times (ρ_w³ + ρ_s³)^½: the noise shrinks and the ledger is told no more than it was.
+//! which is above σ. As published, Rap-FT pays for more than it uses. **Proved**, σ is the noise
+//! multiplier that the step is to be worth, times (ρ_w³ + ρ_s³)^½: the noise shrinks and the ledger
+//! is told no more than it was.
 //!
-//! **The mask** comes from relevance, and relevance of private examples is a release. Proved mode takes a [`SeenMap`] only: relevance of public examples, or a sum over a Poisson sample with each example's map cut to length
-//! 1 and Gaussian noise on it, for which the ledger has an entry of its own.
+//! **The mask** comes from relevance, and relevance of private examples is a release. Proved mode
+//! takes a [`SeenMap`] only: relevance of public examples, or a sum over a Poisson sample with each
+//! example's map cut to length 1 and Gaussian noise on it, for which the ledger has an entry of its
+//! own.
 
 use super::{Allocation, Allocator, Published};
 use crate::gradient::{Bounds, Clip, ClippedSum, Measure};
@@ -36,7 +42,8 @@ impl SeenMap {
         Self(map)
     }
 
-    /// Adds noise of deviation σ to a sum of maps, none of which is longer than 1. `paid` must have written its entry.
+    /// Adds noise of deviation σ to a sum of maps, none of which is longer than 1. `paid` must have
+    /// written its entry.
     pub fn noised(mut sum: MapSum, noise: &Noise, noise_multiplier: f64, paid: Paid) -> Self {
         let Paid(()) = paid;
         let mut first = 0;
@@ -80,7 +87,9 @@ pub struct MapSum {
 impl MapSum {
     /// Of no example.
     pub fn new(parameters: &Parameters) -> Self {
-        let of = parameters.iter().map(|(_, p)| if p.trainable { vec![0.0; p.len()] } else { Vec::new() });
+        let of = parameters
+            .iter()
+            .map(|(_, p)| if p.trainable { vec![0.0; p.len()] } else { Vec::new() });
         Self { of: of.collect(), count: 0 }
     }
 
@@ -88,7 +97,8 @@ impl MapSum {
     pub fn add(&mut self, map: &[Vec<f32>]) {
         self.count += 1;
         let squared: f64 = map.iter().flatten().map(|&x| f64::from(x).powi(2)).sum();
-        // What is not finite, or so short that its inverse is not, counts as nothing; a little below 1, for the rounding of the products.
+        // What is not finite, or so short that its inverse is not, counts as nothing; a little
+        // below 1, for the rounding of the products.
         let length = squared.sqrt();
         if !(length.is_finite() && length > 1e-30) {
             return;
@@ -113,7 +123,8 @@ impl Map {
         min_max(&self.of[parameter.index()])
     }
 
-    /// 1 for each weak coordinate: the share `irrelevance` of all that has the least relevance after each parameter's was brought to [0, 1] (equation 19).
+    /// 1 for each weak coordinate: the share `irrelevance` of all that has the least relevance
+    /// after each parameter's was brought to [0, 1] (equation 19).
     pub fn mask(&self, irrelevance: f64) -> Vec<Vec<f32>> {
         let normalised: Vec<Vec<f32>> = self.of.iter().map(|values| min_max(values)).collect();
         let mut all: Vec<f32> = normalised.iter().flatten().copied().collect();
@@ -150,7 +161,8 @@ impl TwoGroups {
         let count = mask.iter().map(Vec::len).sum::<usize>().max(1) as f64;
         let weak = mask.iter().flatten().map(|&m| f64::from(m)).sum::<f64>() / count;
         let shares = [weak, 1.0 - weak];
-        let measure = Arc::new(Measure::split(parameters, |id: ParameterId| mask[id.index()].clone()));
+        let measure =
+            Arc::new(Measure::split(parameters, |id: ParameterId| mask[id.index()].clone()));
         let bound = clip.bound();
         let bounds = clip.bounds_of(shares.map(|share| bound * share * share).to_vec());
         Self { measure, bounds, shares, bound }
@@ -160,7 +172,10 @@ impl TwoGroups {
         Allocation {
             measure: self.measure.clone(),
             bounds: self.bounds.clone(),
-            deviations: self.shares.map(|share| noise_multiplier * share.sqrt() * self.bound).to_vec(),
+            deviations: self
+                .shares
+                .map(|share| noise_multiplier * share.sqrt() * self.bound)
+                .to_vec(),
             noise_weights: None,
         }
     }
@@ -213,7 +228,8 @@ mod tests {
 
     #[test]
     fn the_mask_is_that_of_the_published_algorithm() {
-        // Min–max: [0, 0.5, 1] and [0, 0.25, 0.75, 1]; the four least of seven (β = 0.55) are 0, 0, 0.25 and 0.5.
+        // Min–max: [0, 0.5, 1] and [0, 0.25, 0.75, 1]; the four least of seven (β = 0.55) are 0, 0,
+        // 0.25 and 0.5.
         let map = Map { of: vec![vec![2.0, 3.0, 4.0], vec![-1.0, 0.0, 2.0, 3.0], Vec::new()] };
         assert_eq!(map.mask(0.55), [vec![1.0, 1.0, 0.0], vec![1.0, 1.0, 0.0, 0.0], Vec::new()]);
         assert_eq!(map.mask(1.0), [vec![1.0; 3], vec![1.0; 4], Vec::new()]);
@@ -222,12 +238,16 @@ mod tests {
     #[test]
     fn no_example_adds_more_than_length_one() {
         let mut sum = MapSum { of: vec![vec![0.0; 3]], count: 0 };
-        for map in
-            [vec![3.0, 4.0, 0.0], vec![1e-3, 0.0, 0.0], vec![f32::NAN, 1.0, 0.0], vec![1e-42, 0.0, 0.0]]
-        {
+        for map in [
+            vec![3.0, 4.0, 0.0],
+            vec![1e-3, 0.0, 0.0],
+            vec![f32::NAN, 1.0, 0.0],
+            vec![1e-42, 0.0, 0.0],
+        ] {
             let before = sum.of[0].clone();
             sum.add(&[map]);
-            let moved: f64 = before.iter().zip(&sum.of[0]).map(|(x, y)| f64::from(y - x).powi(2)).sum();
+            let moved: f64 =
+                before.iter().zip(&sum.of[0]).map(|(x, y)| f64::from(y - x).powi(2)).sum();
             assert!(moved.sqrt() <= 1.0, "{moved}");
         }
         assert!(sum.of[0].iter().all(|x| x.is_finite()));

@@ -36,9 +36,12 @@ impl Releases {
         let sensitivity = self.sensitivity;
         match self.release {
             Release::Once if epoch > 0 => None,
-            Release::Once | Release::Fresh => Some(Event::Gaussian { noise_multiplier: noise, sensitivity }),
+            Release::Once | Release::Fresh => {
+                Some(Event::Gaussian { noise_multiplier: noise, sensitivity })
+            }
             Release::Path => {
-                let before = epoch.checked_sub(1).map_or(0.0, |e| self.noise_multipliers[e].powi(-2));
+                let before =
+                    epoch.checked_sub(1).map_or(0.0, |e| self.noise_multipliers[e].powi(-2));
                 let more = noise.powi(-2) - before;
                 // Rounded towards more loss.
                 (more > 0.0).then(|| Event::Gaussian {
@@ -49,7 +52,8 @@ impl Releases {
         }
     }
 
-    /// Everything that all epochs release, in the order of the ledger: the epoch, and what is released in it by a unit.
+    /// Everything that all epochs release, in the order of the ledger: the epoch, and what is
+    /// released in it by a unit.
     pub fn events(&self) -> Vec<(usize, Event)> {
         (0..self.noise_multipliers.len()).filter_map(|e| Some((e, self.event(e)?))).collect()
     }
@@ -57,7 +61,9 @@ impl Releases {
     /// The same as one composition.
     pub fn composition(&self) -> Composition {
         let mut released = Composition::new(Adjacency::ReplaceOne);
-        self.events().into_iter().for_each(|(_, event)| released.push(event, self.records_per_unit));
+        self.events()
+            .into_iter()
+            .for_each(|(_, event)| released.push(event, self.records_per_unit));
         released
     }
 }
@@ -68,8 +74,12 @@ mod tests {
     use undertone_accounting::{Accountant, epsilon};
 
     fn spent(release: Release, noise: &[f64], sensitivity: f64) -> f64 {
-        let releases =
-            Releases { release, noise_multipliers: noise.to_vec(), sensitivity, records_per_unit: 1 };
+        let releases = Releases {
+            release,
+            noise_multipliers: noise.to_vec(),
+            sensitivity,
+            records_per_unit: 1,
+        };
         epsilon(&releases.composition(), 1e-5, Accountant::Auto).unwrap().epsilon.upper
     }
 

@@ -9,8 +9,9 @@ use undertone_accounting::Event;
 /// The true label with probability e^ε/(e^ε + k − 1), any other one alike.
 ///
 /// # What is proved
-/// Whatever the true label, each answer has a probability of at least q = 1/(e^ε + k − 1) and at most e^ε q, so the ratio of any two is at most
-/// e^ε: (ε, 0)-differential privacy. (A probability is a multiple of 2⁻⁶⁴; that of the truth is rounded down.)
+/// Whatever the true label, each answer has a probability of at least q = 1/(e^ε + k − 1) and at
+/// most e^ε q, so the ratio of any two is at most e^ε: (ε, 0)-differential privacy. (A probability
+/// is a multiple of 2⁻⁶⁴; that of the truth is rounded down.)
 #[derive(Clone)]
 pub struct RandomisedLabels {
     key: [u8; 32],
@@ -72,7 +73,9 @@ mod tests {
                 (0..n).for_each(|r| counts[labels.answer(u64::from(r), truth) as usize] += 1.0);
                 let flipped = labels.flipped();
                 assert!((flipped.kept / flipped.other - epsilon.exp()).abs() < 1e-9);
-                assert!((flipped.kept + flipped.other * f64::from(classes - 1) - 1.0).abs() < 1e-12);
+                assert!(
+                    (flipped.kept + flipped.other * f64::from(classes - 1) - 1.0).abs() < 1e-12
+                );
                 for (class, count) in counts.iter().enumerate() {
                     let p = if class as u32 == truth { flipped.kept } else { flipped.other };
                     let spread = (p * (1.0 - p) / f64::from(n)).sqrt();

@@ -1,4 +1,5 @@
-//! The noise of each record, from a stream of its own: nothing has to be stored to release a record again.
+//! The noise of each record, from a stream of its own: nothing has to be stored to release a record
+//! again.
 
 use super::accounting::Release;
 use crate::mechanism::{Noise, Secret};
@@ -43,7 +44,8 @@ impl RecordNoise {
                 // From the last release upwards: the earlier ones are made from the later ones.
                 add(last, self.deviations[last]);
                 for e in (epoch..last).rev() {
-                    let (more, less) = (f64::from(self.deviations[e]), f64::from(self.deviations[e + 1]));
+                    let (more, less) =
+                        (f64::from(self.deviations[e]), f64::from(self.deviations[e + 1]));
                     add(e, (more * more - less * less).max(0.0).sqrt() as f32);
                 }
             }
@@ -79,7 +81,13 @@ impl Perturb for BatchNoise<'_> {
 mod tests {
     use super::*;
 
-    fn releases(release: Release, deviations: &[f64], record: u64, epoch: usize, n: usize) -> Vec<f32> {
+    fn releases(
+        release: Release,
+        deviations: &[f64],
+        record: u64,
+        epoch: usize,
+        n: usize,
+    ) -> Vec<f32> {
         let noise = RecordNoise::new(&Secret::from_seed(11), release, deviations.to_vec());
         let mut rows = vec![0.0; n];
         noise.perturb(record, epoch, &mut rows);
@@ -94,10 +102,14 @@ mod tests {
     fn a_path_has_the_scheduled_variances_and_independent_steps() {
         let deviations = [2.0, 1.5, 0.7];
         let n = 1_000_000;
-        let paths: Vec<Vec<f32>> = (0..3).map(|e| releases(Release::Path, &deviations, 5, e, n)).collect();
+        let paths: Vec<Vec<f32>> =
+            (0..3).map(|e| releases(Release::Path, &deviations, 5, e, n)).collect();
         for (path, s) in paths.iter().zip(deviations) {
             let variance = mean_of_products(path, path);
-            assert!((variance / (s * s) - 1.0).abs() < 5.0 * (2.0 / n as f64).sqrt(), "{variance} {s}");
+            assert!(
+                (variance / (s * s) - 1.0).abs() < 5.0 * (2.0 / n as f64).sqrt(),
+                "{variance} {s}"
+            );
         }
         for e in 0..2 {
             let step: Vec<f32> = paths[e].iter().zip(&paths[e + 1]).map(|(a, b)| a - b).collect();
@@ -108,8 +120,10 @@ mod tests {
             let together = mean_of_products(&step, &paths[e + 1]);
             let most = 5.0 * (wanted.sqrt() * deviations[e + 1]) / (n as f64).sqrt();
             assert!(together.abs() < most, "{together}");
-            let squares = |x: &[f32], v: f64| x.iter().map(|x| x * x - v as f32).collect::<Vec<_>>();
-            let (a, b) = (squares(&step, wanted), squares(&paths[e + 1], deviations[e + 1].powi(2)));
+            let squares =
+                |x: &[f32], v: f64| x.iter().map(|x| x * x - v as f32).collect::<Vec<_>>();
+            let (a, b) =
+                (squares(&step, wanted), squares(&paths[e + 1], deviations[e + 1].powi(2)));
             let most = 5.0 * 2.0 * wanted * deviations[e + 1].powi(2) / (n as f64).sqrt();
             assert!(mean_of_products(&a, &b).abs() < most);
         }
@@ -117,13 +131,20 @@ mod tests {
 
     #[test]
     fn the_last_release_of_a_path_tells_as_much_as_all_of_them() {
-        // The best guess whether a record is +1 or −1, from all releases of a path, is the sign of their sum weighted by the inverse covariance. For a path that weight is
-        // on the last release alone; so whatever linear combination an attacker takes, it is right no more often than the last release's sign.
+        // The best guess whether a record is +1 or −1, from all releases of a path, is the sign of
+        // their sum weighted by the inverse covariance. For a path that weight is on the last
+        // release alone; so whatever linear combination an attacker takes, it is right no more
+        // often than the last release's sign.
         let deviations = [3.0, 2.0, 1.0];
         let trials = 40_000;
         let noise = RecordNoise::new(&Secret::from_seed(2), Release::Path, deviations.to_vec());
-        let combinations =
-            [[0.0, 0.0, 1.0], [1.0, 1.0, 1.0], [0.1, 0.2, 0.7], [-0.3, 0.1, 1.2], [1.0 / 9.0, 0.25, 1.0]];
+        let combinations = [
+            [0.0, 0.0, 1.0],
+            [1.0, 1.0, 1.0],
+            [0.1, 0.2, 0.7],
+            [-0.3, 0.1, 1.2],
+            [1.0 / 9.0, 0.25, 1.0],
+        ];
         let mut right = [0; 5];
         for record in 0..trials {
             let seen: Vec<f32> = (0..3)

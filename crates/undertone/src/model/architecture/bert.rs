@@ -37,9 +37,11 @@ pub(super) fn build(
         }
         Purpose::MaskedLanguageModel => {
             let transform = "cls.predictions.transform";
-            let dense = builder.linear(&format!("{transform}.dense"), sizes.hidden, sizes.hidden, true)?;
+            let dense =
+                builder.linear(&format!("{transform}.dense"), sizes.hidden, sizes.hidden, true)?;
             let epsilon = config.epsilon_or("layer_norm_eps", 1e-12)?;
-            let norm = builder.layer_norm(&format!("{transform}.LayerNorm"), sizes.hidden, epsilon)?;
+            let norm =
+                builder.layer_norm(&format!("{transform}.LayerNorm"), sizes.hidden, epsilon)?;
             let activation = config.activation("hidden_act", "gelu")?;
             let names = ("cls.predictions.decoder", "cls.predictions.bias");
             let out = vocabulary_layer(config, builder, names, &sizes, embeddings.tokens)?;
@@ -98,24 +100,40 @@ pub(super) fn encoder(
     let table = |name: &str| format!("{prefix}.embeddings.{name}_embeddings.weight");
     let embeddings = Embeddings {
         tokens: builder.tensor(&table("word"), &[sizes.vocabulary, hidden])?,
-        positions: Some((builder.tensor(&table("position"), &[sizes.positions, hidden])?, first_position)),
+        positions: Some((
+            builder.tensor(&table("position"), &[sizes.positions, hidden])?,
+            first_position,
+        )),
         segments: Some(builder.tensor(&table("token_type"), &[segments, hidden])?),
-        norm: Some(builder.layer_norm(&format!("{prefix}.embeddings.LayerNorm"), hidden, epsilon)?),
+        norm: Some(builder.layer_norm(
+            &format!("{prefix}.embeddings.LayerNorm"),
+            hidden,
+            epsilon,
+        )?),
         dropout,
     };
     let mut blocks = Vec::new();
     for i in 0..sizes.layers {
         let name = format!("{prefix}.encoder.layer.{i}");
         let site = 8 * i as u64;
-        let mut projection =
-            |which: &str| builder.linear(&format!("{name}.attention.self.{which}"), hidden, hidden, true);
-        let projections =
-            Projections::Split(Box::new([projection("query")?, projection("key")?, projection("value")?]));
+        let mut projection = |which: &str| {
+            builder.linear(&format!("{name}.attention.self.{which}"), hidden, hidden, true)
+        };
+        let projections = Projections::Split(Box::new([
+            projection("query")?,
+            projection("key")?,
+            projection("value")?,
+        ]));
         blocks.push(Block {
             order: NormOrder::After,
             attention: Attention {
                 projections,
-                output: builder.linear(&format!("{name}.attention.output.dense"), hidden, hidden, true)?,
+                output: builder.linear(
+                    &format!("{name}.attention.output.dense"),
+                    hidden,
+                    hidden,
+                    true,
+                )?,
                 heads: sizes.heads,
                 key_heads: sizes.heads,
                 width,
@@ -132,11 +150,20 @@ pub(super) fn encoder(
             attention_adapter: None,
             feed_forward: FeedForward {
                 gate: None,
-                up: builder.linear(&format!("{name}.intermediate.dense"), hidden, sizes.inner, true)?,
+                up: builder.linear(
+                    &format!("{name}.intermediate.dense"),
+                    hidden,
+                    sizes.inner,
+                    true,
+                )?,
                 down: builder.linear(&format!("{name}.output.dense"), sizes.inner, hidden, true)?,
                 activation,
             },
-            feed_forward_norm: builder.layer_norm(&format!("{name}.output.LayerNorm"), hidden, epsilon)?,
+            feed_forward_norm: builder.layer_norm(
+                &format!("{name}.output.LayerNorm"),
+                hidden,
+                epsilon,
+            )?,
             feed_forward_adapter: None,
             dropout,
             site,
@@ -158,7 +185,8 @@ pub(super) fn token_classifier(
     Ok(Head { purpose, pick: Pick::Tokens, dense: None, norm: None, dropout, out })
 }
 
-/// The layer from hidden states to the vocabulary, whose weight is the token embeddings unless the model says otherwise.
+/// The layer from hidden states to the vocabulary, whose weight is the token embeddings unless the
+/// model says otherwise.
 pub(super) fn vocabulary_layer(
     config: &Config,
     builder: &mut Builder,

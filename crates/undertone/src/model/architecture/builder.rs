@@ -7,7 +7,8 @@ use crate::model::layer::norm::Norm;
 use crate::model::parameters::{Origin, Parameter, ParameterId, Parameters};
 use crate::tensor::{Matrix, NormKind};
 
-/// Asks a source for parameters and remembers them. What the source lacks of a head is drawn at random.
+/// Asks a source for parameters and remembers them. What the source lacks of a head is drawn at
+/// random.
 pub struct Builder<'a> {
     source: &'a mut dyn Source,
     random: Random,
@@ -63,17 +64,40 @@ impl<'a> Builder<'a> {
     }
 
     /// A linear layer with its weight as [outputs, inputs].
-    pub fn linear(&mut self, name: &str, inputs: usize, outputs: usize, with_bias: bool) -> Result<Linear> {
+    pub fn linear(
+        &mut self,
+        name: &str,
+        inputs: usize,
+        outputs: usize,
+        with_bias: bool,
+    ) -> Result<Linear> {
         let weight = self.tensor(&format!("{name}.weight"), &[outputs, inputs])?;
-        let bias = if with_bias { Some(self.tensor(&format!("{name}.bias"), &[outputs])?) } else { None };
-        Ok(Linear { name: name.to_owned(), weight, bias, inputs, outputs, inputs_first: false, lora: None })
+        let bias =
+            if with_bias { Some(self.tensor(&format!("{name}.bias"), &[outputs])?) } else { None };
+        Ok(Linear {
+            name: name.to_owned(),
+            weight,
+            bias,
+            inputs,
+            outputs,
+            inputs_first: false,
+            lora: None,
+        })
     }
 
     /// A linear layer with its weight as [inputs, outputs].
     pub fn convolution(&mut self, name: &str, inputs: usize, outputs: usize) -> Result<Linear> {
         let weight = self.tensor(&format!("{name}.weight"), &[inputs, outputs])?;
         let bias = Some(self.tensor(&format!("{name}.bias"), &[outputs])?);
-        Ok(Linear { name: name.to_owned(), weight, bias, inputs, outputs, inputs_first: true, lora: None })
+        Ok(Linear {
+            name: name.to_owned(),
+            weight,
+            bias,
+            inputs,
+            outputs,
+            inputs_first: true,
+            lora: None,
+        })
     }
 
     /// LayerNorm.

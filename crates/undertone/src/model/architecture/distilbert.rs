@@ -44,15 +44,24 @@ pub(super) fn build(
     for i in 0..sizes.layers {
         let name = format!("distilbert.transformer.layer.{i}");
         let site = 8 * i as u64;
-        let mut projection =
-            |which: &str| builder.linear(&format!("{name}.attention.{which}"), hidden, hidden, true);
-        let projections =
-            Projections::Split(Box::new([projection("q_lin")?, projection("k_lin")?, projection("v_lin")?]));
+        let mut projection = |which: &str| {
+            builder.linear(&format!("{name}.attention.{which}"), hidden, hidden, true)
+        };
+        let projections = Projections::Split(Box::new([
+            projection("q_lin")?,
+            projection("k_lin")?,
+            projection("v_lin")?,
+        ]));
         blocks.push(Block {
             order: NormOrder::After,
             attention: Attention {
                 projections,
-                output: builder.linear(&format!("{name}.attention.out_lin"), hidden, hidden, true)?,
+                output: builder.linear(
+                    &format!("{name}.attention.out_lin"),
+                    hidden,
+                    hidden,
+                    true,
+                )?,
                 heads: sizes.heads,
                 key_heads: sizes.heads,
                 width,
@@ -61,7 +70,11 @@ pub(super) fn build(
                 dropout: attention_dropout,
                 site: site + 2,
             },
-            attention_norm: builder.layer_norm(&format!("{name}.sa_layer_norm"), hidden, EPSILON)?,
+            attention_norm: builder.layer_norm(
+                &format!("{name}.sa_layer_norm"),
+                hidden,
+                EPSILON,
+            )?,
             attention_adapter: None,
             feed_forward: FeedForward {
                 gate: None,
@@ -69,7 +82,11 @@ pub(super) fn build(
                 down: builder.linear(&format!("{name}.ffn.lin2"), sizes.inner, hidden, true)?,
                 activation,
             },
-            feed_forward_norm: builder.layer_norm(&format!("{name}.output_layer_norm"), hidden, EPSILON)?,
+            feed_forward_norm: builder.layer_norm(
+                &format!("{name}.output_layer_norm"),
+                hidden,
+                EPSILON,
+            )?,
             feed_forward_adapter: None,
             dropout,
             site,

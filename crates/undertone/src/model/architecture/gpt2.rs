@@ -1,4 +1,5 @@
-//! GPT-2: normalisation first, weights stored as [inputs, outputs], one weight for queries, keys and values.
+//! GPT-2: normalisation first, weights stored as [inputs, outputs], one weight for queries, keys
+//! and values.
 
 use super::{Builder, Sizes};
 use crate::model::folder::Config;

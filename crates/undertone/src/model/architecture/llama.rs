@@ -32,7 +32,8 @@ pub(super) fn build(
     let key_heads = config.size_or("num_key_value_heads", sizes.heads)?;
     if !sizes.heads.is_multiple_of(key_heads) || !width.is_multiple_of(2) {
         return Err(config.error(format!(
-            "{} heads cannot share {key_heads} heads of keys, or a head of {width} features cannot be turned in pairs",
+            "{} heads cannot share {key_heads} heads of keys, or a head of {width} features cannot \
+             be turned in pairs",
             sizes.heads
         )));
     }
@@ -56,9 +57,15 @@ pub(super) fn build(
     for i in 0..sizes.layers {
         let name = format!("model.layers.{i}");
         let site = 8 * i as u64;
-        let attention_norm = builder.rms_norm(&format!("{name}.input_layernorm"), hidden, epsilon)?;
+        let attention_norm =
+            builder.rms_norm(&format!("{name}.input_layernorm"), hidden, epsilon)?;
         let mut projection = |which: &str, heads: usize| {
-            builder.linear(&format!("{name}.self_attn.{which}_proj"), hidden, heads * width, attention_bias)
+            builder.linear(
+                &format!("{name}.self_attn.{which}_proj"),
+                hidden,
+                heads * width,
+                attention_bias,
+            )
         };
         let projections = Projections::Split(Box::new([
             projection("q", sizes.heads)?,
@@ -68,7 +75,12 @@ pub(super) fn build(
         let (from, to) = (sizes.heads * width, hidden);
         let attention = Attention {
             projections,
-            output: builder.linear(&format!("{name}.self_attn.o_proj"), from, to, attention_bias)?,
+            output: builder.linear(
+                &format!("{name}.self_attn.o_proj"),
+                from,
+                to,
+                attention_bias,
+            )?,
             heads: sizes.heads,
             key_heads,
             width,
@@ -94,8 +106,18 @@ pub(super) fn build(
                     sizes.inner,
                     mlp_bias,
                 )?),
-                up: builder.linear(&format!("{name}.mlp.up_proj"), hidden, sizes.inner, mlp_bias)?,
-                down: builder.linear(&format!("{name}.mlp.down_proj"), sizes.inner, hidden, mlp_bias)?,
+                up: builder.linear(
+                    &format!("{name}.mlp.up_proj"),
+                    hidden,
+                    sizes.inner,
+                    mlp_bias,
+                )?,
+                down: builder.linear(
+                    &format!("{name}.mlp.down_proj"),
+                    sizes.inner,
+                    hidden,
+                    mlp_bias,
+                )?,
                 activation,
             },
             feed_forward_adapter: None,
@@ -126,12 +148,14 @@ fn frequencies(config: &Config, width: usize) -> Result<Vec<f32>> {
     let newer = keys.get("rope_parameters").and_then(Value::as_object);
     let scaling = newer.or_else(|| keys.get("rope_scaling").and_then(Value::as_object));
     let number = |key: &str| scaling.and_then(|map| map.get(key)).and_then(Value::as_f64);
-    let theta = number("rope_theta").map_or_else(|| config.number_or("rope_theta", 10_000.0), Ok)?;
+    let theta =
+        number("rope_theta").map_or_else(|| config.number_or("rope_theta", 10_000.0), Ok)?;
     if theta.is_nan() || theta <= 1.0 {
         return Err(config.error(format!("rope_theta is {theta}, but must be above 1")));
     }
-    let kind =
-        scaling.and_then(|map| map.get("rope_type").or_else(|| map.get("type"))).and_then(Value::as_str);
+    let kind = scaling
+        .and_then(|map| map.get("rope_type").or_else(|| map.get("type")))
+        .and_then(Value::as_str);
     let needed = |key: &str| {
         number(key)
             .filter(|n| *n > 0.0)
@@ -152,8 +176,8 @@ fn frequencies(config: &Config, width: usize) -> Result<Vec<f32>> {
                 return Err(config.error("high_freq_factor must be above low_freq_factor"));
             }
             let stretch = |f: f64| {
-                // Waves that fit often into the original context stay, those longer than it are stretched, and
-                // between the two the frequency is blended.
+                // Waves that fit often into the original context stay, those longer than it are
+                // stretched, and between the two the frequency is blended.
                 let turns = context * f / std::f64::consts::TAU;
                 if turns > high {
                     return f;
@@ -167,8 +191,9 @@ fn frequencies(config: &Config, width: usize) -> Result<Vec<f32>> {
             plain.map(stretch).collect()
         }
         Some(other) => {
-            return Err(config
-                .error(format!("rope scaling {other:?} is unknown; known are default, linear and llama3")));
+            return Err(config.error(format!(
+                "rope scaling {other:?} is unknown; known are default, linear and llama3"
+            )));
         }
     };
     Ok(scaled.into_iter().map(|f| f as f32).collect())

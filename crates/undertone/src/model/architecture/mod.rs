@@ -48,7 +48,8 @@ const ENCODER: &[(Purpose, &str)] = &[
 
 impl Architecture {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Bert, Self::DistilBert, Self::Roberta, Self::Gpt2, Self::Llama];
+    pub const ALL: [Self; 5] =
+        [Self::Bert, Self::DistilBert, Self::Roberta, Self::Gpt2, Self::Llama];
 
     fn facts(self) -> Facts {
         match self {
@@ -153,7 +154,9 @@ impl Architecture {
         builder: &mut Builder,
     ) -> Result<Network> {
         if self.class_name(purpose).is_none() {
-            return Err(config.error(format!("a {} model has no head for {purpose:?}", self.model_type())));
+            return Err(
+                config.error(format!("a {} model has no head for {purpose:?}", self.model_type()))
+            );
         }
         (self.facts().build)(config, purpose, classes, builder)
     }
@@ -175,13 +178,16 @@ impl Sizes {
         if self.hidden.is_multiple_of(self.heads) {
             return Ok(self.hidden / self.heads);
         }
-        Err(config.error(format!("{} heads do not divide a hidden size of {}", self.heads, self.hidden)))
+        Err(config
+            .error(format!("{} heads do not divide a hidden size of {}", self.heads, self.hidden)))
     }
 
     /// Most models have a few dozen layers; a wrong number must not build a million.
     fn checked(self, config: &Config) -> Result<Self> {
         if self.layers > 1_000 {
-            return Err(config.error(format!("asks for {} layers, which is more than 1000", self.layers)));
+            return Err(
+                config.error(format!("asks for {} layers, which is more than 1000", self.layers))
+            );
         }
         Ok(self)
     }

@@ -61,7 +61,13 @@ impl Architecture {
     }
 
     /// A model of these sizes with random weights.
-    pub fn random(self, d: Dimensions, purpose: Purpose, labels: &[String], seed: u64) -> Result<Model> {
+    pub fn random(
+        self,
+        d: Dimensions,
+        purpose: Purpose,
+        labels: &[String],
+        seed: u64,
+    ) -> Result<Model> {
         let mut config = self.config(d, labels);
         if let Some(class) = self.class_name(purpose) {
             config.set("architectures", json!([class]));

@@ -1,4 +1,5 @@
-//! RoBERTa: BERT's encoder with positions that begin after the padding token's, and heads of its own.
+//! RoBERTa: BERT's encoder with positions that begin after the padding token's, and heads of its
+//! own.
 
 use super::{Builder, bert};
 use crate::model::folder::Config;
@@ -14,7 +15,9 @@ pub(super) fn build(
 ) -> Result<Network> {
     let sizes = bert::sizes(config)?;
     let first_position = config.index_or("pad_token_id", 1)?.saturating_add(1);
-    let Some(most_positions) = sizes.positions.checked_sub(first_position as usize).filter(|&n| n > 0) else {
+    let Some(most_positions) =
+        sizes.positions.checked_sub(first_position as usize).filter(|&n| n > 0)
+    else {
         return Err(config.error("max_position_embeddings leaves no position after pad_token_id"));
     };
     let (embeddings, blocks) = bert::encoder("roberta", config, &sizes, first_position, builder)?;
@@ -45,5 +48,13 @@ pub(super) fn build(
         _ => bert::token_classifier(purpose, sizes.hidden, classes, dropout, builder)?,
     };
     let vocabulary = sizes.vocabulary;
-    Ok(Network { embeddings, blocks, last_norm: None, head, sanitiser: None, vocabulary, most_positions })
+    Ok(Network {
+        embeddings,
+        blocks,
+        last_norm: None,
+        head,
+        sanitiser: None,
+        vocabulary,
+        most_positions,
+    })
 }

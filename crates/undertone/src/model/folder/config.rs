@@ -60,10 +60,9 @@ impl Config {
         let value = self.present(key).ok_or_else(|| self.error(format!("has no {key}")))?;
         match value.as_u64() {
             Some(size) if (1..=LARGEST_SIZE).contains(&size) => Ok(size as usize),
-            _ => {
-                Err(self
-                    .error(format!("{key} is {value}, but must be a whole number from 1 to {LARGEST_SIZE}")))
-            }
+            _ => Err(self.error(format!(
+                "{key} is {value}, but must be a whole number from 1 to {LARGEST_SIZE}"
+            ))),
         }
     }
 
@@ -100,7 +99,8 @@ impl Config {
         if (0.0..1.0).contains(&rate) {
             return Ok(rate as f32);
         }
-        Err(self.error(format!("{key} is {rate}, but a dropout rate must be at least 0 and below 1")))
+        Err(self
+            .error(format!("{key} is {rate}, but a dropout rate must be at least 0 and below 1")))
     }
 
     /// A positive number for a normalisation.
@@ -138,7 +138,8 @@ impl Config {
         let name = self.text(key)?.unwrap_or(other);
         crate::tensor::Activation::from_name(name).ok_or_else(|| {
             self.error(format!(
-                "{key} is {name:?}; known are gelu, gelu_new, gelu_pytorch_tanh, silu, relu and tanh"
+                "{key} is {name:?}; known are gelu, gelu_new, gelu_pytorch_tanh, silu, relu and \
+                 tanh"
             ))
         })
     }
@@ -153,9 +154,9 @@ impl Config {
         if let Some(Value::Object(map)) = self.present("id2label") {
             let mut names: Vec<(usize, String)> = Vec::new();
             for (id, name) in map {
-                let id = id
-                    .parse()
-                    .map_err(|_| self.error(format!("id2label has the key {id:?}, not a number")))?;
+                let id = id.parse().map_err(|_| {
+                    self.error(format!("id2label has the key {id:?}, not a number"))
+                })?;
                 let name = name.as_str().map_or_else(|| name.to_string(), str::to_owned);
                 names.push((id, name));
             }
@@ -170,7 +171,9 @@ impl Config {
             Some(_) => {
                 let count = self.size("num_labels")?;
                 if count > 100_000 {
-                    return Err(self.error(format!("num_labels is {count}, which is more than 100000")));
+                    return Err(
+                        self.error(format!("num_labels is {count}, which is more than 100000"))
+                    );
                 }
                 Ok(Some((0..count).map(|i| format!("LABEL_{i}")).collect()))
             }

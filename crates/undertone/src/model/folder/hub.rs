@@ -5,15 +5,17 @@ use std::path::{Path, PathBuf};
 
 /// The folder of a model: a local path as it is, or a hub name fetched into the local cache.
 ///
-/// Anything that exists on disk is a path. A name such as `bert-base-uncased` or `owner/model` is looked up in the cache of
-/// the hub's own tools first, so that a model is fetched once.
+/// Anything that exists on disk is a path. A name such as `bert-base-uncased` or `owner/model` is
+/// looked up in the cache of the hub's own tools first, so that a model is fetched once.
 pub fn locate(path_or_name: &str) -> Result<PathBuf> {
     let path = Path::new(path_or_name);
     if path.is_dir() {
         return Ok(path.to_owned());
     }
     if path.is_file() {
-        return Err(Error::Request(format!("{path_or_name} is a file; give the folder of a model")));
+        return Err(Error::Request(format!(
+            "{path_or_name} is a file; give the folder of a model"
+        )));
     }
     if !looks_like_a_name(path_or_name) {
         return Err(Error::MissingFile {
@@ -37,8 +39,10 @@ fn looks_like_a_name(text: &str) -> bool {
 }
 
 fn fetch(name: &str) -> Result<PathBuf> {
-    let failed =
-        |e: hf_hub::api::sync::ApiError| Error::Hub { name: name.to_owned(), problem: e.to_string() };
+    let failed = |e: hf_hub::api::sync::ApiError| Error::Hub {
+        name: name.to_owned(),
+        problem: e.to_string(),
+    };
     let repository = hf_hub::api::sync::Api::new().map_err(failed)?.model(name.to_owned());
     let config = repository.get("config.json").map_err(failed)?;
     repository.get("tokenizer.json").map_err(failed)?;
@@ -64,8 +68,16 @@ mod tests {
         for name in ["bert-base-uncased", "sentence-transformers/all-MiniLM-L6-v2", "gpt2"] {
             assert!(looks_like_a_name(name), "{name}");
         }
-        for path in ["./models/x", "/models/x", "a/b/c", "../x", "a/..", "", "with space", "target/assets/m/"]
-        {
+        for path in [
+            "./models/x",
+            "/models/x",
+            "a/b/c",
+            "../x",
+            "a/..",
+            "",
+            "with space",
+            "target/assets/m/",
+        ] {
             assert!(!looks_like_a_name(path), "{path}");
         }
     }

@@ -18,7 +18,8 @@ pub struct LoadOptions {
     pub seed: u64,
 }
 
-/// Loads a model folder. A head that the weights do not have is drawn at random and listed in [`Model::fresh`].
+/// Loads a model folder. A head that the weights do not have is drawn at random and listed in
+/// [`Model::fresh`].
 pub fn load(folder: &Path, options: &LoadOptions) -> Result<Model> {
     let mut config = Config::read(folder)?;
     let architecture = Architecture::of(&config)?;

@@ -1,4 +1,5 @@
-//! Model folders in the layout of Hugging Face: config.json, model.safetensors (one file or several), tokenizer.json.
+//! Model folders in the layout of Hugging Face: config.json, model.safetensors (one file or
+//! several), tokenizer.json.
 
 mod atomic;
 mod config;

@@ -30,7 +30,8 @@ pub fn save(model: &Model, folder: &Path, origin: Option<&Path>) -> Result<()> {
     let base = model.parameters.iter().map(|(_, p)| p).filter(|p| p.origin == Origin::Base);
     save_tensors(&folder.join("model.safetensors"), base.map(|p| (p.name.clone(), p)))?;
     for name in COMPANIONS {
-        let Some(from) = origin.map(|origin| origin.join(name)).filter(|from| from.is_file()) else {
+        let Some(from) = origin.map(|origin| origin.join(name)).filter(|from| from.is_file())
+        else {
             continue;
         };
         let bytes = std::fs::read(&from).map_err(failed(&from))?;
@@ -61,7 +62,9 @@ pub fn save_tensors<'a>(
     };
     let views = tensors
         .iter()
-        .map(|(name, shape, bytes)| Ok((name.clone(), TensorView::new(Dtype::F32, shape.clone(), bytes)?)))
+        .map(|(name, shape, bytes)| {
+            Ok((name.clone(), TensorView::new(Dtype::F32, shape.clone(), bytes)?))
+        })
         .collect::<std::result::Result<Vec<_>, _>>()
         .map_err(wrong)?;
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);

@@ -12,7 +12,8 @@ pub trait Source {
     fn has(&self, name: &str) -> bool;
 }
 
-/// Names that the same tensor may have in a file: with or without the model's prefix, with LayerNorm's old names.
+/// Names that the same tensor may have in a file: with or without the model's prefix, with
+/// LayerNorm's old names.
 pub(crate) struct FileSource<'a> {
     pub weights: &'a Weights,
     /// The prefix of the model without head, such as `bert.`, which a file of the bare model lacks.
@@ -31,7 +32,9 @@ impl FileSource<'_> {
                 .strip_suffix("LayerNorm.weight")
                 .map(|stem| format!("{stem}LayerNorm.gamma"))
                 .or_else(|| {
-                    candidate.strip_suffix("LayerNorm.bias").map(|stem| format!("{stem}LayerNorm.beta"))
+                    candidate
+                        .strip_suffix("LayerNorm.bias")
+                        .map(|stem| format!("{stem}LayerNorm.beta"))
                 });
             if let Some(old) = old.filter(|old| self.weights.has(old)) {
                 return Some(old);
@@ -49,7 +52,11 @@ impl Source for FileSource<'_> {
         })?;
         let found = self.weights.shape(&stored).unwrap_or_default();
         if found != shape {
-            return Err(Error::Shape { name: stored, expected: shape.to_vec(), found: found.to_vec() });
+            return Err(Error::Shape {
+                name: stored,
+                expected: shape.to_vec(),
+                found: found.to_vec(),
+            });
         }
         self.weights.read(&stored)
     }
@@ -99,7 +106,10 @@ impl Random {
 impl Source for Random {
     fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
         // Sizes that come from the command line must not ask for more memory than a machine has.
-        let count = shape.iter().try_fold(1_usize, |n, size| n.checked_mul(*size)).filter(|n| *n <= 1 << 32);
+        let count = shape
+            .iter()
+            .try_fold(1_usize, |n, size| n.checked_mul(*size))
+            .filter(|n| *n <= 1 << 32);
         let Some(count) = count else {
             return Err(Error::Request(format!(
                 "tensor {name} of shape {shape:?} is too large; choose smaller sizes"

@@ -1,4 +1,5 @@
-//! safetensors files, read tensor by tensor: nothing is held twice, and no size is believed before the file's length has confirmed it.
+//! safetensors files, read tensor by tensor: nothing is held twice, and no size is believed before
+//! the file's length has confirmed it.
 
 use crate::model::{Error, Result};
 use safetensors::Dtype;
@@ -29,7 +30,8 @@ struct Entry {
 }
 
 impl Weights {
-    /// Opens `model.safetensors` of a folder, or the files that `model.safetensors.index.json` lists.
+    /// Opens `model.safetensors` of a folder, or the files that `model.safetensors.index.json`
+    /// lists.
     pub fn open(folder: &Path) -> Result<Self> {
         let single = folder.join("model.safetensors");
         if single.is_file() {
@@ -40,9 +42,13 @@ impl Weights {
             let files = files_of_index(&index)?.into_iter().map(|name| folder.join(name)).collect();
             return Self::open_files(folder, files);
         }
-        for name in
-            ["pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model.pt", "model.pt", "model.bin"]
-        {
+        for name in [
+            "pytorch_model.bin",
+            "pytorch_model.bin.index.json",
+            "pytorch_model.pt",
+            "model.pt",
+            "model.bin",
+        ] {
             let path = folder.join(name);
             if path.exists() {
                 return Err(Error::Pickle { path });
@@ -60,7 +66,8 @@ impl Weights {
     }
 
     fn open_files(folder: &Path, paths: Vec<PathBuf>) -> Result<Self> {
-        let mut weights = Self { folder: folder.to_owned(), files: Vec::new(), tensors: HashMap::new() };
+        let mut weights =
+            Self { folder: folder.to_owned(), files: Vec::new(), tensors: HashMap::new() };
         for path in paths {
             weights.add_file(path)?;
         }
@@ -73,15 +80,16 @@ impl Weights {
         let mut file = File::open(&path).map_err(failed)?;
         let length = file.metadata().map_err(failed)?.len();
         let mut prefix = [0; 8];
-        file.read_exact(&mut prefix).map_err(|_| wrong("is too short to be a safetensors file".into()))?;
+        file.read_exact(&mut prefix)
+            .map_err(|_| wrong("is too short to be a safetensors file".into()))?;
         let header = u64::from_le_bytes(prefix);
         if header > LONGEST_HEADER || header.saturating_add(8) > length {
             return Err(wrong("is not a safetensors file, or was cut off".into()));
         }
         let mut buffer = vec![0; header as usize];
         file.read_exact(&mut buffer).map_err(failed)?;
-        let metadata: Metadata =
-            serde_json::from_slice(&buffer).map_err(|e| wrong(format!("has a broken header ({e})")))?;
+        let metadata: Metadata = serde_json::from_slice(&buffer)
+            .map_err(|e| wrong(format!("has a broken header ({e})")))?;
         let data_start = 8 + header;
         let index = self.files.len();
         let mut last_byte = data_start;
@@ -133,7 +141,8 @@ impl Weights {
         &self.folder
     }
 
-    /// Reads a tensor as f32. A number that is not finite is refused: it would spread to every result without a word.
+    /// Reads a tensor as f32. A number that is not finite is refused: it would spread to every
+    /// result without a word.
     pub fn read(&self, name: &str) -> Result<Vec<f32>> {
         let values = self.read_as_stored(name)?;
         if values.iter().all(|value| value.is_finite()) {
@@ -142,15 +151,17 @@ impl Weights {
         let path = self.files[self.tensors[name].file].0.clone();
         Err(Error::Weights {
             path,
-            problem: format!("tensor {name} holds a number that is not finite; save or fetch it again"),
+            problem: format!(
+                "tensor {name} holds a number that is not finite; save or fetch it again"
+            ),
         })
     }
 
     fn read_as_stored(&self, name: &str) -> Result<Vec<f32>> {
-        let entry = self
-            .tensors
-            .get(name)
-            .ok_or_else(|| Error::MissingTensor { name: name.to_owned(), path: self.folder.clone() })?;
+        let entry = self.tensors.get(name).ok_or_else(|| Error::MissingTensor {
+            name: name.to_owned(),
+            path: self.folder.clone(),
+        })?;
         let (path, file) = &self.files[entry.file];
         let failed = |source| Error::Io { path: path.clone(), source };
         let mut file: &File = file;
@@ -162,7 +173,9 @@ impl Weights {
             other => {
                 return Err(Error::Weights {
                     path: path.clone(),
-                    problem: format!("tensor {name} is of type {other:?}; known are F32, F16 and BF16"),
+                    problem: format!(
+                        "tensor {name} is of type {other:?}; known are F32, F16 and BF16"
+                    ),
                 });
             }
         };
@@ -195,9 +208,10 @@ impl Weights {
 
 /// The files that an index names, each once; a name with a path in it is refused.
 pub(super) fn files_of_index(index: &Path) -> Result<Vec<String>> {
-    let wrong = |problem: &str| Error::Config { path: index.to_owned(), problem: problem.to_owned() };
-    let text =
-        std::fs::read_to_string(index).map_err(|source| Error::Io { path: index.to_owned(), source })?;
+    let wrong =
+        |problem: &str| Error::Config { path: index.to_owned(), problem: problem.to_owned() };
+    let text = std::fs::read_to_string(index)
+        .map_err(|source| Error::Io { path: index.to_owned(), source })?;
     let value: serde_json::Value =
         serde_json::from_str(&text).map_err(|e| wrong(&format!("is not JSON: {e}")))?;
     let map = value["weight_map"].as_object().ok_or_else(|| wrong("has no weight_map"))?;

@@ -40,18 +40,22 @@ pub fn search(model: &Model, prompt: &[u32], settings: &Settings) -> Result<Vec<
                 break;
             }
         }
-        finished
-            .sort_by(|a, b| b.score(settings.length_penalty).total_cmp(&a.score(settings.length_penalty)));
+        finished.sort_by(|a, b| {
+            b.score(settings.length_penalty).total_cmp(&a.score(settings.length_penalty))
+        });
         finished.truncate(width);
         let Some(best_alive) = next.first() else { break };
-        // Nothing that is alive can beat what is finished, if even its present probability does not.
+        // Nothing that is alive can beat what is finished, if even its present probability does
+        // not.
         if finished.len() == width
-            && finished[width - 1].score(settings.length_penalty) >= best_alive.score(settings.length_penalty)
+            && finished[width - 1].score(settings.length_penalty)
+                >= best_alive.score(settings.length_penalty)
         {
             break;
         }
         session.select(&origins);
-        let tokens: Vec<Vec<u32>> = next.iter().map(|beam| beam.tokens[step - 1..].to_vec()).collect();
+        let tokens: Vec<Vec<u32>> =
+            next.iter().map(|beam| beam.tokens[step - 1..].to_vec()).collect();
         logits = session.extend(&tokens)?;
         beams = next;
     }
@@ -59,7 +63,12 @@ pub fn search(model: &Model, prompt: &[u32], settings: &Settings) -> Result<Vec<
 }
 
 /// The likeliest extensions of all beams: log-probability, beam and token.
-fn candidates(logits: &[f32], columns: usize, beams: &[Beam], count: usize) -> Vec<(f64, usize, u32)> {
+fn candidates(
+    logits: &[f32],
+    columns: usize,
+    beams: &[Beam],
+    count: usize,
+) -> Vec<(f64, usize, u32)> {
     let mut all = Vec::new();
     for (origin, (row, beam)) in logits.chunks_exact(columns).zip(beams).enumerate() {
         let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -68,7 +77,9 @@ fn candidates(logits: &[f32], columns: usize, beams: &[Beam], count: usize) -> V
         let mut of_beam: Vec<(f64, usize, u32)> = row
             .iter()
             .enumerate()
-            .map(|(token, l)| (beam.log_probability + f64::from(*l) - normaliser, origin, token as u32))
+            .map(|(token, l)| {
+                (beam.log_probability + f64::from(*l) - normaliser, origin, token as u32)
+            })
             .collect();
         if of_beam.len() > count {
             of_beam.select_nth_unstable_by(count, |a, b| b.0.total_cmp(&a.0));

@@ -28,8 +28,13 @@ impl<'a> Chooser<'a> {
     /// Draws from softmax(logits / temperature), cut to the likeliest tokens.
     pub fn choose(&mut self, logits: &[f32]) -> u32 {
         let mut order: Vec<u32> = (0..logits.len() as u32).collect();
-        let by_logit = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
-        let keep = if self.settings.top_k == 0 { order.len() } else { self.settings.top_k.min(order.len()) };
+        let by_logit =
+            |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
+        let keep = if self.settings.top_k == 0 {
+            order.len()
+        } else {
+            self.settings.top_k.min(order.len())
+        };
         if keep < order.len() {
             order.select_nth_unstable_by(keep, by_logit);
             order.truncate(keep);
@@ -38,7 +43,9 @@ impl<'a> Chooser<'a> {
         let largest = logits[order[0] as usize];
         let mut weights: Vec<f64> = order
             .iter()
-            .map(|&token| f64::from((logits[token as usize] - largest) / self.settings.temperature).exp())
+            .map(|&token| {
+                f64::from((logits[token as usize] - largest) / self.settings.temperature).exp()
+            })
             .collect();
         let total: f64 = weights.iter().sum();
         if self.settings.top_p < 1.0 {

@@ -1,4 +1,5 @@
-//! Continuing texts: greedy, sampled or by beam search, many at once, with a cache of keys and values.
+//! Continuing texts: greedy, sampled or by beam search, many at once, with a cache of keys and
+//! values.
 
 mod beam;
 mod choose;
@@ -60,13 +61,19 @@ impl Settings {
             return wrong(format!("temperature is {}, but must be 0 or more", self.temperature));
         }
         if !(self.top_p > 0.0 && self.top_p <= 1.0) {
-            return wrong(format!("top_p is {}, but must lie above 0 and at most at 1", self.top_p));
+            return wrong(format!(
+                "top_p is {}, but must lie above 0 and at most at 1",
+                self.top_p
+            ));
         }
         if self.beams == 0 || self.beams > 1024 || self.batch == 0 {
             return wrong("beams must be from 1 to 1024 and batch at least 1".into());
         }
         if !(-100.0..=100.0).contains(&self.length_penalty) {
-            return wrong(format!("length_penalty is {}, but must be from -100 to 100", self.length_penalty));
+            return wrong(format!(
+                "length_penalty is {}, but must be from -100 to 100",
+                self.length_penalty
+            ));
         }
         if prompts.iter().any(Vec::is_empty) {
             return wrong(
@@ -76,7 +83,9 @@ impl Settings {
         prompts.iter().try_for_each(|prompt| model.check_tokens(prompt))?;
         let most = model.network.most_positions;
         if prompts.iter().any(|prompt| prompt.len() >= most) {
-            return wrong(format!("a prompt fills all of the model's {most} positions; shorten it"));
+            return wrong(format!(
+                "a prompt fills all of the model's {most} positions; shorten it"
+            ));
         }
         Ok(())
     }
@@ -107,7 +116,13 @@ pub fn generate(
     }
     for (group, prompts) in prompts.chunks(settings.batch).enumerate() {
         let first = group * settings.batch;
-        continue_together(model, prompts, first, settings, &mut texts[first..first + prompts.len()])?;
+        continue_together(
+            model,
+            prompts,
+            first,
+            settings,
+            &mut texts[first..first + prompts.len()],
+        )?;
         done(prompts.len());
     }
     Ok(texts)
@@ -139,8 +154,11 @@ fn continue_together(
         let mut tokens = Vec::new();
         for (row, &text) in alive.iter().enumerate() {
             let logits = &values[row * columns..(row + 1) * columns];
-            let token =
-                if settings.temperature == 0.0 { argmax(logits) } else { choosers[text].choose(logits) };
+            let token = if settings.temperature == 0.0 {
+                argmax(logits)
+            } else {
+                choosers[text].choose(logits)
+            };
             texts[text].push(token);
             let full = prompts[text].len() + texts[text].len() >= model.network.most_positions;
             if !full && texts[text].len() < settings.max_new_tokens && !settings.ends(token) {

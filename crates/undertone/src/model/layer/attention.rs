@@ -107,7 +107,8 @@ impl Attention {
         Ok((y, Saved { qkv, mixed, log_sums, projections, output }))
     }
 
-    /// The weights with which the first or the last token of each sequence looks at its sequence: one row for each head.
+    /// The weights with which the first or the last token of each sequence looks at its sequence:
+    /// one row for each head.
     pub fn weights_of_one(&self, pass: &Pass, x: &Matrix, last_token: bool) -> Result<Vec<Host>> {
         let qkv = self.project(pass, x)?.0.to_host()?;
         let scale = (self.width as f32).sqrt().recip();
@@ -154,10 +155,12 @@ impl Attention {
         let Saved { qkv, mixed, log_sums, projections, output } = saved;
         let mixed_gradient = self.output.backward_alone(pass, output, output_gradient, receiver)?;
         let shape = self.shape(pass);
-        let mut gradient = tensor::attend_backward(&qkv, &mixed, &log_sums, &mixed_gradient, &shape)?;
+        let mut gradient =
+            tensor::attend_backward(&qkv, &mixed, &log_sums, &mixed_gradient, &shape)?;
         drop((qkv, mixed, log_sums, mixed_gradient));
         if let Some(frequencies) = &self.rotary {
-            gradient = tensor::rotate(gradient, self.turned_columns(), frequencies, pass.positions, -1.0)?;
+            gradient =
+                tensor::rotate(gradient, self.turned_columns(), frequencies, pass.positions, -1.0)?;
         }
         let mut first = 0;
         for (layer, saved) in self.projections.layers().iter().zip(projections) {

@@ -1,4 +1,5 @@
-//! One transformer block: attention and feed-forward, each with residual, normalisation, dropout and perhaps an adapter.
+//! One transformer block: attention and feed-forward, each with residual, normalisation, dropout
+//! and perhaps an adapter.
 
 use super::adapter::{self, Adapter};
 use super::attention::{self, Attention};
@@ -114,7 +115,8 @@ impl Block {
                 drop(a);
                 let (f, feed_forward) = self.feed_forward.forward(pass, &middle)?;
                 let (f, feed_forward_end) = end_branch(pass, f, second_dropout, adapters.1)?;
-                let (y, feed_forward_norm) = self.feed_forward_norm.forward(pass, &f, Some(&middle))?;
+                let (y, feed_forward_norm) =
+                    self.feed_forward_norm.forward(pass, &f, Some(&middle))?;
                 let saved = Saved {
                     attention,
                     attention_norm,
@@ -150,7 +152,8 @@ impl Block {
 
     /// The output of new tokens of sequences whose earlier tokens are in the cache.
     pub fn extend(&self, pass: &Pass, x: &Matrix, cache: &mut KeyValueCache) -> Result<Matrix> {
-        let branch = |x, adapter| Ok::<_, candle_core::Error>(end_branch(pass, x, None, adapter)?.0);
+        let branch =
+            |x, adapter| Ok::<_, candle_core::Error>(end_branch(pass, x, None, adapter)?.0);
         let adapters = (self.attention_adapter.as_ref(), self.feed_forward_adapter.as_ref());
         match self.order {
             NormOrder::After => {
@@ -192,10 +195,15 @@ impl Block {
         let (rows, columns) = (output_gradient.rows(), output_gradient.columns());
         match self.order {
             NormOrder::After => {
-                let sum =
-                    self.feed_forward_norm.backward(pass, feed_forward_norm, &output_gradient, receiver)?;
+                let sum = self.feed_forward_norm.backward(
+                    pass,
+                    feed_forward_norm,
+                    &output_gradient,
+                    receiver,
+                )?;
                 drop(output_gradient);
-                let branch = end_branch_backward(pass, feed_forward_end, &sum, adapters.1, receiver)?;
+                let branch =
+                    end_branch_backward(pass, feed_forward_end, &sum, adapters.1, receiver)?;
                 let mut middle = Output::new(&place, rows, columns);
                 middle.copy(&sum)?;
                 drop(sum);
@@ -215,21 +223,35 @@ impl Block {
                 Ok(Some(input.finish()?))
             }
             NormOrder::Before => {
-                let branch =
-                    end_branch_backward(pass, feed_forward_end, &output_gradient, adapters.1, receiver)?;
+                let branch = end_branch_backward(
+                    pass,
+                    feed_forward_end,
+                    &output_gradient,
+                    adapters.1,
+                    receiver,
+                )?;
                 let mut inner = Output::new(&place, rows, columns);
                 self.feed_forward.backward(pass, feed_forward, &branch, &mut inner, receiver)?;
-                let through =
-                    self.feed_forward_norm.backward(pass, feed_forward_norm, &inner.finish()?, receiver)?;
+                let through = self.feed_forward_norm.backward(
+                    pass,
+                    feed_forward_norm,
+                    &inner.finish()?,
+                    receiver,
+                )?;
                 let middle = tensor::add(&output_gradient, &through)?;
                 drop((branch, through, output_gradient));
-                let branch = end_branch_backward(pass, attention_end, &middle, adapters.0, receiver)?;
-                // The normalisation before attention has parameters of its own, so its gradient is needed even
-                // where that of the block's input is not.
+                let branch =
+                    end_branch_backward(pass, attention_end, &middle, adapters.0, receiver)?;
+                // The normalisation before attention has parameters of its own, so its gradient is
+                // needed even where that of the block's input is not.
                 let mut inner = Output::new(&place, rows, columns);
                 self.attention.backward(pass, attention, &branch, Some(&mut inner), receiver)?;
-                let through =
-                    self.attention_norm.backward(pass, attention_norm, &inner.finish()?, receiver)?;
+                let through = self.attention_norm.backward(
+                    pass,
+                    attention_norm,
+                    &inner.finish()?,
+                    receiver,
+                )?;
                 if !wants_input_gradient {
                     return Ok(None);
                 }
@@ -241,7 +263,12 @@ impl Block {
     /// Every linear layer of the block proper, adapters left out.
     pub fn linear_layers(&self) -> impl Iterator<Item = &Linear> {
         let attention = &self.attention;
-        attention.projections.layers().iter().chain([&attention.output]).chain(self.feed_forward.layers())
+        attention
+            .projections
+            .layers()
+            .iter()
+            .chain([&attention.output])
+            .chain(self.feed_forward.layers())
     }
 
     /// The same, to be changed.
@@ -258,13 +285,15 @@ impl Block {
     /// Every parameter of the block, adapters and low-rank additions included.
     pub fn parameters(&self) -> Vec<ParameterId> {
         let adapters = [&self.attention_adapter, &self.feed_forward_adapter];
-        let adapters = adapters.into_iter().flatten().flat_map(|adapter| [&adapter.down, &adapter.up]);
+        let adapters =
+            adapters.into_iter().flatten().flat_map(|adapter| [&adapter.down, &adapter.up]);
         let linear = self.linear_layers().chain(adapters).flat_map(|layer| {
             let lora = layer.lora.iter().flat_map(|lora| [lora.a, lora.b]);
             [Some(layer.weight), layer.bias].into_iter().flatten().chain(lora)
         });
         let norms = [&self.attention_norm, &self.feed_forward_norm];
-        let norms = norms.into_iter().flat_map(|norm| [Some(norm.weight), norm.bias].into_iter().flatten());
+        let norms =
+            norms.into_iter().flat_map(|norm| [Some(norm.weight), norm.bias].into_iter().flatten());
         linear.chain(norms).collect()
     }
 }

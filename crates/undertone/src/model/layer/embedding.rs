@@ -11,7 +11,8 @@ use crate::tensor::{self, Dropout, Matrix, Result};
 pub struct Embeddings {
     /// One row for each token of the vocabulary.
     pub tokens: ParameterId,
-    /// One row for each place in a sequence, and the row of the first place (RoBERTa's tables begin with two unused rows).
+    /// One row for each place in a sequence, and the row of the first place (RoBERTa's tables begin
+    /// with two unused rows).
     pub positions: Option<(ParameterId, u32)>,
     /// One row for each segment.
     pub segments: Option<ParameterId>,
@@ -36,7 +37,12 @@ const DROPOUT_SITE: u64 = u64::MAX;
 
 impl Embeddings {
     /// Looks the tokens up. No segments means that all are 0.
-    pub fn forward(&self, pass: &Pass, tokens: &[u32], segments: &[u32]) -> Result<(Matrix, Saved)> {
+    pub fn forward(
+        &self,
+        pass: &Pass,
+        tokens: &[u32],
+        segments: &[u32],
+    ) -> Result<(Matrix, Saved)> {
         let parameters = pass.parameters;
         let mut x = tensor::gather(parameters.value(self.tokens), tokens)?;
         let mut saved = Saved {
@@ -51,7 +57,8 @@ impl Embeddings {
             x = tensor::add(&x, &tensor::gather(parameters.value(table), &saved.positions)?)?;
         }
         if let Some(table) = self.segments {
-            saved.segments = if segments.is_empty() { vec![0; tokens.len()] } else { segments.to_vec() };
+            saved.segments =
+                if segments.is_empty() { vec![0; tokens.len()] } else { segments.to_vec() };
             x = tensor::add(&x, &tensor::gather(parameters.value(table), &saved.segments)?)?;
         }
         if let Some(norm) = &self.norm {
@@ -86,7 +93,11 @@ impl Embeddings {
         ];
         for (table, indices) in tables {
             if let Some(parameter) = table.filter(|&table| pass.parameters.is_trainable(table)) {
-                receiver.receive(Factor::Rows { parameter, indices, output_gradient: gradient.clone() })?;
+                receiver.receive(Factor::Rows {
+                    parameter,
+                    indices,
+                    output_gradient: gradient.clone(),
+                })?;
             }
         }
         Ok(())
@@ -95,6 +106,9 @@ impl Embeddings {
     /// Every parameter of this part.
     pub fn parameters(&self) -> impl Iterator<Item = ParameterId> {
         let norm = self.norm.iter().flat_map(|norm| [Some(norm.weight), norm.bias]);
-        [Some(self.tokens), self.positions.map(|p| p.0), self.segments].into_iter().chain(norm).flatten()
+        [Some(self.tokens), self.positions.map(|p| p.0), self.segments]
+            .into_iter()
+            .chain(norm)
+            .flatten()
     }
 }

@@ -48,7 +48,8 @@ impl FeedForward {
         input_gradient: &mut Output,
         receiver: &mut dyn Receiver,
     ) -> Result<()> {
-        let wide_gradient = self.down.backward_alone(pass, saved.down, output_gradient, receiver)?;
+        let wide_gradient =
+            self.down.backward_alone(pass, saved.down, output_gradient, receiver)?;
         let (up, up_saved) = saved.up;
         let up_gradient = match (&self.gate, saved.gate) {
             (Some(layer), Some((gate, gate_saved))) => {

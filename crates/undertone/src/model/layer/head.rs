@@ -32,7 +32,8 @@ pub enum Pick {
     Tokens,
 }
 
-/// dense, activation, normalisation and dropout where the architecture has them, then a linear layer to the classes.
+/// dense, activation, normalisation and dropout where the architecture has them, then a linear
+/// layer to the classes.
 #[derive(Clone, Debug)]
 pub struct Head {
     /// What it predicts.
@@ -72,7 +73,9 @@ struct OfRows<'a> {
 impl Receiver for OfRows<'_> {
     fn receive(&mut self, mut factor: Factor) -> Result<()> {
         match &mut factor {
-            Factor::Product { tokens, .. } | Factor::Sum { tokens, .. } | Factor::Scale { tokens, .. } => {
+            Factor::Product { tokens, .. }
+            | Factor::Sum { tokens, .. }
+            | Factor::Scale { tokens, .. } => {
                 tokens.clone_from(&self.rows);
             }
             Factor::Rows { .. } => {}
@@ -98,7 +101,12 @@ impl Head {
     }
 
     /// The logits: one row for each sequence, or for each token (of `wanted`, if given).
-    pub fn forward(&self, pass: &Pass, hidden: &Matrix, wanted: Option<&[u32]>) -> Result<(Matrix, Saved)> {
+    pub fn forward(
+        &self,
+        pass: &Pass,
+        hidden: &Matrix,
+        wanted: Option<&[u32]>,
+    ) -> Result<(Matrix, Saved)> {
         let rows = self.rows(pass, wanted);
         let tokens = hidden.rows();
         let mut x = match &rows {

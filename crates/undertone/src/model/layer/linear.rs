@@ -19,7 +19,8 @@ pub struct Linear {
     pub inputs: usize,
     /// Features out.
     pub outputs: usize,
-    /// Whether the weight is stored as [inputs, outputs], as GPT-2 does, and not as [outputs, inputs].
+    /// Whether the weight is stored as [inputs, outputs], as GPT-2 does, and not as [outputs,
+    /// inputs].
     pub inputs_first: bool,
     /// The low-rank addition.
     pub lora: Option<Lora>,
@@ -91,7 +92,12 @@ impl Linear {
             };
             let projected =
                 tensor::product(lora.scale, input.plain(), parameters.value(lora.a).transposed())?;
-            out.add_product(columns, 1.0, projected.plain(), parameters.value(lora.b).transposed())?;
+            out.add_product(
+                columns,
+                1.0,
+                projected.plain(),
+                parameters.value(lora.b).transposed(),
+            )?;
             saved.low_rank = pass.keep.then_some(SavedLora { input, projected, dropout });
         }
         Ok(saved)
@@ -104,7 +110,8 @@ impl Linear {
         Ok((out.finish()?, saved))
     }
 
-    /// Hands out the factors and adds the gradient of the input to `input_gradient`, if that is asked for.
+    /// Hands out the factors and adds the gradient of the input to `input_gradient`, if that is
+    /// asked for.
     pub fn backward(
         &self,
         pass: &Pass,

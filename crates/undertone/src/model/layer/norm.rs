@@ -27,7 +27,12 @@ pub struct Saved {
 
 impl Norm {
     /// Normalises `x`, or `x + residual`.
-    pub fn forward(&self, pass: &Pass, x: &Matrix, residual: Option<&Matrix>) -> Result<(Matrix, Saved)> {
+    pub fn forward(
+        &self,
+        pass: &Pass,
+        x: &Matrix,
+        residual: Option<&Matrix>,
+    ) -> Result<(Matrix, Saved)> {
         let done = tensor::normalise(
             self.kind,
             x,
@@ -36,7 +41,8 @@ impl Norm {
             self.bias.map(|bias| pass.parameters.value(bias)),
             self.epsilon,
         )?;
-        let saved = Saved { normalised: done.normalised, inverse_deviation: done.inverse_deviation };
+        let saved =
+            Saved { normalised: done.normalised, inverse_deviation: done.inverse_deviation };
         Ok((done.output, saved))
     }
 

@@ -1,13 +1,15 @@
-//! The layer at which a record leaves its owner's hands: everything below it is the owner's, everything above it the provider's.
+//! The layer at which a record leaves its owner's hands: everything below it is the owner's,
+//! everything above it the provider's.
 //!
 //! ```text
 //! hidden states ─ rows ─ centre ─ encode ─ (squash) ─ bound ─▶ + noise ─▶ (calibrate) ─ decode ─▶ hidden states
 //! └──────────────────── pre(·), the owner's ──────────────────┘ released └──────── post(·), the provider's ───┘
 //! ```
 //!
-//! The rows of one sequence, after they are divided by the direction of the noise, have a Frobenius norm of at most C whatever the text is:
-//! that is what the [mechanism](crate::mechanism::forward) counts on. The norm is taken over real tokens alone; rows that pad a sequence to a
-//! fixed length are zero, so they carry no signal and use up no norm.
+//! The rows of one sequence, after they are divided by the direction of the noise, have a Frobenius
+//! norm of at most C whatever the text is: that is what the [mechanism](crate::mechanism::forward)
+//! counts on. The norm is taken over real tokens alone; rows that pad a sequence to a fixed length
+//! are zero, so they carry no signal and use up no norm.
 
 use super::linear::{self, Linear};
 use crate::model::factor::Receiver;
@@ -31,7 +33,8 @@ pub enum Spot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rows {
-    /// One for each token. With a number, so many for every sequence, so that its length does not show.
+    /// One for each token. With a number, so many for every sequence, so that its length does not
+    /// show.
     Tokens(Option<usize>),
     /// That of the first token.
     First,
@@ -113,7 +116,12 @@ struct Stack {
     before: Vec<Matrix>,
 }
 
-fn up(layers: &[Linear], activation: Activation, pass: &Pass, mut x: Matrix) -> Result<(Matrix, Stack)> {
+fn up(
+    layers: &[Linear],
+    activation: Activation,
+    pass: &Pass,
+    mut x: Matrix,
+) -> Result<(Matrix, Stack)> {
     let mut stack = Stack::default();
     for (i, layer) in layers.iter().enumerate() {
         if i > 0 {
@@ -195,8 +203,12 @@ impl Sanitiser {
         let windows = starts.windows(2);
         match self.rows {
             Rows::Tokens(_) => Ok(hidden.clone()),
-            Rows::First => tensor::gather(hidden, &windows.map(|w| w[0] as u32).collect::<Vec<_>>()),
-            Rows::Last => tensor::gather(hidden, &windows.map(|w| (w[1] - 1) as u32).collect::<Vec<_>>()),
+            Rows::First => {
+                tensor::gather(hidden, &windows.map(|w| w[0] as u32).collect::<Vec<_>>())
+            }
+            Rows::Last => {
+                tensor::gather(hidden, &windows.map(|w| (w[1] - 1) as u32).collect::<Vec<_>>())
+            }
             Rows::Mean => {
                 let place = hidden.place();
                 let hidden = hidden.to_host()?;
@@ -207,7 +219,9 @@ impl Sanitiser {
                             let share = 1.0 / (window[1] - window[0]) as f32;
                             out.fill(0.0);
                             for row in window[0]..window[1] {
-                                out.iter_mut().zip(hidden.row(row)).for_each(|(sum, x)| *sum += share * x);
+                                out.iter_mut()
+                                    .zip(hidden.row(row))
+                                    .for_each(|(sum, x)| *sum += share * x);
                             }
                         },
                     );
@@ -224,12 +238,17 @@ impl Sanitiser {
             Rows::First => {
                 tensor::scatter(gradient, &windows.map(|w| w[0] as u32).collect::<Vec<_>>(), tokens)
             }
-            Rows::Last => {
-                tensor::scatter(gradient, &windows.map(|w| (w[1] - 1) as u32).collect::<Vec<_>>(), tokens)
-            }
+            Rows::Last => tensor::scatter(
+                gradient,
+                &windows.map(|w| (w[1] - 1) as u32).collect::<Vec<_>>(),
+                tokens,
+            ),
             Rows::Mean => {
-                let sequences: Vec<u32> =
-                    windows.clone().enumerate().flat_map(|(i, w)| vec![i as u32; w[1] - w[0]]).collect();
+                let sequences: Vec<u32> = windows
+                    .clone()
+                    .enumerate()
+                    .flat_map(|(i, w)| vec![i as u32; w[1] - w[0]])
+                    .collect();
                 let shares: Vec<f32> =
                     windows.flat_map(|w| vec![1.0 / (w[1] - w[0]) as f32; w[1] - w[0]]).collect();
                 tensor::scale_rows(&tensor::gather(gradient, &sequences)?, &shares)
@@ -241,11 +260,13 @@ impl Sanitiser {
         self.squash.map_or(x, |most| x.clamp(0.0, most))
     }
 
-    /// The owner's half: from hidden states to rows whose norm is bounded, in the space in which noise is even.
+    /// The owner's half: from hidden states to rows whose norm is bounded, in the space in which
+    /// noise is even.
     pub fn bounded(&self, pass: &Pass, hidden: &Matrix) -> Result<(Host, SavedBelow)> {
         let mut x = self.pick(hidden, pass.starts)?;
         if let Some(centre) = self.centre {
-            let centre: Vec<f32> = pass.parameters.value(centre).to_vec()?.iter().map(|c| -c).collect();
+            let centre: Vec<f32> =
+                pass.parameters.value(centre).to_vec()?.iter().map(|c| -c).collect();
             let mut shifted = Output::new(&x.place(), x.rows(), x.columns());
             shifted.fill_rows(
                 0..centre.len(),
@@ -266,28 +287,37 @@ impl Sanitiser {
         let mut norms = vec![0.0; from.len() - 1];
         let bounded = Host::build(rows, columns, |out| {
             let parts = of_sequences(out, &released, columns);
-            parts.into_par_iter().zip(norms.par_iter_mut()).enumerate().for_each(|(i, (out, norm))| {
-                out.fill(0.0);
-                let most = out.len() / columns.max(1);
-                let mut squares = 0.0;
-                for (row, out) in (from[i]..from[i + 1]).take(most).zip(out.chunks_exact_mut(columns.max(1)))
-                {
-                    for (j, (y, x)) in out.iter_mut().zip(encoded.row(row)).enumerate() {
-                        *y = self.squashed(*x) / self.direction.as_ref().map_or(1.0, |d| d[j]);
-                        squares += f64::from(*y).powi(2);
+            parts.into_par_iter().zip(norms.par_iter_mut()).enumerate().for_each(
+                |(i, (out, norm))| {
+                    out.fill(0.0);
+                    let most = out.len() / columns.max(1);
+                    let mut squares = 0.0;
+                    for (row, out) in
+                        (from[i]..from[i + 1]).take(most).zip(out.chunks_exact_mut(columns.max(1)))
+                    {
+                        for (j, (y, x)) in out.iter_mut().zip(encoded.row(row)).enumerate() {
+                            *y = self.squashed(*x) / self.direction.as_ref().map_or(1.0, |d| d[j]);
+                            squares += f64::from(*y).powi(2);
+                        }
                     }
-                }
-                *norm = squares.sqrt();
-                let factor = self.factor(*norm);
-                out.iter_mut().for_each(|y| *y = if factor == 0.0 { 0.0 } else { *y * factor });
-            });
+                    *norm = squares.sqrt();
+                    let factor = self.factor(*norm);
+                    out.iter_mut().for_each(|y| *y = if factor == 0.0 { 0.0 } else { *y * factor });
+                },
+            );
         });
-        let saved =
-            SavedBelow { tokens: hidden.rows(), starts: pass.starts.to_vec(), encoder, encoded, norms };
+        let saved = SavedBelow {
+            tokens: hidden.rows(),
+            starts: pass.starts.to_vec(),
+            encoder,
+            encoded,
+            norms,
+        };
         Ok((bounded, saved))
     }
 
-    /// What a sequence of this norm is multiplied by. What is not finite becomes nothing; a millionth is kept back for rounding.
+    /// What a sequence of this norm is multiplied by. What is not finite becomes nothing; a
+    /// millionth is kept back for rounding.
     fn factor(&self, norm: f64) -> f32 {
         let most = f64::from(self.norm) * (1.0 - 1e-6);
         match self.bounding {
@@ -299,7 +329,8 @@ impl Sanitiser {
         }
     }
 
-    /// Adds the noise, if there is any, and leaves the space in which it is even: what the provider sees.
+    /// Adds the noise, if there is any, and leaves the space in which it is even: what the provider
+    /// sees.
     pub fn released(&self, bounded: Host, starts: &[usize], noise: Option<&dyn Perturb>) -> Host {
         let mut rows = bounded;
         let columns = rows.columns();
@@ -321,7 +352,12 @@ impl Sanitiser {
     }
 
     /// The provider's half: hidden states again. Rows with noise are calibrated first.
-    pub fn reconstruct(&self, pass: &Pass, released: Matrix, noisy: bool) -> Result<(Matrix, SavedAbove)> {
+    pub fn reconstruct(
+        &self,
+        pass: &Pass,
+        released: Matrix,
+        noisy: bool,
+    ) -> Result<(Matrix, SavedAbove)> {
         let mut x = released;
         let mut calibration = None;
         if let Some(layer) = self.calibration.as_ref().filter(|_| noisy) {
@@ -341,7 +377,8 @@ impl Sanitiser {
         gradient: Matrix,
         receiver: &mut dyn Receiver,
     ) -> Result<Matrix> {
-        let gradient = down(&self.decoder, self.activation, pass, saved.decoder, gradient, receiver)?;
+        let gradient =
+            down(&self.decoder, self.activation, pass, saved.decoder, gradient, receiver)?;
         match (&self.calibration, saved.calibration) {
             (Some(layer), Some(saved)) => layer.backward_alone(pass, saved, &gradient, receiver),
             _ => Ok(gradient),
@@ -361,7 +398,8 @@ impl Sanitiser {
         let gradient = gradient.to_host()?;
         let columns = encoded.columns();
         let released = self.starts(&starts);
-        let from = if matches!(self.rows, Rows::Tokens(_)) { starts.clone() } else { released.clone() };
+        let from =
+            if matches!(self.rows, Rows::Tokens(_)) { starts.clone() } else { released.clone() };
         let direction = |j: usize| self.direction.as_ref().map_or(1.0, |d| d[j]);
         let through = Host::build(encoded.rows(), columns, |out| {
             let parts = of_sequences(out, &from, columns);
@@ -391,7 +429,8 @@ impl Sanitiser {
                         let x = encoded.row(row)[j];
                         let inside = self.squash.is_none_or(|most| x > 0.0 && x < most);
                         if inside && factor > 0.0 {
-                            // Into the weighted space and out of it again: dy·d for y·d, and x/d for x.
+                            // Into the weighted space and out of it again: dy·d for y·d, and x/d
+                            // for x.
                             let weighted = gradient.row(at)[j] * direction(j);
                             let x = f64::from(self.squashed(x) / direction(j));
                             *out = factor * (weighted - (x * along) as f32) / direction(j);

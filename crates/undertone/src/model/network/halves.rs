@@ -1,4 +1,5 @@
-//! The passes below and above the sanitiser: what a record's owner computes, and what the provider does with it.
+//! The passes below and above the sanitiser: what a record's owner computes, and what the provider
+//! does with it.
 
 use super::{Conditions, Model, NOTHING, positions};
 use crate::data::Batch;
@@ -31,7 +32,8 @@ impl Model {
         self.network.sanitiser.as_ref().is_some_and(|sanitiser| sanitiser.spot == Spot::Output)
     }
 
-    /// The first block whose backward pass is needed, and whether the embeddings' is: nothing below the lowest trainable parameter.
+    /// The first block whose backward pass is needed, and whether the embeddings' is: nothing below
+    /// the lowest trainable parameter.
     pub(super) fn lowest_trainable(&self) -> (usize, bool) {
         let trained = |id: ParameterId| self.parameters.is_trainable(id);
         if self.network.embeddings.parameters().any(trained) {
@@ -122,7 +124,8 @@ impl Model {
         Ok(Above { logits, blocks, norm, head })
     }
 
-    /// The provider's half, from bounded rows to logits: noise, the sanitiser's upper half, and what is above it.
+    /// The provider's half, from bounded rows to logits: noise, the sanitiser's upper half, and
+    /// what is above it.
     pub(super) fn provide(
         &self,
         bounded: Host,

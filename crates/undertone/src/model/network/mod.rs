@@ -60,7 +60,12 @@ fn positions(starts: &[usize]) -> Vec<u32> {
 }
 
 impl Model {
-    pub(crate) fn new(config: Config, network: Network, parameters: Parameters, fresh: Vec<String>) -> Self {
+    pub(crate) fn new(
+        config: Config,
+        network: Network,
+        parameters: Parameters,
+        fresh: Vec<String>,
+    ) -> Self {
         Self { config, network, parameters, tuning: None, fresh, place: Place::Host }
     }
 
@@ -81,33 +86,38 @@ impl Model {
         let vocabulary = self.network.vocabulary;
         match tokens.iter().find(|&&token| token as usize >= vocabulary) {
             Some(token) => Err(Error::Request(format!(
-                "token {token} is beyond the model's vocabulary of {vocabulary}; is the tokenizer that of the model?"
+                "token {token} is beyond the model's vocabulary of {vocabulary}; is the tokenizer \
+                 that of the model?"
             ))),
             None => Ok(()),
         }
     }
 
-    /// Whether the batch can be run at all: known tokens, sequences that are neither empty nor too long.
+    /// Whether the batch can be run at all: known tokens, sequences that are neither empty nor too
+    /// long.
     pub fn check(&self, batch: &Batch) -> Result<()> {
         self.check_tokens(&batch.tokens)?;
         let network = &self.network;
         for window in batch.starts.windows(2) {
             let length = window[1] - window[0];
             if length == 0 {
-                return Err(Error::Request("a sequence has no tokens; give every row some text".into()));
+                return Err(Error::Request(
+                    "a sequence has no tokens; give every row some text".into(),
+                ));
             }
             if length > network.most_positions {
                 return Err(Error::Request(format!(
-                    "a sequence has {length} tokens, but the model has positions for {}; lower max_tokens",
+                    "a sequence has {length} tokens, but the model has positions for {}; lower \
+                     max_tokens",
                     network.most_positions
                 )));
             }
         }
         let segments = network.embeddings.segments.map(|table| self.parameters.value(table).rows());
         match (segments, batch.segments.iter().max()) {
-            (Some(rows), Some(&largest)) if largest as usize >= rows => {
-                Err(Error::Request(format!("segment {largest} was asked for, but the model has {rows}")))
-            }
+            (Some(rows), Some(&largest)) if largest as usize >= rows => Err(Error::Request(
+                format!("segment {largest} was asked for, but the model has {rows}"),
+            )),
             _ => Ok(()),
         }
     }
@@ -119,15 +129,24 @@ impl Model {
         seed: Option<u64>,
         keep: bool,
     ) -> Pass<'a> {
-        Pass { parameters: &self.parameters, starts, positions, dropout_seed: seed, keep, panels: None }
+        Pass {
+            parameters: &self.parameters,
+            starts,
+            positions,
+            dropout_seed: seed,
+            keep,
+            panels: None,
+        }
     }
 
-    /// The hidden states after the embeddings, after each block, and after the last normalisation if there is one.
+    /// The hidden states after the embeddings, after each block, and after the last normalisation
+    /// if there is one.
     pub fn hidden_states(&self, batch: &Batch) -> Result<Vec<Matrix>> {
         self.check(batch)?;
         let positions = positions(&batch.starts);
         let pass = self.pass(&batch.starts, &positions, None, false);
-        let mut states = vec![self.network.embeddings.forward(&pass, &batch.tokens, &batch.segments)?.0];
+        let mut states =
+            vec![self.network.embeddings.forward(&pass, &batch.tokens, &batch.segments)?.0];
         for block in &self.network.blocks {
             let next = block.forward(&pass, &states[states.len() - 1])?.0;
             states.push(next);
@@ -157,7 +176,9 @@ impl Model {
         let x = self.below(&pass, &pass, batch, NOTHING)?.output;
         let Some(sanitiser) = &self.network.sanitiser else {
             if noise.is_some() {
-                return Err(Error::Request("noise was asked for, but the model has no sanitiser".into()));
+                return Err(Error::Request(
+                    "noise was asked for, but the model has no sanitiser".into(),
+                ));
             }
             return Ok(self.above(&pass, x, wanted, NOTHING)?.logits);
         };
@@ -167,7 +188,8 @@ impl Model {
         Ok(self.provide(bounded, &starts, wanted, &conditions, NOTHING)?.0.logits)
     }
 
-    /// The weights with which the first or the last token of each sequence looks at its sequence in the last block: one row for each head.
+    /// The weights with which the first or the last token of each sequence looks at its sequence in
+    /// the last block: one row for each head.
     pub fn last_attention(&self, batch: &Batch, last_token: bool) -> Result<Vec<Host>> {
         self.check(batch)?;
         let positions = positions(&batch.starts);
@@ -191,7 +213,8 @@ impl Model {
         }
     }
 
-    /// What the owner of each sequence computes before noise is added: rows of bounded norm, and where each sequence's begin.
+    /// What the owner of each sequence computes before noise is added: rows of bounded norm, and
+    /// where each sequence's begin.
     pub fn bounded_rows(&self, batch: &Batch) -> Result<(Host, Vec<usize>)> {
         let Some(sanitiser) = &self.network.sanitiser else {
             return Err(Error::Request("the model has no sanitiser".into()));

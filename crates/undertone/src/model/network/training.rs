@@ -48,7 +48,8 @@ pub struct Conditions<'a> {
 }
 
 impl Model {
-    /// A forward pass that keeps what the backward pass needs. `dropout_seed` names the dropout masks; none drops nothing.
+    /// A forward pass that keeps what the backward pass needs. `dropout_seed` names the dropout
+    /// masks; none drops nothing.
     pub fn forward(
         &self,
         batch: &Batch,
@@ -71,11 +72,17 @@ impl Model {
         let lower_positions = positions(&batch.starts);
         let keeping = self.pass(&batch.starts, &lower_positions, dropout_seed, true);
         let passing = Pass { keep: false, ..keeping };
-        let Below { output: x, embeddings, blocks, norm } = self.below(&keeping, &passing, batch, keep)?;
-        let below = Half { starts: batch.starts.clone(), positions: lower_positions.clone(), blocks };
+        let Below { output: x, embeddings, blocks, norm } =
+            self.below(&keeping, &passing, batch, keep)?;
+        let below =
+            Half { starts: batch.starts.clone(), positions: lower_positions.clone(), blocks };
         let Some(layer) = &self.network.sanitiser else {
             let Above { logits, norm, head, .. } = self.above(&keeping, x, wanted, keep)?;
-            let above = Half { starts: batch.starts.clone(), positions: lower_positions, blocks: Vec::new() };
+            let above = Half {
+                starts: batch.starts.clone(),
+                positions: lower_positions,
+                blocks: Vec::new(),
+            };
             let first_block = keep.0;
             return Ok(Forward {
                 logits,
@@ -107,7 +114,8 @@ impl Model {
         })
     }
 
-    /// The backward pass of blocks that were kept, the last first; `None` when nothing below is wanted.
+    /// The backward pass of blocks that were kept, the last first; `None` when nothing below is
+    /// wanted.
     fn descend(
         &self,
         pass: &Pass,
@@ -134,7 +142,9 @@ impl Model {
         logits_gradient: &Matrix,
         receiver: &mut dyn Receiver,
     ) -> Result<()> {
-        let Forward { logits, dropout_seed, embeddings, below, above, sanitiser, first_block, .. } = forward;
+        let Forward {
+            logits, dropout_seed, embeddings, below, above, sanitiser, first_block, ..
+        } = forward;
         drop(logits);
         let network = &self.network;
         let cut = self.cut();
@@ -158,8 +168,14 @@ impl Model {
         let lower_pass = self.pass(&below.starts, &below.positions, dropout_seed, true);
         if let (Some(layer), Some((lower, upper))) = (&network.sanitiser, sanitiser) {
             let wanted = sanitiser_is_trained || lower.is_some();
-            let through =
-                self.descend(&pass, &network.blocks[cut..], above.blocks, wanted, gradient, receiver)?;
+            let through = self.descend(
+                &pass,
+                &network.blocks[cut..],
+                above.blocks,
+                wanted,
+                gradient,
+                receiver,
+            )?;
             let Some(through) = through else { return Ok(()) };
             let through = layer.backward_above(&pass, upper, through, receiver)?;
             // Without a saved lower half nothing below learns: the record is not looked at again.
@@ -172,8 +188,14 @@ impl Model {
             }
         }
         let wanted = embeddings.is_some();
-        let gradient =
-            self.descend(&lower_pass, &network.blocks[..cut], below.blocks, wanted, gradient, receiver)?;
+        let gradient = self.descend(
+            &lower_pass,
+            &network.blocks[..cut],
+            below.blocks,
+            wanted,
+            gradient,
+            receiver,
+        )?;
         if let (Some(saved), Some(gradient)) = (embeddings, gradient) {
             network.embeddings.backward(&lower_pass, saved, gradient, receiver)?;
         }
@@ -197,7 +219,12 @@ impl Model {
         dropout_seed: Option<u64>,
         receiver: &mut dyn Receiver,
     ) -> Result<Vec<f32>> {
-        self.train_under(batch, weighting, &Conditions { dropout_seed, ..Conditions::default() }, receiver)
+        self.train_under(
+            batch,
+            weighting,
+            &Conditions { dropout_seed, ..Conditions::default() },
+            receiver,
+        )
     }
 
     /// The same under conditions.
@@ -218,7 +245,8 @@ impl Model {
         Ok(objective.mean_by_example(&losses, batch.sequences()))
     }
 
-    /// The same from rows that [`Model::bounded_rows`] gave for the batch: what is below the sanitiser is not run, and does not learn.
+    /// The same from rows that [`Model::bounded_rows`] gave for the batch: what is below the
+    /// sanitiser is not run, and does not learn.
     pub fn train_above(
         &self,
         batch: &Batch,
@@ -236,7 +264,8 @@ impl Model {
         let (upper, above, positions) =
             self.provide(bounded, &starts, Some(&objective.rows), conditions, keep)?;
         let Above { logits, blocks, norm, head } = upper;
-        let (losses, gradient) = objective.losses(&logits, weighting, &batch.units, conditions.labels)?;
+        let (losses, gradient) =
+            objective.losses(&logits, weighting, &batch.units, conditions.labels)?;
         if let Some(gradient) = gradient {
             let forward = Forward {
                 logits,

@@ -36,11 +36,14 @@ pub struct SanitiserConfig {
 }
 
 impl SanitiserConfig {
-    /// How far, in units of the norm, replacing a record can move what is released: non-negative rows of length C are at most √2 C apart. In a box each column moves by its side, divided by its
-    /// share of the noise; none if nothing bounds the record.
+    /// How far, in units of the norm, replacing a record can move what is released: non-negative
+    /// rows of length C are at most √2 C apart. In a box each column moves by its side, divided by
+    /// its share of the noise; none if nothing bounds the record.
     pub fn sensitivity(&self) -> Option<f64> {
         match (self.bounding, self.squash, &self.direction) {
-            (Bounding::Box, Some(side), Some(direction)) if !matches!(self.rows, Rows::Tokens(_)) => {
+            (Bounding::Box, Some(side), Some(direction))
+                if !matches!(self.rows, Rows::Tokens(_)) =>
+            {
                 let squares: f64 = direction.iter().map(|&d| f64::from(d).powi(-2)).sum();
                 Some(f64::from(side / self.norm) * squares.sqrt())
             }
@@ -83,10 +86,16 @@ struct Adding<'a> {
 
 impl Adding<'_> {
     fn tensor(&mut self, name: String, shape: &[usize]) -> Result<ParameterId> {
-        let (rows, columns) = if let [rows, columns] = *shape { (rows, columns) } else { (1, shape[0]) };
+        let (rows, columns) =
+            if let [rows, columns] = *shape { (rows, columns) } else { (1, shape[0]) };
         let value = Matrix::zeros(rows, columns).to_place(self.model.place())?;
-        let parameter =
-            Parameter { name, shape: shape.to_vec(), value, trainable: false, origin: Origin::Adapter };
+        let parameter = Parameter {
+            name,
+            shape: shape.to_vec(),
+            value,
+            trainable: false,
+            origin: Origin::Adapter,
+        };
         Ok(self.model.parameters.push(parameter))
     }
 
@@ -97,16 +106,22 @@ impl Adding<'_> {
     }
 }
 
-/// A copy of a model whose sanitiser has a decoder, to fit an encoder with; parameters that both have keep their places.
+/// A copy of a model whose sanitiser has a decoder, to fit an encoder with; parameters that both
+/// have keep their places.
 pub fn with_decoder(model: &Model) -> Result<Model> {
     let mut twin = model.clone();
-    let Some(layer) = model.network.sanitiser.as_ref().filter(|layer| layer.decoder.is_empty()) else {
+    let Some(layer) = model.network.sanitiser.as_ref().filter(|layer| layer.decoder.is_empty())
+    else {
         return Ok(twin);
     };
     let mut decoder = Vec::new();
     for (i, encoder) in layer.encoder.iter().rev().enumerate() {
         let mut adding = Adding { model: &mut twin };
-        decoder.push(adding.linear(format!("sanitiser.decoder.{i}"), encoder.outputs, encoder.inputs)?);
+        decoder.push(adding.linear(
+            format!("sanitiser.decoder.{i}"),
+            encoder.outputs,
+            encoder.inputs,
+        )?);
     }
     if let Some(layer) = &mut twin.network.sanitiser {
         layer.decoder = decoder;
@@ -114,8 +129,8 @@ pub fn with_decoder(model: &Model) -> Result<Model> {
     Ok(twin)
 }
 
-/// Puts a sanitiser in whose numbers are all zero, for the caller to set; nothing of it is trainable yet. Rows that are not decoded get a
-/// classifier of their own in place of the model's.
+/// Puts a sanitiser in whose numbers are all zero, for the caller to set; nothing of it is
+/// trainable yet. Rows that are not decoded get a classifier of their own in place of the model's.
 pub fn attach(model: &mut Model, config: &SanitiserConfig) -> Result<()> {
     let blocks = model.network.blocks.len();
     if matches!(config.spot, Spot::After(after) if after > blocks) {
@@ -135,7 +150,8 @@ pub fn attach(model: &mut Model, config: &SanitiserConfig) -> Result<()> {
     }
     let classes = model.network.head.out.outputs;
     let mut adding = Adding { model };
-    let centre = config.centred.then(|| adding.tensor("sanitiser.centre".into(), &[hidden])).transpose()?;
+    let centre =
+        config.centred.then(|| adding.tensor("sanitiser.centre".into(), &[hidden])).transpose()?;
     let widths: Vec<usize> = std::iter::once(hidden).chain(config.dims.iter().copied()).collect();
     let (mut encoder, mut decoder) = (Vec::new(), Vec::new());
     for (i, pair) in widths.windows(2).enumerate() {
@@ -146,8 +162,10 @@ pub fn attach(model: &mut Model, config: &SanitiserConfig) -> Result<()> {
             decoder.push(adding.linear(format!("sanitiser.decoder.{i}"), pair[1], pair[0])?);
         }
     }
-    let calibration =
-        config.calibrated.then(|| adding.linear("sanitiser.calibration".into(), width, width)).transpose()?;
+    let calibration = config
+        .calibrated
+        .then(|| adding.linear("sanitiser.calibration".into(), width, width))
+        .transpose()?;
     if !config.decoded {
         let out = adding.linear("sanitiser.head".into(), width, classes)?;
         let head = &mut model.network.head;

@@ -17,19 +17,28 @@ pub fn read_config(folder: &Path) -> Result<Option<SanitiserConfig>> {
     let path = folder.join("sanitiser.json");
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
-        Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
+        Err(e)
+            if matches!(
+                e.kind(),
+                std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
+            ) =>
+        {
             return Ok(None);
         }
         Err(source) => return Err(Error::Io { path, source }),
     };
     let wrong = |problem: String| Error::Config { path: path.clone(), problem };
-    let config: SanitiserConfig =
-        serde_json::from_str(&text).map_err(|e| wrong(format!("is no description of a sanitiser: {e}")))?;
+    let config: SanitiserConfig = serde_json::from_str(&text)
+        .map_err(|e| wrong(format!("is no description of a sanitiser: {e}")))?;
     let above_zero = |x: &f32| x.is_finite() && *x > 0.0;
-    let sizes = std::iter::once(&config.norm).chain(&config.squash).chain(config.direction.iter().flatten());
+    let sizes = std::iter::once(&config.norm)
+        .chain(&config.squash)
+        .chain(config.direction.iter().flatten());
     let quiet = config.deviation.is_finite() && config.deviation >= 0.0;
     if !(quiet && sizes.into_iter().all(above_zero)) {
-        return Err(wrong("norm, squash and direction must be above 0, and deviation at least 0".into()));
+        return Err(wrong(
+            "norm, squash and direction must be above 0, and deviation at least 0".into(),
+        ));
     }
     Ok(Some(config))
 }

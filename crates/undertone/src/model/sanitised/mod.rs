@@ -1,6 +1,7 @@
 //! Models with a [sanitiser](crate::model::layer::sanitiser): put in, saved and loaded.
 //!
-//! A folder that has `sanitiser.json` and `sanitiser.safetensors` beside its weights, be it a model or an adapter, holds such a model.
+//! A folder that has `sanitiser.json` and `sanitiser.safetensors` beside its weights, be it a model
+//! or an adapter, holds such a model.
 
 mod attach;
 mod folder;

@@ -27,7 +27,10 @@ impl Default for AdapterSettings {
 /// Puts new adapters in; their upper layer is zero, so that the model computes what it did.
 pub(super) fn attach(model: &mut Model, settings: &AdapterSettings, seed: u64) -> Result<()> {
     if settings.size == 0 || settings.size > 65_536 {
-        return Err(Error::Tuning(format!("adapter.size is {}, but must be from 1 to 65536", settings.size)));
+        return Err(Error::Tuning(format!(
+            "adapter.size is {}, but must be from 1 to 65536",
+            settings.size
+        )));
     }
     let Some(activation) = Activation::from_name(&settings.activation) else {
         return Err(Error::Tuning(format!(
@@ -45,7 +48,14 @@ pub(super) fn attach(model: &mut Model, settings: &AdapterSettings, seed: u64) -
             let down = random.normal(settings.size * width, 0.02);
             let up = vec![0.0; width * settings.size];
             Ok(Adapter {
-                down: linear(parameters, &place, format!("{name}.down"), width, settings.size, down)?,
+                down: linear(
+                    parameters,
+                    &place,
+                    format!("{name}.down"),
+                    width,
+                    settings.size,
+                    down,
+                )?,
                 up: linear(parameters, &place, format!("{name}.up"), settings.size, width, up)?,
                 activation,
             })

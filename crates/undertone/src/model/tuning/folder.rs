@@ -1,8 +1,10 @@
-//! Adapter folders: `adapter_config.json`, `adapter_model.safetensors` and, for classifiers, `labels.json` with the names of the classes.
+//! Adapter folders: `adapter_config.json`, `adapter_model.safetensors` and, for classifiers,
+//! `labels.json` with the names of the classes.
 //!
-//! LoRA is kept in the layout of Python's peft. The other kinds have `"undertone_type"`: `"adapter"`, `"bitfit"`, `"head"` or
-//! `"full"` in their configuration, with the kind's settings under `"settings"`, and their tensors under the names that the
-//! parameters have in the model. All name the task under `"task_type"`, as peft does.
+//! LoRA is kept in the layout of Python's peft. The other kinds have `"undertone_type"`:
+//! `"adapter"`, `"bitfit"`, `"head"` or `"full"` in their configuration, with the kind's settings
+//! under `"settings"`, and their tensors under the names that the parameters have in the model. All
+//! name the task under `"task_type"`, as peft does.
 
 use super::{AdapterSettings, Tuning, adapter, peft, train_head};
 use crate::model::folder::{LoadOptions, Weights, load, save_tensors, write_json};
@@ -13,7 +15,8 @@ use std::path::Path;
 
 /// Saves what training changed; `base` names the model it belongs to.
 pub fn save_adapter(model: &Model, folder: &Path, base: &str) -> Result<()> {
-    std::fs::create_dir_all(folder).map_err(|source| Error::Io { path: folder.to_owned(), source })?;
+    std::fs::create_dir_all(folder)
+        .map_err(|source| Error::Io { path: folder.to_owned(), source })?;
     let Some(tuning) = &model.tuning else {
         return Err(Error::Tuning("the model has no adapter to save".into()));
     };
@@ -21,7 +24,10 @@ pub fn save_adapter(model: &Model, folder: &Path, base: &str) -> Result<()> {
     let config = match tuning {
         Tuning::Lora(settings) => {
             let named = peft::parameters(model);
-            save_tensors(&tensors, named.into_iter().map(|(name, id)| (name, model.parameters.get(id))))?;
+            save_tensors(
+                &tensors,
+                named.into_iter().map(|(name, id)| (name, model.parameters.get(id))),
+            )?;
             peft::config(model, settings, base)
         }
         other => {
@@ -39,14 +45,17 @@ pub fn save_adapter(model: &Model, folder: &Path, base: &str) -> Result<()> {
             })
         }
     };
-    // The names of the classes belong to the head that is in the adapter. peft refuses keys it does not know, so they have a file of their own.
-    if let Some(labels) = model.config.labels()?.filter(|_| model.network.head.purpose.has_labels()) {
+    // The names of the classes belong to the head that is in the adapter. peft refuses keys it does
+    // not know, so they have a file of their own.
+    if let Some(labels) = model.config.labels()?.filter(|_| model.network.head.purpose.has_labels())
+    {
         write_json(&folder.join("labels.json"), &labels)?;
     }
     write_json(&folder.join("adapter_config.json"), &config)
 }
 
-/// Loads a model and puts an adapter on it, if there is one; the model gets the head and the classes that the adapter was trained for.
+/// Loads a model and puts an adapter on it, if there is one; the model gets the head and the
+/// classes that the adapter was trained for.
 pub fn load_adapted(folder: &Path, adapter: Option<&Path>, options: LoadOptions) -> Result<Model> {
     let Some(adapter) = adapter else { return load(folder, &options) };
     let config = read_config(adapter)?;
@@ -75,13 +84,17 @@ fn read_config(folder: &Path) -> Result<Map<String, Value>> {
         path: path.clone(),
         what_to_do: "give an adapter folder, which has one".into(),
     })?;
-    serde_json::from_str(&text).map_err(|e| Error::Config { path, problem: format!("is not JSON: {e}") })
+    serde_json::from_str(&text)
+        .map_err(|e| Error::Config { path, problem: format!("is not JSON: {e}") })
 }
 
 /// Puts a saved adapter on a model.
 pub fn load_adapter(model: &mut Model, folder: &Path) -> Result<()> {
     if let Some(earlier) = &model.tuning {
-        return Err(Error::Tuning(format!("the model carries an adapter ({}) already", earlier.name())));
+        return Err(Error::Tuning(format!(
+            "the model carries an adapter ({}) already",
+            earlier.name()
+        )));
     }
     let path = folder.join("adapter_config.json");
     let wrong = |problem: String| Error::Config { path: path.clone(), problem };

@@ -19,7 +19,8 @@ pub struct LoraSettings {
     pub alpha: f64,
     /// Rate of the dropout before A.
     pub dropout: f32,
-    /// Names of the linear layers, as the ends of their paths; none means what is usual for the architecture.
+    /// Names of the linear layers, as the ends of their paths; none means what is usual for the
+    /// architecture.
     pub targets: Vec<String>,
     /// Scale by alpha / √rank.
     pub rank_stabilised: bool,
@@ -40,10 +41,16 @@ impl LoraSettings {
 
     pub(super) fn check(&self) -> Result<()> {
         if self.rank == 0 || self.rank > 4096 {
-            return Err(Error::Tuning(format!("lora.rank is {}, but must be from 1 to 4096", self.rank)));
+            return Err(Error::Tuning(format!(
+                "lora.rank is {}, but must be from 1 to 4096",
+                self.rank
+            )));
         }
         if !self.alpha.is_finite() || self.alpha <= 0.0 {
-            return Err(Error::Tuning(format!("lora.alpha is {}, but must be positive", self.alpha)));
+            return Err(Error::Tuning(format!(
+                "lora.alpha is {}, but must be positive",
+                self.alpha
+            )));
         }
         if !(0.0..1.0).contains(&self.dropout) {
             return Err(Error::Tuning(format!(
@@ -70,7 +77,8 @@ pub(super) fn attach(model: &mut Model, settings: &mut LoraSettings, seed: u64) 
     let names: Vec<String> = linear_layers(model).map(|layer| layer.name.clone()).collect();
     for target in &settings.targets {
         if !names.iter().any(|name| matches(name, target)) {
-            let mut known: Vec<&str> = names.iter().filter_map(|name| name.rsplit('.').next()).collect();
+            let mut known: Vec<&str> =
+                names.iter().filter_map(|name| name.rsplit('.').next()).collect();
             known.sort_unstable();
             known.dedup();
             return Err(Error::Tuning(format!(

@@ -1,4 +1,5 @@
-//! Which parameters training changes: all, the head, the biases, or small ones put beside the model.
+//! Which parameters training changes: all, the head, the biases, or small ones put beside the
+//! model.
 
 mod adapter;
 mod folder;
@@ -41,7 +42,8 @@ impl Tuning {
         }
     }
 
-    /// Makes a freshly loaded model ready for training in this way; `seed` draws the initial values of what is added.
+    /// Makes a freshly loaded model ready for training in this way; `seed` draws the initial values
+    /// of what is added.
     pub fn apply(&self, model: &mut Model, seed: u64) -> Result<()> {
         if let Some(earlier) = &model.tuning {
             return Err(Error::Tuning(format!(
@@ -57,13 +59,16 @@ impl Tuning {
             Self::Full => {}
             Self::Head if !model.network.head.purpose.has_labels() => {
                 return Err(Error::Tuning(
-                    "head tuning needs a classification head; this model has a language head".into(),
+                    "head tuning needs a classification head; this model has a language head"
+                        .into(),
                 ));
             }
             Self::Head => {}
             Self::Bitfit => {
                 let mut found = false;
-                for (_, parameter) in model.parameters.iter_mut().filter(|(_, p)| p.name.ends_with("bias")) {
+                for (_, parameter) in
+                    model.parameters.iter_mut().filter(|(_, p)| p.name.ends_with("bias"))
+                {
                     parameter.trainable = true;
                     found = true;
                 }
@@ -98,16 +103,20 @@ fn linear_layers(model: &Model) -> impl Iterator<Item = &Linear> {
     model.network.blocks.iter().flat_map(|block| block.linear_layers())
 }
 
-/// Folds low-rank additions into the weights that they stand beside, after which the model is an ordinary one.
+/// Folds low-rank additions into the weights that they stand beside, after which the model is an
+/// ordinary one.
 pub fn merge(model: &mut Model) -> Result<()> {
     if model.network.sanitiser.is_some() {
         return Err(Error::Tuning(
-            "a model that perturbs records keeps its sanitiser beside its adapter, so it cannot be merged; use it with --adapter".into(),
+            "a model that perturbs records keeps its sanitiser beside its adapter, so it cannot be \
+             merged; use it with --adapter".into(),
         ));
     }
     match &model.tuning {
         Some(Tuning::Adapter(_)) => Err(Error::Tuning(
-            "a bottleneck adapter is not linear, so it cannot be merged into the weights; use it with --adapter".into(),
+            "a bottleneck adapter is not linear, so it cannot be merged into the weights; use it \
+             with --adapter"
+                .into(),
         )),
         _ => {
             lora::merge(model)?;

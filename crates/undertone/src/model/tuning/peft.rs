@@ -28,7 +28,8 @@ pub(super) fn purpose(task_type: &str) -> Option<Purpose> {
 
 /// adapter_config.json as peft writes it.
 pub(super) fn config(model: &Model, settings: &LoraSettings, base: &str) -> Value {
-    let fan_in_fan_out = linear_layers(model).any(|layer| layer.lora.is_some() && layer.inputs_first);
+    let fan_in_fan_out =
+        linear_layers(model).any(|layer| layer.lora.is_some() && layer.inputs_first);
     json!({
         "peft_type": "LORA",
         "task_type": task_type(model.network.head.purpose),
@@ -55,8 +56,8 @@ fn modules_to_save(model: &Model) -> Value {
     }
     let mut names: Vec<&str> = Vec::new();
     for layer in head.dense.iter().map(|dense| &dense.0).chain([&head.out]) {
-        // The module is the part of the path that a model without head does not have: bert.pooler.dense → pooler,
-        // classifier.out_proj → classifier.
+        // The module is the part of the path that a model without head does not have:
+        // bert.pooler.dense → pooler, classifier.out_proj → classifier.
         let parts: Vec<&str> = layer.name.split('.').collect();
         let name = if parts.len() == 3 { parts[1] } else { parts[0] };
         if !names.contains(&name) {
@@ -97,10 +98,15 @@ pub(super) fn load(
         }
     }
     if config.get("bias").and_then(Value::as_str).is_some_and(|bias| bias != "none") {
-        return Err(wrong("bias must be \"none\"; save the adapter so, or merge it in Python".into()));
+        return Err(wrong(
+            "bias must be \"none\"; save the adapter so, or merge it in Python".into(),
+        ));
     }
     let number = |key: &str| {
-        config.get(key).and_then(Value::as_f64).ok_or_else(|| wrong(format!("{key} must be a number")))
+        config
+            .get(key)
+            .and_then(Value::as_f64)
+            .ok_or_else(|| wrong(format!("{key} must be a number")))
     };
     let mut settings = LoraSettings {
         rank: number("r")? as usize,
@@ -117,7 +123,9 @@ pub(super) fn load(
     names.sort();
     for key in &names {
         let Some(name) = key.strip_prefix(PREFIX) else {
-            return Err(wrong(format!("tensor {key} does not begin with {PREFIX}; is it a peft adapter?")));
+            return Err(wrong(format!(
+                "tensor {key} does not begin with {PREFIX}; is it a peft adapter?"
+            )));
         };
         if let Some(layer) = name.strip_suffix(".lora_A.weight") {
             let other = format!("{PREFIX}{layer}.lora_B.weight");
@@ -152,18 +160,28 @@ pub(super) fn load(
 pub(super) fn check_shape(weights: &Weights, name: &str, expected: &[usize]) -> Result<()> {
     match weights.shape(name) {
         Some(found) if found == expected => Ok(()),
-        Some(found) => {
-            Err(Error::Shape { name: name.to_owned(), expected: expected.to_vec(), found: found.to_vec() })
+        Some(found) => Err(Error::Shape {
+            name: name.to_owned(),
+            expected: expected.to_vec(),
+            found: found.to_vec(),
+        }),
+        None => {
+            Err(Error::MissingTensor { name: name.to_owned(), path: weights.folder().to_owned() })
         }
-        None => Err(Error::MissingTensor { name: name.to_owned(), path: weights.folder().to_owned() }),
     }
 }
 
 /// Replaces a parameter of the model by the adapter's.
-pub(super) fn load_saved_module(model: &mut Model, weights: &Weights, key: &str, name: &str) -> Result<()> {
+pub(super) fn load_saved_module(
+    model: &mut Model,
+    weights: &Weights,
+    key: &str,
+    name: &str,
+) -> Result<()> {
     let Some(id) = model.parameters.find(name) else {
         return Err(Error::Tuning(format!(
-            "the adapter has a tensor {name}, which the model does not; load the model for the adapter's task"
+            "the adapter has a tensor {name}, which the model does not; load the model for the \
+             adapter's task"
         )));
     };
     let place = model.place().clone();

@@ -154,7 +154,12 @@ pub fn gated_forward(kind: Activation, gate: &Host, up: &Host) -> Host {
 }
 
 /// Gradients of the gate and of up.
-pub fn gated_backward(kind: Activation, gate: &Host, up: &Host, output_gradient: &Host) -> (Host, Host) {
+pub fn gated_backward(
+    kind: Activation,
+    gate: &Host,
+    up: &Host,
+    output_gradient: &Host,
+) -> (Host, Host) {
     let (rows, columns) = (gate.rows(), gate.columns());
     let mut up_gradient = Host::build(rows, columns, |_| {});
     let gate_gradient = Host::build(rows, columns, |dgate| {

@@ -1,8 +1,9 @@
 //! Scaled dot-product attention over packed sequences.
 //!
-//! Queries, keys and values lie side by side in one matrix of (heads + 2 · key heads) · width columns. The probabilities
-//! are not kept for the backward pass but computed again from the log-sum-exp of each row, a block of rows at a time: memory
-//! grows with the number of tokens, not with its square. Each sequence is one task.
+//! Queries, keys and values lie side by side in one matrix of (heads + 2 · key heads) · width
+//! columns. The probabilities are not kept for the backward pass but computed again from the
+//! log-sum-exp of each row, a block of rows at a time: memory grows with the number of tokens, not
+//! with its square. Each sequence is one task.
 
 use super::dropout::Dropout;
 use super::matmul::{Update, View, multiply};
@@ -53,7 +54,8 @@ impl AttentionShape<'_> {
         self.key(head) + self.key_heads * self.width
     }
 
-    /// Blocks of rows of a sequence, last first, each with how many keys it sees: the first block sees every key.
+    /// Blocks of rows of a sequence, last first, each with how many keys it sees: the first block
+    /// sees every key.
     fn blocks(&self, length: usize) -> impl Iterator<Item = (Range<usize>, usize)> + use<> {
         let causal = self.causal;
         (0..length.div_ceil(BLOCK)).rev().map(move |b| {
@@ -73,7 +75,11 @@ impl AttentionShape<'_> {
 }
 
 /// Cuts `values` into the rows of each sequence.
-fn by_sequence<'a>(mut values: &'a mut [f32], starts: &[usize], columns: usize) -> Vec<&'a mut [f32]> {
+fn by_sequence<'a>(
+    mut values: &'a mut [f32],
+    starts: &[usize],
+    columns: usize,
+) -> Vec<&'a mut [f32]> {
     let mut pieces = Vec::with_capacity(starts.len().saturating_sub(1));
     for window in starts.windows(2) {
         let (piece, rest) = values.split_at_mut((window[1] - window[0]) * columns);
@@ -90,7 +96,8 @@ fn part<'a>(x: &'a Host, rows: Range<usize>, column: usize, width: usize) -> Vie
     View::new(span, rows.len(), width, stride)
 }
 
-/// The mixed values [tokens, heads · width] and the log-sum-exp of each row's scores [tokens, heads].
+/// The mixed values [tokens, heads · width] and the log-sum-exp of each row's scores [tokens,
+/// heads].
 pub fn forward(qkv: &Host, shape: &AttentionShape) -> (Host, Host) {
     let (tokens, heads, width) = (qkv.rows(), shape.heads, shape.width);
     let mut log_sums = vec![0.0; tokens * heads];
@@ -108,7 +115,13 @@ pub fn forward(qkv: &Host, shape: &AttentionShape) -> (Host, Host) {
 }
 
 #[inline(always)]
-fn forward_sequence(qkv: &Host, shape: &AttentionShape, start: usize, out: &mut [f32], log_sums: &mut [f32]) {
+fn forward_sequence(
+    qkv: &Host,
+    shape: &AttentionShape,
+    start: usize,
+    out: &mut [f32],
+    log_sums: &mut [f32],
+) {
     let (heads, width) = (shape.heads, shape.width);
     let length = log_sums.len() / heads;
     let mut scores = vec![0.0; length.min(BLOCK) * length];
@@ -118,7 +131,15 @@ fn forward_sequence(qkv: &Host, shape: &AttentionShape, start: usize, out: &mut 
             let query = part(qkv, start + rows.start..start + rows.end, shape.query(head), width);
             let key = part(qkv, start..start + keys, shape.key(head), width);
             let value = part(qkv, start..start + keys, shape.value(head), width);
-            multiply(&mut scores, keys, Update::Overwrite, shape.scale(), query, key.transposed(), false);
+            multiply(
+                &mut scores,
+                keys,
+                Update::Overwrite,
+                shape.scale(),
+                query,
+                key.transposed(),
+                false,
+            );
             for (i, row) in scores.chunks_exact_mut(keys).take(rows.len()).enumerate() {
                 let (seen, unseen) = row.split_at_mut(shape.visible(rows.start + i, keys));
                 log_sums[(rows.start + i) * heads + head] = softmax(seen);
@@ -192,7 +213,8 @@ fn backward_sequence(
     for head in 0..shape.heads {
         let mask = shape.mask(start, head);
         for (rows, keys) in shape.blocks(length) {
-            // The first block of a group's first head sees every key, so it may overwrite; all others add.
+            // The first block of a group's first head sees every key, so it may overwrite; all
+            // others add.
             let first = head % group == 0 && rows.end == length;
             let how = if first { Update::Overwrite } else { Update::Add };
             let query = part(qkv, start + rows.start..start + rows.end, shape.query(head), width);
@@ -209,7 +231,15 @@ fn backward_sequence(
                 key.transposed(),
                 false,
             );
-            multiply(&mut gradient, keys, Update::Overwrite, 1.0, mixed_gradient, value.transposed(), false);
+            multiply(
+                &mut gradient,
+                keys,
+                Update::Overwrite,
+                1.0,
+                mixed_gradient,
+                value.transposed(),
+                false,
+            );
             let both = probabilities.chunks_exact_mut(keys).zip(gradient.chunks_exact_mut(keys));
             for (i, (p, g)) in both.take(rows.len()).enumerate() {
                 let row = start + rows.start + i;
@@ -241,8 +271,24 @@ fn backward_sequence(
             let p = View::new(&probabilities, rows.len(), keys, keys);
             let g = View::new(&gradient, rows.len(), keys, keys);
             let scale = shape.scale();
-            multiply(&mut out[shape.value(head)..], columns, how, 1.0, p.transposed(), mixed_gradient, false);
-            multiply(&mut out[shape.key(head)..], columns, how, scale, g.transposed(), query, false);
+            multiply(
+                &mut out[shape.value(head)..],
+                columns,
+                how,
+                1.0,
+                p.transposed(),
+                mixed_gradient,
+                false,
+            );
+            multiply(
+                &mut out[shape.key(head)..],
+                columns,
+                how,
+                scale,
+                g.transposed(),
+                query,
+                false,
+            );
             let target = &mut out[rows.start * columns + shape.query(head)..];
             multiply(target, columns, Update::Overwrite, scale, g, key, false);
         }
@@ -255,5 +301,8 @@ pub fn check(shape: &AttentionShape, tokens: usize) {
         shape.starts.first() == Some(&0) && shape.starts.last() == Some(&tokens),
         "sequences cover the tokens"
     );
-    assert!(shape.key_heads > 0 && shape.heads.is_multiple_of(shape.key_heads), "heads share keys evenly");
+    assert!(
+        shape.key_heads > 0 && shape.heads.is_multiple_of(shape.key_heads),
+        "heads share keys evenly"
+    );
 }

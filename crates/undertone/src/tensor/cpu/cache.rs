@@ -22,7 +22,8 @@ impl HostCache {
         self.sequences = origins.iter().map(|&origin| self.sequences[origin].clone()).collect();
     }
 
-    /// Adds the keys and values of the new tokens, then lets their queries see everything up to themselves.
+    /// Adds the keys and values of the new tokens, then lets their queries see everything up to
+    /// themselves.
     pub fn attend(&mut self, qkv: &Host, shape: &AttentionShape) -> Host {
         let (heads, width) = (shape.heads, shape.width);
         let kept = shape.key_heads * width;
@@ -37,7 +38,8 @@ impl HostCache {
         Host::build(qkv.rows(), columns, |mut out| {
             let mut pieces = Vec::new();
             for (sequence, window) in self.sequences.iter().zip(shape.starts.windows(2)) {
-                let (piece, rest) = std::mem::take(&mut out).split_at_mut((window[1] - window[0]) * columns);
+                let (piece, rest) =
+                    std::mem::take(&mut out).split_at_mut((window[1] - window[0]) * columns);
                 out = rest;
                 pieces.push((window[0], sequence, piece));
             }
@@ -70,23 +72,47 @@ fn attend_sequence(
     let mut scores = vec![0.0; new * all];
     for head in 0..heads {
         let column = shape.key(head) - heads * width;
-        let query = View::new(&qkv.span()[start * qkv.stride() + head * width..], new, width, qkv.stride());
+        let query =
+            View::new(&qkv.span()[start * qkv.stride() + head * width..], new, width, qkv.stride());
         let key = View::new(&keys[column..], all, width, kept);
         let value = View::new(&values[column..], all, width, kept);
-        multiply(&mut scores, all, Update::Overwrite, shape.scale(), query, key.transposed(), false);
+        multiply(
+            &mut scores,
+            all,
+            Update::Overwrite,
+            shape.scale(),
+            query,
+            key.transposed(),
+            false,
+        );
         for (i, row) in scores.chunks_exact_mut(all).enumerate() {
             let (seen, unseen) = row.split_at_mut(all - new + i + 1);
             softmax(seen);
             unseen.fill(0.0);
         }
         let mixed = View::new(&scores, new, all, all);
-        multiply(&mut out[head * width..], heads * width, Update::Overwrite, 1.0, mixed, value, false);
+        multiply(
+            &mut out[head * width..],
+            heads * width,
+            Update::Overwrite,
+            1.0,
+            mixed,
+            value,
+            false,
+        );
     }
 }
 
-/// One new token. Keys and values are read once and from end to end, each position by all heads: they come from memory, the rest is near.
+/// One new token. Keys and values are read once and from end to end, each position by all heads:
+/// they come from memory, the rest is near.
 #[inline(always)]
-fn attend_one(shape: &AttentionShape, queries: &[f32], keys: &[f32], values: &[f32], out: &mut [f32]) {
+fn attend_one(
+    shape: &AttentionShape,
+    queries: &[f32],
+    keys: &[f32],
+    values: &[f32],
+    out: &mut [f32],
+) {
     let (heads, width) = (shape.heads, shape.width);
     let kept = shape.key_heads * width;
     let (all, group) = (keys.len() / kept, heads / shape.key_heads);

@@ -2,11 +2,13 @@
 
 use pulp::Simd;
 
-/// Rows of one side and of the other that meet at a time: 24 sums and the rows that they come from stay in registers.
+/// Rows of one side and of the other that meet at a time: 24 sums and the rows that they come from
+/// stay in registers.
 pub const HEIGHT: usize = 6;
 pub const WIDTH: usize = 4;
 
-/// All inner products of six rows with four others, which are equally long; under weights of their columns, if there are any.
+/// All inner products of six rows with four others, which are equally long; under weights of their
+/// columns, if there are any.
 #[inline(always)]
 pub fn all_pairs<S: Simd>(
     simd: S,
@@ -79,11 +81,14 @@ fn add_products<S: Simd>(
 
 /// Whole vectors of each row, and what is left of it.
 #[inline(always)]
-fn halves<'a, V, const N: usize>(rows: [(&'a [V], &'a [f32]); N]) -> ([&'a [V]; N], [&'a [f32]; N]) {
+fn halves<'a, V, const N: usize>(
+    rows: [(&'a [V], &'a [f32]); N],
+) -> ([&'a [V]; N], [&'a [f32]; N]) {
     (rows.map(|row| row.0), rows.map(|row| row.1))
 }
 
-/// The sum of each of eight rows. Two rows become one, whose halves are theirs folded, and so on: three operations for two rows, where each alone would take ten.
+/// The sum of each of eight rows. Two rows become one, whose halves are theirs folded, and so on:
+/// three operations for two rows, where each alone would take ten.
 #[inline(always)]
 fn totals(rows: &[[f32; 16]; 8]) -> [f32; 8] {
     let four: [[f32; 16]; 4] = std::array::from_fn(|i| fold::<8>(&rows[i], &rows[i + 4]));
@@ -92,11 +97,16 @@ fn totals(rows: &[[f32; 16]; 8]) -> [f32; 8] {
     std::array::from_fn(|row| one[2 * row] + one[2 * row + 1])
 }
 
-/// Each run of 2·SIZE lanes of both rows has its halves added: those of the first row come to lie in the lanes without the bit SIZE, those of the second in those with it.
+/// Each run of 2·SIZE lanes of both rows has its halves added: those of the first row come to lie
+/// in the lanes without the bit SIZE, those of the second in those with it.
 #[inline(always)]
 fn fold<const SIZE: usize>(one: &[f32; 16], other: &[f32; 16]) -> [f32; 16] {
     std::array::from_fn(|lane| {
-        if lane & SIZE == 0 { one[lane] + one[lane + SIZE] } else { other[lane - SIZE] + other[lane] }
+        if lane & SIZE == 0 {
+            one[lane] + one[lane + SIZE]
+        } else {
+            other[lane - SIZE] + other[lane]
+        }
     })
 }
 

@@ -1,4 +1,5 @@
-//! Dropout whose mask is a function of (seed, position), so that nothing has to be stored for the backward pass.
+//! Dropout whose mask is a function of (seed, position), so that nothing has to be stored for the
+//! backward pass.
 
 use super::parallel;
 use crate::tensor::Host;
@@ -16,8 +17,9 @@ impl Dropout {
     /// The factor of the number at this position: 0, or 1/(1 − rate).
     #[inline(always)]
     pub fn factor(self, position: u32) -> f32 {
-        // Positions are multiplied by an odd constant, mixed with both halves of the seed, and finished with two
-        // multiply–xorshift rounds; dropout needs masks that look random, not ones that resist an adversary.
+        // Positions are multiplied by an odd constant, mixed with both halves of the seed, and
+        // finished with two multiply–xorshift rounds; dropout needs masks that look random, not
+        // ones that resist an adversary.
         let mut h = position.wrapping_mul(0x9e37_79b1) ^ (self.seed as u32);
         h = (h ^ (h >> 16)).wrapping_mul(0x85eb_ca6b) ^ ((self.seed >> 32) as u32);
         h = (h ^ (h >> 13)).wrapping_mul(0xc2b2_ae35);
@@ -29,7 +31,8 @@ impl Dropout {
 
     /// Another mask of the same rate.
     pub fn fork(self, salt: u64) -> Self {
-        let mut z = self.seed.wrapping_add(salt.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut z =
+            self.seed.wrapping_add(salt.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         Self { seed: z ^ (z >> 31), ..self }
@@ -71,7 +74,8 @@ mod tests {
                 (dropped - f64::from(rate)).abs() < 6.0 * (0.25 / f64::from(n)).sqrt(),
                 "{rate}: {dropped}"
             );
-            let both = (0..n).filter(|&i| mask.factor(i) == 0.0 && mask.fork(1).factor(i) == 0.0).count();
+            let both =
+                (0..n).filter(|&i| mask.factor(i) == 0.0 && mask.fork(1).factor(i) == 0.0).count();
             let both = both as f64 / f64::from(n);
             assert!((both - f64::from(rate * rate)).abs() < 6.0 * (0.25 / f64::from(n)).sqrt());
         }

@@ -1,6 +1,7 @@
 //! Products with few rows on the left, as when texts are continued token by token.
 //!
-//! The time is that of reading the weights once, so they are not packed. Six rows meet four columns at a time.
+//! The time is that of reading the weights once, so they are not packed. Six rows meet four columns
+//! at a time.
 
 use super::dots::{HEIGHT, WIDTH, all_pairs};
 use super::matmul::{Update, View};
@@ -25,15 +26,27 @@ pub fn multiply(
     parallel: bool,
 ) {
     let (m, n) = (left.rows, right.columns);
-    let tasks = if parallel && m * n * left.columns > 200_000 { 4 * rayon::current_num_threads() } else { 1 };
+    let tasks = if parallel && m * n * left.columns > 200_000 {
+        4 * rayon::current_num_threads()
+    } else {
+        1
+    };
     let width = n.div_ceil(tasks).next_multiple_of(WIDTH);
     // Each task has its own columns of every row.
-    let mut pieces: Vec<Vec<&mut [f32]>> = (0..n.div_ceil(width)).map(|_| Vec::with_capacity(m)).collect();
+    let mut pieces: Vec<Vec<&mut [f32]>> =
+        (0..n.div_ceil(width)).map(|_| Vec::with_capacity(m)).collect();
     for row in out.chunks_mut(stride).take(m) {
         row[..n].chunks_mut(width).zip(&mut pieces).for_each(|(part, piece)| piece.push(part));
     }
     let task = |(i, mut rows): (usize, Vec<&mut [f32]>)| {
-        Arch::new().dispatch(Columns { rows: &mut rows, first: i * width, how, scale, left, right });
+        Arch::new().dispatch(Columns {
+            rows: &mut rows,
+            first: i * width,
+            how,
+            scale,
+            left,
+            right,
+        });
     };
     if pieces.len() == 1 {
         pieces.into_iter().enumerate().for_each(task);
@@ -64,7 +77,8 @@ impl WithSimd for Columns<'_, '_, '_> {
         let row = |i: usize| &left.values[i * left.row_stride..][..k];
         for j in (0..count).step_by(WIDTH) {
             for i in (0..rows.len()).step_by(HEIGHT) {
-                // Beyond the edge the last row or column is taken again, and its result is not used.
+                // Beyond the edge the last row or column is taken again, and its result is not
+                // used.
                 let a = std::array::from_fn(|d| row((i + d).min(rows.len() - 1)));
                 let b = std::array::from_fn(|d| column((j + d).min(count - 1)));
                 let sums = all_pairs(simd, a, b, None);

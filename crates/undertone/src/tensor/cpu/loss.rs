@@ -5,7 +5,11 @@ use super::simd::{exp, max, sum, sum_lanes};
 use crate::tensor::Host;
 
 /// The loss of each row. If `weights` are given, also the gradient of Σ weightᵢ · lossᵢ.
-pub fn cross_entropy(logits: &Host, targets: &[u32], weights: Option<&[f32]>) -> (Vec<f32>, Option<Host>) {
+pub fn cross_entropy(
+    logits: &Host,
+    targets: &[u32],
+    weights: Option<&[f32]>,
+) -> (Vec<f32>, Option<Host>) {
     let (rows, columns) = (logits.rows(), logits.columns());
     assert_eq!(targets.len(), rows, "one target per row");
     let mut losses = vec![0.0; rows];

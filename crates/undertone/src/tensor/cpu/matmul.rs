@@ -52,7 +52,8 @@ pub enum Update {
     Add,
 }
 
-/// `out (+)= scale · left · right`, where `out` has rows that begin `stride` apart. On all cores if `parallel`.
+/// `out (+)= scale · left · right`, where `out` has rows that begin `stride` apart. On all cores if
+/// `parallel`.
 #[allow(unsafe_code)]
 pub fn multiply(
     out: &mut [f32],
@@ -92,9 +93,9 @@ pub fn multiply(
     } else {
         Parallelism::None
     };
-    // SAFETY: the views and the output were checked above to lie inside their slices with these sizes and strides, the
-    // output is borrowed exclusively and does not overlap itself, and gemm writes every element of it when it need not
-    // read it first.
+    // SAFETY: the views and the output were checked above to lie inside their slices with these
+    // sizes and strides, the output is borrowed exclusively and does not overlap itself, and gemm
+    // writes every element of it when it need not read it first.
     unsafe {
         gemm::gemm(
             m,
@@ -120,7 +121,8 @@ pub fn multiply(
     }
 }
 
-/// `out (+)= leftᵀ · diag(weights) · right` on all cores: the sum over rows t of weight_t · left_t ⊗ right_t. No weight is 0.
+/// `out (+)= leftᵀ · diag(weights) · right` on all cores: the sum over rows t of weight_t · left_t
+/// ⊗ right_t. No weight is 0.
 pub fn multiply_weighted(
     out: &mut [f32],
     stride: usize,
@@ -129,11 +131,18 @@ pub fn multiply_weighted(
     weights: &[f32],
     right: &Host,
 ) {
-    assert_eq!((left.rows(), weights.len()), (right.rows(), right.rows()), "one weight for each row");
+    assert_eq!(
+        (left.rows(), weights.len()),
+        (right.rows(), right.rows()),
+        "one weight for each row"
+    );
     let (l, r) = (View::of(left).transposed(), View::of(right));
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
     if super::amx::suits(&l, &r) {
-        assert!(l.rows == 0 || (l.rows - 1) * stride + r.columns <= out.len(), "the output is too short");
+        assert!(
+            l.rows == 0 || (l.rows - 1) * stride + r.columns <= out.len(),
+            "the output is too short"
+        );
         return super::amx::multiply(out, stride, how, 1.0, l, Some(weights), r, true);
     }
     // The narrower side is scaled.
@@ -167,7 +176,8 @@ mod tests {
 
     #[test]
     fn products_of_all_layouts_match_the_plain_loop() {
-        let numbers = |n: usize, f: f32| -> Vec<f32> { (0..n).map(|i| (i as f32 * f).sin()).collect() };
+        let numbers =
+            |n: usize, f: f32| -> Vec<f32> { (0..n).map(|i| (i as f32 * f).sin()).collect() };
         for (m, k, n) in
             [(1, 1, 1), (3, 5, 2), (17, 33, 9), (64, 32, 64), (130, 70, 200), (2, 0, 3), (0, 4, 3)]
         {
@@ -186,7 +196,10 @@ mod tests {
                 for i in 0..m {
                     for j in 0..n {
                         let (got, want) = (out[i * stride + j], 3.0 * want[i * n + j]);
-                        assert!((got - want).abs() < 1e-4 * (1.0 + want.abs()), "{m}×{k}×{n}: {got} {want}");
+                        assert!(
+                            (got - want).abs() < 1e-4 * (1.0 + want.abs()),
+                            "{m}×{k}×{n}: {got} {want}"
+                        );
                     }
                 }
             }

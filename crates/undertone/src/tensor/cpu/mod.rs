@@ -1,7 +1,8 @@
 //! Fused, multi-threaded kernels on the host.
 //!
-//! Each is a plain loop over slices that the compiler vectorises; [`simd::widest`] compiles it for several instruction
-//! sets and picks the widest one of the machine at run time, so that a portable build is as fast as a native one.
+//! Each is a plain loop over slices that the compiler vectorises; [`simd::widest`] compiles it for
+//! several instruction sets and picks the widest one of the machine at run time, so that a portable
+//! build is as fast as a native one.
 
 pub mod activation;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]

@@ -1,8 +1,9 @@
 //! LayerNorm and RMSNorm, with the residual sum fused in.
 //!
-//! LayerNorm: y = γ ⊙ x̂ + β with x̂ = (x − mean) · r and r = 1/√(var + ε). RMSNorm: the same without mean and β, and
-//! r = 1/√(mean(x²) + ε). With g = γ ⊙ dy the gradient of the input is r · (g − mean(g) − x̂ · mean(g ⊙ x̂)), where
-//! RMSNorm lacks the mean(g) again. x̂ and r are kept from the forward pass.
+//! LayerNorm: y = γ ⊙ x̂ + β with x̂ = (x − mean) · r and r = 1/√(var + ε). RMSNorm: the same
+//! without mean and β, and r = 1/√(mean(x²) + ε). With g = γ ⊙ dy the gradient of the input is r ·
+//! (g − mean(g) − x̂ · mean(g ⊙ x̂)), where RMSNorm lacks the mean(g) again. x̂ and r are kept from
+//! the forward pass.
 
 use super::parallel;
 use super::simd::{dot, sum};
@@ -43,8 +44,11 @@ pub fn forward(
             rest,
             #[inline(always)]
             |(first, out, hats, inverse)| {
-                for (i, ((y, hat), r)) in
-                    out.chunks_exact_mut(columns).zip(hats.chunks_exact_mut(columns)).zip(inverse).enumerate()
+                for (i, ((y, hat), r)) in out
+                    .chunks_exact_mut(columns)
+                    .zip(hats.chunks_exact_mut(columns))
+                    .zip(inverse)
+                    .enumerate()
                 {
                     match residual {
                         Some(residual) => {

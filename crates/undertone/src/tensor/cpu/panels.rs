@@ -1,7 +1,9 @@
-//! Weights laid out once for many products with few rows, as when texts are continued token by token.
+//! Weights laid out once for many products with few rows, as when texts are continued token by
+//! token.
 //!
-//! Such a product takes the time of reading the weights. In *panels* of sixteen columns, each of them one cache line for every row of the
-//! weights, they are read from end to end, and a line meets up to sixteen rows of the left side, which stay in the nearest cache.
+//! Such a product takes the time of reading the weights. In *panels* of sixteen columns, each of
+//! them one cache line for every row of the weights, they are read from end to end, and a line
+//! meets up to sixteen rows of the left side, which stay in the nearest cache.
 
 use super::matmul::{Update, View};
 use super::simd::prefetch;
@@ -38,7 +40,8 @@ impl Panels {
             let first = panel * WIDTH;
             for (row, line) in lines.iter_mut().enumerate() {
                 for (d, out) in line.0.iter_mut().enumerate().take(columns - first) {
-                    *out = matrix.values[row * matrix.row_stride + (first + d) * matrix.column_stride];
+                    *out =
+                        matrix.values[row * matrix.row_stride + (first + d) * matrix.column_stride];
                 }
             }
         });
@@ -53,15 +56,22 @@ impl Panels {
         }
         if self.rows == 0 {
             if how == Update::Overwrite {
-                out.chunks_mut(stride).take(left.rows).for_each(|row| row[..self.columns].fill(0.0));
+                out.chunks_mut(stride)
+                    .take(left.rows)
+                    .for_each(|row| row[..self.columns].fill(0.0));
             }
             return;
         }
-        let tasks = if left.rows * self.lines.len() > 10_000 { 4 * rayon::current_num_threads() } else { 1 };
+        let tasks = if left.rows * self.lines.len() > 10_000 {
+            4 * rayon::current_num_threads()
+        } else {
+            1
+        };
         let panels = self.columns.div_ceil(WIDTH).div_ceil(tasks).max(1);
         // Each task has its own columns of every row.
         let count = self.columns.div_ceil(WIDTH).div_ceil(panels);
-        let mut pieces: Vec<Vec<&mut [f32]>> = (0..count).map(|_| Vec::with_capacity(left.rows)).collect();
+        let mut pieces: Vec<Vec<&mut [f32]>> =
+            (0..count).map(|_| Vec::with_capacity(left.rows)).collect();
         for row in out.chunks_mut(stride).take(left.rows) {
             let parts = row[..self.columns].chunks_mut(panels * WIDTH);
             parts.zip(&mut pieces).for_each(|(part, piece)| piece.push(part));
@@ -90,7 +100,8 @@ impl Columnwise {
         let mut first = 0;
         while first < left.rows {
             // The heights for which there is a kernel; beyond the edge the numbers are zeros.
-            let height = [1, 2, 4, 8, 16].into_iter().find(|&h| h >= left.rows - first).unwrap_or(16);
+            let height =
+                [1, 2, 4, 8, 16].into_iter().find(|&h| h >= left.rows - first).unwrap_or(16);
             let mut values = vec![0.0; height * left.columns];
             for (i, row) in (first..left.rows.min(first + height)).enumerate() {
                 for (column, out) in values[i..].iter_mut().step_by(height).enumerate() {
@@ -137,7 +148,8 @@ impl WithSimd for Task<'_, '_> {
 /// So many lines ahead are asked for: the machine's own foresight ends with a page.
 const AHEAD: usize = 32;
 
-/// One panel times up to `HEIGHT` rows, put into or added to the columns of these rows from a given one on.
+/// One panel times up to `HEIGHT` rows, put into or added to the columns of these rows from a given
+/// one on.
 #[inline(always)]
 fn panel_product<S: Simd, const HEIGHT: usize>(
     simd: S,
@@ -171,7 +183,9 @@ mod tests {
 
     #[test]
     fn panels_multiply_as_the_matrix_does() {
-        for (m, k, n) in [(1, 1, 1), (3, 5, 17), (16, 40, 16), (19, 33, 70), (40, 288, 300), (2, 0, 5)] {
+        for (m, k, n) in
+            [(1, 1, 1), (3, 5, 17), (16, 40, 16), (19, 33, 70), (40, 288, 300), (2, 0, 5)]
+        {
             let number = |i: usize| ((i * 37 % 101) as f32 - 50.0) / 25.0;
             let left: Vec<f32> = (0..m * k).map(number).collect();
             let right: Vec<f32> = (0..k * n).map(|i| number(i + 7)).collect();

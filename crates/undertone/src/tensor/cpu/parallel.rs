@@ -6,7 +6,8 @@ use rayon::prelude::*;
 /// Below this many numbers one thread is faster than two.
 const WORTH_SPLITTING: usize = 32_768;
 
-/// How many rows of `columns` numbers make one task: enough to hide its cost, few enough to keep every core busy.
+/// How many rows of `columns` numbers make one task: enough to hide its cost, few enough to keep
+/// every core busy.
 pub fn rows_per_task(rows: usize, columns: usize) -> usize {
     if rows * columns < WORTH_SPLITTING {
         return rows.max(1);
@@ -79,8 +80,8 @@ pub fn each<T: Send>(pieces: Vec<T>, body: impl Fn(T) + Sync) {
     });
 }
 
-/// Adds up over rows: each task adds its rows to a vector of its own, and these are summed in a fixed order, so that the
-/// result does not depend on timing.
+/// Adds up over rows: each task adds its rows to a vector of its own, and these are summed in a
+/// fixed order, so that the result does not depend on timing.
 pub fn sum_over_rows(
     row_count: usize,
     columns: usize,

@@ -1,10 +1,12 @@
-//! Rotary position embedding: each pair (j, j + width/2) of a head's features is turned by position · frequency(j).
+//! Rotary position embedding: each pair (j, j + width/2) of a head's features is turned by position
+//! · frequency(j).
 
 use super::parallel;
 use crate::tensor::Host;
 
-/// Turns the heads in the leading `columns` of each row in place, row `i` by `positions[i]`. `direction` is 1 forward and −1 backward, since
-/// the transpose of a rotation is the rotation by the opposite angle.
+/// Turns the heads in the leading `columns` of each row in place, row `i` by `positions[i]`.
+/// `direction` is 1 forward and −1 backward, since the transpose of a rotation is the rotation by
+/// the opposite angle.
 pub fn turn(x: &mut Host, columns: usize, frequencies: &[f32], positions: &[u32], direction: f32) {
     let stride = x.columns();
     let half = frequencies.len();
@@ -23,7 +25,8 @@ pub fn turn(x: &mut Host, columns: usize, frequencies: &[f32], positions: &[u32]
             for (i, row) in rows.chunks_exact_mut(stride).enumerate() {
                 let position = positions[first + i] as f32;
                 for (j, &frequency) in frequencies.iter().enumerate() {
-                    // The angle is rounded to f32 as the reference does; sine and cosine of it are exact to f32.
+                    // The angle is rounded to f32 as the reference does; sine and cosine of it are
+                    // exact to f32.
                     let angle = position * frequency;
                     (sine[j], cosine[j]) = (direction * angle.sin(), angle.cos());
                 }

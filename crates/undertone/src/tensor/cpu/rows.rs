@@ -85,7 +85,8 @@ pub fn gather(table: &Host, indices: &[u32]) -> Host {
     })
 }
 
-/// A matrix of `rows` rows to which row `i` of `x` is added at `indices[i]`; in order, so that the result is reproducible.
+/// A matrix of `rows` rows to which row `i` of `x` is added at `indices[i]`; in order, so that the
+/// result is reproducible.
 pub fn scatter(x: &Host, indices: &[u32], rows: usize) -> Host {
     let columns = x.columns();
     let mut out = Host::build(rows, columns, |out| {

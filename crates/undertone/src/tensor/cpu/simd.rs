@@ -30,10 +30,12 @@ pub fn prefetch<T>(line: *const T) {
     let _ = line;
 }
 
-/// eˣ to 2e-7 relative for −87 ≤ x ≤ 88; below it is the smallest value, above the largest. NaN stays NaN.
+/// eˣ to 2e-7 relative for −87 ≤ x ≤ 88; below it is the smallest value, above the largest. NaN
+/// stays NaN.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
-    // Adding 1.5·2²³ rounds to a whole number and leaves it in the low bits, ready to become the exponent.
+    // Adding 1.5·2²³ rounds to a whole number and leaves it in the low bits, ready to become the
+    // exponent.
     const ROUNDER: f32 = 12_582_912.0;
     const LN_2_HIGH: f32 = 0.693_145_75;
     const LN_2_LOW: f32 = 1.428_606_8e-6;
@@ -52,7 +54,8 @@ pub fn exp(x: f32) -> f32 {
     f32::from_bits(p.to_bits().wrapping_add(shifted.to_bits() << 23))
 }
 
-/// 1/√x to 3e-7 relative for normal x: a guess from the bits, and three steps of Newton's method. Roots and divisions take the processor several times as long.
+/// 1/√x to 3e-7 relative for normal x: a guess from the bits, and three steps of Newton's method.
+/// Roots and divisions take the processor several times as long.
 #[inline(always)]
 pub fn inverse_root(x: f32) -> f32 {
     let mut y = f32::from_bits(0x5f37_59df - (x.to_bits() >> 1));
@@ -77,8 +80,9 @@ pub fn sigmoid(x: f32) -> f32 {
 
 /// The standard normal distribution function Φ(x) and its density φ(x), from one exponential.
 ///
-/// With z = |x|/√2 and t = 1/(1 + 0.3 z), erfc(z) = e^(−z²) · t · P(t). P is a polynomial of degree 8 fitted to
-/// erfcx(z)/t at 400 Chebyshev nodes of t for z ≤ 9.5, by least squares reweighted towards the largest relative error (2e-8).
+/// With z = |x|/√2 and t = 1/(1 + 0.3 z), erfc(z) = e^(−z²) · t · P(t). P is a polynomial of degree
+/// 8 fitted to erfcx(z)/t at 400 Chebyshev nodes of t for z ≤ 9.5, by least squares reweighted
+/// towards the largest relative error (2e-8).
 #[inline(always)]
 pub fn normal(x: f32) -> (f32, f32) {
     const P: [f32; 9] = [
@@ -109,7 +113,8 @@ pub fn normal(x: f32) -> (f32, f32) {
     (distribution, bell * 0.398_942_3)
 }
 
-/// The sum of sixteen numbers by halves: four steps, where one number after the other would take fifteen.
+/// The sum of sixteen numbers by halves: four steps, where one number after the other would take
+/// fifteen.
 #[inline(always)]
 pub fn sum_lanes(mut lanes: [f32; 16]) -> f32 {
     for half in [8, 4, 2, 1] {
@@ -175,14 +180,21 @@ mod tests {
         for i in -8_000..8_000 {
             let x = i as f32 / 100.0;
             let wide = f64::from(x);
-            let relative = |got: f32, want: f64| ((f64::from(got) - want) / want.abs().max(1e-300)).abs();
+            let relative =
+                |got: f32, want: f64| ((f64::from(got) - want) / want.abs().max(1e-300)).abs();
             assert!(relative(exp(x), wide.exp()) < 3e-7, "exp({x})");
             assert!((f64::from(tanh(x)) - wide.tanh()).abs() < 3e-7, "tanh({x})");
             if x.abs() < 9.0 {
                 let (distribution, density) = normal(x);
                 let want = 0.5 * libm_erfc(-wide / std::f64::consts::SQRT_2);
-                assert!(relative(distribution, want) < 6e-6, "Φ({x}) = {distribution:e}, not {want:e}");
-                assert!(relative(density, (-0.5 * wide * wide).exp() * 0.3989422804014327) < 6e-6, "φ({x})");
+                assert!(
+                    relative(distribution, want) < 6e-6,
+                    "Φ({x}) = {distribution:e}, not {want:e}"
+                );
+                assert!(
+                    relative(density, (-0.5 * wide * wide).exp() * 0.3989422804014327) < 6e-6,
+                    "φ({x})"
+                );
             }
         }
         assert!(exp(f32::NAN).is_nan() && tanh(f32::NAN).is_nan() && normal(f32::NAN).0.is_nan());

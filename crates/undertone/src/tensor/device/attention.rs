@@ -1,4 +1,5 @@
-//! Attention by padding: sequences are gathered into a rectangle, masked, and the real rows taken out again.
+//! Attention by padding: sequences are gathered into a rectangle, masked, and the real rows taken
+//! out again.
 
 use crate::tensor::Result;
 use crate::tensor::cpu::attention::AttentionShape;
@@ -8,7 +9,9 @@ use candle_core::{D, Tensor};
 struct Rectangle {
     sequences: usize,
     longest: usize,
-    /// For each place of the rectangle, the packed row that it shows; where there is none, the row of zeros behind the last. No number of another sequence may come there, not even times zero: it might be a NaN.
+    /// For each place of the rectangle, the packed row that it shows; where there is none, the row
+    /// of zeros behind the last. No number of another sequence may come there, not even times zero:
+    /// it might be a NaN.
     from_packed: Tensor,
     /// For each packed row, its place in the rectangle.
     to_packed: Tensor,
@@ -141,7 +144,11 @@ pub fn attention(qkv: &Tensor, shape: &AttentionShape) -> Result<Tensor> {
     parts.rectangle.packed(&probabilities.matmul(&parts.value)?)
 }
 
-pub fn attention_backward(qkv: &Tensor, output_gradient: &Tensor, shape: &AttentionShape) -> Result<Tensor> {
+pub fn attention_backward(
+    qkv: &Tensor,
+    output_gradient: &Tensor,
+    shape: &AttentionShape,
+) -> Result<Tensor> {
     if qkv.dims()[0] == 0 {
         return Ok(qkv.clone());
     }

@@ -52,10 +52,11 @@ impl DeviceCache {
                 hidden[i * all + (all - new + i + 1)..(i + 1) * all].fill(-1e30);
             }
             let hidden = Tensor::from_vec(hidden, (1, new, all), qkv.device())?;
-            let scores =
-                (q.matmul(&k.t()?.contiguous()?)? * f64::from(shape.scale()))?.broadcast_add(&hidden)?;
+            let scores = (q.matmul(&k.t()?.contiguous()?)? * f64::from(shape.scale()))?
+                .broadcast_add(&hidden)?;
             let exponentials = scores.broadcast_sub(&scores.max_keepdim(D::Minus1)?)?.exp()?;
-            let probabilities = exponentials.broadcast_div(&exponentials.sum_keepdim(D::Minus1)?)?;
+            let probabilities =
+                exponentials.broadcast_div(&exponentials.sum_keepdim(D::Minus1)?)?;
             let mixed = probabilities.matmul(&v)?.transpose(0, 1)?.contiguous()?;
             outputs.push(mixed.reshape((new, heads * width))?);
             *sequence = Some((keys, values));

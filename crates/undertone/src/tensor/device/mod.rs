@@ -1,4 +1,5 @@
-//! The operations composed of candle's, for GPUs; on candle's CPU device they are the reference for the kernels.
+//! The operations composed of candle's, for GPUs; on candle's CPU device they are the reference for
+//! the kernels.
 
 mod attention;
 mod cache;
@@ -121,7 +122,8 @@ pub fn rotate(
     let half = frequencies.len();
     let heads = columns / (2 * half);
     let angles = positions.iter().flat_map(|&p| frequencies.iter().map(move |f| p as f32 * f));
-    let (sine, cosine): (Vec<f32>, Vec<f32>) = angles.map(|a| (direction * a.sin(), a.cos())).unzip();
+    let (sine, cosine): (Vec<f32>, Vec<f32>) =
+        angles.map(|a| (direction * a.sin(), a.cos())).unzip();
     let sine = Tensor::from_vec(sine, (rows, 1, half), x.device())?;
     let cosine = Tensor::from_vec(cosine, (rows, 1, half), x.device())?;
     let turned = x.narrow(1, 0, columns)?.contiguous()?.reshape((rows, heads, 2 * half))?;

@@ -1,4 +1,5 @@
-//! Norms of gradients that are never formed, for each range of rows, on a device: ranges are laid side by side, filled up with zeros.
+//! Norms of gradients that are never formed, for each range of rows, on a device: ranges are laid
+//! side by side, filled up with zeros.
 
 use super::indices as device_indices;
 use crate::tensor::Result;
@@ -17,7 +18,8 @@ fn side_by_side(x: &Tensor, ranges: &[Range<usize>]) -> Result<Tensor> {
         .iter()
         .flat_map(|range| {
             let range = range.clone();
-            (0..longest).map(move |i| if i < range.len() { (range.start + i) as u32 } else { beyond })
+            (0..longest)
+                .map(move |i| if i < range.len() { (range.start + i) as u32 } else { beyond })
         })
         .collect();
     filled.index_select(&device_indices(&places, x)?, 0)?.reshape((ranges.len(), longest, columns))

@@ -40,8 +40,11 @@ pub fn metadata(summary: &Summary) -> String {
         Purpose::SequenceClassification => "text-classification",
         _ => "text-generation",
     };
-    let mut lines =
-        vec!["---".to_owned(), format!("library_name: {library}"), format!("pipeline_tag: {pipeline}")];
+    let mut lines = vec![
+        "---".to_owned(),
+        format!("library_name: {library}"),
+        format!("pipeline_tag: {pipeline}"),
+    ];
     if let Some(hub) = &summary.plan.model.hub {
         lines.push(format!("base_model: {}", quoted(hub)));
     }
@@ -67,17 +70,23 @@ pub fn metadata(summary: &Summary) -> String {
 /// How to load the model.
 pub fn loading(summary: &Summary, saved: Saved) -> String {
     let classifies = summary.plan.purpose() == Purpose::SequenceClassification;
-    let class = if classifies { "AutoModelForSequenceClassification" } else { "AutoModelForCausalLM" };
+    let class =
+        if classifies { "AutoModelForSequenceClassification" } else { "AutoModelForCausalLM" };
     let python = match loads(summary) {
         Loads::Undertone => None,
         Loads::Transformers => Some(format!(
-            "from transformers import AutoTokenizer, {class}\n\nmodel = {class}.from_pretrained(\"path/to/this/folder\")\ntokenizer = AutoTokenizer.from_pretrained(\"path/to/this/folder\")"
+            "from transformers import AutoTokenizer, {class}\n\nmodel = \
+             {class}.from_pretrained(\"path/to/this/folder\")\ntokenizer = \
+             AutoTokenizer.from_pretrained(\"path/to/this/folder\")"
         )),
         Loads::Peft => {
-            let classes = if classifies { format!(", num_labels={}", saved.classes) } else { String::new() };
+            let classes =
+                if classifies { format!(", num_labels={}", saved.classes) } else { String::new() };
             let from = quoted(&base(summary));
             Some(format!(
-                "from peft import PeftModel\nfrom transformers import {class}\n\nmodel = {class}.from_pretrained({from}{classes})\nmodel = PeftModel.from_pretrained(model, \"path/to/this/folder\")"
+                "from peft import PeftModel\nfrom transformers import {class}\n\nmodel = \
+                 {class}.from_pretrained({from}{classes})\nmodel = \
+                 PeftModel.from_pretrained(model, \"path/to/this/folder\")"
             ))
         }
     };
@@ -88,7 +97,8 @@ pub fn loading(summary: &Summary, saved: Saved) -> String {
     };
     let verb = if classifies { "predict" } else { "generate" };
     let more = if classifies { "--data new.jsonl --out said.jsonl" } else { "--prompt \"…\"" };
-    let mut text = format!("## How to load it\n\n```sh\nundertone {verb} {arguments} {more}\n```\n");
+    let mut text =
+        format!("## How to load it\n\n```sh\nundertone {verb} {arguments} {more}\n```\n");
     if let Some(python) = python {
         text.push_str(&format!("\n```python\n{python}\n```\n"));
     }

@@ -1,7 +1,9 @@
-//! The card of a trained model: README.md beside it, with the metadata that the Hugging Face hub reads.
+//! The card of a trained model: README.md beside it, with the metadata that the Hugging Face hub
+//! reads.
 //!
-//! A card is published with the model, so it says only what the guarantee covers or assumes to be public: no losses of training, no times, not where the data lie. Figures on a validation file are the exception, and
-//! the card says that no guarantee covers them.
+//! A card is published with the model, so it says only what the guarantee covers or assumes to be
+//! public: no losses of training, no times, not where the data lie. Figures on a validation file
+//! are the exception, and the card says that no guarantee covers them.
 
 mod loading;
 
@@ -38,8 +40,13 @@ pub fn card(summary: &Summary, saved: Saved) -> String {
 /// The model's name without the path that it has here.
 fn base(summary: &Summary) -> String {
     let model = &summary.plan.model;
-    let local = |path: &str| path.trim_end_matches('/').rsplit('/').next().unwrap_or("model").to_owned();
-    model.hub.clone().or_else(|| model.path.as_deref().map(local)).unwrap_or_else(|| "model".to_owned())
+    let local =
+        |path: &str| path.trim_end_matches('/').rsplit('/').next().unwrap_or("model").to_owned();
+    model
+        .hub
+        .clone()
+        .or_else(|| model.path.as_deref().map(local))
+        .unwrap_or_else(|| "model".to_owned())
 }
 
 /// A value's name as files have it: `example`, `dp-sgd`.
@@ -66,7 +73,8 @@ fn escape(text: &str) -> String {
 }
 
 fn title(summary: &Summary) -> String {
-    let how = if summary.private { "with differential privacy" } else { "without a privacy guarantee" };
+    let how =
+        if summary.private { "with differential privacy" } else { "without a privacy guarantee" };
     format!("{}, fine-tuned {how}", escape(&base(summary)))
 }
 
@@ -91,7 +99,8 @@ fn guaranteed(summary: &Summary) -> String {
     };
     match (&summary.not_private_because, &summary.guarantee) {
         (None, Some(guarantee)) => {
-            let assumptions = guarantee.assumptions.iter().map(|what| format!("- {}\n", escape(what)));
+            let assumptions =
+                guarantee.assumptions.iter().map(|what| format!("- {}\n", escape(what)));
             format!(
                 "{heading}**{}.**\n\n{}\nThis holds if:\n\n{}",
                 escape(&guarantee.to_string()),
@@ -104,13 +113,16 @@ fn guaranteed(summary: &Summary) -> String {
             let mut text = format!("{heading}**No guarantee: {}.**\n", escape(why));
             if let Some(claim) = &summary.claimed {
                 text.push_str(&format!(
-                    "\nThe method's own paper would claim ε = {:.4} at δ = {:e}; that is not proved for what ran.\n",
-                    claim.epsilon,
-                    claim.delta
+                    "\nThe method's own paper would claim ε = {:.4} at δ = {:e}; that is not \
+                     proved for what ran.\n",
+                    claim.epsilon, claim.delta
                 ));
             }
             if let Some(guarantee) = guarantee {
-                text.push_str(&format!("\n{}", in_full(guarantee, "ε of what the ledger holds alone")));
+                text.push_str(&format!(
+                    "\n{}",
+                    in_full(guarantee, "ε of what the ledger holds alone")
+                ));
             }
             text
         }
@@ -139,13 +151,25 @@ fn training(summary: &Summary) -> String {
         ("privacy units in the training data", resolved.units.to_string()),
         ("epochs", plan.training.epochs.to_string()),
         ("steps", summary.steps.to_string()),
-        ("batch", format!("{}{}", plan.training.batch, if plan.is_private() { ", on average" } else { "" })),
+        (
+            "batch",
+            format!(
+                "{}{}",
+                plan.training.batch,
+                if plan.is_private() { ", on average" } else { "" }
+            ),
+        ),
         (
             "optimiser",
-            format!("{}, learning rate {}", name(plan.training.optimiser), plan.training.learning_rate),
+            format!(
+                "{}, learning rate {}",
+                name(plan.training.optimiser),
+                plan.training.learning_rate
+            ),
         ),
     ];
-    let mut noise: Vec<String> = resolved.noise_multipliers.iter().map(|s| format!("{s:.4}")).collect();
+    let mut noise: Vec<String> =
+        resolved.noise_multipliers.iter().map(|s| format!("{s:.4}")).collect();
     noise.dedup();
     if !noise.is_empty() {
         rows.push(("noise multiplier", noise.join(", ")));
@@ -162,7 +186,10 @@ fn quality(summary: &Summary) -> String {
             ("examples", found.examples.to_string()),
         ],
         Metrics::Language(found) => {
-            vec![("perplexity", format!("{:.3}", found.perplexity)), ("tokens", found.tokens.to_string())]
+            vec![
+                ("perplexity", format!("{:.3}", found.perplexity)),
+                ("tokens", found.tokens.to_string()),
+            ]
         }
     };
     format!(
@@ -175,14 +202,18 @@ fn not_promised(summary: &Summary) -> String {
     let heading = "## What is not promised\n\n";
     if !summary.private {
         return format!(
-            "{heading}Anything. Whoever has this model may learn from it what its training data said, and about whom. Do not publish it if they are private.\n"
+            "{heading}Anything. Whoever has this model may learn from it what its training data \
+             said, and about whom. Do not publish it if they are private.\n"
         );
     }
     let items = [
-        "That nothing is learnt about the data as a whole: what many examples have in common is what the model is for.",
-        "Anything about the data that the model was trained on before: only the fine-tuning is covered.",
+        "That nothing is learnt about the data as a whole: what many examples have in common is \
+         what the model is for.",
+        "Anything about the data that the model was trained on before: only the fine-tuning is \
+         covered.",
         "The same ε for a group: k units together are protected with k times ε, and a larger δ.",
-        "Anything about other releases from the same data, such as other models, figures or choices of settings: their budgets add up.",
+        "Anything about other releases from the same data, such as other models, figures or \
+         choices of settings: their budgets add up.",
         "That the model is right, fair or safe.",
     ];
     format!("{heading}{}", items.map(|item| format!("- {item}\n")).concat())

@@ -1,4 +1,5 @@
-//! Everything, also what is below the noise, learns from public labelled data before anything is released.
+//! Everything, also what is below the noise, learns from public labelled data before anything is
+//! released.
 
 use crate::data::{Batch, Example, ShuffledEpochs, micro_batches};
 use crate::gradient::ClippedSum;
@@ -29,7 +30,8 @@ pub fn adapt(
     let calibration = model.network.sanitiser.as_mut().and_then(|layer| layer.calibration.take());
     let network = &model.network;
     // What takes part: a head that was replaced does not.
-    let mut ids: Vec<_> = network.embeddings.parameters().chain(network.head.parameters()).collect();
+    let mut ids: Vec<_> =
+        network.embeddings.parameters().chain(network.head.parameters()).collect();
     ids.extend(network.blocks.iter().flat_map(|block| block.parameters()));
     ids.extend(network.last_norm.iter().flat_map(|norm| [Some(norm.weight), norm.bias]).flatten());
     ids.extend(
@@ -44,7 +46,8 @@ pub fn adapt(
     }
     let own = Secret::from_bytes(secret.key(purpose::ADAPTATION));
     let noise = RecordNoise::new(&own, Release::Fresh, vec![f64::from(deviation)]);
-    let mut order = ShuffledEpochs::new(examples.len(), asked.batch() as usize, own.key(purpose::SAMPLING))?;
+    let mut order =
+        ShuffledEpochs::new(examples.len(), asked.batch() as usize, own.key(purpose::SAMPLING))?;
     let mut optimiser = Optimiser::new(Settings::default(), &model.parameters);
     let coordinates = Coordinates::of(&model.parameters);
     let steps = (examples.len() as u64).div_ceil(asked.batch()) * u64::from(asked.epochs());
@@ -69,7 +72,12 @@ pub fn adapt(
             divisor: chosen.len().max(1) as f32,
         };
         optimiser
-            .step(&mut model.parameters, sum.take(), &release, asked.learning_rate() * ramp(step, steps))
+            .step(
+                &mut model.parameters,
+                sum.take(),
+                &release,
+                asked.learning_rate() * ramp(step, steps),
+            )
             .map_err(crate::model::Error::from)?;
         watch(News::Adaptation { done: step + 1, steps });
     }

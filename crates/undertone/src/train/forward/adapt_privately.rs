@@ -1,9 +1,13 @@
-//! Everything, also what is below the noise, learns from the records by DP-SGD before any is perturbed.
+//! Everything, also what is below the noise, learns from the records by DP-SGD before any is
+//! perturbed.
 //!
 //! # What is proved
 //!
-//! What leaves is the weights: a function of `steps` releases, each of which is the sum over a Poisson sample of the records (each joins with probability `sampling_rate`, by coins of its own) of gradients no longer than 1, plus
-//! normal noise of deviation `noise_multiplier` in every coordinate, divided by a number that does not depend on the records. That is [`Adaptation::event`], as often as the ledger says before the first step.
+//! What leaves is the weights: a function of `steps` releases, each of which is the sum over a
+//! Poisson sample of the records (each joins with probability `sampling_rate`, by coins of its own)
+//! of gradients no longer than 1, plus normal noise of deviation `noise_multiplier` in every
+//! coordinate, divided by a number that does not depend on the records. That is
+//! [`Adaptation::event`], as often as the ledger says before the first step.
 
 use super::adapt::ramp;
 use crate::data::{Batch, Dataset, PoissonSampler, micro_batches};
@@ -17,7 +21,8 @@ use crate::train::news::News;
 use crate::train::optimiser::{Kind, Settings};
 use crate::train::plan::{AdaptPlan, Adaptation};
 
-/// DP-SGD on the records, of the model as it is without a sanitiser. Its cost must be in the ledger before.
+/// DP-SGD on the records, of the model as it is without a sanitiser. Its cost must be in the ledger
+/// before.
 pub fn adapt_privately(
     model: &mut Model,
     data: &Dataset,
@@ -81,14 +86,22 @@ mod tests {
 
     /// A model with steep gradients.
     fn model() -> Model {
-        let dimensions =
-            Dimensions { layers: 1, hidden: 16, heads: 2, inner: 16, vocabulary: 60, positions: 12 };
+        let dimensions = Dimensions {
+            layers: 1,
+            hidden: 16,
+            heads: 2,
+            inner: 16,
+            vocabulary: 60,
+            positions: 12,
+        };
         let labels = ["a".to_owned(), "b".to_owned()];
-        let mut model =
-            Architecture::Bert.random(dimensions, Purpose::SequenceClassification, &labels, 5).unwrap();
+        let mut model = Architecture::Bert
+            .random(dimensions, Purpose::SequenceClassification, &labels, 5)
+            .unwrap();
         for (_, parameter) in model.parameters.iter_mut().filter(|(_, p)| p.shape.len() == 2) {
             let values = parameter.value.to_vec().unwrap().iter().map(|w| 8.0 * w).collect();
-            parameter.value = Matrix::from_vec(parameter.value.rows(), parameter.value.columns(), values);
+            parameter.value =
+                Matrix::from_vec(parameter.value.rows(), parameter.value.columns(), values);
         }
         model
     }
@@ -101,14 +114,20 @@ mod tests {
             unit: unit as u32,
             ..Example::default()
         };
-        Dataset { examples: (0..count).map(record).collect(), labels: None, units: count, most_per_unit: 1 }
+        Dataset {
+            examples: (0..count).map(record).collect(),
+            labels: None,
+            units: count,
+            most_per_unit: 1,
+        }
     }
 
     /// The noisy sum of one step: weights move by minus that, if the rate is what it is divided by.
     fn released(noise_multiplier: f64, sampling_rate: f64, units: usize, seed: u64) -> Vec<f64> {
         let (before, mut after) = (model(), model());
         let found = Adaptation { noise_multiplier, sampling_rate, steps: 1 };
-        let settings = Settings { kind: Kind::Sgd, momentum: 0.0, weight_decay: 0.0, ..Settings::default() };
+        let settings =
+            Settings { kind: Kind::Sgd, momentum: 0.0, weight_decay: 0.0, ..Settings::default() };
         let divisor = sampling_rate * units as f64;
         descend(
             &mut after,
@@ -136,7 +155,11 @@ mod tests {
         // So small a rate that nobody is drawn.
         let noise = released(3.0, 1e-12, 40, 1);
         let deviation = length(&noise) / (noise.len() as f64).sqrt();
-        assert!((deviation / 3.0 - 1.0).abs() < 0.03, "{deviation} over {} coordinates", noise.len());
+        assert!(
+            (deviation / 3.0 - 1.0).abs() < 0.03,
+            "{deviation} over {} coordinates",
+            noise.len()
+        );
         assert_ne!(noise, released(3.0, 1e-12, 40, 2), "another secret draws other noise");
     }
 
@@ -147,11 +170,20 @@ mod tests {
         let mut open = model();
         let mut sum = crate::gradient::ClippedSum::new(&open.parameters);
         open.parameters.iter_mut().for_each(|(_, p)| p.trainable = true);
-        open.train(&Batch::pack(&records(1).examples), crate::model::Weighting::SumOfUnits, None, &mut sum)
-            .unwrap();
+        open.train(
+            &Batch::pack(&records(1).examples),
+            crate::model::Weighting::SumOfUnits,
+            None,
+            &mut sum,
+        )
+        .unwrap();
         let all = sum.take();
-        let squares: f64 =
-            all.iter().flatten().flat_map(|m| m.to_vec().unwrap()).map(|x| f64::from(x).powi(2)).sum();
+        let squares: f64 = all
+            .iter()
+            .flatten()
+            .flat_map(|m| m.to_vec().unwrap())
+            .map(|x| f64::from(x).powi(2))
+            .sum();
         assert!(squares.sqrt() > 1.5, "without clipping it would: {}", squares.sqrt());
     }
 
@@ -163,10 +195,14 @@ mod tests {
         let counts: Vec<f64> =
             (0..trials).map(|seed| length(&released(1e-7, rate, units, seed)) / one).collect();
         let mean = counts.iter().sum::<f64>() / trials as f64;
-        let variance = counts.iter().map(|c| (c - mean).powi(2)).sum::<f64>() / (trials as f64 - 1.0);
+        let variance =
+            counts.iter().map(|c| (c - mean).powi(2)).sum::<f64>() / (trials as f64 - 1.0);
         let (expected, spread) = (rate * units as f64, rate * (1.0 - rate) * units as f64);
         // Batches of one size would have no variance at all.
-        assert!((mean - expected).abs() < 4.0 * (spread / trials as f64).sqrt(), "{mean} of {expected}");
+        assert!(
+            (mean - expected).abs() < 4.0 * (spread / trials as f64).sqrt(),
+            "{mean} of {expected}"
+        );
         assert!((variance / spread - 1.0).abs() < 0.4, "{variance} of {spread}");
     }
 }

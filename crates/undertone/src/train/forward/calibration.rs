@@ -1,8 +1,10 @@
-//! The best linear guess of a row, given its noisy release: x̂ = m + Σ (Σ + V)⁻¹ (z − m), with the covariance Σ of rows without noise, estimated from releases,
-//! and the known covariance V of the noise.
+//! The best linear guess of a row, given its noisy release: x̂ = m + Σ (Σ + V)⁻¹ (z − m), with the
+//! covariance Σ of rows without noise, estimated from releases, and the known covariance V of the
+//! noise.
 //!
-//! E[y | z] = E[β x | z] = β E[x | z] for whatever is linear in x. So a network that learns from guesses instead of noisy rows learns what holds for clean rows, where one
-//! that learns from noisy rows learns to ignore them.
+//! E[y | z] = E[β x | z] = β E[x | z] for whatever is linear in x. So a network that learns from
+//! guesses instead of noisy rows learns what holds for clean rows, where one that learns from noisy
+//! rows learns to ignore them.
 
 use super::moments::{Known, Moments, eigen};
 use nalgebra::DMatrix;
@@ -16,10 +18,13 @@ pub fn calibration(moments: &Moments, known: &Known) -> (Vec<f32>, Vec<f32>) {
     let rows = &vectors * DMatrix::from_diagonal(&kept.into()) * vectors.transpose();
     let width = moments.width();
     let noisy = &rows + DMatrix::from_diagonal(&known.variances.clone().into());
-    let guess =
-        noisy.cholesky().map_or_else(|| DMatrix::zeros(width, width), |found| found.solve(&rows)).transpose();
+    let guess = noisy
+        .cholesky()
+        .map_or_else(|| DMatrix::zeros(width, width), |found| found.solve(&rows))
+        .transpose();
     let mean = moments.mean();
     let bias = &mean - &guess * &mean;
-    let weight = (0..width).flat_map(|i| guess.row(i).iter().map(|&x| x as f32).collect::<Vec<_>>());
+    let weight =
+        (0..width).flat_map(|i| guess.row(i).iter().map(|&x| x as f32).collect::<Vec<_>>());
     (weight.collect(), bias.iter().map(|&x| x as f32).collect())
 }

@@ -1,7 +1,9 @@
-//! A linear classifier in closed form, from noisy rows and lying labels: the discriminant of the rows *without* noise.
+//! A linear classifier in closed form, from noisy rows and lying labels: the discriminant of the
+//! rows *without* noise.
 //!
-//! An ordinary head trained on the noisy rows answers with the majority class: noise in its input shrinks its weights and leaves its bias alone.
-//! Here the known covariance of the noise is taken off the sample covariance within the classes, and the threshold lies between the class means.
+//! An ordinary head trained on the noisy rows answers with the majority class: noise in its input
+//! shrinks its weights and leaves its bias alone. Here the known covariance of the noise is taken
+//! off the sample covariance within the classes, and the threshold lies between the class means.
 
 use super::moments::{Known, Moments, eigen};
 use nalgebra::DMatrix;
@@ -54,11 +56,13 @@ mod tests {
     use crate::mechanism::forward::{RandomisedLabels, RecordNoise, Release};
     use crate::tensor::Host;
 
-    /// Two classes in four columns, one of which tells them apart, under noise that is larger than they are.
+    /// Two classes in four columns, one of which tells them apart, under noise that is larger than
+    /// they are.
     fn data(n: usize, noise: f64, label_epsilon: Option<f64>) -> (Moments, Known) {
         let records = RecordNoise::new(&Secret::from_seed(5), Release::Once, vec![noise]);
         let shape = RecordNoise::new(&Secret::from_seed(6), Release::Once, vec![0.3]);
-        let labels = label_epsilon.map(|epsilon| RandomisedLabels::new(&Secret::from_seed(7), epsilon, 2));
+        let labels =
+            label_epsilon.map(|epsilon| RandomisedLabels::new(&Secret::from_seed(7), epsilon, 2));
         let mut moments = Moments::new(4, 2);
         let (mut rows, mut classes) = (Vec::new(), Vec::new());
         for i in 0..n as u64 {
@@ -71,8 +75,10 @@ mod tests {
             classes.push(labels.as_ref().map_or(class, |labels| labels.answer(i, class)));
         }
         moments.add(&Host::from_vec(n, 4, rows), &classes).unwrap();
-        let known =
-            Known { variances: vec![noise * noise; 4], labels: labels.map(|labels| labels.flipped()) };
+        let known = Known {
+            variances: vec![noise * noise; 4],
+            labels: labels.map(|labels| labels.flipped()),
+        };
         (moments, known)
     }
 
@@ -84,10 +90,15 @@ mod tests {
             assert!((covariance[(2, 2)] - 0.09).abs() < 0.03, "{covariance}");
             let classes = moments.class_means(&known);
             assert!((classes.shares[0] - 2.0 / 3.0).abs() < 0.01, "{:?}", classes.shares);
-            assert!((classes.means[(0, 0)] - 0.4).abs() < 0.02 && (classes.means[(0, 1)] + 0.2).abs() < 0.03);
+            assert!(
+                (classes.means[(0, 0)] - 0.4).abs() < 0.02
+                    && (classes.means[(0, 1)] + 0.2).abs() < 0.03
+            );
             let found = discriminant(&moments, &known);
-            // The boundary on the first axis lies half-way between the means, at 0.1, though classes are uneven.
-            let difference: Vec<f32> = (0..4).map(|j| found.weights[j] - found.weights[4 + j]).collect();
+            // The boundary on the first axis lies half-way between the means, at 0.1, though
+            // classes are uneven.
+            let difference: Vec<f32> =
+                (0..4).map(|j| found.weights[j] - found.weights[4 + j]).collect();
             let at = -(found.bias[0] - found.bias[1] + difference[1] * 0.5) / difference[0];
             assert!((at - 0.1).abs() < 0.05, "{label_epsilon:?}: {at}");
             assert!(difference[0] > 5.0 * difference[2].abs());

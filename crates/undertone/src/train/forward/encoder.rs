@@ -57,7 +57,8 @@ impl PublicRows {
         let moments = self.moments()?;
         let known = Known { variances: vec![0.0; moments.width()], labels: None };
         let (_, vectors) = eigen(moments.covariance(&known));
-        let kept = (0..count).flat_map(|i| vectors.column(i).iter().map(|&x| x as f32).collect::<Vec<_>>());
+        let kept = (0..count)
+            .flat_map(|i| vectors.column(i).iter().map(|&x| x as f32).collect::<Vec<_>>());
         Ok(kept.collect())
     }
 }
@@ -66,18 +67,23 @@ impl PublicRows {
 pub fn orthogonal(seed: u64, count: usize, width: usize) -> Vec<f32> {
     let values = Random::new(seed, 1.0).normal(count * width, 1.0);
     let drawn = DMatrix::from_row_slice(count, width, &values).map(f64::from);
-    let rows =
-        if count <= width { drawn.transpose().qr().q().transpose() } else { drawn / (width as f64).sqrt() };
+    let rows = if count <= width {
+        drawn.transpose().qr().q().transpose()
+    } else {
+        drawn / (width as f64).sqrt()
+    };
     (0..count).flat_map(|i| rows.row(i).iter().map(|&x| x as f32).collect::<Vec<_>>()).collect()
 }
 
-/// Gives an encoder of one layer, and its decoder if there is one, a projection: W(x − c) there, Wᵀ z + c back.
+/// Gives an encoder of one layer, and its decoder if there is one, a projection: W(x − c) there, Wᵀ
+/// z + c back.
 pub fn set_projection(model: &mut Model, rows: &[f32], centre: Option<&[f32]>) -> Result<()> {
     let Some(layer) = model.network.sanitiser.clone() else { return Ok(()) };
     let (width, count) = (layer.encoder[0].inputs, layer.encoder[0].outputs);
     set(model, layer.encoder[0].weight, rows.to_vec())?;
     if let Some(decoder) = layer.decoder.first() {
-        let turned = (0..width).flat_map(|j| (0..count).map(move |i| rows[i * width + j])).collect();
+        let turned =
+            (0..width).flat_map(|j| (0..count).map(move |i| rows[i * width + j])).collect();
         set(model, decoder.weight, turned)?;
         if let (Some(bias), Some(centre)) = (decoder.bias, centre) {
             set(model, bias, centre.to_vec())?;
@@ -91,14 +97,21 @@ pub fn set_random(model: &mut Model, seed: u64) -> Result<()> {
     let Some(layer) = model.network.sanitiser.clone() else { return Ok(()) };
     let mut random = Random::new(seed, 1.0);
     for linear in layer.encoder.iter().chain(&layer.decoder) {
-        let values = random.normal(linear.inputs * linear.outputs, (linear.inputs as f32).sqrt().recip());
+        let values =
+            random.normal(linear.inputs * linear.outputs, (linear.inputs as f32).sqrt().recip());
         set(model, linear.weight, values)?;
     }
     Ok(())
 }
 
-/// Through encoder and decoder: the state before each layer and after the last, and what the backward pass needs.
-fn encode(model: &Model, pass: &Pass, layers: &[Linear], x: Matrix) -> Result<(Vec<Matrix>, Vec<Saved>)> {
+/// Through encoder and decoder: the state before each layer and after the last, and what the
+/// backward pass needs.
+fn encode(
+    model: &Model,
+    pass: &Pass,
+    layers: &[Linear],
+    x: Matrix,
+) -> Result<(Vec<Matrix>, Vec<Saved>)> {
     let activation =
         model.network.sanitiser.as_ref().map_or(tensor::Activation::Gelu, |layer| layer.activation);
     let (mut states, mut saved) = (vec![x], Vec::new());
@@ -114,8 +127,14 @@ fn encode(model: &Model, pass: &Pass, layers: &[Linear], x: Matrix) -> Result<(V
     Ok((states, saved))
 }
 
-/// Fits encoder and decoder to give public rows back, by Adam on the mean square; the centre is not touched.
-pub fn fit_autoencoder(model: &mut Model, public: &PublicRows, centre: &[f32], epochs: usize) -> Result<()> {
+/// Fits encoder and decoder to give public rows back, by Adam on the mean square; the centre is not
+/// touched.
+pub fn fit_autoencoder(
+    model: &mut Model,
+    public: &PublicRows,
+    centre: &[f32],
+    epochs: usize,
+) -> Result<()> {
     let Some(layer) = model.network.sanitiser.clone() else { return Ok(()) };
     let layers: Vec<Linear> = layer.encoder.iter().chain(&layer.decoder).cloned().collect();
     let activation = layer.activation;
@@ -158,7 +177,8 @@ pub fn fit_autoencoder(model: &mut Model, public: &PublicRows, centre: &[f32], e
     }
     // The decoder's output is centred so far; hidden states are not.
     if let Some(bias) = layer.decoder.last().and_then(|l| l.bias) {
-        let shifted = model.parameters.value(bias).to_vec()?.iter().zip(centre).map(|(b, c)| b + c).collect();
+        let shifted =
+            model.parameters.value(bias).to_vec()?.iter().zip(centre).map(|(b, c)| b + c).collect();
         set(model, bias, shifted)?;
     }
     for ((_, parameter), trainable) in model.parameters.iter_mut().zip(before) {
@@ -167,9 +187,11 @@ pub fn fit_autoencoder(model: &mut Model, public: &PublicRows, centre: &[f32], e
     Ok(())
 }
 
-/// The share of the rows' variance that encoder and decoder lose; without a decoder, what lies outside of the encoder's directions is not known.
+/// The share of the rows' variance that encoder and decoder lose; without a decoder, what lies
+/// outside of the encoder's directions is not known.
 pub fn reconstruction_error(model: &Model, public: &PublicRows) -> Result<Option<f64>> {
-    let Some(layer) = model.network.sanitiser.as_ref().filter(|layer| !layer.decoder.is_empty()) else {
+    let Some(layer) = model.network.sanitiser.as_ref().filter(|layer| !layer.decoder.is_empty())
+    else {
         return Ok(None);
     };
     let centre = public.centre()?;

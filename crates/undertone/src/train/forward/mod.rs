@@ -1,4 +1,5 @@
-//! Learning from perturbed records: what stands above the noise knows how loud it is, and corrects for it.
+//! Learning from perturbed records: what stands above the noise knows how loud it is, and corrects
+//! for it.
 
 mod adapt;
 mod adapt_privately;

@@ -1,8 +1,10 @@
 //! Means and covariances of rows that are seen through known noise.
 //!
-//! A released row is z = x + n with n ~ N(0, diag(v)) and v known, so cov(x) = cov(z) − diag(v) in expectation. A label that went through
-//! randomised response is ỹ with P(ỹ = a | y = b) = T_ab = (p − q) [a = b] + q. So the counts and the sums of rows by the label that was *said* are T times those by
-//! the *true* label in expectation, and T⁻¹ = (I − q J)/(p − q) with the matrix J of ones, since p + (k − 1) q = 1.
+//! A released row is z = x + n with n ~ N(0, diag(v)) and v known, so cov(x) = cov(z) − diag(v) in
+//! expectation. A label that went through randomised response is ỹ with P(ỹ = a | y = b) = T_ab =
+//! (p − q) [a = b] + q. So the counts and the sums of rows by the label that was *said* are T times
+//! those by the *true* label in expectation, and T⁻¹ = (I − q J)/(p − q) with the matrix J of ones,
+//! since p + (k − 1) q = 1.
 //!
 //! Everything here is computed from releases: post-processing, which costs nothing.
 
@@ -78,7 +80,8 @@ impl Moments {
         self.sums.column_sum() / self.rows().max(1.0)
     }
 
-    /// The covariance of the rows without their noise; only an estimate, so some of its eigenvalues may be negative.
+    /// The covariance of the rows without their noise; only an estimate, so some of its eigenvalues
+    /// may be negative.
     pub fn covariance(&self, known: &Known) -> DMatrix<f64> {
         let mean = self.mean();
         let mut covariance = &self.second / self.rows().max(1.0) - &mean * mean.transpose();
@@ -88,7 +91,8 @@ impl Moments {
         (&covariance + covariance.transpose()) * 0.5
     }
 
-    /// How far an eigenvalue may be off because noise was estimated from finitely many rows: the edge of the spectrum of a sample covariance.
+    /// How far an eigenvalue may be off because noise was estimated from finitely many rows: the
+    /// edge of the spectrum of a sample covariance.
     pub fn uncertainty(&self, known: &Known) -> f64 {
         let loudest = known.variances.iter().copied().fold(0.0, f64::max);
         2.0 * loudest * (self.width() as f64 / self.rows().max(1.0)).sqrt()
@@ -116,7 +120,11 @@ impl Moments {
             sums.set_column(class, &mean);
         }
         let all: f64 = counts.iter().sum();
-        ClassMeans { means: sums, shares: counts.iter().map(|n| n / all.max(1e-12)).collect(), seen }
+        ClassMeans {
+            means: sums,
+            shares: counts.iter().map(|n| n / all.max(1e-12)).collect(),
+            seen,
+        }
     }
 }
 

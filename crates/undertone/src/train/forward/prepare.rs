@@ -53,7 +53,8 @@ pub struct Facts {
     /// Deviation of the loudest column's noise over that of the quietest's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loudest_over_quietest: Option<f64>,
-    /// ε of one release by the sufficient condition of the matrix-variate Gaussian mechanism, in paper mode.
+    /// ε of one release by the sufficient condition of the matrix-variate Gaussian mechanism, in
+    /// paper mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sufficient_epsilon: Option<f64>,
 }
@@ -85,7 +86,12 @@ pub fn prepare(
         }
         None => None,
     };
-    set_encoder(&mut prepared.model, &settings, public.as_ref(), secret.number(purpose::SANITISER))?;
+    set_encoder(
+        &mut prepared.model,
+        &settings,
+        public.as_ref(),
+        secret.number(purpose::SANITISER),
+    )?;
     let mut facts = Facts {
         width: config.dims.last().copied().unwrap_or(prepared.model.network.head.width()),
         ..Facts::default()
@@ -98,7 +104,8 @@ pub fn prepare(
         let quietest = noise.iter().copied().fold(f64::INFINITY, f64::min);
         facts.loudest_over_quietest = Some(noise.iter().copied().fold(0.0, f64::max) / quietest);
         let found = if plan.privacy.mode == ModeName::Paper {
-            // As published: column j has the noise C σ_j, and all columns together move by this many deviations.
+            // As published: column j has the noise C σ_j, and all columns together move by this
+            // many deviations.
             if let Some(releases) = &mut resolved.releases {
                 releases.sensitivity = record_shift(&noise);
             }
@@ -117,15 +124,24 @@ pub fn prepare(
         }
     }
     let norm = f64::from(settings.norm);
-    let deviations: Vec<f64> = resolved.noise_multipliers.iter().map(|noise| noise * norm).collect();
+    let deviations: Vec<f64> =
+        resolved.noise_multipliers.iter().map(|noise| noise * norm).collect();
     config.deviation = deviations.last().copied().unwrap_or(0.0) as f32;
     if let (Some(adaptation), Some(asked)) = (&prepared.adaptation, &plan.privacy.forward.adapt) {
-        adapt::adapt(&mut prepared.model, &adaptation.examples, asked, config.deviation, secret, watch)?;
+        adapt::adapt(
+            &mut prepared.model,
+            &adaptation.examples,
+            asked,
+            config.deviation,
+            secret,
+            watch,
+        )?;
     }
     let paper = plan.privacy.mode == ModeName::Paper;
     set_trainable(&mut prepared.model, &trainable, paper, settings.encoder);
     let classes = prepared.model.network.head.out.outputs as u32;
-    let labels = settings.label_epsilon.map(|epsilon| RandomisedLabels::new(secret, epsilon, classes));
+    let labels =
+        settings.label_epsilon.map(|epsilon| RandomisedLabels::new(secret, epsilon, classes));
     if let Some(labels) = &labels {
         for (record, example) in prepared.data.examples.iter_mut().enumerate() {
             if let crate::data::Target::Class(class) = &mut example.target {
@@ -174,14 +190,16 @@ fn set_encoder(
             return Ok(set_random(model, seed)?);
         }
         (EncoderName::Autoencoder, Some(public)) => {
-            // A classifier that reads releases as they are has no decoder; the encoder is fitted with one all the same.
+            // A classifier that reads releases as they are has no decoder; the encoder is fitted
+            // with one all the same.
             let mut twin = with_decoder(model)?;
             set_random(&mut twin, seed)?;
             let epochs = 1 + 200_000 / public.rows.rows().max(1);
             fit_autoencoder(&mut twin, public, &centre.unwrap_or_default(), epochs)?;
             for linear in layer.encoder.iter().chain(&layer.decoder) {
                 for id in [Some(linear.weight), linear.bias].into_iter().flatten() {
-                    let values = twin.parameters.value(id).to_vec().map_err(crate::model::Error::from)?;
+                    let values =
+                        twin.parameters.value(id).to_vec().map_err(crate::model::Error::from)?;
                     set(model, id, values)?;
                 }
             }
@@ -189,17 +207,21 @@ fn set_encoder(
         }
         (EncoderName::Pca, Some(_)) if first.outputs > first.inputs => {
             return Err(Error::plan(format!(
-                "pca has as many directions as hidden states have columns, {}; lower dims, or choose encoder = \"orthogonal\"",
+                "pca has as many directions as hidden states have columns, {}; lower dims, or \
+                 choose encoder = \"orthogonal\"",
                 first.inputs
             )));
         }
         (EncoderName::Pca, Some(public)) => public.principal(first.outputs)?,
-        (EncoderName::Pca | EncoderName::Orthogonal, _) => orthogonal(seed, first.outputs, first.inputs),
+        (EncoderName::Pca | EncoderName::Orthogonal, _) => {
+            orthogonal(seed, first.outputs, first.inputs)
+        }
     };
     Ok(set_projection(model, &rows, centre.as_deref())?)
 }
 
-/// In proved mode nothing below the noise learns; what is above does as the tuning says, and so do the decoder and a classifier of the sanitiser's own.
+/// In proved mode nothing below the noise learns; what is above does as the tuning says, and so do
+/// the decoder and a classifier of the sanitiser's own.
 fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: EncoderName) {
     let Some(layer) = model.network.sanitiser.clone() else { return };
     let below = owner_parameters(model);
@@ -219,7 +241,8 @@ fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: Encode
             parameter.trainable = false;
         }
     }
-    // A row that is alone in its sequence looks at nothing else: queries and keys have nothing to learn.
+    // A row that is alone in its sequence looks at nothing else: queries and keys have nothing to
+    // learn.
     if !matches!(layer.rows, Rows::Tokens(_)) {
         let blocks = &model.network.blocks[model.cut()..];
         let looks = blocks.iter().filter_map(|block| match &block.attention.projections {
@@ -228,7 +251,11 @@ fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: Encode
         });
         for linear in looks.flatten().collect::<Vec<_>>() {
             let lora = linear.lora.iter().flat_map(|lora| [lora.a, lora.b]);
-            for id in [Some(linear.weight), linear.bias].into_iter().flatten().chain(lora).collect::<Vec<_>>()
+            for id in [Some(linear.weight), linear.bias]
+                .into_iter()
+                .flatten()
+                .chain(lora)
+                .collect::<Vec<_>>()
             {
                 model.parameters.get_mut(id).trainable = false;
             }
@@ -250,7 +277,9 @@ pub fn owner_parameters(model: &Model) -> Vec<ParameterId> {
     if let Some(layer) = &network.sanitiser {
         ids.extend(layer.parameters_below());
         if layer.spot == crate::model::layer::sanitiser::Spot::Output {
-            ids.extend(network.last_norm.iter().flat_map(|norm| [Some(norm.weight), norm.bias]).flatten());
+            ids.extend(
+                network.last_norm.iter().flat_map(|norm| [Some(norm.weight), norm.bias]).flatten(),
+            );
         }
     }
     ids
@@ -275,7 +304,8 @@ fn column_noise(
                 if ledger.entries() == u64::from(resolved.adaptation.is_some()) {
                     ledger.append(event, 1)?;
                 }
-                // A record's share of the mean is a distribution for each head, so replacing one moves the map by at most √(2 heads)/records.
+                // A record's share of the mean is a distribution for each head, so replacing one
+                // moves the map by at most √(2 heads)/records.
                 let reach = (2.0 * map.heads as f64).sqrt() / records.max(1) as f64 * (1.0 + 1e-5);
                 let mut weights: Vec<f32> = map.weights.iter().map(|&w| w as f32).collect();
                 let deviation = (noise_multiplier * reach) as f32;
@@ -289,7 +319,9 @@ fn column_noise(
                 map.weights = weights.iter().map(|&w| f64::from(w)).collect();
                 map.normalise();
             } else if plan.privacy.mode == ModeName::Proved {
-                return Err(Error::plan("an attention map of private records needs an entry in the ledger"));
+                return Err(Error::plan(
+                    "an attention map of private records needs an entry in the ledger",
+                ));
             }
             map
         }
@@ -315,7 +347,8 @@ fn mean_attention(
     // Chosen without looking at them: how many there are does not depend on what is in them.
     let rate = wanted as f64 / data.examples.len().max(1) as f64;
     let mut chosen: Vec<usize> =
-        PoissonSampler::new(data.examples.len(), rate, secret.key(purpose::ATTENTION_SAMPLE))?.step(0);
+        PoissonSampler::new(data.examples.len(), rate, secret.key(purpose::ATTENTION_SAMPLE))?
+            .step(0);
     if chosen.is_empty() {
         chosen.push(0);
     }

@@ -10,7 +10,8 @@ use crate::model::sanitised::set;
 use crate::model::{Conditions, Model, Result, Weighting};
 use crate::tensor::Host;
 
-/// Bounded rows of records that were computed before; with everything below the noise frozen they do not change.
+/// Bounded rows of records that were computed before; with everything below the noise frozen they
+/// do not change.
 #[derive(Debug, Default)]
 pub struct Cache {
     rows: Vec<Option<Box<[f32]>>>,
@@ -28,8 +29,11 @@ impl Cache {
             self.rows.resize(largest + 1, None);
         }
         if piece.iter().all(|&i| self.rows[i].is_some()) {
-            let columns =
-                model.network.sanitiser.as_ref().map_or(0, |layer| layer.width(model.network.head.width()));
+            let columns = model
+                .network
+                .sanitiser
+                .as_ref()
+                .map_or(0, |layer| layer.width(model.network.head.width()));
             let values: Vec<f32> =
                 piece.iter().filter_map(|&i| self.rows[i].as_deref()).flatten().copied().collect();
             return Ok(Host::from_vec(values.len() / columns.max(1), columns, values));
@@ -81,7 +85,8 @@ impl Perturbing {
                 let class = if let Target::Class(class) = target { *class } else { 0 };
                 vec![class; window[1] - window[0]]
             };
-            let labels: Vec<u32> = batch.targets.iter().zip(starts.windows(2)).flat_map(of_rows).collect();
+            let labels: Vec<u32> =
+                batch.targets.iter().zip(starts.windows(2)).flat_map(of_rows).collect();
             moments
                 .get_or_insert_with(|| Moments::new(released.columns(), classes))
                 .add(&released, &labels)?;
@@ -109,7 +114,9 @@ impl Perturbing {
         cache: &mut Cache,
         epoch: usize,
     ) -> Result<()> {
-        let Some(layer) = model.network.sanitiser.as_ref().and_then(|layer| layer.calibration.clone()) else {
+        let Some(layer) =
+            model.network.sanitiser.as_ref().and_then(|layer| layer.calibration.clone())
+        else {
             return Ok(());
         };
         let moments = self.moments(model, examples, cache, epoch)?;

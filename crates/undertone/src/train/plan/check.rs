@@ -19,7 +19,9 @@ impl Plan {
         };
         if !text_columns.contains(&self.data.text.len()) {
             return Err(Error::plan(match self.data.task {
-                TaskName::Classification => "data.text names the column of the text, or the two of a pair",
+                TaskName::Classification => {
+                    "data.text names the column of the text, or the two of a pair"
+                }
                 TaskName::LanguageModelling => "data.text names the one column of the text",
                 TaskName::Completion => {
                     "completion reads data.prompt and data.completion; leave data.text out"
@@ -30,13 +32,17 @@ impl Plan {
         let (high, low) = anadp.quantiles;
         if !(0.0 <= low && low < high && high <= 1.0) {
             return Err(Error::plan(
-                "privacy.anadp.quantiles are a larger and a smaller one between 0 and 1, such as [0.75, 0.25]",
+                "privacy.anadp.quantiles are a larger and a smaller one between 0 and 1, such as \
+                 [0.75, 0.25]",
             ));
         }
-        for (name, (least, largest)) in [("anadp", anadp.range), ("adaclip", self.privacy.adaclip.range)] {
+        for (name, (least, largest)) in
+            [("anadp", anadp.range), ("adaclip", self.privacy.adaclip.range)]
+        {
             if !((1e-4..=1.0).contains(&least) && (1.0..=1e4).contains(&largest)) {
                 return Err(Error::plan(format!(
-                    "privacy.{name}.range is a weight from 0.0001 to 1 and one from 1 to 10000, such as [0.25, 4.0]"
+                    "privacy.{name}.range is a weight from 0.0001 to 1 and one from 1 to 10000, \
+                     such as [0.25, 4.0]"
                 )));
             }
         }
@@ -48,14 +54,16 @@ impl Plan {
             && !(share > 0.0 && share < 1.0)
         {
             return Err(Error::plan(
-                "privacy.rap_ft.relevance is { public = \"file\" } or { noised = { share = 0.05, examples = 512 } } with a share between 0 and 1",
+                "privacy.rap_ft.relevance is { public = \"file\" } or { noised = { share = 0.05, \
+                 examples = 512 } } with a share between 0 and 1",
             ));
         }
         self.check_forward()?;
         if self.privacy.method == Method::RapFt {
             if self.model.tuning == Tuning::Full {
                 return Err(Error::plan(
-                    "rap-ft masks single parameters, which is for lora, adapter, bitfit or head; change model.tuning",
+                    "rap-ft masks single parameters, which is for lora, adapter, bitfit or head; \
+                     change model.tuning",
                 ));
             }
             if matches!(self.privacy.clip, Clip::PerLayer(_)) {
@@ -68,7 +76,8 @@ impl Plan {
                 && matches!(rap_ft.relevance, RelevanceSource::Noised { .. })
             {
                 return Err(Error::plan(
-                    "a noised relevance map takes a share of epsilon; give epsilon, or relevance = { public = \"file\" }",
+                    "a noised relevance map takes a share of epsilon; give epsilon, or relevance = \
+                     { public = \"file\" }",
                 ));
             }
         }
@@ -76,26 +85,32 @@ impl Plan {
             && matches!(self.privacy.method, Method::None | Method::DpSgd | Method::Adaclip)
         {
             return Err(Error::plan(
-                "privacy.mode = \"paper\" is for methods that differ as published, such as anadp; leave it out",
+                "privacy.mode = \"paper\" is for methods that differ as published, such as anadp; \
+                 leave it out",
             ));
         }
         match self.privacy.method {
             Method::None => {
                 if self.privacy.epsilon.is_some() || self.privacy.noise_multiplier.is_some() {
                     return Err(Error::plan(
-                        "privacy.method is \"none\", which has no epsilon and no noise_multiplier; remove them, or choose dp-sgd",
+                        "privacy.method is \"none\", which has no epsilon and no noise_multiplier; \
+                         remove them, or choose dp-sgd",
                     ));
                 }
             }
             _ => {
                 // Of MVG as published the budgets are the tokens'.
-                let by_token = self.privacy.method == Method::Mvg && self.privacy.mode == ModeName::Paper;
-                if !by_token && self.privacy.epsilon.is_some() == self.privacy.noise_multiplier.is_some() {
+                let by_token =
+                    self.privacy.method == Method::Mvg && self.privacy.mode == ModeName::Paper;
+                if !by_token
+                    && self.privacy.epsilon.is_some() == self.privacy.noise_multiplier.is_some()
+                {
                     return Err(Error::plan("[privacy] needs either epsilon or noise_multiplier"));
                 }
                 if self.privacy.delta.is_none() {
                     return Err(Error::plan(
-                        "[privacy] needs delta; well below 1/(number of examples) is usual, such as 1e-5",
+                        "[privacy] needs delta; well below 1/(number of examples) is usual, such \
+                         as 1e-5",
                     ));
                 }
             }

@@ -2,8 +2,8 @@
 
 use super::{AdaclipPlan, AnadpPlan, Method as Name, ModeName, Plan};
 use crate::mechanism::allocation::{
-    Adaclip, AdaclipSettings, Anadp, Form, ImportanceSettings, Map, Method, PublishedAnadp, PublishedRapFt,
-    RapFt, SeenMap, Uniform,
+    Adaclip, AdaclipSettings, Anadp, Form, ImportanceSettings, Map, Method, PublishedAnadp,
+    PublishedRapFt, RapFt, SeenMap, Uniform,
 };
 use crate::model::Parameters;
 use crate::model::tuning::Tuning;
@@ -29,9 +29,9 @@ impl Plan {
                 Given::Seen(map) => {
                     Some(Method::Proved(Box::new(RapFt::new(clip, map, irrelevance, parameters))))
                 }
-                Given::Raw(map) if self.privacy.mode == ModeName::Paper => {
-                    Some(Method::Published(Box::new(PublishedRapFt::new(clip, map, irrelevance, parameters))))
-                }
+                Given::Raw(map) if self.privacy.mode == ModeName::Paper => Some(Method::Published(
+                    Box::new(PublishedRapFt::new(clip, map, irrelevance, parameters)),
+                )),
                 Given::Raw(_) | Given::Nothing => None,
             },
             (Name::None | Name::DpForward | Name::EwFt | Name::Mvg, _) => None,
@@ -44,9 +44,9 @@ impl Plan {
             (Name::Anadp, ModeName::Proved) => {
                 Some(Method::Proved(Box::new(Anadp::new(clip, self.importance(), parameters))))
             }
-            (Name::Anadp, ModeName::Paper) => {
-                Some(Method::Published(Box::new(PublishedAnadp::new(clip, self.importance(), parameters))))
-            }
+            (Name::Anadp, ModeName::Paper) => Some(Method::Published(Box::new(
+                PublishedAnadp::new(clip, self.importance(), parameters),
+            ))),
         }
     }
 
@@ -54,20 +54,27 @@ impl Plan {
     pub fn unaccounted(&self) -> Option<&'static str> {
         match (self.privacy.method, self.privacy.mode) {
             (Name::Anadp, ModeName::Paper) => Some(
-                "the noise was allocated in view of gradients without noise, which is a release that the ledger does not hold",
+                "the noise was allocated in view of gradients without noise, which is a release \
+                 that the ledger does not hold",
             ),
             (Name::RapFt, ModeName::Paper) => Some(
-                "the mask was computed from private examples without noise, which is a release that the ledger does not hold",
+                "the mask was computed from private examples without noise, which is a release \
+                 that the ledger does not hold",
             ),
             (Name::DpForward | Name::EwFt | Name::Mvg, ModeName::Paper)
                 if self.forward().release != crate::mechanism::forward::Release::Fresh =>
             {
                 Some(
-                    "what is below the noise learnt from the records without noise, so that a record's releases differ under one noise: their difference shows, and the ledger does not hold that; sampling hides nothing either, since a record is seen on its own",
+                    "what is below the noise learnt from the records without noise, so that a \
+                     record's releases differ under one noise: their difference shows, and the \
+                     ledger does not hold that; sampling hides nothing either, since a record is \
+                     seen on its own",
                 )
             }
             (Name::DpForward | Name::EwFt | Name::Mvg, ModeName::Paper) => Some(
-                "what is below the noise learnt from the records without noise, which is a release that the ledger does not hold; the paper's own count takes a record to be hidden among those of its batch, but it is sent, and seen, on its own",
+                "what is below the noise learnt from the records without noise, which is a release \
+                 that the ledger does not hold; the paper's own count takes a record to be hidden \
+                 among those of its batch, but it is sent, and seen, on its own",
             ),
             _ => None,
         }
@@ -79,7 +86,8 @@ impl Plan {
             // A weight is at most largest/mean, and the mean is at least the least.
             Name::Anadp => {
                 let (least, largest) = self.importance().range;
-                // The factored form multiplies three weights, each of which has the third root of the range.
+                // The factored form multiplies three weights, each of which has the third root of
+                // the range.
                 nominal * f64::from(least / largest).sqrt() * 0.99
             }
             _ => nominal,
@@ -88,7 +96,8 @@ impl Plan {
 
     fn importance(&self) -> ImportanceSettings {
         let AnadpPlan { beta1, beta2, alpha, quantiles, range, form } = self.privacy.anadp;
-        // Forming every unit's gradient costs nothing where the parameters are few, and much where all of them are trained.
+        // Forming every unit's gradient costs nothing where the parameters are few, and much where
+        // all of them are trained.
         let usual = if self.model.tuning == Tuning::Full { Form::Factored } else { Form::Element };
         ImportanceSettings { beta1, beta2, alpha, quantiles, range, form: form.unwrap_or(usual) }
     }

@@ -1,4 +1,5 @@
-//! What a run is: one file from which the sampler, the mechanism and the ledger are all derived, so that they cannot disagree.
+//! What a run is: one file from which the sampler, the mechanism and the ledger are all derived, so
+//! that they cannot disagree.
 
 mod check;
 mod forward;
@@ -9,14 +10,14 @@ mod resolve_forward;
 mod sections;
 
 pub use forward::{
-    AdaptPlan, After, AttentionName, EncoderName, ForwardPlan, ForwardSettings, Learn, Lengths, MvgPlan,
-    NoiseIs, PublicFile, RowsName,
+    AdaptPlan, After, AttentionName, EncoderName, ForwardPlan, ForwardSettings, Learn, Lengths,
+    MvgPlan, NoiseIs, PublicFile, RowsName,
 };
 pub use method::Given;
 pub use resolve::{Adaptation, Resolved};
 pub use sections::{
-    AdaclipPlan, AnadpPlan, ComputePlan, DataPlan, Method, ModeName, ModelPlan, NoiseSchedule, PrivacyPlan,
-    RapFtPlan, RelevanceSource, TaskName, TrainingPlan,
+    AdaclipPlan, AnadpPlan, ComputePlan, DataPlan, Method, ModeName, ModelPlan, NoiseSchedule,
+    PrivacyPlan, RapFtPlan, RelevanceSource, TaskName, TrainingPlan,
 };
 
 use super::error::{Error, Result};
@@ -44,7 +45,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Reads a run file; each of `changes` is `key=value` with the key's path, such as `privacy.epsilon=2`.
+    /// Reads a run file; each of `changes` is `key=value` with the key's path, such as
+    /// `privacy.epsilon=2`.
     pub fn read(path: &Path, changes: &[String]) -> Result<Self> {
         let text = std::fs::read_to_string(path)
             .map_err(|e| Error::folder(path, format!("the run file cannot be read: {e}")))?;
@@ -64,8 +66,9 @@ impl Plan {
             }
             _ => String::new(),
         };
-        let unreadable =
-            |e: toml::de::Error| Error::plan(format!("{}{}", place(&e), e.message().replace('\n', " ")));
+        let unreadable = |e: toml::de::Error| {
+            Error::plan(format!("{}{}", place(&e), e.message().replace('\n', " ")))
+        };
         let mut table: toml::Table = text.parse().map_err(unreadable)?;
         for change in changes {
             let Some((path, value)) = change.split_once('=') else {
@@ -102,9 +105,10 @@ impl Plan {
                 Task::Classification { text: data.text.clone(), label: Some(data.label.clone()) }
             }
             TaskName::LanguageModelling => Task::LanguageModelling { text: data.text[0].clone() },
-            TaskName::Completion => {
-                Task::Completion { prompt: data.prompt.clone(), completion: data.completion.clone() }
-            }
+            TaskName::Completion => Task::Completion {
+                prompt: data.prompt.clone(),
+                completion: data.completion.clone(),
+            },
         }
     }
 
@@ -124,7 +128,9 @@ impl Plan {
     /// Whose presence is hidden.
     pub fn unit(&self) -> Unit {
         match &self.data.author {
-            Some(column) => Unit::Author { column: column.clone(), at_most: self.data.most_per_author },
+            Some(column) => {
+                Unit::Author { column: column.clone(), at_most: self.data.most_per_author }
+            }
             None => Unit::Row,
         }
     }
@@ -144,13 +150,17 @@ impl Plan {
 
 /// Sets a value at a dotted path; the value is TOML, or else text.
 fn set(table: &mut toml::Table, path: &str, value: &str) -> Result<()> {
-    let parsed =
-        format!("value = {value}").parse::<toml::Table>().ok().and_then(|mut table| table.remove("value"));
+    let parsed = format!("value = {value}")
+        .parse::<toml::Table>()
+        .ok()
+        .and_then(|mut table| table.remove("value"));
     let value = parsed.unwrap_or_else(|| toml::Value::String(value.to_owned()));
     let mut keys: Vec<&str> = path.split('.').collect();
     let last = keys.pop().filter(|key| !key.is_empty());
     let Some(last) = last else {
-        return Err(Error::plan(format!("--set {path}: write the key's path, such as privacy.epsilon")));
+        return Err(Error::plan(format!(
+            "--set {path}: write the key's path, such as privacy.epsilon"
+        )));
     };
     let mut here = table;
     for key in keys {
@@ -214,7 +224,10 @@ optimiser = "adamw"
         .unwrap();
         assert_eq!((plan.privacy.epsilon, plan.privacy.clip), (Some(2.0), Clip::Flat(0.5)));
         assert_eq!((plan.model.tuning, plan.data.text.len()), (Tuning::Full, 2));
-        assert_eq!(changed(&["privacy.clip={ per_layer = 2.0 }"]).unwrap().privacy.clip, Clip::PerLayer(2.0));
+        assert_eq!(
+            changed(&["privacy.clip={ per_layer = 2.0 }"]).unwrap().privacy.clip,
+            Clip::PerLayer(2.0)
+        );
     }
 
     #[test]
@@ -267,12 +280,17 @@ optimiser = "adamw"
             let error = changed(&[change]).unwrap_err().to_string();
             assert!(error.contains(sentence) && !error.contains('\n'), "{change}: {error}");
         }
-        let error =
-            Plan::parse(&FILE.replace("batch = 1024", "batch = \"many\""), &[]).unwrap_err().to_string();
+        let error = Plan::parse(&FILE.replace("batch = 1024", "batch = \"many\""), &[])
+            .unwrap_err()
+            .to_string();
         let line = 1 + FILE.lines().position(|line| line.starts_with("batch")).unwrap();
         assert!(error.contains(&format!("line {line}: training.batch:")), "{error}");
-        let error = Plan::parse(&FILE.replace("batch = 1024", "batch = 1\ntrolley = 2"), &[]).unwrap_err();
-        assert!(error.to_string().contains(&format!("line {}: training.trolley", line + 1)), "{error}");
+        let error =
+            Plan::parse(&FILE.replace("batch = 1024", "batch = 1\ntrolley = 2"), &[]).unwrap_err();
+        assert!(
+            error.to_string().contains(&format!("line {}: training.trolley", line + 1)),
+            "{error}"
+        );
     }
 
     #[test]
@@ -283,7 +301,8 @@ optimiser = "adamw"
             assert_eq!((resolved.steps_per_epoch, resolved.noise_multipliers.len()), (65, 3));
             let passes = Passes::over(67_349, 1024, 3).unwrap();
             let spent =
-                epsilon(&passes.compose(&resolved.noise_multipliers), 1e-5, Accountant::Auto).unwrap();
+                epsilon(&passes.compose(&resolved.noise_multipliers), 1e-5, Accountant::Auto)
+                    .unwrap();
             assert!(
                 spent.epsilon.upper <= 8.0 && spent.epsilon.upper > 7.9,
                 "{schedule}: {:?}",

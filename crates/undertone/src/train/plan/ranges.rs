@@ -89,7 +89,9 @@ impl Plan {
                 above_zero("model.tuning.lora.alpha", lora.alpha, 1e6)?;
                 share("model.tuning.lora.dropout", f64::from(lora.dropout))
             }
-            Tuning::Adapter(adapter) => within("model.tuning.adapter.size", adapter.size, 1..=WIDEST),
+            Tuning::Adapter(adapter) => {
+                within("model.tuning.adapter.size", adapter.size, 1..=WIDEST)
+            }
             Tuning::Full | Tuning::Head | Tuning::Bitfit => Ok(()),
         }
     }

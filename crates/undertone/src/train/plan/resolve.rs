@@ -83,7 +83,8 @@ impl Plan {
         let privacy = &self.privacy;
         let delta = privacy.delta.unwrap_or_default();
         let before = self.map_event(units, delta)?;
-        let passes = Passes { before, ..Passes::over(units as u64, training.batch, training.epochs)? };
+        let passes =
+            Passes { before, ..Passes::over(units as u64, training.batch, training.epochs)? };
         let noise_multipliers = match (privacy.epsilon, privacy.noise_multiplier) {
             (Some(target), _) => match privacy.schedule.shape() {
                 Some(shape) => {
@@ -110,7 +111,9 @@ impl Plan {
                 epsilon(&passes.compose(&[noise]), delta, Accountant::Auto)?;
                 vec![noise; training.epochs as usize]
             }
-            (None, None) => return Err(Error::plan("[privacy] needs either epsilon or noise_multiplier")),
+            (None, None) => {
+                return Err(Error::plan("[privacy] needs either epsilon or noise_multiplier"));
+            }
         };
         Ok(Resolved {
             units,
@@ -123,10 +126,13 @@ impl Plan {
         })
     }
 
-    /// The release of a relevance map, if the method makes one: with noise that by itself would cost its share of ε.
+    /// The release of a relevance map, if the method makes one: with noise that by itself would
+    /// cost its share of ε.
     fn map_event(&self, units: usize, delta: f64) -> Result<Option<Event>> {
         let privacy = &self.privacy;
-        let (Method::RapFt, ModeName::Proved) = (privacy.method, privacy.mode) else { return Ok(None) };
+        let (Method::RapFt, ModeName::Proved) = (privacy.method, privacy.mode) else {
+            return Ok(None);
+        };
         let (RelevanceSource::Noised { share, examples }, Some(target)) =
             (&privacy.rap_ft.relevance, privacy.epsilon)
         else {

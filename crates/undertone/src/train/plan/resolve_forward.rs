@@ -20,7 +20,8 @@ impl Plan {
         Some(Event::RandomisedResponse { epsilon, categories: classes as u64 })
     }
 
-    /// The release of an attention map, if the method makes one: a Gaussian that by itself costs what it is given.
+    /// The release of an attention map, if the method makes one: a Gaussian that by itself costs
+    /// what it is given.
     fn attention_event(&self, delta: f64) -> Result<Option<Event>> {
         let mvg = &self.privacy.mvg;
         if self.privacy.method != Method::Mvg || mvg.attention != AttentionName::AttenDp {
@@ -28,13 +29,18 @@ impl Plan {
         }
         let shift = gaussian::largest_mu(mvg.attention_epsilon, delta)?;
         let sensitivity = self.records_per_unit() as f64;
-        Ok(Some(Event::Gaussian { noise_multiplier: sensitivity / shift * (1.0 + 1e-11), sensitivity }))
+        Ok(Some(Event::Gaussian {
+            noise_multiplier: sensitivity / shift * (1.0 + 1e-11),
+            sensitivity,
+        }))
     }
 
     /// DP-SGD on the records, with noise for which it costs its share of ε by itself.
     fn adaptation(&self, units: usize, delta: f64) -> Result<Option<Adaptation>> {
         let Some(adapt) = &self.privacy.forward.adapt else { return Ok(None) };
-        let (Some(share), Some(target)) = (adapt.share, self.privacy.epsilon) else { return Ok(None) };
+        let (Some(share), Some(target)) = (adapt.share, self.privacy.epsilon) else {
+            return Ok(None);
+        };
         let passes = Passes::over(units as u64, adapt.batch().min(units as u64), adapt.epochs())?;
         let steps = passes.steps_per_epoch * u64::from(adapt.epochs());
         let sampling_rate = passes.sampling_rate;
@@ -56,13 +62,15 @@ impl Plan {
         }
         let delta = privacy.delta.unwrap_or_default();
         let (step_distance, reserve) = (privacy.step_distance, privacy.reserve);
-        let list =
-            ewpba(&Ewpba { epsilon: target, delta, step_distance, reserve }, passes)?.0.noise_multipliers;
+        let list = ewpba(&Ewpba { epsilon: target, delta, step_distance, reserve }, passes)?
+            .0
+            .noise_multipliers;
         let last = list.last().copied().unwrap_or(1.0);
         Ok(list.iter().map(|noise| noise / last).collect())
     }
 
-    /// Noise and its cost for so many units and classes. Of MVG as published the noise depends on the model, and is filled in later.
+    /// Noise and its cost for so many units and classes. Of MVG as published the noise depends on
+    /// the model, and is filled in later.
     pub fn resolve_forward(&self, units: usize, classes: usize) -> Result<Resolved> {
         let (privacy, training) = (&self.privacy, &self.training);
         let delta = privacy.delta.unwrap_or_default();
@@ -71,7 +79,8 @@ impl Plan {
         let before = self.attention_event(delta)?;
         let adaptation = self.adaptation(units, delta)?;
         let records_per_unit = self.records_per_unit();
-        let sensitivity = if privacy.method == Method::Mvg { std::f64::consts::SQRT_2 } else { 2.0 };
+        let sensitivity =
+            if privacy.method == Method::Mvg { std::f64::consts::SQRT_2 } else { 2.0 };
         let releases = |noise_multipliers: Vec<f64>| Releases {
             release: settings.release,
             noise_multipliers,
@@ -92,20 +101,26 @@ impl Plan {
             let scale = if settings.noise_is == NoiseIs::Sensitivity { 2.0 } else { 1.0 };
             return Ok(resolved(releases(claimed.iter().map(|noise| scale * noise).collect())));
         }
-        let Some(target) = privacy.epsilon else { return Err(Error::plan("[privacy] needs epsilon")) };
+        let Some(target) = privacy.epsilon else {
+            return Err(Error::plan("[privacy] needs epsilon"));
+        };
         let one = settings.release == Release::Once;
         if one && privacy.schedule != NoiseSchedule::Uniform {
             return Err(Error::plan(
-                "a record that is released once has one noise; choose release = \"path\" for a schedule, or schedule = \"uniform\"",
+                "a record that is released once has one noise; choose release = \"path\" for a \
+                 schedule, or schedule = \"uniform\"",
             ));
         }
         let factors = match one {
             true => vec![1.0; training.epochs as usize],
-            false => self.shape_of_noise(&Passes::over(units as u64, training.batch, training.epochs)?)?,
+            false => {
+                self.shape_of_noise(&Passes::over(units as u64, training.batch, training.epochs)?)?
+            }
         };
         if settings.release == Release::Path && factors.windows(2).any(|pair| pair[0] < pair[1]) {
             return Err(Error::plan(
-                "the noise of a path falls; choose a step_distance of at least 1, or release = \"fresh\"",
+                "the noise of a path falls; choose a step_distance of at least 1, or release = \
+                 \"fresh\"",
             ));
         }
         let at = |noise: f64| releases(factors.iter().map(|factor| factor * noise).collect());
@@ -121,7 +136,8 @@ impl Plan {
         Ok(resolved(at(found.noise)))
     }
 
-    /// The noise multipliers of the papers' own count, as if a record were hidden among those of its batch.
+    /// The noise multipliers of the papers' own count, as if a record were hidden among those of
+    /// its batch.
     fn claimed_noise(&self, units: usize) -> Result<Vec<f64>> {
         if self.privacy.method == Method::Mvg {
             return Ok(vec![1.0; self.training.epochs as usize]);
@@ -145,7 +161,8 @@ impl Plan {
         let passes = Passes::over(units as u64, self.training.batch, self.training.epochs)?;
         let mut nominal = Composition::new(Adjacency::AddRemove);
         for noise_multiplier in self.claimed_noise(units)? {
-            let event = Event::PoissonGaussian { noise_multiplier, sampling_rate: passes.sampling_rate };
+            let event =
+                Event::PoissonGaussian { noise_multiplier, sampling_rate: passes.sampling_rate };
             nominal.push(event, passes.steps_per_epoch);
         }
         let delta = self.privacy.delta.unwrap_or_default();
@@ -180,13 +197,20 @@ mod tests {
         let resolved = plan.resolve_forward(67_349, 2).unwrap();
         let released = resolved.releases.unwrap();
         let mut all = released.composition();
-        resolved.adaptation.iter().for_each(|adaptation| all.push(adaptation.event(), adaptation.steps));
-        plan.label_event(2).into_iter().for_each(|event| all.push(event, released.records_per_unit));
-        let found = undertone_accounting::epsilon(&all, 1e-5, Accountant::Auto).unwrap().epsilon.upper;
+        resolved
+            .adaptation
+            .iter()
+            .for_each(|adaptation| all.push(adaptation.event(), adaptation.steps));
+        plan.label_event(2)
+            .into_iter()
+            .for_each(|event| all.push(event, released.records_per_unit));
+        let found =
+            undertone_accounting::epsilon(&all, 1e-5, Accountant::Auto).unwrap().epsilon.upper;
         (plan.claimed_epsilon(67_349).unwrap(), found, resolved.noise_multipliers)
     }
 
-    /// What a record's owner is really promised by the published settings: SST-2, batches of 32, three epochs, claimed ε = 8.
+    /// What a record's owner is really promised by the published settings: SST-2, batches of 32,
+    /// three epochs, claimed ε = 8.
     #[test]
     fn the_published_settings_promise_less_than_they_claim() {
         let paper = "privacy.mode=paper";

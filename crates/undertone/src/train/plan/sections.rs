@@ -101,7 +101,9 @@ fn most_per_author() -> usize {
     8
 }
 
-fn one_or_more<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Vec<String>, D::Error> {
+fn one_or_more<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> std::result::Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum OneOrMore {
@@ -161,14 +163,22 @@ pub struct AnadpPlan {
     pub quantiles: (f64, f64),
     /// The least and the largest weight.
     pub range: (f32, f32),
-    /// Importance of elements, or of rows and columns; by default factored for full tuning and element for all others.
+    /// Importance of elements, or of rows and columns; by default factored for full tuning and
+    /// element for all others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub form: Option<Form>,
 }
 
 impl Default for AnadpPlan {
     fn default() -> Self {
-        Self { beta1: 0.85, beta2: 0.85, alpha: 0.5, quantiles: (0.75, 0.25), range: (0.25, 4.0), form: None }
+        Self {
+            beta1: 0.85,
+            beta2: 0.85,
+            alpha: 0.5,
+            quantiles: (0.75, 0.25),
+            range: (0.25, 4.0),
+            form: None,
+        }
     }
 }
 
@@ -197,7 +207,8 @@ impl Default for AdaclipPlan {
 pub struct RapFtPlan {
     /// The share of the coordinates that count as weak: β.
     pub irrelevance: f64,
-    /// Whose relevance; by default noised. In paper mode always the private examples', without noise.
+    /// Whose relevance; by default noised. In paper mode always the private examples', without
+    /// noise.
     pub relevance: RelevanceSource,
     /// Examples that the map of public examples, or of private ones in paper mode, is the mean of.
     pub examples: usize,
@@ -317,7 +328,9 @@ fn reserve() -> f64 {
 }
 
 /// A number alone is the bound of flat clipping.
-fn clip_or_number<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Clip, D::Error> {
+fn clip_or_number<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> std::result::Result<Clip, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum ClipOrNumber {

@@ -35,8 +35,8 @@ pub(super) struct Tensor {
     spare: Option<Arc<Vec<f32>>>,
 }
 
-/// What has to be known of a tensor's importance before any weight is: picked up while the averages are at hand, since alone it would be a
-/// walk through all of memory.
+/// What has to be known of a tensor's importance before any weight is: picked up while the averages
+/// are at hand, since alone it would be a walk through all of memory.
 #[derive(Clone, Debug)]
 struct Seen {
     sum: f64,
@@ -69,7 +69,11 @@ impl Seen {
                 }
                 let first = start.next_multiple_of(stride) - start;
                 let picked = (first..sensitivity.len()).step_by(stride);
-                Self { sum, largest, picked: picked.map(|k| sensitivity[k] * uncertainty[k]).collect() }
+                Self {
+                    sum,
+                    largest,
+                    picked: picked.map(|k| sensitivity[k] * uncertainty[k]).collect(),
+                }
             },
         )
     }
@@ -100,7 +104,9 @@ impl Elements {
             parameter.trainable.then(|| Tensor {
                 name: parameter.name.clone(),
                 columns: parameter.value.columns(),
-                averages: Arc::new(Averages::of(parameter.value.rows() * parameter.value.columns())),
+                averages: Arc::new(Averages::of(
+                    parameter.value.rows() * parameter.value.columns(),
+                )),
                 seen: None,
                 spare: None,
             })
@@ -109,12 +115,20 @@ impl Elements {
         Self { settings, of: of.collect(), stride: total.div_ceil(SAMPLE) | 1 }
     }
 
-    pub fn update(&mut self, id: ParameterId, gradient: &[f32], noise: Option<Deviations>, value: &[f32]) {
+    pub fn update(
+        &mut self,
+        id: ParameterId,
+        gradient: &[f32],
+        noise: Option<Deviations>,
+        value: &[f32],
+    ) {
         let (settings, stride) = (self.settings, self.stride);
         let Some(Tensor { averages, seen, .. }) = &mut self.of[id.index()] else { return };
         let averages = Arc::make_mut(averages);
-        let averages =
-            averages.sensitivity.par_chunks_mut(CHUNK).zip(averages.uncertainty.par_chunks_mut(CHUNK));
+        let averages = averages
+            .sensitivity
+            .par_chunks_mut(CHUNK)
+            .zip(averages.uncertainty.par_chunks_mut(CHUNK));
         let given = gradient.par_chunks(CHUNK).zip(value.par_chunks(CHUNK));
         type Chunk<'a> = ((&'a mut [f32], &'a mut [f32]), (&'a [f32], &'a [f32]));
         let chunk = |deviations: &mut Vec<f32>, (i, ((s, u), (g, w))): (usize, Chunk)| {
@@ -138,7 +152,8 @@ impl Elements {
             );
             Seen::of(s, u, i * CHUNK, stride)
         };
-        *seen = Some(Seen::all(averages.zip(given).enumerate().map_with(Vec::new(), chunk).collect()));
+        *seen =
+            Some(Seen::all(averages.zip(given).enumerate().map_with(Vec::new(), chunk).collect()));
     }
 
     /// Equations 6 and 7 for what was seen, and the importance that was picked.
@@ -194,16 +209,18 @@ impl Elements {
             found.push(Some((values, largest, *columns)));
         }
         let scale = (total.max(1) as f64 / whole.max(f64::MIN_POSITIVE)) as f32;
-        let weights = |(values, largest, columns)| Weights::Elements { values, scale, largest, columns };
+        let weights =
+            |(values, largest, columns)| Weights::Elements { values, scale, largest, columns };
         found.into_iter().map(|found| found.map(weights)).collect()
     }
 
-    /// The same weights, made of the averages where noise is drawn: writing them down and reading them again would take longer. What brings their mean to 1 is found
-    /// from the coordinates that quantiles are read from; where these are not all, the mean is 1 to about a thousandth.
+    /// The same weights, made of the averages where noise is drawn: writing them down and reading
+    /// them again would take longer. What brings their mean to 1 is found from the coordinates that
+    /// quantiles are read from; where these are not all, the mean is 1 to about a thousandth.
     pub fn noise_weights(&mut self) -> ElementNoise {
         let (normaliser, sample) = self.normaliser();
-        let mean =
-            sample.iter().map(|&i| f64::from(normaliser.weight(i))).sum::<f64>() / sample.len().max(1) as f64;
+        let mean = sample.iter().map(|&i| f64::from(normaliser.weight(i))).sum::<f64>()
+            / sample.len().max(1) as f64;
         let of = self.of.iter().map(|tensor| {
             let tensor = tensor.as_ref()?;
             let seen = tensor.seen.as_ref()?;
@@ -239,7 +256,13 @@ impl NoiseWeights for ElementNoise {
         Some(f64::from(self.scale) * f64::from(*largest))
     }
 
-    fn write_inverse_roots(&self, parameter: ParameterId, factor: f32, start: usize, out: &mut [f32]) {
+    fn write_inverse_roots(
+        &self,
+        parameter: ParameterId,
+        factor: f32,
+        start: usize,
+        out: &mut [f32],
+    ) {
         let Some((averages, _)) = &self.of[parameter.index()] else { return out.fill(factor) };
         let Averages { sensitivity, uncertainty } = &**averages;
         let (scale, normaliser) = (self.scale, self.normaliser);

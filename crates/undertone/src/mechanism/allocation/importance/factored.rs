@@ -37,8 +37,16 @@ impl Factored {
         Self { settings, of: of.collect() }
     }
 
-    pub fn update(&mut self, id: ParameterId, gradient: &[f32], noise: Option<Deviations>, value: &[f32]) {
-        let Some(Tensor { rows, columns: of_columns, .. }) = &mut self.of[id.index()] else { return };
+    pub fn update(
+        &mut self,
+        id: ParameterId,
+        gradient: &[f32],
+        noise: Option<Deviations>,
+        value: &[f32],
+    ) {
+        let Some(Tensor { rows, columns: of_columns, .. }) = &mut self.of[id.index()] else {
+            return;
+        };
         let columns = of_columns.sensitivity.len();
         let height = (CHUNK / columns.max(1)).max(1);
         let parts: Vec<(Vec<f32>, Vec<f32>)> = gradient
@@ -94,9 +102,12 @@ impl Factored {
         let mean = |x: &[f32]| x.iter().sum::<f32>() / x.len().max(1) as f32;
         let sizes = || {
             let tensors = self.of.iter().flatten();
-            tensors.map(|tensor| (tensor.rows.sensitivity.len() * tensor.columns.sensitivity.len()) as f64)
+            tensors.map(|tensor| {
+                (tensor.rows.sensitivity.len() * tensor.columns.sensitivity.len()) as f64
+            })
         };
-        let importance = |tensor: &Tensor| mean(&tensor.rows.sensitivity) * mean(&tensor.rows.uncertainty);
+        let importance =
+            |tensor: &Tensor| mean(&tensor.rows.sensitivity) * mean(&tensor.rows.uncertainty);
         let of_tensors: Vec<f32> = self.of.iter().flatten().map(importance).collect();
         let of_tensors = normalised(&self.settings, &of_tensors, range);
         let total: f64 = sizes().sum();

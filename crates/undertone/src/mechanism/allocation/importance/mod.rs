@@ -5,12 +5,16 @@
 //! x = (I − median) / (q₁ − q₂),  w = (1−α) x + α mean(x),  shifted so that its mean is 1.
 //! ```
 //!
-//! The last line is 1 + (1−α)(I − mean(I))/(q₁ − q₂): the median cancels. It can be negative, of which the paper says nothing; here it is clamped and brought back to mean 1.
+//! The last line is 1 + (1−α)(I − mean(I))/(q₁ − q₂): the median cancels. It can be negative, of
+//! which the paper says nothing; here it is clamped and brought back to mean 1.
 //!
-//! Where a gradient carries noise of deviation s, |g| is too large by about s everywhere, and most where most noise went. So S is taken from √max(g² − s², 0).
+//! Where a gradient carries noise of deviation s, |g| is too large by about s everywhere, and most
+//! where most noise went. So S is taken from √max(g² − s², 0).
 //!
-//! **Forms.** *Element* keeps both averages for every coordinate, and the clipping then has to form each unit's gradient. *Factored* keeps them for the rows and the columns of each tensor, as Adafactor keeps second moments, and normalises
-//! tensors, rows and columns each on their own: a weight is the product of the three. Norms under such weights need no gradient to be formed.
+//! **Forms.** *Element* keeps both averages for every coordinate, and the clipping then has to form
+//! each unit's gradient. *Factored* keeps them for the rows and the columns of each tensor, as
+//! Adafactor keeps second moments, and normalises tensors, rows and columns each on their own: a
+//! weight is the product of the three. Norms under such weights need no gradient to be formed.
 
 mod elements;
 mod factored;
@@ -55,7 +59,14 @@ pub struct ImportanceSettings {
 impl ImportanceSettings {
     /// What is used where nothing else is said.
     pub fn usual(form: Form) -> Self {
-        Self { beta1: 0.85, beta2: 0.85, alpha: 0.5, quantiles: (0.75, 0.25), range: (0.25, 4.0), form }
+        Self {
+            beta1: 0.85,
+            beta2: 0.85,
+            alpha: 0.5,
+            quantiles: (0.75, 0.25),
+            range: (0.25, 4.0),
+            form,
+        }
     }
 }
 
@@ -118,7 +129,13 @@ impl Importance {
     }
 
     /// Takes one parameter's gradient in; `noise` says how much noise is in it.
-    pub fn update(&mut self, id: ParameterId, gradient: &Host, noise: Option<Deviations>, value: &Host) {
+    pub fn update(
+        &mut self,
+        id: ParameterId,
+        gradient: &Host,
+        noise: Option<Deviations>,
+        value: &Host,
+    ) {
         self.updates += 1;
         let (gradient, value) = (gradient.dense(), value.dense());
         match &mut self.kept {
@@ -135,7 +152,8 @@ impl Importance {
         })
     }
 
-    /// The same for noise alone. They share memory with the averages: let go of them before the next update.
+    /// The same for noise alone. They share memory with the averages: let go of them before the
+    /// next update.
     pub fn noise_weights(&mut self) -> Option<Arc<dyn NoiseWeights>> {
         (self.updates > 0).then(|| match &mut self.kept {
             Kept::Elements(elements) => Arc::new(elements.noise_weights()) as Arc<dyn NoiseWeights>,
@@ -159,7 +177,11 @@ impl Importance {
         };
         match &self.kept {
             Kept::Elements(elements) => {
-                elements.of.iter().flatten().for_each(|tensor| add("", &tensor.name, &tensor.averages));
+                elements
+                    .of
+                    .iter()
+                    .flatten()
+                    .for_each(|tensor| add("", &tensor.name, &tensor.averages));
             }
             Kept::Factored(factored) => {
                 for tensor in factored.of.iter().flatten() {
@@ -175,9 +197,10 @@ impl Importance {
     pub fn restore(&mut self, find: &dyn Fn(&str) -> Option<Vec<f32>>) -> bool {
         let mut all = true;
         let mut take = |what: &str, name: &str, averages: &mut Averages| {
-            for (kind, values) in
-                [("sensitivity", &mut averages.sensitivity), ("uncertainty", &mut averages.uncertainty)]
-            {
+            for (kind, values) in [
+                ("sensitivity", &mut averages.sensitivity),
+                ("uncertainty", &mut averages.uncertainty),
+            ] {
                 match find(&format!("{kind}{what}.{name}")) {
                     Some(found) if found.len() == values.len() => *values = found,
                     _ => all = false,

@@ -3,7 +3,8 @@
 use super::ImportanceSettings;
 use crate::tensor::cpu::simd::inverse_root;
 
-/// Hands S = √max(g² − s², 0) · |ω| of each coordinate on with what belongs to it; without noise, s is 0.
+/// Hands S = √max(g² − s², 0) · |ω| of each coordinate on with what belongs to it; without noise, s
+/// is 0.
 #[inline(always)]
 pub(super) fn for_each_sensitivity<T>(
     gradient: &[f32],
@@ -34,7 +35,8 @@ pub(super) fn distance(numbers: &mut [f32], quantiles: (f64, f64)) -> f32 {
         return 0.0;
     }
     let last = (numbers.len() - 1) as f64;
-    let mut at = |q: f64| *numbers.select_nth_unstable_by((last * q).round() as usize, f32::total_cmp).1;
+    let mut at =
+        |q: f64| *numbers.select_nth_unstable_by((last * q).round() as usize, f32::total_cmp).1;
     (at(quantiles.0) - at(quantiles.1)).abs()
 }
 
@@ -57,20 +59,26 @@ impl Normaliser {
     #[inline(always)]
     pub fn weight(&self, importance: f32) -> f32 {
         let w = 1.0 + (importance - self.mean) * self.gain;
-        // Neither a distance of 0 nor an overflow may make a NaN: what compares with nothing gets weight 1.
+        // Neither a distance of 0 nor an overflow may make a NaN: what compares with nothing gets
+        // weight 1.
         let w = if w.is_nan() { 1.0 } else { w };
         // Not `clamp`, which may panic: a loop with it is not compiled for wide registers.
         w.max(self.range.0).min(self.range.1)
     }
 
-    /// No weight is larger, where `largest` is the largest importance that is a number and `broken` says whether any is not.
+    /// No weight is larger, where `largest` is the largest importance that is a number and `broken`
+    /// says whether any is not.
     pub fn largest(&self, largest: f32, broken: bool) -> f32 {
         if broken { self.range.1.max(1.0) } else { self.weight(largest) }
     }
 }
 
 /// Equations 6 and 7 for a few numbers, clamped and brought to mean 1.
-pub(super) fn normalised(settings: &ImportanceSettings, importance: &[f32], range: (f32, f32)) -> Vec<f32> {
+pub(super) fn normalised(
+    settings: &ImportanceSettings,
+    importance: &[f32],
+    range: (f32, f32),
+) -> Vec<f32> {
     let count = importance.len().max(1) as f32;
     let mean = importance.iter().sum::<f32>() / count;
     let unit = distance(&mut importance.to_vec(), settings.quantiles);

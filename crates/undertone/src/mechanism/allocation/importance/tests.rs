@@ -17,7 +17,8 @@ fn parameters(values: &[f32]) -> Parameters {
     parameters
 }
 
-/// Two steps of equations 3 to 7 by hand, with β₁ = 0.5, β₂ = 0.25, α = 0.2, the extreme quantiles and no clamp that matters.
+/// Two steps of equations 3 to 7 by hand, with β₁ = 0.5, β₂ = 0.25, α = 0.2, the extreme quantiles
+/// and no clamp that matters.
 #[test]
 fn two_steps_by_hand() {
     let settings = ImportanceSettings {
@@ -60,7 +61,8 @@ fn two_steps_by_hand() {
 #[test]
 fn five_steps_equal_the_script() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/allocation/cases.json");
-    let cases: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let cases: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let numbers = |value: &serde_json::Value| -> Vec<f32> {
         let rows = value.as_array().unwrap().iter().flat_map(|row| row.as_array().unwrap());
         rows.map(|x| x.as_f64().unwrap() as f32).collect()
@@ -92,7 +94,10 @@ fn five_steps_equal_the_script() {
             let mut have = [0.0; 12];
             weights.write(0, &mut have);
             for (have, want) in have.iter().zip(numbers(want)) {
-                assert!((have - want).abs() < 1e-4 * want, "{name}, step {step}: {have}, not {want}");
+                assert!(
+                    (have - want).abs() < 1e-4 * want,
+                    "{name}, step {step}: {have}, not {want}"
+                );
             }
         }
     }
@@ -108,7 +113,10 @@ fn known_noise_is_taken_off() {
         out
     };
     let noisy = found(Some(&[3.0; 3]));
-    assert!(noisy.iter().zip([8.0, 0.0, 4.0]).all(|(have, want)| (have - want).abs() < 1e-5), "{noisy:?}");
+    assert!(
+        noisy.iter().zip([8.0, 0.0, 4.0]).all(|(have, want)| (have - want).abs() < 1e-5),
+        "{noisy:?}"
+    );
     assert_eq!(found(None), [10.0, 2.0, 5.0]);
 }
 
@@ -156,11 +164,13 @@ fn what_was_learnt_is_saved_and_restored() {
     }
 }
 
-/// Weights of noise are made of the averages as they are asked for; those of clipping are written down. Both are the same where all coordinates are looked at, and nearly so where some are.
+/// Weights of noise are made of the averages as they are asked for; those of clipping are written
+/// down. Both are the same where all coordinates are looked at, and nearly so where some are.
 #[test]
 fn noise_has_the_weights_that_are_written_down() {
     for (count, closeness) in [(1_000, 1e-6), (300_000, 1e-2)] {
-        let number = |i: usize, seed: f32| ((i as f32 * 0.37 + seed).sin() * (1.0 + (i % 7) as f32)).powi(3);
+        let number =
+            |i: usize, seed: f32| ((i as f32 * 0.37 + seed).sin() * (1.0 + (i % 7) as f32)).powi(3);
         let parameters = parameters(&(0..count).map(|i| number(i, 0.3)).collect::<Vec<_>>());
         let mut importance = Importance::new(ImportanceSettings::usual(Form::Element), &parameters);
         let id = ParameterId(0);
@@ -200,6 +210,9 @@ fn weights_of_noise_are_bounded_whatever_comes() {
         let least = deviations.iter().copied().fold(f32::INFINITY, f32::min);
         assert!(deviations.iter().all(|s| s.is_finite() && *s > 0.0), "{deviations:?}");
         let bound = noise.largest(ParameterId(0)).unwrap();
-        assert!(f64::from(1.0 / least).powi(2) <= bound * (1.0 + 1e-6), "{broken}: {least} {bound}");
+        assert!(
+            f64::from(1.0 / least).powi(2) <= bound * (1.0 + 1e-6),
+            "{broken}: {least} {bound}"
+        );
     }
 }

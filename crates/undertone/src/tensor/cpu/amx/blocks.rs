@@ -18,17 +18,25 @@ pub fn blocks_suit(left: &View, right: &View) -> bool {
     m >= 16 && n >= 16 && (16..=K_BLOCK).contains(&k) && dense(left) && dense(right) && available()
 }
 
-/// Calls `take(row, column, block)` with each block of left · right and the place of its first element.
+/// Calls `take(row, column, block)` with each block of left · right and the place of its first
+/// element.
 pub fn for_each_block(left: View, right: View, mut take: impl FnMut(usize, usize, &Block)) {
     assert!(left.columns == right.rows && blocks_suit(&left, &right), "a product of another kind");
     let (rows, columns) = (left.rows.div_ceil(SIDE), right.columns.div_ceil(SIDE));
     let depth = left.columns;
     let panel_tiles = depth.div_ceil(K_STEP) * STEP_TILES;
-    let lanes =
-        |view, across_columns| Lanes { view, across_columns, k_start: 0, depth, scale: 1.0, weights: None };
+    let lanes = |view, across_columns| Lanes {
+        view,
+        across_columns,
+        k_start: 0,
+        depth,
+        scale: 1.0,
+        weights: None,
+    };
     LEFT.with_borrow_mut(|lefts| {
         RIGHT.with_borrow_mut(|rights| {
-            let (lefts, rights) = (room(lefts, rows * panel_tiles), room(rights, columns * panel_tiles));
+            let (lefts, rights) =
+                (room(lefts, rows * panel_tiles), room(rights, columns * panel_tiles));
             lanes(left, false).pack_panels(0, lefts, panel_tiles, Layout::LanesAreRows);
             lanes(right, true).pack_panels(0, rights, panel_tiles, Layout::PairsAreRows);
             let _tiles = Configured::new();

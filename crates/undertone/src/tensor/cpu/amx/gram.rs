@@ -1,7 +1,10 @@
-//! Inner products of the rows of a matrix with each other, to fewer digits than a product of matrices.
+//! Inner products of the rows of a matrix with each other, to fewer digits than a product of
+//! matrices.
 //!
-//! A norm is an upper bound in any case, so half of the work will do: a number is x = h + m + r, where h is the nearest bfloat16 number and m the next eight bits,
-//! and of two such numbers hh', hm' and mh' are multiplied. With |m| ≤ 2⁻⁸|x| and |r| < 2⁻⁷·2⁻⁸|x| what is left out, mm' + ry + r'(x − r), is below (2⁻¹⁶ + 2·2⁻¹⁵) |xy|.
+//! A norm is an upper bound in any case, so half of the work will do: a number is x = h + m + r,
+//! where h is the nearest bfloat16 number and m the next eight bits, and of two such numbers hh',
+//! hm' and mh' are multiplied. With |m| ≤ 2⁻⁸|x| and |r| < 2⁻⁷·2⁻⁸|x| what is left out, mm' + ry +
+//! r'(x − r), is below (2⁻¹⁶ + 2·2⁻¹⁵) |xy|.
 
 use super::pack::{K_STEP, Lanes, turn};
 use super::tiles::{Configured, SIDE, TWO_PART_TILES, Tile, four_tiles_of_two_parts, room};
@@ -9,7 +12,8 @@ use super::{K_BLOCK, LEFT, RIGHT};
 use crate::tensor::cpu::matmul::View;
 use crate::tensor::cpu::simd::widest;
 
-/// An element of a Gram matrix is off by no more than this times Σ|xy|: what is left out, and 3e-6 for rounding.
+/// An element of a Gram matrix is off by no more than this times Σ|xy|: what is left out, and 3e-6
+/// for rounding.
 pub const GRAM_ERROR: f64 = 8e-5;
 
 /// Rows and columns that the Gram matrix of so many rows takes.
@@ -17,7 +21,8 @@ pub fn gram_side(rows: usize) -> usize {
     rows.next_multiple_of(SIDE)
 }
 
-/// Adds Σ_k w_k² x_tk x_sk to the element (t, s) of a square matrix, for all t ≤ s; what is below the diagonal has no meaning.
+/// Adds Σ_k w_k² x_tk x_sk to the element (t, s) of a square matrix, for all t ≤ s; what is below
+/// the diagonal has no meaning.
 pub fn add_gram(gram: &mut [f32], rows: View, weights: Option<&[f32]>) {
     let side = gram_side(rows.rows);
     assert_eq!(gram.len(), side * side, "a square of whole tiles");
@@ -30,7 +35,14 @@ pub fn add_gram(gram: &mut [f32], rows: View, weights: Option<&[f32]>) {
                 let panel_tiles = depth.div_ceil(K_STEP) * TWO_PART_TILES;
                 let count = panels * panel_tiles;
                 let (left, right) = (room(left, count), room(right, count));
-                let lanes = Lanes { view: rows, across_columns: false, k_start, depth, scale: 1.0, weights };
+                let lanes = Lanes {
+                    view: rows,
+                    across_columns: false,
+                    k_start,
+                    depth,
+                    scale: 1.0,
+                    weights,
+                };
                 pack(&lanes, left, right, panel_tiles);
                 let _tiles = Configured::new();
                 for (i, left) in left.chunks_exact(panel_tiles).enumerate() {
@@ -51,7 +63,8 @@ fn pack(lanes: &Lanes, left: &mut [Tile], right: &mut [Tile], panel_tiles: usize
         || {
             let steps = panel_tiles / TWO_PART_TILES;
             let mut block = [0.0; 512];
-            let tiles = left.chunks_exact_mut(TWO_PART_TILES).zip(right.chunks_exact_mut(TWO_PART_TILES));
+            let tiles =
+                left.chunks_exact_mut(TWO_PART_TILES).zip(right.chunks_exact_mut(TWO_PART_TILES));
             for (i, (left, right)) in tiles.enumerate() {
                 for half in 0..2 {
                     lanes.fill(&mut block, i / steps * SIDE + 16 * half, i % steps * K_STEP);
@@ -81,7 +94,8 @@ fn split(block: &[f32; 512], tiles: &mut [Tile], half: usize) {
     }
 }
 
-/// h and m, each in the upper 16 bits of an `f32`. Of what is no number at least one is none either: m is cut and not rounded, which could carry into the sign.
+/// h and m, each in the upper 16 bits of an `f32`. Of what is no number at least one is none
+/// either: m is cut and not rounded, which could carry into the sign.
 #[inline(always)]
 fn two_parts(x: f32) -> [u32; 2] {
     const UPPER: u32 = 0xffff_0000;

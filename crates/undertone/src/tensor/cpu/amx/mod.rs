@@ -1,13 +1,15 @@
 //! Matrix products on AMX tiles, as exact as in `f32`.
 //!
-//! AMX multiplies bfloat16 numbers, of 8 significant bits, and adds in `f32`, sixteen times as fast as AVX-512 does in `f32`. An
-//! `f32` of 24 significant bits is *exactly* the sum of three bfloat16 numbers x = h + m + l, cut from its bits. Of the nine
-//! products of two such sums, six are computed: hh, hm, mh, mm, hl and lh. What is left out, ml + lm + ll, is below
-//! 2⁻²¹ |x y|, and about 2⁻²⁴ |x y| on average: no more than rounding does to a product in `f32`.
-//! (Numbers below 2⁻¹¹⁰ lose their lower parts, since the unit takes subnormal numbers for zero.)
+//! AMX multiplies bfloat16 numbers, of 8 significant bits, and adds in `f32`, sixteen times as fast
+//! as AVX-512 does in `f32`. An `f32` of 24 significant bits is *exactly* the sum of three bfloat16
+//! numbers x = h + m + l, cut from its bits. Of the nine products of two such sums, six are
+//! computed: hh, hm, mh, mm, hl and lh. What is left out, ml + lm + ll, is below 2⁻²¹ |x y|, and
+//! about 2⁻²⁴ |x y| on average: no more than rounding does to a product in `f32`. (Numbers below
+//! 2⁻¹¹⁰ lose their lower parts, since the unit takes subnormal numbers for zero.)
 //!
-//! A tile is 16 rows of 64 bytes. A left tile holds 16 rows of 32 consecutive k in pairs; a right tile holds, for the same 16 pairs of
-//! k, 16 columns. Four tiles of the output, 32 × 32, are computed at a time.
+//! A tile is 16 rows of 64 bytes. A left tile holds 16 rows of 32 consecutive k in pairs; a right
+//! tile holds, for the same 16 pairs of k, 16 columns. Four tiles of the output, 32 × 32, are
+//! computed at a time.
 
 mod blocks;
 mod gram;
@@ -32,7 +34,8 @@ const ROWS: usize = 256;
 /// Whether the machine has the tiles and the system lets us use them.
 pub fn available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
-    *AVAILABLE.get_or_init(|| std::is_x86_feature_detected!("avx512bw") && has_tiles() && ask_for_tiles())
+    *AVAILABLE
+        .get_or_init(|| std::is_x86_feature_detected!("avx512bw") && has_tiles() && ask_for_tiles())
 }
 
 fn has_tiles() -> bool {
@@ -61,11 +64,18 @@ fn dense(view: &View) -> bool {
 /// Whether a product is of a kind that the tiles are good for.
 pub fn suits(left: &View, right: &View) -> bool {
     let (m, k, n) = (left.rows, left.columns, right.columns);
-    m >= 48 && n >= 16 && k >= 16 && m * n * k >= 300_000 && dense(left) && dense(right) && available()
+    m >= 48
+        && n >= 16
+        && k >= 16
+        && m * n * k >= 300_000
+        && dense(left)
+        && dense(right)
+        && available()
 }
 
 thread_local! {
-    /// Reused from call to call: a panel of the left side of each thread, and the right side of the calling one.
+    /// Reused from call to call: a panel of the left side of each thread, and the right side of the
+    /// calling one.
     static LEFT: RefCell<Vec<Tile>> = const { RefCell::new(Vec::new()) };
     static RIGHT: RefCell<Vec<Tile>> = const { RefCell::new(Vec::new()) };
 }
@@ -90,8 +100,10 @@ pub fn multiply(
         let steps = depth.div_ceil(K_STEP);
         let panel_tiles = steps * STEP_TILES;
         let right_tiles = room(&mut packed, panels * panel_tiles);
-        let lanes = Lanes { view: right, across_columns: true, k_start, depth, scale: 1.0, weights: None };
-        let together = if parallel { panels.div_ceil(rayon::current_num_threads()).min(8) } else { 8 };
+        let lanes =
+            Lanes { view: right, across_columns: true, k_start, depth, scale: 1.0, weights: None };
+        let together =
+            if parallel { panels.div_ceil(rayon::current_num_threads()).min(8) } else { 8 };
         let pack = |(group, tiles): (usize, &mut [Tile])| {
             lanes.pack_panels(group * together * SIDE, tiles, panel_tiles, Layout::PairsAreRows)
         };
@@ -121,7 +133,8 @@ pub fn multiply(
     RIGHT.with(|slot| slot.replace(packed));
 }
 
-/// A run of rows of the output: packs its part of the left side, then meets every panel of the right one.
+/// A run of rows of the output: packs its part of the left side, then meets every panel of the
+/// right one.
 #[allow(clippy::too_many_arguments)]
 fn compute_rows(
     out: &mut [f32],

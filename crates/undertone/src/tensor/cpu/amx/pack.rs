@@ -3,7 +3,9 @@
 use super::tiles::{EMPTY, SIDE, STEP_TILES, Tile};
 use crate::tensor::cpu::matmul::View;
 use crate::tensor::cpu::simd::{prefetch, widest};
-use std::arch::x86_64::{__m512i, _mm512_load_si512, _mm512_permutex2var_epi32, _mm512_store_si512};
+use std::arch::x86_64::{
+    __m512i, _mm512_load_si512, _mm512_permutex2var_epi32, _mm512_store_si512,
+};
 
 /// Numbers along k in one tile.
 pub const K_STEP: usize = 32;
@@ -30,19 +32,31 @@ pub struct Lanes<'a> {
 }
 
 impl Lanes<'_> {
-    /// Packs neighbouring panels of 32 lanes, the first of which begins at lane `first`, for all of the depth; what is beyond the matrix is zero.
+    /// Packs neighbouring panels of 32 lanes, the first of which begins at lane `first`, for all of
+    /// the depth; what is beyond the matrix is zero.
     ///
-    /// Always along the rows of what lies in memory: panel by panel if these are lanes, else step by step and in each all panels.
-    pub fn pack_panels(&self, first: usize, panels: &mut [Tile], panel_tiles: usize, layout: Layout) {
+    /// Always along the rows of what lies in memory: panel by panel if these are lanes, else step
+    /// by step and in each all panels.
+    pub fn pack_panels(
+        &self,
+        first: usize,
+        panels: &mut [Tile],
+        panel_tiles: usize,
+        layout: Layout,
+    ) {
         widest(
             #[inline(always)]
             || {
                 let (steps, count) = (panel_tiles / STEP_TILES, panels.len() / panel_tiles);
                 let mut space = ([0.0; 512], [EMPTY; 3]);
                 for i in 0..steps * count {
-                    let (step, panel) =
-                        if self.lanes_are_rows() { (i % steps, i / steps) } else { (i / count, i % count) };
-                    let tiles = &mut panels[panel * panel_tiles + step * STEP_TILES..][..STEP_TILES];
+                    let (step, panel) = if self.lanes_are_rows() {
+                        (i % steps, i / steps)
+                    } else {
+                        (i / count, i % count)
+                    };
+                    let tiles =
+                        &mut panels[panel * panel_tiles + step * STEP_TILES..][..STEP_TILES];
                     self.pack_step(first + SIDE * panel, step * K_STEP, tiles, layout, &mut space);
                 }
             },
@@ -81,7 +95,8 @@ impl Lanes<'_> {
         (if self.across_columns { view.row_stride } else { view.column_stride }) == 1
     }
 
-    /// 16 lanes of 32 numbers as they lie in memory, scaled: \[lane\]\[k\] if lanes are rows, \[k\]\[lane\] if not.
+    /// 16 lanes of 32 numbers as they lie in memory, scaled: \[lane\]\[k\] if lanes are rows,
+    /// \[k\]\[lane\] if not.
     #[inline(always)]
     pub fn fill(&self, block: &mut [f32; 512], first: usize, k: usize) {
         let view = &self.view;
@@ -131,7 +146,8 @@ impl Lanes<'_> {
     }
 }
 
-/// Whole rows of a block. What comes after them in memory is asked for, since it is what will be wanted next.
+/// Whole rows of a block. What comes after them in memory is asked for, since it is what will be
+/// wanted next.
 #[inline(always)]
 fn copy_rows<const WIDTH: usize>(block: &mut [f32; 512], from: &[f32], stride: usize) {
     /// Numbers ahead: a few blocks' time.
@@ -156,7 +172,8 @@ fn three_parts(x: f32) -> [u32; 3] {
     [h, m, l]
 }
 
-/// Writes the three parts of a block as tiles, row by row of what lies in memory: rows are lanes, or numbers along k.
+/// Writes the three parts of a block as tiles, row by row of what lies in memory: rows are lanes,
+/// or numbers along k.
 #[inline(always)]
 fn split(block: &[f32; 512], lanes_are_rows: bool, tiles: &mut [Tile], parts: [usize; 3]) {
     let (rows, _) = block.as_chunks::<16>();
@@ -168,8 +185,9 @@ fn split(block: &[f32; 512], lanes_are_rows: bool, tiles: &mut [Tile], parts: [u
     }
 }
 
-/// The three parts of sixteen pairs. A pair is two numbers that are sixteen apart along k, not neighbours: that needs no shuffling, and
-/// the order along k does not matter to a sum as long as both sides agree.
+/// The three parts of sixteen pairs. A pair is two numbers that are sixteen apart along k, not
+/// neighbours: that needs no shuffling, and the order along k does not matter to a sum as long as
+/// both sides agree.
 #[inline(always)]
 fn pairs(first: &[f32; 16], second: &[f32; 16]) -> [[u32; 16]; 3] {
     let mut out = [[0; 16]; 3];
@@ -190,7 +208,8 @@ pub fn turn(tile: &Tile, out: &mut Tile) {
     unsafe { turn_in_registers(tile, out) }
 }
 
-/// Blocks of 8 × 8 change places, then those of 4, 2 and 1 inside them, each with two shuffles of whole rows.
+/// Blocks of 8 × 8 change places, then those of 4, 2 and 1 inside them, each with two shuffles of
+/// whole rows.
 #[target_feature(enable = "avx512f")]
 #[allow(unsafe_code)]
 fn turn_in_registers(tile: &Tile, out: &mut Tile) {
@@ -231,8 +250,9 @@ fn exchange<const SIZE: usize>(rows: &mut [__m512i; 16]) {
     }
     let (upper, lower) = (const { places(SIZE, true) }, const { places(SIZE, false) });
     // SAFETY: both are 64 bytes, aligned to as many.
-    let (upper, lower) =
-        unsafe { (_mm512_load_si512(upper.0.as_ptr().cast()), _mm512_load_si512(lower.0.as_ptr().cast())) };
+    let (upper, lower) = unsafe {
+        (_mm512_load_si512(upper.0.as_ptr().cast()), _mm512_load_si512(lower.0.as_ptr().cast()))
+    };
     for i in 0..16 {
         if i & SIZE == 0 {
             let (one, other) = (rows[i], rows[i + SIZE]);

@@ -40,8 +40,11 @@ impl Configured {
             bytes[48 + tile] = 16;
         }
         let configuration = TileConfiguration(bytes);
-        // SAFETY: `available` has found that the tiles exist and may be used, and the configuration is 64 valid bytes.
-        unsafe { asm!("ldtilecfg [{}]", in(reg) configuration.0.as_ptr(), options(nostack, readonly)) };
+        // SAFETY: `available` has found that the tiles exist and may be used, and the configuration
+        // is 64 valid bytes.
+        unsafe {
+            asm!("ldtilecfg [{}]", in(reg) configuration.0.as_ptr(), options(nostack, readonly))
+        };
         Self
     }
 }
@@ -99,10 +102,12 @@ impl Target {
     }
 }
 
-/// `tmm[out] += tmm[left] · tmm[right]`, and, while the unit is busy with it, four cache lines of each side from so many bytes ahead asked for.
+/// `tmm[out] += tmm[left] · tmm[right]`, and, while the unit is busy with it, four cache lines of
+/// each side from so many bytes ahead asked for.
 ///
-/// Loading a tile waits for all of its lines, so they had better be in the nearest cache. That is worth 5 % where the unit is ours alone, and a third
-/// of the time where another tenant of the core uses it too.
+/// Loading a tile waits for all of its lines, so they had better be in the nearest cache. That is
+/// worth 5 % where the unit is ours alone, and a third of the time where another tenant of the core
+/// uses it too.
 macro_rules! product {
     ($out:literal, $left:literal, $right:literal, ahead $first:literal + 256 * $n:literal) => {
         concat!(
@@ -142,13 +147,19 @@ pub fn four_tiles(left: &[Tile], right: &[Tile], out: &mut [f32], stride: usize,
     assert_eq!(left.len(), right.len(), "panels of the same depth");
     let steps = left.len() / STEP_TILES;
     let target = Target::new(out, stride);
-    // SAFETY: the panels hold `steps` steps of six tiles of 1024 bytes, which the loop reads in order, and the
-    // target was checked. Tiles are configured while `compute_rows` runs.
+    // SAFETY: the panels hold `steps` steps of six tiles of 1024 bytes, which the loop reads in
+    // order, and the target was checked. Tiles are configured while `compute_rows` runs.
     unsafe {
         if keep {
             target.load();
         } else {
-            asm!("tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3", options(nostack, nomem));
+            asm!(
+                "tilezero tmm0",
+                "tilezero tmm1",
+                "tilezero tmm2",
+                "tilezero tmm3",
+                options(nostack, nomem)
+            );
         }
         // A step holds the tiles h0 h1 m0 m1 l0 l1 of each side. Small products come first.
         asm!(
@@ -209,8 +220,8 @@ pub fn four_tiles_of_two_parts(left: &[Tile], right: &[Tile], out: &mut [f32], s
     assert!(!left.is_empty() && left.len().is_multiple_of(TWO_PART_TILES), "whole steps");
     let steps = left.len() / TWO_PART_TILES;
     let target = Target::new(out, stride);
-    // SAFETY: the panels hold `steps` steps of four tiles of 1024 bytes, which the loop reads in order, and the
-    // target was checked. Tiles are configured while `add_gram` runs.
+    // SAFETY: the panels hold `steps` steps of four tiles of 1024 bytes, which the loop reads in
+    // order, and the target was checked. Tiles are configured while `add_gram` runs.
     unsafe {
         target.load();
         // A step holds the tiles h0 h1 m0 m1 of each side.

@@ -9,7 +9,8 @@ use crate::tensor::cpu::simd::{dot, sum_lanes, widest};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Numbers of a formed gradient that make one task, unless that were too few rows for a fast product.
+/// Numbers of a formed gradient that make one task, unless that were too few rows for a fast
+/// product.
 const FORMED: usize = 98_304;
 
 /// Rows of a formed gradient that make one task, if each has `d` numbers.
@@ -51,7 +52,8 @@ pub fn block(
             }
             if let Some(ColumnWeights { a, e }) = weights {
                 // No gradient is longer under weights than the largest of them allows.
-                let largest = |weights: &[f32]| f64::from(weights.iter().copied().fold(0.0, f32::max));
+                let largest =
+                    |weights: &[f32]| f64::from(weights.iter().copied().fold(0.0, f32::max));
                 most *= (largest(a) * largest(e)).sqrt();
             }
             Share { squared: sum, most }
@@ -70,7 +72,8 @@ fn form<'a>(left: View, right: View, space: &'a mut Vec<f32>) -> &'a [f32] {
     &space[..count]
 }
 
-/// For each list of weights and each range an upper bound of Σ w ⊙ G², with G = Σ_t l_t ⊗ r_t and weights in the layout of G. Blocks of G are formed.
+/// For each list of weights and each range an upper bound of Σ w ⊙ G², with G = Σ_t l_t ⊗ r_t and
+/// weights in the layout of G. Blocks of G are formed.
 pub fn weighted_products(
     left: &Host,
     right: &Host,
@@ -136,9 +139,16 @@ pub fn weighted_products(
     totals
 }
 
-/// Σ w x² over a block, whose weights lie in rows `stride` apart; at most so many rows and columns of it count.
+/// Σ w x² over a block, whose weights lie in rows `stride` apart; at most so many rows and columns
+/// of it count.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-fn weighted_block(block: &amx::Block, weights: &[f32], stride: usize, height: usize, width: usize) -> f64 {
+fn weighted_block(
+    block: &amx::Block,
+    weights: &[f32],
+    stride: usize,
+    height: usize,
+    width: usize,
+) -> f64 {
     use crate::tensor::cpu::simd::prefetch;
     const SIDE: usize = amx::BLOCK_SIDE;
     widest(
@@ -158,7 +168,8 @@ fn weighted_block(block: &amx::Block, weights: &[f32], stride: usize, height: us
             for half in 0..2 {
                 let (mut one, mut other) = ([0.0_f32; 16], [0.0_f32; 16]);
                 for i in half * SIDE / 2..(half + 1) * SIDE / 2 {
-                    let from: &[f32; SIDE] = weights[i * stride..].first_chunk().expect("a whole row");
+                    let from: &[f32; SIDE] =
+                        weights[i * stride..].first_chunk().expect("a whole row");
                     // The weights of the next block.
                     prefetch(from.as_ptr().wrapping_add(SIDE));
                     prefetch(from.as_ptr().wrapping_add(SIDE + 16));
@@ -177,7 +188,8 @@ fn weighted_block(block: &amx::Block, weights: &[f32], stride: usize, height: us
     )
 }
 
-/// Σ w x², with sixteen running sums for each run of 256 numbers, so that rounding does not grow with the length.
+/// Σ w x², with sixteen running sums for each run of 256 numbers, so that rounding does not grow
+/// with the length.
 #[inline(always)]
 fn weighted_square(values: &[f32], weights: &[f32]) -> f64 {
     let mut sum = 0.0;

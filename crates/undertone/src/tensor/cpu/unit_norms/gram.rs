@@ -63,7 +63,8 @@ impl WithSimd for GramBlock<'_> {
                 for (d, (x, y)) in x[..height].iter().zip(&y[..height]).enumerate() {
                     for (c, (x, y)) in x[..width].iter().zip(&y[..width]).enumerate() {
                         let product = x * y;
-                        // A row with itself once, with a later one twice; an earlier one has met it already.
+                        // A row with itself once, with a later one twice; an earlier one has met it
+                        // already.
                         match (i + d).cmp(&(j + c)) {
                             std::cmp::Ordering::Less => share.squared += 2.0 * product,
                             std::cmp::Ordering::Equal => {
@@ -80,9 +81,11 @@ impl WithSimd for GramBlock<'_> {
     }
 }
 
-/// Adds all inner products of six rows with four others: a run of columns in `f32`, the runs in `f64`.
+/// Adds all inner products of six rows with four others: a run of columns in `f32`, the runs in
+/// `f64`.
 ///
-/// Not a closure in the loop above: that would be compiled without the wide registers, and call a function for every product.
+/// Not a closure in the loop above: that would be compiled without the wide registers, and call a
+/// function for every product.
 #[inline(always)]
 fn add_pairs<S: Simd>(
     simd: S,
@@ -113,12 +116,20 @@ pub fn tiles_suit(rows: usize) -> bool {
     false
 }
 
-/// An upper bound of ‖G‖² of one range, with both Gram matrices written down; under weights whose roots these are.
+/// An upper bound of ‖G‖² of one range, with both Gram matrices written down; under weights whose
+/// roots these are.
 ///
-/// With c = [`amx::GRAM_ERROR`], the element (t, s) of the matrix of a is off by at most c α_t α_s, where α_t² is its diagonal, and so with e and ε. So ‖G‖² is off by at
-/// most c Σ_{t,s} (α_t α_s |⟨e_t, e_s⟩| + ε_t ε_s |⟨a_t, a_s⟩|) + c² (Σ_t α_t ε_t)², which is added, with a hundredth more since the matrices in it are those that were computed.
+/// With c = [`amx::GRAM_ERROR`], the element (t, s) of the matrix of a is off by at most c α_t α_s,
+/// where α_t² is its diagonal, and so with e and ε. So ‖G‖² is off by at most c Σ_{t,s} (α_t α_s
+/// |⟨e_t, e_s⟩| + ε_t ε_s |⟨a_t, a_s⟩|) + c² (Σ_t α_t ε_t)², which is added, with a hundredth more
+/// since the matrices in it are those that were computed.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-pub fn whole_by_tiles(a: &Host, es: &[&Host], range: &Range<usize>, roots: Option<ColumnWeights>) -> Share {
+pub fn whole_by_tiles(
+    a: &Host,
+    es: &[&Host],
+    range: &Range<usize>,
+    roots: Option<ColumnWeights>,
+) -> Share {
     let side = amx::gram_side(range.len());
     let (mut x, mut y) = (vec![0.0; side * side], vec![0.0; side * side]);
     amx::add_gram(&mut x, rows(a, range), roots.map(|roots| roots.a));
@@ -126,7 +137,9 @@ pub fn whole_by_tiles(a: &Host, es: &[&Host], range: &Range<usize>, roots: Optio
         amx::add_gram(&mut y, rows(e, range), roots.map(|roots| roots.e));
     }
     let lengths = |gram: &[f32]| -> Vec<f32> {
-        (0..range.len()).map(|t| not_negative(f64::from(gram[t * side + t])).sqrt() as f32).collect()
+        (0..range.len())
+            .map(|t| not_negative(f64::from(gram[t * side + t])).sqrt() as f32)
+            .collect()
     };
     let (alpha, epsilon) = (lengths(&x), lengths(&y));
     let mut sums = (0.0, 0.0, 0.0);
@@ -142,11 +155,18 @@ pub fn whole_by_tiles(a: &Host, es: &[&Host], range: &Range<usize>, roots: Optio
 /// Σ XY, Σ (α_t α_s |Y_ts| + ε_t ε_s |X_ts|) and Σ α_t ε_t.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #[inline(always)]
-fn sums_of_grams(x: &[f32], y: &[f32], side: usize, alpha: &[f32], epsilon: &[f32]) -> (f64, f64, f64) {
+fn sums_of_grams(
+    x: &[f32],
+    y: &[f32],
+    side: usize,
+    alpha: &[f32],
+    epsilon: &[f32],
+) -> (f64, f64, f64) {
     let count = alpha.len();
     let (mut squared, mut error, mut most) = (0.0, 0.0, 0.0);
     for (t, (x, y)) in x.chunks_exact(side).zip(y.chunks_exact(side)).enumerate().take(count) {
-        let (same, both) = (f64::from(x[t]) * f64::from(y[t]), f64::from(alpha[t]) * f64::from(epsilon[t]));
+        let (same, both) =
+            (f64::from(x[t]) * f64::from(y[t]), f64::from(alpha[t]) * f64::from(epsilon[t]));
         let later = t + 1..count;
         let (x, y) = (&x[later.clone()], &y[later.clone()]);
         squared += same + 2.0 * wide_dot(x, y);
@@ -197,7 +217,8 @@ pub fn gram((x, range): (&Host, &Range<usize>), (y, other): (&Host, &Range<usize
     gram
 }
 
-/// For each range an upper bound of the inner product of two such gradients, made of rows of the same units.
+/// For each range an upper bound of the inner product of two such gradients, made of rows of the
+/// same units.
 pub fn inner_products(
     (a, e, ranges): (&Host, &Host, &[Range<usize>]),
     (b, f, others): (&Host, &Host, &[Range<usize>]),
@@ -207,7 +228,8 @@ pub fn inner_products(
         others,
         #[inline(always)]
         |range, other| {
-            let inner = f64::from(dot(&gram((a, range), (b, other)), &gram((e, range), (f, other))));
+            let inner =
+                f64::from(dot(&gram((a, range), (b, other)), &gram((e, range), (f, other))));
             inner + 2.0 * SLACK * longest(a, e, range) * longest(b, f, other)
         },
     )

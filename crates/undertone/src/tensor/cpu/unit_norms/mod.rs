@@ -1,11 +1,14 @@
-//! Norms and inner products of gradients that are never formed: those of some rows of a batch, one result for each range of rows.
+//! Norms and inner products of gradients that are never formed: those of some rows of a batch, one
+//! result for each range of rows.
 //!
-//! For rows t of inputs a and output gradients e, the gradient of a weight is G = Σ_t e_t ⊗ a_t, and
-//! ‖G‖² = Σ_{t,s} ⟨a_t, a_s⟩ ⟨e_t, e_s⟩ needs only two products of size n × n ([`gram`]). Where G is smaller than that, blocks of it
-//! are [`formed`]. The gradient of a [table](`tables`) has few rows.
+//! For rows t of inputs a and output gradients e, the gradient of a weight is G = Σ_t e_t ⊗ a_t,
+//! and ‖G‖² = Σ_{t,s} ⟨a_t, a_s⟩ ⟨e_t, e_s⟩ needs only two products of size n × n ([`gram`]). Where
+//! G is smaller than that, blocks of it are [`formed`]. The gradient of a [table](`tables`) has few
+//! rows.
 //!
-//! A norm that is too small would let an example through that is larger than its bound, so every result is an *upper* bound: it
-//! includes what rounding can have taken away, [`SLACK`] of the sum Σ ‖a_t‖‖e_t‖ that bounds ‖G‖ in any case.
+//! A norm that is too small would let an example through that is larger than its bound, so every
+//! result is an *upper* bound: it includes what rounding can have taken away, [`SLACK`] of the sum
+//! Σ ‖a_t‖‖e_t‖ that bounds ‖G‖ in any case.
 
 mod formed;
 mod gram;
@@ -34,7 +37,10 @@ fn part<'a>(matrix: &'a Host, range: &Range<usize>, columns: Range<usize>) -> Vi
 }
 
 /// One number for each range, on all cores.
-fn per_unit(ranges: &[Range<usize>], number: impl Fn(usize, &Range<usize>) -> f64 + Sync) -> Vec<f64> {
+fn per_unit(
+    ranges: &[Range<usize>],
+    number: impl Fn(usize, &Range<usize>) -> f64 + Sync,
+) -> Vec<f64> {
     let unit = |(i, range): (usize, &Range<usize>)| {
         widest(
             #[inline(always)]
@@ -57,8 +63,8 @@ fn per_pair(
     )
 }
 
-/// Numbers that are added up in `f32` before the sum joins a wider one. In rows as wide as a vocabulary, a running sum that has met one large number would lose
-/// thousands of small ones.
+/// Numbers that are added up in `f32` before the sum joins a wider one. In rows as wide as a
+/// vocabulary, a running sum that has met one large number would lose thousands of small ones.
 const RUN: usize = 512;
 
 #[inline(always)]
@@ -91,22 +97,31 @@ fn total_length(e: &Host, rows: impl Iterator<Item = usize>) -> f64 {
     sum
 }
 
-/// Weights of the columns of a and of each e, under which the square of G_ij counts e's weight i times a's weight j.
+/// Weights of the columns of a and of each e, under which the square of G_ij counts e's weight i
+/// times a's weight j.
 #[derive(Clone, Copy)]
 pub struct ColumnWeights<'a> {
     pub a: &'a [f32],
     pub e: &'a [f32],
 }
 
-/// For each range an upper bound of Σ_k ‖Σ_t e_{k,t} ⊗ a_t‖²: several layers may share one input. With weights there is one layer.
-pub fn products(a: &Host, es: &[&Host], ranges: &[Range<usize>], weights: Option<ColumnWeights>) -> Vec<f64> {
+/// For each range an upper bound of Σ_k ‖Σ_t e_{k,t} ⊗ a_t‖²: several layers may share one input.
+/// With weights there is one layer.
+pub fn products(
+    a: &Host,
+    es: &[&Host],
+    ranges: &[Range<usize>],
+    weights: Option<ColumnWeights>,
+) -> Vec<f64> {
     let (d, p) = (a.columns(), es.iter().map(|e| e.columns()).sum::<usize>());
     let mut tasks = Vec::new();
     for (unit, range) in ranges.iter().enumerate() {
         let tiles = gram::tiles_suit(range.len());
         // On tiles a Gram matrix takes half of the products, and half of it is computed.
         if range.len() * (d + p) >= if tiles { 4 } else { 1 } * d * p {
-            tasks.extend(formed::blocks(d, es).map(|(layer, block)| (unit, Task::Formed(layer, block))));
+            tasks.extend(
+                formed::blocks(d, es).map(|(layer, block)| (unit, Task::Formed(layer, block))),
+            );
         } else if tiles {
             tasks.push((unit, Task::Tiles));
         } else {
@@ -121,7 +136,9 @@ pub fn products(a: &Host, es: &[&Host], ranges: &[Range<usize>], weights: Option
         match task {
             Task::Gram(first) => gram::block(a, es, range, *first, weights),
             Task::Tiles => gram::whole_by_tiles(a, es, range, roots),
-            Task::Formed(layer, block) => formed::block(a, es[*layer], range, block.clone(), weights, space),
+            Task::Formed(layer, block) => {
+                formed::block(a, es[*layer], range, block.clone(), weights, space)
+            }
         }
     };
     let shares: Vec<Share> = tasks.par_iter().map_with(Vec::new(), share).collect();
@@ -130,7 +147,10 @@ pub fn products(a: &Host, es: &[&Host], ranges: &[Range<usize>], weights: Option
         total[*unit].squared += share.squared;
         total[*unit].most += share.most;
     }
-    total.iter().map(|share| not_negative(share.squared) + 2.0 * SLACK * share.most * share.most).collect()
+    total
+        .iter()
+        .map(|share| not_negative(share.squared) + 2.0 * SLACK * share.most * share.most)
+        .collect()
 }
 
 /// Rounding below zero is zero, and a NaN stays one: it must not pass for a short gradient.
@@ -148,7 +168,8 @@ enum Task {
     Formed(usize, Range<usize>),
 }
 
-/// What a task adds: to the squared norm, and to Σ_t ‖a_t‖‖e_t‖ (in which e is that of all layers side by side, or at most larger) unless rounding is in the former already.
+/// What a task adds: to the squared norm, and to Σ_t ‖a_t‖‖e_t‖ (in which e is that of all layers
+/// side by side, or at most larger) unless rounding is in the former already.
 #[derive(Clone, Copy, Default)]
 struct Share {
     squared: f64,
@@ -170,7 +191,9 @@ pub fn row_sums(a: Option<&Host>, e: &Host, ranges: &[Range<usize>]) -> Host {
                                 *sum += f64::from(x * y);
                             }
                         }
-                        None => sums.iter_mut().zip(e.row(t)).for_each(|(sum, x)| *sum += f64::from(*x)),
+                        None => {
+                            sums.iter_mut().zip(e.row(t)).for_each(|(sum, x)| *sum += f64::from(*x))
+                        }
                     }
                 }
                 sums.into_iter().map(|x| x as f32)
@@ -196,7 +219,10 @@ mod tests {
         for e in es {
             for i in 0..e.columns() {
                 for j in 0..a.columns() {
-                    let g: f64 = range.clone().map(|t| f64::from(e.row(t)[i]) * f64::from(a.row(t)[j])).sum();
+                    let g: f64 = range
+                        .clone()
+                        .map(|t| f64::from(e.row(t)[i]) * f64::from(a.row(t)[j]))
+                        .sum();
                     let weight = weights.map_or(1.0, |w| f64::from(w.e[i]) * f64::from(w.a[j]));
                     sum += weight * g * g;
                 }
@@ -207,13 +233,16 @@ mod tests {
 
     #[test]
     fn every_way_to_a_norm_is_just_above_the_definition() {
-        // Lengths at the edges of tiles, widths that are no multiples of them, more than one block along k.
+        // Lengths at the edges of tiles, widths that are no multiples of them, more than one block
+        // along k.
         let lengths = [1, 5, 24, 31, 32, 33, 64, 70];
         let (d, p) = (530, 75);
         let rows: usize = lengths.iter().sum();
         let (a, e, f) = (matrix(rows, d, 0.1), matrix(rows, p, 2.0), matrix(rows, 33, 5.0));
-        let (of_a, of_e): (Vec<f32>, Vec<f32>) =
-            ((0..d).map(|i| 0.1 + (i % 5) as f32).collect(), (0..p).map(|i| 3.0 / (1 + i) as f32).collect());
+        let (of_a, of_e): (Vec<f32>, Vec<f32>) = (
+            (0..d).map(|i| 0.1 + (i % 5) as f32).collect(),
+            (0..p).map(|i| 3.0 / (1 + i) as f32).collect(),
+        );
         let weights = ColumnWeights { a: &of_a, e: &of_e };
         let roots: [Vec<f32>; 2] = [&of_a, &of_e].map(|w| w.iter().map(|w| w.sqrt()).collect());
         let roots = ColumnWeights { a: &roots[0], e: &roots[1] };
@@ -221,9 +250,11 @@ mod tests {
         for length in lengths {
             let range = start..start + length;
             start += length;
-            for (es, weights, roots) in
-                [(vec![&e, &f], None, None), (vec![&e], None, None), (vec![&e], Some(weights), Some(roots))]
-            {
+            for (es, weights, roots) in [
+                (vec![&e, &f], None, None),
+                (vec![&e], None, None),
+                (vec![&e], Some(weights), Some(roots)),
+            ] {
                 let want = plain(&a, &es, &range, weights);
                 let close = |share: Share, way: &str, above: f64| {
                     let upper = share.squared + 2.0 * SLACK * share.most * share.most;
@@ -237,7 +268,10 @@ mod tests {
                 let mut total = Share::default();
                 for first in gram::blocks(length) {
                     let share = gram::block(&a, &es, &range, first, weights);
-                    total = Share { squared: total.squared + share.squared, most: total.most + share.most };
+                    total = Share {
+                        squared: total.squared + share.squared,
+                        most: total.most + share.most,
+                    };
                 }
                 close(total, "in registers", 1e-5);
                 if gram::tiles_suit(length) {
@@ -245,8 +279,12 @@ mod tests {
                 }
                 let mut total = Share::default();
                 for (layer, block) in formed::blocks(d, &es) {
-                    let share = formed::block(&a, es[layer], &range, block, weights, &mut Vec::new());
-                    total = Share { squared: total.squared + share.squared, most: total.most + share.most };
+                    let share =
+                        formed::block(&a, es[layer], &range, block, weights, &mut Vec::new());
+                    total = Share {
+                        squared: total.squared + share.squared,
+                        most: total.most + share.most,
+                    };
                 }
                 close(total, "formed", 1e-5);
                 let chosen = products(&a, &es, std::slice::from_ref(&range), weights)[0];
@@ -255,7 +293,8 @@ mod tests {
         }
     }
 
-    /// As of one token against a whole vocabulary: one number is large, and all others are too small to be seen beside its square.
+    /// As of one token against a whole vocabulary: one number is large, and all others are too
+    /// small to be seen beside its square.
     #[test]
     fn many_small_numbers_are_not_lost_beside_a_large_one() {
         for length in [1, 30] {
@@ -278,8 +317,9 @@ mod tests {
             [(1, 40, 30), (5, 40, 70), (20, 33, 100), (64, 96, 64), (70, 150, 31), (530, 20, 45)]
         {
             let (a, e) = (matrix(length + 3, d, 0.1), matrix(length + 3, p, 2.0));
-            let lists: [Vec<f32>; 2] = [0.7, 3.1]
-                .map(|seed| (0..d * p).map(|i| (i as f32 * seed).sin().max(0.0) * (i % 3) as f32).collect());
+            let lists: [Vec<f32>; 2] = [0.7, 3.1].map(|seed| {
+                (0..d * p).map(|i| (i as f32 * seed).sin().max(0.0) * (i % 3) as f32).collect()
+            });
             let range = 3..length + 3;
             let found = weighted_products(
                 &e,
@@ -290,7 +330,8 @@ mod tests {
             for (list, found) in lists.iter().zip(found) {
                 let mut want = 0.0;
                 for (i, weight) in list.iter().enumerate() {
-                    let product = |t: usize| f64::from(e.row(t)[i / d]) * f64::from(a.row(t)[i % d]);
+                    let product =
+                        |t: usize| f64::from(e.row(t)[i / d]) * f64::from(a.row(t)[i % d]);
                     want += f64::from(*weight) * range.clone().map(product).sum::<f64>().powi(2);
                 }
                 assert!(found[0] >= want, "{length} rows, {p} × {d}: {} is below {want}", found[0]);
@@ -307,7 +348,8 @@ mod tests {
     fn a_broken_number_is_never_a_short_gradient() {
         for broken in [f32::NAN, f32::INFINITY] {
             for length in [8, 40] {
-                let (mut a, e) = (matrix(length, 400, 0.3).dense().into_owned(), matrix(length, 300, 1.0));
+                let (mut a, e) =
+                    (matrix(length, 400, 0.3).dense().into_owned(), matrix(length, 300, 1.0));
                 a[7 * 400 + 3] = broken;
                 let all = 0..length;
                 let a = Host::from_vec(length, 400, a);

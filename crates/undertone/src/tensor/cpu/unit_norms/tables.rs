@@ -6,9 +6,16 @@ use crate::tensor::Host;
 use crate::tensor::cpu::simd::dot;
 use std::ops::Range;
 
-/// For each range an upper bound of the squared norm of a table's gradient, each coordinate's square times its weight.
-pub fn table_rows(indices: &[u32], e: &Host, ranges: &[Range<usize>], weights: Option<&[f32]>) -> Vec<f64> {
-    let largest = weights.map_or(1.0, |weights| f64::from(weights.iter().copied().fold(0.0, f32::max)));
+/// For each range an upper bound of the squared norm of a table's gradient, each coordinate's
+/// square times its weight.
+pub fn table_rows(
+    indices: &[u32],
+    e: &Host,
+    ranges: &[Range<usize>],
+    weights: Option<&[f32]>,
+) -> Vec<f64> {
+    let largest =
+        weights.map_or(1.0, |weights| f64::from(weights.iter().copied().fold(0.0, f32::max)));
     per_unit(
         ranges,
         #[inline(always)]
@@ -36,7 +43,8 @@ pub fn table_rows(indices: &[u32], e: &Host, ranges: &[Range<usize>], weights: O
     )
 }
 
-/// The inner product of a table's gradient with Σ_s l_s ⊗ r_s, whose rows are the table's: Σ_{t,s} l_s[indices[t]] ⟨e_t, r_s⟩.
+/// The inner product of a table's gradient with Σ_s l_s ⊗ r_s, whose rows are the table's: Σ_{t,s}
+/// l_s[indices[t]] ⟨e_t, r_s⟩.
 pub fn table_with_product(
     (indices, e, ranges): (&[u32], &Host, &[Range<usize>]),
     (left, right, others): (&Host, &Host, &[Range<usize>]),
@@ -50,8 +58,11 @@ pub fn table_with_product(
             let mut inner = 0.0;
             for (t, gram) in range.clone().zip(gram.chunks_exact(other.len().max(1))) {
                 let column = indices[t] as usize;
-                inner +=
-                    other.clone().zip(gram).map(|(s, g)| f64::from(left.row(s)[column] * g)).sum::<f64>();
+                inner += other
+                    .clone()
+                    .zip(gram)
+                    .map(|(s, g)| f64::from(left.row(s)[column] * g))
+                    .sum::<f64>();
             }
             let most = total_length(e, range.clone());
             inner + 2.0 * SLACK * most * longest(left, right, other)

@@ -10,7 +10,8 @@ pub use public::{AdaptPlan, PublicFile};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub use settings::ForwardSettings;
 
-/// Where the noise is, and what is done about it. What is left out depends on method and mode: [`Plan::forward`](super::Plan::forward).
+/// Where the noise is, and what is done about it. What is left out depends on method and mode:
+/// [`Plan::forward`](super::Plan::forward).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ForwardPlan {
@@ -41,13 +42,15 @@ pub struct ForwardPlan {
     /// What a noise multiplier is multiplied by, in paper mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub noise_is: Option<NoiseIs>,
-    /// ε of the labels' randomised response; 0 for labels that are public. By default half of what an adaptation leaves of ε (over the records of a unit) and at most 2, in paper mode 0.
+    /// ε of the labels' randomised response; 0 for labels that are public. By default half of what
+    /// an adaptation leaves of ε (over the records of a unit) and at most 2, in paper mode 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_epsilon: Option<f64>,
     /// How the part above the noise learns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub learn: Option<Learn>,
-    /// Lets everything, also what is below the noise, learn first: from public labelled data, or from the records themselves by DP-SGD with a share of ε.
+    /// Lets everything, also what is below the noise, learn first: from public labelled data, or
+    /// from the records themselves by DP-SGD with a share of ε.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapt: Option<AdaptPlan>,
 }
@@ -74,7 +77,9 @@ impl<'de> Deserialize<'de> for After {
             Name(String),
             Blocks(usize),
         }
-        let wrong = || serde::de::Error::custom("after is \"embeddings\", \"output\" or a number of blocks");
+        let wrong = || {
+            serde::de::Error::custom("after is \"embeddings\", \"output\" or a number of blocks")
+        };
         match Written::deserialize(deserializer).map_err(|_| wrong())? {
             Written::Name(name) if name == "output" => Ok(Self(Spot::Output)),
             Written::Name(name) if name == "embeddings" => Ok(Self(Spot::After(0))),

@@ -32,7 +32,9 @@ impl<'de> Deserialize<'de> for PublicFile {
             label: Option<String>,
         }
         match Written::deserialize(deserializer).map_err(|_| {
-            serde::de::Error::custom("public is \"file\" or { file = \"file\", text = [\"column\"] }")
+            serde::de::Error::custom(
+                "public is \"file\" or { file = \"file\", text = [\"column\"] }",
+            )
         })? {
             Written::Path(file) => Ok(Self { file, text: None, label: None }),
             Written::Table(Table { file, text, label }) => Ok(Self { file, text, label }),
@@ -40,7 +42,8 @@ impl<'de> Deserialize<'de> for PublicFile {
     }
 }
 
-/// Learning before anything is released: from public data, or from the records with a share of the budget.
+/// Learning before anything is released: from public data, or from the records with a share of the
+/// budget.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdaptPlan {

@@ -41,9 +41,12 @@ impl Plan {
             (_, true, Spot::Output) => RowsName::First,
             _ => RowsName::Mean,
         });
-        let lengths = given.lengths.unwrap_or(if paper { Lengths::Public } else { Lengths::Hidden });
+        let lengths =
+            given.lengths.unwrap_or(if paper { Lengths::Public } else { Lengths::Hidden });
         let rows = match name {
-            RowsName::Tokens if lengths == Lengths::Hidden => Rows::Tokens(Some(self.data.max_tokens)),
+            RowsName::Tokens if lengths == Lengths::Hidden => {
+                Rows::Tokens(Some(self.data.max_tokens))
+            }
             RowsName::Tokens => Rows::Tokens(None),
             RowsName::First => Rows::First,
             RowsName::Last => Rows::Last,
@@ -77,12 +80,14 @@ impl Plan {
             crate::gradient::Clip::Flat(bound) => bound as f32,
             _ => 1.0,
         };
-        // Beyond an ε of 2 labels tell the truth seven times in eight, and the text has more use for the rest.
+        // Beyond an ε of 2 labels tell the truth seven times in eight, and the text has more use
+        // for the rest.
         let adaptation = given.adapt.as_ref().and_then(|adapt| adapt.share).unwrap_or(0.0);
         let left = (1.0 - adaptation) * self.privacy.epsilon.unwrap_or(4.0);
         let share = 0.5 * left / self.records_per_unit() as f64;
         let usual = if paper { 0.0 } else { share.min(2.0) };
-        let label_epsilon = Some(given.label_epsilon.unwrap_or(usual)).filter(|&epsilon| epsilon > 0.0);
+        let label_epsilon =
+            Some(given.label_epsilon.unwrap_or(usual)).filter(|&epsilon| epsilon > 0.0);
         let release = given.release.unwrap_or(if paper { Release::Fresh } else { Release::Once });
         ForwardSettings {
             spot,
@@ -101,7 +106,12 @@ impl Plan {
     /// The budgets of the tokens.
     pub fn budgets(&self) -> Budgets {
         let mvg = &self.privacy.mvg;
-        Budgets { shift: mvg.shift, spread: mvg.spread, least: mvg.epsilon_min, most: mvg.epsilon_max }
+        Budgets {
+            shift: mvg.shift,
+            spread: mvg.spread,
+            least: mvg.epsilon_min,
+            most: mvg.epsilon_max,
+        }
     }
 
     /// The task of a public file: without labels unless they are wanted.
