@@ -3,8 +3,8 @@
 
 use undertone::data::{Batch, Example, Target};
 use undertone::gradient::Clip;
-use undertone::mechanism::allocation::{Method, Uniform};
-use undertone::mechanism::{Noise, Secret};
+use undertone::method::central::{Method, DpSgd};
+use undertone::noise::{Noise, Secret};
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::Tuning;
 use undertone::model::{Model, Purpose};
@@ -31,7 +31,7 @@ fn learner(clip: Option<Clip>, seed: u64) -> Learner {
 }
 
 fn protection(model: &Model, clip: Clip, seed: u64) -> Protection {
-    let method = Method::Proved(Box::new(Uniform::new(&clip, &model.parameters)));
+    let method = Method::Proved(Box::new(DpSgd::new(&clip, &model.parameters)));
     Protection { method, noise: Noise::new(&Secret::from_seed(seed)) }
 }
 

@@ -3,7 +3,7 @@
 use undertone::data::{Example, Target};
 use undertone::explain::relevance::{AlphaBeta, Explainer, Initial, rules};
 use undertone::gradient::Clip;
-use undertone::mechanism::allocation::{Allocator, Map, PublishedRapFt, RapFt, SeenMap};
+use undertone::method::central::{Allocator, Map, PublishedRapFt, RapFt, SeenMap};
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
 use undertone::model::{Model, Purpose};

@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use undertone::data::{Batch, Example, Target};
 use undertone::explain::contribution::{positional, shares, token_contributions};
-use undertone::mechanism::Secret;
-use undertone::mechanism::forward::{RecordNoise, Release};
+use undertone::noise::Secret;
+use undertone::method::local::{EmbeddingNoise, Release};
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::layer::sanitiser::{Bounding, Perturb, Rows, Spot};
 use undertone::model::sanitised::{SanitiserConfig, attach, load_sanitiser, save_sanitiser, set};
@@ -197,7 +197,7 @@ fn nothing_flows_below_the_noise_when_it_is_frozen() {
         below.extend(layer.parameters_below());
         below.iter().for_each(|&id| model.parameters.get_mut(id).trainable = false);
         let batch = batch(&[5, 3]);
-        let noise = RecordNoise::new(&Secret::from_seed(1), Release::Once, vec![0.3]);
+        let noise = EmbeddingNoise::new(&Secret::from_seed(1), Release::Once, vec![0.3]);
         let noise = noise.of(&[0, 1], 0);
         let conditions = Conditions { noise: Some(&noise), ..Conditions::default() };
         let mut gradients = Gradients::new(&model.parameters);

@@ -13,7 +13,7 @@ use undertone::audit::membership::by_reference;
 use undertone::audit::one_run::{OneRun as OneRunFound, audit, usual_guesses};
 use undertone::audit::tradeoff::{Promises, refuted};
 use undertone::audit::update::by_update;
-use undertone::mechanism::Secret;
+use undertone::noise::Secret;
 use undertone::model::tuning::Tuning;
 use undertone::train::{Plan, Start, mould, read_data, train};
 use undertone_accounting::ledger::Ledger;

@@ -5,8 +5,8 @@ use super::arguments::{Loaded, ModelArguments};
 use crate::failure::{Failure, Outcome};
 use clap::Args;
 use std::path::PathBuf;
-use undertone::mechanism::Secret;
-use undertone::mechanism::forward::{RecordNoise, Release};
+use undertone::noise::Secret;
+use undertone::method::local::{EmbeddingNoise, Release};
 use undertone::model::layer::sanitiser::Rows;
 use undertone::model::sanitised::{SanitiserConfig, read_config};
 use undertone_accounting::ledger::{Ledger, Terms};
@@ -32,7 +32,7 @@ pub struct PrivateArguments {
 
 /// The noise of one call, paid for.
 pub struct PaidNoise {
-    pub noise: RecordNoise,
+    pub noise: EmbeddingNoise,
     ledger: Ledger,
     delta: f64,
 }
@@ -96,7 +96,7 @@ impl PrivateArguments {
             .map_err(|e| Failure::arguments(format!("the system gives no random numbers: {e}")))?;
         let deviation = noise_multiplier * f64::from(config.norm);
         Ok(Some(PaidNoise {
-            noise: RecordNoise::new(&secret, Release::Once, vec![deviation]),
+            noise: EmbeddingNoise::new(&secret, Release::Once, vec![deviation]),
             ledger,
             delta,
         }))

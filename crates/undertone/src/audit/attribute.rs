@@ -8,8 +8,8 @@
 use super::probe;
 use super::statistics::{Interval, proportion};
 use crate::data::{Batch, Example, Target, pieces};
-use crate::mechanism::Secret;
-use crate::mechanism::forward::{RecordNoise, Release};
+use crate::noise::Secret;
+use crate::method::local::{EmbeddingNoise, Release};
 use crate::model::layer::sanitiser::{Bounding, Rows, Spot};
 use crate::model::sanitised::rows_alone;
 use crate::model::{Error, Model, Result};
@@ -90,7 +90,7 @@ impl Seen {
 
     /// What is released of each record, averaged over its rows and brought to the scale of a single
     /// one.
-    fn released(&self, noise: Option<&RecordNoise>, first_record: u64) -> Host {
+    fn released(&self, noise: Option<&EmbeddingNoise>, first_record: u64) -> Host {
         let columns = self.rows.columns();
         let mut means = Vec::with_capacity(self.classes.len() * columns);
         let rows = self.rows.dense();
@@ -119,7 +119,7 @@ pub fn infer(
     let (victims, known) = (Seen::of(model, asked, victims)?, Seen::of(model, asked, known)?);
     let secret = Secret::from_seed(asked.seed);
     let noise =
-        (asked.noise > 0.0).then(|| RecordNoise::new(&secret, Release::Once, vec![asked.noise]));
+        (asked.noise > 0.0).then(|| EmbeddingNoise::new(&secret, Release::Once, vec![asked.noise]));
     let examples: Vec<(u32, u32)> =
         known.classes.iter().zip(0..).map(|(&class, row)| (row, class)).collect();
     let rows = |epoch: usize| known.released(noise.as_ref(), (1 << 30) + ((epoch as u64) << 24));

@@ -2,7 +2,7 @@
 //! own.
 
 use crate::data::{Dataset, Example, Target};
-use crate::mechanism::Secret;
+use crate::noise::Secret;
 use crate::model::{Error, Result};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};

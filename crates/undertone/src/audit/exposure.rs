@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn a_sample_estimates_what_all_candidates_would_say() {
-        let noise = crate::mechanism::Noise::new(&crate::mechanism::Secret::from_seed(8));
+        let noise = crate::noise::Noise::new(&crate::noise::Secret::from_seed(8));
         let mut losses = vec![10.0_f32; 1 << 16];
         noise.add(0, 0, 1.0, 1.0, &mut losses);
         let losses: Vec<f64> = losses.iter().map(|&x| f64::from(x)).collect();

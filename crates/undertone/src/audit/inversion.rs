@@ -14,8 +14,8 @@
 
 use super::probe;
 use crate::data::{Batch, Example, pieces};
-use crate::mechanism::Secret;
-use crate::mechanism::forward::{RecordNoise, Release};
+use crate::noise::Secret;
+use crate::method::local::{EmbeddingNoise, Release};
 use crate::model::layer::sanitiser::{Bounding, Rows, Spot};
 use crate::model::sanitised::rows_alone;
 use crate::model::{Error, Model, Result};
@@ -86,7 +86,7 @@ impl Seen {
     }
 
     /// The rows as they are released, each brought to the scale of a sequence of one token.
-    fn released(&self, noise: Option<&RecordNoise>, first_record: u64) -> Host {
+    fn released(&self, noise: Option<&EmbeddingNoise>, first_record: u64) -> Host {
         let mut rows =
             Host::from_vec(self.rows.rows(), self.rows.columns(), self.rows.dense().into_owned());
         let columns = rows.columns();
@@ -125,7 +125,7 @@ pub fn invert(
 
     let secret = Secret::from_seed(asked.seed);
     let noise =
-        (asked.noise > 0.0).then(|| RecordNoise::new(&secret, Release::Once, vec![asked.noise]));
+        (asked.noise > 0.0).then(|| EmbeddingNoise::new(&secret, Release::Once, vec![asked.noise]));
     let released = victims.released(noise.as_ref(), 0);
     let inner: Vec<usize> =
         victims.starts.windows(2).flat_map(|w| w[0] + 1..(w[1] - 1).max(w[0] + 1)).collect();
@@ -183,7 +183,7 @@ fn decoder(
     known: &Seen,
     classes: &BTreeMap<u32, u32>,
     released: &Host,
-    noise: Option<&RecordNoise>,
+    noise: Option<&EmbeddingNoise>,
     asked: &Inversion,
 ) -> Result<Vec<u32>> {
     // Which rows belong to one record matters to nobody.

@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn likelihood_ratios_beat_plain_losses_when_examples_differ() {
         // Some examples are hard for everybody; having been trained on lowers any loss by a tenth.
-        let noise = crate::mechanism::Noise::new(&crate::mechanism::Secret::from_seed(4));
+        let noise = crate::noise::Noise::new(&crate::noise::Secret::from_seed(4));
         let n = 600;
         let hardness: Vec<f64> = (0..n).map(|i| 0.2 + 0.004 * f64::from(i % 500)).collect();
         let losses_of = |model: u64, inside: &[bool]| -> Vec<f64> {

@@ -102,7 +102,7 @@ pub fn usual_guesses(canaries: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mechanism::{Noise, Secret};
+    use crate::noise::{Noise, Secret};
     use rayon::prelude::*;
 
     #[test]

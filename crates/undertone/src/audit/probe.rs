@@ -1,6 +1,6 @@
 //! A linear classifier of released rows: what an attacker learns from texts of their own.
 
-use crate::mechanism::{Coordinates, Release};
+use crate::noise::{Coordinates, Release};
 use crate::model::folder::Random;
 use crate::model::layer::linear::Linear;
 use crate::model::{Gradients, Origin, Parameter, Parameters, Pass, Result};

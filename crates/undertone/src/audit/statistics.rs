@@ -254,8 +254,8 @@ mod tests {
         // Two normal groups one deviation apart have an area of Φ(1/√2) = 0.7602.
         let mut held = 0;
         for trial in 0..200 {
-            let secret = crate::mechanism::Secret::from_seed(trial);
-            let noise = crate::mechanism::Noise::new(&secret);
+            let secret = crate::noise::Secret::from_seed(trial);
+            let noise = crate::noise::Noise::new(&secret);
             let (mut members, mut others) = (vec![1.0; 300], vec![0.0; 300]);
             noise.add(0, 0, 1.0, 1.0, &mut members);
             noise.add(1, 0, 1.0, 1.0, &mut others);

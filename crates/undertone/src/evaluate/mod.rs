@@ -5,7 +5,7 @@ mod metrics;
 pub use metrics::{Classification, Language, Meter, Metrics, likeliest};
 
 use crate::data::{Batch, Example, pieces};
-use crate::mechanism::forward::RecordNoise;
+use crate::method::local::EmbeddingNoise;
 use crate::model::layer::sanitiser::Perturb;
 use crate::model::{Error, Model, Purpose, Result};
 use crate::tensor;
@@ -56,7 +56,7 @@ pub fn predict_perturbed(
     model: &Model,
     examples: &[Example],
     limits: Limits,
-    noise: &RecordNoise,
+    noise: &EmbeddingNoise,
     first: u64,
 ) -> Result<Vec<Prediction>> {
     in_pieces(examples, limits, |piece, batch| {

@@ -8,7 +8,7 @@
 use super::error::Result;
 use super::plan::Plan;
 use crate::data::Dataset;
-use crate::mechanism::{Secret, purpose};
+use crate::noise::{Secret, purpose};
 use crate::model::Model;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};

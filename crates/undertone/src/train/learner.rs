@@ -3,8 +3,8 @@
 use super::optimiser::{Optimiser, Settings};
 use crate::data::Batch;
 use crate::gradient::{Book, ClippedSum, UnitRows};
-use crate::mechanism::allocation::Method;
-use crate::mechanism::{Coordinates, Noise, Release};
+use crate::method::central::Method;
+use crate::noise::{Coordinates, Noise, Release};
 use crate::model::{Error, Model, Origin, ParameterId, Result, Weighting};
 
 /// A model with its optimiser and, for private training, with its clipping and its noise.

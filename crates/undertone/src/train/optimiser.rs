@@ -3,7 +3,7 @@
 //!
 //! Everything here is post-processing of what was released, so none of it costs privacy.
 
-use crate::mechanism::{GRAIN, Release, Released};
+use crate::noise::{GRAIN, Release, Released};
 use crate::model::{Parameter, ParameterId, Parameters};
 use crate::tensor::cpu::simd::widest;
 use crate::tensor::{Host, Matrix, Result};

@@ -4,7 +4,7 @@ use super::error::{Error, Result};
 use super::plan::{Method, Plan, PublicFile, RelevanceSource};
 use crate::audit::canaries::Mould;
 use crate::data::{Dataset, Encoder, Format, Labels, Options, Row, Tokeniser, Unit};
-use crate::mechanism::{Secret, purpose};
+use crate::noise::{Secret, purpose};
 use crate::model::folder::{Config, LoadOptions, load, locate};
 use crate::model::layer::head::Pick;
 use crate::model::layer::sanitiser::{Rows, Spot};

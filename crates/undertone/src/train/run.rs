@@ -14,7 +14,7 @@ use super::spending::open_ledger;
 use super::steps::Run;
 use super::summary::{Measured, Summary, peak_memory};
 use crate::data::Dataset;
-use crate::mechanism::Secret;
+use crate::noise::Secret;
 use crate::model::folder::{save, write_atomically, write_json};
 use crate::model::sanitised::save_sanitiser;
 use crate::model::tuning::{Tuning, save_adapter};

@@ -6,12 +6,12 @@ use clap::ValueEnum;
 use std::time::Instant;
 use undertone::data::Batch;
 use undertone::gradient::Clip;
-use undertone::mechanism::allocation::Method::{Proved, Published};
-use undertone::mechanism::allocation::{
-    self, Anadp, Form, ImportanceSettings, Map, PublishedAnadp, RapFt, SeenMap, Uniform,
+use undertone::method::central::AllocationMethod::{Proved, Published};
+use undertone::method::central::{
+    self, Anadp, Form, ImportanceSettings, Map, PublishedAnadp, RapFt, SeenMap, DpSgd,
 };
-use undertone::mechanism::forward::{RecordNoise, Release};
-use undertone::mechanism::{Noise, Secret};
+use undertone::method::local::{EmbeddingNoise, Release};
+use undertone::noise::{Noise, Secret};
 use undertone::model::layer::sanitiser::{Bounding, Rows, Sanitiser, Spot};
 use undertone::model::sanitised::rows_alone;
 use undertone::model::{Conditions, Model, Parameters, Weighting};
@@ -52,7 +52,7 @@ impl Method {
 pub struct Contender {
     learner: Learner,
     method: Method,
-    noise: RecordNoise,
+    noise: EmbeddingNoise,
     /// What is below the noise, computed once.
     rows: Option<Host>,
 }
@@ -67,7 +67,7 @@ impl Contender {
         let protection = allocator(bench, method, &model.parameters)
             .map(|method| Protection { method, noise: Noise::new(&Secret::from_seed(1)) });
         let learner = Learner::new(model, Settings::default(), protection);
-        let noise = RecordNoise::new(&Secret::from_seed(1), Release::Once, vec![1.0]);
+        let noise = EmbeddingNoise::new(&Secret::from_seed(1), Release::Once, vec![1.0]);
         let rows = match method {
             Method::DpForwardCached => Some(learner.model.bounded_rows(batch)?.0),
             _ => None,
@@ -120,9 +120,9 @@ fn allocator(
     let form = if matches!(bench.tuning, Kind::Full) { Form::Factored } else { Form::Element };
     match method {
         Method::None | Method::DpForwardPaper | Method::DpForward | Method::DpForwardCached => None,
-        Method::DpSgd => Some(Proved(Box::new(Uniform::new(&Clip::Automatic, parameters)))),
+        Method::DpSgd => Some(Proved(Box::new(DpSgd::new(&Clip::Automatic, parameters)))),
         Method::DpSgdPerLayer => {
-            Some(Proved(Box::new(Uniform::new(&Clip::PerLayer(1.0), parameters))))
+            Some(Proved(Box::new(DpSgd::new(&Clip::PerLayer(1.0), parameters))))
         }
         Method::Anadp => Some(Proved(Box::new(Anadp::new(
             &Clip::Automatic,

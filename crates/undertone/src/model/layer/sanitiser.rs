@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The rows of one sequence, after they are divided by the direction of the noise, have a Frobenius
-//! norm of at most C whatever the text is: that is what the [mechanism](crate::mechanism::forward)
+//! norm of at most C whatever the text is: that is what the [mechanism](crate::method::local)
 //! counts on. The norm is taken over real tokens alone; rows that pad a sequence to a fixed length
 //! are zero, so they carry no signal and use up no norm.
 
