@@ -1,32 +1,32 @@
-//! Poisson sampling of privacy units, the sampling that the accountant assumes.
+//! Poisson sampling of privacy units, which the accountant assumes.
 
 use super::error::{Error, Result};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// Draws the privacy units of each step.
+/// Poisson sampler: draws the privacy units of each step.
 ///
 /// # Guarantee
 ///
-/// In every step every unit is included with probability exactly `rate`, the `f64` as it stands,
-/// independently of all other units and of all other steps (up to ChaCha20 being told from
-/// randomness). So a batch has `units × rate` units on average, not always, and may be empty; a
-/// step over an empty batch must be taken all the same, noise included.
+/// In every step every unit is included with probability exactly `rate` (the exact value of the
+/// `f64`), independently of all other units and steps, up to the indistinguishability of ChaCha20
+/// from random bits. The batch size is therefore random, with mean `units × rate`, and may be 0; a
+/// step on an empty batch must be taken all the same, noise included.
 ///
-/// The draw of step `t` is a function of the key and `t` alone: a resumed run draws what the
-/// uninterrupted one would have drawn. Amplification by sampling holds against those who do not
-/// know the key, so take it from the operating system, use it for nothing else, and keep it as
+/// The sample of step `t` is a function of the key and `t` alone, so a resumed run draws the same
+/// samples as an uninterrupted one. Amplification by subsampling holds against adversaries who do
+/// not know the key: take it from the operating system, use it for nothing else, and keep it as
 /// secret as the data.
 #[derive(Clone)]
 pub struct PoissonSampler {
     units: usize,
     rate: f64,
-    /// The rate's digits in base 2⁶⁴; empty when the rate is 1.
+    /// The sampling rate's digits in base 2⁶⁴; empty if the rate is 1.
     digits: Vec<u64>,
     key: [u8; 32],
 }
 
-/// Without the key, which is a secret.
+/// Omits the key, which is secret.
 impl std::fmt::Debug for PoissonSampler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PoissonSampler")
@@ -37,7 +37,7 @@ impl std::fmt::Debug for PoissonSampler {
 }
 
 impl PoissonSampler {
-    /// A sampler of `units` units, each with probability `rate` in (0, 1].
+    /// A sampler of `units` units with sampling rate `rate` in (0, 1].
     pub fn new(units: usize, rate: f64, key: [u8; 32]) -> Result<PoissonSampler> {
         if !(rate > 0.0 && rate <= 1.0) {
             return Err(Error::invalid("the sampling rate", rate, "above 0 and at most 1"));
@@ -55,18 +55,18 @@ impl PoissonSampler {
         (0..self.units).filter(|_| self.included(&mut random)).collect()
     }
 
-    /// How many units there are to draw from.
+    /// Number of privacy units.
     pub fn units(&self) -> usize {
         self.units
     }
 
-    /// The probability with which each is drawn.
+    /// Sampling rate: the probability with which each unit is included.
     pub fn rate(&self) -> f64 {
         self.rate
     }
 
-    /// Whether a uniform number in [0, 1) is below the rate, of which no more digits are drawn than
-    /// needed.
+    /// Whether a uniform number in [0, 1) is below the sampling rate; draws only as many of its
+    /// digits as that needs.
     fn included(&self, random: &mut ChaCha20Rng) -> bool {
         for &digit in &self.digits {
             let drawn = random.next_u64();
@@ -78,8 +78,8 @@ impl PoissonSampler {
     }
 }
 
-/// The digits in base 2⁶⁴ of a number below 1, all of them: scaling by 2⁶⁴ and taking off the whole
-/// part are exact in `f64`, and nothing remains after at most 17 digits.
+/// All digits in base 2⁶⁴ of a number below 1: multiplying by 2⁶⁴ and subtracting the integer part
+/// are exact in `f64`, and nothing remains after at most 17 digits.
 fn digits(rate: f64) -> Vec<u64> {
     let (mut digits, mut rest) = (Vec::new(), if rate < 1.0 { rate } else { 0.0 });
     while rest > 0.0 {

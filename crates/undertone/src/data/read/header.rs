@@ -1,9 +1,9 @@
-//! Columns by their names in the header.
+//! Lookup of columns in the header.
 
 use super::super::error::{Error, Result};
 use std::path::Path;
 
-/// Where in the header each asked column stands.
+/// The index in the header of each requested column.
 pub(super) fn places(file: &Path, header: &[String], columns: &[&str]) -> Result<Vec<usize>> {
     columns.iter().map(|column| place(file, header, column)).collect()
 }

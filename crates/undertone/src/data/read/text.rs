@@ -1,17 +1,17 @@
-//! Plain text, of which every line is a row.
+//! Plain text: every line is a row.
 
 use super::super::error::Result;
 use super::lines::Lines;
 use super::{Meter, Row, header};
 use std::path::Path;
 
-/// The name of the only column.
+/// Name of the only column.
 pub(super) const COLUMN: &str = "text";
 
 pub(super) struct Text {
     lines: Lines,
     text: String,
-    /// How many times the only column was asked for.
+    /// How many times the only column is requested.
     copies: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Tab-separated values as GLUE writes them: no quoting, so a quote is a character like any other.
+//! Tab-separated values as in GLUE: no quoting, so quotes are ordinary characters.
 
 use super::super::error::{Error, Result};
 use super::lines::Lines;
@@ -8,9 +8,9 @@ use std::path::Path;
 pub(super) struct Tsv {
     lines: Lines,
     text: String,
-    /// Fields of the header.
+    /// Number of fields of the header.
     width: usize,
-    /// The asked columns.
+    /// Indices of the requested columns.
     places: Vec<usize>,
 }
 
@@ -28,8 +28,8 @@ impl Tsv {
     fn row(&mut self) -> Result<Option<Row>> {
         let mut blank = None;
         while let Some(line) = self.lines.read(&mut self.text)? {
-            // Editors leave blank lines at the end of a file, where they mean nothing; anywhere
-            // else a blank line is a torn row.
+            // Blank lines at the end of a file, which editors leave, are ignored; anywhere else a
+            // blank line is a row with missing fields.
             if self.text.is_empty() && self.width > 1 {
                 blank.get_or_insert(line.number);
                 continue;
