@@ -1,4 +1,4 @@
-//! Attention: projections, two products of features, and softmax between them.
+//! Attention: projections, and two matrix products with softmax between them.
 
 use super::layers::{LinearTrace, add};
 use super::rules::features;
@@ -9,14 +9,14 @@ use crate::tensor::{self, Host, Matrix};
 
 pub(super) struct AttentionTrace {
     projections: Vec<LinearTrace>,
-    /// Queries, keys and values side by side, turned if there is a rotary embedding.
+    /// Queries, keys and values side by side, after the rotary embedding if there is one.
     qkv: Host,
-    /// For each head.
+    /// `[tokens, tokens]` for each head.
     probabilities: Vec<Host>,
     pub output: LinearTrace,
 }
 
-/// Some columns as a matrix of their own.
+/// A range of columns as a matrix.
 fn columns(matrix: &Host, range: std::ops::Range<usize>) -> Host {
     let values = (0..matrix.rows()).flat_map(|i| matrix.row(i)[range.clone()].to_vec());
     Host::from_vec(matrix.rows(), range.len(), values.collect())
@@ -30,7 +30,7 @@ fn add_columns(onto: &mut Host, first: usize, part: &Host) {
     }
 }
 
-/// Where the columns of a head's queries, keys and values begin.
+/// First columns of a head's queries, keys and values.
 struct Places {
     query: usize,
     key: usize,
@@ -120,14 +120,14 @@ impl Explainer {
             let part = |first: usize| columns(&trace.qkv, first..first + width);
             let of_head = columns(&of_mixed, head * width..(head + 1) * width);
             let (of_scores, of_values) = features(probabilities, &part(at.value), false, &of_head)?;
-            // Softmax hands relevance on as it is; the scale of the scores cancels.
+            // Softmax passes relevance unchanged; the scale of the scores cancels.
             let (of_queries, of_keys) = features(&part(at.query), &part(at.key), true, &of_scores)?;
             add_columns(&mut of_qkv, at.query, &of_queries);
             add_columns(&mut of_qkv, at.key, &of_keys);
             add_columns(&mut of_qkv, at.value, &of_values);
         }
-        // A rotation mixes the two numbers of a pair; each keeps its relevance, so that the pair
-        // does.
+        // A rotation mixes the two coordinates of a pair; each keeps its relevance, so that the sum
+        // of the pair is kept.
         let (mut input, mut first): (Option<Host>, usize) = (None, 0);
         for (layer, projection) in attention.projections.layers().iter().zip(&trace.projections) {
             let part = columns(&of_qkv, first..first + layer.outputs);
