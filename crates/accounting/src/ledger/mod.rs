@@ -226,11 +226,11 @@ impl Ledger {
                 if lines.peek().is_none() && !text.ends_with(b"\n") {
                     break;
                 }
-                let place = ledger.entries + 2;
+                let number = ledger.entries + 2;
                 return Err(failure(
                     &ledger.path,
                     format!(
-                        "line {place} was changed after it was written; the ledger proves nothing"
+                        "line {number} was changed after it was written; the ledger proves nothing"
                     ),
                 ));
             };
@@ -334,27 +334,27 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
 
 fn write_head(path: &Path, entries: u64, hash: &str) -> Result<()> {
     let head = Head { entries, hash: hash.to_owned() };
-    let (aside, place) = (beside(path, "head.new"), beside(path, "head"));
+    let (aside, target) = (beside(path, "head.new"), beside(path, "head"));
     let text = serde_json::to_string(&head).expect("a number and a string");
     let write = || -> std::io::Result<()> {
         let mut file = File::create(&aside)?;
         file.write_all(text.as_bytes())?;
         file.sync_data()?;
-        std::fs::rename(&aside, &place)
+        std::fs::rename(&aside, &target)
     };
-    write().map_err(|e| failure(&place, format!("could not be written: {e}")))
+    write().map_err(|e| failure(&target, format!("could not be written: {e}")))
 }
 
 fn read_head(path: &Path) -> Result<Head> {
-    let place = beside(path, "head");
+    let target = beside(path, "head");
     let missing = || {
         failure(
-            &place,
+            &target,
             "is missing or damaged, so a truncated ledger could not be detected; restore it and \
              the ledger from one backup",
         )
     };
-    let text = std::fs::read_to_string(&place).map_err(|_| missing())?;
+    let text = std::fs::read_to_string(&target).map_err(|_| missing())?;
     serde_json::from_str(&text).map_err(|_| missing())
 }
 

@@ -253,13 +253,13 @@ fn window_of(bodies: &[Tilted], jumps: &[Jump], plan: &Plan) -> Window {
     };
     let (high, outside_above) = end(plan.upper_rate);
     let (low, outside_below) = end(-plan.lower_rate);
-    let places = || {
+    let ends = || {
         jumps
             .iter()
             .flat_map(|j| [j.index.first(), j.index.last()].map(|i| i.map(|&i| j.grid.loss(i))))
     };
-    let nearest = places().flatten().fold(f64::INFINITY, f64::min).min(plan.epsilon_guess);
-    let farthest = places().flatten().fold(0.0, f64::max);
+    let nearest = ends().flatten().fold(f64::INFINITY, f64::min).min(plan.epsilon_guess);
+    let farthest = ends().flatten().fold(0.0, f64::max);
     let offset: f64 = bodies.iter().map(|b| b.count as f64 * b.grid.offset).sum();
     let offset_size = bodies.iter().map(|b| b.count as f64 * b.grid.offset.abs()).sum();
     let index = |loss: f64| (loss - offset) / plan.mesh;

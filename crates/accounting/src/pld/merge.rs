@@ -54,9 +54,9 @@ fn product(a: &Masses, b: &Masses, side: Side) -> Masses {
     let (short, long) = if a.mass.len() <= b.mass.len() { (a, b) } else { (b, a) };
     for (&i, &m) in short.index.iter().zip(&short.mass) {
         for (&j, &n) in long.index.iter().zip(&long.mass) {
-            let place = (i + j - first) as usize;
-            dense[place] += m * n;
-            reached[place] = true;
+            let position = (i + j - first) as usize;
+            dense[position] += m * n;
+            reached[position] = true;
         }
     }
     let terms = short.mass.len() as f64;
@@ -66,12 +66,12 @@ fn product(a: &Masses, b: &Masses, side: Side) -> Masses {
             (mass * (1.0 - 2.0 * (terms + 4.0) * UNIT) - terms * f64::MIN_POSITIVE).max(0.0)
         }
     };
-    let kept = |place: &usize| reached[*place];
+    let kept = |position: &usize| reached[*position];
     let total = |m: &Masses| m.mass.iter().sum::<f64>() + m.infinite;
     Masses {
         grid: Grid { mesh: a.grid.mesh, offset: a.grid.offset + b.grid.offset },
-        index: (0..dense.len()).filter(kept).map(|place| first + place as i64).collect(),
-        mass: (0..dense.len()).filter(kept).map(|place| safe(dense[place])).collect(),
+        index: (0..dense.len()).filter(kept).map(|position| first + position as i64).collect(),
+        mass: (0..dense.len()).filter(kept).map(|position| safe(dense[position])).collect(),
         // Q has no mass there in either.
         infinite: (a.infinite * total(b) + b.infinite * total(a)) * (1.0 + 1e-9),
     }

@@ -56,10 +56,10 @@ impl Responses {
             .atoms
             .iter()
             .map(|&(loss, mass)| {
-                let place = epsilon - loss;
+                let shifted = epsilon - loss;
                 // Any two distributions have δ(ε) ≥ 1 − e^ε, with equality if they are equal.
-                let least = (-place.exp_m1()).max(0.0);
-                mass * rest.map_or(least, |tail| tail.delta(place).max(least))
+                let least = (-shifted.exp_m1()).max(0.0);
+                mass * rest.map_or(least, |tail| tail.delta(shifted).max(least))
             })
             .sum();
         (sum * (1.0 + side * SLACK)).clamp(0.0, 1.0)

@@ -139,14 +139,14 @@ impl Tail {
 
     fn own_delta(&self, epsilon: f64) -> f64 {
         let last = self.divergence.len() - 1;
-        let place = (epsilon - self.start) / self.mesh;
-        if place >= last as f64 {
+        let position = (epsilon - self.start) / self.mesh;
+        if position >= last as f64 {
             return match self.side {
                 Side::Upper => self.delta_at(last),
                 Side::Lower => 0.0,
             };
         }
-        if place <= 0.0 {
+        if position <= 0.0 {
             // δ(ε) = e^{ε−ℓ}δ(ℓ) + (1 − e^{ε−ℓ})·A(ℓ) for the first loss ℓ of the window, in the
             // scale of ε; losses between ε and the window, whose tilted mass is bounded, may count
             // in full.
@@ -157,7 +157,7 @@ impl Tail {
             let error = self.at_or_above_error + self.divergence_error + self.outside_below;
             return self.bounded(value, error, epsilon);
         }
-        let i = place.floor() as usize;
+        let i = position.floor() as usize;
         let share = ((epsilon - self.loss(i)).exp_m1() / self.mesh.exp_m1()).clamp(0.0, 1.0);
         (1.0 - share) * self.delta_at(i) + share * self.delta_at(i + 1)
     }

@@ -95,9 +95,9 @@ fn framed(tokenizer: &Tokenizer, second: Option<Encoding>) -> Result<Vec<Placed>
 
 /// Index of the marker, which must occur exactly once.
 fn only(placed: &[Placed], marker: u32) -> Result<usize, String> {
-    let mut places = (0..placed.len()).filter(|&i| placed[i].0 == marker);
-    match (places.next(), places.next()) {
-        (Some(place), None) => Ok(place),
+    let mut indices = (0..placed.len()).filter(|&i| placed[i].0 == marker);
+    match (indices.next(), indices.next()) {
+        (Some(index), None) => Ok(index),
         _ => Err("its template does not hold each text once".to_owned()),
     }
 }

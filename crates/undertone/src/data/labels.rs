@@ -76,12 +76,12 @@ impl Labels {
     /// Files often hold 0, 1, … where the model has names, so an integer that is not a name is
     /// taken as the id itself, unless all names are integers.
     pub fn id(&self, label: &str) -> Option<u32> {
-        let place = self.names.iter().position(|name| name == label).or_else(|| {
-            let place: usize = label.parse().ok()?;
+        let index = self.names.iter().position(|name| name == label).or_else(|| {
+            let index: usize = label.parse().ok()?;
             let numbered = self.names.iter().all(|name| integer(name).is_some());
-            (place < self.names.len() && !numbered).then_some(place)
+            (index < self.names.len() && !numbered).then_some(index)
         })?;
-        u32::try_from(place).ok()
+        u32::try_from(index).ok()
     }
 
     /// As [`Labels::id`], with an error that names the line of the file.

@@ -22,13 +22,13 @@ impl Members {
         for unit in 0..units {
             starts[unit + 1] += starts[unit];
         }
-        let (mut next, mut places) = (starts.clone(), vec![0; examples.len()]);
+        let (mut next, mut sorted) = (starts.clone(), vec![0; examples.len()]);
         for (i, example) in examples.iter().enumerate() {
             let slot = &mut next[example.unit as usize];
-            places[*slot] = i;
+            sorted[*slot] = i;
             *slot += 1;
         }
-        Members { starts, examples: places }
+        Members { starts, examples: sorted }
     }
 
     /// Number of privacy units.

@@ -35,12 +35,12 @@ impl ShuffledEpochs {
 
     /// The examples of a step, a function of the seed and the step alone.
     pub fn step(&mut self, step: u64) -> Vec<usize> {
-        let (epoch, place) = (step / self.steps_per_epoch(), step % self.steps_per_epoch());
+        let (epoch, index) = (step / self.steps_per_epoch(), step % self.steps_per_epoch());
         let order = match self.drawn.take() {
             Some((drawn, order)) if drawn == epoch => order,
             _ => self.order(epoch),
         };
-        let start = place as usize * self.size;
+        let start = index as usize * self.size;
         let batch = order[start..(start + self.size).min(self.examples)].to_vec();
         self.drawn = Some((epoch, order));
         batch

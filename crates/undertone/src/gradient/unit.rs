@@ -29,11 +29,11 @@ impl UnitRows {
     /// The rows of each unit in a [`Factor`](crate::model::Factor): its rows are all tokens of the
     /// batch, or those listed in increasing order.
     pub fn ranges(&self, tokens: Option<&[u32]>) -> Vec<Range<usize>> {
-        let place = |start: usize| match tokens {
+        let first_row = |start: usize| match tokens {
             Some(tokens) => tokens.partition_point(|&token| (token as usize) < start),
             None => start,
         };
-        self.starts.windows(2).map(|window| place(window[0])..place(window[1])).collect()
+        self.starts.windows(2).map(|window| first_row(window[0])..first_row(window[1])).collect()
     }
 }
 

@@ -15,14 +15,14 @@ pub(super) struct Csv {
     /// Number of fields of the header.
     width: usize,
     /// Indices of the requested columns.
-    places: Vec<usize>,
+    indices: Vec<usize>,
 }
 
 impl Csv {
     pub fn open(path: &Path, columns: &[&str]) -> Result<Csv> {
         let (records, header) = open(path)?;
-        let places = header::places(path, &header, columns)?;
-        Ok(Csv { records, width: header.len(), places })
+        let indices = header::indices(path, &header, columns)?;
+        Ok(Csv { records, width: header.len(), indices })
     }
 
     pub fn meter(&self) -> Meter {
@@ -35,7 +35,7 @@ impl Csv {
             let file = self.records.lines.file().into();
             return Err(Error::TornRow { file, line, expected: self.width, found: fields.len() });
         }
-        let values = self.places.iter().map(|&place| fields[place].clone()).collect();
+        let values = self.indices.iter().map(|&index| fields[index].clone()).collect();
         Ok(Some(Row { line, values }))
     }
 }

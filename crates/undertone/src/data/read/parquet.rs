@@ -130,11 +130,11 @@ fn within(chunk: &ColumnChunkMetaData, size: u64) -> bool {
 
 /// The schema of the requested columns, so that the others are not read.
 fn projection(path: &Path, schema: &Type, columns: &[&str]) -> Result<Type> {
-    let mut places = header::places(path, &names(schema), columns)?;
-    places.sort_unstable();
-    places.dedup();
+    let mut indices = header::indices(path, &names(schema), columns)?;
+    indices.sort_unstable();
+    indices.dedup();
     let fields: Vec<_> =
-        places.into_iter().map(|place| schema.get_fields()[place].clone()).collect();
+        indices.into_iter().map(|index| schema.get_fields()[index].clone()).collect();
     if let Some(nested) = fields.iter().find(|field| !field.is_primitive()) {
         return Err(unreadable(path, format!("column {:?} is nested", nested.name())));
     }

@@ -18,7 +18,7 @@ pub(super) struct Text {
 impl Text {
     pub fn open(path: &Path, columns: &[&str]) -> Result<Text> {
         let lines = Lines::open(path)?;
-        let copies = header::places(path, &[COLUMN.to_owned()], columns)?.len();
+        let copies = header::indices(path, &[COLUMN.to_owned()], columns)?.len();
         Ok(Text { lines, text: String::new(), copies })
     }
 

@@ -11,14 +11,14 @@ pub(super) struct Tsv {
     /// Number of fields of the header.
     width: usize,
     /// Indices of the requested columns.
-    places: Vec<usize>,
+    indices: Vec<usize>,
 }
 
 impl Tsv {
     pub fn open(path: &Path, columns: &[&str]) -> Result<Tsv> {
         let (lines, header) = open(path)?;
-        let places = header::places(path, &header, columns)?;
-        Ok(Tsv { lines, text: String::new(), width: header.len(), places })
+        let indices = header::indices(path, &header, columns)?;
+        Ok(Tsv { lines, text: String::new(), width: header.len(), indices })
     }
 
     pub fn meter(&self) -> Meter {
@@ -42,7 +42,7 @@ impl Tsv {
                 return Err(self.torn(line.number, found));
             }
             let fields: Vec<&str> = self.text.split('\t').collect();
-            let values = self.places.iter().map(|&place| fields[place].to_owned()).collect();
+            let values = self.indices.iter().map(|&index| fields[index].to_owned()).collect();
             return Ok(Some(Row { line: line.number, values }));
         }
         Ok(None)

@@ -31,17 +31,17 @@ fn add_columns(onto: &mut Host, first: usize, part: &Host) {
 }
 
 /// First columns of a head's queries, keys and values.
-struct Places {
+struct Offsets {
     query: usize,
     key: usize,
     value: usize,
 }
 
 impl Explainer {
-    fn places(attention: &Attention, head: usize) -> Places {
+    fn offsets(attention: &Attention, head: usize) -> Offsets {
         let (width, heads, key_heads) = (attention.width, attention.heads, attention.key_heads);
         let shared = head / (heads / key_heads.max(1)).max(1);
-        Places {
+        Offsets {
             query: head * width,
             key: (heads + shared) * width,
             value: (heads + key_heads + shared) * width,
@@ -77,7 +77,7 @@ impl Explainer {
         );
         let mut probabilities = Vec::new();
         for head in 0..attention.heads {
-            let at = Self::places(attention, head);
+            let at = Self::offsets(attention, head);
             let (q, k) =
                 (columns(&qkv, at.query..at.query + width), columns(&qkv, at.key..at.key + width));
             let mut scores = super::rules::product(&q, false, &k, true)?;
@@ -116,7 +116,7 @@ impl Explainer {
         let (rows, total) = (trace.qkv.rows(), trace.qkv.columns());
         let mut of_qkv = Host::from_vec(rows, total, vec![0.0; rows * total]);
         for (head, probabilities) in trace.probabilities.iter().enumerate() {
-            let at = Self::places(attention, head);
+            let at = Self::offsets(attention, head);
             let part = |first: usize| columns(&trace.qkv, first..first + width);
             let of_head = columns(&of_mixed, head * width..(head + 1) * width);
             let (of_scores, of_values) = features(probabilities, &part(at.value), false, &of_head)?;

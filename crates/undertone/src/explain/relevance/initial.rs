@@ -98,8 +98,8 @@ fn beams(probabilities: &[Vec<f32>], width: usize) -> Vec<Vec<usize>> {
         next.truncate(width);
         beams = next;
     }
-    let tokens = |place: usize| {
-        let mut tokens: Vec<usize> = beams.iter().map(|(_, path)| path[place]).collect();
+    let tokens = |position: usize| {
+        let mut tokens: Vec<usize> = beams.iter().map(|(_, path)| path[position]).collect();
         tokens.sort_unstable();
         tokens.dedup();
         tokens
