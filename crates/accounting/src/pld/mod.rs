@@ -2,12 +2,12 @@
 //!
 //! 1. Every event has a dominating pair of distributions on the real line (`pair`).
 //! 2. Each pair is cut into cells of the privacy-loss axis (`cells`) and replaced by two discrete
-//!   pairs on one grid: one that dominates it and one that it dominates (`masses`). The error of
-//!   both is of second order in the mesh.
+//!    pairs on one grid: one that dominates it and one that it dominates (`masses`). The error of
+//!    both is of second order in the mesh.
 //! 3. Both are composed by fast Fourier transform (FFT) under an exponential tilt (`convolve`), and
-//!   δ(ε) is read off (`tail`), with truncation, wrap-around and rounding errors on the safe side.
+//!    δ(ε) is read off (`tail`), with truncation, wrap-around and rounding errors on the safe side.
 //! 4. The mesh is chosen from a sketch (`sketch`, `plan`) and refined until the interval is as
-//!   narrow as asked for.
+//!    narrow as asked for.
 //!
 //! The proofs are in PROOFS.md beside this file.
 

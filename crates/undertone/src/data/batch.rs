@@ -52,7 +52,7 @@ impl Batch {
         self.targets.is_empty()
     }
 
-    /// The tokens of sequence `i`, as a range of [`tokens`](Self::tokens).
+    /// The tokens of sequence `i`, as a range of `tokens`.
     pub fn range(&self, i: usize) -> Range<usize> {
         self.starts[i]..self.starts[i + 1]
     }
