@@ -141,6 +141,6 @@ pub fn noise_multiplier(
         let answer = crate::epsilon(&released, delta, Accountant::Gaussian)?;
         return Ok(Calibrated { noise, answer });
     }
-    let range = (*limits::NOISE.start(), *limits::NOISE.end());
+    let range = (*limits::NOISE_MULTIPLIER.start(), *limits::NOISE_MULTIPLIER.end());
     least_noise(epsilon, delta, accountant, range, compose)
 }

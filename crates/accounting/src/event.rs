@@ -65,9 +65,9 @@ pub enum Event {
 /// The ranges in which the accountants are certified and tested.
 pub mod limits {
     /// Noise multipliers of subsampled events.
-    pub const NOISE: std::ops::RangeInclusive<f64> = 0.05..=1e3;
+    pub const NOISE_MULTIPLIER: std::ops::RangeInclusive<f64> = 0.05..=1e3;
     /// Sampling rates.
-    pub const RATE: std::ops::RangeInclusive<f64> = 1e-7..=1.0;
+    pub const SAMPLING_RATE: std::ops::RangeInclusive<f64> = 1e-7..=1.0;
     /// Maximum number of releases.
     pub const STEPS: u64 = 10_000_000;
     /// Maximum number of different parts.
@@ -108,14 +108,14 @@ impl Event {
                 if sampling_rate > 1.0 {
                     return Err(Error::invalid("sampling rate", sampling_rate, "at most 1"));
                 }
-                if !limits::NOISE.contains(&noise_multiplier) {
+                if !limits::NOISE_MULTIPLIER.contains(&noise_multiplier) {
                     return Err(Error::invalid(
                         "noise multiplier",
                         noise_multiplier,
                         "between 0.05 and 1000, the certified range of subsampled noise",
                     ));
                 }
-                if !limits::RATE.contains(&sampling_rate) {
+                if !limits::SAMPLING_RATE.contains(&sampling_rate) {
                     return Err(Error::invalid(
                         "sampling rate",
                         sampling_rate,

@@ -47,7 +47,7 @@ pub fn ewpba(asked: &Ewpba, passes: &Passes) -> Result<(Schedule, f64)> {
     if !(step_distance > 0.0 && step_distance <= 1e6) {
         return Err(Error::invalid("step distance", step_distance, "above 0 and at most 1e6"));
     }
-    let range = (*limits::NOISE.start(), *limits::NOISE.end());
+    let range = (*limits::NOISE_MULTIPLIER.start(), *limits::NOISE_MULTIPLIER.end());
     let uniform = |epsilon: f64| {
         least_noise(epsilon, delta, Accountant::Auto, range, |noise| {
             passes.compose(&vec![noise; passes.epochs as usize])
@@ -62,7 +62,7 @@ pub fn ewpba(asked: &Ewpba, passes: &Passes) -> Result<(Schedule, f64)> {
 
     // As σ_fir falls from `beginning`, where the list is uniform and spends ε − reserve, to 0,
     // where ε is infinite, the spent ε crosses the target once: find the least σ_fir that meets it.
-    let least = *limits::NOISE.start();
+    let least = *limits::NOISE_MULTIPLIER.start();
     if beginning <= least {
         return Err(Error::Unreachable {
             low: least,

@@ -24,7 +24,9 @@ pub fn bert() -> Value {
     tokenizer["post_processor"] = json!({
         "type": "TemplateProcessing",
         "single": [token("[CLS]", 0), text("A", 0), token("[SEP]", 0)],
-        "pair": [token("[CLS]", 0), text("A", 0), token("[SEP]", 0), text("B", 1), token("[SEP]", 1)],
+        "pair": [
+            token("[CLS]", 0), text("A", 0), token("[SEP]", 0), text("B", 1), token("[SEP]", 1)
+        ],
         "special_tokens": {
             "[CLS]": {"id": "[CLS]", "ids": [1], "tokens": ["[CLS]"]},
             "[SEP]": {"id": "[SEP]", "ids": [2], "tokens": ["[SEP]"]}
@@ -72,7 +74,8 @@ fn letters(special: &[&str; 5], unknown: &str) -> Value {
         })
         .collect();
     json!({
-        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": null,
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added,
+        "normalizer": null,
         "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
         "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": unknown}
     })
