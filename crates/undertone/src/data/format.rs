@@ -1,20 +1,20 @@
-//! Which format a file is in.
+//! File formats.
 
 use super::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// The formats that are read.
+/// The file formats that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
-    /// Tab-separated with a header and without quoting, as GLUE publishes its tasks.
+    /// Tab-separated with a header and without quoting, as in GLUE.
     Tsv,
-    /// Comma-separated with a header, quoted as RFC 4180 says.
+    /// Comma-separated with a header, with quoting as in RFC 4180.
     Csv,
-    /// One JSON object a line.
+    /// JSON Lines: one JSON object a line.
     Jsonl,
-    /// Apache Parquet, of which the plain columns are read.
+    /// Apache Parquet, of which the columns that are not nested are read.
     Parquet,
     /// One text a line, in a single column called `text`; blank lines are skipped.
     Text,

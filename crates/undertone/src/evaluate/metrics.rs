@@ -1,49 +1,47 @@
-//! Figures of merit, collected example by example.
+//! Evaluation metrics, accumulated over examples.
 
 use super::Prediction;
 use crate::data::{Example, Target};
 use crate::model::Purpose;
 use serde::Serialize;
 
-/// What is measured depends on what the head predicts.
+/// Metrics of the task head.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Metrics {
-    /// Of a classifier.
     Classification(Classification),
-    /// Of a language model.
     Language(Language),
 }
 
-/// Figures of a classifier.
+/// Metrics of a classifier.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Classification {
-    /// Examples with a label.
+    /// Number of examples with a label.
     pub examples: usize,
-    /// Share of examples whose likeliest class is the right one.
+    /// Share of examples whose predicted class is the label, in [0, 1].
     pub accuracy: f64,
-    /// F1 of class 1 if there are two classes, otherwise the mean of the classes' F1.
+    /// F1 of class 1 for two classes, otherwise macro F1.
     pub f1: f64,
     /// Mean cross-entropy.
     pub loss: f64,
-    /// `confusion[truth][prediction]`.
+    /// Confusion matrix, `[label][prediction]`.
     pub confusion: Vec<Vec<u64>>,
 }
 
-/// Figures of a language model.
+/// Metrics of a language model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Language {
-    /// Texts.
+    /// Number of texts.
     pub examples: usize,
-    /// Tokens that were predicted.
+    /// Number of predicted tokens.
     pub tokens: usize,
-    /// Mean cross-entropy of a token.
+    /// Mean cross-entropy per token.
     pub loss: f64,
-    /// e to the loss.
+    /// exp(loss).
     pub perplexity: f64,
 }
 
-/// Adds up figures while data stream by.
+/// Accumulates metrics over a stream of examples.
 #[derive(Clone, Debug)]
 pub struct Meter {
     purpose: Purpose,
@@ -54,7 +52,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// For a head of this purpose with so many classes.
+    /// For a task head of this kind with `classes` classes.
     pub fn new(purpose: Purpose, classes: usize) -> Self {
         let confusion = if purpose == Purpose::SequenceClassification {
             vec![vec![0; classes]; classes]
@@ -64,7 +62,6 @@ impl Meter {
         Self { purpose, confusion, examples: 0, predictions: 0, loss: 0.0 }
     }
 
-    /// Counts one example.
     pub fn add(&mut self, example: &Example, prediction: &Prediction) {
         let Some(loss) = prediction.loss else { return };
         self.examples += 1;
@@ -77,7 +74,7 @@ impl Meter {
         }
     }
 
-    /// The figures so far.
+    /// The metrics so far.
     pub fn metrics(&self) -> Metrics {
         let loss = self.loss / self.predictions.max(1) as f64;
         if self.purpose != Purpose::SequenceClassification {
@@ -102,7 +99,7 @@ impl Meter {
     }
 }
 
-/// The first of the largest.
+/// The index of the largest logit, the first if several are.
 pub fn likeliest(logits: &[f32]) -> usize {
     let mut best = 0;
     for (i, logit) in logits.iter().enumerate() {
@@ -113,7 +110,7 @@ pub fn likeliest(logits: &[f32]) -> usize {
     best
 }
 
-/// Harmonic mean of precision and recall; 0 where the class neither occurs nor is predicted.
+/// Harmonic mean of precision and recall; 0 if the class neither occurs nor is predicted.
 fn f1(confusion: &[Vec<u64>], class: usize) -> f64 {
     let hit = confusion[class][class] as f64;
     let truth: u64 = confusion[class].iter().sum();
@@ -142,7 +139,7 @@ mod tests {
 
     #[test]
     fn figures_of_a_small_table() {
-        // Truth 1 three times (hit twice), truth 0 twice (hit once).
+        // Label 1 three times (predicted twice), label 0 twice (predicted once).
         let found = counted(2, &[(1, 1), (1, 1), (1, 0), (0, 0), (0, 1)]);
         assert_eq!(found.examples, 5);
         assert!((found.accuracy - 0.6).abs() < 1e-12);

@@ -1,21 +1,21 @@
-//! Where relevance starts: at the answer.
+//! Initial relevance, at the model's output.
 
 use crate::model::Purpose;
 use crate::tensor::Host;
 use serde::{Deserialize, Serialize};
 
-/// What of the model's answer is explained. Of a classification it is always the class that is
-/// right (its one-hot row); these are for generation, where every token has a distribution.
+/// Which part of the output is explained. For classification it is always the target class (its
+/// one-hot row); the variants are for generation, where every token has a distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Initial {
     /// All probabilities.
     Naive,
-    /// The largest probabilities of each token, so many of them.
+    /// The k largest probabilities of each token.
     TopK(usize),
-    /// The largest probabilities of each token, until together they reach this.
+    /// The largest probabilities of each token, until their sum reaches p.
     TopP(f32),
-    /// The tokens of the likeliest sequences, so many of them.
+    /// The tokens of the k most likely sequences (beam search).
     Beam(usize),
 }
 
@@ -26,7 +26,7 @@ impl Default for Initial {
 }
 
 impl Initial {
-    /// The relevance of every logit.
+    /// The initial relevance of every logit, `[rows, classes or vocabulary]`.
     pub(super) fn of(self, logits: &Host, targets: &[u32], purpose: Purpose) -> Host {
         let (rows, columns) = (logits.rows(), logits.columns());
         if purpose != Purpose::CausalLanguageModel {
@@ -58,7 +58,7 @@ fn softmax(row: &[f32]) -> Vec<f32> {
     weights.iter().map(|w| w / sum).collect()
 }
 
-/// The places of the largest numbers, largest first.
+/// Indices of the `count` largest numbers, largest first.
 fn largest(numbers: &[f32], count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..numbers.len()).collect();
     order.sort_by(|&a, &b| numbers[b].total_cmp(&numbers[a]).then(a.cmp(&b)));
@@ -77,12 +77,12 @@ fn nucleus(probabilities: &[f32], least: f32) -> Vec<usize> {
     kept
 }
 
-/// The tokens, at each place, of the `width` likeliest sequences.
+/// The tokens at each position of the `width` most likely sequences.
 fn beams(probabilities: &[Vec<f32>], width: usize) -> Vec<Vec<usize>> {
     let width = width.max(1);
     let mut beams: Vec<(f32, Vec<usize>)> = vec![(0.0, Vec::new())];
     for row in probabilities {
-        // A token beyond the first `width` cannot be part of the best `width` sequences.
+        // A token beyond the first `width` cannot be in the best `width` sequences.
         let candidates = largest(row, width);
         let mut next: Vec<(f32, Vec<usize>)> = beams
             .iter()
@@ -98,8 +98,8 @@ fn beams(probabilities: &[Vec<f32>], width: usize) -> Vec<Vec<usize>> {
         next.truncate(width);
         beams = next;
     }
-    let tokens = |place: usize| {
-        let mut tokens: Vec<usize> = beams.iter().map(|(_, path)| path[place]).collect();
+    let tokens = |position: usize| {
+        let mut tokens: Vec<usize> = beams.iter().map(|(_, path)| path[position]).collect();
         tokens.sort_unstable();
         tokens.dedup();
         tokens
