@@ -36,10 +36,17 @@
 
 pub mod audit;
 pub mod data;
+mod error;
 pub mod evaluate;
 pub mod explain;
 pub mod gradient;
-pub mod mechanism;
+pub mod method;
 pub mod model;
+pub mod noise;
+mod plan;
 pub mod tensor;
 pub mod train;
+
+pub use error::{Error, Result};
+pub use plan::{Method, Plan};
+pub use undertone_run as run;

@@ -9,12 +9,13 @@ use super::probe;
 use super::statistics::{Interval, proportion};
 use crate::data::{Batch, Example, Target, pieces};
 use crate::noise::Secret;
-use crate::method::local::{EmbeddingNoise, Release};
+use crate::method::local::EmbeddingNoise;
 use crate::model::layer::sanitiser::{Bounding, Rows, Spot};
 use crate::model::sanitised::rows_alone;
 use crate::model::{Error, Model, Result};
 use crate::tensor::Host;
 use serde::Serialize;
+use undertone_run::ReleaseKind;
 
 /// What is attacked, and how hard.
 #[derive(Clone, Copy, Debug)]
@@ -119,7 +120,7 @@ pub fn infer(
     let (victims, known) = (Seen::of(model, asked, victims)?, Seen::of(model, asked, known)?);
     let secret = Secret::from_seed(asked.seed);
     let noise =
-        (asked.noise > 0.0).then(|| EmbeddingNoise::new(&secret, Release::Once, vec![asked.noise]));
+        (asked.noise > 0.0).then(|| EmbeddingNoise::new(&secret, ReleaseKind::Once, vec![asked.noise]));
     let examples: Vec<(u32, u32)> =
         known.classes.iter().zip(0..).map(|(&class, row)| (row, class)).collect();
     let rows = |epoch: usize| known.released(noise.as_ref(), (1 << 30) + ((epoch as u64) << 24));

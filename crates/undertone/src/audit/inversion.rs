@@ -15,13 +15,14 @@
 use super::probe;
 use crate::data::{Batch, Example, pieces};
 use crate::noise::Secret;
-use crate::method::local::{EmbeddingNoise, Release};
+use crate::method::local::EmbeddingNoise;
 use crate::model::layer::sanitiser::{Bounding, Rows, Spot};
 use crate::model::sanitised::rows_alone;
 use crate::model::{Error, Model, Result};
 use crate::tensor::{Host, Matrix};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use undertone_run::ReleaseKind;
 
 /// What is attacked, and how hard.
 #[derive(Clone, Copy, Debug)]
@@ -125,7 +126,7 @@ pub fn invert(
 
     let secret = Secret::from_seed(asked.seed);
     let noise =
-        (asked.noise > 0.0).then(|| EmbeddingNoise::new(&secret, Release::Once, vec![asked.noise]));
+        (asked.noise > 0.0).then(|| EmbeddingNoise::new(&secret, ReleaseKind::Once, vec![asked.noise]));
     let released = victims.released(noise.as_ref(), 0);
     let inner: Vec<usize> =
         victims.starts.windows(2).flat_map(|w| w[0] + 1..(w[1] - 1).max(w[0] + 1)).collect();

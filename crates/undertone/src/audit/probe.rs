@@ -1,6 +1,6 @@
 //! A linear classifier of released rows: what an attacker learns from texts of their own.
 
-use crate::noise::{Coordinates, Release};
+use crate::method::{Coordinates, GradientRelease};
 use crate::model::folder::Random;
 use crate::model::layer::linear::Linear;
 use crate::model::{Gradients, Origin, Parameter, Parameters, Pass, Result};
@@ -105,7 +105,7 @@ pub fn train(
             if let (_, Some(gradient)) = tensor::cross_entropy(&logits, &targets, Some(&weights))? {
                 linear.backward(&pass, saved, &gradient, None, &mut gradients)?;
             }
-            let release = Release { step: 0, noise: None, coordinates: &coordinates, divisor: 1.0 };
+            let release = GradientRelease { step: 0, noise: None, coordinates: &coordinates, divisor: 1.0 };
             let rate = RATE * (1.0 - (epoch * batches + i) as f64 / steps as f64);
             optimiser.step(&mut parameters, gradients.take(), &release, rate)?;
         }

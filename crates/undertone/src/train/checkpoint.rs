@@ -1,14 +1,14 @@
 //! Weights and optimiser on disk, to go on from after a crash.
 
-use super::error::{Error, Result};
 use super::learner::Learner;
-use crate::model::folder::write_atomically;
+use crate::error::{Error, Result};
 use crate::tensor::{Host, Matrix};
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
+use undertone_run::write_atomically;
 
 /// Saves what the learner has after `steps` steps.
 pub fn save(path: &Path, learner: &Learner, steps: u64) -> Result<()> {

@@ -3,7 +3,8 @@
 //!
 //! Everything here is post-processing of what was released, so none of it costs privacy.
 
-use crate::noise::{GRAIN, Release, Released};
+use crate::method::{GradientRelease, Released};
+use crate::noise::GRAIN;
 use crate::model::{Parameter, ParameterId, Parameters};
 use crate::tensor::cpu::simd::widest;
 use crate::tensor::{Host, Matrix, Result};
@@ -110,7 +111,7 @@ impl Optimiser {
         &mut self,
         parameters: &mut Parameters,
         mut sums: Vec<Option<Matrix>>,
-        release: &Release,
+        release: &GradientRelease,
         rate: f64,
     ) -> Result<Released> {
         self.steps += 1;
@@ -148,7 +149,7 @@ fn move_parameter(
     parameter: &mut Parameter,
     moments: &mut Option<(Host, Host)>,
     sum: Option<Matrix>,
-    release: &Release,
+    release: &GradientRelease,
     update: &Update,
 ) -> Result<Host> {
     let place = parameter.value.place();

@@ -3,13 +3,14 @@
 
 use crate::data::{Batch, Example, ShuffledEpochs, micro_batches};
 use crate::gradient::ClippedSum;
-use crate::method::local::{EmbeddingNoise, Release};
-use crate::noise::{Coordinates, Secret, purpose};
+use super::embedding_noise::EmbeddingNoise;
+use crate::method::{Coordinates, GradientRelease};
+use crate::noise::{Secret, purpose};
 use crate::model::{Conditions, Model, Weighting};
-use crate::train::error::Result;
-use crate::train::news::News;
+use crate::error::Result;
 use crate::train::optimiser::{Optimiser, Settings};
-use crate::train::plan::AdaptPlan;
+use crate::train::TrainingEvent;
+use undertone_run::{AdaptSection, ReleaseKind};
 
 /// The share of the largest learning rate at a step: up over a tenth of the steps, then down to 0.
 pub(super) fn ramp(step: u64, steps: u64) -> f64 {
@@ -21,10 +22,10 @@ pub(super) fn ramp(step: u64, steps: u64) -> f64 {
 pub fn adapt(
     model: &mut Model,
     examples: &[Example],
-    asked: &AdaptPlan,
+    asked: &AdaptSection,
     deviation: f32,
     secret: &Secret,
-    watch: &mut dyn FnMut(News),
+    callback: &mut dyn FnMut(TrainingEvent),
 ) -> Result<()> {
     // Calibration belongs to the private records.
     let calibration = model.network.sanitiser.as_mut().and_then(|layer| layer.calibration.take());
@@ -45,7 +46,7 @@ pub fn adapt(
         parameter.trainable = ids.contains(&id);
     }
     let own = Secret::from_bytes(secret.key(purpose::ADAPTATION));
-    let noise = EmbeddingNoise::new(&own, Release::Fresh, vec![f64::from(deviation)]);
+    let noise = EmbeddingNoise::new(&own, ReleaseKind::Fresh, vec![f64::from(deviation)]);
     let mut order =
         ShuffledEpochs::new(examples.len(), asked.batch() as usize, own.key(purpose::SAMPLING))?;
     let mut optimiser = Optimiser::new(Settings::default(), &model.parameters);
@@ -65,7 +66,7 @@ pub fn adapt(
             let conditions = Conditions { noise: Some(&noise), ..Conditions::default() };
             model.train_under(&batch, Weighting::SumOfUnits, &conditions, &mut sum)?;
         }
-        let release = crate::noise::Release {
+        let release = GradientRelease {
             step,
             noise: None,
             coordinates: &coordinates,
@@ -79,7 +80,7 @@ pub fn adapt(
                 asked.learning_rate() * ramp(step, steps),
             )
             .map_err(crate::model::Error::from)?;
-        watch(News::Adaptation { done: step + 1, steps });
+        callback(TrainingEvent::Adaptation { done: step + 1, steps });
     }
     if let Some(layer) = &mut model.network.sanitiser {
         layer.calibration = calibration;

@@ -12,29 +12,28 @@
 use super::adapt::ramp;
 use crate::data::{Batch, Dataset, PoissonSampler, micro_batches};
 use crate::gradient::Clip;
-use crate::method::central::{Method, DpSgd};
+use crate::method::central::{AllocationMethod, DpSgd};
 use crate::noise::{Noise, Secret, purpose};
 use crate::model::Model;
-use crate::train::error::Result;
-use crate::train::learner::{Learner, Protection, Step};
-use crate::train::news::News;
-use crate::train::optimiser::{Kind, Settings};
-use crate::train::plan::{AdaptPlan, Adaptation};
+use crate::error::Result;
+use crate::train::{Learner, Protection, Step, TrainingEvent};
+use crate::train::optimiser::Settings;
+use undertone_run::{AdaptSection, Adaptation, OptimiserKind};
 
 /// DP-SGD on the records, of the model as it is without a sanitiser. Its cost must be in the ledger
 /// before.
 pub fn adapt_privately(
     model: &mut Model,
     data: &Dataset,
-    asked: &AdaptPlan,
+    asked: &AdaptSection,
     found: &Adaptation,
     secret: &Secret,
-    watch: &mut dyn FnMut(News),
+    callback: &mut dyn FnMut(TrainingEvent),
 ) -> Result<()> {
     let trainable: Vec<bool> = model.parameters.iter().map(|(_, p)| p.trainable).collect();
-    let settings = Settings { kind: Kind::AdamCorrected, weight_decay: 0.0, ..Settings::default() };
+    let settings = Settings { kind: OptimiserKind::AdamCorrected, weight_decay: 0.0, ..Settings::default() };
     let rate = |step: u64| asked.learning_rate() * ramp(step, found.steps);
-    descend(model, data, found, secret, settings, rate, watch)?;
+    descend(model, data, found, secret, settings, rate, callback)?;
     for ((_, parameter), trainable) in model.parameters.iter_mut().zip(trainable) {
         parameter.trainable = trainable;
     }
@@ -48,14 +47,14 @@ fn descend(
     secret: &Secret,
     settings: Settings,
     rate: impl Fn(u64) -> f64,
-    watch: &mut dyn FnMut(News),
+    callback: &mut dyn FnMut(TrainingEvent),
 ) -> Result<()> {
     for (_, parameter) in model.parameters.iter_mut() {
         parameter.trainable = true;
     }
     let own = Secret::from_bytes(secret.key(purpose::ADAPTATION));
     let sampler = PoissonSampler::new(data.units, found.sampling_rate, own.key(purpose::SAMPLING))?;
-    let method = Method::Proved(Box::new(DpSgd::new(&Clip::Automatic, &model.parameters)));
+    let method = AllocationMethod::Proved(Box::new(DpSgd::new(&Clip::Automatic, &model.parameters)));
     let protection = Protection { method, noise: Noise::new(&own) };
     let mut learner = Learner::new(model.clone(), settings, Some(protection));
     let members = data.members();
@@ -70,7 +69,7 @@ fn descend(
         let divisor = found.sampling_rate * data.units as f64;
         let noise_multiplier = found.noise_multiplier;
         learner.update(sum, &Step { number: step, noise_multiplier, divisor, rate: rate(step) })?;
-        watch(News::Adaptation { done: step + 1, steps: found.steps });
+        callback(TrainingEvent::Adaptation { done: step + 1, steps: found.steps });
     }
     *model = learner.model;
     Ok(())
@@ -127,7 +126,7 @@ mod tests {
         let (before, mut after) = (model(), model());
         let found = Adaptation { noise_multiplier, sampling_rate, steps: 1 };
         let settings =
-            Settings { kind: Kind::Sgd, momentum: 0.0, weight_decay: 0.0, ..Settings::default() };
+            Settings { kind: OptimiserKind::Sgd, momentum: 0.0, weight_decay: 0.0, ..Settings::default() };
         let divisor = sampling_rate * units as f64;
         descend(
             &mut after,

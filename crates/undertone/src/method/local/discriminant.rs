@@ -53,14 +53,15 @@ pub fn discriminant(moments: &Moments, known: &Known) -> Discriminant {
 mod tests {
     use super::*;
     use crate::noise::Secret;
-    use crate::method::local::{RandomisedLabels, EmbeddingNoise, Release};
+    use crate::method::local::{EmbeddingNoise, RandomisedLabels};
+    use undertone_run::ReleaseKind;
     use crate::tensor::Host;
 
     /// Two classes in four columns, one of which tells them apart, under noise that is larger than
     /// they are.
     fn data(n: usize, noise: f64, label_epsilon: Option<f64>) -> (Moments, Known) {
-        let records = EmbeddingNoise::new(&Secret::from_seed(5), Release::Once, vec![noise]);
-        let shape = EmbeddingNoise::new(&Secret::from_seed(6), Release::Once, vec![0.3]);
+        let records = EmbeddingNoise::new(&Secret::from_seed(5), ReleaseKind::Once, vec![noise]);
+        let shape = EmbeddingNoise::new(&Secret::from_seed(6), ReleaseKind::Once, vec![0.3]);
         let labels =
             label_epsilon.map(|epsilon| RandomisedLabels::new(&Secret::from_seed(7), epsilon, 2));
         let mut moments = Moments::new(4, 2);

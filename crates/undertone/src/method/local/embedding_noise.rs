@@ -1,15 +1,15 @@
 //! The noise of each record, from a stream of its own: nothing has to be stored to release a record
 //! again.
 
-use super::accounting::Release;
 use crate::noise::{Noise, Secret};
 use crate::model::layer::sanitiser::Perturb;
+use undertone_run::ReleaseKind;
 
 /// The noise of all records of a run.
 #[derive(Clone, Debug)]
 pub struct EmbeddingNoise {
     noise: Noise,
-    release: Release,
+    release: ReleaseKind,
     /// Deviation by epoch.
     deviations: Vec<f32>,
 }
@@ -22,10 +22,10 @@ impl EmbeddingNoise {
     ///
     /// # Panics
     /// If a path rises, or has more than 65,536 epochs.
-    pub fn new(secret: &Secret, release: Release, deviations: Vec<f64>) -> Self {
+    pub fn new(secret: &Secret, release: ReleaseKind, deviations: Vec<f64>) -> Self {
         assert!(deviations.len() as u64 <= EPOCHS, "at most {EPOCHS} epochs");
         let falls = deviations.windows(2).all(|pair| pair[0] >= pair[1]);
-        assert!(release != Release::Path || falls, "the noise of a path falls");
+        assert!(release != ReleaseKind::Path || falls, "the noise of a path falls");
         // Rounded up: the ledger holds the deviations as they were given.
         let deviations = deviations.into_iter().map(|s| (s as f32).next_up()).collect();
         Self { noise: Noise::new(secret), release, deviations }
@@ -38,9 +38,9 @@ impl EmbeddingNoise {
         };
         let last = self.last_epoch();
         match self.release {
-            Release::Once => add(0, self.deviations[0]),
-            Release::Fresh => add(epoch, self.deviations[epoch]),
-            Release::Path => {
+            ReleaseKind::Once => add(0, self.deviations[0]),
+            ReleaseKind::Fresh => add(epoch, self.deviations[epoch]),
+            ReleaseKind::Path => {
                 // From the last release upwards: the earlier ones are made from the later ones.
                 add(last, self.deviations[last]);
                 for e in (epoch..last).rev() {
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     fn releases(
-        release: Release,
+        release: ReleaseKind,
         deviations: &[f64],
         record: u64,
         epoch: usize,
@@ -103,7 +103,7 @@ mod tests {
         let deviations = [2.0, 1.5, 0.7];
         let n = 1_000_000;
         let paths: Vec<Vec<f32>> =
-            (0..3).map(|e| releases(Release::Path, &deviations, 5, e, n)).collect();
+            (0..3).map(|e| releases(ReleaseKind::Path, &deviations, 5, e, n)).collect();
         for (path, s) in paths.iter().zip(deviations) {
             let variance = mean_of_products(path, path);
             assert!(
@@ -137,7 +137,7 @@ mod tests {
         // often than the last release's sign.
         let deviations = [3.0, 2.0, 1.0];
         let trials = 40_000;
-        let noise = EmbeddingNoise::new(&Secret::from_seed(2), Release::Path, deviations.to_vec());
+        let noise = EmbeddingNoise::new(&Secret::from_seed(2), ReleaseKind::Path, deviations.to_vec());
         let combinations = [
             [0.0, 0.0, 1.0],
             [1.0, 1.0, 1.0],
@@ -166,7 +166,7 @@ mod tests {
             assert!(rate(*other) < rate(right[0]) + 0.006, "{right:?}");
         }
         // With fresh noise the releases do add up, so the same attack gains.
-        let fresh = EmbeddingNoise::new(&Secret::from_seed(2), Release::Fresh, deviations.to_vec());
+        let fresh = EmbeddingNoise::new(&Secret::from_seed(2), ReleaseKind::Fresh, deviations.to_vec());
         let mut gained = 0;
         for record in 0..trials {
             let guess: f32 = (0..3)
@@ -183,12 +183,12 @@ mod tests {
 
     #[test]
     fn a_record_has_its_own_noise_and_always_the_same() {
-        for release in [Release::Once, Release::Path, Release::Fresh] {
+        for release in [ReleaseKind::Once, ReleaseKind::Path, ReleaseKind::Fresh] {
             let of = |record, epoch| releases(release, &[2.0, 1.0], record, epoch, 300);
             assert_eq!(of(1, 0), of(1, 0));
             assert_ne!(of(1, 0), of(2, 0));
             let same = of(1, 0) == of(1, 1);
-            assert_eq!(same, release == Release::Once);
+            assert_eq!(same, release == ReleaseKind::Once);
             assert!(mean_of_products(&of(1, 1), &of(2, 1)).abs() < 0.6 * 2.0);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::moments::{Known, Moments, eigen};
 use crate::data::{Batch, Example, micro_batches};
-use crate::noise::{Coordinates, Release};
+use crate::method::{Coordinates, GradientRelease};
 use crate::model::folder::Random;
 use crate::model::layer::linear::{Linear, Saved};
 use crate::model::layer::sanitiser::{Rows, Spot};
@@ -171,7 +171,7 @@ pub fn fit_autoencoder(
                 }
             }
         }
-        let release = Release { step: 0, noise: None, coordinates: &coordinates, divisor: 1.0 };
+        let release = GradientRelease { step: 0, noise: None, coordinates: &coordinates, divisor: 1.0 };
         let rate = 2e-3 * (1.0 - step as f64 / (epochs * batches) as f64);
         optimiser.step(&mut model.parameters, gradients.take(), &release, rate)?;
     }

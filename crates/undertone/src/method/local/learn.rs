@@ -3,9 +3,10 @@
 use super::calibration::calibration;
 use super::discriminant::discriminant;
 use super::moments::{Known, Moments};
-use super::prepare::Perturbing;
+use super::prepare::Perturbation;
 use crate::data::{Batch, Example, Target, micro_batches};
 use crate::gradient::ClippedSum;
+use crate::method::MicroBatch;
 use crate::model::sanitised::set;
 use crate::model::{Conditions, Model, Result, Weighting};
 use crate::tensor::Host;
@@ -53,12 +54,12 @@ impl Cache {
     }
 }
 
-impl Perturbing {
+impl Perturbation {
     fn known(&self, epoch: usize, width: usize) -> Known {
-        let deviation = self.deviations[epoch.min(self.deviations.len() - 1)];
+        let std = self.stds[epoch.min(self.stds.len() - 1)];
         let of_column = |j: usize| self.config.direction.as_ref().map_or(1.0, |d| f64::from(d[j]));
         Known {
-            variances: (0..width).map(|j| (deviation * of_column(j)).powi(2)).collect(),
+            variances: (0..width).map(|j| (std * of_column(j)).powi(2)).collect(),
             labels: self.labels.as_ref().map(|labels| labels.flipped()),
         }
     }
@@ -128,27 +129,26 @@ impl Perturbing {
         Ok(())
     }
 
-    /// Adds the gradients of a piece; the loss of each example.
+    /// Adds the gradients of a micro-batch; the loss of each example.
     pub fn accumulate(
         &self,
         model: &Model,
-        piece: &[usize],
-        examples: &[Example],
-        (epoch, dropout_seed): (usize, Option<u64>),
+        batch: &MicroBatch,
         cache: Option<&mut Cache>,
         sum: &mut ClippedSum,
     ) -> Result<Vec<f32>> {
-        let batch = Batch::pack(piece.iter().map(|&i| &examples[i]));
-        let records: Vec<u64> = piece.iter().map(|&i| i as u64).collect();
-        let noise = self.noise.of(&records, epoch);
+        let packed = Batch::pack(batch.indices.iter().map(|&i| &batch.examples[i]));
+        let indices: Vec<u64> = batch.indices.iter().map(|&i| i as u64).collect();
+        let noise = self.noise.of(&indices, batch.epoch);
         let labels = self.labels.as_ref().map(|labels| labels.flipped());
-        let conditions = Conditions { dropout_seed, noise: Some(&noise), labels };
+        let conditions =
+            Conditions { dropout_seed: batch.dropout_seed, noise: Some(&noise), labels };
         match cache {
             Some(cache) => {
-                let bounded = cache.rows(model, piece, &batch)?;
-                model.train_above(&batch, bounded, Weighting::SumOfUnits, &conditions, sum)
+                let bounded = cache.rows(model, batch.indices, &packed)?;
+                model.train_above(&packed, bounded, Weighting::SumOfUnits, &conditions, sum)
             }
-            None => model.train_under(&batch, Weighting::SumOfUnits, &conditions, sum),
+            None => model.train_under(&packed, Weighting::SumOfUnits, &conditions, sum),
         }
     }
 }

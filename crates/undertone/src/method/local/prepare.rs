@@ -1,119 +1,96 @@
 //! Puts the sanitiser in before a run begins: encoder, direction of the noise, and what may learn.
 
-use super::adapt;
-use super::adapt_privately::adapt_privately;
+use super::embedding_noise::EmbeddingNoise;
 use super::encoder::{
     PublicRows, fit_autoencoder, orthogonal, reconstruction_error, set_projection, set_random,
 };
-use crate::data::{Batch, PoissonSampler};
+use super::labels::RandomisedLabels;
+use super::mvg::{direction, mapped, record_shift, sufficient_epsilon};
+use super::plan::{LocalPlan, budgets};
+use super::settings::LocalSettings;
+use super::{adapt, adapt_privately};
+use crate::data::{Batch, PoissonSampler, Target};
+use crate::error::{Error, Result};
 use crate::explain::contribution::{AttentionMap, attention_of, positional, token_contributions};
-use crate::method::local::mvg::{direction, mapped, record_shift, sufficient_epsilon};
-use crate::method::local::{RandomisedLabels, EmbeddingNoise};
-use crate::noise::{Noise, Secret, purpose};
+use crate::method::Begin;
+use crate::method::ledger::RunLedger;
 use crate::model::layer::attention::Projections;
-use crate::model::layer::sanitiser::Rows;
+use crate::model::layer::sanitiser::{Rows, Spot};
 use crate::model::sanitised::{SanitiserConfig, attach, set, with_decoder};
 use crate::model::{Model, ParameterId};
-use crate::train::error::{Error, Result};
-use crate::train::news::News;
-use crate::train::plan::{
-    AttentionName, EncoderName, ForwardSettings, Learn, Method, ModeName, Plan, Resolved,
-};
-use crate::train::prepare::Prepared;
-use serde::Serialize;
+use crate::noise::{Noise, Secret, purpose};
+use crate::train::Prepared;
 use undertone_accounting::Event;
-use undertone_accounting::ledger::Ledger;
 use undertone_accounting::schedule::Passes;
+use undertone_run::{
+    AttentionSource, DataSection, EncoderKind, LearnerKind, MvgSection, PerturbationFacts,
+    Resolved, TrainingSection,
+};
 
-/// What perturbs the records of a run.
+/// What perturbs the embeddings of a run.
 #[derive(Debug)]
-pub struct Perturbing {
-    /// The noise of the records.
+pub struct Perturbation {
+    /// The noise of the embeddings.
     pub noise: EmbeddingNoise,
-    /// What hides the labels.
+    /// Randomised response on the labels.
     pub labels: Option<RandomisedLabels>,
     /// The sanitiser as it is saved.
     pub config: SanitiserConfig,
-    /// How the part above learns.
-    pub learn: Learn,
-    /// Deviation of the noise by epoch.
-    pub deviations: Vec<f64>,
+    /// How the part above the noise is trained.
+    pub learn: LearnerKind,
+    /// Standard deviation of the noise by epoch.
+    pub stds: Vec<f64>,
     /// For the summary.
-    pub facts: Facts,
+    pub facts: PerturbationFacts,
 }
 
-/// What a summary says about a run that perturbs records.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Facts {
-    /// Columns of what is released.
-    pub width: usize,
-    /// The part of the variance of public rows that encoder and decoder lose.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reconstruction_error: Option<f64>,
-    /// Deviation of the loudest column's noise over that of the quietest's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub loudest_over_quietest: Option<f64>,
-    /// ε of one release by the sufficient condition of the matrix-variate Gaussian mechanism, in
-    /// paper mode.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sufficient_epsilon: Option<f64>,
-}
-
-/// Changes the model so that records are perturbed in it.
+/// Puts the sanitiser into the model.
 pub fn prepare(
-    plan: &Plan,
-    prepared: &mut Prepared,
-    resolved: &mut Resolved,
-    secret: &Secret,
-    ledger: &mut Ledger,
-    watch: &mut dyn FnMut(News),
-) -> Result<Perturbing> {
-    let settings = plan.forward();
-    let mvg = plan.privacy.method == Method::Mvg;
-    let mut config = config_of(&settings, mvg, prepared.public_text.is_some());
-    let trainable: Vec<bool> = prepared.model.parameters.iter().map(|(_, p)| p.trainable).collect();
-    if let (Some(found), Some(asked)) = (resolved.adaptation, &plan.privacy.forward.adapt) {
+    plan: &LocalPlan,
+    begin: &mut Begin,
+    ledger: &mut RunLedger,
+) -> Result<Perturbation> {
+    let Begin { plan: run, prepared, resolved, secret, callback, .. } = begin;
+    let settings = &plan.settings;
+    let mut config = config_of(settings, plan.mvg().is_some(), prepared.public.text.is_some());
+    let trainable: Vec<bool> =
+        prepared.model.parameters.iter().map(|(_, p)| p.trainable).collect();
+    if let (Some(found), Some(asked)) = (resolved.adaptation, &plan.adapt) {
         // A run that broke off here has kept no weights, and comes to the same ones again.
-        if ledger.entries() == 0 {
-            ledger.append(found.event(), found.steps)?;
-        }
-        adapt_privately(&mut prepared.model, &prepared.data, asked, &found, secret, watch)?;
+        ledger.record(0, found.event(), found.steps)?;
+        let (model, data) = (&mut prepared.model, &prepared.data);
+        adapt_privately::adapt_privately(model, data, asked, &found, secret, callback)?;
     }
     attach(&mut prepared.model, &config)?;
-    let public = match &prepared.public_text {
+    let public = match &prepared.public.text {
         Some(public) => {
-            Some(PublicRows::of(&prepared.model, settings.spot, settings.rows, &public.examples)?)
+            let examples = &public.examples;
+            Some(PublicRows::of(&prepared.model, settings.spot, settings.rows, examples)?)
         }
         None => None,
     };
-    set_encoder(
-        &mut prepared.model,
-        &settings,
-        public.as_ref(),
-        secret.number(purpose::SANITISER),
-    )?;
-    let mut facts = Facts {
+    let seed = secret.number(purpose::SANITISER);
+    set_encoder(&mut prepared.model, settings, public.as_ref(), seed)?;
+    let mut facts = PerturbationFacts {
         width: config.dims.last().copied().unwrap_or(prepared.model.network.head.width()),
-        ..Facts::default()
+        ..PerturbationFacts::default()
     };
     if let Some(public) = &public {
         facts.reconstruction_error = reconstruction_error(&prepared.model, public)?;
     }
-    if mvg {
-        let noise = column_noise(plan, prepared, resolved, secret, ledger)?;
+    if let Some(mvg) = plan.mvg() {
+        let columns = Columns { plan, mvg, data: &run.data, training: &run.training };
+        let noise = columns.noise(prepared, resolved, secret, ledger)?;
         let quietest = noise.iter().copied().fold(f64::INFINITY, f64::min);
         facts.loudest_over_quietest = Some(noise.iter().copied().fold(0.0, f64::max) / quietest);
-        let found = if plan.privacy.mode == ModeName::Paper {
-            // As published: column j has the noise C σ_j, and all columns together move by this
-            // many deviations.
+        let found = if plan.is_published() {
+            // As published: column j has noise C σ_j, and all columns together move by this many
+            // standard deviations.
             if let Some(releases) = &mut resolved.releases {
                 releases.sensitivity = record_shift(&noise);
             }
-            facts.sufficient_epsilon = Some(sufficient_epsilon(
-                &noise,
-                f64::from(settings.norm),
-                plan.privacy.delta.unwrap_or_default(),
-            ));
+            let norm = f64::from(settings.norm);
+            facts.sufficient_epsilon = Some(sufficient_epsilon(&noise, norm, plan.delta));
             noise.iter().map(|&s| s as f32).collect()
         } else {
             direction(&noise)
@@ -124,39 +101,31 @@ pub fn prepare(
         }
     }
     let norm = f64::from(settings.norm);
-    let deviations: Vec<f64> =
-        resolved.noise_multipliers.iter().map(|noise| noise * norm).collect();
-    config.deviation = deviations.last().copied().unwrap_or(0.0) as f32;
-    if let (Some(adaptation), Some(asked)) = (&prepared.adaptation, &plan.privacy.forward.adapt) {
-        adapt::adapt(
-            &mut prepared.model,
-            &adaptation.examples,
-            asked,
-            config.deviation,
-            secret,
-            watch,
-        )?;
+    let stds: Vec<f64> = resolved.noise_multipliers.iter().map(|noise| noise * norm).collect();
+    config.deviation = stds.last().copied().unwrap_or(0.0) as f32;
+    if let (Some(adaptation), Some(asked)) = (&prepared.public.adaptation, &plan.adapt) {
+        let (model, examples) = (&mut prepared.model, &adaptation.examples);
+        adapt::adapt(model, examples, asked, config.deviation, secret, callback)?;
     }
-    let paper = plan.privacy.mode == ModeName::Paper;
-    set_trainable(&mut prepared.model, &trainable, paper, settings.encoder);
+    set_trainable(&mut prepared.model, &trainable, plan.is_published(), settings.encoder);
     let classes = prepared.model.network.head.out.outputs as u32;
     let labels =
         settings.label_epsilon.map(|epsilon| RandomisedLabels::new(secret, epsilon, classes));
     if let Some(labels) = &labels {
-        for (record, example) in prepared.data.examples.iter_mut().enumerate() {
-            if let crate::data::Target::Class(class) = &mut example.target {
-                *class = labels.answer(record as u64, *class);
+        for (index, example) in prepared.data.examples.iter_mut().enumerate() {
+            if let Target::Class(class) = &mut example.target {
+                *class = labels.answer(index as u64, *class);
             }
         }
     }
-    let noise = EmbeddingNoise::new(secret, settings.release, deviations.clone());
-    Ok(Perturbing { noise, labels, config, learn: settings.learn, deviations, facts })
+    let noise = EmbeddingNoise::new(secret, settings.release, stds.clone());
+    Ok(Perturbation { noise, labels, config, learn: settings.learn, stds, facts })
 }
 
-fn config_of(settings: &ForwardSettings, mvg: bool, public: bool) -> SanitiserConfig {
-    let decoded = settings.learn != Learn::Discriminant;
+fn config_of(settings: &LocalSettings, mvg: bool, public: bool) -> SanitiserConfig {
+    let decoded = settings.learn != LearnerKind::Discriminant;
     // Hidden states that go on into the network keep their centre.
-    let encoded = settings.encoder != EncoderName::None && settings.encoder != EncoderName::Trained;
+    let encoded = settings.encoder != EncoderKind::None && settings.encoder != EncoderKind::Trained;
     SanitiserConfig {
         spot: settings.spot,
         rows: settings.rows,
@@ -167,14 +136,14 @@ fn config_of(settings: &ForwardSettings, mvg: bool, public: bool) -> SanitiserCo
         bounding: settings.bounding,
         norm: settings.norm,
         direction: None,
-        calibrated: settings.learn == Learn::Gradient,
+        calibrated: settings.learn == LearnerKind::Gradient,
         deviation: 0.0,
     }
 }
 
 fn set_encoder(
     model: &mut Model,
-    settings: &ForwardSettings,
+    settings: &LocalSettings,
     public: Option<&PublicRows>,
     seed: u64,
 ) -> Result<()> {
@@ -185,11 +154,11 @@ fn set_encoder(
     }
     let Some(first) = layer.encoder.first() else { return Ok(()) };
     let rows = match (settings.encoder, public) {
-        (EncoderName::None, _) => return Ok(()),
-        (EncoderName::Trained, _) | (EncoderName::Autoencoder, None) => {
+        (EncoderKind::None, _) => return Ok(()),
+        (EncoderKind::Trained, _) | (EncoderKind::Autoencoder, None) => {
             return Ok(set_random(model, seed)?);
         }
-        (EncoderName::Autoencoder, Some(public)) => {
+        (EncoderKind::Autoencoder, Some(public)) => {
             // A classifier that reads releases as they are has no decoder; the encoder is fitted
             // with one all the same.
             let mut twin = with_decoder(model)?;
@@ -205,15 +174,15 @@ fn set_encoder(
             }
             return Ok(());
         }
-        (EncoderName::Pca, Some(_)) if first.outputs > first.inputs => {
+        (EncoderKind::Pca, Some(_)) if first.outputs > first.inputs => {
             return Err(Error::plan(format!(
                 "pca has as many directions as hidden states have columns, {}; lower dims, or \
                  choose encoder = \"orthogonal\"",
                 first.inputs
             )));
         }
-        (EncoderName::Pca, Some(public)) => public.principal(first.outputs)?,
-        (EncoderName::Pca | EncoderName::Orthogonal, _) => {
+        (EncoderKind::Pca, Some(public)) => public.principal(first.outputs)?,
+        (EncoderKind::Pca | EncoderKind::Orthogonal, _) => {
             orthogonal(seed, first.outputs, first.inputs)
         }
     };
@@ -222,7 +191,7 @@ fn set_encoder(
 
 /// In proved mode nothing below the noise learns; what is above does as the tuning says, and so do
 /// the decoder and a classifier of the sanitiser's own.
-fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: EncoderName) {
+fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: EncoderKind) {
     let Some(layer) = model.network.sanitiser.clone() else { return };
     let below = owner_parameters(model);
     let above: Vec<ParameterId> =
@@ -233,7 +202,7 @@ fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: Encode
         parameter.trainable = tuned.get(id.index()).copied().unwrap_or(false);
         if above.contains(&id)
             || head.contains(&id)
-            || (paper && encoder == EncoderName::Trained && learns.contains(&id))
+            || (paper && encoder == EncoderKind::Trained && learns.contains(&id))
         {
             parameter.trainable = true;
         }
@@ -276,7 +245,7 @@ pub fn owner_parameters(model: &Model) -> Vec<ParameterId> {
     ids.extend(network.blocks[..model.cut()].iter().flat_map(|block| block.parameters()));
     if let Some(layer) = &network.sanitiser {
         ids.extend(layer.parameters_below());
-        if layer.spot == crate::model::layer::sanitiser::Spot::Output {
+        if layer.spot == Spot::Output {
             ids.extend(
                 network.last_norm.iter().flat_map(|norm| [Some(norm.weight), norm.bias]).flatten(),
             );
@@ -285,80 +254,88 @@ pub fn owner_parameters(model: &Model) -> Vec<ParameterId> {
     ids
 }
 
-/// σ of each column, from the budgets of the tokens and their contributions.
-fn column_noise(
-    plan: &Plan,
-    prepared: &Prepared,
-    resolved: &Resolved,
-    secret: &Secret,
-    ledger: &mut Ledger,
-) -> Result<Vec<f64>> {
-    let asked = &plan.privacy.mvg;
-    let last_token = plan.forward().rows == Rows::Last;
-    let tokens = plan.data.max_tokens.min(prepared.model.network.most_positions);
-    let map = match asked.attention {
-        AttentionName::Position => positional(&prepared.model, tokens, last_token)?,
-        AttentionName::Raw | AttentionName::AttenDp => {
-            let (mut map, records) = mean_attention(plan, prepared, secret, tokens, last_token)?;
-            if let Some(event @ Event::Gaussian { noise_multiplier, .. }) = resolved.before {
-                if ledger.entries() == u64::from(resolved.adaptation.is_some()) {
-                    ledger.append(event, 1)?;
-                }
-                // A record's share of the mean is a distribution for each head, so replacing one
-                // moves the map by at most √(2 heads)/records.
-                let reach = (2.0 * map.heads as f64).sqrt() / records.max(1) as f64 * (1.0 + 1e-5);
-                let mut weights: Vec<f32> = map.weights.iter().map(|&w| w as f32).collect();
-                let deviation = (noise_multiplier * reach) as f32;
-                Noise::with_key(&secret.key(purpose::ATTENTION)).add(
-                    0,
-                    0,
-                    deviation.next_up(),
-                    1.0,
-                    &mut weights,
-                );
-                map.weights = weights.iter().map(|&w| f64::from(w)).collect();
-                map.normalise();
-            } else if plan.privacy.mode == ModeName::Proved {
-                return Err(Error::plan(
-                    "an attention map of private records needs an entry in the ledger",
-                ));
-            }
-            map
-        }
-    };
-    let contributions = token_contributions(&prepared.model, &map)?;
-    let passes = Passes::over(resolved.units as u64, plan.training.batch, plan.training.epochs)?;
-    let steps = passes.steps_per_epoch * u64::from(plan.training.epochs);
-    let delta = plan.privacy.delta.unwrap_or_default();
-    let noise = plan.budgets().noise_multipliers(map.tokens, delta, passes.sampling_rate, steps)?;
-    Ok(mapped(&contributions, &noise))
+/// What the noise of MVG's columns is computed from.
+struct Columns<'a> {
+    plan: &'a LocalPlan,
+    mvg: &'a MvgSection,
+    data: &'a DataSection,
+    training: &'a TrainingSection,
 }
 
-/// The mean attention of some records, and of how many.
-fn mean_attention(
-    plan: &Plan,
-    prepared: &Prepared,
-    secret: &Secret,
-    tokens: usize,
-    last_token: bool,
-) -> Result<(AttentionMap, usize)> {
-    let data = &prepared.data;
-    let wanted = plan.privacy.mvg.attention_examples.min(data.examples.len()).max(1);
-    // Chosen without looking at them: how many there are does not depend on what is in them.
-    let rate = wanted as f64 / data.examples.len().max(1) as f64;
-    let mut chosen: Vec<usize> =
-        PoissonSampler::new(data.examples.len(), rate, secret.key(purpose::ATTENTION_SAMPLE))?
-            .step(0);
-    if chosen.is_empty() {
-        chosen.push(0);
+impl Columns<'_> {
+    /// σ of each column, from the budgets of the tokens and their contributions.
+    fn noise(
+        &self,
+        prepared: &Prepared,
+        resolved: &Resolved,
+        secret: &Secret,
+        ledger: &mut RunLedger,
+    ) -> Result<Vec<f64>> {
+        let last_token = self.plan.settings.rows == Rows::Last;
+        let tokens = self.data.max_tokens.min(prepared.model.network.most_positions);
+        let map = match self.mvg.attention {
+            AttentionSource::Position => positional(&prepared.model, tokens, last_token)?,
+            AttentionSource::Raw | AttentionSource::AttenDp => {
+                let (mut map, examples) =
+                    self.mean_attention(prepared, secret, tokens, last_token)?;
+                if let Some(event @ Event::Gaussian { noise_multiplier, .. }) = resolved.before {
+                    ledger.record(u64::from(resolved.adaptation.is_some()), event, 1)?;
+                    add_noise(&mut map, examples, noise_multiplier, secret);
+                } else if !self.plan.is_published() {
+                    return Err(Error::plan(
+                        "an attention map of private examples needs an entry in the ledger",
+                    ));
+                }
+                map
+            }
+        };
+        let contributions = token_contributions(&prepared.model, &map)?;
+        let epochs = self.training.epochs;
+        let passes = Passes::over(resolved.units as u64, self.training.batch, epochs)?;
+        let steps = passes.steps_per_epoch * u64::from(epochs);
+        let rate = passes.sampling_rate;
+        let delta = self.plan.delta;
+        let noise = budgets(self.mvg).noise_multipliers(map.tokens, delta, rate, steps)?;
+        Ok(mapped(&contributions, &noise))
     }
-    let heads = prepared.model.network.blocks.last().map_or(0, |block| block.attention.heads);
-    let mut map = AttentionMap::zeros(heads, tokens);
-    for piece in chosen.chunks(32) {
-        let batch = Batch::pack(piece.iter().map(|&i| &data.examples[i]));
-        for weights in attention_of(&prepared.model, &batch, last_token)? {
-            map.add(&weights, 1.0 / chosen.len() as f64);
+
+    /// The mean attention of a sample of examples, and of how many.
+    fn mean_attention(
+        &self,
+        prepared: &Prepared,
+        secret: &Secret,
+        tokens: usize,
+        last_token: bool,
+    ) -> Result<(AttentionMap, usize)> {
+        let data = &prepared.data;
+        let wanted = self.mvg.attention_examples.min(data.examples.len()).max(1);
+        // Chosen without looking at them: how many there are does not depend on what is in them.
+        let rate = wanted as f64 / data.examples.len().max(1) as f64;
+        let key = secret.key(purpose::ATTENTION_SAMPLE);
+        let mut chosen = PoissonSampler::new(data.examples.len(), rate, key)?.step(0);
+        if chosen.is_empty() {
+            chosen.push(0);
         }
+        let heads = prepared.model.network.blocks.last().map_or(0, |block| block.attention.heads);
+        let mut map = AttentionMap::zeros(heads, tokens);
+        for piece in chosen.chunks(32) {
+            let batch = Batch::pack(piece.iter().map(|&i| &data.examples[i]));
+            for weights in attention_of(&prepared.model, &batch, last_token)? {
+                map.add(&weights, 1.0 / chosen.len() as f64);
+            }
+        }
+        Ok((map, chosen.len()))
     }
-    Ok((map, chosen.len()))
+}
+
+/// Gaussian noise on a mean of attention maps. An example's share of the mean is a distribution for
+/// each head, so replacing one moves the map by at most √(2 heads)/examples.
+fn add_noise(map: &mut AttentionMap, examples: usize, noise_multiplier: f64, secret: &Secret) {
+    let reach = (2.0 * map.heads as f64).sqrt() / examples.max(1) as f64 * (1.0 + 1e-5);
+    let mut weights: Vec<f32> = map.weights.iter().map(|&w| w as f32).collect();
+    let std = (noise_multiplier * reach) as f32;
+    let noise = Noise::with_key(&secret.key(purpose::ATTENTION));
+    noise.add(0, 0, std.next_up(), 1.0, &mut weights);
+    map.weights = weights.iter().map(|&w| f64::from(w)).collect();
+    map.normalise();
 }

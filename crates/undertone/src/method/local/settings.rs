@@ -1,95 +1,108 @@
-//! What a run file means where it says nothing of the noise on records.
+//! `[privacy.local]` with nothing left out.
 
-use super::{EncoderName, Learn, Lengths, NoiseIs, PublicFile, RowsName};
-use crate::data::Task;
-use crate::method::local::Release;
-use crate::method::local::mvg::Budgets;
-use crate::model::layer::sanitiser::{Bounding, Rows, Spot};
-use crate::model::tuning::Tuning;
-use crate::train::plan::{Method, ModeName, Plan};
+use crate::model::layer::sanitiser::{Rows, Spot};
+use undertone_run::{
+    Bounding, Clip, EncoderKind, LearnerKind, Lengths, MethodName, ModeName, NoiseIs, NoiseLayer,
+    ReleaseKind, ReleasedRows, RunFile, Tuning,
+};
 
-/// `[privacy.forward]` with nothing left out.
+/// Where noise is added, to what, and how the part above it learns.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ForwardSettings {
+pub struct LocalSettings {
+    /// The layer of the noise.
     pub spot: Spot,
+    /// Which rows of a sequence are released.
     pub rows: Rows,
+    /// How the norm of an embedding is bounded.
     pub bounding: Bounding,
+    /// The norm bound C.
     pub norm: f32,
-    pub release: Release,
-    pub encoder: EncoderName,
+    /// How often an embedding is released.
+    pub release: ReleaseKind,
+    /// Where the encoder comes from.
+    pub encoder: EncoderKind,
+    /// Widths of the encoder's layers.
     pub dims: Vec<usize>,
+    /// What a published noise multiplier is multiplied by.
     pub noise_is: NoiseIs,
+    /// ε of the labels' randomised response; none if labels are public.
     pub label_epsilon: Option<f64>,
-    pub learn: Learn,
+    /// How the part above the noise is trained.
+    pub learn: LearnerKind,
 }
 
-impl Plan {
-    /// Whether records are perturbed, rather than gradients.
-    pub fn is_forward(&self) -> bool {
-        matches!(self.privacy.method, Method::DpForward | Method::EwFt | Method::Mvg)
-    }
+/// The most examples of a privacy unit.
+pub(super) fn examples_per_unit(file: &RunFile) -> u64 {
+    file.data.author.as_ref().map_or(1, |_| file.data.most_per_author as u64)
+}
 
-    /// What is meant where the run file says nothing.
-    pub fn forward(&self) -> ForwardSettings {
-        let given = &self.privacy.forward;
-        let paper = self.privacy.mode == ModeName::Paper;
-        let mvg = self.privacy.method == Method::Mvg;
-        let spot = given.after.map_or(Spot::Output, |after| after.0);
-        let name = given.rows.unwrap_or(match (mvg, paper, spot) {
-            (true, ..) => RowsName::First,
-            (_, true, Spot::After(_)) => RowsName::Tokens,
-            (_, true, Spot::Output) => RowsName::First,
-            _ => RowsName::Mean,
+impl LocalSettings {
+    /// What a run file means, defaults by method and mode included.
+    pub fn of(file: &RunFile) -> Self {
+        let given = &file.privacy.local;
+        let paper = file.privacy.mode == ModeName::Paper;
+        let mvg = file.privacy.method == MethodName::Mvg;
+        let spot = match given.after {
+            None | Some(NoiseLayer::Output) => Spot::Output,
+            Some(NoiseLayer::After(blocks)) => Spot::After(blocks),
+        };
+        let rows = given.rows.unwrap_or(match (mvg, paper, spot) {
+            (true, ..) => ReleasedRows::First,
+            (_, true, Spot::After(_)) => ReleasedRows::Tokens,
+            (_, true, Spot::Output) => ReleasedRows::First,
+            _ => ReleasedRows::Mean,
         });
         let lengths =
             given.lengths.unwrap_or(if paper { Lengths::Public } else { Lengths::Hidden });
-        let rows = match name {
-            RowsName::Tokens if lengths == Lengths::Hidden => {
-                Rows::Tokens(Some(self.data.max_tokens))
+        let rows = match rows {
+            ReleasedRows::Tokens if lengths == Lengths::Hidden => {
+                Rows::Tokens(Some(file.data.max_tokens))
             }
-            RowsName::Tokens => Rows::Tokens(None),
-            RowsName::First => Rows::First,
-            RowsName::Last => Rows::Last,
-            RowsName::Mean => Rows::Mean,
+            ReleasedRows::Tokens => Rows::Tokens(None),
+            ReleasedRows::First => Rows::First,
+            ReleasedRows::Last => Rows::Last,
+            ReleasedRows::Mean => Rows::Mean,
         };
-        let usual = match (self.privacy.method, paper) {
-            (Method::DpForward, _) => EncoderName::None,
-            (_, true) => EncoderName::Trained,
+        let usual = match (file.privacy.method, paper) {
+            (MethodName::DpForward, _) => EncoderKind::None,
+            (_, true) => EncoderKind::Trained,
             // MVG's layer may be wider than the hidden states.
-            _ if given.public.is_some() && !mvg => EncoderName::Pca,
-            _ => EncoderName::Orthogonal,
+            _ if given.public.is_some() && !mvg => EncoderKind::Pca,
+            _ => EncoderKind::Orthogonal,
         };
         let encoder = given.encoder.unwrap_or(usual);
         let dims = match (encoder, mvg) {
-            (EncoderName::None, _) => Vec::new(),
-            (_, true) => vec![self.privacy.mvg.width],
+            (EncoderKind::None, _) => Vec::new(),
+            (_, true) => vec![file.privacy.mvg.width],
             _ => given.dims.clone().unwrap_or_else(|| vec![16]),
         };
         let one_row = !matches!(rows, Rows::Tokens(_));
-        let closed_form = one_row && spot == Spot::Output && self.model.tuning == Tuning::Head;
+        let closed_form = one_row && spot == Spot::Output && file.model.tuning == Tuning::Head;
         let learn = given.learn.unwrap_or(match (paper, closed_form) {
-            (true, _) => Learn::Plain,
-            (_, true) => Learn::Discriminant,
-            _ => Learn::Gradient,
+            (true, _) => LearnerKind::Plain,
+            (_, true) => LearnerKind::Discriminant,
+            _ => LearnerKind::Gradient,
         });
         let bounding = match (mvg, paper) {
             (true, true) => Bounding::Box,
             _ => given.bound.unwrap_or(Bounding::Normalise),
         };
-        let norm = match self.privacy.clip {
-            crate::gradient::Clip::Flat(bound) => bound as f32,
+        let norm = match file.privacy.clip {
+            Clip::Flat(bound) => bound as f32,
             _ => 1.0,
         };
         // Beyond an ε of 2 labels tell the truth seven times in eight, and the text has more use
         // for the rest.
         let adaptation = given.adapt.as_ref().and_then(|adapt| adapt.share).unwrap_or(0.0);
-        let left = (1.0 - adaptation) * self.privacy.epsilon.unwrap_or(4.0);
-        let share = 0.5 * left / self.records_per_unit() as f64;
+        let left = (1.0 - adaptation) * file.privacy.epsilon.unwrap_or(4.0);
+        let share = 0.5 * left / examples_per_unit(file) as f64;
         let usual = if paper { 0.0 } else { share.min(2.0) };
         let label_epsilon =
             Some(given.label_epsilon.unwrap_or(usual)).filter(|&epsilon| epsilon > 0.0);
-        let release = given.release.unwrap_or(if paper { Release::Fresh } else { Release::Once });
-        ForwardSettings {
+        let release =
+            given.release.unwrap_or(if paper { ReleaseKind::Fresh } else { ReleaseKind::Once });
+        let noise_is = given.noise_is.unwrap_or_default();
+        Self {
             spot,
             rows,
             bounding,
@@ -97,27 +110,9 @@ impl Plan {
             release,
             encoder,
             dims,
-            noise_is: given.noise_is.unwrap_or_default(),
+            noise_is,
             label_epsilon,
             learn,
         }
-    }
-
-    /// The budgets of the tokens.
-    pub fn budgets(&self) -> Budgets {
-        let mvg = &self.privacy.mvg;
-        Budgets {
-            shift: mvg.shift,
-            spread: mvg.spread,
-            least: mvg.epsilon_min,
-            most: mvg.epsilon_max,
-        }
-    }
-
-    /// The task of a public file: without labels unless they are wanted.
-    pub fn public_task(&self, public: &PublicFile, labelled: bool) -> Task {
-        let text = public.text.clone().unwrap_or_else(|| self.data.text.clone());
-        let label = public.label.clone().unwrap_or_else(|| self.data.label.clone());
-        Task::Classification { text, label: labelled.then_some(label) }
     }
 }
