@@ -1,21 +1,21 @@
-//! E-mail addresses and phone numbers, by their form.
+//! E-mail addresses and phone numbers, by regular expressions.
 
 use super::{Finder, Kind, Span};
 use crate::model::Result;
 use rayon::prelude::*;
 use regex::Regex;
 
-/// Name, @, and a domain with at least one dot.
+/// Local part, @, and a domain with at least one dot.
 const EMAIL: &str =
     r"[A-Za-z0-9][A-Za-z0-9._%+'-]*@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}";
 
 /// North American numbers with their area code, and numbers that begin with + and a country code.
 const PHONE: &str = r"(?:\+?1[-. ]?)?(?:\(\d{3}\) ?|\d{3}[-. ])\d{3}[-. ]\d{4}|\+\d{1,3}(?:[ .-]?\(?\d{1,4}\)?){2,5}";
 
-/// Fewer digits than this are no phone number.
+/// Fewest digits of a phone number.
 const FEWEST_DIGITS: usize = 8;
 
-/// Finds what has a form.
+/// Finder by regular expressions.
 #[derive(Clone, Debug)]
 pub struct Patterns {
     kinds: Vec<(Kind, Regex)>,
@@ -24,7 +24,7 @@ pub struct Patterns {
 impl Default for Patterns {
     fn default() -> Self {
         let compiled = [(Kind::Email, EMAIL), (Kind::Phone, PHONE)].into_iter();
-        // The patterns are constants, which a test compiles.
+        // The patterns are constants, and a test checks that they compile.
         Self {
             kinds: compiled
                 .filter_map(|(kind, form)| Some((kind, Regex::new(form).ok()?)))
@@ -33,7 +33,7 @@ impl Default for Patterns {
     }
 }
 
-/// Whether a number stands on its own and not within a longer one.
+/// Whether no letter or digit precedes or follows the match.
 fn stands_alone(text: &str, start: usize, end: usize) -> bool {
     let before = text[..start].chars().next_back();
     let after = text[end..].chars().next();
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_are_found_and_other_numbers_are_not() {
+    fn addresses_and_phone_numbers_are_found_and_other_numbers_are_not() {
         assert_eq!(
             said("mail tom.gros@enron.com, or o'neil@ees.enron.co.uk."),
             ["tom.gros@enron.com", "o'neil@ees.enron.co.uk"]

@@ -1,16 +1,17 @@
-//! Names by a model that classifies tokens, such as a BERT for named entities.
+//! Names of people, by a token classification model, such as a BERT for named entity recognition
+//! (NER).
 
 use super::{Finder, Kind, Span};
 use crate::data::{Batch, Example, Tokeniser, pieces};
 use crate::evaluate::{Limits, likeliest};
 use crate::model::{Error, Model, Purpose, Result};
 
-/// A model folder's model, and which of its classes are people.
+/// A token classification model, and which of its classes mark people.
 #[derive(Clone, Debug)]
 pub struct Tagger {
     model: Model,
     tokeniser: Tokeniser,
-    /// Of each class: begins a name, goes on with one, or neither.
+    /// BIO mark of each class.
     marks: Vec<Mark>,
 }
 
@@ -22,7 +23,8 @@ enum Mark {
 }
 
 impl Mark {
-    /// By the customary names: B-PER, I-PER, also E-, S-, L- and U-; or plain PER and PERSON.
+    /// From a BIO, BIOES or BILOU label: B-PER, I-PER, also E-, S-, L- and U-; or plain PER and
+    /// PERSON.
     fn of(label: &str) -> Self {
         let (position, kind) = match label.split_once('-') {
             Some((position, kind)) if position.len() == 1 => (position, kind),
@@ -37,10 +39,10 @@ impl Mark {
 }
 
 impl Tagger {
-    /// Of a model that classifies tokens and has a class for people.
+    /// Takes a token classification model that has a class for people.
     pub fn new(model: Model, tokeniser: Tokeniser) -> Result<Self> {
         if model.network.head.purpose != Purpose::TokenClassification {
-            return Err(Error::Request("the tagger is no model that classifies tokens".into()));
+            return Err(Error::Request("the tagger must be a token classification model".into()));
         }
         let labels = model.labels()?;
         let marks: Vec<Mark> = labels.iter().map(|label| Mark::of(label)).collect();
@@ -53,7 +55,7 @@ impl Tagger {
         Ok(Self { model, tokeniser, marks })
     }
 
-    /// The mark of each token of each sequence, special ones included.
+    /// BIO mark of each token of each sequence, special tokens included.
     fn marks(&self, examples: &[Example]) -> Result<Vec<Vec<Mark>>> {
         let mut found = vec![Vec::new(); examples.len()];
         let limits = Limits::default();
@@ -71,7 +73,7 @@ impl Tagger {
     }
 }
 
-/// Whether letters or digits stand on both sides of this byte.
+/// Whether this byte offset lies between two letters or digits.
 fn within_word(text: &str, at: usize) -> bool {
     let is_of_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
     is_of_word(text[..at].chars().next_back()) && is_of_word(text[at..].chars().next())
@@ -81,8 +83,8 @@ impl Finder for Tagger {
     fn find(&self, texts: &[String]) -> Result<Vec<Vec<Span>>> {
         let broken = |e: crate::data::Error| Error::Request(e.to_string());
         let mut examples = Vec::new();
-        // Of each sequence, its text and the bytes of its tokens; `before` special ones stand ahead
-        // of them.
+        // For each sequence, the index of its text and the byte ranges of its tokens; `before`
+        // special tokens precede them.
         let (mut places, mut before) = (Vec::new(), 0);
         for (i, text) in texts.iter().enumerate() {
             let tokens = self.tokeniser.with_bytes(text).map_err(broken)?;
@@ -105,7 +107,7 @@ impl Finder for Tagger {
             let mut mark = Mark::Neither;
             let mut last_end = None;
             for (bytes, own) in bytes.iter().zip(&marks[before..]) {
-                // Tokens within a word have the mark of its first token.
+                // Tokens within a word take the mark of its first token.
                 let same_word = last_end == Some(bytes.start) && within_word(said, bytes.start);
                 let begins = !same_word
                     && (*own == Mark::Begins || (*own == Mark::GoesOn && mark == Mark::Neither));
@@ -126,7 +128,7 @@ impl Finder for Tagger {
                 }
             }
         }
-        // Some tokenizers count the space before a word as part of it.
+        // Some tokenizers include the space before a word in its byte range.
         for (spans, text) in spans.iter_mut().zip(texts) {
             for span in spans.iter_mut() {
                 let said = &text[span.range()];
