@@ -92,14 +92,14 @@ impl Seen {
 
     /// The released embedding of each example: the sum of its rows over √rows, so that the noise
     /// has the std of a single row.
-    fn released(&self, noise: Option<&RecordNoise>, first_record: u64) -> Host {
+    fn released(&self, noise: Option<&RecordNoise>, first_example: u64) -> Host {
         let columns = self.rows.columns();
         let mut means = Vec::with_capacity(self.classes.len() * columns);
         let rows = self.rows.dense();
-        for (record, window) in self.starts.windows(2).enumerate() {
+        for (example, window) in self.starts.windows(2).enumerate() {
             let mut own = rows[window[0] * columns..window[1] * columns].to_vec();
             if let Some(noise) = noise {
-                noise.perturb(first_record + record as u64, 0, &mut own);
+                noise.perturb(first_example + example as u64, 0, &mut own);
             }
             let scale = 1.0 / ((window[1] - window[0]).max(1) as f32).sqrt();
             let mut mean = vec![0.0; columns];

@@ -86,16 +86,16 @@ impl Seen {
     }
 
     /// The released embeddings, scaled by the square root of each sequence's length.
-    fn released(&self, noise: Option<&RecordNoise>, first_record: u64) -> Host {
+    fn released(&self, noise: Option<&RecordNoise>, first_example: u64) -> Host {
         let mut rows =
             Host::from_vec(self.rows.rows(), self.rows.columns(), self.rows.dense().into_owned());
         let columns = rows.columns();
         let mut rest = rows.values_mut();
-        for (record, window) in self.starts.windows(2).enumerate() {
+        for (example, window) in self.starts.windows(2).enumerate() {
             let length = window[1] - window[0];
             let (own, after) = rest.split_at_mut(length * columns);
             if let Some(noise) = noise {
-                noise.perturb(first_record + record as u64, 0, own);
+                noise.perturb(first_example + example as u64, 0, own);
             }
             let scale = (length as f32).sqrt();
             own.iter_mut().for_each(|x| *x *= scale);

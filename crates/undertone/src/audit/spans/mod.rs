@@ -113,13 +113,13 @@ mod tests {
         let finder = Together(vec![Box::new(patterns::Patterns::default()), Box::new(names)]);
         let text = "Ask vince kaminski <vince.kaminski@enron.com> or call 713-853-3848.".to_owned();
         let found = finder.find(std::slice::from_ref(&text)).unwrap().remove(0);
-        let said: Vec<(&str, Kind)> =
+        let actual: Vec<(&str, Kind)> =
             found.iter().map(|span| (&text[span.range()], span.kind)).collect();
         let expected = [
             ("vince kaminski", Kind::Person),
             ("vince.kaminski@enron.com", Kind::Email),
             ("713-853-3848", Kind::Phone),
         ];
-        assert_eq!(said, expected);
+        assert_eq!(actual, expected);
     }
 }

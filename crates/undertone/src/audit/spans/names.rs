@@ -95,8 +95,8 @@ impl Names {
         let word = |i: usize| words.get(i).map(|&(start, end)| &text[start..end]);
         let lower = |i: usize| word(i).map(str::to_lowercase);
         for length in (2..=self.longest.min(words.len())).rev() {
-            let said: Vec<String> = (0..length).filter_map(lower).collect();
-            if self.whole.contains(&said) && together(text, &words[..length]) {
+            let name: Vec<String> = (0..length).filter_map(lower).collect();
+            if self.whole.contains(&name) && together(text, &words[..length]) {
                 return length;
             }
         }
@@ -187,7 +187,7 @@ impl Finder for Names {
 mod tests {
     use super::*;
 
-    fn said(names: &Names, text: &str) -> Vec<String> {
+    fn names_in(names: &Names, text: &str) -> Vec<String> {
         let found = names.find(&[text.to_owned()]).unwrap().remove(0);
         found.iter().map(|span| text[span.range()].to_owned()).collect()
     }
@@ -198,7 +198,7 @@ mod tests {
         let text = "Vince J Kaminski asked Louise Kitchen's team; John O'Neil-Smith and Mary. \
          Thomas D. Gros left.";
         assert_eq!(
-            said(&names, text),
+            names_in(&names, text),
             ["Vince J Kaminski", "Louise Kitchen", "John O'Neil-Smith", "Thomas D. Gros"]
         );
         for none in [
@@ -208,7 +208,7 @@ mod tests {
             "a thomas gros",
             "Mary\n\nBest",
         ] {
-            assert!(said(&names, none).is_empty(), "{none}: {:?}", said(&names, none));
+            assert!(names_in(&names, none).is_empty(), "{none}: {:?}", names_in(&names, none));
         }
     }
 
@@ -216,9 +216,9 @@ mod tests {
     fn a_list_of_whole_names_is_found_in_any_case() {
         let names = Names::from_list("mara ostrow\njonas van der berg\n".lines());
         assert_eq!(
-            said(&names, "my name is mara ostrow . JONAS VAN DER BERG"),
+            names_in(&names, "my name is mara ostrow . JONAS VAN DER BERG"),
             ["mara ostrow", "JONAS VAN DER BERG"]
         );
-        assert!(said(&names, "mara , ostrow").is_empty());
+        assert!(names_in(&names, "mara , ostrow").is_empty());
     }
 }

@@ -66,7 +66,7 @@ impl Finder for Patterns {
 mod tests {
     use super::*;
 
-    fn said(text: &str) -> Vec<String> {
+    fn matches_in(text: &str) -> Vec<String> {
         let patterns = Patterns::default();
         assert_eq!(patterns.kinds.len(), 2);
         let found = patterns.find(&[text.to_owned()]).unwrap().remove(0);
@@ -76,14 +76,14 @@ mod tests {
     #[test]
     fn addresses_and_phone_numbers_are_found_and_other_numbers_are_not() {
         assert_eq!(
-            said("mail tom.gros@enron.com, or o'neil@ees.enron.co.uk."),
+            matches_in("mail tom.gros@enron.com, or o'neil@ees.enron.co.uk."),
             ["tom.gros@enron.com", "o'neil@ees.enron.co.uk"]
         );
         assert_eq!(
-            said("(713) 853-7000, 713-853-7000, 713.853.7000 or +44 20 7783 0000"),
+            matches_in("(713) 853-7000, 713-853-7000, 713.853.7000 or +44 20 7783 0000"),
             ["(713) 853-7000", "713-853-7000", "713.853.7000", "+44 20 7783 0000"]
         );
-        assert_eq!(said("+1 713 853 7000"), ["+1 713 853 7000"]);
+        assert_eq!(matches_in("+1 713 853 7000"), ["+1 713 853 7000"]);
         for other in [
             "17138537000123456",
             "12/10/2001 08:58:50",
@@ -92,7 +92,7 @@ mod tests {
             "x713-853-7000y",
             "€ 1,000",
         ] {
-            assert!(said(other).is_empty(), "{other}: {:?}", said(other));
+            assert!(matches_in(other).is_empty(), "{other}: {:?}", matches_in(other));
         }
     }
 }

@@ -17,9 +17,9 @@ pub struct Tagger {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mark {
-    Begins,
-    GoesOn,
-    Neither,
+    Begin,
+    Inside,
+    Outside,
 }
 
 impl Mark {
@@ -31,9 +31,9 @@ impl Mark {
             _ => ("I", label),
         };
         match (kind.to_ascii_uppercase().as_str(), position) {
-            ("PER" | "PERSON", "B" | "S" | "U") => Self::Begins,
-            ("PER" | "PERSON", _) => Self::GoesOn,
-            _ => Self::Neither,
+            ("PER" | "PERSON", "B" | "S" | "U") => Self::Begin,
+            ("PER" | "PERSON", _) => Self::Inside,
+            _ => Self::Outside,
         }
     }
 }
@@ -46,7 +46,7 @@ impl Tagger {
         }
         let labels = model.labels()?;
         let marks: Vec<Mark> = labels.iter().map(|label| Mark::of(label)).collect();
-        if marks.iter().all(|mark| *mark == Mark::Neither) {
+        if marks.iter().all(|mark| *mark == Mark::Outside) {
             let labels = labels.join(", ");
             return Err(Error::Request(format!(
                 "the tagger has no class for people (PER); its classes are {labels}"
@@ -103,21 +103,22 @@ impl Finder for Tagger {
         let marks = self.marks(&examples)?;
         let mut spans: Vec<Vec<Span>> = vec![Vec::new(); texts.len()];
         for ((text, bytes), marks) in places.iter().zip(marks) {
-            let said = &texts[*text];
-            let mut mark = Mark::Neither;
+            let full_text = &texts[*text];
+            let mut mark = Mark::Outside;
             let mut last_end = None;
             for (bytes, own) in bytes.iter().zip(&marks[before..]) {
                 // Tokens within a word take the mark of its first token.
-                let same_word = last_end == Some(bytes.start) && within_word(said, bytes.start);
+                let same_word =
+                    last_end == Some(bytes.start) && within_word(full_text, bytes.start);
                 let begins = !same_word
-                    && (*own == Mark::Begins || (*own == Mark::GoesOn && mark == Mark::Neither));
+                    && (*own == Mark::Begin || (*own == Mark::Inside && mark == Mark::Outside));
                 if !same_word {
                     mark = *own;
                 }
                 last_end = Some(bytes.end);
                 match spans[*text].last_mut() {
-                    Some(span) if mark != Mark::Neither && !begins => span.end = bytes.end,
-                    _ if mark != Mark::Neither => {
+                    Some(span) if mark != Mark::Outside && !begins => span.end = bytes.end,
+                    _ if mark != Mark::Outside => {
                         spans[*text].push(Span {
                             start: bytes.start,
                             end: bytes.end,
@@ -131,9 +132,9 @@ impl Finder for Tagger {
         // Some tokenizers include the space before a word in its byte range.
         for (spans, text) in spans.iter_mut().zip(texts) {
             for span in spans.iter_mut() {
-                let said = &text[span.range()];
-                span.start += said.len() - said.trim_start().len();
-                span.end = span.start + said.trim().len();
+                let covered = &text[span.range()];
+                span.start += covered.len() - covered.trim_start().len();
+                span.end = span.start + covered.trim().len();
             }
             spans.retain(|span| span.start < span.end);
         }
@@ -148,8 +149,8 @@ mod tests {
     #[test]
     fn customary_labels_are_understood() {
         let of = |labels: [&str; 4]| labels.map(Mark::of);
-        assert_eq!(of(["B-PER", "S-PERSON", "U-per", "B-PERSON"]), [Mark::Begins; 4]);
-        assert_eq!(of(["I-PER", "E-PER", "PERSON", "PER"]), [Mark::GoesOn; 4]);
-        assert_eq!(of(["O", "B-ORG", "I-LOC", "LABEL_3"]), [Mark::Neither; 4]);
+        assert_eq!(of(["B-PER", "S-PERSON", "U-per", "B-PERSON"]), [Mark::Begin; 4]);
+        assert_eq!(of(["I-PER", "E-PER", "PERSON", "PER"]), [Mark::Inside; 4]);
+        assert_eq!(of(["O", "B-ORG", "I-LOC", "LABEL_3"]), [Mark::Outside; 4]);
     }
 }
