@@ -1,11 +1,11 @@
-//! Files that are either whole or absent, whatever happens while they are written.
+//! Atomic file writing: after a crash a file is either complete or absent.
 
 use crate::model::{Error, Result};
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-/// Writes beside the file, flushes to disk, then renames over it.
+/// Writes a temporary file beside `path`, flushes it to disk, then renames it to `path`.
 pub fn write_atomically(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
@@ -21,12 +21,12 @@ pub fn write_atomically(
         fs::rename(&beside, path)
     })();
     if let Err(source) = written {
-        // Half a file must not keep a full disk full.
+        // The disk may be full: do not leave a partial file behind.
         let _ = fs::remove_file(&beside);
         return Err(failed(source));
     }
     if let Some(folder) = path.parent().and_then(|folder| File::open(folder).ok()) {
-        // Not every file system can flush a folder; the rename itself has happened.
+        // Best effort: not every file system can flush a folder.
         let _ = folder.sync_all();
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! Model folders in the layout of Hugging Face: config.json, model.safetensors (one file or
-//! several), tokenizer.json.
+//! Model folders in the Hugging Face layout: config.json, model.safetensors (one file or several
+//! shards), tokenizer.json.
 
 mod atomic;
 mod config;

@@ -1,4 +1,4 @@
-//! From a model to a folder that transformers loads.
+//! Saving a model as a folder that transformers loads.
 
 use super::{write_atomically, write_json};
 use crate::model::{Error, Model, Origin, Parameter, Result};
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
 
-/// Files of a model's folder that belong to its text side and are copied along.
+/// Tokenizer and generation files, which are copied from the base model's folder.
 const COMPANIONS: [&str; 8] = [
     "tokenizer.json",
     "tokenizer_config.json",
@@ -20,7 +20,7 @@ const COMPANIONS: [&str; 8] = [
     "generation_config.json",
 ];
 
-/// Saves the model without adapters; `origin` is the folder whose tokenizer is copied along.
+/// Saves the model without adapters; `origin` is the folder whose tokenizer is copied.
 pub fn save(model: &Model, folder: &Path, origin: Option<&Path>) -> Result<()> {
     let failed = |path: &Path| {
         let path = path.to_owned();
@@ -37,7 +37,7 @@ pub fn save(model: &Model, folder: &Path, origin: Option<&Path>) -> Result<()> {
         let bytes = std::fs::read(&from).map_err(failed(&from))?;
         write_atomically(&folder.join(name), |out| out.write_all(&bytes))?;
     }
-    // The configuration comes last: a folder that has one is whole.
+    // The configuration comes last: a folder that has one is complete.
     write_json(&folder.join("config.json"), model.config.as_map())
 }
 

@@ -8,13 +8,13 @@ use crate::model::{Error, Model, Result};
 use crate::tensor::{Activation, Matrix, Place};
 use serde::{Deserialize, Serialize};
 
-/// How adapters are put in.
+/// Settings of bottleneck adapters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdapterSettings {
-    /// Width of the bottleneck.
+    /// Bottleneck width, in features.
     pub size: usize,
-    /// The function between its two layers, by its Hugging Face name.
+    /// Activation function, by its Hugging Face name.
     pub activation: String,
 }
 
@@ -24,7 +24,7 @@ impl Default for AdapterSettings {
     }
 }
 
-/// Puts new adapters in; their upper layer is zero, so that the model computes what it did.
+/// Attaches new adapters; their up-projection is zero, so that the model's outputs do not change.
 pub(super) fn attach(model: &mut Model, settings: &AdapterSettings, seed: u64) -> Result<()> {
     if settings.size == 0 || settings.size > 65_536 {
         return Err(Error::Tuning(format!(
