@@ -82,8 +82,8 @@ fn in_words(run: &Run) -> String {
             short(releases.sensitivity)
         ),
         (None, Some(rate)) => format!(
-            "Each step samples every privacy unit independently with probability {} (Poisson \
-             sampling), clips its gradient, and adds noise to the sum. {noise}",
+            "Poisson sampling: each step includes every privacy unit independently with \
+             probability {}, clips its gradient, and adds noise to the sum. {noise}",
             words::number(rate)
         ),
         (None, None) => noise,
