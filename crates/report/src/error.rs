@@ -1,27 +1,21 @@
-//! Why there is no report.
+//! Errors of reports.
 
 use std::path::{Path, PathBuf};
 
-/// Why there is no report.
+/// An error that prevents a report.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The folder holds no finished run.
-    #[error("{} is no folder of a finished run; it has no {file}", folder.display())]
+    /// The folder is not that of a finished run.
+    #[error("{} is not the folder of a finished run: it has no {file}", folder.display())]
     Unfinished {
-        /// The folder.
         folder: PathBuf,
-        /// What it should have.
+        /// Name of the missing file.
         file: &'static str,
     },
-    /// A file is not what a run writes.
+    /// A file of the run folder is malformed or contradicts another one.
     #[error("{}: {problem}", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// The ledger proves nothing, or its ε cannot be computed.
+    Damaged { path: PathBuf, problem: String },
+    /// The ledger is invalid, or its ε cannot be computed.
     #[error(transparent)]
     Accounting(#[from] undertone_accounting::Error),
     /// A chart could not be drawn.
@@ -35,5 +29,5 @@ impl Error {
     }
 }
 
-/// The result of everything here.
+/// Result with a report error.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -20,7 +20,7 @@ fn model(tuning: &Tuning) -> Model {
     let labels = ["a".to_owned(), "b".to_owned()];
     let mut model =
         Architecture::Bert.random(dimensions, Purpose::SequenceClassification, &labels, 3).unwrap();
-    tuning.apply(&mut model, 1).unwrap();
+    model.apply_tuning(&tuning, 1).unwrap();
     model
 }
 

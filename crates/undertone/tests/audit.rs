@@ -40,7 +40,7 @@ fn model(tuning: &Tuning) -> Model {
         parameter.value =
             Matrix::from_vec(parameter.value.rows(), parameter.value.columns(), values);
     }
-    tuning.apply(&mut model, 3).unwrap();
+    model.apply_tuning(&tuning, 3).unwrap();
     model
 }
 

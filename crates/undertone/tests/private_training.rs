@@ -17,7 +17,7 @@ fn model() -> Model {
     let labels = ["a".to_owned(), "b".to_owned()];
     let mut model =
         Architecture::Bert.random(dimensions, Purpose::SequenceClassification, &labels, 3).unwrap();
-    Tuning::Full.apply(&mut model, 1).unwrap();
+    model.apply_tuning(&Tuning::Full, 1).unwrap();
     model
 }
 

@@ -50,7 +50,7 @@ fn model(architecture: Architecture, config: &SanitiserConfig) -> Model {
     let labels = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
     let mut model =
         architecture.random(dimensions, Purpose::SequenceClassification, &labels, 5).unwrap();
-    Tuning::Full.apply(&mut model, 3).unwrap();
+    model.apply_tuning(&Tuning::Full, 3).unwrap();
     // Fresh weights are tiny; with larger ones every part matters.
     let matrices: Vec<ParameterId> =
         model.parameters.iter().filter(|(_, p)| p.shape.len() == 2).map(|(id, _)| id).collect();

@@ -1,4 +1,4 @@
-//! What was trained on what, and how fast.
+//! Model, data, hyperparameters and speed of the run.
 
 use super::{method_name, task_name};
 use crate::document::{Block, Section};
@@ -11,7 +11,7 @@ pub fn section(run: &Run, level: u8, options: Options) -> Section {
     let mut facts: Vec<(&str, String)> = vec![
         ("Model", plan.origin().to_owned()),
         (
-            "Trained parameters",
+            "Trainable parameters",
             format!(
                 "{} of {} ({})",
                 words::count(summary.parameters.trainable),
@@ -23,14 +23,14 @@ pub fn section(run: &Run, level: u8, options: Options) -> Section {
         ("Training file", data.train.clone()),
         ("Validation file", data.validation.clone().unwrap_or_else(|| "none".to_owned())),
         ("Privacy units", words::count(resolved.units)),
-        ("Longest sequence", format!("{} tokens", words::count(data.max_tokens))),
+        ("Maximum sequence length", format!("{} tokens", words::count(data.max_tokens))),
     ];
     if let Some(labels) = &data.labels {
         facts.push(("Labels", labels.join(", ")));
     }
     if let Some(author) = &data.author {
         facts.push((
-            "Units",
+            "Privacy unit",
             format!("all rows with the same {author}, at most {}", data.most_per_author),
         ));
     }
@@ -41,21 +41,22 @@ pub fn section(run: &Run, level: u8, options: Options) -> Section {
     facts.push(("Method", method));
     facts.extend(plan.clip().map(|clip| ("Clipping", clip)));
     if let Some(records) = &summary.records {
-        facts.push(("Columns that are released", words::count(records.width as u64)));
+        facts.push(("Width of perturbed embeddings", words::count(records.width as u64)));
         facts.extend(
             records
                 .reconstruction_error
-                .map(|lost| ("Variance that the encoder loses", words::percent(lost))),
+                .map(|lost| ("Variance lost by the encoder", words::percent(lost))),
         );
         let direction =
             records.loudest_over_quietest.filter(|_| !(options.public && run.is_paper()));
-        facts.extend(direction.map(|ratio| ("Loudest over quietest column", words::number(ratio))));
+        facts
+            .extend(direction.map(|ratio| {
+                ("Largest over smallest noise std of a column", words::number(ratio))
+            }));
     }
-    facts.extend(
-        resolved.releases.as_ref().map(|releases| {
-            ("Records of a unit, at most", words::count(releases.records_per_unit))
-        }),
-    );
+    facts.extend(resolved.releases.as_ref().map(|releases| {
+        ("Examples of a privacy unit, at most", words::count(releases.records_per_unit))
+    }));
     facts.extend([
         (
             "Epochs and steps",
@@ -67,9 +68,9 @@ pub fn section(run: &Run, level: u8, options: Options) -> Section {
             ),
         ),
         (
-            "Batch",
+            "Batch size",
             format!(
-                "{} units{}",
+                "{} privacy units{}",
                 words::count(training.batch),
                 if resolved.sampling_rate.is_some() {
                     " on average (Poisson sampling)"

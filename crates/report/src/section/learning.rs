@@ -1,4 +1,4 @@
-//! How well the model learnt.
+//! Evaluation of the model on the validation file, and learning curves.
 
 use super::spending::short;
 use crate::chart::{Axis, Chart, Mark, Plot, Series};
@@ -9,19 +9,18 @@ use crate::{Options, words};
 
 pub fn section(run: &Run, level: u8, options: Options) -> Result<Option<Section>> {
     let measured = &run.summary.metrics;
-    let mut section = Section::new(level, "What was learnt");
+    let mut section = Section::new(level, "Evaluation");
     if let Some(measures) = &measured.validation {
         section = section
             .with(Block::Facts(figures(measures)))
             .paragraph(format!("{}.", capital(&run.summary.selection)));
     } else {
-        section = section.paragraph(
-            "The run had no validation file, so that nothing is known about how good the model is.",
-        );
+        section =
+            section.paragraph("The run had no validation file, so the model was not evaluated.");
     }
     if let Some(measures) = &measured.validation_with_noise {
         section = section.paragraph(format!(
-            "When the texts of the validation file are perturbed as the records were, {} is {}.",
+            "With perturbed embeddings of the validation texts (noise as in training), {} is {}.",
             measures.name(),
             measures.shown()
         ));
@@ -58,7 +57,7 @@ fn figures(measures: &Measures) -> Vec<(String, String)> {
         ]),
         Measures::Language { examples, tokens, loss, .. } => named(vec![
             ("Perplexity", measures.shown()),
-            ("Loss of a token", words::number(*loss)),
+            ("Loss per token", words::number(*loss)),
             (
                 "Measured on",
                 format!(
@@ -71,7 +70,7 @@ fn figures(measures: &Measures) -> Vec<(String, String)> {
     }
 }
 
-/// The figure of the validation file after each epoch.
+/// Validation accuracy or perplexity after each epoch.
 fn by_epoch(records: &[Record]) -> Result<Option<Chart>> {
     let points: Vec<(f64, &Measures)> =
         records.iter().filter_map(|r| Some((r.epoch as f64, r.validation.as_ref()?))).collect();
@@ -101,10 +100,10 @@ fn by_epoch(records: &[Record]) -> Result<Option<Chart>> {
     )?))
 }
 
-/// The most points of the training loss; each is a mean over as many steps.
+/// Maximum number of points of the training loss; each is a mean over equally many steps.
 const POINTS: usize = 60;
 
-/// The loss of the training steps, unless it is kept back, and that of the validation file.
+/// Training loss by step, unless the report is public, and validation loss by epoch.
 fn losses(records: &[Record], options: Options) -> Result<Option<Chart>> {
     let every = records.len().div_ceil(POINTS).max(1);
     let mean = |steps: &[Record]| {
@@ -140,7 +139,7 @@ fn losses(records: &[Record], options: Options) -> Result<Option<Chart>> {
         y: Axis::around("loss", all().map(|p| p.1), short),
         series,
     };
-    let says = match every {
+    let description = match every {
         1 => "The mean loss of each training step, and of the validation file after each epoch."
             .to_owned(),
         _ => format!(
@@ -148,10 +147,14 @@ fn losses(records: &[Record], options: Options) -> Result<Option<Chart>> {
              each epoch."
         ),
     };
-    Ok(Some(plot.chart("Loss", &says, Table::new("Loss", &["step", "file", "loss"], rows))?))
+    Ok(Some(plot.chart(
+        "Loss",
+        &description,
+        Table::new("Loss", &["step", "file", "loss"], rows),
+    )?))
 }
 
-/// What was taken for what, if there are not too many classes to read.
+/// The confusion matrix, if it has at most 12 classes.
 fn confusion(measures: &Measures, labels: Option<&[String]>) -> Option<Table> {
     let Measures::Classification { confusion, .. } = measures else { return None };
     if confusion.is_empty() || confusion.len() > 12 {
@@ -165,13 +168,14 @@ fn confusion(measures: &Measures, labels: Option<&[String]>) -> Option<Table> {
         std::iter::once(name(class)).chain(counts.iter().map(|n| words::count(*n))).collect()
     };
     Some(Table {
-        title: "What was taken for what: a row for each truth, a column for each answer".to_owned(),
+        title: "Confusion matrix: a row for each true class, a column for each predicted class"
+            .to_owned(),
         head: head.collect(),
         rows: confusion.iter().enumerate().map(row).collect(),
     })
 }
 
-/// With a capital letter.
+/// The name with a capital first letter.
 pub fn capital(name: &str) -> String {
     let mut letters = name.chars();
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())

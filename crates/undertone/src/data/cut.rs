@@ -1,30 +1,5 @@
 //! Truncation and splitting of texts that exceed the maximum number of tokens.
 
-use serde::{Deserialize, Serialize};
-
-/// What happens to a text of more than the maximum number of tokens, in language modelling.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LongTexts {
-    /// Truncated: tokens beyond the maximum are dropped.
-    #[default]
-    Cut,
-    /// Split into several examples, all of the privacy unit of its row.
-    Split {
-        /// Maximum number of examples of a text; the tokens after them are dropped.
-        at_most: usize,
-    },
-}
-
-impl LongTexts {
-    /// Maximum number of examples from one text.
-    pub fn most_per_text(&self) -> usize {
-        match self {
-            LongTexts::Cut => 1,
-            LongTexts::Split { at_most } => *at_most,
-        }
-    }
-}
 
 /// Token ids of a sequence, and the position of the first token to be predicted.
 pub(crate) type Predicted = (Vec<u32>, usize);

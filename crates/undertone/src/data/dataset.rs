@@ -39,7 +39,7 @@ impl Dataset {
             (None, _) => None,
             (Some(_), Some(labels)) => Some(labels),
             (Some(column), None) => {
-                Some(Labels::from_file(path, Format::of(path, options.format)?, column)?)
+                Some(Labels::from_file(path, format_of(path, options.format)?, column)?)
             }
         };
         let mut chunks = stream(path, task, tokeniser, labels.as_ref(), options)?;

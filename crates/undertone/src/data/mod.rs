@@ -35,12 +35,11 @@ mod tokenise;
 mod units;
 
 pub use batch::{Batch, micro_batches, pieces};
-pub use cut::LongTexts;
 pub use dataset::Dataset;
 pub(crate) use encode::Encoder;
 pub use error::{Error, Result};
 pub use example::{Example, Target};
-pub use format::Format;
+pub use format::{Format, format_of};
 pub use labels::Labels;
 pub use mask::Masking;
 pub use members::Members;
@@ -51,3 +50,4 @@ pub use shuffle::ShuffledEpochs;
 pub use stream::{Stream, stream};
 pub use task::Task;
 pub use tokenise::{Tokeniser, Tokens};
+pub use undertone_run::LongTexts;

@@ -45,7 +45,7 @@ pub fn stream<'a>(
     if let Unit::Author { column, .. } = &options.unit {
         columns.push(column);
     }
-    let rows = read::rows(path, Format::of(path, options.format)?, &columns)?;
+    let rows = read::rows(path, format_of(path, options.format)?, &columns)?;
     let long_texts = options.long_texts;
     let encoder = Encoder { file: path.into(), task, tokeniser, labels, long_texts };
     Ok(Stream { rows, encoder, units: Units::new(&options.unit), ended: false })

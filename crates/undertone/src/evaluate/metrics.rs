@@ -3,43 +3,7 @@
 use super::Prediction;
 use crate::data::{Example, Target};
 use crate::model::Purpose;
-use serde::Serialize;
-
-/// Metrics of the task head.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum Metrics {
-    Classification(Classification),
-    Language(Language),
-}
-
-/// Metrics of a classifier.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Classification {
-    /// Number of examples with a label.
-    pub examples: usize,
-    /// Share of examples whose predicted class is the label, in [0, 1].
-    pub accuracy: f64,
-    /// F1 of class 1 for two classes, otherwise macro F1.
-    pub f1: f64,
-    /// Mean cross-entropy.
-    pub loss: f64,
-    /// Confusion matrix, `[label][prediction]`.
-    pub confusion: Vec<Vec<u64>>,
-}
-
-/// Metrics of a language model.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Language {
-    /// Number of texts.
-    pub examples: usize,
-    /// Number of predicted tokens.
-    pub tokens: usize,
-    /// Mean cross-entropy per token.
-    pub loss: f64,
-    /// exp(loss).
-    pub perplexity: f64,
-}
+use undertone_run::{ClassificationMetrics, LanguageMetrics, Metrics};
 
 /// Accumulates metrics over a stream of examples.
 #[derive(Clone, Debug)]
@@ -79,7 +43,7 @@ impl Meter {
         let loss = self.loss / self.predictions.max(1) as f64;
         if self.purpose != Purpose::SequenceClassification {
             let (examples, tokens) = (self.examples, self.predictions);
-            return Metrics::Language(Language { examples, tokens, loss, perplexity: loss.exp() });
+            return Metrics::Language(LanguageMetrics { examples, tokens, loss, perplexity: loss.exp() });
         }
         let right: u64 = (0..self.confusion.len()).map(|class| self.confusion[class][class]).sum();
         let scores: Vec<f64> =
@@ -89,7 +53,7 @@ impl Meter {
         } else {
             scores.iter().sum::<f64>() / scores.len().max(1) as f64
         };
-        Metrics::Classification(Classification {
+        Metrics::Classification(ClassificationMetrics {
             examples: self.examples,
             accuracy: right as f64 / self.examples.max(1) as f64,
             f1,
@@ -123,7 +87,7 @@ fn f1(confusion: &[Vec<u64>], class: usize) -> f64 {
 mod tests {
     use super::*;
 
-    fn counted(classes: usize, pairs: &[(u32, usize)]) -> Classification {
+    fn counted(classes: usize, pairs: &[(u32, usize)]) -> ClassificationMetrics {
         let mut meter = Meter::new(Purpose::SequenceClassification, classes);
         for &(truth, predicted) in pairs {
             let mut logits = vec![0.0; classes];

@@ -2,7 +2,8 @@
 
 mod metrics;
 
-pub use metrics::{Classification, Language, Meter, Metrics, likeliest};
+pub use metrics::{Meter, likeliest};
+pub use undertone_run::{ClassificationMetrics, LanguageMetrics, Metrics};
 
 use crate::data::{Batch, Example, pieces};
 use crate::method::local::EmbeddingNoise;

@@ -2,22 +2,7 @@
 
 use super::measure::Measure;
 use crate::model::Parameters;
-use serde::{Deserialize, Serialize};
-
-/// How each privacy unit's gradient is clipped.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Clip {
-    /// Flat clipping: the whole gradient is scaled by c = min(1, C/‖g‖), so that its ℓ2 norm is at
-    /// most C.
-    Flat(f64),
-    /// Per-layer clipping: each of K layers is clipped to C/√K, so that the norm of the whole is at
-    /// most C.
-    PerLayer(f64),
-    /// Automatic clipping: every gradient is scaled by c = 1/(‖g‖ + γ), so that its norm is below 1
-    /// and there is no clipping threshold to tune.
-    Automatic,
-}
+use undertone_run::Clip;
 
 /// γ of automatic clipping: gradients of norm well below γ keep their relative norms.
 const STABILISER: f64 = 0.01;
@@ -45,31 +30,40 @@ impl Clipped {
     }
 }
 
-impl Clip {
+/// Groups and thresholds of gradient clipping.
+pub trait Clipping {
     /// The groups of coordinates that are clipped separately.
-    pub fn measure(&self, parameters: &Parameters) -> Measure {
+    fn measure(&self, parameters: &Parameters) -> Measure;
+
+    /// The ℓ2 norm that no unit's gradient exceeds after clipping.
+    fn bound(&self) -> f64;
+
+    /// The given thresholds, one for each group.
+    fn bounds_of(&self, thresholds: Vec<f64>) -> Bounds;
+
+    /// Equal thresholds for `groups` groups, such that the whole norm is at most [`Self::bound`].
+    fn bounds(&self, groups: usize) -> Bounds {
+        let threshold = self.bound() / (groups.max(1) as f64).sqrt();
+        self.bounds_of(vec![threshold; groups])
+    }
+}
+
+impl Clipping for Clip {
+    fn measure(&self, parameters: &Parameters) -> Measure {
         match self {
             Self::Flat(_) | Self::Automatic => Measure::one(parameters),
             Self::PerLayer(_) => Measure::by_layer(parameters),
         }
     }
 
-    /// The ℓ2 norm that no unit's gradient exceeds after clipping.
-    pub fn bound(&self) -> f64 {
+    fn bound(&self) -> f64 {
         match self {
             Self::Flat(bound) | Self::PerLayer(bound) => *bound,
             Self::Automatic => 1.0,
         }
     }
 
-    /// Equal thresholds for `groups` groups, such that the whole norm is at most [`Self::bound`].
-    pub fn bounds(&self, groups: usize) -> Bounds {
-        let threshold = self.bound() / (groups.max(1) as f64).sqrt();
-        self.bounds_of(vec![threshold; groups])
-    }
-
-    /// The given thresholds, one for each group.
-    pub fn bounds_of(&self, thresholds: Vec<f64>) -> Bounds {
+    fn bounds_of(&self, thresholds: Vec<f64>) -> Bounds {
         Bounds { thresholds, always: matches!(self, Self::Automatic) }
     }
 }

@@ -7,7 +7,7 @@
 //! are split into groups k, [`Clip`] gives each group a clipping factor c_{i,k} ≥ 0 with c_{i,k}
 //! ‖g_{i,k}‖ ≤ C_k, and the *clipped sum* is Σ_i c_{i,k} g_{i,k}. Adding or removing one unit
 //! changes group k of the sum by a vector of ℓ2 norm at most C_k, whatever the other units are: C_k
-//! is the ℓ2 sensitivity. The proof of the [mechanism](crate::mechanism) needs nothing else.
+//! is the ℓ2 sensitivity. The proof of the [mechanism](crate::noise) needs nothing else.
 //!
 //!
 //! - The per-unit norms behind the clipping factors are upper bounds that include rounding, so
@@ -36,8 +36,9 @@ mod unit;
 mod weights;
 
 pub use book::Book;
-pub use clip::{Bounds, Clip, Clipped};
+pub use clip::{Bounds, Clipped, Clipping};
 pub use measure::{Measure, Share};
 pub use sum::ClippedSum;
 pub use unit::UnitRows;
+pub use undertone_run::Clip;
 pub use weights::{JUST_ABOVE, Weights};

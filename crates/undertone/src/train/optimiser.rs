@@ -9,27 +9,13 @@ use crate::model::{Parameter, ParameterId, Parameters};
 use crate::tensor::cpu::simd::widest;
 use crate::tensor::{Host, Matrix, Result};
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
-
-/// Which optimiser.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// Stochastic gradient descent with momentum.
-    Sgd,
-    /// Adam with weight decay apart from the gradient.
-    #[default]
-    Adamw,
-    /// AdamW whose second moment has the variance of the privacy noise taken off: noise makes every
-    /// coordinate look equally steep.
-    AdamCorrected,
-}
+use undertone_run::OptimiserKind;
 
 /// What an optimiser is told.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// Which one.
-    pub kind: Kind,
+    pub kind: OptimiserKind,
     /// Of SGD.
     pub momentum: f32,
     /// How long Adam remembers gradients and their squares.
@@ -44,7 +30,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            kind: Kind::Adamw,
+            kind: OptimiserKind::Adamw,
             momentum: 0.9,
             betas: (0.9, 0.999),
             epsilon: 1e-8,
@@ -195,13 +181,13 @@ impl Update {
         let keep = 1.0 - self.rate * self.decay;
         let numbers = weights.iter_mut().zip(gradient).zip(first.iter_mut().zip(second));
         match kind {
-            Kind::Sgd => {
+            OptimiserKind::Sgd => {
                 for ((w, g), (m, _)) in numbers {
                     *m = momentum.mul_add(*m, *g);
                     *w = (-self.rate).mul_add(*m, keep * *w);
                 }
             }
-            Kind::Adamw | Kind::AdamCorrected => {
+            OptimiserKind::Adamw | OptimiserKind::AdamCorrected => {
                 let adam = Adam {
                     betas,
                     epsilon,
@@ -210,7 +196,7 @@ impl Update {
                     second_correction: 1.0 / self.corrections.1,
                 };
                 match self.deviation {
-                    _ if kind == Kind::Adamw => {
+                    _ if kind == OptimiserKind::Adamw => {
                         for ((w, g), (m, v)) in numbers {
                             adam.step(w, *g, m, v, 0.0);
                         }

@@ -5,7 +5,7 @@ use crate::data::{Dataset, Encoder, Labels, Options, Row, Tokeniser, Unit, forma
 use crate::error::{Error, Result};
 use crate::method::central::{AllocationPlan, MapSource};
 use crate::model::folder::{Config, LoadOptions, load, locate};
-use crate::model::{Model, Purpose, tuning};
+use crate::model::{Model, Purpose};
 use crate::noise::{Secret, purpose};
 use crate::plan::{Method, Plan};
 use crate::tensor::Place;
@@ -61,7 +61,7 @@ impl Prepared {
         if let Method::Local(local) = &plan.method {
             local.check_model(&model.network)?;
         }
-        tuning::apply(&plan.model.tuning, &mut model, seed)?;
+        model.apply_tuning(&plan.model.tuning, seed)?;
         model.to_place(place)?;
         let tokeniser = model.tokeniser(&origin, plan.data.max_tokens)?;
         let files = Files { plan, labels: labels.as_ref(), tokeniser: &tokeniser };

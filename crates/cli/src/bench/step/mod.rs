@@ -221,7 +221,7 @@ impl StepBench {
             Kind::Lora => Tuning::Lora(lora),
             Kind::Adapter => Tuning::Adapter(adapter),
         };
-        tuning.apply(&mut model, 2)?;
+        model.apply_tuning(&tuning, 2)?;
         Ok(model)
     }
 

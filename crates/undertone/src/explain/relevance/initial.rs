@@ -2,32 +2,16 @@
 
 use crate::model::Purpose;
 use crate::tensor::Host;
-use serde::{Deserialize, Serialize};
+use undertone_run::InitialRelevance;
 
-/// Which part of the output is explained. For classification it is always the target class (its
-/// one-hot row); the variants are for generation, where every token has a distribution.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Initial {
-    /// All probabilities.
-    Naive,
-    /// The k largest probabilities of each token.
-    TopK(usize),
-    /// The largest probabilities of each token, until their sum reaches p.
-    TopP(f32),
-    /// The tokens of the k most likely sequences (beam search).
-    Beam(usize),
-}
-
-impl Default for Initial {
-    fn default() -> Self {
-        Self::TopK(10)
-    }
-}
-
-impl Initial {
-    /// The initial relevance of every logit, `[rows, classes or vocabulary]`.
-    pub(super) fn of(self, logits: &Host, targets: &[u32], purpose: Purpose) -> Host {
+/// The initial relevance of every logit, `[rows, classes or vocabulary]`. For classification it is
+/// the one-hot row of the target class, whatever `initial` says.
+pub(super) fn initial_relevance(
+    initial: InitialRelevance,
+    logits: &Host,
+    targets: &[u32],
+    purpose: Purpose,
+) -> Host {
         let (rows, columns) = (logits.rows(), logits.columns());
         if purpose != Purpose::CausalLanguageModel {
             let one_hot = |i: usize| {
@@ -37,18 +21,17 @@ impl Initial {
             return Host::from_vec(rows, columns, (0..rows).flat_map(one_hot).collect());
         }
         let probabilities: Vec<Vec<f32>> = (0..rows).map(|i| softmax(logits.row(i))).collect();
-        let kept: Vec<Vec<usize>> = match self {
-            Self::Naive => vec![(0..columns).collect(); rows],
-            Self::TopK(count) => probabilities.iter().map(|p| largest(p, count)).collect(),
-            Self::TopP(least) => probabilities.iter().map(|p| nucleus(p, least)).collect(),
-            Self::Beam(width) => beams(&probabilities, width),
+        let kept: Vec<Vec<usize>> = match initial {
+            InitialRelevance::Naive => vec![(0..columns).collect(); rows],
+            InitialRelevance::TopK(count) => probabilities.iter().map(|p| largest(p, count)).collect(),
+            InitialRelevance::TopP(least) => probabilities.iter().map(|p| nucleus(p, least)).collect(),
+            InitialRelevance::Beam(width) => beams(&probabilities, width),
         };
         let mut start = vec![0.0; rows * columns];
         for (i, (kept, probabilities)) in kept.iter().zip(&probabilities).enumerate() {
             kept.iter().for_each(|&j| start[i * columns + j] = probabilities[j]);
         }
         Host::from_vec(rows, columns, start)
-    }
 }
 
 fn softmax(row: &[f32]) -> Vec<f32> {
@@ -111,27 +94,28 @@ fn beams(probabilities: &[Vec<f32>], width: usize) -> Vec<Vec<usize>> {
 mod tests {
     use super::*;
 
-    fn kept(initial: Initial) -> Vec<Vec<f32>> {
+    fn kept(initial: InitialRelevance) -> Vec<Vec<f32>> {
         let logits: Vec<f32> =
             [0.5_f32, 0.3, 0.15, 0.05, 0.1, 0.2, 0.3, 0.4].iter().map(|p| p.ln()).collect();
         let start =
-            initial.of(&Host::from_vec(2, 4, logits), &[0, 1], Purpose::CausalLanguageModel);
+            initial_relevance(initial, &Host::from_vec(2, 4, logits), &[0, 1], Purpose::CausalLanguageModel);
         let rounded = |row: &[f32]| row.iter().map(|x| (x * 1e4).round() / 1e4).collect();
         (0..2).map(|i| rounded(start.row(i))).collect()
     }
 
     #[test]
     fn decoding_strategies_keep_the_important_tokens() {
-        assert_eq!(kept(Initial::TopK(2)), [[0.5, 0.3, 0.0, 0.0], [0.0, 0.0, 0.3, 0.4]]);
-        assert_eq!(kept(Initial::TopP(0.75)), [[0.5, 0.3, 0.0, 0.0], [0.0, 0.2, 0.3, 0.4]]);
+        assert_eq!(kept(InitialRelevance::TopK(2)), [[0.5, 0.3, 0.0, 0.0], [0.0, 0.0, 0.3, 0.4]]);
+        assert_eq!(kept(InitialRelevance::TopP(0.75)), [[0.5, 0.3, 0.0, 0.0], [0.0, 0.2, 0.3, 0.4]]);
         // The two likeliest pairs are (0, 3) and (0, 2).
-        assert_eq!(kept(Initial::Beam(2)), [[0.5, 0.0, 0.0, 0.0], [0.0, 0.0, 0.3, 0.4]]);
-        assert_eq!(kept(Initial::Naive)[1], [0.1, 0.2, 0.3, 0.4]);
+        assert_eq!(kept(InitialRelevance::Beam(2)), [[0.5, 0.0, 0.0, 0.0], [0.0, 0.0, 0.3, 0.4]]);
+        assert_eq!(kept(InitialRelevance::Naive)[1], [0.1, 0.2, 0.3, 0.4]);
     }
 
     #[test]
     fn a_class_is_one_hot() {
-        let start = Initial::Naive.of(
+        let start = initial_relevance(
+            InitialRelevance::Naive,
             &Host::from_vec(1, 3, vec![1.0, 2.0, 3.0]),
             &[1],
             Purpose::SequenceClassification,

@@ -1,6 +1,6 @@
 //! Layer-wise relevance propagation (LRP) to trainable parameters (Rap-FT, equations 2 to 17).
 //!
-//! Relevance starts at the model's output ([`Initial`]) and is propagated back to the embeddings,
+//! Relevance starts at the model's output ([`InitialRelevance`]) and is propagated back to the embeddings,
 //! one operation at a time ([`rules`]): through linear layers by the α–β rule, through residual
 //! sums and the matrix products of attention split and renormalised, and through activations,
 //! softmax and normalisations unchanged. On the way it is read off at the trainable parameters:
@@ -17,20 +17,21 @@ mod initial;
 mod layers;
 pub mod rules;
 
-pub use initial::Initial;
+use initial::initial_relevance;
 pub use rules::AlphaBeta;
 
 use crate::data::{Batch, Example};
 use crate::model::{Model, Objective, Origin, ParameterId, Pass, Result};
 use crate::tensor::{Host, Matrix};
 use rules::total;
+use undertone_run::InitialRelevance;
 
 /// Computes relevance by layer-wise relevance propagation.
 #[derive(Debug)]
 pub struct Explainer {
     model: Model,
     rule: AlphaBeta,
-    initial: Initial,
+    initial: InitialRelevance,
 }
 
 /// The relevance of every trainable parameter for one example, and the total relevance at each
@@ -61,7 +62,7 @@ impl Relevance {
 impl Explainer {
     /// For a copy of the model, in which LoRA and adapter weights that are all zero are drawn at
     /// random from `seed`.
-    pub fn new(model: &Model, rule: AlphaBeta, initial: Initial, seed: u64) -> Result<Self> {
+    pub fn new(model: &Model, rule: AlphaBeta, initial: InitialRelevance, seed: u64) -> Result<Self> {
         let mut model = model.clone();
         model.to_place(&crate::tensor::Place::Host)?;
         let mut state = seed | 1;
@@ -116,7 +117,7 @@ impl Explainer {
             None => last,
         };
         let head = self.trace_head(&pass, &normed, &objective.rows)?;
-        let start = self.initial.of(&head.logits(), &objective.targets, network.head.purpose);
+        let start = initial_relevance(self.initial, &head.logits(), &objective.targets, network.head.purpose);
         found.flow.push(total(&start));
         let mut relevance = self.through_head(&head, start, &mut found)?;
         found.flow.push(total(&relevance));

@@ -6,25 +6,9 @@ use crate::model::layer::linear::Linear;
 use crate::model::parameters::{Origin, Parameter, Parameters};
 use crate::model::{Error, Model, Result};
 use crate::tensor::{Activation, Matrix, Place};
-use serde::{Deserialize, Serialize};
+use undertone_run::AdapterSettings;
 
-/// How adapters are put in.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct AdapterSettings {
-    /// Width of the bottleneck.
-    pub size: usize,
-    /// The function between its two layers, by its Hugging Face name.
-    pub activation: String,
-}
-
-impl Default for AdapterSettings {
-    fn default() -> Self {
-        Self { size: 64, activation: "gelu".into() }
-    }
-}
-
-/// Puts new adapters in; their upper layer is zero, so that the model computes what it did.
+/// Attaches new adapters; their up-projection is zero, so that the model's outputs do not change.
 pub(super) fn attach(model: &mut Model, settings: &AdapterSettings, seed: u64) -> Result<()> {
     if settings.size == 0 || settings.size > 65_536 {
         return Err(Error::Tuning(format!(
