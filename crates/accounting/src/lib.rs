@@ -16,6 +16,8 @@
 //! # Ok::<(), undertone_accounting::Error>(())
 //! ```
 
+#![warn(missing_docs)]
+
 mod accountant;
 mod bounds;
 pub mod calibrate;

@@ -13,6 +13,8 @@
 //! holds, [`write_atomically`] the way in which all of them are written. [`FORMAT_VERSION`] says
 //! which layout a folder has; folders of earlier versions are still read.
 
+#![warn(missing_docs)]
+
 mod atomic;
 pub mod audit;
 mod error;

@@ -73,9 +73,8 @@ impl Summary {
         struct FormatOnly {
             format: Option<u32>,
         }
-        let damaged = |e: serde_json::Error| {
-            Error::folder(path, format!("is not what a run writes: {e}"))
-        };
+        let damaged =
+            |e: serde_json::Error| Error::folder(path, format!("is not what a run writes: {e}"));
         let FormatOnly { format } = serde_json::from_str(text).map_err(damaged)?;
         check_format(path, format)?;
         serde_json::from_str(text).map_err(damaged)

@@ -4,13 +4,13 @@
 use undertone::data::{Batch, Example, Target};
 use undertone::gradient::{Clip, Share};
 use undertone::method::central::{
-    Adaclip, AdaclipSettings, Allocation, Anadp, Form, ImportanceSettings, Map, Method,
-    PublishedAnadp, PublishedRapFt, RapFt, SeenMap, DpSgd,
+    Adaclip, AdaclipSettings, Allocation, Anadp, DpSgd, Form, ImportanceSettings, Map, Method,
+    PublishedAnadp, PublishedRapFt, RapFt, SeenMap,
 };
-use undertone::noise::{Noise, Secret};
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
 use undertone::model::{Model, Parameters, Purpose};
+use undertone::noise::{Noise, Secret};
 use undertone::train::optimiser::{Kind, Settings};
 use undertone::train::{Learner, Protection, Step};
 

@@ -10,11 +10,11 @@ use undertone::audit::update::by_update;
 use undertone::data::{Batch, Dataset, Example, Labels, Target};
 use undertone::evaluate::{Limits, predict};
 use undertone::gradient::Clip;
-use undertone::method::central::{Method, DpSgd};
-use undertone::noise::{Noise, Secret};
+use undertone::method::central::{DpSgd, Method};
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::Tuning;
 use undertone::model::{Model, ParameterId, Purpose};
+use undertone::noise::{Noise, Secret};
 use undertone::tensor::Matrix;
 use undertone::train::optimiser::{Kind, Settings};
 use undertone::train::{Learner, Protection, Step};
@@ -84,8 +84,7 @@ fn one_run(seed: u64, epsilon: f64, quieter: f64, clip: f64) -> OneRun {
         parameter.trainable = parameter.name.contains("word_embeddings");
     }
     let before = start.clone();
-    let method =
-        Method::Proved(Box::new(DpSgd::new(&Clip::Flat(BOUND * clip), &start.parameters)));
+    let method = Method::Proved(Box::new(DpSgd::new(&Clip::Flat(BOUND * clip), &start.parameters)));
     let protection = Protection { method, noise: Noise::new(&secret) };
     let settings =
         Settings { kind: Kind::Sgd, momentum: 0.0, weight_decay: 0.0, ..Settings::default() };

@@ -3,11 +3,11 @@
 
 use undertone::data::{Batch, Example, Target};
 use undertone::gradient::Clip;
-use undertone::method::central::{Method, DpSgd};
-use undertone::noise::{Noise, Secret};
+use undertone::method::central::{DpSgd, Method};
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::Tuning;
 use undertone::model::{Model, Purpose};
+use undertone::noise::{Noise, Secret};
 use undertone::train::optimiser::{Kind, Settings};
 use undertone::train::{Learner, Protection, Step};
 

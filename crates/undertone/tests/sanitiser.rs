@@ -4,7 +4,6 @@
 use proptest::prelude::*;
 use undertone::data::{Batch, Example, Target};
 use undertone::explain::contribution::{positional, shares, token_contributions};
-use undertone::noise::Secret;
 use undertone::method::local::{EmbeddingNoise, Release};
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::layer::sanitiser::{Bounding, Perturb, Rows, Spot};
@@ -13,6 +12,7 @@ use undertone::model::tuning::Tuning;
 use undertone::model::{
     Conditions, FlippedLabels, Gradients, Model, ParameterId, Purpose, Weighting,
 };
+use undertone::noise::Secret;
 use undertone::tensor::Place;
 
 const KINDS: [Architecture; 5] = [

@@ -5,10 +5,10 @@ use super::arguments::{Loaded, ModelArguments};
 use crate::failure::{Failure, Outcome};
 use clap::Args;
 use std::path::PathBuf;
-use undertone::noise::Secret;
 use undertone::method::local::{EmbeddingNoise, Release};
 use undertone::model::layer::sanitiser::Rows;
 use undertone::model::sanitised::{SanitiserConfig, read_config};
+use undertone::noise::Secret;
 use undertone_accounting::ledger::{Ledger, Terms};
 use undertone_accounting::{Adjacency, Event, Guarantee, Mode, Part, Threat, Unit, gaussian};
 

@@ -43,7 +43,10 @@ fn share(key: &str, value: f64) -> Result<()> {
     if (0.0..1.0).contains(&value) {
         return Ok(());
     }
-    Err(Error::run_file(format!("{key} is {}, but must be at least 0 and below 1", written(&value))))
+    Err(Error::run_file(format!(
+        "{key} is {}, but must be at least 0 and below 1",
+        written(&value)
+    )))
 }
 
 impl RunFile {
@@ -128,7 +131,9 @@ impl RunFile {
         match rap_ft.initial {
             InitialRelevance::Naive => Ok(()),
             InitialRelevance::TopK(k) => within("privacy.rap_ft.initial.top_k", k, 1..=usize::MAX),
-            InitialRelevance::TopP(p) => above_zero("privacy.rap_ft.initial.top_p", f64::from(p), 1.0),
+            InitialRelevance::TopP(p) => {
+                above_zero("privacy.rap_ft.initial.top_p", f64::from(p), 1.0)
+            }
             InitialRelevance::Beam(beam) => within("privacy.rap_ft.initial.beam", beam, 1..=1024),
         }
     }

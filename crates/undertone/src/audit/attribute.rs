@@ -8,11 +8,11 @@
 use super::probe;
 use super::statistics::{Interval, proportion};
 use crate::data::{Batch, Example, Target, pieces};
-use crate::noise::Secret;
 use crate::method::local::EmbeddingNoise;
 use crate::model::layer::sanitiser::{Bounding, Rows, Spot};
 use crate::model::sanitised::rows_alone;
 use crate::model::{Error, Model, Result};
+use crate::noise::Secret;
 use crate::tensor::Host;
 use serde::Serialize;
 use undertone_run::ReleaseKind;

@@ -2,8 +2,8 @@
 //! leaves out.
 
 use crate::data::{Dataset, Example, Target};
-use crate::noise::Secret;
 use crate::model::{Error, Result};
+use crate::noise::Secret;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 

@@ -2,7 +2,7 @@
 //! text that the model generates?
 
 use super::spans::{Finder, Kind, plain};
-use super::statistics::{Interval, proportion};
+use super::statistics::proportion;
 use crate::model::Result;
 use std::collections::BTreeSet;
 pub use undertone_run::audit::Extraction;

@@ -14,15 +14,15 @@
 
 use super::probe;
 use crate::data::{Batch, Example, pieces};
-use crate::noise::Secret;
 use crate::method::local::EmbeddingNoise;
 use crate::model::layer::sanitiser::{Bounding, Rows, Spot};
 use crate::model::sanitised::rows_alone;
 use crate::model::{Error, Model, Result};
+use crate::noise::Secret;
 use crate::tensor::{Host, Matrix};
 use serde::Serialize;
-use undertone_run::ReleaseKind;
 use std::collections::BTreeMap;
+use undertone_run::ReleaseKind;
 
 /// Settings of the attack.
 #[derive(Clone, Copy, Debug)]

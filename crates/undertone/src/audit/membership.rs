@@ -1,6 +1,6 @@
 //! Membership inference attacks: was this example in the training data?
 
-use super::statistics::{Interval, Scores, area, rate_at};
+use super::statistics::{Scores, area, rate_at};
 pub use undertone_run::audit::Membership;
 
 /// Bootstrap resamples per interval.

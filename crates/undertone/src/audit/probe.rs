@@ -105,7 +105,8 @@ pub fn train(
             if let (_, Some(gradient)) = tensor::cross_entropy(&logits, &targets, Some(&weights))? {
                 linear.backward(&pass, saved, &gradient, None, &mut gradients)?;
             }
-            let release = GradientRelease { step: 0, noise: None, coordinates: &coordinates, divisor: 1.0 };
+            let release =
+                GradientRelease { step: 0, noise: None, coordinates: &coordinates, divisor: 1.0 };
             let remaining = 1.0 - (epoch * batches + i) as f64 / steps as f64;
             let learning_rate = LEARNING_RATE * remaining;
             optimiser.step(&mut parameters, gradients.take(), &release, learning_rate)?;

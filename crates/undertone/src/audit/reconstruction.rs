@@ -3,11 +3,11 @@
 
 use super::exposure::mean_reciprocal_rank;
 use super::spans::{Finder, Kind, Span, plain};
-use super::statistics::{Interval, proportion};
+use super::statistics::proportion;
 use super::texts::{Sampling, Writer};
 use crate::model::Result;
-pub use undertone_run::audit::Reconstruction;
 use std::collections::BTreeSet;
+pub use undertone_run::audit::Reconstruction;
 
 /// A text with one masked PII span.
 #[derive(Clone, Debug)]

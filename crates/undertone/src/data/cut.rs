@@ -1,6 +1,5 @@
 //! Truncation and splitting of texts that exceed the maximum number of tokens.
 
-
 /// Token ids of a sequence, and the position of the first token to be predicted.
 pub(crate) type Predicted = (Vec<u32>, usize);
 

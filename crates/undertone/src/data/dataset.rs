@@ -2,7 +2,7 @@
 
 use super::error::Result;
 use super::example::Example;
-use super::format::Format;
+use super::format::format_of;
 use super::labels::Labels;
 use super::members::Members;
 use super::options::Options;

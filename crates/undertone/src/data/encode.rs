@@ -1,6 +1,7 @@
 //! Tokenises rows into examples of the task.
 
-use super::cut::{LongTexts, Predicted};
+use super::LongTexts;
+use super::cut::Predicted;
 use super::error::{Error, Result};
 use super::example::{Example, Target};
 use super::labels::Labels;

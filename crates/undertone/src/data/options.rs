@@ -1,6 +1,6 @@
 //! Options of reading a dataset.
 
-use super::cut::LongTexts;
+use super::LongTexts;
 use super::error::{Error, Result};
 use super::format::Format;
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@
 use super::encode::Encoder;
 use super::error::Result;
 use super::example::Example;
-use super::format::Format;
+use super::format::format_of;
 use super::labels::Labels;
 use super::options::{Options, Unit};
 use super::read::{self, Meter, Row, Rows};

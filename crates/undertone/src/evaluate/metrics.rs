@@ -43,7 +43,12 @@ impl Meter {
         let loss = self.loss / self.predictions.max(1) as f64;
         if self.purpose != Purpose::SequenceClassification {
             let (examples, tokens) = (self.examples, self.predictions);
-            return Metrics::Language(LanguageMetrics { examples, tokens, loss, perplexity: loss.exp() });
+            return Metrics::Language(LanguageMetrics {
+                examples,
+                tokens,
+                loss,
+                perplexity: loss.exp(),
+            });
         }
         let right: u64 = (0..self.confusion.len()).map(|class| self.confusion[class][class]).sum();
         let scores: Vec<f64> =

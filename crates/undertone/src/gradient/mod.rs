@@ -39,6 +39,6 @@ pub use book::Book;
 pub use clip::{Bounds, Clipped, Clipping};
 pub use measure::{Measure, Share};
 pub use sum::ClippedSum;
-pub use unit::UnitRows;
 pub use undertone_run::Clip;
+pub use unit::UnitRows;
 pub use weights::{JUST_ABOVE, Weights};

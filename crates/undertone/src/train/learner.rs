@@ -6,8 +6,8 @@ use crate::gradient::{Book, ClippedSum, UnitRows};
 use crate::method::StepInfo;
 use crate::method::central::AllocationMethod;
 use crate::method::{Coordinates, GradientRelease};
-use crate::noise::Noise;
 use crate::model::{Error, Model, Origin, ParameterId, Result, Weighting};
+use crate::noise::Noise;
 
 /// A model with its optimiser and, for private training, with its clipping and its noise.
 #[derive(Debug)]
@@ -104,7 +104,11 @@ impl Learner {
 
     /// What the release of a sum with this noise multiplier is worth. A published method looks at
     /// the sum first.
-    pub fn effective_noise_multiplier(&mut self, sum: &ClippedSum, noise_multiplier: f64) -> Result<f64> {
+    pub fn effective_noise_multiplier(
+        &mut self,
+        sum: &ClippedSum,
+        noise_multiplier: f64,
+    ) -> Result<f64> {
         match &mut self.protection {
             None => Ok(0.0),
             Some(Protection { method: AllocationMethod::Published(method), .. }) => {

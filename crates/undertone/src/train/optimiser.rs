@@ -4,8 +4,8 @@
 //! Everything here is post-processing of what was released, so none of it costs privacy.
 
 use crate::method::{GradientRelease, Released};
-use crate::noise::GRAIN;
 use crate::model::{Parameter, ParameterId, Parameters};
+use crate::noise::GRAIN;
 use crate::tensor::cpu::simd::widest;
 use crate::tensor::{Host, Matrix, Result};
 use rayon::prelude::*;

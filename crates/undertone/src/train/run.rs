@@ -17,9 +17,7 @@ use crate::plan::Plan;
 use crate::tensor::Place;
 use std::io::Write;
 use std::path::Path;
-use undertone_run::{
-    RunFolder, Summary, Tuning, ValidationMetrics, write_atomically, write_json,
-};
+use undertone_run::{RunFolder, Summary, Tuning, ValidationMetrics, write_atomically, write_json};
 
 /// How a run is started.
 #[derive(Debug)]

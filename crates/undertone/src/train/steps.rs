@@ -13,9 +13,7 @@ use crate::noise::{Secret, purpose};
 use crate::plan::Plan;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use undertone_run::{
-    MetricsWriter, ParameterCounts, Record, Resolved, RunFolder, Throughput,
-};
+use undertone_run::{MetricsWriter, ParameterCounts, Record, Resolved, RunFolder, Throughput};
 
 /// How often ε is computed for the callback.
 const EPSILON_EVERY: Duration = Duration::from_secs(10);
@@ -154,8 +152,8 @@ impl Run {
         let step = self.done;
         let epoch = (step / self.resolved.steps_per_epoch) as usize;
         let sample = self.procedure.sample(step)?;
-        let first = step.is_multiple_of(self.resolved.steps_per_epoch)
-            || self.steps_with_examples == 0;
+        let first =
+            step.is_multiple_of(self.resolved.steps_per_epoch) || self.steps_with_examples == 0;
         self.procedure.begin_epoch(epoch, first, &mut self.learner, &self.data)?;
         let chosen = self.members.of_units(&sample.units);
         let (sum, losses) = self.accumulate(&chosen, epoch)?;

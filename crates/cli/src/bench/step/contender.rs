@@ -8,13 +8,13 @@ use undertone::data::Batch;
 use undertone::gradient::Clip;
 use undertone::method::central::AllocationMethod::{Proved, Published};
 use undertone::method::central::{
-    self, Anadp, Form, ImportanceSettings, Map, PublishedAnadp, RapFt, SeenMap, DpSgd,
+    self, Anadp, DpSgd, Form, ImportanceSettings, Map, PublishedAnadp, RapFt, SeenMap,
 };
 use undertone::method::local::{EmbeddingNoise, Release};
-use undertone::noise::{Noise, Secret};
 use undertone::model::layer::sanitiser::{Bounding, Rows, Sanitiser, Spot};
 use undertone::model::sanitised::rows_alone;
 use undertone::model::{Conditions, Model, Parameters, Weighting};
+use undertone::noise::{Noise, Secret};
 use undertone::tensor::Host;
 use undertone::train::optimiser::Settings;
 use undertone::train::{Learner, Protection, Step};

@@ -1,6 +1,7 @@
 //! Token sequences for each task.
 
-use super::super::cut::{self, LongTexts, Predicted};
+use super::super::LongTexts;
+use super::super::cut::{self, Predicted};
 use super::super::error::Result;
 use super::Tokeniser;
 

@@ -12,26 +12,26 @@ pub(super) fn initial_relevance(
     targets: &[u32],
     purpose: Purpose,
 ) -> Host {
-        let (rows, columns) = (logits.rows(), logits.columns());
-        if purpose != Purpose::CausalLanguageModel {
-            let one_hot = |i: usize| {
-                let target = targets.get(i).copied().unwrap_or(0) as usize;
-                (0..columns).map(move |j| if j == target { 1.0 } else { 0.0 })
-            };
-            return Host::from_vec(rows, columns, (0..rows).flat_map(one_hot).collect());
-        }
-        let probabilities: Vec<Vec<f32>> = (0..rows).map(|i| softmax(logits.row(i))).collect();
-        let kept: Vec<Vec<usize>> = match initial {
-            InitialRelevance::Naive => vec![(0..columns).collect(); rows],
-            InitialRelevance::TopK(count) => probabilities.iter().map(|p| largest(p, count)).collect(),
-            InitialRelevance::TopP(least) => probabilities.iter().map(|p| nucleus(p, least)).collect(),
-            InitialRelevance::Beam(width) => beams(&probabilities, width),
+    let (rows, columns) = (logits.rows(), logits.columns());
+    if purpose != Purpose::CausalLanguageModel {
+        let one_hot = |i: usize| {
+            let target = targets.get(i).copied().unwrap_or(0) as usize;
+            (0..columns).map(move |j| if j == target { 1.0 } else { 0.0 })
         };
-        let mut start = vec![0.0; rows * columns];
-        for (i, (kept, probabilities)) in kept.iter().zip(&probabilities).enumerate() {
-            kept.iter().for_each(|&j| start[i * columns + j] = probabilities[j]);
-        }
-        Host::from_vec(rows, columns, start)
+        return Host::from_vec(rows, columns, (0..rows).flat_map(one_hot).collect());
+    }
+    let probabilities: Vec<Vec<f32>> = (0..rows).map(|i| softmax(logits.row(i))).collect();
+    let kept: Vec<Vec<usize>> = match initial {
+        InitialRelevance::Naive => vec![(0..columns).collect(); rows],
+        InitialRelevance::TopK(count) => probabilities.iter().map(|p| largest(p, count)).collect(),
+        InitialRelevance::TopP(least) => probabilities.iter().map(|p| nucleus(p, least)).collect(),
+        InitialRelevance::Beam(width) => beams(&probabilities, width),
+    };
+    let mut start = vec![0.0; rows * columns];
+    for (i, (kept, probabilities)) in kept.iter().zip(&probabilities).enumerate() {
+        kept.iter().for_each(|&j| start[i * columns + j] = probabilities[j]);
+    }
+    Host::from_vec(rows, columns, start)
 }
 
 fn softmax(row: &[f32]) -> Vec<f32> {
@@ -97,8 +97,12 @@ mod tests {
     fn kept(initial: InitialRelevance) -> Vec<Vec<f32>> {
         let logits: Vec<f32> =
             [0.5_f32, 0.3, 0.15, 0.05, 0.1, 0.2, 0.3, 0.4].iter().map(|p| p.ln()).collect();
-        let start =
-            initial_relevance(initial, &Host::from_vec(2, 4, logits), &[0, 1], Purpose::CausalLanguageModel);
+        let start = initial_relevance(
+            initial,
+            &Host::from_vec(2, 4, logits),
+            &[0, 1],
+            Purpose::CausalLanguageModel,
+        );
         let rounded = |row: &[f32]| row.iter().map(|x| (x * 1e4).round() / 1e4).collect();
         (0..2).map(|i| rounded(start.row(i))).collect()
     }
@@ -106,7 +110,10 @@ mod tests {
     #[test]
     fn decoding_strategies_keep_the_important_tokens() {
         assert_eq!(kept(InitialRelevance::TopK(2)), [[0.5, 0.3, 0.0, 0.0], [0.0, 0.0, 0.3, 0.4]]);
-        assert_eq!(kept(InitialRelevance::TopP(0.75)), [[0.5, 0.3, 0.0, 0.0], [0.0, 0.2, 0.3, 0.4]]);
+        assert_eq!(
+            kept(InitialRelevance::TopP(0.75)),
+            [[0.5, 0.3, 0.0, 0.0], [0.0, 0.2, 0.3, 0.4]]
+        );
         // The two likeliest pairs are (0, 3) and (0, 2).
         assert_eq!(kept(InitialRelevance::Beam(2)), [[0.5, 0.0, 0.0, 0.0], [0.0, 0.0, 0.3, 0.4]]);
         assert_eq!(kept(InitialRelevance::Naive)[1], [0.1, 0.2, 0.3, 0.4]);

@@ -62,7 +62,12 @@ impl Relevance {
 impl Explainer {
     /// For a copy of the model, in which LoRA and adapter weights that are all zero are drawn at
     /// random from `seed`.
-    pub fn new(model: &Model, rule: AlphaBeta, initial: InitialRelevance, seed: u64) -> Result<Self> {
+    pub fn new(
+        model: &Model,
+        rule: AlphaBeta,
+        initial: InitialRelevance,
+        seed: u64,
+    ) -> Result<Self> {
         let mut model = model.clone();
         model.to_place(&crate::tensor::Place::Host)?;
         let mut state = seed | 1;
@@ -117,7 +122,12 @@ impl Explainer {
             None => last,
         };
         let head = self.trace_head(&pass, &normed, &objective.rows)?;
-        let start = initial_relevance(self.initial, &head.logits(), &objective.targets, network.head.purpose);
+        let start = initial_relevance(
+            self.initial,
+            &head.logits(),
+            &objective.targets,
+            network.head.purpose,
+        );
         found.flow.push(total(&start));
         let mut relevance = self.through_head(&head, start, &mut found)?;
         found.flow.push(total(&relevance));

@@ -14,7 +14,7 @@
 //! are.
 
 use super::allocation::{Allocation, Allocator};
-use crate::gradient::{Bounds, Clip, Measure, Weights};
+use crate::gradient::{Bounds, Clip, Clipping, Measure, Weights};
 use crate::method::Released;
 use crate::model::Parameters;
 use crate::tensor::{Host, Result};

@@ -11,10 +11,10 @@
 //! weights are, and the weights of a step come from what earlier steps released, with the variance
 //! of the known noise taken off. The first step has no weights.
 
-use super::importance::{Importance, ImportanceSettings};
 use super::allocation::{Allocation, Allocator, NoiseWeights, Published};
 use super::dp_sgd::DpSgd;
-use crate::gradient::{Bounds, Clip, ClippedSum, Measure};
+use super::importance::{Importance, ImportanceSettings};
+use crate::gradient::{Bounds, Clip, ClippedSum, Clipping, Measure};
 use crate::method::Released;
 use crate::model::Parameters;
 use crate::tensor::{Host, Result};

@@ -1,7 +1,7 @@
 //! The same noise everywhere: DP-SGD, with one bound for the whole gradient or one for each layer.
 
 use super::allocation::{Allocation, Allocator};
-use crate::gradient::{Bounds, Clip, Measure};
+use crate::gradient::{Bounds, Clip, Clipping, Measure};
 use crate::model::Parameters;
 use std::sync::Arc;
 

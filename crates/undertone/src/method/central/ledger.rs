@@ -6,9 +6,7 @@ use crate::method::ledger::{assumptions, mode, unit};
 use crate::plan::Plan;
 use crate::train::Prepared;
 use undertone_accounting::ledger::Terms;
-use undertone_accounting::{
-    Accountant, Adjacency, Composition, Event, Part, Threat, epsilon,
-};
+use undertone_accounting::{Accountant, Adjacency, Composition, Event, Part, Threat, epsilon};
 use undertone_run::{Claim, Resolved};
 
 /// The event of one step.

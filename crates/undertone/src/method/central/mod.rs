@@ -179,9 +179,6 @@ impl Procedure for Central {
     }
 
     fn facts(&self) -> Facts {
-        Facts {
-            relevance_by_parameter: self.relevance_by_parameter.clone(),
-            ..Facts::default()
-        }
+        Facts { relevance_by_parameter: self.relevance_by_parameter.clone(), ..Facts::default() }
     }
 }

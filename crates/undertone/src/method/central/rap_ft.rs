@@ -19,9 +19,9 @@
 //! own.
 
 use super::allocation::{Allocation, Allocator, Published, no_less};
-use crate::gradient::{Bounds, Clip, ClippedSum, Measure};
-use crate::noise::Noise;
+use crate::gradient::{Bounds, Clip, ClippedSum, Clipping, Measure};
 use crate::model::{ParameterId, Parameters};
+use crate::noise::Noise;
 use crate::tensor::Result;
 use std::sync::Arc;
 

@@ -56,7 +56,12 @@ pub fn map(
         ) => {
             let sum = sum_of(data, &sample(data, sampling_rate, secret)?)?;
             let paid = Paid::after(|| ledger.record(0, event, 1))?;
-            Ok(RelevanceMap::Seen(SeenMap::noised(sum, &Noise::new(secret), noise_multiplier, paid)))
+            Ok(RelevanceMap::Seen(SeenMap::noised(
+                sum,
+                &Noise::new(secret),
+                noise_multiplier,
+                paid,
+            )))
         }
         (MapSource::Raw { examples }, ..) => {
             let rate = (*examples as f64 / data.units.max(1) as f64).min(1.0);

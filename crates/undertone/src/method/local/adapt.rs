@@ -1,15 +1,15 @@
 //! Everything, also what is below the noise, learns from public labelled data before anything is
 //! released.
 
-use crate::data::{Batch, Example, ShuffledEpochs, micro_batches};
-use crate::gradient::ClippedSum;
 use super::embedding_noise::EmbeddingNoise;
-use crate::method::{Coordinates, GradientRelease};
-use crate::noise::{Secret, purpose};
-use crate::model::{Conditions, Model, Weighting};
+use crate::data::{Batch, Example, ShuffledEpochs, micro_batches};
 use crate::error::Result;
-use crate::train::optimiser::{Optimiser, Settings};
+use crate::gradient::ClippedSum;
+use crate::method::{Coordinates, GradientRelease};
+use crate::model::{Conditions, Model, Weighting};
+use crate::noise::{Secret, purpose};
 use crate::train::TrainingEvent;
+use crate::train::optimiser::{Optimiser, Settings};
 use undertone_run::{AdaptSection, ReleaseKind};
 
 /// The share of the largest learning rate at a step: up over a tenth of the steps, then down to 0.

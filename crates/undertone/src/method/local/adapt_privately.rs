@@ -11,13 +11,13 @@
 
 use super::adapt::ramp;
 use crate::data::{Batch, Dataset, PoissonSampler, micro_batches};
+use crate::error::Result;
 use crate::gradient::Clip;
 use crate::method::central::{AllocationMethod, DpSgd};
-use crate::noise::{Noise, Secret, purpose};
 use crate::model::Model;
-use crate::error::Result;
-use crate::train::{Learner, Protection, Step, TrainingEvent};
+use crate::noise::{Noise, Secret, purpose};
 use crate::train::optimiser::Settings;
+use crate::train::{Learner, Protection, Step, TrainingEvent};
 use undertone_run::{AdaptSection, Adaptation, OptimiserKind};
 
 /// DP-SGD on the records, of the model as it is without a sanitiser. Its cost must be in the ledger
@@ -31,7 +31,8 @@ pub fn adapt_privately(
     callback: &mut dyn FnMut(TrainingEvent),
 ) -> Result<()> {
     let trainable: Vec<bool> = model.parameters.iter().map(|(_, p)| p.trainable).collect();
-    let settings = Settings { kind: OptimiserKind::AdamCorrected, weight_decay: 0.0, ..Settings::default() };
+    let settings =
+        Settings { kind: OptimiserKind::AdamCorrected, weight_decay: 0.0, ..Settings::default() };
     let rate = |step: u64| asked.learning_rate() * ramp(step, found.steps);
     descend(model, data, found, secret, settings, rate, callback)?;
     for ((_, parameter), trainable) in model.parameters.iter_mut().zip(trainable) {
@@ -54,7 +55,8 @@ fn descend(
     }
     let own = Secret::from_bytes(secret.key(purpose::ADAPTATION));
     let sampler = PoissonSampler::new(data.units, found.sampling_rate, own.key(purpose::SAMPLING))?;
-    let method = AllocationMethod::Proved(Box::new(DpSgd::new(&Clip::Automatic, &model.parameters)));
+    let method =
+        AllocationMethod::Proved(Box::new(DpSgd::new(&Clip::Automatic, &model.parameters)));
     let protection = Protection { method, noise: Noise::new(&own) };
     let mut learner = Learner::new(model.clone(), settings, Some(protection));
     let members = data.members();
@@ -125,8 +127,12 @@ mod tests {
     fn released(noise_multiplier: f64, sampling_rate: f64, units: usize, seed: u64) -> Vec<f64> {
         let (before, mut after) = (model(), model());
         let found = Adaptation { noise_multiplier, sampling_rate, steps: 1 };
-        let settings =
-            Settings { kind: OptimiserKind::Sgd, momentum: 0.0, weight_decay: 0.0, ..Settings::default() };
+        let settings = Settings {
+            kind: OptimiserKind::Sgd,
+            momentum: 0.0,
+            weight_decay: 0.0,
+            ..Settings::default()
+        };
         let divisor = sampling_rate * units as f64;
         descend(
             &mut after,

@@ -183,7 +183,8 @@ mod tests {
             .adaptation
             .iter()
             .for_each(|adaptation| all.push(adaptation.event(), adaptation.steps));
-        local.label_event(2)
+        local
+            .label_event(2)
             .into_iter()
             .for_each(|event| all.push(event, released.records_per_unit));
         let found =

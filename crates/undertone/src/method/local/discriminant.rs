@@ -52,10 +52,10 @@ pub fn discriminant(moments: &Moments, known: &Known) -> Discriminant {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::noise::Secret;
     use crate::method::local::{EmbeddingNoise, RandomisedLabels};
-    use undertone_run::ReleaseKind;
+    use crate::noise::Secret;
     use crate::tensor::Host;
+    use undertone_run::ReleaseKind;
 
     /// Two classes in four columns, one of which tells them apart, under noise that is larger than
     /// they are.

@@ -1,8 +1,8 @@
 //! The noise of each record, from a stream of its own: nothing has to be stored to release a record
 //! again.
 
-use crate::noise::{Noise, Secret};
 use crate::model::layer::sanitiser::Perturb;
+use crate::noise::{Noise, Secret};
 use undertone_run::ReleaseKind;
 
 /// The noise of all records of a run.
@@ -137,7 +137,8 @@ mod tests {
         // often than the last release's sign.
         let deviations = [3.0, 2.0, 1.0];
         let trials = 40_000;
-        let noise = EmbeddingNoise::new(&Secret::from_seed(2), ReleaseKind::Path, deviations.to_vec());
+        let noise =
+            EmbeddingNoise::new(&Secret::from_seed(2), ReleaseKind::Path, deviations.to_vec());
         let combinations = [
             [0.0, 0.0, 1.0],
             [1.0, 1.0, 1.0],
@@ -166,7 +167,8 @@ mod tests {
             assert!(rate(*other) < rate(right[0]) + 0.006, "{right:?}");
         }
         // With fresh noise the releases do add up, so the same attack gains.
-        let fresh = EmbeddingNoise::new(&Secret::from_seed(2), ReleaseKind::Fresh, deviations.to_vec());
+        let fresh =
+            EmbeddingNoise::new(&Secret::from_seed(2), ReleaseKind::Fresh, deviations.to_vec());
         let mut gained = 0;
         for record in 0..trials {
             let guess: f32 = (0..3)

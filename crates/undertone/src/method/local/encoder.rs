@@ -171,7 +171,8 @@ pub fn fit_autoencoder(
                 }
             }
         }
-        let release = GradientRelease { step: 0, noise: None, coordinates: &coordinates, divisor: 1.0 };
+        let release =
+            GradientRelease { step: 0, noise: None, coordinates: &coordinates, divisor: 1.0 };
         let rate = 2e-3 * (1.0 - step as f64 / (epochs * batches) as f64);
         optimiser.step(&mut model.parameters, gradients.take(), &release, rate)?;
     }

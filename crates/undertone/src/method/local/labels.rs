@@ -1,7 +1,7 @@
 //! Labels through k-ary randomised response.
 
-use crate::noise::{Secret, purpose};
 use crate::model::FlippedLabels;
+use crate::noise::{Secret, purpose};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use undertone_accounting::Event;

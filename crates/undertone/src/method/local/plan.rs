@@ -5,9 +5,9 @@ use super::settings::{LocalSettings, examples_per_unit};
 use crate::data::Task;
 use crate::error::{Error, Result};
 use crate::method::schedule::Schedule;
+use crate::model::Network;
 use crate::model::layer::head::Pick;
 use crate::model::layer::sanitiser::{Rows, Spot};
-use crate::model::network::Network;
 use crate::plan::check::delta;
 use undertone_run::{
     AdaptSection, AttentionSource, Bounding, Clip, DataSection, EncoderKind, LearnerKind,

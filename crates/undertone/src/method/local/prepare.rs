@@ -53,8 +53,7 @@ pub fn prepare(
     let Begin { plan: run, prepared, resolved, secret, callback, .. } = begin;
     let settings = &plan.settings;
     let mut config = config_of(settings, plan.mvg().is_some(), prepared.public.text.is_some());
-    let trainable: Vec<bool> =
-        prepared.model.parameters.iter().map(|(_, p)| p.trainable).collect();
+    let trainable: Vec<bool> = prepared.model.parameters.iter().map(|(_, p)| p.trainable).collect();
     if let (Some(found), Some(asked)) = (resolved.adaptation, &plan.adapt) {
         // A run that broke off here has kept no weights, and comes to the same ones again.
         ledger.record(0, found.event(), found.steps)?;

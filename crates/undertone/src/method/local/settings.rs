@@ -102,17 +102,6 @@ impl LocalSettings {
         let release =
             given.release.unwrap_or(if paper { ReleaseKind::Fresh } else { ReleaseKind::Once });
         let noise_is = given.noise_is.unwrap_or_default();
-        Self {
-            spot,
-            rows,
-            bounding,
-            norm,
-            release,
-            encoder,
-            dims,
-            noise_is,
-            label_epsilon,
-            learn,
-        }
+        Self { spot, rows, bounding, norm, release, encoder, dims, noise_is, label_epsilon, learn }
     }
 }

@@ -14,4 +14,3 @@ pub use load::{LoadOptions, load};
 pub use save::{save, save_tensors};
 pub use source::{Random, Source};
 pub use weights::Weights;
-

@@ -5,8 +5,8 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use std::collections::HashMap;
 use std::io::Write;
-use undertone_run::{write_atomically, write_json};
 use std::path::Path;
+use undertone_run::{write_atomically, write_json};
 
 /// Tokenizer and generation files, which are copied from the base model's folder.
 const COMPANIONS: [&str; 8] = [

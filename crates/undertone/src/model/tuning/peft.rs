@@ -1,7 +1,7 @@
 //! Hugging Face PEFT's layout of LoRA: adapter_config.json and adapter_model.safetensors.
 
-use super::lora::{self, LoraSettings};
-use super::{Tuning, linear_layers, train_head};
+use super::lora;
+use super::{LoraSettings, Tuning, linear_layers, train_head};
 use crate::model::folder::Weights;
 use crate::model::{Error, Model, Origin, Parameter, ParameterId, Purpose, Result};
 use crate::tensor::Matrix;

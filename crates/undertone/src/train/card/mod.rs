@@ -10,7 +10,7 @@ mod loading;
 use loading::{loading, metadata};
 use serde_json::Value;
 use undertone_accounting::{Guarantee, rounded_up};
-use undertone_run::{Metrics, MethodName, ModeName, Summary};
+use undertone_run::{MethodName, Metrics, ModeName, Summary};
 
 /// How a model was saved.
 #[derive(Clone, Copy, Debug)]

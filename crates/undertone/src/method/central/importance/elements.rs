@@ -242,7 +242,7 @@ impl Elements {
 
 /// Weights of noise that are computed from averages when they are asked for.
 #[derive(Debug)]
-pub(in crate::noise::allocation) struct ElementNoise {
+pub(in crate::method::central) struct ElementNoise {
     normaliser: Normaliser,
     /// What brings the mean over all parameters to 1.
     scale: f32,

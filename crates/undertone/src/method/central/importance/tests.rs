@@ -172,7 +172,8 @@ fn noise_has_the_weights_that_are_written_down() {
         let number =
             |i: usize, seed: f32| ((i as f32 * 0.37 + seed).sin() * (1.0 + (i % 7) as f32)).powi(3);
         let parameters = parameters(&(0..count).map(|i| number(i, 0.3)).collect::<Vec<_>>());
-        let mut importance = Importance::new(ImportanceSettings::usual(ImportanceForm::Element), &parameters);
+        let mut importance =
+            Importance::new(ImportanceSettings::usual(ImportanceForm::Element), &parameters);
         let id = ParameterId(0);
         for step in 0..3 {
             let gradient = (0..count).map(|i| number(i, 1.7 * step as f32)).collect();
@@ -199,7 +200,8 @@ fn noise_has_the_weights_that_are_written_down() {
 fn weights_of_noise_are_bounded_whatever_comes() {
     for broken in [f32::NAN, f32::INFINITY, 1e30] {
         let parameters = parameters(&[1.0; 40]);
-        let mut importance = Importance::new(ImportanceSettings::usual(ImportanceForm::Element), &parameters);
+        let mut importance =
+            Importance::new(ImportanceSettings::usual(ImportanceForm::Element), &parameters);
         let mut gradient = vec![0.5; 40];
         gradient[7] = broken;
         let value = parameters.value(ParameterId(0)).to_host().unwrap();
