@@ -3,7 +3,7 @@
 use crate::device::DeviceArguments;
 use crate::failure::Outcome;
 use crate::live::{Live, Point, View};
-use crate::output;
+use crate::output::{self, Output};
 use crate::plot;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -43,13 +43,10 @@ pub struct Train {
     /// End as soon as nobody holds the other end of standard input: for programs that start runs
     #[arg(long, hide = true)]
     until_input_ends: bool,
-    /// Print the summary as one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 impl Train {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         if self.until_input_ends {
             std::thread::spawn(end_with_input);
         }
@@ -79,7 +76,7 @@ impl Train {
         display.end();
         let summary = summary?;
         draw(&summary, &self.out)?;
-        if self.json {
+        if output.json {
             output::json(&summary);
         } else {
             tell(&summary, &self.out);

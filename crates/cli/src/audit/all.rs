@@ -9,7 +9,7 @@ use super::reconstruction::ReconstructionArguments;
 use super::run_folder::FinishedRun;
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output::{self, area, share};
+use crate::output::{self, Output, area, share};
 use crate::plot;
 use clap::Args;
 use serde::Serialize;
@@ -69,9 +69,6 @@ pub struct All {
     finder: FinderArguments,
     #[command(flatten)]
     device: DeviceArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 /// What a figure measures, which decides how it is written.
@@ -115,7 +112,7 @@ impl Figure {
 }
 
 impl All {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         if !(0.5..1.0).contains(&self.confidence) || self.examples == 0 {
             return Err(Failure::arguments(
                 "--confidence must be from 0.5 to below 1, --examples at least 1",
@@ -153,7 +150,7 @@ impl All {
                 .push("attacks on what records release (see audit inversion and audit attribute)");
         }
         run.keep("all", json!(figures))?;
-        self.show(&run, &figures, open.is_some(), &left_out)
+        self.show(&run, &figures, open.is_some(), &left_out, output)
     }
 
     fn show(
@@ -162,10 +159,11 @@ impl All {
         figures: &[Figure],
         with_open: bool,
         left_out: &[&str],
+        output: Output,
     ) -> Outcome {
         let one_run = run.kept("one_run")?;
         let bound = one_run["epsilon_lower"].as_f64();
-        if self.json {
+        if output.json {
             output::json(&json!({ "figures": figures, "one_run": one_run, "left_out": left_out }));
         } else {
             let head: &[&str] = match with_open {

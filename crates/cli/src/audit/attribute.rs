@@ -3,7 +3,7 @@
 use super::progress;
 use super::released::{Cell, ReleasedArguments};
 use crate::failure::{Failure, Outcome};
-use crate::output::{self, share};
+use crate::output::{self, Output, share};
 use crate::use_model::ModelArguments;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -39,9 +39,6 @@ pub struct Attribute {
     /// Confidence of the intervals
     #[arg(long, default_value_t = 0.95)]
     confidence: f64,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -67,7 +64,7 @@ struct Row {
 }
 
 impl Attribute {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         if self.epochs == 0 || !(0.5..1.0).contains(&self.confidence) {
             return Err(Failure::arguments(
                 "--epochs must be at least 1, --confidence from 0.5 to below 1",
@@ -104,7 +101,7 @@ impl Attribute {
             bar.inc(1);
         }
         bar.finish_and_clear();
-        if self.json {
+        if output.json {
             output::json(&rows);
             return Ok(());
         }

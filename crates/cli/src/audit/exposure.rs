@@ -5,7 +5,7 @@ use super::progress;
 use super::run_folder::{FinishedRun, language_model};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, Output};
 use clap::Args;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -37,9 +37,6 @@ pub struct Exposure {
     asked: ExposureArguments,
     #[command(flatten)]
     device: DeviceArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 /// How much is asked.
@@ -101,7 +98,7 @@ struct Row<'a> {
 }
 
 impl Exposure {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         let run = FinishedRun::open(&self.run)?;
         language_model(&run, "exposure")?;
         let canaries = read(&self.canaries)?;
@@ -117,7 +114,7 @@ impl Exposure {
             })
             .collect();
         run.keep("exposure", json!(rows))?;
-        if self.json {
+        if output.json {
             output::json(&rows);
             return Ok(());
         }

@@ -6,7 +6,7 @@ use super::progress;
 use super::run_folder::{FinishedRun, language_model};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output::{self, share};
+use crate::output::{self, Output, share};
 use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
@@ -34,9 +34,6 @@ pub struct Extraction {
     finder: FinderArguments,
     #[command(flatten)]
     device: DeviceArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 /// How much is written.
@@ -63,7 +60,7 @@ pub struct ExtractionArguments {
 }
 
 impl Extraction {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         let run = FinishedRun::open(&self.run)?;
         language_model(&run, "extraction")?;
         let (training, finder) = self.finder.read(&run)?;
@@ -77,7 +74,7 @@ impl Extraction {
             &self.device,
         )?;
         run.keep("extraction", json!(found))?;
-        if self.json {
+        if output.json {
             output::json(&found);
             return Ok(());
         }

@@ -3,7 +3,7 @@
 use super::run_folder::{FinishedRun, losses};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output::{self, area, share};
+use crate::output::{self, Output, area, share};
 use crate::plot;
 use crate::train::Display;
 use clap::Args;
@@ -50,13 +50,10 @@ pub struct Membership {
     seed: u64,
     #[command(flatten)]
     device: DeviceArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 impl Membership {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         if !(0.5..1.0).contains(&self.confidence) || self.examples == 0 {
             return Err(Failure::arguments(
                 "--confidence must be from 0.5 to below 1, --examples at least 1",
@@ -101,7 +98,7 @@ impl Membership {
         let curves: Vec<(&str, &[(f64, f64)])> =
             attacks.iter().map(|a| (a.attack, a.roc.as_slice())).collect();
         plot::roc(&run.folder.join("membership.svg"), "Membership inference", &curves)?;
-        if self.json {
+        if output.json {
             output::json(&attacks);
             return Ok(());
         }

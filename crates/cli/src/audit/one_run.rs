@@ -3,7 +3,7 @@
 use super::run_folder::{FinishedRun, losses};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, Output};
 use crate::train::Display;
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -52,9 +52,6 @@ pub struct OneRun {
     confidence: f64,
     #[command(flatten)]
     device: DeviceArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -67,7 +64,7 @@ enum Score {
 }
 
 impl OneRun {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         let guesses = self.guesses.unwrap_or_else(|| usual_guesses(self.canaries));
         if !(10..=1_000_000).contains(&self.canaries)
             || !(1..=self.canaries).contains(&guesses)
@@ -124,7 +121,7 @@ impl OneRun {
         let mut kept = json!(found);
         kept["promised_curve_is_refuted"] = json!(curve_is_refuted);
         run.keep("one_run", kept.clone())?;
-        if self.json {
+        if output.json {
             output::json(&kept);
         } else {
             let mut rows = vec![

@@ -5,7 +5,7 @@ use super::progress;
 use super::run_folder::{FinishedRun, language_model};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output::{self, share};
+use crate::output::{self, Output, share};
 use clap::Args;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -38,9 +38,6 @@ pub struct Reconstruction {
     finder: FinderArguments,
     #[command(flatten)]
     device: DeviceArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 /// How much is attacked.
@@ -78,7 +75,7 @@ pub struct Both {
 }
 
 impl Reconstruction {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         let run = FinishedRun::open(&self.run)?;
         language_model(&run, "reconstruction")?;
         let list = match &self.candidates {
@@ -119,7 +116,7 @@ impl Reconstruction {
             ));
         }
         run.keep("reconstruction", json!(found))?;
-        if self.json {
+        if output.json {
             output::json(&found);
             return Ok(());
         }

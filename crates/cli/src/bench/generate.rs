@@ -3,7 +3,7 @@
 use super::median;
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, Output};
 use clap::Args;
 use serde_json::json;
 use std::time::Instant;
@@ -28,13 +28,10 @@ pub struct Generate {
     repeats: usize,
     #[command(flatten)]
     device: DeviceArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 impl Generate {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         if self.batch == 0 || self.new_tokens == 0 || self.repeats == 0 {
             return Err(Failure::arguments(
                 "--batch, --new-tokens and --repeats must be at least 1",
@@ -61,7 +58,7 @@ impl Generate {
             }
         }
         let speed = median(speeds);
-        if self.json {
+        if output.json {
             output::json(&json!({ "tokens_per_second": speed }));
         } else {
             output::rows(&[("speed", format!("{speed:.0} tokens/s"))]);

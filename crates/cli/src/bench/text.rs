@@ -1,7 +1,7 @@
 //! Times what happens before the first step: loading a model and tokenising a file.
 
 use crate::failure::Outcome;
-use crate::output;
+use crate::output::{self, Output};
 use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
@@ -27,13 +27,10 @@ pub struct Text {
     /// Longest sequence
     #[arg(long, default_value_t = 128)]
     max_tokens: usize,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 impl Text {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         let folder = locate(&self.model)?;
         let start = Instant::now();
         // Every architecture can have this head, and a bare encoder names none.
@@ -49,7 +46,7 @@ impl Text {
         let tokenise_s = start.elapsed().as_secs_f64();
         let (rows, parameters) = (data.examples.len(), model.parameters.count().1);
         let tokens: usize = data.examples.iter().map(|example| example.tokens.len()).sum();
-        if self.json {
+        if output.json {
             output::json(&json!({
                 "load_ms": load_ms, "parameters": parameters, "tokenizer_ms": tokenizer_ms,
                 "tokenise_s": tokenise_s, "rows": rows, "tokens": tokens,

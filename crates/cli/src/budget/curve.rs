@@ -3,7 +3,8 @@
 use super::AccountantName;
 use super::releases::Releases;
 use crate::failure::{Failure, Outcome};
-use crate::{output, plot};
+use crate::output::{self, Output};
+use crate::plot;
 use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
@@ -27,13 +28,10 @@ pub struct Curve {
     /// Draw the curve
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 impl Curve {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         check_points(self.points)?;
         let composition = self.releases.composition()?;
         let accountant: Accountant = self.accountant.into();
@@ -52,7 +50,7 @@ impl Curve {
         if let Some(path) = &self.plot {
             plot::privacy_curve(path, &points)?;
         }
-        if self.json {
+        if output.json {
             output::json(&json!({ "curve": points, "adjacency": composition.adjacency }));
             return Ok(());
         }
@@ -86,13 +84,10 @@ pub struct TradeOff {
     /// Draw the curve
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 impl TradeOff {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         check_points(self.points)?;
         let composition = self.releases.composition()?;
         let mut rates = vec![0.001, 0.01];
@@ -103,7 +98,7 @@ impl TradeOff {
         if let Some(path) = &self.plot {
             plot::trade_off(path, &points)?;
         }
-        if self.json {
+        if output.json {
             output::json(&json!({ "trade_off": points, "adjacency": composition.adjacency }));
             return Ok(());
         }

@@ -3,7 +3,7 @@
 use super::AccountantName;
 use super::releases::Releases;
 use crate::failure::Outcome;
-use crate::output;
+use crate::output::{self, Output};
 use clap::Args;
 use serde_json::json;
 use undertone_accounting::Answer;
@@ -22,17 +22,14 @@ pub struct Epsilon {
     /// Which accountant answers
     #[arg(long, value_enum, default_value = "auto")]
     accountant: AccountantName,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 impl Epsilon {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         let composition = self.releases.composition()?;
         let answer =
             undertone_accounting::epsilon(&composition, self.delta, self.accountant.into())?;
-        print(&answer, self.json, |a| json!(a.delta.upper), |a| json!(a.epsilon));
+        print(&answer, output, |a| json!(a.delta.upper), |a| json!(a.epsilon));
         Ok(())
     }
 }
@@ -49,18 +46,15 @@ pub struct Delta {
     /// Which accountant answers
     #[arg(long, value_enum, default_value = "auto")]
     accountant: AccountantName,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 impl Delta {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         let composition = self.releases.composition()?;
         let answer =
             undertone_accounting::delta(&composition, self.epsilon, self.accountant.into())?;
-        if self.json {
-            print(&answer, true, |a| json!(a.delta), |a| json!(a.epsilon.upper));
+        if output.json {
+            print(&answer, output, |a| json!(a.delta), |a| json!(a.epsilon.upper));
             return Ok(());
         }
         let d = answer.delta;
@@ -85,11 +79,11 @@ impl Delta {
 /// One answer, for machines or for people.
 pub fn print(
     answer: &Answer,
-    as_json: bool,
+    output: Output,
     delta: impl Fn(&Answer) -> serde_json::Value,
     epsilon: impl Fn(&Answer) -> serde_json::Value,
 ) {
-    if as_json {
+    if output.json {
         output::json(&json!({
             "epsilon": epsilon(answer),
             "delta": delta(answer),

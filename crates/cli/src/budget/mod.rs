@@ -8,6 +8,7 @@ mod releases;
 mod schedule;
 
 use crate::failure::Outcome;
+use crate::output::Output;
 use clap::{Subcommand, ValueEnum};
 
 #[derive(Subcommand)]
@@ -36,15 +37,15 @@ pub enum Budget {
 }
 
 impl Budget {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         match self {
-            Budget::Epsilon(verb) => verb.run(),
-            Budget::Delta(verb) => verb.run(),
-            Budget::Noise(verb) => verb.run(),
-            Budget::Schedule(verb) => verb.run(),
-            Budget::Curve(verb) => verb.run(),
-            Budget::TradeOff(verb) => verb.run(),
-            Budget::Ledger(verb) => verb.run(),
+            Budget::Epsilon(verb) => verb.run(output),
+            Budget::Delta(verb) => verb.run(output),
+            Budget::Noise(verb) => verb.run(output),
+            Budget::Schedule(verb) => verb.run(output),
+            Budget::Curve(verb) => verb.run(output),
+            Budget::TradeOff(verb) => verb.run(output),
+            Budget::Ledger(verb) => verb.run(output),
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::AccountantName;
 use super::releases::Sampling;
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, Output};
 use clap::Args;
 use serde_json::json;
 use undertone_accounting::calibrate::{Calibrated, noise_multiplier};
@@ -34,15 +34,12 @@ pub struct Noise {
     /// Which accountant answers
     #[arg(long, value_enum, default_value = "auto")]
     accountant: AccountantName,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 impl Noise {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         let found = self.calibrate()?;
-        if self.json {
+        if output.json {
             output::json(&json!({
                 "noise_multiplier": found.noise,
                 "epsilon": found.answer.epsilon,

@@ -1,7 +1,8 @@
 //! `budget schedule`.
 
 use crate::failure::{Failure, Outcome};
-use crate::{output, plot};
+use crate::output::{self, Output};
+use crate::plot;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use std::path::PathBuf;
@@ -58,13 +59,10 @@ pub struct Schedule {
     /// Draw the schedule
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 impl Schedule {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         if self.epochs > 1_000 {
             return Err(Failure::arguments("a schedule has at most 1000 epochs"));
         }
@@ -98,7 +96,7 @@ impl Schedule {
         if let Some(path) = &self.plot {
             plot::schedule(path, &name, &found.noise_multipliers, beginning)?;
         }
-        if self.json {
+        if output.json {
             let mut object = json!({
                 "method": name,
                 "noise_multipliers": found.noise_multipliers,

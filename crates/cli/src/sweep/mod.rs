@@ -23,7 +23,7 @@ mod table;
 
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, Output};
 use cells::Cells;
 use child::Setting;
 use clap::Args;
@@ -57,13 +57,10 @@ pub struct Sweep {
     list: bool,
     #[command(flatten)]
     device: DeviceArguments,
-    /// Print the table as one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 impl Sweep {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         let sweep = file::Sweep::read(&self.sweep)?;
         let out = self
             .out
@@ -72,7 +69,7 @@ impl Sweep {
         let mut subsets = Subsets::new(out.join("data"));
         let cells = Cells::new(&sweep, &self.changes, &mut subsets)?;
         if self.list {
-            list(&cells, self.json);
+            list(&cells, output);
             return Ok(());
         }
         // Only to refuse a device that is not there before any run does.
@@ -104,7 +101,7 @@ impl Sweep {
         write_whole(&out.join("table.tex"), &formats::latex(&table))?;
         write_whole(&out.join("table.csv"), &formats::csv(&table))?;
         chart::draw(&out.join("plot.svg"), &sweep, &table)?;
-        if self.json {
+        if output.json {
             output::json(&table);
         } else {
             output::line(text.trim_end());
@@ -155,14 +152,14 @@ fn refuse_to_overwrite(cells: &Cells, folder: &Path) -> Outcome {
 }
 
 /// What would run.
-fn list(cells: &Cells, json: bool) {
+fn list(cells: &Cells, output: Output) {
     #[derive(Serialize)]
     struct Listed<'a> {
         name: &'a str,
         folder: &'a str,
         plan: &'a undertone::train::Plan,
     }
-    if json {
+    if output.json {
         let all: Vec<Listed> = cells
             .runs
             .iter()

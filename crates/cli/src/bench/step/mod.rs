@@ -5,7 +5,7 @@ mod contender;
 use super::median;
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, Output};
 use clap::{Args, ValueEnum};
 use contender::{Contender, Method};
 use serde_json::json;
@@ -75,9 +75,6 @@ pub struct StepBench {
     on_request: bool,
     #[command(flatten)]
     device: DeviceArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -99,7 +96,7 @@ enum Kind {
 }
 
 impl StepBench {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         self.check()?;
         let batch = self.random_batch(self.architecture().1);
         let mut contender = Contender::new(&self, self.method, &batch)?;
@@ -125,7 +122,7 @@ impl StepBench {
         let (step_ms, beside_ms) = (median(times), ratio.map(|_| median(others)));
         let speed = 1e3 * self.batch as f64 / step_ms;
         let memory = peak_memory();
-        if self.json {
+        if output.json {
             let mut found = json!({ "step_ms": step_ms, "examples_per_second": speed, "peak_memory_bytes": memory });
             if let (Some(ratio), Some(beside)) = (ratio, beside_ms) {
                 found["beside"] = json!({ "step_ms": beside, "ratio": ratio });
