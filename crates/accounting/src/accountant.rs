@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Which accountant answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum Accountant {
     /// The exact Gaussian formula where nothing is subsampled, numerical composition elsewhere:

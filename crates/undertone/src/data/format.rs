@@ -6,6 +6,7 @@ use std::path::Path;
 
 /// The formats that are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
     /// Tab-separated with a header and without quoting, as GLUE publishes its tasks.

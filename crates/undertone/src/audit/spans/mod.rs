@@ -13,6 +13,7 @@ use std::ops::Range;
 
 /// What kind of private thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// The name of a person.

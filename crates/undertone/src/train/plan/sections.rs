@@ -32,6 +32,7 @@ fn full() -> Tuning {
 
 /// The tasks by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum TaskName {
     /// A label for a text or a pair of texts.
@@ -253,6 +254,7 @@ impl Default for RelevanceSource {
 
 /// How the noise is spread over the epochs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum NoiseSchedule {
     /// The same in all of them.

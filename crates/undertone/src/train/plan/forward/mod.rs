@@ -91,6 +91,7 @@ impl<'de> Deserialize<'de> for After {
 
 /// Rows by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum RowsName {
     /// One for each token.
