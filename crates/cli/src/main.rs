@@ -1,5 +1,6 @@
 //! The `undertone` command.
 
+mod arguments;
 mod audit;
 mod bench;
 mod budget;

@@ -1,5 +1,6 @@
 //! `undertone train`: from a run file to a trained model.
 
+use crate::arguments::ChangeArguments;
 use crate::device::DeviceArguments;
 use crate::failure::Outcome;
 use crate::live::{Live, Point, View};
@@ -26,9 +27,8 @@ pub struct Train {
     /// Folder of the run
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Change a key of the run file; may be given several times
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    changes: Vec<String>,
+    #[command(flatten)]
+    set: ChangeArguments,
     /// Make the run repeatable; it is then not private
     #[arg(long)]
     seed: Option<u64>,
@@ -51,8 +51,8 @@ impl Train {
             std::thread::spawn(end_with_input);
         }
         let mut plan = match &self.run {
-            Some(path) => Plan::read(path, &self.changes)?,
-            None => Plan::read(&self.out.join("plan.toml"), &self.changes)?,
+            Some(path) => Plan::read(path, &self.set.changes)?,
+            None => Plan::read(&self.out.join("plan.toml"), &self.set.changes)?,
         };
         if self.resume && self.run.is_some() {
             // The seed may have come from the command line; the folder knows.

@@ -4,6 +4,7 @@
 use super::private_things::{FinderArguments, PrivateTexts};
 use super::progress;
 use super::run_folder::{FinishedRun, language_model};
+use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, share};
@@ -25,9 +26,8 @@ use undertone::audit::texts::{Sampling, Writer};
      person,email"
 )]
 pub struct Extraction {
-    /// Folder of the finished run, of a language model
-    #[arg(long, value_name = "DIR")]
-    run: PathBuf,
+    #[command(flatten)]
+    target: RunArgument,
     #[command(flatten)]
     asked: ExtractionArguments,
     #[command(flatten)]
@@ -51,17 +51,15 @@ pub struct ExtractionArguments {
     /// Texts that are written together
     #[arg(long, default_value_t = 64)]
     pub batch: usize,
-    /// Confidence of the intervals
-    #[arg(long, default_value_t = 0.95)]
-    pub confidence: f64,
-    /// Draws the texts
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
+    #[command(flatten)]
+    pub intervals: ConfidenceArgument,
+    #[command(flatten)]
+    pub random: SeedArgument,
 }
 
 impl Extraction {
     pub fn run(self, output: Output) -> Outcome {
-        let run = FinishedRun::open(&self.run)?;
+        let run = FinishedRun::open(&self.target.run)?;
         language_model(&run, "extraction")?;
         let (training, finder) = self.finder.read(&run)?;
         let untouched = self.asked.written(&run, false, &self.device)?;
@@ -87,7 +85,7 @@ impl Extraction {
              untouched model writes too is left out of all columns but the last.",
             self.asked.texts,
             self.asked.tokens,
-            100.0 * self.asked.confidence
+            self.asked.intervals.percent()
         ));
         Ok(())
     }
@@ -96,12 +94,9 @@ impl Extraction {
 impl ExtractionArguments {
     fn check(&self) -> Outcome {
         let sizes = [self.texts, self.tokens, self.batch];
-        if !sizes.iter().all(|size| (1..=10_000_000).contains(size))
-            || !(0.5..1.0).contains(&self.confidence)
-        {
+        if !sizes.iter().all(|size| (1..=10_000_000).contains(size)) {
             return Err(Failure::arguments(
-                "--texts, --tokens and --batch must be from 1 to 10000000, --confidence from 0.5 \
-                 to below 1",
+                "--texts, --tokens and --batch must be from 1 to 10000000",
             ));
         }
         Ok(())
@@ -123,7 +118,7 @@ impl ExtractionArguments {
             top_k: self.top_k,
             tokens: self.tokens.min(most - 1),
             batch: self.batch,
-            seed: self.seed,
+            seed: self.random.seed,
         };
         let bar = progress(self.texts, "texts");
         let writer = Writer { model: &model, tokeniser: &tokeniser };
@@ -169,7 +164,7 @@ impl ExtractionArguments {
                 .collect();
             let (written, before) =
                 (things(finder, written, kind)?, things(finder, untouched, kind)?);
-            found.push(judge(kind, &inside, &written, &before, self.confidence));
+            found.push(judge(kind, &inside, &written, &before, self.intervals.confidence));
         }
         Ok(found)
     }

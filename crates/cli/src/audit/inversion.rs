@@ -62,7 +62,7 @@ impl Inversion {
                 noise,
                 vocabulary: self.vocabulary,
                 epochs: self.epochs,
-                seed: self.released.seed,
+                seed: self.released.random.seed,
             };
             let recovered =
                 inversion::invert(&loaded.model, &victims.examples, &known.examples, &asked)?;

@@ -1,6 +1,7 @@
 //! Times greedy continuation.
 
 use super::median;
+use crate::arguments::ModelArgument;
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
@@ -14,9 +15,8 @@ use undertone::model::generate::{Settings, generate};
 /// Time the continuing of texts
 #[derive(Args)]
 pub struct Generate {
-    /// Model folder or hub name
-    #[arg(long)]
-    model: String,
+    #[command(flatten)]
+    base: ModelArgument,
     /// Texts that are continued together
     #[arg(long, default_value_t = 16)]
     batch: usize,
@@ -39,7 +39,7 @@ impl Generate {
         }
         let options =
             LoadOptions { purpose: Some(Purpose::CausalLanguageModel), ..LoadOptions::default() };
-        let mut model = load(&locate(&self.model)?, &options)?;
+        let mut model = load(&locate(&self.base.model)?, &options)?;
         model.to_place(&self.device.place()?)?;
         let settings = Settings {
             max_new_tokens: self.new_tokens,

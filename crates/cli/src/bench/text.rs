@@ -1,5 +1,6 @@
 //! Times what happens before the first step: loading a model and tokenising a file.
 
+use crate::arguments::ModelArgument;
 use crate::failure::Outcome;
 use crate::output::{self, Output};
 use clap::Args;
@@ -15,9 +16,8 @@ use undertone::model::folder::{LoadOptions, load, locate};
 #[command(after_help = "Example:\n  undertone bench text --model models/all-MiniLM-L6-v2 --data \
      train.tsv --text sentence")]
 pub struct Text {
-    /// Model folder or hub name
-    #[arg(long)]
-    model: String,
+    #[command(flatten)]
+    base: ModelArgument,
     /// File with the data
     #[arg(long)]
     data: PathBuf,
@@ -31,7 +31,7 @@ pub struct Text {
 
 impl Text {
     pub fn run(self, output: Output) -> Outcome {
-        let folder = locate(&self.model)?;
+        let folder = locate(&self.base.model)?;
         let start = Instant::now();
         // Every architecture can have this head, and a bare encoder names none.
         let purpose = Some(Purpose::SequenceClassification);

@@ -1,14 +1,12 @@
 //! `budget curve` and `budget tradeoff`.
 
-use super::AccountantName;
 use super::releases::Releases;
+use crate::arguments::{AccountantArgument, PlotArgument};
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
 use crate::plot;
 use clap::Args;
 use serde_json::json;
-use std::path::PathBuf;
-use undertone_accounting::Accountant;
 
 #[derive(Args)]
 #[command(after_help = "Example:
@@ -22,19 +20,17 @@ pub struct Curve {
     /// How many points
     #[arg(long, default_value = "40")]
     points: usize,
-    /// Which accountant answers
-    #[arg(long, value_enum, default_value = "auto")]
-    accountant: AccountantName,
-    /// Draw the curve
-    #[arg(long, value_name = "FILE.svg")]
-    plot: Option<PathBuf>,
+    #[command(flatten)]
+    by: AccountantArgument,
+    #[command(flatten)]
+    chart: PlotArgument,
 }
 
 impl Curve {
     pub fn run(self, output: Output) -> Outcome {
         check_points(self.points)?;
         let composition = self.releases.composition()?;
-        let accountant: Accountant = self.accountant.into();
+        let AccountantArgument { accountant } = self.by;
         let far = match self.max_epsilon {
             Some(epsilon) => epsilon,
             None => undertone_accounting::epsilon(&composition, 1e-12, accountant)?
@@ -47,7 +43,7 @@ impl Curve {
         // Refuses an ε outside of the certified range before anything is computed.
         undertone_accounting::delta(&composition, far, accountant)?;
         let points = undertone_accounting::curve(&composition, &epsilons, accountant)?;
-        if let Some(path) = &self.plot {
+        if let Some(path) = &self.chart.plot {
             plot::privacy_curve(path, &points)?;
         }
         if output.json {
@@ -78,12 +74,10 @@ pub struct TradeOff {
     /// How many points
     #[arg(long, default_value = "40")]
     points: usize,
-    /// Which accountant answers
-    #[arg(long, value_enum, default_value = "auto")]
-    accountant: AccountantName,
-    /// Draw the curve
-    #[arg(long, value_name = "FILE.svg")]
-    plot: Option<PathBuf>,
+    #[command(flatten)]
+    by: AccountantArgument,
+    #[command(flatten)]
+    chart: PlotArgument,
 }
 
 impl TradeOff {
@@ -94,8 +88,8 @@ impl TradeOff {
         rates.extend((0..=self.points).map(|i| i as f64 / self.points as f64));
         rates.sort_by(f64::total_cmp);
         rates.dedup();
-        let points = undertone_accounting::trade_off(&composition, &rates, self.accountant.into())?;
-        if let Some(path) = &self.plot {
+        let points = undertone_accounting::trade_off(&composition, &rates, self.by.accountant)?;
+        if let Some(path) = &self.chart.plot {
             plot::trade_off(path, &points)?;
         }
         if output.json {

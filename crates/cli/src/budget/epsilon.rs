@@ -1,7 +1,7 @@
 //! `budget epsilon` and `budget delta`.
 
-use super::AccountantName;
 use super::releases::Releases;
+use crate::arguments::AccountantArgument;
 use crate::failure::Outcome;
 use crate::output::{self, Output};
 use clap::Args;
@@ -19,16 +19,14 @@ pub struct Epsilon {
     /// δ at which ε is asked for
     #[arg(long)]
     delta: f64,
-    /// Which accountant answers
-    #[arg(long, value_enum, default_value = "auto")]
-    accountant: AccountantName,
+    #[command(flatten)]
+    by: AccountantArgument,
 }
 
 impl Epsilon {
     pub fn run(self, output: Output) -> Outcome {
         let composition = self.releases.composition()?;
-        let answer =
-            undertone_accounting::epsilon(&composition, self.delta, self.accountant.into())?;
+        let answer = undertone_accounting::epsilon(&composition, self.delta, self.by.accountant)?;
         print(&answer, output, |a| json!(a.delta.upper), |a| json!(a.epsilon));
         Ok(())
     }
@@ -43,16 +41,14 @@ pub struct Delta {
     /// ε at which δ is asked for
     #[arg(long)]
     epsilon: f64,
-    /// Which accountant answers
-    #[arg(long, value_enum, default_value = "auto")]
-    accountant: AccountantName,
+    #[command(flatten)]
+    by: AccountantArgument,
 }
 
 impl Delta {
     pub fn run(self, output: Output) -> Outcome {
         let composition = self.releases.composition()?;
-        let answer =
-            undertone_accounting::delta(&composition, self.epsilon, self.accountant.into())?;
+        let answer = undertone_accounting::delta(&composition, self.epsilon, self.by.accountant)?;
         if output.json {
             print(&answer, output, |a| json!(a.delta), |a| json!(a.epsilon.upper));
             return Ok(());

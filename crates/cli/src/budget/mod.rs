@@ -9,7 +9,7 @@ mod schedule;
 
 use crate::failure::Outcome;
 use crate::output::Output;
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
 
 #[derive(Subcommand)]
 pub enum Budget {
@@ -46,30 +46,6 @@ impl Budget {
             Budget::Curve(verb) => verb.run(output),
             Budget::TradeOff(verb) => verb.run(output),
             Budget::Ledger(verb) => verb.run(output),
-        }
-    }
-}
-
-/// Accountants by name.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum AccountantName {
-    /// Exact where nothing is subsampled, prv elsewhere
-    Auto,
-    /// Numerical composition, certified on both sides
-    Prv,
-    /// Rényi, certified from above only
-    Rdp,
-    /// Gaussian central limit: an approximation
-    Gdp,
-}
-
-impl From<AccountantName> for undertone_accounting::Accountant {
-    fn from(name: AccountantName) -> Self {
-        match name {
-            AccountantName::Auto => Self::Auto,
-            AccountantName::Prv => Self::Prv,
-            AccountantName::Rdp => Self::Rdp,
-            AccountantName::Gdp => Self::Gdp,
         }
     }
 }

@@ -21,6 +21,7 @@ mod statistics;
 mod subset;
 mod table;
 
+use crate::arguments::ChangeArguments;
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
@@ -49,9 +50,8 @@ pub struct Sweep {
     /// Runs at a time [default: one for every four cores, and one on a GPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
-    /// Change a key of every run; may be given several times
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    changes: Vec<String>,
+    #[command(flatten)]
+    set: ChangeArguments,
     /// Check every cell's plan and show what would run, and run nothing
     #[arg(long)]
     list: bool,
@@ -67,7 +67,7 @@ impl Sweep {
             .clone()
             .unwrap_or_else(|| Path::new("runs").join(self.sweep.file_stem().unwrap_or_default()));
         let mut subsets = Subsets::new(out.join("data"));
-        let cells = Cells::new(&sweep, &self.changes, &mut subsets)?;
+        let cells = Cells::new(&sweep, &self.set.changes, &mut subsets)?;
         if self.list {
             list(&cells, output);
             return Ok(());

@@ -24,7 +24,7 @@ use undertone::train::peak_memory;
 pub struct StepBench {
     /// Architecture
     #[arg(long, value_enum, default_value = "bert")]
-    arch: Arch,
+    arch: Architecture,
     /// Blocks
     #[arg(long, default_value_t = 6)]
     layers: usize,
@@ -78,15 +78,6 @@ pub struct StepBench {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Arch {
-    Bert,
-    Distilbert,
-    Roberta,
-    Gpt2,
-    Llama,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
 enum Kind {
     Full,
     Head,
@@ -98,7 +89,7 @@ enum Kind {
 impl StepBench {
     pub fn run(self, output: Output) -> Outcome {
         self.check()?;
-        let batch = self.random_batch(self.architecture().1);
+        let batch = self.random_batch(self.purpose());
         let mut contender = Contender::new(&self, self.method, &batch)?;
         if self.on_request {
             return self.answer_requests(&mut contender, &batch);
@@ -185,13 +176,13 @@ impl StepBench {
         Ok(())
     }
 
-    fn architecture(&self) -> (Architecture, Purpose) {
+    /// What the architecture is usually trained for.
+    fn purpose(&self) -> Purpose {
         match self.arch {
-            Arch::Bert => (Architecture::Bert, Purpose::SequenceClassification),
-            Arch::Distilbert => (Architecture::DistilBert, Purpose::SequenceClassification),
-            Arch::Roberta => (Architecture::Roberta, Purpose::SequenceClassification),
-            Arch::Gpt2 => (Architecture::Gpt2, Purpose::CausalLanguageModel),
-            Arch::Llama => (Architecture::Llama, Purpose::CausalLanguageModel),
+            Architecture::Bert | Architecture::DistilBert | Architecture::Roberta => {
+                Purpose::SequenceClassification
+            }
+            Architecture::Gpt2 | Architecture::Llama => Purpose::CausalLanguageModel,
         }
     }
 
@@ -206,8 +197,7 @@ impl StepBench {
             positions: self.tokens.max(512),
         };
         let labels = ["no".to_owned(), "yes".to_owned()];
-        let (architecture, purpose) = self.architecture();
-        let mut model = architecture.random(dimensions, purpose, &labels, 1)?;
+        let mut model = self.arch.random(dimensions, self.purpose(), &labels, 1)?;
         let lora = LoraSettings { rank: self.size.unwrap_or(8), ..LoraSettings::default() };
         let adapter =
             AdapterSettings { size: self.size.unwrap_or(64), ..AdapterSettings::default() };
