@@ -10,7 +10,6 @@ mod failure;
 mod files;
 mod live;
 mod output;
-mod plot;
 mod report;
 mod sweep;
 mod train;

@@ -5,7 +5,6 @@ use crate::device::DeviceArguments;
 use crate::failure::Outcome;
 use crate::live::{Live, Point, View};
 use crate::output::{self, Output};
-use crate::plot;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
@@ -13,6 +12,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use undertone::evaluate::Metrics;
 use undertone::train::{News, Plan, Start, Summary, train};
+use undertone_report::plot;
 
 /// Fine-tune a model as a run file says; private, resumable, in one folder
 #[derive(Args)]

@@ -11,7 +11,6 @@ use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, area, share};
-use crate::plot;
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
@@ -20,6 +19,7 @@ use undertone::audit::statistics::Interval;
 use undertone::data::Example;
 use undertone::model::Purpose;
 use undertone::train::read_data;
+use undertone_report::plot;
 
 /// Every attack that applies to a finished run, in one table
 ///

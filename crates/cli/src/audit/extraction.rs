@@ -10,7 +10,6 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, share};
 use clap::Args;
 use serde_json::json;
-use std::path::PathBuf;
 use undertone::audit::extraction::{Extraction as Found, Things, judge, things};
 use undertone::audit::spans::{Finder, Kind, plain};
 use undertone::audit::texts::{Sampling, Writer};

@@ -5,7 +5,6 @@ use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, area, share};
-use crate::plot;
 use crate::train::Display;
 use clap::Args;
 use serde_json::json;
@@ -15,6 +14,7 @@ use undertone::audit::membership::{
 };
 use undertone::data::{Dataset, Example};
 use undertone::train::{Start, read_data, train};
+use undertone_report::plot;
 
 /// Tell examples that a run trained on from others: by loss, by loss against the untouched model,
 /// and by shadow models

@@ -4,9 +4,9 @@ use super::releases::Releases;
 use crate::arguments::{AccountantArgument, PlotArgument};
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
-use crate::plot;
 use clap::Args;
 use serde_json::json;
+use undertone_report::plot;
 
 #[derive(Args)]
 #[command(after_help = "Example:

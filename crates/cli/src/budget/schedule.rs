@@ -3,11 +3,11 @@
 use crate::arguments::{PlotArgument, TargetArguments};
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
-use crate::plot;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use undertone::train::NoiseSchedule;
 use undertone_accounting::schedule::{self, Ewpba, Passes, Shape};
+use undertone_report::plot;
 
 #[derive(Args)]
 #[command(after_help = "Examples:

@@ -61,7 +61,7 @@ impl Watch {
                 }
             }
         });
-        shown.map_err(|e| Failure::Write("the terminal".into(), e.to_string()))?;
+        shown.map_err(|e| Failure::write("the terminal".as_ref(), e))?;
         if let Some(failure) = failed {
             return Err(failure);
         }
