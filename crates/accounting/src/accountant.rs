@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Which accountant to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum Accountant {
     /// The closed form of the Gaussian mechanism if nothing is subsampled, otherwise numerical

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Which data sets are neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum Adjacency {
     /// One unit is added or removed; ε is that of the worse direction.

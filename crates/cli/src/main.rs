@@ -1,5 +1,6 @@
 //! The `undertone` command.
 
+mod arguments;
 mod audit;
 mod bench;
 mod budget;
@@ -9,12 +10,12 @@ mod failure;
 mod files;
 mod live;
 mod output;
-mod plot;
 mod report;
 mod sweep;
 mod train;
 mod use_model;
 
+use crate::output::Output;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -28,6 +29,9 @@ use std::process::ExitCode;
 struct Command {
     #[command(subcommand)]
     verb: Verb,
+    /// Print the answer as JSON, for programs
+    #[arg(long, global = true)]
+    json: bool,
 }
 
 // There is one value of this type in a run, so its size does not matter.
@@ -90,19 +94,20 @@ fn main() -> ExitCode {
         Ok(command) => command,
         Err(error) => return misread(&error),
     };
+    let output = Output { json: command.json };
     let done = match command.verb {
-        Verb::Demo(demo) => demo.run(),
-        Verb::Budget(budget) => budget.run(),
-        Verb::Train(train) => train.run(),
-        Verb::Watch(watch) => watch.run(),
-        Verb::Sweep(sweep) => sweep.run(),
-        Verb::Eval(eval) => eval.run(),
-        Verb::Predict(predict) => predict.run(),
-        Verb::Generate(generate) => generate.run(),
-        Verb::Merge(merge) => merge.run(),
-        Verb::Audit(audit) => audit.run(),
-        Verb::Report(report) => report.run(),
-        Verb::Bench(bench) => bench.run(),
+        Verb::Demo(demo) => demo.run(output),
+        Verb::Budget(budget) => budget.run(output),
+        Verb::Train(train) => train.run(output),
+        Verb::Watch(watch) => watch.run(output),
+        Verb::Sweep(sweep) => sweep.run(output),
+        Verb::Eval(eval) => eval.run(output),
+        Verb::Predict(predict) => predict.run(output),
+        Verb::Generate(generate) => generate.run(output),
+        Verb::Merge(merge) => merge.run(output),
+        Verb::Audit(audit) => audit.run(output),
+        Verb::Report(report) => report.run(output),
+        Verb::Bench(bench) => bench.run(output),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::files::refuse_file_of_run;
-use crate::output;
+use crate::output::{self, Output};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -30,9 +30,6 @@ pub struct Report {
     /// memory, attacks
     #[arg(long)]
     public: bool,
-    /// Print one JSON object: the file, and the guarantee of each run
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -52,10 +49,10 @@ impl Format {
 }
 
 impl Report {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         let format = self.format.unwrap_or_else(|| Format::of(&self.out));
         let runs = write(&self.runs, &self.out, format, Options { public: self.public })?;
-        if self.json {
+        if output.json {
             output::json(
                 &json!({ "report": self.out, "runs": runs.iter().map(short).collect::<Vec<_>>() }),
             );

@@ -1,10 +1,10 @@
 //! `undertone train`: from a run file to a trained model.
 
+use crate::arguments::ChangeArguments;
 use crate::device::DeviceArguments;
 use crate::failure::Outcome;
 use crate::live::{Live, Point, View};
-use crate::output;
-use crate::plot;
+use crate::output::{self, Output};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use undertone::evaluate::Metrics;
 use undertone::train::{News, Plan, Start, Summary, train};
+use undertone_report::plot;
 
 /// Fine-tune a model as a run file says; private, resumable, in one folder
 #[derive(Args)]
@@ -26,9 +27,8 @@ pub struct Train {
     /// Folder of the run
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Change a key of the run file; may be given several times
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    changes: Vec<String>,
+    #[command(flatten)]
+    set: ChangeArguments,
     /// Make the run repeatable; it is then not private
     #[arg(long)]
     seed: Option<u64>,
@@ -43,19 +43,16 @@ pub struct Train {
     /// End as soon as nobody holds the other end of standard input: for programs that start runs
     #[arg(long, hide = true)]
     until_input_ends: bool,
-    /// Print the summary as one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 impl Train {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         if self.until_input_ends {
             std::thread::spawn(end_with_input);
         }
         let mut plan = match &self.run {
-            Some(path) => Plan::read(path, &self.changes)?,
-            None => Plan::read(&self.out.join("plan.toml"), &self.changes)?,
+            Some(path) => Plan::read(path, &self.set.changes)?,
+            None => Plan::read(&self.out.join("plan.toml"), &self.set.changes)?,
         };
         if self.resume && self.run.is_some() {
             // The seed may have come from the command line; the folder knows.
@@ -79,7 +76,7 @@ impl Train {
         display.end();
         let summary = summary?;
         draw(&summary, &self.out)?;
-        if self.json {
+        if output.json {
             output::json(&summary);
         } else {
             tell(&summary, &self.out);

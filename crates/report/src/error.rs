@@ -21,9 +21,26 @@ pub enum Error {
     /// A chart could not be drawn.
     #[error("a chart could not be drawn: {0}")]
     Drawing(String),
+    /// A chart could not be written into its file.
+    #[error("could not write {}: {why}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        why: String,
+    },
 }
 
 impl Error {
+    /// Whether the system failed, rather than what the user asked for.
+    pub fn is_of_system(&self) -> bool {
+        matches!(self, Self::Write { .. })
+    }
+
+    pub(crate) fn write(path: &Path, why: impl std::fmt::Display) -> Self {
+        Self::Write { path: path.to_owned(), why: why.to_string() }
+    }
+
     pub(crate) fn damaged(path: &Path, problem: impl std::fmt::Display) -> Self {
         Self::Damaged { path: path.to_owned(), problem: problem.to_string() }
     }

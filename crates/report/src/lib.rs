@@ -24,6 +24,7 @@ mod error;
 mod folder;
 mod html;
 mod markdown;
+pub mod plot;
 mod section;
 mod words;
 

@@ -7,10 +7,10 @@ use super::membership::by_losses;
 use super::private_things::FinderArguments;
 use super::reconstruction::ReconstructionArguments;
 use super::run_folder::FinishedRun;
+use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output::{self, area, share};
-use crate::plot;
+use crate::output::{self, Output, area, share};
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
@@ -19,6 +19,7 @@ use undertone::audit::statistics::Interval;
 use undertone::data::Example;
 use undertone::model::Purpose;
 use undertone::train::read_data;
+use undertone_report::plot;
 
 /// Every attack that applies to a finished run, in one table
 ///
@@ -32,9 +33,8 @@ use undertone::train::read_data;
      canaries.jsonl"
 )]
 pub struct All {
-    /// Folder of the finished run
-    #[arg(long, value_name = "DIR")]
-    run: PathBuf,
+    #[command(flatten)]
+    target: RunArgument,
     /// Folder of a run without privacy on the same data, to compare with
     #[arg(long, value_name = "DIR")]
     open: Option<PathBuf>,
@@ -59,19 +59,14 @@ pub struct All {
     /// Masked texts
     #[arg(long, default_value_t = 50)]
     targets: usize,
-    /// Confidence of the intervals
-    #[arg(long, default_value_t = 0.95)]
-    confidence: f64,
-    /// Draws everything
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    #[command(flatten)]
+    intervals: ConfidenceArgument,
+    #[command(flatten)]
+    random: SeedArgument,
     #[command(flatten)]
     finder: FinderArguments,
     #[command(flatten)]
     device: DeviceArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 /// What a figure measures, which decides how it is written.
@@ -115,13 +110,11 @@ impl Figure {
 }
 
 impl All {
-    pub fn run(self) -> Outcome {
-        if !(0.5..1.0).contains(&self.confidence) || self.examples == 0 {
-            return Err(Failure::arguments(
-                "--confidence must be from 0.5 to below 1, --examples at least 1",
-            ));
+    pub fn run(self, output: Output) -> Outcome {
+        if self.examples == 0 {
+            return Err(Failure::arguments("--examples must be at least 1"));
         }
-        let run = FinishedRun::open(&self.run)?;
+        let run = FinishedRun::open(&self.target.run)?;
         let open = self.open.as_deref().map(FinishedRun::open).transpose()?;
         if let Some(open) = &open
             && open.plan.purpose() != run.plan.purpose()
@@ -153,7 +146,7 @@ impl All {
                 .push("attacks on what records release (see audit inversion and audit attribute)");
         }
         run.keep("all", json!(figures))?;
-        self.show(&run, &figures, open.is_some(), &left_out)
+        self.show(&run, &figures, open.is_some(), &left_out, output)
     }
 
     fn show(
@@ -162,10 +155,11 @@ impl All {
         figures: &[Figure],
         with_open: bool,
         left_out: &[&str],
+        output: Output,
     ) -> Outcome {
         let one_run = run.kept("one_run")?;
         let bound = one_run["epsilon_lower"].as_f64();
-        if self.json {
+        if output.json {
             output::json(&json!({ "figures": figures, "one_run": one_run, "left_out": left_out }));
         } else {
             let head: &[&str] = match with_open {
@@ -192,7 +186,7 @@ impl All {
             }
             output::line(format_args!(
                 "{:.0} % intervals in brackets. Everything is in {}.",
-                100.0 * self.confidence,
+                self.intervals.percent(),
                 run.folder.join("audit.json").display()
             ));
         }
@@ -224,7 +218,7 @@ impl All {
         if members == 0 || all.len() == members {
             return Err(Failure::arguments("both files need at least one example"));
         }
-        let how = (self.confidence, self.seed);
+        let how = (self.intervals.confidence, self.random.seed);
         let (found, _) = by_losses(run, &all, members, how, true, &self.device)?;
         run.keep("membership", json!(found))?;
         let curves: Vec<(&str, &[(f64, f64)])> =
@@ -276,8 +270,8 @@ impl All {
         let canaries = exposure::read(file)?;
         let asked = ExposureArguments {
             candidates: self.candidates,
-            seed: self.seed,
-            confidence: self.confidence,
+            random: self.random,
+            intervals: self.intervals,
         };
         let of = |run: &FinishedRun, trained: bool| -> Outcome<Interval> {
             Ok(asked.mean(&asked.attack(run, trained, &canaries, &self.device)?))
@@ -310,14 +304,14 @@ impl All {
             );
             return Ok(Vec::new());
         }
-        let (confidence, seed) = (self.confidence, self.seed);
+        let (intervals, random) = (self.intervals, self.random);
         let writing = ExtractionArguments {
             texts: self.texts,
             tokens: self.tokens,
             top_k: 40,
             batch: 64,
-            confidence,
-            seed,
+            intervals,
+            random,
         };
         let untouched = writing.written(run, false, &self.device)?;
         let extracted =
@@ -346,8 +340,8 @@ impl All {
             samples: 64,
             top: 5,
             context: 400,
-            confidence,
-            seed,
+            intervals,
+            random,
         };
         for &kind in &kinds {
             let targets = masking.targets(&training, kind)?;

@@ -2,15 +2,17 @@
 
 use super::progress;
 use super::released::{Cell, ReleasedArguments};
+use crate::arguments::ConfidenceArgument;
 use crate::failure::{Failure, Outcome};
-use crate::output::{self, share};
+use crate::output::{self, Output, share};
 use crate::use_model::ModelArguments;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::Serialize;
 use undertone::audit::attribute::{self, Inferred};
 use undertone::data::Task;
 use undertone::model::Purpose;
 use undertone::model::layer::sanitiser::{Rows, Spot};
+use undertone::train::RowsName;
 
 /// Guess an attribute of records from perturbed embeddings, by layer and budget
 ///
@@ -36,24 +38,8 @@ pub struct Attribute {
     /// Passes over the attacker's records
     #[arg(long, default_value_t = 20)]
     epochs: usize,
-    /// Confidence of the intervals
-    #[arg(long, default_value_t = 0.95)]
-    confidence: f64,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum RowsName {
-    /// The row of every token
-    Tokens,
-    /// That of the first token
-    First,
-    /// That of the last token
-    Last,
-    /// The mean of all rows
-    Mean,
+    #[command(flatten)]
+    intervals: ConfidenceArgument,
 }
 
 #[derive(Serialize)]
@@ -67,11 +53,9 @@ struct Row {
 }
 
 impl Attribute {
-    pub fn run(self) -> Outcome {
-        if self.epochs == 0 || !(0.5..1.0).contains(&self.confidence) {
-            return Err(Failure::arguments(
-                "--epochs must be at least 1, --confidence from 0.5 to below 1",
-            ));
+    pub fn run(self, output: Output) -> Outcome {
+        if self.epochs == 0 {
+            return Err(Failure::arguments("--epochs must be at least 1"));
         }
         let loaded = self.model.load(Some(Purpose::SequenceClassification))?;
         let task = Task::Classification {
@@ -95,8 +79,8 @@ impl Attribute {
                 noise,
                 classes,
                 epochs: self.epochs,
-                seed: self.released.seed,
-                confidence: self.confidence,
+                seed: self.released.random.seed,
+                confidence: self.intervals.confidence,
             };
             let inferred =
                 attribute::infer(&loaded.model, &victims.examples, &known.examples, &asked)?;
@@ -104,7 +88,7 @@ impl Attribute {
             bar.inc(1);
         }
         bar.finish_and_clear();
-        if self.json {
+        if output.json {
             output::json(&rows);
             return Ok(());
         }

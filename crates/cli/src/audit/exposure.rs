@@ -3,9 +3,10 @@
 
 use super::progress;
 use super::run_folder::{FinishedRun, language_model};
+use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, Output};
 use clap::Args;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -27,9 +28,8 @@ use undertone::audit::texts::Writer;
     after_help = "Example:\n  undertone audit exposure --run runs/mail --canaries canaries.jsonl"
 )]
 pub struct Exposure {
-    /// Folder of the finished run, of a language model
-    #[arg(long, value_name = "DIR")]
-    run: PathBuf,
+    #[command(flatten)]
+    target: RunArgument,
     /// File of planted secrets (JSON lines)
     #[arg(long, value_name = "FILE")]
     canaries: PathBuf,
@@ -37,9 +37,6 @@ pub struct Exposure {
     asked: ExposureArguments,
     #[command(flatten)]
     device: DeviceArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 /// How much is asked.
@@ -48,12 +45,10 @@ pub struct ExposureArguments {
     /// Candidates that are asked for at most; where there are more, as many are drawn
     #[arg(long, default_value_t = 10_000)]
     pub candidates: usize,
-    /// Draws the candidates
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Confidence of the intervals
-    #[arg(long, default_value_t = 0.95)]
-    pub confidence: f64,
+    #[command(flatten)]
+    pub random: SeedArgument,
+    #[command(flatten)]
+    pub intervals: ConfidenceArgument,
 }
 
 /// A planted secret.
@@ -101,8 +96,8 @@ struct Row<'a> {
 }
 
 impl Exposure {
-    pub fn run(self) -> Outcome {
-        let run = FinishedRun::open(&self.run)?;
+    pub fn run(self, output: Output) -> Outcome {
+        let run = FinishedRun::open(&self.target.run)?;
         language_model(&run, "exposure")?;
         let canaries = read(&self.canaries)?;
         let trained = self.asked.attack(&run, true, &canaries, &self.device)?;
@@ -117,7 +112,7 @@ impl Exposure {
             })
             .collect();
         run.keep("exposure", json!(rows))?;
-        if self.json {
+        if output.json {
             output::json(&rows);
             return Ok(());
         }
@@ -160,10 +155,8 @@ impl ExposureArguments {
         canaries: &[Canary],
         device: &DeviceArguments,
     ) -> Outcome<Vec<Found>> {
-        if self.candidates < 100 || !(0.5..1.0).contains(&self.confidence) {
-            return Err(Failure::arguments(
-                "--candidates must be at least 100, --confidence from 0.5 to below 1",
-            ));
+        if self.candidates < 100 {
+            return Err(Failure::arguments("--candidates must be at least 100"));
         }
         let model = run.model(trained, device)?;
         let tokeniser = run.tokeniser(&model)?;
@@ -171,7 +164,7 @@ impl ExposureArguments {
         let bar = progress(canaries.len(), "secrets");
         let mut all = Vec::new();
         for canary in canaries {
-            let others = canary.others(self.candidates, self.seed);
+            let others = canary.others(self.candidates, self.random.seed);
             let texts: Vec<String> = std::iter::once(&canary.secret)
                 .chain(&others)
                 .map(|secret| canary.filled(secret))
@@ -190,7 +183,11 @@ impl ExposureArguments {
 
     /// The mean exposure.
     pub fn mean(&self, found: &[Found]) -> Interval {
-        mean(&found.iter().map(|found| found.bits).collect::<Vec<_>>(), self.confidence, self.seed)
+        mean(
+            &found.iter().map(|found| found.bits).collect::<Vec<_>>(),
+            self.intervals.confidence,
+            self.random.seed,
+        )
     }
 }
 

@@ -4,12 +4,12 @@
 use super::private_things::{FinderArguments, PrivateTexts};
 use super::progress;
 use super::run_folder::{FinishedRun, language_model};
+use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output::{self, share};
+use crate::output::{self, Output, share};
 use clap::Args;
 use serde_json::json;
-use std::path::PathBuf;
 use undertone::audit::extraction::{Extraction as Found, Things, judge, things};
 use undertone::audit::spans::{Finder, Kind, plain};
 use undertone::audit::texts::{Sampling, Writer};
@@ -25,18 +25,14 @@ use undertone::audit::texts::{Sampling, Writer};
      person,email"
 )]
 pub struct Extraction {
-    /// Folder of the finished run, of a language model
-    #[arg(long, value_name = "DIR")]
-    run: PathBuf,
+    #[command(flatten)]
+    target: RunArgument,
     #[command(flatten)]
     asked: ExtractionArguments,
     #[command(flatten)]
     finder: FinderArguments,
     #[command(flatten)]
     device: DeviceArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 /// How much is written.
@@ -54,17 +50,15 @@ pub struct ExtractionArguments {
     /// Texts that are written together
     #[arg(long, default_value_t = 64)]
     pub batch: usize,
-    /// Confidence of the intervals
-    #[arg(long, default_value_t = 0.95)]
-    pub confidence: f64,
-    /// Draws the texts
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
+    #[command(flatten)]
+    pub intervals: ConfidenceArgument,
+    #[command(flatten)]
+    pub random: SeedArgument,
 }
 
 impl Extraction {
-    pub fn run(self) -> Outcome {
-        let run = FinishedRun::open(&self.run)?;
+    pub fn run(self, output: Output) -> Outcome {
+        let run = FinishedRun::open(&self.target.run)?;
         language_model(&run, "extraction")?;
         let (training, finder) = self.finder.read(&run)?;
         let untouched = self.asked.written(&run, false, &self.device)?;
@@ -77,7 +71,7 @@ impl Extraction {
             &self.device,
         )?;
         run.keep("extraction", json!(found))?;
-        if self.json {
+        if output.json {
             output::json(&found);
             return Ok(());
         }
@@ -90,7 +84,7 @@ impl Extraction {
              untouched model writes too is left out of all columns but the last.",
             self.asked.texts,
             self.asked.tokens,
-            100.0 * self.asked.confidence
+            self.asked.intervals.percent()
         ));
         Ok(())
     }
@@ -99,12 +93,9 @@ impl Extraction {
 impl ExtractionArguments {
     fn check(&self) -> Outcome {
         let sizes = [self.texts, self.tokens, self.batch];
-        if !sizes.iter().all(|size| (1..=10_000_000).contains(size))
-            || !(0.5..1.0).contains(&self.confidence)
-        {
+        if !sizes.iter().all(|size| (1..=10_000_000).contains(size)) {
             return Err(Failure::arguments(
-                "--texts, --tokens and --batch must be from 1 to 10000000, --confidence from 0.5 \
-                 to below 1",
+                "--texts, --tokens and --batch must be from 1 to 10000000",
             ));
         }
         Ok(())
@@ -126,7 +117,7 @@ impl ExtractionArguments {
             top_k: self.top_k,
             tokens: self.tokens.min(most - 1),
             batch: self.batch,
-            seed: self.seed,
+            seed: self.random.seed,
         };
         let bar = progress(self.texts, "texts");
         let writer = Writer { model: &model, tokeniser: &tokeniser };
@@ -172,7 +163,7 @@ impl ExtractionArguments {
                 .collect();
             let (written, before) =
                 (things(finder, written, kind)?, things(finder, untouched, kind)?);
-            found.push(judge(kind, &inside, &written, &before, self.confidence));
+            found.push(judge(kind, &inside, &written, &before, self.intervals.confidence));
         }
         Ok(found)
     }

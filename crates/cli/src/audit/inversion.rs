@@ -3,7 +3,7 @@
 use super::progress;
 use super::released::{Cell, ReleasedArguments};
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, Output};
 use crate::use_model::ModelArguments;
 use clap::Args;
 use serde::Serialize;
@@ -33,9 +33,6 @@ pub struct Inversion {
     /// Passes over the attacker's texts
     #[arg(long, default_value_t = 3)]
     epochs: usize,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Serialize)]
@@ -49,7 +46,7 @@ struct Row {
 }
 
 impl Inversion {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         if self.vocabulary == 0 || self.epochs == 0 {
             return Err(Failure::arguments("--vocabulary and --epochs must be at least 1"));
         }
@@ -65,7 +62,7 @@ impl Inversion {
                 noise,
                 vocabulary: self.vocabulary,
                 epochs: self.epochs,
-                seed: self.released.seed,
+                seed: self.released.random.seed,
             };
             let recovered =
                 inversion::invert(&loaded.model, &victims.examples, &known.examples, &asked)?;
@@ -73,7 +70,7 @@ impl Inversion {
             bar.inc(1);
         }
         bar.finish_and_clear();
-        if self.json {
+        if output.json {
             output::json(&rows);
             return Ok(());
         }

@@ -1,10 +1,10 @@
 //! `undertone audit membership`: was this example trained on?
 
 use super::run_folder::{FinishedRun, losses};
+use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output::{self, area, share};
-use crate::plot;
+use crate::output::{self, Output, area, share};
 use crate::train::Display;
 use clap::Args;
 use serde_json::json;
@@ -14,6 +14,7 @@ use undertone::audit::membership::{
 };
 use undertone::data::{Dataset, Example};
 use undertone::train::{Start, read_data, train};
+use undertone_report::plot;
 
 /// Tell examples that a run trained on from others: by loss, by loss against the untouched model,
 /// and by shadow models
@@ -23,9 +24,8 @@ use undertone::train::{Start, read_data, train};
      --non-members dev.tsv --shadows 8"
 )]
 pub struct Membership {
-    /// Folder of the finished run
-    #[arg(long, value_name = "DIR")]
-    run: PathBuf,
+    #[command(flatten)]
+    target: RunArgument,
     /// File that was trained on [default: the run's]
     #[arg(long, value_name = "FILE")]
     members: Option<PathBuf>,
@@ -42,27 +42,20 @@ pub struct Membership {
     /// Leave the untouched model out: the loss alone, in half the time
     #[arg(long)]
     loss_only: bool,
-    /// Confidence of the intervals
-    #[arg(long, default_value_t = 0.95)]
-    confidence: f64,
-    /// Draws shadows and bootstrap samples
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    #[command(flatten)]
+    intervals: ConfidenceArgument,
+    #[command(flatten)]
+    random: SeedArgument,
     #[command(flatten)]
     device: DeviceArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 impl Membership {
-    pub fn run(self) -> Outcome {
-        if !(0.5..1.0).contains(&self.confidence) || self.examples == 0 {
-            return Err(Failure::arguments(
-                "--confidence must be from 0.5 to below 1, --examples at least 1",
-            ));
+    pub fn run(self, output: Output) -> Outcome {
+        if self.examples == 0 {
+            return Err(Failure::arguments("--examples must be at least 1"));
         }
-        let run = FinishedRun::open(&self.run)?;
+        let run = FinishedRun::open(&self.target.run)?;
         let Some(others) = self.non_members.as_ref().or(run.plan.data.validation.as_ref()) else {
             return Err(Failure::arguments(
                 "the run has no validation file; name one that was not trained on by --non-members",
@@ -81,7 +74,7 @@ impl Membership {
             &run,
             &all,
             count,
-            (self.confidence, self.seed),
+            (self.intervals.confidence, self.random.seed),
             !self.loss_only,
             &self.device,
         )?;
@@ -93,15 +86,15 @@ impl Membership {
                 "likelihood ratio of shadow models",
                 inside,
                 outside,
-                self.confidence,
-                self.seed,
+                self.intervals.confidence,
+                self.random.seed,
             ));
         }
         run.keep("membership", json!(attacks))?;
         let curves: Vec<(&str, &[(f64, f64)])> =
             attacks.iter().map(|a| (a.attack, a.roc.as_slice())).collect();
         plot::roc(&run.folder.join("membership.svg"), "Membership inference", &curves)?;
-        if self.json {
+        if output.json {
             output::json(&attacks);
             return Ok(());
         }
@@ -111,7 +104,7 @@ impl Membership {
             "\n{count} members, {} others; {:.0} % intervals. Guessing has an AUC of 0.5. Curves \
              are in {}.",
             all.len() - count,
-            100.0 * self.confidence,
+            self.intervals.percent(),
             run.folder.join("membership.svg").display()
         ));
         Ok(())
@@ -128,7 +121,7 @@ impl Membership {
         for shadow in 0..self.shadows as u64 {
             let mixed = |i: usize| {
                 let x = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-                    ^ (self.seed << 32 | shadow).wrapping_mul(0xd6e8_feb8_6659_fd93);
+                    ^ (self.random.seed << 32 | shadow).wrapping_mul(0xd6e8_feb8_6659_fd93);
                 (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 63 == 1
             };
             let chosen: Vec<bool> = (0..all.len()).map(mixed).collect();
@@ -145,7 +138,7 @@ impl Membership {
             let mut plan = run.plan.clone();
             plan.data.validation = None;
             plan.data.author = None;
-            plan.training.seed = Some(self.seed.wrapping_mul(1000) + shadow);
+            plan.training.seed = Some(self.random.seed.wrapping_mul(1000) + shadow);
             eprintln!("shadow {} of {}:", shadow + 1, self.shadows);
             let mut display = Display::new();
             let start = Start {

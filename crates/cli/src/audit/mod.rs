@@ -13,6 +13,7 @@ mod released;
 pub mod run_folder;
 
 use crate::failure::Outcome;
+use crate::output::Output;
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
@@ -40,16 +41,16 @@ pub enum Audit {
 }
 
 impl Audit {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         match self {
-            Self::All(all) => all.run(),
-            Self::Attribute(attribute) => attribute.run(),
-            Self::Exposure(exposure) => exposure.run(),
-            Self::Extraction(extraction) => extraction.run(),
-            Self::Inversion(inversion) => inversion.run(),
-            Self::Membership(membership) => membership.run(),
-            Self::OneRun(one_run) => one_run.run(),
-            Self::Reconstruction(reconstruction) => reconstruction.run(),
+            Self::All(all) => all.run(output),
+            Self::Attribute(attribute) => attribute.run(output),
+            Self::Exposure(exposure) => exposure.run(output),
+            Self::Extraction(extraction) => extraction.run(output),
+            Self::Inversion(inversion) => inversion.run(output),
+            Self::Membership(membership) => membership.run(output),
+            Self::OneRun(one_run) => one_run.run(output),
+            Self::Reconstruction(reconstruction) => reconstruction.run(output),
         }
     }
 }

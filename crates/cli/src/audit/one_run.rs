@@ -1,9 +1,10 @@
 //! `undertone audit one-run`: train once with canaries, and bound ε from below.
 
 use super::run_folder::{FinishedRun, losses};
+use crate::arguments::{ChangeArguments, ConfidenceArgument};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, Output};
 use crate::train::Display;
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -34,9 +35,8 @@ pub struct OneRun {
     /// Folder of the run with canaries; it is an ordinary run, of a model that is of no use
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Change a key of the run file; may be given several times
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    changes: Vec<String>,
+    #[command(flatten)]
+    set: ChangeArguments,
     /// Canaries
     #[arg(long, default_value_t = 1000)]
     canaries: usize,
@@ -47,14 +47,10 @@ pub struct OneRun {
     /// What the guesses rest on
     #[arg(long, value_enum, default_value = "loss")]
     score: Score,
-    /// Probability that the bound holds
-    #[arg(long, default_value_t = 0.95)]
-    confidence: f64,
+    #[command(flatten)]
+    intervals: ConfidenceArgument,
     #[command(flatten)]
     device: DeviceArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -67,18 +63,14 @@ enum Score {
 }
 
 impl OneRun {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         let guesses = self.guesses.unwrap_or_else(|| usual_guesses(self.canaries));
-        if !(10..=1_000_000).contains(&self.canaries)
-            || !(1..=self.canaries).contains(&guesses)
-            || !(0.5..1.0).contains(&self.confidence)
-        {
+        if !(10..=1_000_000).contains(&self.canaries) || !(1..=self.canaries).contains(&guesses) {
             return Err(Failure::arguments(
-                "--canaries must be from 10 to 1000000, --guesses from 1 to as many, --confidence \
-                 from 0.5 to below 1",
+                "--canaries must be from 10 to 1000000, --guesses from 1 to as many",
             ));
         }
-        let plan = Plan::read(&self.run, &self.changes)?;
+        let plan = Plan::read(&self.run, &self.set.changes)?;
         if self.score == Score::Update && plan.model.tuning != Tuning::Full {
             return Err(Failure::arguments(
                 "--score update compares the weights of a model that was trained in full; use \
@@ -116,7 +108,7 @@ impl OneRun {
         };
         let promised = run.promised();
         let delta = plan.privacy.delta.unwrap_or(1e-5);
-        let found = audit(&scores, &coins.inside, guesses, delta, self.confidence);
+        let found = audit(&scores, &coins.inside, guesses, delta, self.intervals.confidence);
         let curve_is_refuted = match promised {
             Some(_) => Some(self.refutes_curve(&run, &found)?),
             None => None,
@@ -124,7 +116,7 @@ impl OneRun {
         let mut kept = json!(found);
         kept["promised_curve_is_refuted"] = json!(curve_is_refuted);
         run.keep("one_run", kept.clone())?;
-        if self.json {
+        if output.json {
             output::json(&kept);
         } else {
             let mut rows = vec![
@@ -140,7 +132,7 @@ impl OneRun {
                     format!(
                         "{:.4} at δ = {delta:e}, with {:.0} % confidence",
                         found.epsilon_lower,
-                        100.0 * self.confidence
+                        self.intervals.percent()
                     ),
                 ),
             ];

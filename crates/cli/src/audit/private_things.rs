@@ -2,7 +2,7 @@
 
 use super::run_folder::FinishedRun;
 use crate::failure::{Failure, Outcome};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use undertone::audit::spans::names::Names;
@@ -18,7 +18,7 @@ use undertone::model::folder::{LoadOptions, load, locate};
 pub struct FinderArguments {
     /// What is looked for [default: all]
     #[arg(long = "kind", value_enum, value_delimiter = ',', value_name = "KIND")]
-    kinds: Vec<KindName>,
+    kinds: Vec<Kind>,
     /// File of names, one a line: a single word is a given name (what follows must be capitalised),
     /// several words are a name as it is, in any case
     #[arg(long, value_name = "FILE")]
@@ -32,13 +32,6 @@ pub struct FinderArguments {
     spans: Option<String>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum KindName {
-    Person,
-    Email,
-    Phone,
-}
-
 /// What a file says is private in each text, if it does.
 type GivenSpans = Option<Vec<Vec<Span>>>;
 
@@ -50,12 +43,7 @@ pub struct PrivateTexts {
 
 impl FinderArguments {
     pub fn kinds(&self) -> Vec<Kind> {
-        let of = |name: &KindName| match name {
-            KindName::Person => Kind::Person,
-            KindName::Email => Kind::Email,
-            KindName::Phone => Kind::Phone,
-        };
-        if self.kinds.is_empty() { Kind::ALL.to_vec() } else { self.kinds.iter().map(of).collect() }
+        if self.kinds.is_empty() { Kind::ALL.to_vec() } else { self.kinds.clone() }
     }
 
     /// The run's training texts, and a finder for what models write. Where spans are given in the

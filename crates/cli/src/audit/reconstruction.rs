@@ -3,9 +3,10 @@
 use super::private_things::{FinderArguments, PrivateTexts};
 use super::progress;
 use super::run_folder::{FinishedRun, language_model};
+use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output::{self, share};
+use crate::output::{self, Output, share};
 use clap::Args;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -26,9 +27,8 @@ use undertone::audit::texts::{Sampling, Writer};
 #[command(after_help = "Example:\n  undertone audit reconstruction --run runs/mail --targets 200 \
      --samples 64 --kind person")]
 pub struct Reconstruction {
-    /// Folder of the finished run, of a language model
-    #[arg(long, value_name = "DIR")]
-    run: PathBuf,
+    #[command(flatten)]
+    target: RunArgument,
     #[command(flatten)]
     asked: ReconstructionArguments,
     /// Candidates, one a line, in place of what the model writes
@@ -38,9 +38,6 @@ pub struct Reconstruction {
     finder: FinderArguments,
     #[command(flatten)]
     device: DeviceArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 /// How much is attacked.
@@ -58,12 +55,10 @@ pub struct ReconstructionArguments {
     /// Bytes of a text around its mask that are used
     #[arg(long, default_value_t = 400)]
     pub context: usize,
-    /// Confidence of the intervals
-    #[arg(long, default_value_t = 0.95)]
-    pub confidence: f64,
-    /// Draws texts and candidates
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
+    #[command(flatten)]
+    pub intervals: ConfidenceArgument,
+    #[command(flatten)]
+    pub random: SeedArgument,
 }
 
 /// Tokens of a continuation: a name and a little more.
@@ -78,8 +73,8 @@ pub struct Both {
 }
 
 impl Reconstruction {
-    pub fn run(self) -> Outcome {
-        let run = FinishedRun::open(&self.run)?;
+    pub fn run(self, output: Output) -> Outcome {
+        let run = FinishedRun::open(&self.target.run)?;
         language_model(&run, "reconstruction")?;
         let list = match &self.candidates {
             Some(file) => {
@@ -119,7 +114,7 @@ impl Reconstruction {
             ));
         }
         run.keep("reconstruction", json!(found))?;
-        if self.json {
+        if output.json {
             output::json(&found);
             return Ok(());
         }
@@ -156,7 +151,7 @@ impl Reconstruction {
             ],
             &rows,
         );
-        output::line(format_args!("\n{:.0} % intervals.", 100.0 * self.asked.confidence));
+        output::line(format_args!("\n{:.0} % intervals.", self.asked.intervals.percent()));
         Ok(())
     }
 }
@@ -164,15 +159,8 @@ impl Reconstruction {
 impl ReconstructionArguments {
     /// Masked texts, drawn from all that have something of the kind with some text before it.
     pub fn targets(&self, training: &PrivateTexts, kind: Kind) -> Outcome<Vec<Masked>> {
-        if self.targets == 0
-            || self.samples == 0
-            || self.top == 0
-            || !(0.5..1.0).contains(&self.confidence)
-        {
-            return Err(Failure::arguments(
-                "--targets, --samples and --top must be at least 1, --confidence from 0.5 to below \
-                 1",
-            ));
+        if self.targets == 0 || self.samples == 0 || self.top == 0 {
+            return Err(Failure::arguments("--targets, --samples and --top must be at least 1"));
         }
         let mut all: Vec<Masked> = Vec::new();
         for (text, spans) in training.texts.iter().zip(&training.spans) {
@@ -185,7 +173,7 @@ impl ReconstructionArguments {
             }
         }
         // The first of a shuffle.
-        let mut random = ChaCha8Rng::seed_from_u64(self.seed);
+        let mut random = ChaCha8Rng::seed_from_u64(self.random.seed);
         let count = self.targets.min(all.len());
         for i in 0..count {
             let other = i + (random.next_u64() % (all.len() - i) as u64) as usize;
@@ -207,7 +195,7 @@ impl ReconstructionArguments {
     ) -> Outcome<Found> {
         let model = run.model(trained, device)?;
         let tokeniser = run.tokeniser(&model)?.with_max_tokens(model.network.most_positions)?;
-        let how = Sampling { tokens: CONTINUATION, seed: self.seed, ..Sampling::default() };
+        let how = Sampling { tokens: CONTINUATION, seed: self.random.seed, ..Sampling::default() };
         let candidates = match list {
             Some(list) => Candidates::Listed(list),
             None => Candidates::Written { samples: self.samples, how },
@@ -216,7 +204,7 @@ impl ReconstructionArguments {
         let writer = Writer { model: &model, tokeniser: &tokeniser };
         let ranks = attack(writer, targets, finder, candidates, |done| bar.inc(done as u64))?;
         bar.finish_and_clear();
-        Ok(judge(&ranks, self.top, self.confidence))
+        Ok(judge(&ranks, self.top, self.intervals.confidence))
     }
 }
 

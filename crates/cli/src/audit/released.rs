@@ -1,5 +1,6 @@
 //! The arguments of attacks on released embeddings: whose, where, and under how much noise.
 
+use crate::arguments::SeedArgument;
 use crate::failure::{Failure, Outcome};
 use crate::use_model::Loaded;
 use clap::Args;
@@ -38,9 +39,8 @@ pub struct ReleasedArguments {
     /// Longest sequence
     #[arg(long, default_value_t = 64)]
     max_tokens: usize,
-    /// Draws the noise; the attack is repeatable
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
+    #[command(flatten)]
+    pub random: SeedArgument,
 }
 
 /// A place and a budget.

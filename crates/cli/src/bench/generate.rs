@@ -1,9 +1,10 @@
 //! Times greedy continuation.
 
 use super::median;
+use crate::arguments::ModelArgument;
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, Output};
 use clap::Args;
 use serde_json::json;
 use std::time::Instant;
@@ -14,9 +15,8 @@ use undertone::model::generate::{Settings, generate};
 /// Time the continuing of texts
 #[derive(Args)]
 pub struct Generate {
-    /// Model folder or hub name
-    #[arg(long)]
-    model: String,
+    #[command(flatten)]
+    base: ModelArgument,
     /// Texts that are continued together
     #[arg(long, default_value_t = 16)]
     batch: usize,
@@ -28,13 +28,10 @@ pub struct Generate {
     repeats: usize,
     #[command(flatten)]
     device: DeviceArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 impl Generate {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         if self.batch == 0 || self.new_tokens == 0 || self.repeats == 0 {
             return Err(Failure::arguments(
                 "--batch, --new-tokens and --repeats must be at least 1",
@@ -42,7 +39,7 @@ impl Generate {
         }
         let options =
             LoadOptions { purpose: Some(Purpose::CausalLanguageModel), ..LoadOptions::default() };
-        let mut model = load(&locate(&self.model)?, &options)?;
+        let mut model = load(&locate(&self.base.model)?, &options)?;
         model.to_place(&self.device.place()?)?;
         let settings = Settings {
             max_new_tokens: self.new_tokens,
@@ -61,7 +58,7 @@ impl Generate {
             }
         }
         let speed = median(speeds);
-        if self.json {
+        if output.json {
             output::json(&json!({ "tokens_per_second": speed }));
         } else {
             output::rows(&[("speed", format!("{speed:.0} tokens/s"))]);

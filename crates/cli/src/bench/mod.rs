@@ -5,6 +5,7 @@ mod step;
 mod text;
 
 use crate::failure::Outcome;
+use crate::output::Output;
 use clap::Subcommand;
 
 /// How fast this machine is.
@@ -19,11 +20,11 @@ pub enum Bench {
 }
 
 impl Bench {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         match self {
-            Self::Step(step) => step.run(),
-            Self::Generate(generate) => generate.run(),
-            Self::Text(text) => text.run(),
+            Self::Step(step) => step.run(output),
+            Self::Generate(generate) => generate.run(output),
+            Self::Text(text) => text.run(output),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The arguments that say what is released.
 
 use crate::failure::{Failure, Outcome};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use undertone_accounting::schedule::Passes;
 use undertone_accounting::{Adjacency, Composition, Event};
 
@@ -46,24 +46,6 @@ impl Sampling {
     }
 }
 
-/// Adjacencies by name.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum AdjacencyName {
-    /// One unit is added or removed
-    AddRemove,
-    /// One unit is replaced by another
-    ReplaceOne,
-}
-
-impl From<AdjacencyName> for Adjacency {
-    fn from(name: AdjacencyName) -> Adjacency {
-        match name {
-            AdjacencyName::AddRemove => Adjacency::AddRemove,
-            AdjacencyName::ReplaceOne => Adjacency::ReplaceOne,
-        }
-    }
-}
-
 /// Everything that is released.
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "What is released")]
@@ -87,7 +69,7 @@ pub struct Releases {
     /// Which data sets count as neighbours [default: replace-one for plain releases and responses
     /// alone, else add-remove]
     #[arg(long, value_enum)]
-    pub adjacency: Option<AdjacencyName>,
+    pub adjacency: Option<Adjacency>,
     #[command(flatten)]
     pub sampling: Sampling,
 }
@@ -130,7 +112,7 @@ impl Releases {
         let sampled =
             !self.phase.is_empty() || (self.noise_multiplier.is_some() && self.releases.is_none());
         match self.adjacency {
-            Some(name) => name.into(),
+            Some(adjacency) => adjacency,
             None if sampled => Adjacency::AddRemove,
             None => Adjacency::ReplaceOne,
         }

@@ -1,6 +1,7 @@
 //! What is known of a run under way, whoever tells it.
 
 use crate::output;
+use serde::Serialize;
 use serde_json::Value;
 use undertone::evaluate::Metrics;
 use undertone::train::{ModeName, Plan, Record};
@@ -114,10 +115,47 @@ impl Live {
         parts.extend(self.speed.map(|speed| format!("{speed:.1} examples/s")));
         parts.join(", ")
     }
+
+    /// The same for programs.
+    pub fn standing(&self) -> Standing<'_> {
+        let value = self.measured.last().map(|&(_, value)| value);
+        Standing {
+            step: self.step,
+            steps: self.steps,
+            epoch: self.epoch,
+            loss: self.losses.last().map(|&(_, loss)| loss),
+            metric: value.map(|_| self.metric),
+            value,
+            epsilon: self.spent,
+            target_epsilon: self.target,
+            caveat: self.caveat,
+            examples_per_second: self.speed,
+            ended: self.ended.as_deref(),
+        }
+    }
+}
+
+/// Where a run stands, as `watch --json` prints it.
+#[derive(Serialize)]
+pub struct Standing<'a> {
+    step: u64,
+    /// 0 while the run has not said how many there are.
+    steps: u64,
+    epoch: u64,
+    loss: Option<f64>,
+    metric: Option<&'static str>,
+    value: Option<f64>,
+    epsilon: Option<f64>,
+    target_epsilon: Option<f64>,
+    /// Why ε is not a guarantee, where it is none.
+    caveat: Option<&'static str>,
+    examples_per_second: Option<f64>,
+    /// How the run ended, once it has.
+    ended: Option<&'a str>,
 }
 
 /// A setting as a run file has it.
-fn name(setting: &impl serde::Serialize) -> String {
+fn name(setting: &impl Serialize) -> String {
     serde_json::to_value(setting)
         .ok()
         .and_then(|value| value.as_str().map(str::to_owned))

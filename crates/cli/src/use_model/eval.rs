@@ -2,7 +2,7 @@
 
 use super::arguments::{DataArguments, ModelArguments};
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, Output};
 use clap::Args;
 use undertone::data::stream;
 use undertone::evaluate::{Meter, Metrics, predict};
@@ -19,13 +19,10 @@ pub struct Eval {
     model: ModelArguments,
     #[command(flatten)]
     data: DataArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 impl Eval {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         let loaded = self.model.load(self.data.purpose())?;
         let purpose = loaded.model.network.head.purpose;
         let task = self.data.resolve(purpose, true)?;
@@ -43,7 +40,7 @@ impl Eval {
                 .for_each(|(example, prediction)| meter.add(example, prediction));
         }
         let metrics = meter.metrics();
-        if self.json {
+        if output.json {
             output::json(&metrics);
             return Ok(());
         }

@@ -2,7 +2,7 @@
 
 use super::arguments::ModelArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, Output};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -57,13 +57,10 @@ pub struct Generate {
     /// Texts continued together
     #[arg(long, default_value_t = 16)]
     batch: usize,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 impl Generate {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         let loaded = self.model.load(Some(Purpose::CausalLanguageModel))?;
         let model = &loaded.model;
         let most = model.network.most_positions;
@@ -95,7 +92,7 @@ impl Generate {
             let prompt = &prompts[i / self.samples];
             let whole: Vec<u32> = ids[i].iter().chain(tokens).copied().collect();
             let text = tokeniser.decode(&whole)?;
-            if self.json {
+            if output.json {
                 completions.push(json!({ "prompt": prompt, "tokens": tokens, "text": text }));
             } else {
                 if i > 0 {
@@ -104,7 +101,7 @@ impl Generate {
                 output::line(text);
             }
         }
-        if self.json {
+        if output.json {
             output::json(&json!({ "completions": completions, "seed": settings.seed }));
         }
         Ok(())

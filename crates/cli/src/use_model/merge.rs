@@ -2,8 +2,9 @@
 
 use super::arguments::ModelArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, Output};
 use clap::Args;
+use serde_json::json;
 use std::path::PathBuf;
 use undertone::model::folder::save;
 use undertone::model::tuning::merge;
@@ -24,7 +25,7 @@ pub struct Merge {
 }
 
 impl Merge {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         if self.model.adapter.is_none() {
             return Err(Failure::arguments("say which adapter to merge with --adapter"));
         }
@@ -38,6 +39,10 @@ impl Merge {
         merge(&mut loaded.model)?;
         loaded.model.to_place(&Place::Host)?;
         save(&loaded.model, &self.out, Some(&loaded.folder))?;
+        if output.json {
+            output::json(&json!({ "model": self.out }));
+            return Ok(());
+        }
         output::line(format_args!("merged model written to {}", self.out.display()));
         Ok(())
     }

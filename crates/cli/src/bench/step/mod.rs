@@ -5,7 +5,7 @@ mod contender;
 use super::median;
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, Output};
 use clap::{Args, ValueEnum};
 use contender::{Contender, Method};
 use serde_json::json;
@@ -24,7 +24,7 @@ use undertone::train::peak_memory;
 pub struct StepBench {
     /// Architecture
     #[arg(long, value_enum, default_value = "bert")]
-    arch: Arch,
+    arch: Architecture,
     /// Blocks
     #[arg(long, default_value_t = 6)]
     layers: usize,
@@ -75,18 +75,6 @@ pub struct StepBench {
     on_request: bool,
     #[command(flatten)]
     device: DeviceArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Arch {
-    Bert,
-    Distilbert,
-    Roberta,
-    Gpt2,
-    Llama,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -99,9 +87,9 @@ enum Kind {
 }
 
 impl StepBench {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         self.check()?;
-        let batch = self.random_batch(self.architecture().1);
+        let batch = self.random_batch(self.purpose());
         let mut contender = Contender::new(&self, self.method, &batch)?;
         if self.on_request {
             return self.answer_requests(&mut contender, &batch);
@@ -125,7 +113,7 @@ impl StepBench {
         let (step_ms, beside_ms) = (median(times), ratio.map(|_| median(others)));
         let speed = 1e3 * self.batch as f64 / step_ms;
         let memory = peak_memory();
-        if self.json {
+        if output.json {
             let mut found = json!({ "step_ms": step_ms, "examples_per_second": speed, "peak_memory_bytes": memory });
             if let (Some(ratio), Some(beside)) = (ratio, beside_ms) {
                 found["beside"] = json!({ "step_ms": beside, "ratio": ratio });
@@ -188,13 +176,13 @@ impl StepBench {
         Ok(())
     }
 
-    fn architecture(&self) -> (Architecture, Purpose) {
+    /// What the architecture is usually trained for.
+    fn purpose(&self) -> Purpose {
         match self.arch {
-            Arch::Bert => (Architecture::Bert, Purpose::SequenceClassification),
-            Arch::Distilbert => (Architecture::DistilBert, Purpose::SequenceClassification),
-            Arch::Roberta => (Architecture::Roberta, Purpose::SequenceClassification),
-            Arch::Gpt2 => (Architecture::Gpt2, Purpose::CausalLanguageModel),
-            Arch::Llama => (Architecture::Llama, Purpose::CausalLanguageModel),
+            Architecture::Bert | Architecture::DistilBert | Architecture::Roberta => {
+                Purpose::SequenceClassification
+            }
+            Architecture::Gpt2 | Architecture::Llama => Purpose::CausalLanguageModel,
         }
     }
 
@@ -209,8 +197,7 @@ impl StepBench {
             positions: self.tokens.max(512),
         };
         let labels = ["no".to_owned(), "yes".to_owned()];
-        let (architecture, purpose) = self.architecture();
-        let mut model = architecture.random(dimensions, purpose, &labels, 1)?;
+        let mut model = self.arch.random(dimensions, self.purpose(), &labels, 1)?;
         let lora = LoraSettings { rank: self.size.unwrap_or(8), ..LoraSettings::default() };
         let adapter =
             AdapterSettings { size: self.size.unwrap_or(64), ..AdapterSettings::default() };

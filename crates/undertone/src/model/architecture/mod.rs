@@ -16,6 +16,7 @@ use super::{Network, Purpose, Result};
 
 /// A model architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum), value(rename_all = "lower"))]
 pub enum Architecture {
     Bert,
     DistilBert,

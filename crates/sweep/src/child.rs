@@ -1,30 +1,38 @@
 //! One run, as a process of its own: it may crash without harm to the others, and gives all its
 //! memory back.
 
-use super::cells::Run;
-use super::state::{State, look, wait_until_free};
-use super::write_whole;
+use crate::cells::Run;
+use crate::state::{State, look, wait_until_free};
+use crate::write_whole;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-/// What all runs of a sweep share.
-#[derive(Debug)]
-pub struct Setting {
-    /// The program itself.
+/// How runs are started.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The `undertone` program.
     pub program: PathBuf,
-    /// Where runs are kept.
-    pub folder: PathBuf,
-    /// Arguments that say where to compute.
+    /// Arguments of `undertone train` that choose the device.
     pub device: Vec<String>,
+    /// Runs at a time.
+    pub jobs: usize,
     /// Threads of each run.
     pub threads: usize,
-    /// Whether weights stay.
+}
+
+/// What all runs of a sweep share.
+#[derive(Debug)]
+pub struct Children<'a> {
+    pub launch: &'a Launch,
+    /// The folder that holds the runs' folders.
+    pub folder: PathBuf,
+    /// Whether trained weights stay in them.
     pub keep_weights: bool,
 }
 
-impl Setting {
+impl Children<'_> {
     /// Does a run, goes on with it, or finds it done; its summary, or why there is none. `tell`
     /// hears what it says on the way.
     pub fn run(&self, run: &Run, tell: &dyn Fn(&str)) -> Result<Value, String> {
@@ -71,21 +79,21 @@ impl Setting {
         let log = beside(folder, "log");
         let mut kept =
             std::fs::File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
-        let mut child = Command::new(&self.program)
+        let mut child = Command::new(&self.launch.program)
             .arg("train")
             .arg(plan)
             .arg("--out")
             .arg(folder)
             .args(["--until-input-ends"])
-            .args(&self.device)
+            .args(&self.launch.device)
             .args(more)
-            .env("RAYON_NUM_THREADS", self.threads.to_string())
+            .env("RAYON_NUM_THREADS", self.launch.threads.to_string())
             // Held open by this process alone: when it dies, the run notices and ends too.
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(|e| format!("{} cannot be started: {e}", self.program.display()))?;
+            .map_err(|e| format!("{} cannot be started: {e}", self.launch.program.display()))?;
         let input = child.stdin.take();
         let mut last = String::new();
         if let Some(errors) = child.stderr.take() {

@@ -1,14 +1,14 @@
 //! All runs of a sweep, several at a time where there is room.
 
-use super::cells::Run;
-use super::child::Setting;
-use super::metric::Metric;
-use super::progress::Progress;
+use crate::cells::Run;
+use crate::child::Children;
+use crate::metric::Metric;
+use crate::progress::Progress;
 use serde_json::Value;
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// What a run came to: its summary, or why there is none.
-pub type Result = std::result::Result<Value, String>;
+pub type Outcome = Result<Value, String>;
 
 /// What the workers know of each other.
 struct Room {
@@ -23,20 +23,20 @@ struct Shared {
     largest: u64,
 }
 
-/// Does all runs, at most `jobs` at a time, in their order; what each came to.
-pub fn run_all(runs: &[Run], setting: &Setting, jobs: usize, metric: Metric) -> Vec<Result> {
+/// Does all runs, as many at a time as the launch says, in their order; what each came to.
+pub fn run_all(runs: &[Run], children: &Children, metric: Metric) -> Vec<Outcome> {
     let room = Room {
         state: Mutex::new(Shared { next: 0, active: 0, largest: 0 }),
         ended: Condvar::new(),
     };
     let progress = Progress::new(runs.len());
-    let results: Vec<Mutex<Option<Result>>> = runs.iter().map(|_| Mutex::new(None)).collect();
+    let results: Vec<Mutex<Option<Outcome>>> = runs.iter().map(|_| Mutex::new(None)).collect();
     std::thread::scope(|scope| {
-        for _ in 0..jobs.min(runs.len()) {
+        for _ in 0..children.launch.jobs.min(runs.len()) {
             scope.spawn(|| {
                 while let Some(next) = room.take(runs.len()) {
                     let job = progress.begin(&runs[next].name);
-                    let result = setting.run(&runs[next], &|line| job.tell(line));
+                    let result = children.run(&runs[next], &|line| job.tell(line));
                     job.end(&outcome(&result, metric));
                     room.give_back(&result);
                     *results[next].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
@@ -45,15 +45,16 @@ pub fn run_all(runs: &[Run], setting: &Setting, jobs: usize, metric: Metric) -> 
         }
     });
     progress.end();
-    let taken =
-        |result: Mutex<Option<Result>>| result.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let taken = |result: Mutex<Option<Outcome>>| {
+        result.into_inner().unwrap_or_else(PoisonError::into_inner)
+    };
     results
         .into_iter()
         .map(|result| taken(result).unwrap_or_else(|| Err("was not done".into())))
         .collect()
 }
 
-fn outcome(result: &Result, metric: Metric) -> String {
+fn outcome(result: &Outcome, metric: Metric) -> String {
     match result {
         Ok(summary) => {
             let digits = metric.decimals();
@@ -80,7 +81,7 @@ impl Room {
         })
     }
 
-    fn give_back(&self, result: &Result) {
+    fn give_back(&self, result: &Outcome) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.active -= 1;
         let memory = result.as_ref().ok().and_then(|summary| summary["peak_memory_bytes"].as_u64());

@@ -1,9 +1,9 @@
 //! Parts of data files, so that a sweep can be made small: rows chosen by a fixed shuffle, the same
 //! for every cell.
 
-use super::cells::plain;
-use super::write_whole;
-use crate::failure::{Failure, Outcome};
+use crate::cells::plain;
+use crate::error::{Error, Result};
+use crate::write_whole;
 use std::path::{Path, PathBuf};
 use undertone::data::{Format, ShuffledEpochs};
 use undertone::train::DataPlan;
@@ -103,16 +103,16 @@ impl Subsets {
     }
 
     /// Writes the parts that are not there yet, or not as they should be.
-    pub fn write(&self) -> Outcome {
+    pub fn write(&self) -> Result<()> {
         for part in &self.parts {
             let text = std::fs::read_to_string(&part.file)
-                .map_err(|e| Failure::arguments(format!("{}: {e}", part.file.display())))?;
+                .map_err(|e| Error::mistake(format!("{}: {e}", part.file.display())))?;
             let chosen = choose(&text, part)
-                .map_err(|e| Failure::arguments(format!("{}: {e}", part.file.display())))?;
+                .map_err(|e| Error::mistake(format!("{}: {e}", part.file.display())))?;
             if std::fs::read_to_string(&part.target).is_ok_and(|there| there == chosen) {
                 continue;
             }
-            std::fs::create_dir_all(&self.folder).map_err(|e| Failure::write(&self.folder, e))?;
+            std::fs::create_dir_all(&self.folder).map_err(|e| Error::write(&self.folder, e))?;
             write_whole(&part.target, &chosen)?;
         }
         Ok(())

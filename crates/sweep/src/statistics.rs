@@ -101,12 +101,11 @@ mod tests {
         assert!(apart <= 1e-11 * wanted.abs().max(1e-3), "{what}: {found}, not {wanted}");
     }
 
-    /// Against scipy: crates/cli/tests/fixtures/statistics/make.py.
+    /// Against scipy: crates/sweep/tests/fixtures/statistics/make.py.
     #[test]
     fn means_errors_and_tests_are_those_of_scipy() {
         let cases: Cases =
-            serde_json::from_str(include_str!("../../tests/fixtures/statistics/cases.json"))
-                .unwrap();
+            serde_json::from_str(include_str!("../tests/fixtures/statistics/cases.json")).unwrap();
         assert!(cases.tails.len() > 50 && cases.samples.len() > 10);
         for (t, degrees, wanted) in cases.tails {
             close(upper_tail(t, degrees), wanted, &format!("t = {t}, {degrees} degrees"));

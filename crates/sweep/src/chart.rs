@@ -1,12 +1,12 @@
 //! The table as a chart: one line for each row, columns from left to right.
 
-use super::file::Sweep;
-use super::table::Table;
-use crate::failure::Outcome;
-use crate::plot::{Area, INK, write_sized};
+use crate::error::Result;
+use crate::file::Sweep;
+use crate::table::Table;
 use plotters::prelude::*;
 use std::path::Path;
 use toml::Value;
+use undertone_report::plot::{Area, Drawn, INK, write_sized};
 
 /// Where the columns stand.
 struct Across {
@@ -46,7 +46,7 @@ const LEGEND: u32 = 190;
 
 /// Draws the means with their standard errors, and what was published as rings. Columns that are no
 /// numbers have no lines between them.
-pub fn draw(path: &Path, sweep: &Sweep, table: &Table) -> Outcome {
+pub fn draw(path: &Path, sweep: &Sweep, table: &Table) -> Result<()> {
     let across = across(sweep);
     // Beside each other where columns are no numbers, so that rows do not hide each other.
     let aside = |row: usize| {
@@ -77,7 +77,7 @@ pub fn draw(path: &Path, sweep: &Sweep, table: &Table) -> Outcome {
     let (left, right) = ends(across.places.iter().copied(), margin);
     let width = if across.numeric { 560 } else { (110 * table.columns.len() as u32).max(560) };
     let height = (22 * table.rows.len() as u32 + 40).max(440);
-    write_sized(path, (width + LEGEND, height), |area| {
+    let drawn = write_sized(path, (width + LEGEND, height), |area| {
         let (plain, beside) = area.split_horizontally(width);
         name_rows(&beside, table)?;
         let mut chart = ChartBuilder::on(&plain)
@@ -115,11 +115,12 @@ pub fn draw(path: &Path, sweep: &Sweep, table: &Table) -> Outcome {
             )?;
         }
         Ok(())
-    })
+    });
+    Ok(drawn?)
 }
 
 /// The rows' labels with their colours.
-fn name_rows(area: &Area, table: &Table) -> Result<(), Box<dyn std::error::Error>> {
+fn name_rows(area: &Area, table: &Table) -> Drawn {
     for (row, line) in table.rows.iter().enumerate() {
         let y = 28 + 22 * row as i32;
         let style = ("sans-serif", 13, &INK).into_text_style(area);

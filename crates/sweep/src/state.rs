@@ -1,6 +1,6 @@
 //! What is left of a run by earlier sweeps.
 
-use super::cells::Run;
+use crate::cells::Run;
 use serde_json::Value;
 use std::fs::{File, OpenOptions};
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! What must be known to read a table: above all, whether its runs are private.
 
-use super::cells::Cells;
-use super::file::{Line, Sweep};
-use super::table::{LEVEL, Table};
+use crate::cells::Cells;
+use crate::file::{Line, Sweep};
+use crate::table::{LEVEL, Table};
 use undertone::train::{Method, Plan};
 
 /// One sentence each.

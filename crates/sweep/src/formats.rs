@@ -1,6 +1,6 @@
 //! The table as text, Markdown, LaTeX and CSV.
 
-use super::table::{Cell, LEVEL, Table};
+use crate::table::{Cell, LEVEL, Row, Table};
 
 /// A cell's numbers: `mean ± error`, a star where it beats the baseline, a dagger where runs
 /// failed, and in brackets what was published.
@@ -27,7 +27,7 @@ fn is_best(cell: Option<&Cell>) -> bool {
 
 /// Labels and cells, each cell by a rule of its own.
 fn grid(table: &Table, show: impl Fn(Option<&Cell>) -> String) -> Vec<Vec<String>> {
-    let line = |row: &super::table::Row| {
+    let line = |row: &Row| {
         std::iter::once(row.label.clone())
             .chain(row.cells.iter().map(|cell| show(cell.as_ref())))
             .collect()
@@ -195,7 +195,6 @@ fn quoted(field: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::Row;
     use super::*;
 
     fn table() -> Table {

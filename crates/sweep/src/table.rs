@@ -1,10 +1,10 @@
 //! The table: a mean for each cell, and how it compares.
 
-use super::cells::Cells;
-use super::file::Sweep;
-use super::metric::Metric;
-use super::runner::Result as RunResult;
-use super::statistics::{mean, paired_p_value, standard_error};
+use crate::cells::Cells;
+use crate::file::Sweep;
+use crate::metric::Metric;
+use crate::runner::Outcome;
+use crate::statistics::{mean, paired_p_value, standard_error};
 use serde::Serialize;
 
 /// Below this a difference counts as more than chance.
@@ -69,7 +69,7 @@ impl Cell {
 
 impl Table {
     /// From what the runs came to.
-    pub fn new(sweep: &Sweep, cells: &Cells, results: &[RunResult]) -> Self {
+    pub fn new(sweep: &Sweep, cells: &Cells, results: &[Outcome]) -> Self {
         let metric = sweep.file.metric;
         let figure =
             |run: &usize| results[*run].as_ref().ok().and_then(|summary| metric.of(summary));
@@ -93,7 +93,7 @@ impl Table {
             failures: failures(cells, results, metric),
         };
         table.compare();
-        table.notes = super::notes::notes(sweep, cells, &table);
+        table.notes = crate::notes::notes(sweep, cells, &table);
         table
     }
 
@@ -142,8 +142,8 @@ fn summarised(values: Vec<Option<f64>>, published: Option<f64>) -> Cell {
     }
 }
 
-fn failures(cells: &Cells, results: &[RunResult], metric: Metric) -> Vec<(String, String)> {
-    let why = |result: &RunResult| match result {
+fn failures(cells: &Cells, results: &[Outcome], metric: Metric) -> Vec<(String, String)> {
+    let why = |result: &Outcome| match result {
         Ok(summary) if metric.of(summary).is_none() => Some(format!("has no {metric}")),
         Ok(_) => None,
         Err(sentence) => Some(sentence.clone()),

@@ -1,8 +1,8 @@
 //! The sweep file: a run file, and what is changed in it.
 
-use super::grid::spread;
-use super::metric::Metric;
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Result};
+use crate::grid::spread;
+use crate::metric::Metric;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -89,21 +89,21 @@ pub struct Line {
 #[derive(Debug)]
 pub struct Sweep {
     /// The run file that cells change.
-    pub base: Table,
+    pub(crate) base: Table,
     /// What every cell changes.
-    pub every: Line,
+    pub(crate) every: Line,
     /// The table's rows.
-    pub rows: Vec<Line>,
+    pub(crate) rows: Vec<Line>,
     /// The table's columns.
-    pub columns: Vec<Line>,
+    pub(crate) columns: Vec<Line>,
     /// The rest of the file.
-    pub file: SweepFile,
+    pub(crate) file: SweepFile,
 }
 
 impl Sweep {
     /// Reads a sweep file and the run file that it names.
-    pub fn read(path: &Path) -> Outcome<Self> {
-        let here = |sentence: String| Failure::arguments(format!("{}: {sentence}", path.display()));
+    pub fn read(path: &Path) -> Result<Self> {
+        let here = |sentence: String| Error::mistake(format!("{}: {sentence}", path.display()));
         let text =
             std::fs::read_to_string(path).map_err(|e| here(format!("cannot be read: {e}")))?;
         let file: SweepFile = toml::from_str(&text).map_err(|e| here(one_sentence(&text, &e)))?;
@@ -195,7 +195,7 @@ impl Sweep {
     }
 
     /// What was published for a cell.
-    pub fn published(&self, row: usize, column: usize) -> Option<f64> {
+    pub(crate) fn published(&self, row: usize, column: usize) -> Option<f64> {
         self.file.published.get(&self.rows[row].label)?.get(&self.columns[column].label).copied()
     }
 }

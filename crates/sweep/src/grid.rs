@@ -1,6 +1,6 @@
 //! Every combination of the values of some keys, as rows and columns.
 
-use super::file::Line;
+use crate::file::Line;
 use std::collections::BTreeMap;
 use toml::{Spanned, Value};
 

@@ -1,9 +1,9 @@
 //! From a sweep to the runs that it needs.
 
-use super::file::{Line, Sweep};
-use super::metric::Metric;
-use super::subset::Subsets;
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Result};
+use crate::file::{Line, Sweep};
+use crate::metric::Metric;
+use crate::subset::Subsets;
 use toml::{Table, Value};
 use undertone::train::{Plan, TaskName};
 
@@ -29,7 +29,7 @@ pub struct Cells {
 
 impl Cells {
     /// Every cell's plan, checked; `changes` are `key=value` for all of them.
-    pub fn new(sweep: &Sweep, changes: &[String], subsets: &mut Subsets) -> Outcome<Self> {
+    pub fn new(sweep: &Sweep, changes: &[String], subsets: &mut Subsets) -> Result<Self> {
         let mut runs: Vec<Run> = Vec::new();
         let mut of = Vec::new();
         for row in &sweep.rows {
@@ -44,7 +44,7 @@ impl Cells {
                     (_, 1) => row.label.clone(),
                     _ => format!("{}, {}", row.label, column.label),
                 };
-                let mistake = |e: String| Failure::arguments(format!("{name}: {e}"));
+                let mistake = |e: String| Error::mistake(format!("{name}: {e}"));
                 let mut plan = plan(sweep, row, column, changes).map_err(mistake)?;
                 measurable(sweep.file.metric, &plan).map_err(mistake)?;
                 let examples = row.examples.or(column.examples).or(sweep.file.examples);

@@ -1,31 +1,30 @@
-//! Charts, as SVG.
+//! Charts as SVG files of their own, in fixed colours on white.
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{Error, Result};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use std::path::Path;
 use undertone_accounting::{CurvePoint, TradeOffPoint};
 
 const SIZE: (u32, u32) = (720, 440);
+/// The colour of texts and axes.
 pub const INK: RGBColor = RGBColor(0x20, 0x2a, 0x3a);
 const MAIN: RGBColor = RGBColor(0x1f, 0x6f, 0xb4);
 const SECOND: RGBColor = RGBColor(0xd0, 0x6a, 0x1a);
 
+/// What a chart is drawn on.
 pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
+/// What the drawing of a chart comes to.
+pub type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
+
 /// Draws into memory and writes the file at once, so that a failure leaves no half of one.
-fn write(
-    path: &Path,
-    draw: impl FnOnce(&Area) -> Result<(), Box<dyn std::error::Error>>,
-) -> Outcome {
+fn write(path: &Path, draw: impl FnOnce(&Area) -> Drawn) -> Result<()> {
     write_sized(path, SIZE, draw)
 }
 
-pub fn write_sized(
-    path: &Path,
-    size: (u32, u32),
-    draw: impl FnOnce(&Area) -> Result<(), Box<dyn std::error::Error>>,
-) -> Outcome {
+/// As the other charts, in a size of its own: draws into memory and writes the file at once.
+pub fn write_sized(path: &Path, size: (u32, u32), draw: impl FnOnce(&Area) -> Drawn) -> Result<()> {
     let mut text = String::new();
     {
         let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
@@ -34,13 +33,13 @@ pub fn write_sized(
             .map_err(Into::into)
             .and_then(|()| draw(&area))
             .and_then(|()| area.present().map_err(Into::into));
-        drawn.map_err(|e| Failure::write(path, e))?;
+        drawn.map_err(|e| Error::write(path, e))?;
     }
-    std::fs::write(path, text).map_err(|e| Failure::write(path, e))
+    std::fs::write(path, text).map_err(|e| Error::write(path, e))
 }
 
 /// The noise multiplier of each epoch.
-pub fn schedule(path: &Path, method: &str, noise: &[f64], beginning: Option<f64>) -> Outcome {
+pub fn schedule(path: &Path, method: &str, noise: &[f64], beginning: Option<f64>) -> Result<()> {
     let top = noise.iter().copied().fold(beginning.unwrap_or(0.0), f64::max) * 1.1;
     write(path, |area| {
         let mut chart = ChartBuilder::on(area)
@@ -88,7 +87,7 @@ pub fn schedule(path: &Path, method: &str, noise: &[f64], beginning: Option<f64>
 
 /// A number for each parameter, layers from left to right and kinds of parameters from top to
 /// bottom; what belongs to no layer has a column of its own.
-pub fn heat_map(path: &Path, title: &str, numbers: &[(String, f64)]) -> Outcome {
+pub fn heat_map(path: &Path, title: &str, numbers: &[(String, f64)]) -> Result<()> {
     let placed: Vec<(Option<u32>, String, f64)> = numbers
         .iter()
         .map(|(name, number)| {
@@ -172,7 +171,7 @@ const CENTRE_ABOVE: plotters::style::text_anchor::Pos = plotters::style::text_an
 };
 
 /// δ against ε, δ on a logarithmic axis.
-pub fn privacy_curve(path: &Path, points: &[CurvePoint]) -> Outcome {
+pub fn privacy_curve(path: &Path, points: &[CurvePoint]) -> Result<()> {
     let right = points.iter().map(|p| p.epsilon).fold(0.0, f64::max);
     let least =
         points.iter().map(|p| p.delta.upper).filter(|d| *d > 0.0).fold(1.0, f64::min).max(1e-18);
@@ -206,7 +205,7 @@ pub fn privacy_curve(path: &Path, points: &[CurvePoint]) -> Outcome {
 }
 
 /// The best attacker's true- against false-positive rate.
-pub fn trade_off(path: &Path, points: &[TradeOffPoint]) -> Outcome {
+pub fn trade_off(path: &Path, points: &[TradeOffPoint]) -> Result<()> {
     write(path, |area| {
         let mut chart = ChartBuilder::on(area)
             .caption("What the best attacker can reach", ("sans-serif", 20, &INK))
@@ -238,7 +237,7 @@ pub fn trade_off(path: &Path, points: &[TradeOffPoint]) -> Outcome {
 fn legend<'a, X: Ranged + 'a, Y: Ranged + 'a>(
     chart: &mut ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>,
     position: SeriesLabelPosition,
-) -> Result<(), Box<dyn std::error::Error>> {
+) -> Drawn {
     chart
         .configure_series_labels()
         .position(position)
@@ -249,7 +248,7 @@ fn legend<'a, X: Ranged + 'a, Y: Ranged + 'a>(
 }
 
 /// Curves of true positives against false positives, with the diagonal of guessing.
-pub fn roc(path: &Path, title: &str, curves: &[(&str, &[(f64, f64)])]) -> Outcome {
+pub fn roc(path: &Path, title: &str, curves: &[(&str, &[(f64, f64)])]) -> Result<()> {
     write(path, |area| {
         let mut chart = ChartBuilder::on(area)
             .caption(title, ("sans-serif", 20))

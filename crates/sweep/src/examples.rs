@@ -1,8 +1,8 @@
 //! The sweep files of the papers can all be run: every cell has a plan, and every plan a noise.
 
-use super::cells::Cells;
-use super::file::Sweep;
-use super::subset::Subsets;
+use crate::cells::Cells;
+use crate::file::Sweep;
+use crate::subset::Subsets;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use undertone::train::Plan;
