@@ -16,7 +16,7 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use undertone::data::Example;
 use undertone::evaluate::Metrics;
-use undertone::tensor::Place;
+use undertone::tensor::Device;
 use undertone::train::{Plan, Start, Summary, read_data, train};
 use undertone_report::Options;
 
@@ -72,7 +72,7 @@ impl Demo {
             let mut display = Display::new();
             let plan = Plan::parse(&file, &changes)?;
             let done = train(
-                Start { plan, out: &out, resume: false, place: Place::Host, data: None },
+                Start { plan, out: &out, resume: false, device: Device::Cpu, data: None },
                 &mut |news| display.show(&news),
             );
             display.end();

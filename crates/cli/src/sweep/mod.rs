@@ -76,7 +76,7 @@ impl Sweep {
             return Ok(());
         }
         // Only to refuse a device that is not there before any run does.
-        self.device.place()?;
+        self.device.device()?;
         let runs = out.join("runs");
         std::fs::create_dir_all(&runs).map_err(|e| Failure::write(&runs, e))?;
         let Some(_lock) = state::hold(&out).map_err(|e| Failure::write(&out, e))? else {

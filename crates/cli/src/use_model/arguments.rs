@@ -42,7 +42,7 @@ impl ModelArguments {
                  before you trust"
             );
         }
-        model.to_place(&self.device.place()?)?;
+        model.to_device(&self.device.device()?)?;
         Ok(Loaded { model, folder })
     }
 }

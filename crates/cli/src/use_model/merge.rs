@@ -7,7 +7,7 @@ use clap::Args;
 use std::path::PathBuf;
 use undertone::model::folder::save;
 use undertone::model::tuning::merge;
-use undertone::tensor::Place;
+use undertone::tensor::Device;
 
 /// Fold a LoRA into the weights; the result is an ordinary model folder that transformers loads
 #[derive(Args)]
@@ -36,7 +36,7 @@ impl Merge {
         }
         let mut loaded = self.model.load(None)?;
         merge(&mut loaded.model)?;
-        loaded.model.to_place(&Place::Host)?;
+        loaded.model.to_device(&Device::Cpu)?;
         save(&loaded.model, &self.out, Some(&loaded.folder))?;
         output::line(format_args!("merged model written to {}", self.out.display()));
         Ok(())

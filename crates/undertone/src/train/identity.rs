@@ -19,7 +19,7 @@ pub struct Identity {
     /// A hash of the secret, of the plan, of the weights it begins from and of the tokens it trains
     /// on.
     pub run: String,
-    /// What decides the order of additions: version, place, cores, kernels.
+    /// What decides the order of additions: version, device, threads, kernels.
     pub machine: String,
 }
 
@@ -52,7 +52,7 @@ impl Identity {
         let machine = format!(
             "undertone {}, {}, {} threads, {}",
             env!("CARGO_PKG_VERSION"),
-            model.place().machine(),
+            model.device().machine(),
             rayon::current_num_threads(),
             crate::tensor::kernels()
         );

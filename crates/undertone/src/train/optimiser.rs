@@ -151,7 +151,7 @@ fn move_parameter(
     release: &Release,
     update: &Update,
 ) -> Result<Host> {
-    let place = parameter.value.place();
+    let device = parameter.value.device();
     // On a device the numbers visit the host, where the noise is drawn.
     let mut sum = match sum {
         Some(sum) => sum.to_host()?,
@@ -174,7 +174,7 @@ fn move_parameter(
             || update.apply(value, sum, deviations, first, second),
         );
     });
-    parameter.value = Matrix::Host(value).to_place(&place)?;
+    parameter.value = Matrix::Host(value).to_device(&device)?;
     *moments = Some((first, second));
     Ok(sum)
 }

@@ -9,7 +9,7 @@ use crate::model::folder::{Config, LoadOptions, load, locate};
 use crate::model::layer::head::Pick;
 use crate::model::layer::sanitiser::{Rows, Spot};
 use crate::model::{Model, Purpose};
-use crate::tensor::Place;
+use crate::tensor::Device;
 use std::path::{Path, PathBuf};
 
 /// Model and data, ready to begin.
@@ -35,7 +35,7 @@ impl Prepared {
     pub fn load(
         plan: &Plan,
         secret: &Secret,
-        place: &Place,
+        device: &Device,
         data: Option<Dataset>,
     ) -> Result<Self> {
         let name = plan.model.path.as_deref().or(plan.model.hub.as_deref()).unwrap_or_default();
@@ -78,7 +78,7 @@ impl Prepared {
             )));
         }
         plan.model.tuning.apply(&mut model, seed)?;
-        model.to_place(place)?;
+        model.to_device(device)?;
         let tokeniser = model.tokeniser(&origin, plan.data.max_tokens)?;
         let read = |path: &Path, unit: Unit, tokeniser: &Tokeniser| -> Result<Dataset> {
             let options = Options {

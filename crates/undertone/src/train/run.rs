@@ -18,7 +18,7 @@ use crate::mechanism::Secret;
 use crate::model::folder::{save, write_atomically, write_json};
 use crate::model::sanitised::save_sanitiser;
 use crate::model::tuning::{Tuning, save_adapter};
-use crate::tensor::Place;
+use crate::tensor::Device;
 use std::io::Write;
 use std::path::Path;
 
@@ -32,7 +32,7 @@ pub struct Start<'a> {
     /// Whether it goes on with what is there.
     pub resume: bool,
     /// Where it computes.
-    pub place: Place,
+    pub device: Device,
     /// Examples in place of those of the training file: an audit leaves some out, or puts canaries
     /// in.
     pub data: Option<Dataset>,
@@ -53,7 +53,7 @@ pub fn train(start: Start, watch: &mut dyn FnMut(News)) -> Result<Summary> {
         None if begun => folder.secret()?,
         None => Secret::from_system().map_err(Error::NoRandomness)?,
     };
-    let mut prepared = Prepared::load(&plan, &secret, &start.place, start.data)?;
+    let mut prepared = Prepared::load(&plan, &secret, &start.device, start.data)?;
     let mut resolved = match plan.is_forward() {
         true => {
             plan.resolve_forward(prepared.data.units, prepared.model.network.head.out.outputs)?

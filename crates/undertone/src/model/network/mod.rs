@@ -13,7 +13,7 @@ use super::parameters::Parameters;
 use super::pass::Pass;
 use super::{Error, Result};
 use crate::data::Batch;
-use crate::tensor::{Host, Matrix, Place};
+use crate::tensor::{Device, Host, Matrix};
 pub use training::{Conditions, Forward};
 
 /// The layers of a model.
@@ -48,7 +48,7 @@ pub struct Model {
     pub tuning: Option<super::tuning::Tuning>,
     /// Parameters that the weights did not have and that were drawn at random.
     pub fresh: Vec<String>,
-    place: Place,
+    device: Device,
 }
 
 /// Of a pass without a backward pass.
@@ -66,19 +66,19 @@ impl Model {
         parameters: Parameters,
         fresh: Vec<String>,
     ) -> Self {
-        Self { config, network, parameters, tuning: None, fresh, place: Place::Host }
+        Self { config, network, parameters, tuning: None, fresh, device: Device::Cpu }
     }
 
     /// Moves it to a device, or back to main memory.
-    pub fn to_place(&mut self, place: &Place) -> Result<()> {
-        self.parameters.to_place(place)?;
-        self.place = place.clone();
+    pub fn to_device(&mut self, device: &Device) -> Result<()> {
+        self.parameters.to_device(device)?;
+        self.device = device.clone();
         Ok(())
     }
 
     /// Where it computes.
-    pub fn place(&self) -> &Place {
-        &self.place
+    pub fn device(&self) -> &Device {
+        &self.device
     }
 
     /// Whether the model has all of these tokens.

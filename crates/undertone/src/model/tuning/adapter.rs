@@ -5,7 +5,7 @@ use crate::model::layer::adapter::Adapter;
 use crate::model::layer::linear::Linear;
 use crate::model::parameters::{Origin, Parameter, Parameters};
 use crate::model::{Error, Model, Result};
-use crate::tensor::{Activation, Matrix, Place};
+use crate::tensor::{Activation, Device, Matrix};
 use serde::{Deserialize, Serialize};
 
 /// How adapters are put in.
@@ -38,7 +38,7 @@ pub(super) fn attach(model: &mut Model, settings: &AdapterSettings, seed: u64) -
             settings.activation
         )));
     };
-    let place = model.place().clone();
+    let device = model.device().clone();
     let mut random = Random::new(seed, 0.02);
     let Model { network, parameters, .. } = model;
     for block in &mut network.blocks {
@@ -50,13 +50,13 @@ pub(super) fn attach(model: &mut Model, settings: &AdapterSettings, seed: u64) -
             Ok(Adapter {
                 down: linear(
                     parameters,
-                    &place,
+                    &device,
                     format!("{name}.down"),
                     width,
                     settings.size,
                     down,
                 )?,
-                up: linear(parameters, &place, format!("{name}.up"), settings.size, width, up)?,
+                up: linear(parameters, &device, format!("{name}.up"), settings.size, width, up)?,
                 activation,
             })
         };
@@ -68,7 +68,7 @@ pub(super) fn attach(model: &mut Model, settings: &AdapterSettings, seed: u64) -
 
 fn linear(
     parameters: &mut Parameters,
-    place: &Place,
+    device: &Device,
     name: String,
     inputs: usize,
     outputs: usize,
@@ -77,7 +77,7 @@ fn linear(
     let mut add = |which: &str, shape: Vec<usize>, rows: usize, values: Vec<f32>| {
         Ok::<_, Error>(parameters.push(Parameter {
             name: format!("{name}.{which}"),
-            value: Matrix::from_vec(rows, values.len() / rows, values).to_place(place)?,
+            value: Matrix::from_vec(rows, values.len() / rows, values).to_device(device)?,
             shape,
             trainable: true,
             origin: Origin::Adapter,

@@ -5,7 +5,7 @@
 
 use super::dots::{HEIGHT, WIDTH, all_pairs};
 use super::level::arch;
-use super::matmul::{Update, View};
+use super::view::{Update, View};
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 

@@ -6,8 +6,9 @@
 //! meets up to sixteen rows of the left side, which stay in the nearest cache.
 
 use super::level::arch;
-use super::matmul::{Update, View};
 use super::simd::prefetch;
+use super::view::{Update, View};
+use crate::tensor::Shape;
 use crate::tensor::pages::ask_for_large;
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
@@ -18,7 +19,7 @@ pub const MOST_ROWS: usize = 48;
 
 /// One cache line: a row of a panel.
 #[repr(C, align(64))]
-#[derive(Clone, Copy, Debug, bytemuck::Pod, bytemuck::Zeroable)]
+#[derive(Clone, Copy, Debug)]
 struct Line([f32; WIDTH]);
 
 /// A matrix of `rows` × `columns` in panels; the last one is filled up with zeros.
@@ -47,6 +48,11 @@ impl Panels {
             }
         });
         Self { rows, columns, lines }
+    }
+
+    /// Rows and columns of the matrix.
+    pub(crate) fn shape(&self) -> Shape {
+        [self.rows, self.columns]
     }
 
     /// `out (+)= left · self`, where the rows of `out` begin `stride` apart.

@@ -4,7 +4,7 @@ use super::pack::{K_STEP, Lanes, Layout};
 use super::tiles::{Configured, SIDE, STEP_TILES, four_tiles, room};
 use super::{K_BLOCK, LEFT, RIGHT, dense};
 use crate::tensor::cpu::level::Amx;
-use crate::tensor::cpu::matmul::View;
+use crate::tensor::cpu::view::View;
 
 /// Part of a product, with zeros beyond its edge.
 #[repr(C, align(64))]

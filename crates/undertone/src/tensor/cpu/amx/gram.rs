@@ -10,8 +10,8 @@ use super::pack::{K_STEP, Lanes, turn};
 use super::tiles::{Configured, SIDE, TWO_PART_TILES, Tile, four_tiles_of_two_parts, room};
 use super::{K_BLOCK, LEFT, RIGHT};
 use crate::tensor::cpu::level::{Amx, Avx512};
-use crate::tensor::cpu::matmul::View;
 use crate::tensor::cpu::simd::widest;
+use crate::tensor::cpu::view::View;
 
 /// An element of a Gram matrix is off by no more than this times Σ|xy|: what is left out, and 3e-6
 /// for rounding.

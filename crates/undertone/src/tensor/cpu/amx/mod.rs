@@ -17,7 +17,7 @@ mod pack;
 mod tiles;
 
 use super::level::Amx;
-use super::matmul::{Update, View};
+use super::view::{Update, View};
 pub use blocks::{BLOCK_SIDE, Block, blocks_suit, for_each_block};
 pub use gram::{GRAM_ERROR, add_gram, gram_side};
 use pack::{K_STEP, Lanes, Layout};

@@ -2,8 +2,8 @@
 
 use super::tiles::{EMPTY, SIDE, STEP_TILES, Tile};
 use crate::tensor::cpu::level::Avx512;
-use crate::tensor::cpu::matmul::View;
 use crate::tensor::cpu::simd::{prefetch, widest};
+use crate::tensor::cpu::view::View;
 use std::arch::x86_64::{
     __m512i, _mm512_load_si512, _mm512_permutex2var_epi32, _mm512_store_si512,
 };

@@ -4,8 +4,9 @@ use super::{ColumnWeights, SLACK, Share, longest, part, per_unit, rows};
 use crate::tensor::Host;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use crate::tensor::cpu::amx;
-use crate::tensor::cpu::matmul::{Update, View, multiply};
+use crate::tensor::cpu::matmul::multiply;
 use crate::tensor::cpu::simd::{dot, sum_lanes, widest};
+use crate::tensor::cpu::view::{Update, View};
 use rayon::prelude::*;
 use std::ops::Range;
 

@@ -6,8 +6,9 @@ use crate::tensor::Host;
 use crate::tensor::cpu::amx;
 use crate::tensor::cpu::dots::{HEIGHT, WIDTH, all_pairs};
 use crate::tensor::cpu::level::{Amx, arch};
-use crate::tensor::cpu::matmul::{Update, multiply};
+use crate::tensor::cpu::matmul::multiply;
 use crate::tensor::cpu::simd::{dot, widest};
+use crate::tensor::cpu::view::Update;
 use pulp::{Simd, WithSimd};
 use std::ops::Range;
 

@@ -15,18 +15,16 @@ mod gram;
 mod tables;
 
 use super::level::Amx;
-use super::matmul::View;
 use super::simd::{dot, widest};
+use super::view::View;
 use crate::tensor::Host;
+use crate::tensor::unit_norms::{SLACK, not_negative};
 use rayon::prelude::*;
 use std::ops::Range;
 
 pub use formed::weighted_products;
 pub use gram::inner_products;
 pub use tables::{table_rows, table_with_product, table_with_table};
-
-/// Five times the error of our products (2e-7 of Σ|aᵢbᵢ|).
-pub const SLACK: f64 = 1e-6;
 
 fn rows<'a>(matrix: &'a Host, range: &Range<usize>) -> View<'a> {
     part(matrix, range, 0..matrix.columns())
@@ -152,11 +150,6 @@ pub fn products(
         .iter()
         .map(|share| not_negative(share.squared) + 2.0 * SLACK * share.most * share.most)
         .collect()
-}
-
-/// Rounding below zero is zero, and a NaN stays one: it must not pass for a short gradient.
-pub fn not_negative(x: f64) -> f64 {
-    if x < 0.0 { 0.0 } else { x }
 }
 
 /// A part of the work on one range.
