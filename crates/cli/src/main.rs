@@ -95,6 +95,10 @@ fn main() -> ExitCode {
         Err(error) => return misread(&error),
     };
     let output = Output { json: command.json };
+    if let Err(unknown) = undertone::tensor::CpuLevel::from_environment() {
+        eprintln!("error: {unknown}");
+        return ExitCode::from(2);
+    }
     let done = match command.verb {
         Verb::Demo(demo) => demo.run(output),
         Verb::Budget(budget) => budget.run(output),

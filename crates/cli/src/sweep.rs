@@ -47,7 +47,7 @@ impl Sweep {
             return Ok(());
         }
         // Only to refuse a device that is not there before any run does.
-        self.device.place()?;
+        self.device.device()?;
         let table = prepared.run(&self.launch()?)?;
         if output.json {
             output::json(&table);

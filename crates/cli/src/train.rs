@@ -69,7 +69,7 @@ impl Train {
             plan,
             out: &self.out,
             resume: self.resume,
-            place: self.device.place()?,
+            device: self.device.device()?,
             data: None,
         };
         let summary = train(start, &mut |news| display.show(&news));

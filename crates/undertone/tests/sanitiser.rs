@@ -13,7 +13,7 @@ use undertone::model::{
     Conditions, FlippedLabels, Gradients, Model, ParameterId, Purpose, Weighting,
 };
 use undertone::noise::Secret;
-use undertone::tensor::Place;
+use undertone::tensor::Device;
 
 const KINDS: [Architecture; 5] = [
     Architecture::Bert,
@@ -280,7 +280,7 @@ fn models_with_a_sanitiser_come_back_from_their_folder() {
         let logits = |model: &Model| model.logits(&batch, None).unwrap().to_vec().unwrap();
         assert_eq!(logits(&first), logits(&second));
         // The same on candle's operations.
-        second.to_place(&Place::candle_cpu()).unwrap();
+        second.to_device(&Device::candle_cpu()).unwrap();
         for (a, b) in logits(&first).iter().zip(logits(&second)) {
             assert!((a - b).abs() < 1e-4, "{a} {b}");
         }

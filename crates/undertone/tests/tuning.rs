@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Expected, assert_close, batch, difference, fixture, places};
+use common::{Expected, assert_close, batch, devices, difference, fixture};
 use std::path::Path;
 use undertone::model::folder::{LoadOptions, load, save};
 use undertone::model::tuning::{
@@ -33,10 +33,10 @@ const PEFT: [(&str, &str); 4] = [
 
 #[test]
 fn lora_equals_peft_in_logits_loss_and_gradients() {
-    for place in places() {
+    for device in devices() {
         for (base_name, adapter) in PEFT {
             let mut model = with_adapter(base_name, adapter);
-            model.to_place(&place).unwrap();
+            model.to_device(&device).unwrap();
             let expected = Expected::of(adapter);
             let batch = batch(adapter, &model);
             let logits = model.logits(&batch, None).unwrap();

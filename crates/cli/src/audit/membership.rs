@@ -145,7 +145,7 @@ impl Membership {
                 plan,
                 out: folder.path(),
                 resume: false,
-                place: self.device.place()?,
+                device: self.device.device()?,
                 data: Some(data),
             };
             let done = train(start, &mut |news| display.show(&news));

@@ -94,7 +94,7 @@ impl OneRun {
             plan: plan.clone(),
             out: &self.out,
             resume: false,
-            place: self.device.place()?,
+            device: self.device.device()?,
             data: Some(data),
         };
         let done = train(start, &mut |news| display.show(&news));

@@ -40,7 +40,7 @@ impl Generate {
         let options =
             LoadOptions { purpose: Some(Purpose::CausalLanguageModel), ..LoadOptions::default() };
         let mut model = load(&locate(&self.base.model)?, &options)?;
-        model.to_place(&self.device.place()?)?;
+        model.to_device(&self.device.device()?)?;
         let settings = Settings {
             max_new_tokens: self.new_tokens,
             temperature: 0.0,

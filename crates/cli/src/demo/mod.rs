@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use undertone::audit::membership::Membership as Found;
 use undertone::data::Example;
 use undertone::evaluate::Metrics;
-use undertone::tensor::Place;
+use undertone::tensor::Device;
 use undertone::train::{Plan, Start, Summary, read_data, train};
 use undertone_report::Options;
 
@@ -83,7 +83,7 @@ impl Demo {
             let mut display = Display::new();
             let plan = Plan::parse(&file, &changes)?;
             let done = train(
-                Start { plan, out: &out, resume: false, place: Place::Host, data: None },
+                Start { plan, out: &out, resume: false, device: Device::Cpu, data: None },
                 &mut |news| display.show(&news),
             );
             display.end();

@@ -13,7 +13,7 @@ use std::path::Path;
 use undertone::model::Purpose;
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::folder::save;
-use undertone::tensor::Place;
+use undertone::tensor::Device;
 use undertone::train::{Plan, Start, train};
 
 const CONFIG: &[u8] = include_bytes!("model/config.json");
@@ -69,7 +69,7 @@ pub fn pretrain(folder: &Path) -> Outcome {
         plan: Plan::parse(&plan, &[])?,
         out: &out,
         resume: false,
-        place: Place::Host,
+        device: Device::Cpu,
         data: None,
     };
     let done = train(start, &mut |news| display.show(&news));

@@ -43,7 +43,7 @@ impl ModelArguments {
                  before you trust"
             );
         }
-        model.to_place(&self.device.place()?)?;
+        model.to_device(&self.device.device()?)?;
         Ok(Loaded { model, folder })
     }
 }

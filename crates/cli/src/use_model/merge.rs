@@ -8,7 +8,7 @@ use serde_json::json;
 use std::path::PathBuf;
 use undertone::model::folder::save;
 use undertone::model::tuning::merge;
-use undertone::tensor::Place;
+use undertone::tensor::Device;
 
 /// Fold a LoRA into the weights; the result is an ordinary model folder that transformers loads
 #[derive(Args)]
@@ -37,7 +37,7 @@ impl Merge {
         }
         let mut loaded = self.model.load(None)?;
         merge(&mut loaded.model)?;
-        loaded.model.to_place(&Place::Host)?;
+        loaded.model.to_device(&Device::Cpu)?;
         save(&loaded.model, &self.out, Some(&loaded.folder))?;
         if output.json {
             output::json(&json!({ "model": self.out }));

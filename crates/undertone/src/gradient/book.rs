@@ -249,7 +249,7 @@ fn weigh_table(table: &Factor, weights: &[f32]) -> Result<Factor> {
     let Factor::Rows { parameter, indices, output_gradient } = table else {
         let told = "only an embedding table can be tied if each of its coordinates has a weight of \
          its own; use factored weights";
-        return Err(candle_core::Error::Msg(told.into()));
+        return Err(crate::tensor::Error::Unsupported(told.into()));
     };
     let columns = output_gradient.columns();
     let mut values = output_gradient.to_vec()?;
@@ -258,7 +258,7 @@ fn weigh_table(table: &Factor, weights: &[f32]) -> Result<Factor> {
         row.iter_mut().zip(weights).for_each(|(x, w)| *x *= w);
     }
     let weighed = Matrix::from_vec(output_gradient.rows(), columns, values);
-    let output_gradient = weighed.to_place(&output_gradient.place())?;
+    let output_gradient = weighed.to_device(&output_gradient.device())?;
     Ok(Factor::Rows { parameter: *parameter, indices: indices.clone(), output_gradient })
 }
 

@@ -67,12 +67,12 @@ impl ClippedSum {
         let Some(found) = part.gradients.take().swap_remove(factor.parameter().index()) else {
             return Ok(());
         };
-        let (rows, columns, place) = (found.rows(), found.columns(), found.place());
+        let (rows, columns, device) = (found.rows(), found.columns(), found.device());
         let mut values = found.to_vec()?;
         values.iter_mut().zip(mask).for_each(|(value, mask)| *value *= mask);
         self.gradients.add_matrix(
             factor.parameter(),
-            Matrix::from_vec(rows, columns, values).to_place(&place)?,
+            Matrix::from_vec(rows, columns, values).to_device(&device)?,
         )
     }
 

@@ -82,9 +82,9 @@ pub enum Error {
         /// Error of the hub.
         problem: String,
     },
-    /// A tensor operation failed, which only a device can: it is absent, or its memory is full.
-    #[error("the device failed: {0}")]
-    Device(#[from] candle_core::Error),
+    /// A tensor operation failed: operands do not go together, or the device failed.
+    #[error(transparent)]
+    Tensor(#[from] crate::tensor::Error),
 }
 
 /// Result with a model error.

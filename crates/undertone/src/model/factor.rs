@@ -112,7 +112,7 @@ impl Gradients {
                     if *inputs_first { (input, output_gradient) } else { (output_gradient, input) };
                 let mut sum = match earlier {
                     Some(earlier) => Output::onto(earlier),
-                    None => Output::new(&left.place(), rows, columns),
+                    None => Output::new(&left.device(), rows, columns),
                 };
                 match weights {
                     Some(weights) => sum.add_weighted_product(left, weights, right)?,

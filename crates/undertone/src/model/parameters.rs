@@ -2,7 +2,7 @@
 //!
 //! A tied weight is one entry that two layers refer to, so it is counted, updated and saved once.
 
-use crate::tensor::{Matrix, Place, Result};
+use crate::tensor::{Device, Matrix, Result};
 
 /// Index of a parameter in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -117,9 +117,9 @@ impl Parameters {
     }
 
     /// Moves all parameters to a device.
-    pub fn to_place(&mut self, place: &Place) -> Result<()> {
+    pub fn to_device(&mut self, device: &Device) -> Result<()> {
         for parameter in &mut self.list {
-            parameter.value = parameter.value.to_place(place)?;
+            parameter.value = parameter.value.to_device(device)?;
         }
         Ok(())
     }

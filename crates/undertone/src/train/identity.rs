@@ -36,7 +36,7 @@ pub fn identity(plan: &Plan, secret: &Secret, prepared: &Prepared) -> Result<Ide
     let machine = format!(
         "undertone {}, {}, {} threads, {}",
         env!("CARGO_PKG_VERSION"),
-        model.place().machine(),
+        model.device().machine(),
         rayon::current_num_threads(),
         crate::tensor::kernels()
     );

@@ -138,7 +138,7 @@ fn move_parameter(
     release: &GradientRelease,
     update: &Update,
 ) -> Result<Host> {
-    let place = parameter.value.place();
+    let device = parameter.value.device();
     // On a device the numbers visit the host, where the noise is drawn.
     let mut sum = match sum {
         Some(sum) => sum.to_host()?,
@@ -161,7 +161,7 @@ fn move_parameter(
             || update.apply(value, sum, deviations, first, second),
         );
     });
-    parameter.value = Matrix::Host(value).to_place(&place)?;
+    parameter.value = Matrix::Host(value).to_device(&device)?;
     *moments = Some((first, second));
     Ok(sum)
 }

@@ -8,7 +8,7 @@ use crate::model::folder::{Config, LoadOptions, load, locate};
 use crate::model::{Model, Purpose};
 use crate::noise::{Secret, purpose};
 use crate::plan::{Method, Plan};
-use crate::tensor::Place;
+use crate::tensor::Device;
 use std::path::{Path, PathBuf};
 use undertone_run::PublicFile;
 
@@ -40,7 +40,7 @@ impl Prepared {
     pub fn load(
         plan: &Plan,
         secret: &Secret,
-        place: &Place,
+        device: &Device,
         data: Option<Dataset>,
     ) -> Result<Self> {
         let origin = locate(plan.model.name())?;
@@ -62,7 +62,7 @@ impl Prepared {
             local.check_model(&model.network)?;
         }
         model.apply_tuning(&plan.model.tuning, seed)?;
-        model.to_place(place)?;
+        model.to_device(device)?;
         let tokeniser = model.tokeniser(&origin, plan.data.max_tokens)?;
         let files = Files { plan, labels: labels.as_ref(), tokeniser: &tokeniser };
         let data = match data {

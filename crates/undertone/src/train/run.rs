@@ -14,7 +14,7 @@ use crate::model::folder::save;
 use crate::model::tuning::save_adapter;
 use crate::noise::Secret;
 use crate::plan::Plan;
-use crate::tensor::Place;
+use crate::tensor::Device;
 use std::io::Write;
 use std::path::Path;
 use undertone_run::{RunFolder, Summary, Tuning, ValidationMetrics, write_atomically, write_json};
@@ -29,7 +29,7 @@ pub struct Start<'a> {
     /// Whether to resume the run in that folder.
     pub resume: bool,
     /// The device.
-    pub place: Place,
+    pub device: Device,
     /// Examples in place of those of the training file: an audit leaves some out, or adds canaries.
     pub data: Option<Dataset>,
 }
@@ -49,7 +49,7 @@ pub fn train(start: Start, callback: &mut dyn FnMut(TrainingEvent)) -> Result<Su
         None if begun => Secret::from_bytes(folder.read_secret()?),
         None => Secret::from_system().map_err(Error::NoRandomness)?,
     };
-    let mut prepared = Prepared::load(&plan, &secret, &start.place, start.data)?;
+    let mut prepared = Prepared::load(&plan, &secret, &start.device, start.data)?;
     let classes = prepared.model.network.head.out.outputs;
     let mut resolved = method::calibrate(&plan, prepared.data.units, classes)?;
     // Before the ledger: a run that breaks off here is begun anew by --resume, and has released

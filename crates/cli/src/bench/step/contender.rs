@@ -63,7 +63,7 @@ impl Contender {
         if method.is_forward() || bench.after.is_some() {
             cut(bench, method, &mut model)?;
         }
-        model.to_place(&bench.device.place()?)?;
+        model.to_device(&bench.device.device()?)?;
         let protection = allocator(bench, method, &model.parameters)
             .map(|method| Protection { method, noise: Noise::new(&Secret::from_seed(1)) });
         let learner = Learner::new(model, Settings::default(), protection);

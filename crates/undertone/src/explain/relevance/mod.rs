@@ -69,7 +69,7 @@ impl Explainer {
         seed: u64,
     ) -> Result<Self> {
         let mut model = model.clone();
-        model.to_place(&crate::tensor::Place::Host)?;
+        model.to_device(&crate::tensor::Device::Cpu)?;
         let mut state = seed | 1;
         for (_, parameter) in model.parameters.iter_mut() {
             let zero = parameter.value.to_vec()?.iter().all(|&x| x == 0.0);

@@ -155,7 +155,7 @@ pub fn fit_autoencoder(
         for row in x.values_mut().chunks_exact_mut(centre.len()) {
             row.iter_mut().zip(centre).for_each(|(x, c)| *x -= c);
         }
-        let x = Matrix::Host(x).to_place(model.place())?;
+        let x = Matrix::Host(x).to_device(model.device())?;
         let mut gradients = Gradients::new(&model.parameters);
         {
             let pass = Pass::plain(&model.parameters);
@@ -209,7 +209,8 @@ pub fn reconstruction_error(model: &Model, public: &PublicRows) -> Result<Option
         for row in x.values_mut().chunks_exact_mut(taken.len()) {
             row.iter_mut().zip(&taken).for_each(|(x, c)| *x -= c);
         }
-        let (states, _) = encode(model, &pass, &layers, Matrix::Host(x).to_place(model.place())?)?;
+        let (states, _) =
+            encode(model, &pass, &layers, Matrix::Host(x).to_device(model.device())?)?;
         let back = states[states.len() - 1].to_host()?;
         for i in 0..rows.rows() {
             for ((x, y), c) in rows.row(i).iter().zip(back.row(i)).zip(&centre) {

@@ -17,7 +17,7 @@ pub struct Session<'a> {
 impl<'a> Session<'a> {
     /// A session of `sequences` empty sequences.
     pub fn new(model: &'a Model, sequences: usize) -> Self {
-        let cache = || KeyValueCache::new(model.place(), sequences);
+        let cache = || KeyValueCache::new(model.device(), sequences);
         let blocks = model.network.blocks.iter().flat_map(|block| block.linear_layers());
         let panels = blocks
             .chain([&model.network.head.out])

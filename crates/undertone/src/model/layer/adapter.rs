@@ -43,7 +43,7 @@ impl Adapter {
         let active = self.up.backward_alone(pass, saved.up, output_gradient, receiver)?;
         let narrow = tensor::activate_backward(self.activation, &saved.narrow, &active)?;
         let mut gradient =
-            Output::new(&output_gradient.place(), output_gradient.rows(), self.down.inputs);
+            Output::new(&output_gradient.device(), output_gradient.rows(), self.down.inputs);
         gradient.copy(output_gradient)?;
         self.down.backward(pass, saved.down, &narrow, Some(&mut gradient), receiver)?;
         gradient.finish()

@@ -84,7 +84,7 @@ impl Attention {
 
     fn project(&self, pass: &Pass, x: &Matrix) -> Result<(Matrix, Vec<linear::Saved>)> {
         let columns = (self.heads + 2 * self.key_heads) * self.width;
-        let mut out = Output::new(&x.place(), x.rows(), columns);
+        let mut out = Output::new(&x.device(), x.rows(), columns);
         let mut saved = Vec::new();
         let mut first = 0;
         for layer in self.projections.layers() {

@@ -147,8 +147,7 @@ impl Block {
 
     /// The output of new tokens, whose earlier tokens are in the key-value cache.
     pub fn extend(&self, pass: &Pass, x: &Matrix, cache: &mut KeyValueCache) -> Result<Matrix> {
-        let branch =
-            |x, adapter| Ok::<_, candle_core::Error>(end_branch(pass, x, None, adapter)?.0);
+        let branch = |x, adapter| Ok::<_, tensor::Error>(end_branch(pass, x, None, adapter)?.0);
         let adapters = (self.attention_adapter.as_ref(), self.feed_forward_adapter.as_ref());
         match self.order {
             NormOrder::After => {
@@ -186,7 +185,7 @@ impl Block {
             feed_forward_end,
         } = saved;
         let adapters = (self.attention_adapter.as_ref(), self.feed_forward_adapter.as_ref());
-        let place = output_gradient.place();
+        let device = output_gradient.device();
         let (rows, columns) = (output_gradient.rows(), output_gradient.columns());
         match self.order {
             NormOrder::After => {
@@ -199,7 +198,7 @@ impl Block {
                 drop(output_gradient);
                 let branch =
                     end_branch_backward(pass, feed_forward_end, &sum, adapters.1, receiver)?;
-                let mut middle = Output::new(&place, rows, columns);
+                let mut middle = Output::new(&device, rows, columns);
                 middle.copy(&sum)?;
                 drop(sum);
                 self.feed_forward.backward(pass, feed_forward, &branch, &mut middle, receiver)?;
@@ -211,7 +210,7 @@ impl Block {
                     self.attention.backward(pass, attention, &branch, None, receiver)?;
                     return Ok(None);
                 }
-                let mut input = Output::new(&place, rows, columns);
+                let mut input = Output::new(&device, rows, columns);
                 input.copy(&sum)?;
                 drop(sum);
                 self.attention.backward(pass, attention, &branch, Some(&mut input), receiver)?;
@@ -225,7 +224,7 @@ impl Block {
                     adapters.1,
                     receiver,
                 )?;
-                let mut inner = Output::new(&place, rows, columns);
+                let mut inner = Output::new(&device, rows, columns);
                 self.feed_forward.backward(pass, feed_forward, &branch, &mut inner, receiver)?;
                 let through = self.feed_forward_norm.backward(
                     pass,
@@ -239,7 +238,7 @@ impl Block {
                     end_branch_backward(pass, attention_end, &middle, adapters.0, receiver)?;
                 // The normalisation before attention has parameters, so its output gradient is
                 // needed even if the gradient of the block's input is not.
-                let mut inner = Output::new(&place, rows, columns);
+                let mut inner = Output::new(&device, rows, columns);
                 self.attention.backward(pass, attention, &branch, Some(&mut inner), receiver)?;
                 let through = self.attention_norm.backward(
                     pass,

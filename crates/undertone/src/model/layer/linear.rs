@@ -104,7 +104,7 @@ impl Linear {
 
     /// The forward pass, `[tokens, outputs]`.
     pub fn forward(&self, pass: &Pass, x: &Matrix) -> Result<(Matrix, Saved)> {
-        let mut out = Output::new(&x.place(), x.rows(), self.outputs);
+        let mut out = Output::new(&x.device(), x.rows(), self.outputs);
         let saved = self.forward_into(pass, x, &mut out, 0..self.outputs)?;
         Ok((out.finish()?, saved))
     }
@@ -181,7 +181,7 @@ impl Linear {
         output_gradient: &Matrix,
         receiver: &mut dyn Receiver,
     ) -> Result<Matrix> {
-        let mut out = Output::new(&output_gradient.place(), output_gradient.rows(), self.inputs);
+        let mut out = Output::new(&output_gradient.device(), output_gradient.rows(), self.inputs);
         self.backward(pass, saved, output_gradient, Some(&mut out), receiver)?;
         out.finish()
     }

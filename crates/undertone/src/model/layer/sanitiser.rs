@@ -197,7 +197,7 @@ impl Sanitiser {
                 tensor::gather(hidden, &windows.map(|w| (w[1] - 1) as u32).collect::<Vec<_>>())
             }
             Rows::Mean => {
-                let place = hidden.place();
+                let device = hidden.device();
                 let hidden = hidden.to_host()?;
                 let columns = hidden.columns();
                 let means = Host::build(starts.len() - 1, columns, |out| {
@@ -213,7 +213,7 @@ impl Sanitiser {
                         },
                     );
                 });
-                Matrix::Host(means).to_place(&place)
+                Matrix::Host(means).to_device(&device)
             }
         }
     }
@@ -254,10 +254,10 @@ impl Sanitiser {
         if let Some(centre) = self.centre {
             let centre: Vec<f32> =
                 pass.parameters.value(centre).to_vec()?.iter().map(|c| -c).collect();
-            let mut shifted = Output::new(&x.place(), x.rows(), x.columns());
+            let mut shifted = Output::new(&x.device(), x.rows(), x.columns());
             shifted.fill_rows(
                 0..centre.len(),
-                &Matrix::from_vec(1, centre.len(), centre).to_place(&x.place())?,
+                &Matrix::from_vec(1, centre.len(), centre).to_device(&x.device())?,
             )?;
             shifted.add(&x)?;
             x = shifted.finish()?;
@@ -389,7 +389,7 @@ impl Sanitiser {
         receiver: &mut dyn Receiver,
     ) -> Result<Matrix> {
         let SavedBelow { tokens, starts, encoder, encoded, norms } = saved;
-        let place = gradient.place();
+        let device = gradient.device();
         let gradient = gradient.to_host()?;
         let columns = encoded.columns();
         let released = self.starts(&starts);
@@ -434,7 +434,7 @@ impl Sanitiser {
                 }
             });
         });
-        let through = Matrix::Host(through).to_place(&place)?;
+        let through = Matrix::Host(through).to_device(&device)?;
         let gradient =
             stack_backward(&self.encoder, self.activation, pass, encoder, through, receiver)?;
         self.pick_backward(&gradient, &starts, tokens)

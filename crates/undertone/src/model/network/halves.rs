@@ -145,7 +145,7 @@ impl Model {
         let positions = positions(starts);
         let pass = self.pass(starts, &positions, conditions.dropout_seed, keep != NO_BACKWARD);
         let released = sanitiser.released(bounded, starts, conditions.noise);
-        let released = Matrix::Host(released).to_place(&self.place)?;
+        let released = Matrix::Host(released).to_device(&self.device)?;
         let (x, saved) = sanitiser.reconstruct(&pass, released, conditions.noise.is_some())?;
         let above = self.above(&pass, x, wanted, keep)?;
         Ok((above, saved, positions))

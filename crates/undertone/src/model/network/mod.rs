@@ -13,7 +13,7 @@ use super::parameters::Parameters;
 use super::pass::Pass;
 use super::{Error, Result};
 use crate::data::Batch;
-use crate::tensor::{Host, Matrix, Place};
+use crate::tensor::{Device, Host, Matrix};
 pub use training::{Conditions, Forward};
 
 /// The layers of a model.
@@ -45,7 +45,7 @@ pub struct Model {
     pub tuning: Option<super::tuning::Tuning>,
     /// Names of parameters that the weights file lacks and that are randomly initialised.
     pub fresh: Vec<String>,
-    place: Place,
+    device: Device,
 }
 
 /// First block and embeddings to save activations for, when no backward pass follows.
@@ -63,19 +63,19 @@ impl Model {
         parameters: Parameters,
         fresh: Vec<String>,
     ) -> Self {
-        Self { config, network, parameters, tuning: None, fresh, place: Place::Host }
+        Self { config, network, parameters, tuning: None, fresh, device: Device::Cpu }
     }
 
     /// Moves the parameters to a device (CPU or GPU).
-    pub fn to_place(&mut self, place: &Place) -> Result<()> {
-        self.parameters.to_place(place)?;
-        self.place = place.clone();
+    pub fn to_device(&mut self, device: &Device) -> Result<()> {
+        self.parameters.to_device(device)?;
+        self.device = device.clone();
         Ok(())
     }
 
     /// The device that holds the parameters.
-    pub fn place(&self) -> &Place {
-        &self.place
+    pub fn device(&self) -> &Device {
+        &self.device
     }
 
     /// Errors if a token is outside of the vocabulary.

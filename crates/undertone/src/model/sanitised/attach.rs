@@ -71,10 +71,10 @@ pub fn rows_alone(spot: Spot, rows: Rows) -> Sanitiser {
 
 /// Sets the value of a parameter.
 pub fn set(model: &mut Model, id: ParameterId, values: Vec<f32>) -> Result<()> {
-    let place = model.place().clone();
+    let device = model.device().clone();
     let parameter = model.parameters.get_mut(id);
     let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
-    parameter.value = Matrix::from_vec(rows, columns, values).to_place(&place)?;
+    parameter.value = Matrix::from_vec(rows, columns, values).to_device(&device)?;
     Ok(())
 }
 
@@ -87,7 +87,7 @@ impl Adding<'_> {
     fn tensor(&mut self, name: String, shape: &[usize]) -> Result<ParameterId> {
         let (rows, columns) =
             if let [rows, columns] = *shape { (rows, columns) } else { (1, shape[0]) };
-        let value = Matrix::zeros(rows, columns).to_place(self.model.place())?;
+        let value = Matrix::zeros(rows, columns).to_device(self.model.device())?;
         let parameter = Parameter {
             name,
             shape: shape.to_vec(),

@@ -81,7 +81,7 @@ pub(super) fn attach_to(
     a: Vec<f32>,
     b: Vec<f32>,
 ) -> Result<()> {
-    let place = model.place().clone();
+    let device = model.device().clone();
     let Model { network, parameters, .. } = model;
     let rank = settings.rank;
     let mut site = 1 << 32;
@@ -95,7 +95,7 @@ pub(super) fn attach_to(
                 Ok::<_, Error>(parameters.push(Parameter {
                     name: format!("{name}.{which}.weight"),
                     shape: vec![rows, columns],
-                    value: Matrix::from_vec(rows, columns, values).to_place(&place)?,
+                    value: Matrix::from_vec(rows, columns, values).to_device(&device)?,
                     trainable: true,
                     origin: Origin::Adapter,
                 }))
@@ -120,7 +120,7 @@ pub(super) fn merge(model: &mut Model) -> Result<()> {
         let Some(lora) = layer.lora.take() else { continue };
         let weight = parameters.value(layer.weight);
         let (a, b) = (parameters.value(lora.a), parameters.value(lora.b));
-        let mut merged = Output::new(&weight.place(), weight.rows(), weight.columns());
+        let mut merged = Output::new(&weight.device(), weight.rows(), weight.columns());
         merged.copy(weight)?;
         let columns = 0..weight.columns();
         if layer.inputs_first {

@@ -184,11 +184,11 @@ pub(super) fn load_saved_module(
              adapter's task"
         )));
     };
-    let place = model.place().clone();
+    let device = model.device().clone();
     let parameter = model.parameters.get_mut(id);
     check_shape(weights, key, &parameter.shape)?;
     let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
-    parameter.value = Matrix::from_vec(rows, columns, weights.read(key)?).to_place(&place)?;
+    parameter.value = Matrix::from_vec(rows, columns, weights.read(key)?).to_device(&device)?;
     model.fresh.retain(|fresh| fresh != name);
     Ok(())
 }

@@ -1,9 +1,8 @@
 //! Attention by padding: sequences are gathered into a rectangle, masked, and the real rows taken
 //! out again.
 
-use crate::tensor::Result;
-use crate::tensor::cpu::attention::AttentionShape;
-use candle_core::{D, Tensor};
+use crate::tensor::AttentionShape;
+use candle_core::{D, Result, Tensor};
 
 /// Everything the forward and backward pass share.
 struct Rectangle {

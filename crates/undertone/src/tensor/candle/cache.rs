@@ -1,18 +1,22 @@
 //! Keys and values of earlier tokens on a device.
 
-use crate::tensor::Result;
-use crate::tensor::cpu::attention::AttentionShape;
-use candle_core::{D, Tensor};
+use crate::tensor::AttentionShape;
+use candle_core::{D, Result, Tensor};
 
 /// One pair of tensors [tokens, key heads · width] for each sequence.
 #[derive(Clone, Debug)]
-pub struct DeviceCache {
+pub struct CandleCache {
     sequences: Vec<Option<(Tensor, Tensor)>>,
 }
 
-impl DeviceCache {
+impl CandleCache {
     pub fn new(sequences: usize) -> Self {
         Self { sequences: vec![None; sequences] }
+    }
+
+    /// How many sequences there are.
+    pub fn sequences(&self) -> usize {
+        self.sequences.len()
     }
 
     pub fn select(&mut self, origins: &[usize]) {

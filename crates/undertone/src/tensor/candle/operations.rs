@@ -1,38 +1,27 @@
-//! The operations composed of candle's, for GPUs; on candle's CPU device they are the reference for
-//! the kernels.
+//! The operations composed of candle's.
 
-mod attention;
-mod cache;
-pub mod unit_norms;
-
-use super::cpu::activation::Activation;
-use super::cpu::dropout::Dropout;
-use super::cpu::norm::Kind;
-use super::{Matrix, Normalised, Result};
-use candle_core::{DType, Tensor};
-
-pub use attention::{attention, attention_backward};
-pub use cache::DeviceCache;
+use crate::tensor::{Activation, Dropout, NormKind, Normalised};
+use candle_core::{DType, Result, Tensor};
 
 pub fn indices(indices: &[u32], beside: &Tensor) -> Result<Tensor> {
     Tensor::from_slice(indices, indices.len(), beside.device())
 }
 
 pub fn norm_forward(
-    kind: Kind,
+    kind: NormKind,
     x: &Tensor,
     residual: Option<&Tensor>,
     weight: &Tensor,
     bias: Option<&Tensor>,
     epsilon: f32,
-) -> Result<Normalised> {
+) -> Result<Normalised<Tensor>> {
     let x = match residual {
         Some(residual) => (x + residual)?,
         None => x.clone(),
     };
     let centred = match kind {
-        Kind::Layer => x.broadcast_sub(&x.mean_keepdim(1)?)?,
-        Kind::RootMeanSquare => x,
+        NormKind::Layer => x.broadcast_sub(&x.mean_keepdim(1)?)?,
+        NormKind::RootMeanSquare => x,
     };
     let inverse = (centred.sqr()?.mean_keepdim(1)? + f64::from(epsilon))?.sqrt()?.recip()?;
     let normalised = centred.broadcast_mul(&inverse)?;
@@ -40,15 +29,11 @@ pub fn norm_forward(
     if let Some(bias) = bias {
         output = output.broadcast_add(bias)?;
     }
-    Ok(Normalised {
-        output: Matrix::Device(output),
-        normalised: Matrix::Device(normalised),
-        inverse_deviation: Matrix::Device(inverse),
-    })
+    Ok(Normalised { output, normalised, inverse_deviation: inverse })
 }
 
 pub fn norm_backward(
-    kind: Kind,
+    kind: NormKind,
     normalised: &Tensor,
     inverse: &Tensor,
     weight: &Tensor,
@@ -57,8 +42,8 @@ pub fn norm_backward(
     let g = output_gradient.broadcast_mul(weight)?;
     let along = normalised.broadcast_mul(&(&g * normalised)?.mean_keepdim(1)?)?;
     let inner = match kind {
-        Kind::Layer => (g.broadcast_sub(&g.mean_keepdim(1)?)? - along)?,
-        Kind::RootMeanSquare => (g - along)?,
+        NormKind::Layer => (g.broadcast_sub(&g.mean_keepdim(1)?)? - along)?,
+        NormKind::RootMeanSquare => (g - along)?,
     };
     inner.broadcast_mul(inverse)
 }
@@ -146,10 +131,10 @@ pub fn cross_entropy(
     logits: &Tensor,
     targets: &[u32],
     weights: Option<&[f32]>,
-) -> Result<(Vec<f32>, Option<Matrix>)> {
+) -> Result<(Vec<f32>, Option<Tensor>)> {
     let rows = targets.len();
     if rows == 0 {
-        return Ok((Vec::new(), weights.map(|_| Matrix::Device(logits.clone()))));
+        return Ok((Vec::new(), weights.map(|_| logits.clone())));
     }
     let targets = indices(targets, logits)?.reshape((rows, 1))?;
     let largest = logits.max_keepdim(1)?;
@@ -161,7 +146,7 @@ pub fn cross_entropy(
     let weights = Tensor::from_slice(weights, (rows, 1), logits.device())?;
     let scaled = exponentials.broadcast_div(&totals)?.broadcast_mul(&weights)?;
     let gradient = scaled.contiguous()?.scatter_add(&targets, &weights.neg()?, 1)?;
-    Ok((losses, Some(Matrix::Device(gradient))))
+    Ok((losses, Some(gradient)))
 }
 
 pub fn drop_out(dropout: Dropout, x: &Tensor) -> Result<Tensor> {

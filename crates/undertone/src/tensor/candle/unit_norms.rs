@@ -1,10 +1,9 @@
 //! Norms of gradients that are never formed, for each range of rows, on a device: ranges are laid
 //! side by side, filled up with zeros.
 
-use super::indices as device_indices;
-use crate::tensor::Result;
-use crate::tensor::cpu::unit_norms::{SLACK, not_negative};
-use candle_core::{DType, Tensor};
+use super::operations::indices as device_indices;
+use crate::tensor::unit_norms::{SLACK, not_negative};
+use candle_core::{DType, Result, Tensor};
 use std::ops::Range;
 
 /// [ranges, longest, columns]; beyond the end of a range there are zeros.
