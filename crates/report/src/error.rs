@@ -15,6 +15,9 @@ pub enum Error {
     /// A file of the run folder is malformed or contradicts another one.
     #[error("{}: {problem}", path.display())]
     Damaged { path: PathBuf, problem: String },
+    /// A file of the run folder cannot be read.
+    #[error(transparent)]
+    Run(#[from] undertone_run::Error),
     /// The ledger is invalid, or its ε cannot be computed.
     #[error(transparent)]
     Accounting(#[from] undertone_accounting::Error),

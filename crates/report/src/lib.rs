@@ -26,6 +26,7 @@ mod html;
 mod markdown;
 pub mod plot;
 mod section;
+mod settings;
 mod words;
 
 pub use document::{Block, Document, Section, Standing, Table};

@@ -3,7 +3,8 @@
 use undertone_accounting::{Adjacency, Bounds, Mode, Threat, Unit, rounded_up};
 
 /// A count with thousands separators: 67349 as 67,349.
-pub fn count(number: u64) -> String {
+pub fn count(number: impl TryInto<u64>) -> String {
+    let number = number.try_into().unwrap_or(u64::MAX);
     let digits = number.to_string();
     let mut text = String::new();
     for (i, digit) in digits.chars().enumerate() {

@@ -5,7 +5,8 @@ use crate::file::{Line, Sweep};
 use crate::metric::Metric;
 use crate::subset::Subsets;
 use toml::{Table, Value};
-use undertone::train::{Plan, TaskName};
+use undertone::{Method, Plan};
+use undertone_run::TaskName;
 
 /// One run of `undertone train`.
 #[derive(Debug)]
@@ -100,8 +101,7 @@ fn plan(sweep: &Sweep, row: &Line, column: &Line, changes: &[String]) -> Result<
     let read = Plan::parse(&text, changes).map_err(|e| e.to_string())?;
     // Once more through text, as a run's folder keeps it: numbers are then the same to the last
     // digit.
-    let text =
-        toml::to_string(&read).map_err(|e| format!("the run file cannot be written: {e}"))?;
+    let text = read.file().to_toml().map_err(|e| e.to_string())?;
     Plan::parse(&text, &[]).map_err(|e| e.to_string())
 }
 
@@ -137,7 +137,7 @@ fn measurable(metric: Metric, plan: &Plan) -> Result<(), String> {
     let classifies = plan.data.task == TaskName::Classification;
     let right = match metric {
         Metric::Accuracy | Metric::F1 => classifies,
-        Metric::AccuracyWithNoise => classifies && plan.is_forward(),
+        Metric::AccuracyWithNoise => classifies && matches!(plan.method, Method::Local(_)),
         Metric::Perplexity => !classifies,
         Metric::MinutesPerEpoch => plan.data.author.is_none(),
         Metric::Loss | Metric::Memory => true,

@@ -4,10 +4,10 @@
 use crate::cells::Run;
 use crate::state::{State, look, wait_until_free};
 use crate::write_whole;
-use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use undertone_run::{RunPaths, Summary};
 
 /// How runs are started.
 #[derive(Clone, Debug)]
@@ -35,13 +35,13 @@ pub struct Children<'a> {
 impl Children<'_> {
     /// Does a run, goes on with it, or finds it done; its summary, or why there is none. `tell`
     /// hears what it says on the way.
-    pub fn run(&self, run: &Run, tell: &dyn Fn(&str)) -> Result<Value, String> {
+    pub fn run(&self, run: &Run, tell: &dyn Fn(&str)) -> Result<Summary, String> {
         let folder = self.folder.join(&run.folder);
         if !wait_until_free(&folder) {
             return Err(format!("{} is in use by another run", folder.display()));
         }
         let plan = beside(&folder, "toml");
-        let text = toml::to_string(&run.plan).map_err(|e| e.to_string())?;
+        let text = run.plan.file().to_toml().map_err(|e| e.to_string())?;
         write_whole(&plan, &text).map_err(|e| e.to_string())?;
         match look(&folder, run) {
             State::Finished(summary) => {
@@ -109,7 +109,7 @@ impl Children<'_> {
         Ok(Ended { status, last })
     }
 
-    fn finished(&self, folder: &Path, run: &Run) -> Result<Value, String> {
+    fn finished(&self, folder: &Path, run: &Run) -> Result<Summary, String> {
         match look(folder, run) {
             State::Finished(summary) => {
                 self.tidy(folder);
@@ -121,10 +121,11 @@ impl Children<'_> {
 
     /// Removes what the table does not need, and what there would be much of.
     fn tidy(&self, folder: &Path) {
-        let _ = std::fs::remove_file(folder.join("checkpoint.safetensors"));
+        let paths = RunPaths::new(folder);
+        let _ = std::fs::remove_file(paths.checkpoint());
         if !self.keep_weights {
-            let _ = std::fs::remove_dir_all(folder.join("model"));
-            let _ = std::fs::remove_dir_all(folder.join("adapter"));
+            let _ = std::fs::remove_dir_all(paths.model());
+            let _ = std::fs::remove_dir_all(paths.adapter());
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::file::Sweep;
 use crate::subset::Subsets;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use undertone::train::Plan;
+use undertone::{Plan, method};
 
 fn sweep_files() -> Vec<PathBuf> {
     let papers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/papers");
@@ -24,13 +24,14 @@ fn units(plan: &Plan) -> usize {
 
 /// Plans that agree in this have the same noise, whatever they train and wherever the noise is.
 fn what_decides_noise(plan: &Plan, units: usize) -> String {
-    let (privacy, training) = (&plan.privacy, &plan.training);
+    let file = plan.file();
+    let (privacy, training) = (&file.privacy, &file.training);
     let budget = (privacy.epsilon, privacy.delta, privacy.noise_multiplier);
     let schedule = (privacy.schedule, privacy.step_distance, privacy.reserve);
-    let forward = (privacy.forward.release, privacy.forward.label_epsilon, privacy.mvg.attention);
+    let local = (privacy.local.release, privacy.local.label_epsilon, privacy.mvg.attention);
     let method = (privacy.method, privacy.mode, &privacy.rap_ft.relevance);
     format!(
-        "{method:?} {budget:?} {schedule:?} {forward:?} {} {} {units}",
+        "{method:?} {budget:?} {schedule:?} {local:?} {} {} {units}",
         training.epochs, training.batch
     )
 }
@@ -47,12 +48,8 @@ fn every_cell_of_every_paper_has_a_plan_that_meets_its_budget() {
         for run in &cells.runs {
             let (plan, units) = (&run.plan, units(&run.plan));
             if resolved.insert(what_decides_noise(plan, units)) {
-                let noise = if plan.is_forward() {
-                    plan.resolve_forward(units, 2)
-                } else {
-                    plan.resolve(units)
-                };
-                noise.unwrap_or_else(|e| panic!("{}: {}: {e}", path.display(), run.name));
+                method::calibrate(plan, units, 2)
+                    .unwrap_or_else(|e| panic!("{}: {}: {e}", path.display(), run.name));
             }
         }
     }

@@ -117,13 +117,8 @@ impl Prepared {
     }
 }
 
-/// Writes beside the file and renames, so that the file is whole or as it was.
+/// Writes a whole file, atomically.
 fn write_whole(path: &Path, text: &str) -> Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".part");
-    let beside = path.with_file_name(name);
-    let written = std::fs::File::create(&beside)
-        .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
-        .and_then(|()| std::fs::rename(&beside, path));
+    let written = undertone_run::write_atomically(path, |out| out.write_all(text.as_bytes()));
     written.map_err(|e| Error::write(path, e))
 }

@@ -1,7 +1,7 @@
 //! What a table shows of each run.
 
 use serde::Deserialize;
-use serde_json::Value;
+use undertone_run::{Metrics, Summary};
 
 /// A figure of a finished run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -38,25 +38,31 @@ impl Metric {
         }
     }
 
-    /// The figure in a run's summary.
-    pub fn of(self, summary: &Value) -> Option<f64> {
-        let measured = &summary["metrics"]["validation"];
+    /// The metric in a run's summary.
+    pub fn of(self, summary: &Summary) -> Option<f64> {
+        let classification = |metrics: &Option<Metrics>| match metrics {
+            Some(Metrics::Classification(found)) => Some(found.clone()),
+            _ => None,
+        };
+        let validation = &summary.metrics.validation;
         let found = match self {
-            Self::Accuracy => 100.0 * measured["accuracy"].as_f64()?,
+            Self::Accuracy => 100.0 * classification(validation)?.accuracy,
             Self::AccuracyWithNoise => {
-                100.0 * summary["metrics"]["validation_with_noise"]["accuracy"].as_f64()?
+                100.0 * classification(&summary.metrics.validation_with_noise)?.accuracy
             }
-            Self::F1 => 100.0 * measured["f1"].as_f64()?,
-            Self::Loss => measured["loss"].as_f64()?,
-            Self::Perplexity => measured["perplexity"].as_f64()?,
+            Self::F1 => 100.0 * classification(validation)?.f1,
+            Self::Loss => validation.as_ref()?.loss(),
+            Self::Perplexity => match validation {
+                Some(Metrics::Language(found)) => found.perplexity,
+                _ => return None,
+            },
             // From the speed: the seconds of a run that was resumed are those since then. Of
             // authors it is not known how many examples they have.
-            Self::MinutesPerEpoch if summary["plan"]["data"]["author"].is_null() => {
-                let speed = summary["throughput"]["examples_per_second"].as_f64()?;
-                summary["resolved"]["units"].as_f64()? / speed / 60.0
+            Self::MinutesPerEpoch if summary.plan.data.author.is_none() => {
+                summary.resolved.units as f64 / summary.throughput.examples_per_second / 60.0
             }
             Self::MinutesPerEpoch => return None,
-            Self::Memory => summary["peak_memory_bytes"].as_f64()? / 1e9,
+            Self::Memory => summary.peak_memory_bytes? as f64 / 1e9,
         };
         found.is_finite().then_some(found)
     }

@@ -3,7 +3,7 @@
 use crate::cells::Cells;
 use crate::file::{Line, Sweep};
 use crate::table::{LEVEL, Table};
-use undertone::train::{Method, Plan};
+use undertone::Plan;
 
 /// One sentence each.
 pub fn notes(sweep: &Sweep, cells: &Cells, table: &Table) -> Vec<String> {
@@ -60,7 +60,7 @@ fn part(
 /// Whether what the runs released is covered by a guarantee.
 fn about_privacy(cells: &Cells) -> Vec<String> {
     let plans = || cells.runs.iter().map(|run| &run.plan);
-    let noised = |plan: &&Plan| plan.privacy.method != Method::None;
+    let noised = |plan: &&Plan| plan.is_private();
     let mut notes = Vec::new();
     let seeded = plans().filter(noised).filter(|plan| plan.training.seed.is_some()).count();
     let published = plans().filter(|plan| plan.unaccounted().is_some()).count();

@@ -4,11 +4,11 @@ use crate::cells::Run;
 use crate::child::Children;
 use crate::metric::Metric;
 use crate::progress::Progress;
-use serde_json::Value;
 use std::sync::{Condvar, Mutex, PoisonError};
+use undertone_run::Summary;
 
 /// What a run came to: its summary, or why there is none.
-pub type Outcome = Result<Value, String>;
+pub type Outcome = Result<Summary, String>;
 
 /// What the workers know of each other.
 struct Room {
@@ -84,7 +84,7 @@ impl Room {
     fn give_back(&self, result: &Outcome) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.active -= 1;
-        let memory = result.as_ref().ok().and_then(|summary| summary["peak_memory_bytes"].as_u64());
+        let memory = result.as_ref().ok().and_then(|summary| summary.peak_memory_bytes);
         state.largest = state.largest.max(memory.unwrap_or(0));
         self.ended.notify_all();
     }

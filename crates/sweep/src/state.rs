@@ -1,11 +1,11 @@
 //! What is left of a run by earlier sweeps.
 
 use crate::cells::Run;
-use serde_json::Value;
 use std::fs::{File, OpenOptions};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use undertone::train::Plan;
+use undertone::Plan;
+use undertone_run::{RunPaths, Summary};
 
 /// What a run's folder holds.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub enum State {
     /// The run, broken off.
     Begun,
     /// The run, finished: its summary.
-    Finished(Box<Value>),
+    Finished(Box<Summary>),
     /// A run of another plan, which had a seed: nothing is lost with it.
     Stale,
     /// A run of another plan without a seed. Its ledger says what was released, and is nothing to
@@ -25,7 +25,8 @@ pub enum State {
 
 /// Looks into a run's folder.
 pub fn look(folder: &Path, run: &Run) -> State {
-    let plan = folder.join("plan.toml");
+    let paths = RunPaths::new(folder);
+    let plan = paths.plan();
     if !plan.exists() {
         return State::New;
     }
@@ -35,10 +36,9 @@ pub fn look(folder: &Path, run: &Run) -> State {
         let seeded = there.is_some_and(|plan| plan.training.seed.is_some() || !plan.is_private());
         return if seeded { State::Stale } else { State::Precious };
     }
-    let summary = std::fs::read_to_string(folder.join("summary.json"));
-    match summary.ok().and_then(|text| serde_json::from_str(&text).ok()) {
-        Some(summary) => State::Finished(Box::new(summary)),
-        None => State::Begun,
+    match paths.read_summary() {
+        Ok(summary) => State::Finished(Box::new(summary)),
+        Err(_) => State::Begun,
     }
 }
 
@@ -46,7 +46,7 @@ pub fn look(folder: &Path, run: &Run) -> State {
 /// Whether it did.
 pub fn wait_until_free(folder: &Path) -> bool {
     const PATIENCE: Duration = Duration::from_secs(30);
-    let Ok(lock) = OpenOptions::new().write(true).open(folder.join("run.lock")) else {
+    let Ok(lock) = OpenOptions::new().write(true).open(RunPaths::new(folder).lock()) else {
         return true;
     };
     let start = Instant::now();

@@ -5,8 +5,8 @@ use crate::cells::plain;
 use crate::error::{Error, Result};
 use crate::write_whole;
 use std::path::{Path, PathBuf};
-use undertone::data::{Format, ShuffledEpochs};
-use undertone::train::DataPlan;
+use undertone::data::{format_of, Format, ShuffledEpochs};
+use undertone_run::DataSection;
 
 /// The parts that a sweep asks for.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl Subsets {
     /// rows differ.
     pub fn replace(
         &mut self,
-        data: &mut DataPlan,
+        data: &mut DataSection,
         examples: Option<usize>,
         validation: Option<usize>,
     ) -> Result<(), String> {
@@ -69,7 +69,7 @@ impl Subsets {
         end: End,
         at_least: usize,
     ) -> Result<PathBuf, String> {
-        let format = Format::of(file, format).map_err(|e| e.to_string())?;
+        let format = format_of(file, format).map_err(|e| e.to_string())?;
         if !matches!(format, Format::Tsv | Format::Csv | Format::Jsonl) {
             return Err(format!(
                 "{}: examples and validation_examples are for .tsv, .csv and .jsonl files",

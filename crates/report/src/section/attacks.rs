@@ -2,9 +2,13 @@
 
 use crate::document::{Block, Section, Table};
 use crate::error::Result;
-use crate::folder::{Attack, Exposed, Extracted, Figure, Interval, OneRun, Reconstructed, Run};
+use crate::folder::Run;
+use crate::settings::words_of;
 use crate::words;
 use undertone_accounting::{Accountant, rounded_up, trade_off};
+use undertone_run::audit::{
+    Extraction, Figure, Interval, Measure, Membership, OneRun, ReconstructionOfKind, SecretExposure,
+};
 
 pub fn section(run: &Run, level: u8) -> Result<Option<Section>> {
     let audit = &run.audit;
@@ -15,7 +19,7 @@ pub fn section(run: &Run, level: u8) -> Result<Option<Section>> {
     if !audit.membership.is_empty() {
         section = membership(section, run);
     }
-    if let Some(found) = &audit.one_run {
+    if let Some(found) = &audit.one_run.map(|one_run| one_run.found) {
         section = one_run(section, run, found)?;
     }
     if !audit.exposure.is_empty() {
@@ -55,7 +59,7 @@ fn area(interval: &Interval) -> String {
 
 fn membership(section: Section, run: &Run) -> Section {
     let attacks = &run.audit.membership;
-    let row = |attack: &Attack| {
+    let row = |attack: &Membership| {
         vec![
             attack.attack.clone(),
             area(&attack.auc),
@@ -139,13 +143,13 @@ fn one_run(section: Section, run: &Run, found: &OneRun) -> Result<Section> {
     })
 }
 
-fn exposure(secrets: &[Exposed]) -> Table {
-    let row = |secret: &Exposed| {
+fn exposure(secrets: &[SecretExposure]) -> Table {
+    let row = |secret: &SecretExposure| {
         let note = if secret.trained.exact { "" } else { " (estimate)" };
         vec![
             secret.text.clone(),
             format!("{:.1}{note}", secret.trained.bits),
-            format!("{:.1}", secret.untouched.bits),
+            format!("{:.1}", secret.pretrained.bits),
             format!("{:.1}", secret.trained.most),
         ]
     };
@@ -153,10 +157,10 @@ fn exposure(secrets: &[Exposed]) -> Table {
     Table::new("Exposure of planted secrets", &head, secrets.iter().map(row).collect())
 }
 
-fn extraction(kinds: &[Extracted]) -> Table {
-    let row = |found: &Extracted| {
+fn extraction(kinds: &[Extraction]) -> Table {
+    let row = |found: &Extraction| {
         vec![
-            found.kind.clone(),
+            words_of(&found.kind),
             words::count(found.in_training),
             words::count(found.written),
             words::count(found.right),
@@ -169,13 +173,13 @@ fn extraction(kinds: &[Extracted]) -> Table {
     Table::new(title, &head, kinds.iter().map(row).collect())
 }
 
-fn reconstruction(kinds: &[Reconstructed]) -> Table {
-    let row = |found: &Reconstructed| {
+fn reconstruction(kinds: &[ReconstructionOfKind]) -> Table {
+    let row = |found: &ReconstructionOfKind| {
         vec![
-            found.kind.clone(),
+            words_of(&found.kind),
             words::count(found.trained.targets),
             share(&found.trained.top_1),
-            share(&found.untouched.top_1),
+            share(&found.pretrained.top_1),
         ]
     };
     let head = ["kind", "masked", "top-1 accuracy", "base model"];
@@ -185,22 +189,21 @@ fn reconstruction(kinds: &[Reconstructed]) -> Table {
 /// All attacks, beside the same attacks on a non-private run and on the base model.
 fn all(figures: &[Figure]) -> Table {
     let row = |figure: &Figure| {
-        let shown = |interval: &Interval| match figure.measure.as_str() {
-            "share" => share(interval),
-            "bits" => bracketed(interval, 1.0, 1, ""),
+        let shown = |interval: &Interval| match figure.measure {
+            Measure::Share => share(interval),
+            Measure::Bits => bracketed(interval, 1.0, 1, ""),
             _ => area(interval),
         };
         let other = |interval: &Option<Interval>| interval.as_ref().map_or("–".to_owned(), shown);
-        let guessing =
-            figure.guessing.map_or("–".to_owned(), |guess| match figure.measure.as_str() {
-                "share" => words::percent(guess),
-                _ => format!("{guess:.2}"),
-            });
+        let guessing = figure.guessing.map_or("–".to_owned(), |guess| match figure.measure {
+            Measure::Share => words::percent(guess),
+            _ => format!("{guess:.2}"),
+        });
         vec![
             figure.attack.clone(),
             shown(&figure.run),
-            other(&figure.open),
-            other(&figure.untouched),
+            other(&figure.non_private),
+            other(&figure.pretrained),
             guessing,
         ]
     };

@@ -6,9 +6,10 @@ use super::spending::short;
 use crate::chart::{Axis, Chart, Mark, Plot, Series};
 use crate::document::{Block, Section, Table};
 use crate::error::Result;
-use crate::folder::{Measures, Run};
+use crate::folder::Run;
 use crate::{Options, words};
 use undertone_accounting::rounded_up;
+use undertone_run::Metrics;
 
 pub fn section(runs: &[Run], options: Options) -> Result<Section> {
     let mut section = Section::new(2, "Comparison").with(Block::Table(table(runs, options)));
@@ -66,13 +67,13 @@ fn table(runs: &[Run], options: Options) -> Table {
         let measures = measures(run);
         let mut cells = vec![
             run.name.clone(),
-            method_name(&run.summary.plan.privacy.method).to_owned(),
+            method_name(run.summary.plan.privacy.method).to_owned(),
             epsilon(run),
             run.guarantee().map_or_else(none, |g| words::small(g.delta)),
         ];
         for kind in &kinds {
             cells.push(
-                measures.as_ref().filter(|m| m.name() == *kind).map_or_else(none, Measures::shown),
+                measures.as_ref().filter(|m| m.name() == *kind).map_or_else(none, Metrics::shown),
             );
         }
         cells.extend([
@@ -112,7 +113,7 @@ fn noise(multipliers: &[f64]) -> String {
 /// alone has an ε, and horizontal lines for non-private runs.
 fn against_epsilon(runs: &[Run], kind: &str) -> Result<Option<Chart>> {
     let measured = |run: &Run| {
-        run.summary.metrics.validation.as_ref().filter(|m| m.name() == kind).map(Measures::main)
+        run.summary.metrics.validation.as_ref().filter(|m| m.name() == kind).map(Metrics::main)
     };
     let with = |held: bool| -> Vec<(String, (f64, f64))> {
         let of =

@@ -4,11 +4,12 @@ use super::spending::short;
 use crate::chart::{Axis, Chart, Ink, Mark, Plot, Series};
 use crate::document::{Section, Table};
 use crate::error::Result;
-use crate::folder::{Attack, Run};
+use crate::folder::Run;
 use crate::{Options, words};
 use undertone_accounting::{
     Accountant, Adjacency, Composition, Guarantee, curve, epsilon, trade_off,
 };
+use undertone_run::audit::Membership;
 
 pub fn section(run: &Run, level: u8, options: Options) -> Result<Option<Section>> {
     let attacks = if options.public { &[] } else { run.audit.membership.as_slice() };
@@ -45,7 +46,7 @@ pub fn section(run: &Run, level: u8, options: Options) -> Result<Option<Section>
 /// The trade-off curve (largest true positive rate for each false positive rate) with the ROC
 /// curves of the attacks. `bound` holds the ledger's composition, and whether it covers every
 /// release.
-fn reachable(bound: Option<(&Composition, bool)>, attacks: &[Attack]) -> Result<Chart> {
+fn reachable(bound: Option<(&Composition, bool)>, attacks: &[Membership]) -> Result<Chart> {
     let spent = bound.map(|(spent, _)| spent);
     let mut rates = vec![0.0, 0.001, 0.002, 0.005, 0.01];
     rates.extend((1..=40).map(|i| f64::from(i) / 40.0));

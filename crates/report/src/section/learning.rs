@@ -4,8 +4,9 @@ use super::spending::short;
 use crate::chart::{Axis, Chart, Mark, Plot, Series};
 use crate::document::{Block, Section, Table};
 use crate::error::Result;
-use crate::folder::{Measures, Record, Run};
+use crate::folder::Run;
 use crate::{Options, words};
+use undertone_run::{ClassificationMetrics, LanguageMetrics, Metrics, Record};
 
 pub fn section(run: &Run, level: u8, options: Options) -> Result<Option<Section>> {
     let measured = &run.summary.metrics;
@@ -41,12 +42,12 @@ pub fn section(run: &Run, level: u8, options: Options) -> Result<Option<Section>
     Ok(Some(section))
 }
 
-fn figures(measures: &Measures) -> Vec<(String, String)> {
+fn figures(measures: &Metrics) -> Vec<(String, String)> {
     let named = |facts: Vec<(&str, String)>| {
         facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     };
     match measures {
-        Measures::Classification { examples, f1, loss, .. } => named(vec![
+        Metrics::Classification(ClassificationMetrics { examples, f1, loss, .. }) => named(vec![
             ("Accuracy", measures.shown()),
             ("F1", format!("{f1:.4}")),
             ("Loss", words::number(*loss)),
@@ -55,7 +56,7 @@ fn figures(measures: &Measures) -> Vec<(String, String)> {
                 format!("{} examples of the validation file", words::count(*examples as u64)),
             ),
         ]),
-        Measures::Language { examples, tokens, loss, .. } => named(vec![
+        Metrics::Language(LanguageMetrics { examples, tokens, loss, .. }) => named(vec![
             ("Perplexity", measures.shown()),
             ("Loss per token", words::number(*loss)),
             (
@@ -72,13 +73,13 @@ fn figures(measures: &Measures) -> Vec<(String, String)> {
 
 /// Validation accuracy or perplexity after each epoch.
 fn by_epoch(records: &[Record]) -> Result<Option<Chart>> {
-    let points: Vec<(f64, &Measures)> =
+    let points: Vec<(f64, &Metrics)> =
         records.iter().filter_map(|r| Some((r.epoch as f64, r.validation.as_ref()?))).collect();
     let Some((_, first)) = points.first().filter(|_| points.len() > 1) else { return Ok(None) };
     let name = first.name();
     let format: fn(f64) -> String = match first {
-        Measures::Classification { .. } => |x| format!("{} %", short(x)),
-        Measures::Language { .. } => short,
+        Metrics::Classification(_) => |x| format!("{} %", short(x)),
+        Metrics::Language(_) => short,
     };
     let figures: Vec<(f64, f64)> = points.iter().map(|(epoch, m)| (*epoch, m.main())).collect();
     let last = points.iter().map(|p| p.0).fold(1.0, f64::max);
@@ -155,8 +156,10 @@ fn losses(records: &[Record], options: Options) -> Result<Option<Chart>> {
 }
 
 /// The confusion matrix, if it has at most 12 classes.
-fn confusion(measures: &Measures, labels: Option<&[String]>) -> Option<Table> {
-    let Measures::Classification { confusion, .. } = measures else { return None };
+fn confusion(measures: &Metrics, labels: Option<&[String]>) -> Option<Table> {
+    let Metrics::Classification(ClassificationMetrics { confusion, .. }) = measures else {
+        return None;
+    };
     if confusion.is_empty() || confusion.len() > 12 {
         return None;
     }

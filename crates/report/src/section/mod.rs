@@ -12,7 +12,9 @@ mod spending;
 use crate::document::{Block, Document, Section};
 use crate::error::Result;
 use crate::folder::Run;
+use crate::settings::{base_model, tuning};
 use crate::{Options, words};
+use undertone_run::{MethodName, ModeName, RunPaths, TaskName};
 
 /// The report on some runs.
 pub fn document(runs: &[Run], options: Options) -> Result<Document> {
@@ -34,20 +36,18 @@ pub fn document(runs: &[Run], options: Options) -> Result<Document> {
 /// One sentence on task, model, fine-tuning method, privacy method and size of a run.
 fn introduction(run: &Run) -> String {
     let plan = &run.summary.plan;
-    let how = match plan.privacy.method.as_str() {
-        "none" => "non-private".to_owned(),
-        method if plan.privacy.mode == "paper" => {
-            format!("with {} as published", method_name(method))
-        }
-        method => format!("with {}", method_name(method)),
+    let how = match (plan.privacy.method, plan.privacy.mode) {
+        (MethodName::None, _) => "non-private".to_owned(),
+        (method, ModeName::Paper) => format!("with {} as published", method_name(method)),
+        (method, ModeName::Proved) => format!("with {}", method_name(method)),
     };
     format!(
         "{} with {}, {} fine-tuning, {how}: {}, {}, {}.",
-        task_name(&plan.data.task),
-        plan.origin(),
-        plan.tuning(),
-        words::times(run.summary.resolved.units, "privacy unit"),
-        words::times(plan.training.epochs, "epoch"),
+        task_name(plan.data.task),
+        base_model(plan),
+        tuning(plan),
+        words::times(run.summary.resolved.units as u64, "privacy unit"),
+        words::times(u64::from(plan.training.epochs), "epoch"),
         words::times(run.summary.steps, "step")
     )
 }
@@ -102,29 +102,30 @@ fn reproduce(run: &Run, level: u8) -> Section {
             "This is the plan with every default filled in. Save it as plan.toml \
          and run: undertone train plan.toml --out FOLDER. {anew}"
         ))
-        .with(Block::Verbatim { name: "plan.toml".to_owned(), text: run.plan_text.clone() })
+        .with(Block::Verbatim {
+            name: RunPaths::plan_name().to_owned(),
+            text: run.plan_text.clone(),
+        })
 }
 
 /// Display name of a privacy method.
-pub fn method_name(method: &str) -> &str {
+pub fn method_name(method: MethodName) -> &'static str {
     match method {
-        "none" => "none",
-        "dp-sgd" => "DP-SGD",
-        "anadp" => "ANADP",
-        "rap-ft" => "Rap-FT",
-        "adaclip" => "AdaClip",
-        "dp-forward" => "DP-Forward",
-        "ew-ft" => "EW-FT",
-        "mvg" => "MVG",
-        other => other,
+        MethodName::None => "none",
+        MethodName::DpSgd => "DP-SGD",
+        MethodName::Anadp => "ANADP",
+        MethodName::RapFt => "Rap-FT",
+        MethodName::Adaclip => "AdaClip",
+        MethodName::DpForward => "DP-Forward",
+        MethodName::EwFt => "EW-FT",
+        MethodName::Mvg => "MVG",
     }
 }
 
-fn task_name(task: &str) -> &str {
+fn task_name(task: TaskName) -> &'static str {
     match task {
-        "classification" => "Classification",
-        "language-modelling" => "Language modelling",
-        "completion" => "Completion",
-        other => other,
+        TaskName::Classification => "Classification",
+        TaskName::LanguageModelling => "Language modelling",
+        TaskName::Completion => "Completion",
     }
 }

@@ -4,9 +4,11 @@ use crate::chart::{Axis, Mark, Plot, Series};
 use crate::document::{Section, Table};
 use crate::error::Result;
 use crate::folder::Run;
+use crate::settings::words_of;
 use crate::words;
 use undertone_accounting::ledger::Ledger;
 use undertone_accounting::rounded_up;
+use undertone_run::ReleaseKind;
 
 /// Number of points of the curve.
 const POINTS: u64 = 20;
@@ -65,19 +67,19 @@ fn in_words(run: &Run) -> String {
             "The noise multiplier goes from {} in the first epoch to {} in the last ({}).",
             words::number(*first),
             words::number(rest.last().copied().unwrap_or(*first)),
-            run.summary.plan.privacy.schedule
+            words_of(&run.summary.plan.privacy.schedule)
         ),
     };
     match (&resolved.releases, resolved.sampling_rate) {
         (Some(releases), _) => format!(
             "The perturbed embedding of each example is released {}; its ℓ2 sensitivity to \
              replacing the example is {} times the norm bound. {noise}",
-            match releases.release.as_str() {
-                "once" => "once",
-                "path" =>
+            match releases.release {
+                ReleaseKind::Once => "once",
+                ReleaseKind::Path =>
                     "in every epoch, with correlated noise that costs no more than the release \
                      with the least noise",
-                _ => "in every epoch, with independent noise",
+                ReleaseKind::Fresh => "in every epoch, with independent noise",
             },
             short(releases.sensitivity)
         ),

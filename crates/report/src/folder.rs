@@ -1,20 +1,10 @@
 //! What the folder of a finished run says.
 
-mod audit;
-mod metrics;
-mod plan;
-mod summary;
-
-pub use audit::{Attack, Audit, Exposed, Extracted, Figure, Interval, OneRun, Reconstructed};
-pub use metrics::{Record, read as read_metrics};
-pub use summary::{Measures, Summary};
-
 use crate::error::{Error, Result};
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer};
 use std::path::{Path, PathBuf};
 use undertone_accounting::Guarantee;
 use undertone_accounting::ledger::Ledger;
+use undertone_run::{Audit, Record, RunPaths, Summary, read_metrics};
 
 /// A finished run.
 #[derive(Debug)]
@@ -39,20 +29,20 @@ impl Run {
 
     /// Reads a folder, and checks that its ledger proves what its summary says.
     pub fn open(folder: &Path) -> Result<Self> {
-        let path = folder.join("summary.json");
-        let text = std::fs::read_to_string(&path)
-            .map_err(|_| Error::Unfinished { folder: folder.to_owned(), file: "summary.json" })?;
-        let summary: Summary = parse(&path, &text)?;
-        let path = folder.join("plan.toml");
-        let plan_text = std::fs::read_to_string(&path)
-            .map_err(|_| Error::Unfinished { folder: folder.to_owned(), file: "plan.toml" })?;
-        let (ledger, guarantee) = proved(folder, &summary)?;
-        let audit = Audit::read(&folder.join("audit.json"))?;
+        let paths = RunPaths::new(folder);
+        let unfinished = |file| Error::Unfinished { folder: folder.to_owned(), file };
+        let text = std::fs::read_to_string(paths.summary())
+            .map_err(|_| unfinished(RunPaths::summary_name()))?;
+        let summary = Summary::parse(&paths.summary(), &text)?;
+        let plan_text =
+            std::fs::read_to_string(paths.plan()).map_err(|_| unfinished(RunPaths::plan_name()))?;
+        let (ledger, guarantee) = proved(&paths, &summary)?;
+        let audit = Audit::read(&paths.audit())?;
         let contradiction = contradiction(&audit, ledger.as_ref())?;
         Ok(Self {
             name: name_of(folder),
             folder: folder.to_owned(),
-            records: read_metrics(&folder.join("metrics.jsonl"))?,
+            records: read_metrics(&paths.metrics())?,
             audit,
             contradiction,
             summary,
@@ -91,15 +81,15 @@ impl Run {
     }
 
     pub(crate) fn ledger_path(&self) -> PathBuf {
-        self.folder.join("ledger.jsonl")
+        RunPaths::new(&self.folder).ledger()
     }
 }
 
 /// The ledger and what it proves at the summary's δ. A summary that says anything else is refused:
 /// one of the two was changed.
-fn proved(folder: &Path, summary: &Summary) -> Result<(Option<Ledger>, Option<Guarantee>)> {
-    let path = folder.join("ledger.jsonl");
-    let at = folder.join("summary.json");
+fn proved(paths: &RunPaths, summary: &Summary) -> Result<(Option<Ledger>, Option<Guarantee>)> {
+    let path = paths.ledger();
+    let at = paths.summary();
     let Some(said) = &summary.guarantee else {
         if summary.private || path.exists() {
             return Err(Error::damaged(
@@ -140,11 +130,13 @@ fn proved(folder: &Path, summary: &Summary) -> Result<(Option<Ledger>, Option<Gu
 /// What canaries showed, if it cannot be if the ledger's ε holds.
 fn contradiction(audit: &Audit, ledger: Option<&Ledger>) -> Result<Option<String>> {
     let (Some(found), Some(ledger)) = (&audit.one_run, ledger) else { return Ok(None) };
+    let refuted = found.promised_curve_is_refuted;
+    let found = &found.found;
     let proved = ledger.guarantee(found.delta)?.epsilon.upper;
     // Without the figure, which comes from the data: this sentence is in public reports too.
     let said = if found.epsilon_lower > proved {
         "canaries show a larger ε than the ledger proves"
-    } else if found.promised_curve_is_refuted == Some(true) {
+    } else if refuted == Some(true) {
         "canaries were told apart better than the ledger's privacy curve allows"
     } else {
         return Ok(None);
@@ -159,15 +151,4 @@ fn contradiction(audit: &Audit, ledger: Option<&Ledger>) -> Result<Option<String
 fn name_of(folder: &Path) -> String {
     let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     whole.file_name().unwrap_or(whole.as_os_str()).to_string_lossy().into_owned()
-}
-
-/// JSON has no number for what is not finite, as the loss of a run that went astray; it is written
-/// as null.
-fn number_or_nan<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<f64, D::Error> {
-    Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::NAN))
-}
-
-fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T> {
-    serde_json::from_str(text)
-        .map_err(|e| Error::damaged(path, format!("is not what a run writes: {e}")))
 }
