@@ -15,7 +15,7 @@ use undertone_report::{Options, Run, report};
 /// what its summary says is refused.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  undertone report runs/first --out report.html\n  \
-                  undertone report runs/demo/open runs/demo/epsilon-8 runs/demo/epsilon-1 --out report.md")]
+                  undertone report runs/demo/non-private runs/demo/epsilon-8 runs/demo/epsilon-1 --out report.md")]
 pub struct Report {
     /// Folders of finished runs; several are compared
     #[arg(required = true, value_name = "RUN")]
@@ -26,8 +26,8 @@ pub struct Report {
     /// What to write [default: markdown for .md, else html]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Leave out what was computed from the private data without noise: training losses, times,
-    /// memory, attacks
+    /// Leave out figures that were computed from the private data without noise: training losses,
+    /// times, memory, attacks
     #[arg(long)]
     public: bool,
 }

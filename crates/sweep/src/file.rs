@@ -79,7 +79,7 @@ pub struct Line {
     /// Of a row: the columns that it has, if not all.
     #[serde(default)]
     pub only: Vec<String>,
-    /// Of a row: whether it is only there to compare with by eye, such as training without privacy,
+    /// Of a row: whether it is only there to compare with by eye, such as non-private training,
     /// and takes no part in what is best.
     #[serde(default)]
     pub reference: bool,

@@ -9,7 +9,7 @@ use serde_json::Value;
 pub enum Metric {
     /// Of the classifier, in percent.
     Accuracy,
-    /// Of the classifier, in percent, when the validation texts are perturbed as the records were.
+    /// Of the classifier, in percent, when the validation embeddings are perturbed too.
     AccuracyWithNoise,
     /// Of the classifier, in percent.
     F1,

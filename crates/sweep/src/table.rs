@@ -167,7 +167,7 @@ mod tests {
                 .iter()
                 .map(|(label, values)| Row {
                     label: (*label).into(),
-                    reference: *label == "open",
+                    reference: *label == "non-private",
                     cells: vec![Some(summarised(values.clone(), None))],
                 })
                 .collect(),
@@ -185,7 +185,7 @@ mod tests {
                 ("base", vec![Some(5.0), Some(6.0), Some(5.5)]),
                 ("high", vec![Some(7.0), Some(8.1), Some(7.4)]),
                 ("low", vec![Some(3.0), Some(4.1), None]),
-                ("open", vec![Some(if higher { 9.0 } else { 1.0 })]),
+                ("non-private", vec![Some(if higher { 9.0 } else { 1.0 })]),
             ]
         };
         for (higher, best) in [(true, 1), (false, 2)] {

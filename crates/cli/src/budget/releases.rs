@@ -56,10 +56,10 @@ pub struct Releases {
     /// A phase of training: noise multiplier, sampling rate, steps (repeatable)
     #[arg(long, value_name = "SIGMA,Q,STEPS", value_parser = phase)]
     pub phase: Vec<Phase>,
-    /// This many plain Gaussian releases, without sampling (the local model)
+    /// This many plain Gaussian releases, without sampling (local DP)
     #[arg(long, value_name = "N", requires = "noise_multiplier", conflicts_with_all = ["sampling_rate", "steps", "examples"])]
     pub releases: Option<u64>,
-    /// How far one unit can move a plain release, in clipping norms [default: 2 if a unit is
+    /// Sensitivity of a plain release to one unit, in clipping norms [default: 2 if a unit is
     /// replaced, else 1]
     #[arg(long, value_name = "DELTA", requires = "releases")]
     pub sensitivity: Option<f64>,

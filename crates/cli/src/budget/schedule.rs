@@ -14,7 +14,7 @@ use undertone_report::plot;
   undertone budget schedule --method ewpba --epsilon 8 --delta 1e-5 --examples 67349 --batch 32 --epochs 3 --step-distance 2
   undertone budget schedule --method cosine --ratio 3 --epsilon 8 --delta 1e-5 --examples 67349 --batch 1024 --epochs 10 --plot noise.svg")]
 pub struct Schedule {
-    /// How the noise falls
+    /// How the noise multiplier falls from epoch to epoch
     #[arg(long, value_enum, default_value = "ewpba")]
     method: NoiseSchedule,
     #[command(flatten)]

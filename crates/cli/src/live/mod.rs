@@ -18,7 +18,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Watch a run that was started elsewhere, by its folder: loss, metric, ε, speed and noise, until
+/// Follow a training run that was started elsewhere, by its folder: loss, metric, ε, speed and noise, until
 /// it is finished
 #[derive(Args)]
 #[command(

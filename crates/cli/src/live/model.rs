@@ -11,7 +11,7 @@ use undertone::train::{ModeName, Plan, Record};
 pub struct Live {
     /// Its folder or name.
     pub title: String,
-    /// What its method is, and what its ε is worth.
+    /// Its method and schedule.
     pub method: String,
     /// Whether ε is a guarantee; if not, why.
     pub caveat: Option<&'static str>,
@@ -66,7 +66,7 @@ impl Live {
             format!("{}, {} schedule", name(&plan.privacy.method), name(&plan.privacy.schedule));
         Self {
             title,
-            method: if plan.is_private() { method } else { "without noise".into() },
+            method: if plan.is_private() { method } else { "non-private".into() },
             caveat,
             target: plan.privacy.epsilon,
             ..Self::default()

@@ -87,7 +87,8 @@ pub struct Exposed {
     pub text: String,
     /// By the trained model.
     pub trained: Bits,
-    /// By the model that it began from.
+    /// By the pretrained model.
+    #[serde(rename = "pretrained", alias = "untouched")]
     pub untouched: Bits,
 }
 
@@ -107,9 +108,9 @@ pub struct Bits {
 pub struct Extracted {
     /// Of which kind.
     pub kind: String,
-    /// Things in the training texts that the untouched model does not write.
+    /// Things in the training texts that the pretrained model does not write.
     pub in_training: u64,
-    /// Different things that the trained model wrote, without those of the untouched one.
+    /// Different things that the trained model wrote, without those of the pretrained one.
     pub written: u64,
     /// How many of them are in the training texts.
     pub right: u64,
@@ -124,7 +125,8 @@ pub struct Reconstructed {
     pub kind: String,
     /// By the trained model.
     pub trained: Ranked,
-    /// By the model that it began from.
+    /// By the pretrained model.
+    #[serde(rename = "pretrained", alias = "untouched")]
     pub untouched: Ranked,
 }
 
@@ -137,7 +139,7 @@ pub struct Ranked {
     pub top_1: Interval,
 }
 
-/// A figure of the run, of a run without privacy and of the untouched model.
+/// A figure of the run, of a non-private run and of the pretrained model.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Figure {
     /// Of which attack.
@@ -146,9 +148,11 @@ pub struct Figure {
     pub measure: String,
     /// Of the run.
     pub run: Interval,
-    /// Of a run without privacy.
+    /// Of a non-private run; files of version 0.1 call it `open`.
+    #[serde(rename = "non_private", alias = "open")]
     pub open: Option<Interval>,
-    /// Of the model that it began from.
+    /// Of the pretrained model; files of version 0.1 call it `untouched`.
+    #[serde(rename = "pretrained", alias = "untouched")]
     pub untouched: Option<Interval>,
     /// What somebody who knows nothing would get.
     pub guessing: Option<f64>,
