@@ -16,10 +16,8 @@ use undertone_report::plot;
 
 /// Fine-tune a model as a run file says; private, resumable, in one folder
 #[derive(Args)]
-#[command(
-    after_help = "Examples:\n  undertone train run.toml --out runs/first --set privacy.epsilon=2\n  \
-                  undertone train --out runs/first --resume"
-)]
+#[command(after_help = "Examples:\n  undertone train run.toml --out runs/first --set \
+     privacy.epsilon=2\n  undertone train --out runs/first --resume")]
 pub struct Train {
     /// The run file (TOML); not needed to resume
     #[arg(required_unless_present = "resume")]
@@ -146,8 +144,8 @@ impl Display {
                     all => format!("noise multipliers {} by epoch", all.join(", ")),
                 };
                 eprintln!(
-                    "{examples} examples of {} units, {} of {} parameters trainable, {steps} steps, \
-                     {noise}{}",
+                    "{examples} examples of {} units, {} of {} parameters trainable, {steps} \
+                     steps, {noise}{}",
                     resolved.units,
                     parameters.trainable,
                     parameters.total,

@@ -15,6 +15,8 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use std::path::PathBuf;
+use undertone::audit::extraction::Extraction;
+use undertone::audit::membership::Membership;
 use undertone::audit::statistics::Interval;
 use undertone::data::Example;
 use undertone::model::Purpose;
@@ -29,8 +31,8 @@ use undertone_report::plot;
 /// one-run audit found earlier is repeated.
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  undertone audit all --run runs/private --non-private runs/non-private --canaries \
-     canaries.jsonl"
+    after_help = "Example:\n  undertone audit all --run runs/private --non-private runs/non-private \
+     --canaries canaries.jsonl"
 )]
 pub struct All {
     #[command(flatten)]
@@ -123,8 +125,8 @@ impl All {
         }
         if non_private.as_ref().is_some_and(|other| other.plan.is_private()) {
             return Err(Failure::arguments(
-                "--non-private names a private run; it is for one with method = \"none\", to compare \
-                 with",
+                "--non-private names a private run; it is for one with method = \"none\", to \
+                 compare with",
             ));
         }
         if self.canaries.is_some() && run.plan.purpose() != Purpose::CausalLanguageModel {
@@ -229,7 +231,7 @@ impl All {
             .map(|b| b.0);
         let figure = |name: &str,
                       measure,
-                      pick: &dyn Fn(&[undertone::audit::membership::Membership]) -> Interval,
+                      pick: &dyn Fn(&[Membership]) -> Interval,
                       pretrained,
                       guessing| {
             Figure {
@@ -318,15 +320,14 @@ impl All {
         let mut figures = Vec::new();
         for (i, found) in extracted.iter().enumerate() {
             let kind = found.kind.plural();
-            let of =
-                |name: &str, pick: &dyn Fn(&undertone::audit::extraction::Extraction) -> Interval| Figure {
-                    attack: format!("extraction of {kind}, {name}"),
-                    measure: Measure::Share,
-                    run: pick(found),
-                    non_private: beside.as_ref().map(|beside| pick(&beside[i])),
-                    pretrained: None,
-                    guessing: None,
-                };
+            let of = |name: &str, pick: &dyn Fn(&Extraction) -> Interval| Figure {
+                attack: format!("extraction of {kind}, {name}"),
+                measure: Measure::Share,
+                run: pick(found),
+                non_private: beside.as_ref().map(|beside| pick(&beside[i])),
+                pretrained: None,
+                guessing: None,
+            };
             figures.push(of("recall", &|found| found.recall));
             figures.push(of("precision", &|found| found.precision));
         }

@@ -45,7 +45,7 @@ pub struct Attribute {
 #[derive(Serialize)]
 struct Row {
     after: usize,
-    /// None without noise.
+    /// `None` where the embeddings are not perturbed.
     epsilon: Option<f64>,
     noise_multiplier: f64,
     #[serde(flatten)]

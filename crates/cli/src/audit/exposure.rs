@@ -52,7 +52,7 @@ pub struct ExposureArguments {
     pub intervals: ConfidenceArgument,
 }
 
-/// A planted secret.
+/// A planted secret: a text with a `#` for each digit, and the digits.
 #[derive(Deserialize)]
 pub struct Canary {
     text: String,
@@ -182,7 +182,7 @@ impl ExposureArguments {
         Ok(all)
     }
 
-    /// The mean exposure.
+    /// The mean exposure in bits, with its bootstrap interval.
     pub fn mean(&self, found: &[Found]) -> Interval {
         mean(
             &found.iter().map(|found| found.bits).collect::<Vec<_>>(),

@@ -38,7 +38,7 @@ pub struct Inversion {
 #[derive(Serialize)]
 struct Row {
     after: usize,
-    /// None without noise.
+    /// `None` where the embeddings are not perturbed.
     epsilon: Option<f64>,
     noise_multiplier: f64,
     #[serde(flatten)]

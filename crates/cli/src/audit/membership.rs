@@ -101,8 +101,8 @@ impl Membership {
         let body: Vec<Vec<String>> = attacks.iter().map(row).collect();
         output::table(&["attack", "AUC", "TPR at 1 % FPR", "TPR at 0.1 % FPR"], &body);
         output::line(format_args!(
-            "\n{count} members, {} non-members; {:.0} % intervals. Guessing has an AUC of 0.5. Curves \
-             are in {}.",
+            "\n{count} members, {} non-members; {:.0} % confidence intervals. Guessing has an AUC \
+             of 0.5. ROC curves are in {}.",
             all.len() - count,
             self.intervals.percent(),
             run.folder.join("membership.svg").display()

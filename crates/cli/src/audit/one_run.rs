@@ -29,7 +29,7 @@ use undertone_accounting::{Accountant, curve, epsilon};
 #[command(after_help = "Example:\n  undertone audit one-run --run run.toml --canaries 1000 --out \
      runs/audit")]
 pub struct OneRun {
-    /// The run file
+    /// Run file (TOML) that is audited
     #[arg(long, value_name = "FILE")]
     run: PathBuf,
     /// Folder of the run with canaries; it is an ordinary run, of a model that is of no use
@@ -37,7 +37,7 @@ pub struct OneRun {
     out: PathBuf,
     #[command(flatten)]
     set: ChangeArguments,
-    /// How many canaries
+    /// How many canaries are planted, from 10 to 1000000
     #[arg(long, default_value_t = 1000)]
     canaries: usize,
     /// How many canaries are guessed [default: a tenth, but at least 20]; decided before the

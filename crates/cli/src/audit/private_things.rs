@@ -23,7 +23,8 @@ pub struct FinderArguments {
     /// several words are a name as it is, in any case
     #[arg(long, value_name = "FILE")]
     names: Option<PathBuf>,
-    /// Named-entity model (token classification with B-PER and I-PER): a folder, or a name on the hub
+    /// Named-entity model (token classification with B-PER and I-PER): a folder, or a name on the
+    /// hub
     #[arg(long, value_name = "DIR|NAME")]
     tagger: Option<String>,
     /// Column of the training file with its spans of PII: [{"start": 10, "end": 21, "kind":

@@ -64,7 +64,7 @@ pub struct ReconstructionArguments {
 /// Tokens of a continuation: a name and a little more.
 const CONTINUATION: usize = 16;
 
-/// Both models' figures.
+/// The attack on the trained model and on the pretrained one.
 #[derive(Serialize)]
 pub struct Both {
     pub kind: Kind,

@@ -47,7 +47,7 @@ pub struct ReleasedArguments {
 /// A layer and a budget.
 pub struct Cell {
     pub after: usize,
-    /// None without noise.
+    /// `None` where the embeddings are not perturbed.
     pub epsilon: Option<f64>,
     /// Noise multiplier: standard deviation of the noise over the norm of an embedding.
     pub noise: f64,

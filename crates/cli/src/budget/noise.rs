@@ -21,7 +21,11 @@ pub struct Noise {
     #[command(flatten)]
     sampling: Sampling,
     /// This many plain Gaussian releases, without sampling (local DP: one example is replaced)
-    #[arg(long, value_name = "N", conflicts_with_all = ["sampling_rate", "steps", "examples", "accountant"])]
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with_all = ["sampling_rate", "steps", "examples", "accountant"]
+    )]
     releases: Option<u64>,
     /// Sensitivity of a plain release to one unit, in clipping norms
     #[arg(long, value_name = "DELTA", requires = "releases", default_value = "2")]

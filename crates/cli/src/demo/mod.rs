@@ -1,4 +1,5 @@
-//! `undertone demo`: fine-tunes on private letters, non-privately and with two budgets, and compares.
+//! `undertone demo`: fine-tunes on private letters, non-privately and with two budgets, and
+//! compares.
 
 mod corpus;
 mod model;
@@ -199,9 +200,9 @@ impl Demo {
             |secret: &str| -> String { secret.chars().filter(char::is_ascii_digit).collect() };
         let canaries: Vec<String> = planted
             .iter()
-            .map(|p| {
-                json!({ "text": format!("{} {}", p.prefix, blank(&p.secret)), "secret": digits(&p.secret) })
-                    .to_string()
+            .map(|planted| {
+                let text = format!("{} {}", planted.prefix, blank(&planted.secret));
+                json!({ "text": text, "secret": digits(&planted.secret) }).to_string()
             })
             .collect();
         write(&self.out.join("canaries.jsonl"), format!("{}\n", canaries.join("\n")).as_bytes())?;
@@ -211,10 +212,12 @@ impl Demo {
         let file = format!(
             "{MARK}; each run changes a few keys (see plan.toml in its folder).\n\
              [model]\npath = {:?}\ntuning = {{ lora = {{ rank = 8, alpha = 16 }} }}\n\n\
-             [data]\ntask = \"classification\"\ntrain = {:?}\nvalidation = {:?}\ntext = \"text\"\nlabel = \"label\"\n\
+             [data]\ntask = \"classification\"\ntrain = {:?}\nvalidation = {:?}\n\
+             text = \"text\"\nlabel = \"label\"\n\
              labels = {TOPICS:?}\nmax_tokens = 96\n\n\
              [privacy]\nmethod = \"dp-sgd\"\n\n\
-             [training]\nepochs = 5\nbatch = 256\nlearning_rate = 3e-3\nlearning_rate_schedule = \"linear\"\n",
+             [training]\nepochs = 5\nbatch = 256\nlearning_rate = 3e-3\n\
+             learning_rate_schedule = \"linear\"\n",
             folder.join("model"),
             folder.join("train.tsv"),
             folder.join("validation.tsv"),

@@ -11,8 +11,9 @@ use undertone::model::Purpose;
 /// Evaluate a model on a file: accuracy, F1 and loss, or perplexity
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  undertone eval --model runs/first/model --data dev.tsv --text sentence\n  \
-                  undertone eval --model models/gpt2 --data devset.csv --task completion --prompt-column mr --completion-column ref"
+    after_help = "Examples:\n  undertone eval --model runs/first/model --data dev.tsv --text \
+     sentence\n  undertone eval --model models/gpt2 --data devset.csv --task completion \
+     --prompt-column mr --completion-column ref"
 )]
 pub struct Eval {
     #[command(flatten)]

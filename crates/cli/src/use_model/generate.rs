@@ -15,8 +15,9 @@ use undertone::model::generate::{Settings, generate};
 /// Continue prompts with a language model
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  undertone generate --model models/stories15M --prompt \"Once upon a time\" --temperature 0\n  \
-                  undertone generate --model models/gpt2 --adapter runs/first/adapter --prompts prompts.txt --top-k 40 --samples 4"
+    after_help = "Examples:\n  undertone generate --model models/stories15M --prompt \"Once upon a \
+     time\" --temperature 0\n  undertone generate --model models/gpt2 --adapter \
+     runs/first/adapter --prompts prompts.txt --top-k 40 --samples 4"
 )]
 pub struct Generate {
     #[command(flatten)]
@@ -54,7 +55,7 @@ pub struct Generate {
     /// The same seed gives the same texts [default: by chance]
     #[arg(long)]
     seed: Option<u64>,
-    /// Prompts continued together
+    /// Batch size: prompts continued together
     #[arg(long, default_value_t = 16)]
     batch: usize,
 }

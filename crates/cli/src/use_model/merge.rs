@@ -20,7 +20,7 @@ use undertone::tensor::Place;
 pub struct Merge {
     #[command(flatten)]
     model: ModelArguments,
-    /// Folder to write
+    /// Folder of the merged model; it must not hold a model yet
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 }

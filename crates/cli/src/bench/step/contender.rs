@@ -21,7 +21,7 @@ use undertone::train::{Learner, Protection, Step};
 
 #[derive(Clone, Copy, ValueEnum)]
 pub enum Method {
-    /// Non-private
+    /// Non-private: no clipping, no noise
     None,
     /// DP-SGD: per-example clipping, Gaussian noise
     DpSgd,
@@ -31,7 +31,7 @@ pub enum Method {
     Anadp,
     /// ANADP with an importance for each element
     AnadpElement,
-    /// ANADP as published
+    /// ANADP as published, with an importance for each element
     AnadpPaper,
     /// Rap-FT: two groups by relevance (any mask: its cost does not depend on it)
     RapFt,

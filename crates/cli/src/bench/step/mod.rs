@@ -25,7 +25,7 @@ pub struct StepBench {
     /// Architecture of the model
     #[arg(long, value_enum, default_value = "bert")]
     arch: Architecture,
-    /// Transformer blocks
+    /// Number of transformer blocks
     #[arg(long, default_value_t = 6)]
     layers: usize,
     /// Hidden size: width of a token's embedding
@@ -114,7 +114,9 @@ impl StepBench {
         let speed = 1e3 * self.batch as f64 / step_ms;
         let memory = peak_memory();
         if output.json {
-            let mut found = json!({ "step_ms": step_ms, "examples_per_second": speed, "peak_memory_bytes": memory });
+            let mut found = json!({
+                "step_ms": step_ms, "examples_per_second": speed, "peak_memory_bytes": memory,
+            });
             if let (Some(ratio), Some(beside)) = (ratio, beside_ms) {
                 found["beside"] = json!({ "step_ms": beside, "ratio": ratio });
             }
