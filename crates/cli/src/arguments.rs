@@ -60,7 +60,7 @@ pub struct ModelArgument {
 /// The accountant of a `budget` verb.
 #[derive(Args, Clone, Copy)]
 pub struct AccountantArgument {
-    /// Which accountant answers
+    /// Which accountant computes the answer
     #[arg(long, value_enum, default_value_t)]
     pub accountant: Accountant,
 }
@@ -71,7 +71,7 @@ pub struct TargetArguments {
     /// Target ε: the certified upper bound will not exceed it
     #[arg(long)]
     pub epsilon: f64,
-    /// Target δ
+    /// Target δ: should be well below one over the number of units
     #[arg(long)]
     pub delta: f64,
 }

@@ -38,30 +38,30 @@ struct Command {
 #[allow(clippy::large_enum_variant)]
 #[derive(Subcommand)]
 enum Verb {
-    /// See it at work: no files, no network, a few minutes
+    /// Train, attack and report on an embedded corpus: no files, no network, a few minutes
     Demo(demo::Demo),
     /// The privacy accountant as a calculator
     #[command(subcommand, allow_negative_numbers = true)]
     Budget(budget::Budget),
     /// Fine-tune a model as a run file says
     Train(train::Train),
-    /// Watch a run that was started elsewhere
+    /// Follow a training run that was started elsewhere
     Watch(live::Watch),
-    /// Run a grid of runs, and make a table of them
+    /// Train a grid of methods, hyperparameters and seeds, and make a table of it
     Sweep(sweep::Sweep),
-    /// How good a model is on a file
+    /// Evaluate a model on a file: accuracy, F1 and loss, or perplexity
     Eval(use_model::Eval),
-    /// What a model says of each row of a file
+    /// Predict the label, or the loss, of each row of a file
     Predict(use_model::Predict),
-    /// Continue texts
+    /// Continue prompts with a language model
     Generate(use_model::Generate),
-    /// Fold a LoRA into the weights of its model
+    /// Merge a LoRA into the weights of its base model
     Merge(use_model::Merge),
-    /// Attack what was released
+    /// Attack a trained model or perturbed embeddings, to test a guarantee
     #[command(subcommand)]
     Audit(audit::Audit),
     Report(report::Report),
-    /// How fast this machine is
+    /// Measure the speed of this machine
     #[command(subcommand)]
     Bench(bench::Bench),
 }

@@ -14,20 +14,22 @@ use undertone_report::{Options, Run, report};
 /// The ledger of each run is read and its ε computed again; a folder whose ledger does not prove
 /// what its summary says is refused.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  undertone report runs/first --out report.html\n  \
-                  undertone report runs/demo/open runs/demo/epsilon-8 runs/demo/epsilon-1 --out report.md")]
+#[command(
+    after_help = "Examples:\n  undertone report runs/first --out report.html\n  undertone report \
+     runs/demo/non-private runs/demo/epsilon-8 runs/demo/epsilon-1 --out report.md"
+)]
 pub struct Report {
     /// Folders of finished runs; several are compared
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
-    /// File to write
+    /// File of the report: .html or .md
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     /// What to write [default: markdown for .md, else html]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Leave out what was computed from the private data without noise: training losses, times,
-    /// memory, attacks
+    /// Leave out figures that were computed from the private data without noise: training losses,
+    /// times, memory, attacks
     #[arg(long)]
     public: bool,
 }
@@ -76,7 +78,8 @@ impl Report {
 }
 
 fn short(run: &Run) -> Value {
-    json!({ "name": run.name, "private": run.no_guarantee().is_none(), "guarantee": run.guarantee() })
+    let private = run.no_guarantee().is_none();
+    json!({ "name": run.name, "private": private, "guarantee": run.guarantee() })
 }
 
 /// Writes a report about the runs in some folders; the runs.

@@ -87,7 +87,7 @@ fn threads(jobs: usize) -> usize {
     said.filter(|&threads| threads > 0).unwrap_or_else(|| (cores() / jobs).max(1))
 }
 
-/// What would run.
+/// Prints the runs that the sweep would do.
 fn list(runs: &[Run], output: Output) {
     #[derive(Serialize)]
     struct Listed<'a> {

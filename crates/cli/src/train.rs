@@ -16,10 +16,8 @@ use undertone_report::plot;
 
 /// Fine-tune a model as a run file says; private, resumable, in one folder
 #[derive(Args)]
-#[command(
-    after_help = "Examples:\n  undertone train run.toml --out runs/first --set privacy.epsilon=2\n  \
-                  undertone train --out runs/first --resume"
-)]
+#[command(after_help = "Examples:\n  undertone train run.toml --out runs/first --set \
+     privacy.epsilon=2\n  undertone train --out runs/first --resume")]
 pub struct Train {
     /// The run file (TOML); not needed to resume
     #[arg(required_unless_present = "resume")]
@@ -139,13 +137,15 @@ impl Display {
                 let noise: Vec<String> =
                     resolved.noise_multipliers.iter().map(|s| format!("{s:.4}")).collect();
                 let noise = match noise.as_slice() {
-                    [] => "none".to_owned(),
-                    [first, rest @ ..] if rest.iter().all(|s| s == first) => format!("σ = {first}"),
-                    all => format!("σ = {} by epoch", all.join(", ")),
+                    [] => "no noise".to_owned(),
+                    [first, rest @ ..] if rest.iter().all(|s| s == first) => {
+                        format!("noise multiplier {first}")
+                    }
+                    all => format!("noise multipliers {} by epoch", all.join(", ")),
                 };
                 eprintln!(
-                    "{examples} examples of {} units, {} of {} parameters trained, {steps} steps, \
-                     noise: {noise}{}",
+                    "{examples} examples of {} units, {} of {} parameters trainable, {steps} \
+                     steps, {noise}{}",
                     resolved.units,
                     parameters.trainable,
                     parameters.total,
@@ -228,7 +228,8 @@ pub fn short(metrics: &Metrics) -> String {
     }
 }
 
-/// Draws where the noise went, unless it went everywhere alike, and the relevance that it went by.
+/// Draws the allocation of noise to parameters, unless it is uniform, and the relevance that it
+/// follows.
 fn draw(summary: &Summary, out: &std::path::Path) -> Outcome {
     let noise = &summary.noise_by_parameter;
     if noise.iter().any(|(_, number)| (number - 1.0).abs() > 1e-6) {
@@ -260,14 +261,14 @@ fn tell(summary: &Summary, out: &std::path::Path) {
             rows.push((
                 "local",
                 format!(
-                    "{guarantee} This is of what records release, to a provider who sees each \
-                 of them."
+                    "{guarantee} This covers the perturbed embeddings, against a provider who \
+                     sees each of them."
                 ),
             ));
             rows.push((
                 "central",
-                "no ε: whoever sees the final weights sees what learnt from the records without \
-                 noise"
+                "no ε: layers below the noise were trained on the examples without it, and the \
+                 final weights show them"
                     .to_owned(),
             ));
         } else {
@@ -290,7 +291,10 @@ fn tell(summary: &Summary, out: &std::path::Path) {
         rows.push(("validation", short(metrics)));
     }
     if let Some(metrics) = &summary.metrics.validation_with_noise {
-        rows.push(("with noise", format!("{} when its texts are perturbed too", short(metrics))));
+        rows.push((
+            "with noise",
+            format!("{} when the validation embeddings are perturbed too", short(metrics)),
+        ));
     }
     let speed = &summary.throughput;
     rows.push((

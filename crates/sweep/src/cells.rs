@@ -15,7 +15,6 @@ pub struct Run {
     pub name: String,
     /// Its folder below the sweep's.
     pub folder: String,
-    /// What it does.
     pub plan: Plan,
 }
 

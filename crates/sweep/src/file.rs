@@ -34,10 +34,8 @@ pub struct SweepFile {
     /// Whether trained weights stay in the runs' folders.
     #[serde(default)]
     pub keep_weights: bool,
-    /// The table's rows.
     #[serde(default)]
     rows: Vec<Line>,
-    /// The table's columns.
     #[serde(default)]
     columns: Vec<Line>,
     /// In place of rows and columns: every combination of the values of some keys.
@@ -66,7 +64,6 @@ pub type Changes = BTreeMap<String, Value>;
 pub struct Line {
     /// What the table calls it.
     pub label: String,
-    /// What it changes.
     #[serde(default)]
     pub set: Changes,
     /// What it takes out of the run file.
@@ -79,7 +76,7 @@ pub struct Line {
     /// Of a row: the columns that it has, if not all.
     #[serde(default)]
     pub only: Vec<String>,
-    /// Of a row: whether it is only there to compare with by eye, such as training without privacy,
+    /// Of a row: whether it is only there to compare with by eye, such as non-private training,
     /// and takes no part in what is best.
     #[serde(default)]
     pub reference: bool,
@@ -92,11 +89,8 @@ pub struct Sweep {
     pub(crate) base: Table,
     /// What every cell changes.
     pub(crate) every: Line,
-    /// The table's rows.
     pub(crate) rows: Vec<Line>,
-    /// The table's columns.
     pub(crate) columns: Vec<Line>,
-    /// The rest of the file.
     pub(crate) file: SweepFile,
 }
 

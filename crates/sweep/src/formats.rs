@@ -71,7 +71,7 @@ pub fn text(table: &Table) -> String {
     out
 }
 
-/// For documents.
+/// For documents: the best of each column is bold.
 pub fn markdown(table: &Table) -> String {
     let bold = |cell: Option<&Cell>| if is_best(cell) { "**" } else { "" };
     // A bare star would be mark-up.

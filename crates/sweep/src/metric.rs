@@ -7,19 +7,19 @@ use undertone_run::{Metrics, Summary};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
-    /// Of the classifier, in percent.
+    /// Accuracy of the classifier on the validation file, in percent.
     Accuracy,
-    /// Of the classifier, in percent, when the validation texts are perturbed as the records were.
+    /// Accuracy in percent when the validation embeddings are perturbed too (local DP).
     AccuracyWithNoise,
-    /// Of the classifier, in percent.
+    /// F1 of the classifier on the validation file, in percent.
     F1,
-    /// Mean cross-entropy.
+    /// Mean cross-entropy on the validation file.
     Loss,
-    /// Of the language model.
+    /// Perplexity of the language model on the validation file.
     Perplexity,
-    /// Time of training.
+    /// Training time, from the throughput.
     MinutesPerEpoch,
-    /// The most that the process had, in GB.
+    /// Peak memory of the process, in GB.
     Memory,
 }
 

@@ -5,7 +5,7 @@ use crate::file::{Line, Sweep};
 use crate::table::{LEVEL, Table};
 use undertone::Plan;
 
-/// One sentence each.
+/// The notes below a table, one sentence each.
 pub fn notes(sweep: &Sweep, cells: &Cells, table: &Table) -> Vec<String> {
     let mut notes = Vec::new();
     let seeds = sweep.file.seeds.len();

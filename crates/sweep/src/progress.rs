@@ -25,7 +25,7 @@ fn style(template: &str) -> ProgressStyle {
 }
 
 impl Progress {
-    /// For so many runs.
+    /// A view of `all` runs, of which none has begun.
     pub fn new(all: usize) -> Self {
         let bars = std::io::stderr().is_terminal().then(|| {
             let bars = MultiProgress::new();
@@ -37,7 +37,7 @@ impl Progress {
         Self { bars, all, done: Mutex::new(0) }
     }
 
-    /// A run begins.
+    /// Shows that a run has begun.
     pub fn begin(&self, name: &str) -> Job<'_> {
         let bar = self.bars.as_ref().map(|(bars, whole)| {
             let bar = bars.insert_before(whole, ProgressBar::new_spinner());

@@ -101,7 +101,7 @@ mod tests {
         assert!(apart <= 1e-11 * wanted.abs().max(1e-3), "{what}: {found}, not {wanted}");
     }
 
-    /// Against scipy: crates/sweep/tests/fixtures/statistics/make.py.
+    /// The figures of scipy come from crates/sweep/tests/fixtures/statistics/make.py.
     #[test]
     fn means_errors_and_tests_are_those_of_scipy() {
         let cases: Cases =

@@ -22,9 +22,8 @@ pub struct Table {
     pub decimals: usize,
     /// The row that the others are tested against.
     pub baseline: Option<String>,
-    /// The columns' labels.
+    /// Labels of the columns, in their order.
     pub columns: Vec<String>,
-    /// The rows.
     pub rows: Vec<Row>,
     /// What must be known to read it.
     pub notes: Vec<String>,
@@ -35,7 +34,6 @@ pub struct Table {
 /// A row of the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Its label.
     pub label: String,
     /// Whether it takes no part in what is best.
     pub reference: bool,
@@ -48,7 +46,7 @@ pub struct Row {
 pub struct Cell {
     /// What the runs found, in the order of the seeds; none where a run failed.
     pub values: Vec<Option<f64>>,
-    /// Their mean.
+    /// The mean over the seeds that finished.
     pub mean: Option<f64>,
     /// The standard error of the mean, of two or more.
     pub standard_error: Option<f64>,
@@ -56,7 +54,7 @@ pub struct Cell {
     pub best: bool,
     /// Of the paired one-tailed test that it is better than the baseline.
     pub p_value: Option<f64>,
-    /// What was published.
+    /// The published figure, in the unit of the table.
     pub published: Option<f64>,
 }
 
@@ -167,7 +165,7 @@ mod tests {
                 .iter()
                 .map(|(label, values)| Row {
                     label: (*label).into(),
-                    reference: *label == "open",
+                    reference: *label == "non-private",
                     cells: vec![Some(summarised(values.clone(), None))],
                 })
                 .collect(),
@@ -185,7 +183,7 @@ mod tests {
                 ("base", vec![Some(5.0), Some(6.0), Some(5.5)]),
                 ("high", vec![Some(7.0), Some(8.1), Some(7.4)]),
                 ("low", vec![Some(3.0), Some(4.1), None]),
-                ("open", vec![Some(if higher { 9.0 } else { 1.0 })]),
+                ("non-private", vec![Some(if higher { 9.0 } else { 1.0 })]),
             ]
         };
         for (higher, best) in [(true, 1), (false, 2)] {

@@ -1,4 +1,4 @@
-//! `undertone audit attribute`: what does a perturbed embedding say of its record?
+//! `undertone audit attribute`: attribute inference from perturbed embeddings.
 
 use super::progress;
 use super::released::{Cell, ReleasedArguments};
@@ -14,11 +14,11 @@ use undertone::model::Purpose;
 use undertone::model::layer::sanitiser::{Rows, Spot};
 use undertone::train::RowsName;
 
-/// Guess an attribute of records from perturbed embeddings, by layer and budget
+/// Attribute inference from perturbed embeddings (local DP), by layer and budget
 ///
-/// What is released of each record is brought to norm 1 and perturbed with Gaussian noise that is
-/// calibrated exactly for replacing the record. The attacker knows the model, the noise, and the
-/// attribute of other records.
+/// The embedding of each example is scaled to ℓ2 norm 1 and perturbed with Gaussian noise that is
+/// calibrated exactly for replacing the example. The attacker knows the model, the noise, and the
+/// attribute of other examples.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  undertone audit attribute --model all-MiniLM-L6-v2 --data dev.tsv \
@@ -32,10 +32,10 @@ pub struct Attribute {
     /// Column of the attribute in both files
     #[arg(long, value_name = "COLUMN")]
     attribute: String,
-    /// What is released of a record
+    /// Which embedding of an example is released
     #[arg(long, value_enum, default_value = "mean")]
     rows: RowsName,
-    /// Passes over the attacker's records
+    /// Passes over the attacker's examples
     #[arg(long, default_value_t = 20)]
     epochs: usize,
     #[command(flatten)]
@@ -45,7 +45,7 @@ pub struct Attribute {
 #[derive(Serialize)]
 struct Row {
     after: usize,
-    /// None without noise.
+    /// `None` where the embeddings are not perturbed.
     epsilon: Option<f64>,
     noise_multiplier: f64,
     #[serde(flatten)]
@@ -98,7 +98,7 @@ impl Attribute {
             vec![row.after.to_string(), epsilon, share(&row.inferred.right), guessing]
         };
         let body: Vec<Vec<String>> = rows.iter().map(cells).collect();
-        output::table(&["after block", "ε", "named right", "guessing"], &body);
+        output::table(&["after block", "ε", "inferred correctly", "guessing"], &body);
         Ok(())
     }
 }

@@ -18,7 +18,8 @@ use undertone::audit::exposure::{Exposure as Found, exact, mean_reciprocal_rank,
 use undertone::audit::statistics::{Interval, mean};
 use undertone::audit::texts::Writer;
 
-/// How likely a language model holds planted secrets, among all that could have been planted
+/// Exposure of planted secrets (canaries): how likely the language model finds them, among all that
+/// could have been planted
 ///
 /// Each line of the file is {"text": "the code is ####", "secret": "1234"}: every # stands for a
 /// digit. All ways to fill them are ranked by their likelihood, or a sample of them where there are
@@ -39,10 +40,10 @@ pub struct Exposure {
     device: DeviceArguments,
 }
 
-/// How much is asked.
+/// How many candidates are ranked, and how sure the answer is.
 #[derive(Args)]
 pub struct ExposureArguments {
-    /// Candidates that are asked for at most; where there are more, as many are drawn
+    /// Candidates that are ranked at most; where there are more, so many are drawn
     #[arg(long, default_value_t = 10_000)]
     pub candidates: usize,
     #[command(flatten)]
@@ -51,7 +52,7 @@ pub struct ExposureArguments {
     pub intervals: ConfidenceArgument,
 }
 
-/// A planted secret.
+/// A planted secret: a text with a `#` for each digit, and the digits.
 #[derive(Deserialize)]
 pub struct Canary {
     text: String,
@@ -92,7 +93,7 @@ impl Canary {
 struct Row<'a> {
     text: &'a str,
     trained: Found,
-    untouched: Found,
+    pretrained: Found,
 }
 
 impl Exposure {
@@ -101,14 +102,14 @@ impl Exposure {
         language_model(&run, "exposure")?;
         let canaries = read(&self.canaries)?;
         let trained = self.asked.attack(&run, true, &canaries, &self.device)?;
-        let untouched = self.asked.attack(&run, false, &canaries, &self.device)?;
+        let pretrained = self.asked.attack(&run, false, &canaries, &self.device)?;
         let rows: Vec<Row> = canaries
             .iter()
-            .zip(trained.iter().zip(&untouched))
-            .map(|(canary, (trained, untouched))| Row {
+            .zip(trained.iter().zip(&pretrained))
+            .map(|(canary, (trained, pretrained))| Row {
                 text: &canary.text,
                 trained: trained.clone(),
-                untouched: untouched.clone(),
+                pretrained: pretrained.clone(),
             })
             .collect();
         run.keep("exposure", json!(rows))?;
@@ -123,15 +124,15 @@ impl Exposure {
             vec![
                 row.text.to_owned(),
                 bits(&row.trained),
-                bits(&row.untouched),
+                bits(&row.pretrained),
                 format!("{:.1}", row.trained.most),
             ]
         };
         output::table(
-            &["secret", "exposure, bits", "untouched model", "at most"],
+            &["secret", "exposure, bits", "pretrained model", "at most"],
             &rows.iter().map(cells).collect::<Vec<_>>(),
         );
-        for (name, found) in [("trained", &trained), ("untouched", &untouched)] {
+        for (name, found) in [("trained", &trained), ("pretrained", &pretrained)] {
             let mean = self.asked.mean(found);
             output::line(format_args!(
                 "\n{name}: mean exposure {:.2} bits ({:.2} … {:.2}), mean reciprocal rank {:.3}",
@@ -181,7 +182,7 @@ impl ExposureArguments {
         Ok(all)
     }
 
-    /// The mean exposure.
+    /// The mean exposure in bits, with its bootstrap interval.
     pub fn mean(&self, found: &[Found]) -> Interval {
         mean(
             &found.iter().map(|found| found.bits).collect::<Vec<_>>(),

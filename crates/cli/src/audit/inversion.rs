@@ -1,4 +1,4 @@
-//! `undertone audit inversion`: which tokens did a record have?
+//! `undertone audit inversion`: which tokens did an example have?
 
 use super::progress;
 use super::released::{Cell, ReleasedArguments};
@@ -12,11 +12,11 @@ use undertone::data::Task;
 use undertone::model::Purpose;
 use undertone::model::layer::sanitiser::Spot;
 
-/// Guess the tokens of records from perturbed embeddings, by layer and budget
+/// Embedding inversion: tokens from perturbed embeddings (local DP), by layer and budget
 ///
-/// Each record's token rows are brought to norm 1 and perturbed with Gaussian noise that is
-/// calibrated exactly for replacing the record (sensitivity 2). The attacker knows the model, the
-/// noise and other texts of the same kind.
+/// The token embeddings of each example are scaled to ℓ2 norm 1 together and perturbed with
+/// Gaussian noise that is calibrated exactly for replacing the example (sensitivity 2). The
+/// attacker knows the model, the noise and other texts of the same kind.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  undertone audit inversion --model all-MiniLM-L6-v2 --data dev.tsv \
@@ -38,7 +38,7 @@ pub struct Inversion {
 #[derive(Serialize)]
 struct Row {
     after: usize,
-    /// None without noise.
+    /// `None` where the embeddings are not perturbed.
     epsilon: Option<f64>,
     noise_multiplier: f64,
     #[serde(flatten)]

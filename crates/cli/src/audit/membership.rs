@@ -1,4 +1,4 @@
-//! `undertone audit membership`: was this example trained on?
+//! `undertone audit membership`: was this example in the training data?
 
 use super::run_folder::{FinishedRun, losses};
 use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument};
@@ -16,8 +16,8 @@ use undertone::data::{Dataset, Example};
 use undertone::train::{Start, read_data, train};
 use undertone_report::plot;
 
-/// Tell examples that a run trained on from others: by loss, by loss against the untouched model,
-/// and by shadow models
+/// Membership inference: by loss, by loss against the pretrained model (calibrated), and by shadow
+/// models (likelihood ratio)
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  undertone audit membership --run runs/first --members train.tsv \
@@ -26,10 +26,10 @@ use undertone_report::plot;
 pub struct Membership {
     #[command(flatten)]
     target: RunArgument,
-    /// File that was trained on [default: the run's]
+    /// File of members: examples that were trained on [default: the run's training file]
     #[arg(long, value_name = "FILE")]
     members: Option<PathBuf>,
-    /// File that was not [default: the run's validation file]
+    /// File of non-members: examples that were not [default: the run's validation file]
     #[arg(long, value_name = "FILE")]
     non_members: Option<PathBuf>,
     /// Examples of either file at most
@@ -39,7 +39,7 @@ pub struct Membership {
     /// attacked
     #[arg(long, default_value_t = 0)]
     shadows: usize,
-    /// Leave the untouched model out: the loss alone, in half the time
+    /// Leave the pretrained model out: the loss alone, in half the time
     #[arg(long)]
     loss_only: bool,
     #[command(flatten)]
@@ -99,10 +99,10 @@ impl Membership {
             return Ok(());
         }
         let body: Vec<Vec<String>> = attacks.iter().map(row).collect();
-        output::table(&["attack", "AUC", "found at 1 % false", "found at 0.1 % false"], &body);
+        output::table(&["attack", "AUC", "TPR at 1 % FPR", "TPR at 0.1 % FPR"], &body);
         output::line(format_args!(
-            "\n{count} members, {} others; {:.0} % intervals. Guessing has an AUC of 0.5. Curves \
-             are in {}.",
+            "\n{count} members, {} non-members; {:.0} % confidence intervals. Guessing has an AUC \
+             of 0.5. ROC curves are in {}.",
             all.len() - count,
             self.intervals.percent(),
             run.folder.join("membership.svg").display()
@@ -158,7 +158,7 @@ impl Membership {
     }
 }
 
-/// The attacks that need nothing but losses, with those of the untouched model if `reference`, on
+/// The attacks that need nothing but losses, with those of the pretrained model if `reference`, on
 /// examples of which the first `members` were trained on; and the losses.
 pub fn by_losses(
     run: &FinishedRun,
@@ -175,8 +175,8 @@ pub fn by_losses(
     let mut attacks = vec![score("loss", by_loss(&found))];
     if reference {
         let before = losses(&run.model(false, device)?, all)?;
-        attacks.push(score("loss against the untouched model", by_reference(&found, &before)));
-        attacks.push(score("the untouched model alone", by_loss(&before)));
+        attacks.push(score("loss against the pretrained model", by_reference(&found, &before)));
+        attacks.push(score("the pretrained model alone", by_loss(&before)));
     }
     Ok((attacks, found))
 }

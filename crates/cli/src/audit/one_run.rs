@@ -20,7 +20,7 @@ use undertone::train::{Plan, Start, mould, read_data, train};
 use undertone_accounting::ledger::Ledger;
 use undertone_accounting::{Accountant, curve, epsilon};
 
-/// Train once with canaries that are in or out by a coin, guess the coins, and bound ε from below
+/// Train once with canaries, each included by a fair coin flip, guess which, and bound ε from below
 ///
 /// The bound is certified: it is above the true ε with a probability of at most 1 − confidence,
 /// whatever the training does. A bound above the ε that the run prints is a violation (exit code
@@ -29,7 +29,7 @@ use undertone_accounting::{Accountant, curve, epsilon};
 #[command(after_help = "Example:\n  undertone audit one-run --run run.toml --canaries 1000 --out \
      runs/audit")]
 pub struct OneRun {
-    /// The run file
+    /// Run file (TOML) that is audited
     #[arg(long, value_name = "FILE")]
     run: PathBuf,
     /// Folder of the run with canaries; it is an ordinary run, of a model that is of no use
@@ -37,11 +37,11 @@ pub struct OneRun {
     out: PathBuf,
     #[command(flatten)]
     set: ChangeArguments,
-    /// Canaries
+    /// How many canaries are planted, from 10 to 1000000
     #[arg(long, default_value_t = 1000)]
     canaries: usize,
-    /// How many coins are guessed [default: a tenth, but at least 20]; decided before the scores
-    /// are seen
+    /// How many canaries are guessed [default: a tenth, but at least 20]; decided before the
+    /// scores are seen
     #[arg(long)]
     guesses: Option<usize>,
     /// What the guesses rest on
@@ -58,7 +58,7 @@ enum Score {
     /// How far each canary's loss fell
     Loss,
     /// How much of each canary's gradient is in the change of the weights: finds more, for full
-    /// tuning and few canaries
+    /// fine-tuning and few canaries
     Update,
 }
 
@@ -79,8 +79,8 @@ impl OneRun {
         }
         if plan.is_forward() {
             return Err(Failure::arguments(
-                "a record that is sent is seen to take part, so coins tell nothing; audit methods \
-                 that perturb records by `audit inversion`",
+                "under local DP it is no secret whose example takes part, so canaries show \
+                 nothing; attack the perturbed embeddings by `audit inversion`",
             ));
         }
         let mut data = read_data(&plan, None)?;
@@ -123,7 +123,7 @@ impl OneRun {
                 (
                     "guesses",
                     format!(
-                        "{} of {} right, {} canaries",
+                        "{} of {} correct, {} canaries",
                         found.right, found.guesses, found.canaries
                     ),
                 ),

@@ -1,4 +1,4 @@
-//! `undertone audit reconstruction`: a private thing is masked; can the model fill it in?
+//! `undertone audit reconstruction`: PII is masked in a text; can the model fill it in?
 
 use super::private_things::{FinderArguments, PrivateTexts};
 use super::progress;
@@ -19,9 +19,9 @@ use undertone::audit::reconstruction::{
 use undertone::audit::spans::{Finder, Kind};
 use undertone::audit::texts::{Sampling, Writer};
 
-/// Mask private things in training texts, and let the model fill them in
+/// Reconstruction of PII: mask it in training texts, and let the model fill it in
 ///
-/// Candidates are what the model writes after the text before the mask, or come from a list; the
+/// Candidates are what the model generates after the text before the mask, or come from a list; the
 /// one that makes the whole text likeliest is the attacker's answer.
 #[derive(Args)]
 #[command(after_help = "Example:\n  undertone audit reconstruction --run runs/mail --targets 200 \
@@ -31,7 +31,7 @@ pub struct Reconstruction {
     target: RunArgument,
     #[command(flatten)]
     asked: ReconstructionArguments,
-    /// Candidates, one a line, in place of what the model writes
+    /// Candidates, one a line, in place of what the model generates
     #[arg(long, value_name = "FILE")]
     candidates: Option<PathBuf>,
     #[command(flatten)]
@@ -43,13 +43,13 @@ pub struct Reconstruction {
 /// How much is attacked.
 #[derive(Args)]
 pub struct ReconstructionArguments {
-    /// Masked texts
+    /// Texts that are masked
     #[arg(long, default_value_t = 200)]
     pub targets: usize,
     /// Continuations of each text that candidates are taken from
     #[arg(long, default_value_t = 64)]
     pub samples: usize,
-    /// The likeliest so many candidates are looked at too
+    /// k of the top-k accuracy
     #[arg(long, default_value_t = 5)]
     pub top: usize,
     /// Bytes of a text around its mask that are used
@@ -64,12 +64,12 @@ pub struct ReconstructionArguments {
 /// Tokens of a continuation: a name and a little more.
 const CONTINUATION: usize = 16;
 
-/// Both models' figures.
+/// The attack on the trained model and on the pretrained one.
 #[derive(Serialize)]
 pub struct Both {
     pub kind: Kind,
     pub trained: Found,
-    pub untouched: Found,
+    pub pretrained: Found,
 }
 
 impl Reconstruction {
@@ -106,11 +106,11 @@ impl Reconstruction {
             let of = |trained: bool| {
                 self.asked.attack(&run, trained, &targets, &finder, list.as_deref(), &self.device)
             };
-            found.push(Both { kind, trained: of(true)?, untouched: of(false)? });
+            found.push(Both { kind, trained: of(true)?, pretrained: of(false)? });
         }
         if found.is_empty() {
             return Err(Failure::arguments(
-                "nothing private was found in the training texts; see --names and --tagger",
+                "no PII was found in the training texts; see --names and --tagger",
             ));
         }
         run.keep("reconstruction", json!(found))?;
@@ -118,11 +118,11 @@ impl Reconstruction {
             output::json(&found);
             return Ok(());
         }
-        let top = format!("one of {}", self.asked.top);
+        let top = format!("top-{}", self.asked.top);
         let rows: Vec<Vec<String>> = found
             .iter()
             .flat_map(|both| {
-                [("trained", &both.trained), ("untouched", &both.untouched)]
+                [("trained", &both.trained), ("pretrained", &both.pretrained)]
                     .map(|of| (both.kind, of))
             })
             .map(|(kind, (name, found))| {
@@ -143,15 +143,18 @@ impl Reconstruction {
                 "kind",
                 "model",
                 "masked",
-                "right",
+                "top-1",
                 &top,
                 "among candidates",
-                "mean 1/rank",
+                "mean reciprocal rank",
                 "candidates",
             ],
             &rows,
         );
-        output::line(format_args!("\n{:.0} % intervals.", self.asked.intervals.percent()));
+        output::line(format_args!(
+            "\n{:.0} % confidence intervals.",
+            self.asked.intervals.percent()
+        ));
         Ok(())
     }
 }
@@ -183,7 +186,7 @@ impl ReconstructionArguments {
         Ok(all)
     }
 
-    /// The attack with the run's model, or with the one that it began from.
+    /// The attack on the run's model, or on the pretrained one.
     pub fn attack(
         &self,
         run: &FinishedRun,

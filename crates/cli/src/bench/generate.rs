@@ -1,4 +1,4 @@
-//! Times greedy continuation.
+//! Times greedy generation.
 
 use super::median;
 use crate::arguments::ModelArgument;
@@ -12,15 +12,16 @@ use undertone::model::Purpose;
 use undertone::model::folder::{LoadOptions, load, locate};
 use undertone::model::generate::{Settings, generate};
 
-/// Time the continuing of texts
+/// Time greedy generation from short prompts
 #[derive(Args)]
+#[command(after_help = "Example:\n  undertone bench generate --model models/gpt2 --batch 16")]
 pub struct Generate {
     #[command(flatten)]
     base: ModelArgument,
-    /// Texts that are continued together
+    /// Prompts that are continued together
     #[arg(long, default_value_t = 16)]
     batch: usize,
-    /// Tokens added to each
+    /// New tokens for each prompt
     #[arg(long, default_value_t = 200)]
     new_tokens: usize,
     /// Runs that are timed, after one that is not

@@ -1,4 +1,4 @@
-//! `undertone bench`: how fast this machine is.
+//! `undertone bench`: the speed of this machine.
 
 mod generate;
 mod step;
@@ -8,14 +8,14 @@ use crate::failure::Outcome;
 use crate::output::Output;
 use clap::Subcommand;
 
-/// How fast this machine is.
+/// Measure the speed of this machine
 #[derive(Subcommand)]
 pub enum Bench {
-    /// Time training steps on random weights
+    /// Time training steps of a model with random weights
     Step(step::StepBench),
-    /// Time the continuing of texts
+    /// Time the generation of text
     Generate(generate::Generate),
-    /// Time the loading of a model and the tokenising of a file
+    /// Time the loading of a model and the tokenisation of a file
     Text(text::Text),
 }
 
@@ -29,7 +29,6 @@ impl Bench {
     }
 }
 
-/// The middle value.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let n = values.len();

@@ -1,4 +1,4 @@
-//! Times what happens before the first step: loading a model and tokenising a file.
+//! Times what comes before the first training step: loading a model and tokenising a file.
 
 use crate::arguments::ModelArgument;
 use crate::failure::Outcome;
@@ -11,20 +11,20 @@ use undertone::data::{Dataset, Options, Task, Tokeniser};
 use undertone::model::Purpose;
 use undertone::model::folder::{LoadOptions, load, locate};
 
-/// Time the loading of a model and the tokenising of a file
+/// Time the loading of a model and the tokenisation of a file
 #[derive(Args)]
 #[command(after_help = "Example:\n  undertone bench text --model models/all-MiniLM-L6-v2 --data \
      train.tsv --text sentence")]
 pub struct Text {
     #[command(flatten)]
     base: ModelArgument,
-    /// File with the data
+    /// File whose texts are tokenised
     #[arg(long)]
     data: PathBuf,
     /// Column of the text
     #[arg(long, default_value = "text")]
     text: String,
-    /// Longest sequence
+    /// Longest sequence, in tokens
     #[arg(long, default_value_t = 128)]
     max_tokens: usize,
 }

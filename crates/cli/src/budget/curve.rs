@@ -9,15 +9,17 @@ use serde_json::json;
 use undertone_report::plot;
 
 #[derive(Args)]
-#[command(after_help = "Example:
-  undertone budget curve --noise-multiplier 1.1 --sampling-rate 0.00426667 --steps 14063 --plot curve.svg")]
+#[command(
+    after_help = "Example:\n  undertone budget curve --noise-multiplier 1.1 --sampling-rate \
+     0.00426667 --steps 14063 --plot curve.svg"
+)]
 pub struct Curve {
     #[command(flatten)]
     releases: Releases,
     /// Up to this ε [default: where δ is about 1e-12]
     #[arg(long)]
     max_epsilon: Option<f64>,
-    /// How many points
+    /// Points of the curve, from 2 to 1000
     #[arg(long, default_value = "40")]
     points: usize,
     #[command(flatten)]
@@ -66,12 +68,14 @@ impl Curve {
 }
 
 #[derive(Args)]
-#[command(after_help = "Example:
-  undertone budget tradeoff --noise-multiplier 1.1 --sampling-rate 0.00426667 --steps 14063 --plot roc.svg")]
+#[command(
+    after_help = "Example:\n  undertone budget tradeoff --noise-multiplier 1.1 --sampling-rate \
+     0.00426667 --steps 14063 --plot roc.svg"
+)]
 pub struct TradeOff {
     #[command(flatten)]
     releases: Releases,
-    /// How many points
+    /// Points of the curve, from 2 to 1000
     #[arg(long, default_value = "40")]
     points: usize,
     #[command(flatten)]

@@ -9,10 +9,12 @@ use serde_json::json;
 use undertone_accounting::Answer;
 
 #[derive(Args)]
-#[command(after_help = "Examples:
-  undertone budget epsilon --noise-multiplier 1.1 --sampling-rate 0.00426667 --steps 14063 --delta 1e-5
-  undertone budget epsilon --phase 0.6,0.000475,2104 --phase 0.5,0.000475,2104 --delta 1e-5
-  undertone budget epsilon --noise-multiplier 0.39 --releases 3 --sensitivity 2 --delta 1e-5")]
+#[command(
+    after_help = "Examples:\n  undertone budget epsilon --noise-multiplier 1.1 --sampling-rate \
+     0.00426667 --steps 14063 --delta 1e-5\n  undertone budget epsilon --phase \
+     0.6,0.000475,2104 --phase 0.5,0.000475,2104 --delta 1e-5\n  undertone budget epsilon \
+     --noise-multiplier 0.39 --releases 3 --sensitivity 2 --delta 1e-5"
+)]
 pub struct Epsilon {
     #[command(flatten)]
     releases: Releases,
@@ -33,8 +35,10 @@ impl Epsilon {
 }
 
 #[derive(Args)]
-#[command(after_help = "Example:
-  undertone budget delta --noise-multiplier 1.1 --sampling-rate 0.00426667 --steps 14063 --epsilon 2")]
+#[command(
+    after_help = "Example:\n  undertone budget delta --noise-multiplier 1.1 --sampling-rate \
+     0.00426667 --steps 14063 --epsilon 2"
+)]
 pub struct Delta {
     #[command(flatten)]
     releases: Releases,

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 #[command(after_help = "Example:
   undertone budget ledger runs/demo/ledger.jsonl --delta 1e-5")]
 pub struct Ledger {
-    /// The ledger's file
+    /// Ledger of a run or of private predictions (JSON lines)
     path: PathBuf,
     /// δ of the guarantee
     #[arg(long, default_value = "1e-5")]

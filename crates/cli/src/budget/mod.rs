@@ -13,13 +13,13 @@ use clap::Subcommand;
 
 #[derive(Subcommand)]
 pub enum Budget {
-    /// ε (at a given δ) of what was or will be released
+    /// ε at a given δ, of past or planned releases
     #[command(allow_negative_numbers = true)]
     Epsilon(epsilon::Epsilon),
-    /// δ (at a given ε) of what was or will be released
+    /// δ at a given ε, of past or planned releases
     #[command(allow_negative_numbers = true)]
     Delta(epsilon::Delta),
-    /// The least noise that meets a target (ε, δ)
+    /// The smallest noise multiplier that meets a target (ε, δ)
     #[command(allow_negative_numbers = true)]
     Noise(noise::Noise),
     /// A noise multiplier for each epoch, calibrated to (ε, δ)
@@ -28,7 +28,7 @@ pub enum Budget {
     /// The whole privacy curve δ(ε)
     #[command(allow_negative_numbers = true)]
     Curve(curve::Curve),
-    /// How well the best attacker can do: true- against false-positive rate
+    /// Trade-off curve: the true-positive rate that the best attacker can reach
     #[command(name = "tradeoff", allow_negative_numbers = true)]
     TradeOff(curve::TradeOff),
     /// Check a ledger and state what it guarantees

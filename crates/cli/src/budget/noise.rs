@@ -20,11 +20,14 @@ pub struct Noise {
     target: TargetArguments,
     #[command(flatten)]
     sampling: Sampling,
-    /// This many plain Gaussian releases, without sampling (the local model: one record is
-    /// replaced)
-    #[arg(long, value_name = "N", conflicts_with_all = ["sampling_rate", "steps", "examples", "accountant"])]
+    /// This many plain Gaussian releases, without sampling (local DP: one example is replaced)
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with_all = ["sampling_rate", "steps", "examples", "accountant"]
+    )]
     releases: Option<u64>,
-    /// How far one unit can move a plain release, in clipping norms
+    /// Sensitivity of a plain release to one unit, in clipping norms
     #[arg(long, value_name = "DELTA", requires = "releases", default_value = "2")]
     sensitivity: f64,
     #[command(flatten)]

@@ -12,13 +12,18 @@ pub struct Sampling {
     /// Probability with which each unit joins a step's sample
     #[arg(long, value_name = "Q", requires = "steps")]
     pub sampling_rate: Option<f64>,
-    /// Number of steps
+    /// Number of steps, each with a sample of its own
     #[arg(long, value_name = "N", requires = "sampling_rate")]
     pub steps: Option<u64>,
     /// Size of the data set (instead of rate and steps)
-    #[arg(long, value_name = "N", requires_all = ["batch", "epochs"], conflicts_with_all = ["sampling_rate", "steps"])]
+    #[arg(
+        long,
+        value_name = "N",
+        requires_all = ["batch", "epochs"],
+        conflicts_with_all = ["sampling_rate", "steps"]
+    )]
     pub examples: Option<u64>,
-    /// Expected batch size
+    /// Expected batch size of Poisson sampling
     #[arg(long, value_name = "N", requires = "examples")]
     pub batch: Option<u64>,
     /// Passes over the data, each of ⌊examples / batch⌋ steps
@@ -56,10 +61,15 @@ pub struct Releases {
     /// A phase of training: noise multiplier, sampling rate, steps (repeatable)
     #[arg(long, value_name = "SIGMA,Q,STEPS", value_parser = phase)]
     pub phase: Vec<Phase>,
-    /// This many plain Gaussian releases, without sampling (the local model)
-    #[arg(long, value_name = "N", requires = "noise_multiplier", conflicts_with_all = ["sampling_rate", "steps", "examples"])]
+    /// This many plain Gaussian releases, without sampling (local DP)
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "noise_multiplier",
+        conflicts_with_all = ["sampling_rate", "steps", "examples"]
+    )]
     pub releases: Option<u64>,
-    /// How far one unit can move a plain release, in clipping norms [default: 2 if a unit is
+    /// Sensitivity of a plain release to one unit, in clipping norms [default: 2 if a unit is
     /// replaced, else 1]
     #[arg(long, value_name = "DELTA", requires = "releases")]
     pub sensitivity: Option<f64>,

@@ -10,11 +10,14 @@ use undertone_accounting::schedule::{self, Ewpba, Passes, Shape};
 use undertone_report::plot;
 
 #[derive(Args)]
-#[command(after_help = "Examples:
-  undertone budget schedule --method ewpba --epsilon 8 --delta 1e-5 --examples 67349 --batch 32 --epochs 3 --step-distance 2
-  undertone budget schedule --method cosine --ratio 3 --epsilon 8 --delta 1e-5 --examples 67349 --batch 1024 --epochs 10 --plot noise.svg")]
+#[command(
+    after_help = "Examples:\n  undertone budget schedule --method ewpba --epsilon 8 --delta 1e-5 \
+     --examples 67349 --batch 32 --epochs 3 --step-distance 2\n  undertone budget schedule \
+     --method cosine --ratio 3 --epsilon 8 --delta 1e-5 --examples 67349 --batch 1024 --epochs 10 \
+     --plot noise.svg"
+)]
 pub struct Schedule {
-    /// How the noise falls
+    /// How the noise multiplier falls from epoch to epoch
     #[arg(long, value_enum, default_value = "ewpba")]
     method: NoiseSchedule,
     #[command(flatten)]
@@ -22,7 +25,7 @@ pub struct Schedule {
     /// Size of the data set
     #[arg(long, value_name = "N")]
     examples: u64,
-    /// Expected batch size
+    /// Expected batch size of Poisson sampling
     #[arg(long, value_name = "N")]
     batch: u64,
     /// Passes over the data, each of ⌊examples / batch⌋ steps

@@ -1,4 +1,5 @@
-//! `undertone demo`: train on private letters, without privacy and with two budgets, and compare.
+//! `undertone demo`: fine-tunes on private letters, non-privately and with two budgets, and
+//! compares.
 
 mod corpus;
 mod model;
@@ -21,8 +22,11 @@ use undertone::tensor::Device;
 use undertone::train::{Plan, Start, Summary, read_data, train};
 use undertone_report::Options;
 
-/// See it at work: no files, no network, under three minutes
+/// Train, attack and report on an embedded corpus: no files, no network, under three minutes
 #[derive(Args)]
+#[command(
+    after_help = "Examples:\n  undertone demo\n  undertone demo --out runs/letters --data-only"
+)]
 pub struct Demo {
     /// Folder for the data and the runs; what an earlier demo left there is replaced
     #[arg(long, value_name = "FOLDER", default_value = "runs/demo")]
@@ -40,7 +44,7 @@ const VALIDATION: usize = 1_000;
 
 /// The runs of the demo: a name and what is changed in the run file.
 const RUNS: [(&str, &[&str]); 3] = [
-    ("open", &["privacy.method=none", "training.learning_rate=1e-3", "training.batch=64"]),
+    ("non-private", &["privacy.method=none", "training.learning_rate=1e-3", "training.batch=64"]),
     ("epsilon-8", &["privacy.method=dp-sgd", "privacy.epsilon=8", "privacy.delta=1e-5"]),
     ("epsilon-1", &["privacy.method=dp-sgd", "privacy.epsilon=1", "privacy.delta=1e-5"]),
 ];
@@ -117,7 +121,10 @@ impl Demo {
         let rows: Vec<_> =
             runs().zip(summaries).map(|(name, summary)| row(name, summary)).collect();
         line("");
-        table(&["run", "accuracy", "loss", "ε, proved", "δ", "σ", "examples/s"], &rows);
+        table(
+            &["run", "accuracy", "loss", "ε, proved", "δ", "noise multiplier", "examples/s"],
+            &rows,
+        );
         line(format_args!(
             "\nChance is {:.1} %. ε holds for adding or removing one letter, against whoever sees \
              every update and the final weights.",
@@ -127,16 +134,11 @@ impl Demo {
             "\nCan somebody who has a model tell the letters that it was trained on from others?\n",
         );
         table(
-            &[
-                "run",
-                "AUC by loss",
-                "AUC by loss against the untouched model",
-                "found at 1 % false alarms",
-            ],
+            &["run", "AUC by loss", "AUC by loss against the pretrained model", "TPR at 1 % FPR"],
             &runs().zip(attacked).map(|(name, found)| attack_row(name, found)).collect::<Vec<_>>(),
         );
         line(
-            "\nAn AUC of 0.5 is guessing; the numbers in brackets are 95 % intervals. (undertone \
+            "\nAn AUC of 0.5 is guessing; 95 % confidence intervals in brackets. (undertone \
              audit membership --run … has the whole story.)",
         );
         line(format_args!(
@@ -198,9 +200,9 @@ impl Demo {
             |secret: &str| -> String { secret.chars().filter(char::is_ascii_digit).collect() };
         let canaries: Vec<String> = planted
             .iter()
-            .map(|p| {
-                json!({ "text": format!("{} {}", p.prefix, blank(&p.secret)), "secret": digits(&p.secret) })
-                    .to_string()
+            .map(|planted| {
+                let text = format!("{} {}", planted.prefix, blank(&planted.secret));
+                json!({ "text": text, "secret": digits(&planted.secret) }).to_string()
             })
             .collect();
         write(&self.out.join("canaries.jsonl"), format!("{}\n", canaries.join("\n")).as_bytes())?;
@@ -210,10 +212,12 @@ impl Demo {
         let file = format!(
             "{MARK}; each run changes a few keys (see plan.toml in its folder).\n\
              [model]\npath = {:?}\ntuning = {{ lora = {{ rank = 8, alpha = 16 }} }}\n\n\
-             [data]\ntask = \"classification\"\ntrain = {:?}\nvalidation = {:?}\ntext = \"text\"\nlabel = \"label\"\n\
+             [data]\ntask = \"classification\"\ntrain = {:?}\nvalidation = {:?}\n\
+             text = \"text\"\nlabel = \"label\"\n\
              labels = {TOPICS:?}\nmax_tokens = 96\n\n\
              [privacy]\nmethod = \"dp-sgd\"\n\n\
-             [training]\nepochs = 5\nbatch = 256\nlearning_rate = 3e-3\nlearning_rate_schedule = \"linear\"\n",
+             [training]\nepochs = 5\nbatch = 256\nlearning_rate = 3e-3\n\
+             learning_rate_schedule = \"linear\"\n",
             folder.join("model"),
             folder.join("train.tsv"),
             folder.join("validation.tsv"),
@@ -237,7 +241,8 @@ fn clear(out: &Path) -> Outcome {
             out.display()
         )));
     }
-    for name in RUNS.map(|run| run.0).iter().chain(&["model"]) {
+    // Version 0.1 called the non-private run "open".
+    for name in RUNS.map(|run| run.0).iter().chain(&["model", "open"]) {
         let folder = out.join(name);
         if folder.exists() {
             std::fs::remove_dir_all(&folder).map_err(|e| Failure::write(&folder, e))?;

@@ -18,8 +18,8 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Watch a run that was started elsewhere, by its folder: loss, metric, ε, speed and noise, until
-/// it is finished
+/// Follow a training run that was started elsewhere, by its folder: loss, metric, ε, speed and
+/// noise, until it is finished
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  undertone watch runs/first\n  undertone watch runs/first | tee \

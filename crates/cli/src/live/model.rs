@@ -11,7 +11,7 @@ use undertone::train::{ModeName, Plan, Record};
 pub struct Live {
     /// Its folder or name.
     pub title: String,
-    /// What its method is, and what its ε is worth.
+    /// Its method and schedule.
     pub method: String,
     /// Whether ε is a guarantee; if not, why.
     pub caveat: Option<&'static str>,
@@ -19,7 +19,6 @@ pub struct Live {
     pub target: Option<f64>,
     /// ε that it has spent, by the ledger's upper bound.
     pub spent: Option<f64>,
-    /// Steps taken.
     pub step: u64,
     /// Steps in all; 0 if it is not known yet.
     pub steps: u64,
@@ -27,15 +26,15 @@ pub struct Live {
     pub epoch: u64,
     /// Noise multipliers by epoch.
     pub noise: Vec<f64>,
-    /// Losses by step.
+    /// (step, training loss).
     pub losses: Vec<(f64, f64)>,
-    /// What is measured on the validation file, by step.
+    /// (step, validation metric).
     pub measured: Vec<(f64, f64)>,
-    /// How it is called.
+    /// Name of the validation metric.
     pub metric: &'static str,
     /// How much noise each parameter has relative to the mean, where it is not the same.
     pub allocation: Vec<(String, f64)>,
-    /// Examples per second.
+    /// Throughput, in examples per second.
     pub speed: Option<f64>,
     /// Whether it has ended, and how.
     pub ended: Option<String>,
@@ -66,7 +65,7 @@ impl Live {
             format!("{}, {} schedule", name(&plan.privacy.method), name(&plan.privacy.schedule));
         Self {
             title,
-            method: if plan.is_private() { method } else { "without noise".into() },
+            method: if plan.is_private() { method } else { "non-private".into() },
             caveat,
             target: plan.privacy.epsilon,
             ..Self::default()

@@ -12,7 +12,7 @@ use undertone::model::tuning::load_adapted;
 use undertone::model::{Model, Purpose};
 use undertone::train::TaskName;
 
-/// Which model.
+/// A model, the adapter to put on it, and the device that it is loaded on.
 #[derive(Args)]
 pub struct ModelArguments {
     #[command(flatten)]
@@ -75,7 +75,7 @@ pub struct DataArguments {
     /// Longest sequence; longer texts are cut [default: what the model allows, at most 512]
     #[arg(long)]
     max_tokens: Option<usize>,
-    /// Sequences computed together
+    /// Batch size: sequences computed together
     #[arg(long, default_value_t = 64)]
     batch: usize,
 }

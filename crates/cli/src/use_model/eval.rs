@@ -1,4 +1,4 @@
-//! `undertone eval`: how good a model is on a file.
+//! `undertone eval`: metrics of a model on a file.
 
 use super::arguments::{DataArguments, ModelArguments};
 use crate::failure::{Failure, Outcome};
@@ -8,11 +8,12 @@ use undertone::data::stream;
 use undertone::evaluate::{Meter, Metrics, predict};
 use undertone::model::Purpose;
 
-/// How good a model is on a file: accuracy, F1 and loss, or perplexity
+/// Evaluate a model on a file: accuracy, F1 and loss, or perplexity
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  undertone eval --model runs/first/model --data dev.tsv --text sentence\n  \
-                  undertone eval --model models/gpt2 --data devset.csv --task completion --prompt-column mr --completion-column ref"
+    after_help = "Examples:\n  undertone eval --model runs/first/model --data dev.tsv --text \
+     sentence\n  undertone eval --model models/gpt2 --data devset.csv --task completion \
+     --prompt-column mr --completion-column ref"
 )]
 pub struct Eval {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `undertone merge`: folds a LoRA into the weights of its model.
+//! `undertone merge`: merges a LoRA into the weights of its base model.
 
 use super::arguments::ModelArguments;
 use crate::failure::{Failure, Outcome};
@@ -10,7 +10,8 @@ use undertone::model::folder::save;
 use undertone::model::tuning::merge;
 use undertone::tensor::Device;
 
-/// Fold a LoRA into the weights; the result is an ordinary model folder that transformers loads
+/// Merge a LoRA into the weights of its base model; the result is an ordinary model folder that
+/// transformers loads
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  undertone merge --model models/gpt2 --adapter runs/first/adapter \
@@ -19,7 +20,7 @@ use undertone::tensor::Device;
 pub struct Merge {
     #[command(flatten)]
     model: ModelArguments,
-    /// Folder to write
+    /// Folder of the merged model; it must not hold a model yet
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! `undertone predict`: what a model says of each row of a file.
+//! `undertone predict`: labels or losses of the rows of a file.
 
 use super::arguments::{DataArguments, ModelArguments};
 use super::private::PrivateArguments;
@@ -14,7 +14,7 @@ use undertone::data::{Example, stream};
 use undertone::evaluate::{Prediction, likeliest, predict, predict_perturbed};
 use undertone::model::Purpose;
 
-/// What a model says of each row: label and probabilities, or loss and perplexity
+/// Predict each row of a file: label and probabilities, or loss and perplexity
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  undertone predict --model runs/first/model --data new.jsonl --text \
@@ -75,7 +75,7 @@ impl Predict {
             )));
         }
         if self.private.private {
-            // All of it is read once before anything is paid for.
+            // The whole file is read once before a release is recorded in the ledger.
             for chunk in stream(&self.data.data, &task, &tokeniser, None, &self.data.options())? {
                 chunk?;
             }

@@ -21,25 +21,26 @@ use undertone::train::{Learner, Protection, Step};
 
 #[derive(Clone, Copy, ValueEnum)]
 pub enum Method {
-    /// No privacy
+    /// Non-private: no clipping, no noise
     None,
-    /// Every example clipped, Gaussian noise
+    /// DP-SGD: per-example clipping, Gaussian noise
     DpSgd,
-    /// As dp-sgd, with every layer clipped on its own
+    /// DP-SGD with per-layer clipping
     DpSgdPerLayer,
-    /// Noise by importance, in the usual form for what is trained
+    /// ANADP: noise by importance, in the usual form for the trainable parameters
     Anadp,
-    /// The same for single elements
+    /// ANADP with an importance for each element
     AnadpElement,
-    /// The same as published
+    /// ANADP as published, with an importance for each element
     AnadpPaper,
-    /// Two groups by relevance (any mask: its cost does not depend on it)
+    /// Rap-FT: two groups by relevance (any mask: its cost does not depend on it)
     RapFt,
-    /// Token rows bounded and perturbed after block --after, and everything trained, as published
+    /// DP-Forward as published: token embeddings normalised and perturbed after block --after,
+    /// every parameter trained
     DpForwardPaper,
-    /// The same with what is below frozen
+    /// DP-Forward with frozen layers below the noise
     DpForward,
-    /// The same with what is below computed once, before the time is taken
+    /// DP-Forward with the frozen layers computed once, before the time is taken
     DpForwardCached,
 }
 

@@ -15,55 +15,55 @@ use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
 use undertone::model::{Model, Purpose};
 use undertone::train::peak_memory;
 
-/// Time training steps on random weights
+/// Time training steps of a model with random weights
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  undertone bench step --arch bert --layers 6 --hidden 384 --heads 12 \
      --batch 32 --tokens 64 --json\n  undertone bench step --method dp-sgd --beside none"
 )]
 pub struct StepBench {
-    /// Architecture
+    /// Architecture of the model
     #[arg(long, value_enum, default_value = "bert")]
     arch: Architecture,
-    /// Blocks
+    /// Number of transformer blocks
     #[arg(long, default_value_t = 6)]
     layers: usize,
-    /// Features of a token
+    /// Hidden size: width of a token's embedding
     #[arg(long, default_value_t = 384)]
     hidden: usize,
-    /// Heads of attention
+    /// Attention heads of each block
     #[arg(long, default_value_t = 12)]
     heads: usize,
-    /// Features inside of the feed-forward network [default: four times hidden]
+    /// Width of the feed-forward layers [default: four times hidden]
     #[arg(long)]
     inner: Option<usize>,
-    /// Tokens in the vocabulary
+    /// Size of the vocabulary
     #[arg(long, default_value_t = 30_522)]
     vocabulary: usize,
-    /// Sequences in a step
+    /// Batch size: sequences of a step
     #[arg(long, default_value_t = 32)]
     batch: usize,
-    /// Tokens in a sequence
+    /// Tokens of each sequence
     #[arg(long, default_value_t = 64)]
     tokens: usize,
-    /// What is trained
+    /// Which parameters are trained
     #[arg(long, value_enum, default_value = "full")]
     tuning: Kind,
-    /// Rank of LoRA, or width of the adapters
+    /// Rank of LoRA [default: 8], or width of the adapters [default: 64]
     #[arg(long)]
     size: Option<usize>,
-    /// How the gradient is made
+    /// Which method computes and privatises the gradient
     #[arg(long, value_enum, default_value = "none")]
     method: Method,
     /// Another method, whose steps take turns with those of the first: both meet the same slow
     /// moments of the machine
     #[arg(long, value_enum)]
     beside: Option<Method>,
-    /// Freeze everything up to this block; of the forward methods, the noise is there [default:
+    /// Freeze everything up to this block; local methods perturb the embeddings there [default:
     /// half-way]
     #[arg(long)]
     after: Option<usize>,
-    /// Whether AdamW moves the weights, or only gradients are computed
+    /// Whether AdamW updates the weights, or only gradients are computed
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     update: bool,
     /// Steps that are timed, after three that are not
@@ -114,7 +114,9 @@ impl StepBench {
         let speed = 1e3 * self.batch as f64 / step_ms;
         let memory = peak_memory();
         if output.json {
-            let mut found = json!({ "step_ms": step_ms, "examples_per_second": speed, "peak_memory_bytes": memory });
+            let mut found = json!({
+                "step_ms": step_ms, "examples_per_second": speed, "peak_memory_bytes": memory,
+            });
             if let (Some(ratio), Some(beside)) = (ratio, beside_ms) {
                 found["beside"] = json!({ "step_ms": beside, "ratio": ratio });
             }
