@@ -17,6 +17,9 @@ pub enum Failure {
     /// The run could not begin or go on.
     #[error(transparent)]
     Train(#[from] undertone::train::Error),
+    /// A run file or run folder is not right.
+    #[error(transparent)]
+    Run(#[from] undertone_run::Error),
     /// There is nothing to report, or it contradicts itself; or a chart could not be written.
     #[error(transparent)]
     Report(#[from] undertone_report::Error),
@@ -46,6 +49,7 @@ impl Failure {
             | Failure::Data(_)
             | Failure::Report(_)
             | Failure::Sweep(_)
+            | Failure::Run(_)
             | Failure::Train(_) => ExitCode::from(2),
             Failure::Write { .. } | Failure::Runs { .. } => ExitCode::from(1),
             Failure::Violation(_) => ExitCode::from(3),

@@ -5,6 +5,7 @@ use crate::files::refuse_file_of_run;
 use crate::output::{self, Output};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use undertone_report::{Options, Run, report};
 
@@ -96,13 +97,7 @@ pub fn write(
         Format::Html => document.html(),
         Format::Markdown => document.markdown(),
     };
-    let mut name = out.file_name().unwrap_or_default().to_owned();
-    name.push(".part");
-    let beside = out.with_file_name(name);
-    let written = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, out));
-    written.map_err(|e| {
-        let _ = std::fs::remove_file(&beside);
-        Failure::write(out, e)
-    })?;
+    undertone_run::write_atomically(out, |file| file.write_all(text.as_bytes()))
+        .map_err(|e| Failure::write(out, e))?;
     Ok(runs)
 }

@@ -7,7 +7,7 @@ use crate::output::{self, Output};
 use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use undertone::train::Plan;
+use undertone_run::RunFile;
 use undertone_sweep::{Launch, Prepared, Run, formats};
 
 /// Run a grid of runs with several seeds, and make a table of them; resumable, in one folder
@@ -93,11 +93,13 @@ fn list(runs: &[Run], output: Output) {
     struct Listed<'a> {
         name: &'a str,
         folder: &'a str,
-        plan: &'a Plan,
+        plan: RunFile,
     }
     if output.json {
-        let all: Vec<Listed> =
-            runs.iter().map(|Run { name, folder, plan }| Listed { name, folder, plan }).collect();
+        let all: Vec<Listed> = runs
+            .iter()
+            .map(|Run { name, folder, plan }| Listed { name, folder, plan: plan.file() })
+            .collect();
         output::json(&all);
         return;
     }

@@ -10,9 +10,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use undertone::Plan;
 use undertone::evaluate::Metrics;
-use undertone::train::{News, Plan, Start, Summary, train};
+use undertone::train::{Start, TrainingEvent, train};
 use undertone_report::plot;
+use undertone_run::{RunPaths, Summary};
 
 /// Fine-tune a model as a run file says; private, resumable, in one folder
 #[derive(Args)]
@@ -50,18 +52,18 @@ impl Train {
         }
         let mut plan = match &self.run {
             Some(path) => Plan::read(path, &self.set.changes)?,
-            None => Plan::read(&self.out.join("plan.toml"), &self.set.changes)?,
+            None => Plan::read(&RunPaths::new(&self.out).plan(), &self.set.changes)?,
         };
         if self.resume && self.run.is_some() {
             // The seed may have come from the command line; the folder knows.
-            plan.training.seed = Plan::read(&self.out.join("plan.toml"), &[])?.training.seed;
+            plan.training.seed = Plan::read(&RunPaths::new(&self.out).plan(), &[])?.training.seed;
         }
         if self.seed.is_some() {
             plan.training.seed = self.seed;
         }
         let mut display = Display::new();
         if self.tui && std::io::stdout().is_terminal() {
-            display.live = Some(Live::new(self.out.display().to_string(), &plan));
+            display.live = Some(Live::new(self.out.display().to_string(), &plan.file()));
         }
         let start = Start {
             plan,
@@ -70,7 +72,7 @@ impl Train {
             device: self.device.device()?,
             data: None,
         };
-        let summary = train(start, &mut |news| display.show(&news));
+        let summary = train(start, &mut |event| display.show(&event));
         display.end();
         let summary = summary?;
         draw(&summary, &self.out)?;
@@ -124,15 +126,15 @@ impl Display {
         }
     }
 
-    pub fn show(&mut self, news: &News) {
-        match news {
-            News::Relevance { done, examples } => {
+    pub fn show(&mut self, event: &TrainingEvent) {
+        match event {
+            TrainingEvent::Relevance { done, examples } => {
                 self.show_preparation("relevance of examples", *done as u64, *examples as u64);
             }
-            News::Adaptation { done, steps } => {
+            TrainingEvent::Adaptation { done, steps } => {
                 self.show_preparation("steps of adaptation", *done, *steps)
             }
-            News::Ready { resolved, examples, parameters, done, steps } => {
+            TrainingEvent::Ready { resolved, examples, parameters, done, steps } => {
                 (self.steps, self.done) = (*steps, *done);
                 let noise: Vec<String> =
                     resolved.noise_multipliers.iter().map(|s| format!("{s:.4}")).collect();
@@ -158,7 +160,7 @@ impl Display {
                     self.show_bar(*done);
                 }
             }
-            News::Step { record, throughput, epsilon } => {
+            TrainingEvent::Step { record, throughput, epsilon } => {
                 if let Some(view) = self.view.take_if(|view| !view.is_open()) {
                     drop(view);
                     self.show_bar(record.step);
@@ -231,13 +233,14 @@ pub fn short(metrics: &Metrics) -> String {
 /// Draws the allocation of noise to parameters, unless it is uniform, and the relevance that it
 /// follows.
 fn draw(summary: &Summary, out: &std::path::Path) -> Outcome {
+    let paths = RunPaths::new(out);
     let noise = &summary.noise_by_parameter;
     if noise.iter().any(|(_, number)| (number - 1.0).abs() > 1e-6) {
-        plot::heat_map(&out.join("noise.svg"), "Noise, relative to the mean", noise)?;
+        plot::heat_map(&paths.noise_figure(), "Noise, relative to the mean", noise)?;
     }
     if !summary.relevance_by_parameter.is_empty() {
         plot::heat_map(
-            &out.join("relevance.svg"),
+            &paths.relevance_figure(),
             "Relevance, mean of [0, 1]",
             &summary.relevance_by_parameter,
         )?;
@@ -257,7 +260,7 @@ fn tell(summary: &Summary, out: &std::path::Path) {
             "claimed",
             format!("ε = {:.4} at δ = {:e}, by the paper's own count", claim.epsilon, claim.delta),
         ));
-        if summary.plan.is_forward() {
+        if summary.plan.privacy.method.is_local() {
             rows.push((
                 "local",
                 format!(

@@ -5,7 +5,7 @@ use crate::cells::plain;
 use crate::error::{Error, Result};
 use crate::write_whole;
 use std::path::{Path, PathBuf};
-use undertone::data::{format_of, Format, ShuffledEpochs};
+use undertone::data::{Format, ShuffledEpochs, format_of};
 use undertone_run::DataSection;
 
 /// The parts that a sweep asks for.

@@ -12,9 +12,9 @@ use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, area, share};
 use clap::Args;
-use serde::Serialize;
 use serde_json::json;
 use std::path::PathBuf;
+use undertone::Method;
 use undertone::audit::extraction::Extraction;
 use undertone::audit::membership::Membership;
 use undertone::audit::statistics::Interval;
@@ -22,6 +22,7 @@ use undertone::data::Example;
 use undertone::model::Purpose;
 use undertone::train::read_data;
 use undertone_report::plot;
+use undertone_run::audit::{Figure, Measure};
 
 /// Every attack that applies to a finished run, in one table
 ///
@@ -71,44 +72,22 @@ pub struct All {
     device: DeviceArguments,
 }
 
-/// What a figure measures, which decides how it is written.
-#[derive(Clone, Copy, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Measure {
-    Area,
-    Share,
-    Bits,
-}
-
-/// A figure of the run, of the non-private run and of the pretrained model.
-#[derive(Serialize)]
-struct Figure {
-    attack: String,
-    measure: Measure,
-    run: Interval,
-    non_private: Option<Interval>,
-    pretrained: Option<Interval>,
-    /// What somebody who knows nothing would get.
-    guessing: Option<f64>,
-}
-
-impl Figure {
-    fn row(&self, with_non_private: bool) -> Vec<String> {
-        let said = |i: &Interval| match self.measure {
-            Measure::Area => area(i),
-            Measure::Share => share(i),
-            Measure::Bits => format!("{:.1} ({:.1} … {:.1})", i.estimate, i.lower, i.upper),
-        };
-        let or_none = |i: &Option<Interval>| i.as_ref().map_or("–".to_owned(), said);
-        let guessing = self.guessing.map_or("–".to_owned(), |guess| match self.measure {
-            Measure::Share => format!("{:.1} %", 100.0 * guess),
-            _ => format!("{guess:.2}"),
-        });
-        let mut row = vec![self.attack.clone(), said(&self.run)];
-        row.extend(with_non_private.then(|| or_none(&self.non_private)));
-        row.extend([or_none(&self.pretrained), guessing]);
-        row
-    }
+/// The cells of a figure.
+fn row(figure: &Figure, with_non_private: bool) -> Vec<String> {
+    let said = |i: &Interval| match figure.measure {
+        Measure::Area => area(i),
+        Measure::Share => share(i),
+        Measure::Bits => format!("{:.1} ({:.1} … {:.1})", i.estimate, i.lower, i.upper),
+    };
+    let or_none = |i: &Option<Interval>| i.as_ref().map_or("–".to_owned(), said);
+    let guessing = figure.guessing.map_or("–".to_owned(), |guess| match figure.measure {
+        Measure::Share => format!("{:.1} %", 100.0 * guess),
+        _ => format!("{guess:.2}"),
+    });
+    let mut row = vec![figure.attack.clone(), said(&figure.run)];
+    row.extend(with_non_private.then(|| or_none(&figure.non_private)));
+    row.extend([or_none(&figure.pretrained), guessing]);
+    row
 }
 
 impl All {
@@ -143,10 +122,10 @@ impl All {
             }
             figures.extend(self.private_things(&run, non_private.as_ref(), &mut left_out)?);
         }
-        if run.plan.is_forward() {
+        if matches!(run.plan.method, Method::Local(_)) {
             left_out.push("perturbed embeddings (see audit inversion and audit attribute)");
         }
-        run.keep("all", json!(figures))?;
+        run.keep(|audit| audit.all = figures.clone())?;
         self.show(&run, &figures, non_private.is_some(), &left_out, output)
     }
 
@@ -158,8 +137,8 @@ impl All {
         left_out: &[&str],
         output: Output,
     ) -> Outcome {
-        let one_run = run.kept("one_run")?;
-        let bound = one_run["epsilon_lower"].as_f64();
+        let one_run = run.audit()?.one_run;
+        let bound = one_run.map(|one_run| one_run.found.epsilon_lower);
         if output.json {
             output::json(&json!({ "figures": figures, "one_run": one_run, "left_out": left_out }));
         } else {
@@ -169,7 +148,7 @@ impl All {
             };
             output::table(
                 head,
-                &figures.iter().map(|figure| figure.row(with_non_private)).collect::<Vec<_>>(),
+                &figures.iter().map(|figure| row(figure, with_non_private)).collect::<Vec<_>>(),
             );
             output::line("");
             match run.promised() {
@@ -188,7 +167,7 @@ impl All {
             output::line(format_args!(
                 "{:.0} % confidence intervals in brackets. Everything is in {}.",
                 self.intervals.percent(),
-                run.folder.join("audit.json").display()
+                run.paths.audit().display()
             ));
         }
         match (run.promised(), bound) {
@@ -221,10 +200,10 @@ impl All {
         }
         let how = (self.intervals.confidence, self.random.seed);
         let (found, _) = by_losses(run, &all, members, how, true, &self.device)?;
-        run.keep("membership", json!(found))?;
+        run.keep(|audit| audit.membership = found.clone())?;
         let curves: Vec<(&str, &[(f64, f64)])> =
-            found.iter().map(|a| (a.attack, a.roc.as_slice())).collect();
-        plot::roc(&run.folder.join("membership.svg"), "Membership inference", &curves)?;
+            found.iter().map(|a| (a.attack.as_str(), a.roc.as_slice())).collect();
+        plot::roc(&run.paths.folder().join("membership.svg"), "Membership inference", &curves)?;
         let beside = non_private
             .map(|other| by_losses(other, &all, members, how, true, &self.device))
             .transpose()?
@@ -311,7 +290,7 @@ impl All {
         let pretrained = writing.generated(run, false, &self.device)?;
         let extracted =
             writing.attack(run, &training, &pretrained, &finder, &kinds, &self.device)?;
-        run.keep("extraction", json!(extracted))?;
+        run.keep(|audit| audit.extraction = extracted.clone())?;
         let beside = non_private
             .map(|other| {
                 writing.attack(other, &training, &pretrained, &finder, &kinds, &self.device)

@@ -12,7 +12,7 @@ use undertone::audit::attribute::{self, Inferred};
 use undertone::data::Task;
 use undertone::model::Purpose;
 use undertone::model::layer::sanitiser::{Rows, Spot};
-use undertone::train::RowsName;
+use undertone_run::ReleasedRows;
 
 /// Attribute inference from perturbed embeddings (local DP), by layer and budget
 ///
@@ -34,7 +34,7 @@ pub struct Attribute {
     attribute: String,
     /// Which embedding of an example is released
     #[arg(long, value_enum, default_value = "mean")]
-    rows: RowsName,
+    rows: ReleasedRows,
     /// Passes over the attacker's examples
     #[arg(long, default_value_t = 20)]
     epochs: usize,
@@ -71,10 +71,10 @@ impl Attribute {
             let asked = attribute::Attribute {
                 spot: Spot::After(after),
                 rows: match self.rows {
-                    RowsName::Tokens => Rows::Tokens(None),
-                    RowsName::First => Rows::First,
-                    RowsName::Last => Rows::Last,
-                    RowsName::Mean => Rows::Mean,
+                    ReleasedRows::Tokens => Rows::Tokens(None),
+                    ReleasedRows::First => Rows::First,
+                    ReleasedRows::Last => Rows::Last,
+                    ReleasedRows::Mean => Rows::Mean,
                 },
                 noise,
                 classes,

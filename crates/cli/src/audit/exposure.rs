@@ -10,13 +10,13 @@ use crate::output::{self, Output};
 use clap::Args;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use undertone::audit::exposure::{Exposure as Found, exact, mean_reciprocal_rank, sampled};
 use undertone::audit::statistics::{Interval, mean};
 use undertone::audit::texts::Writer;
+use undertone_run::audit::SecretExposure;
 
 /// Exposure of planted secrets (canaries): how likely the language model finds them, among all that
 /// could have been planted
@@ -89,13 +89,6 @@ impl Canary {
     }
 }
 
-#[derive(Serialize)]
-struct Row<'a> {
-    text: &'a str,
-    trained: Found,
-    pretrained: Found,
-}
-
 impl Exposure {
     pub fn run(self, output: Output) -> Outcome {
         let run = FinishedRun::open(&self.target.run)?;
@@ -103,26 +96,26 @@ impl Exposure {
         let canaries = read(&self.canaries)?;
         let trained = self.asked.attack(&run, true, &canaries, &self.device)?;
         let pretrained = self.asked.attack(&run, false, &canaries, &self.device)?;
-        let rows: Vec<Row> = canaries
+        let rows: Vec<SecretExposure> = canaries
             .iter()
             .zip(trained.iter().zip(&pretrained))
-            .map(|(canary, (trained, pretrained))| Row {
-                text: &canary.text,
-                trained: trained.clone(),
-                pretrained: pretrained.clone(),
+            .map(|(canary, (trained, pretrained))| SecretExposure {
+                text: canary.text.clone(),
+                trained: *trained,
+                pretrained: *pretrained,
             })
             .collect();
-        run.keep("exposure", json!(rows))?;
+        run.keep(|audit| audit.exposure = rows.clone())?;
         if output.json {
             output::json(&rows);
             return Ok(());
         }
-        let cells = |row: &Row| {
+        let cells = |row: &SecretExposure| {
             let bits = |found: &Found| {
                 format!("{:.1}{}", found.bits, if found.exact { "" } else { " (estimate)" })
             };
             vec![
-                row.text.to_owned(),
+                row.text.clone(),
                 bits(&row.trained),
                 bits(&row.pretrained),
                 format!("{:.1}", row.trained.most),

@@ -8,7 +8,6 @@ use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, share};
 use clap::Args;
-use serde_json::json;
 use undertone::audit::extraction::{Extraction as Found, Things, judge, things};
 use undertone::audit::spans::{Finder, Kind, plain};
 use undertone::audit::texts::{Sampling, Writer};
@@ -69,7 +68,7 @@ impl Extraction {
             &self.finder.kinds(),
             &self.device,
         )?;
-        run.keep("extraction", json!(found))?;
+        run.keep(|audit| audit.extraction = found.clone())?;
         if output.json {
             output::json(&found);
             return Ok(());

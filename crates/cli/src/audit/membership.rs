@@ -7,7 +7,6 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, area, share};
 use crate::train::Display;
 use clap::Args;
-use serde_json::json;
 use std::path::PathBuf;
 use undertone::audit::membership::{
     Membership as Found, by_likelihood_ratio, by_loss, by_reference, judge,
@@ -90,10 +89,10 @@ impl Membership {
                 self.random.seed,
             ));
         }
-        run.keep("membership", json!(attacks))?;
+        run.keep(|audit| audit.membership = attacks.clone())?;
         let curves: Vec<(&str, &[(f64, f64)])> =
-            attacks.iter().map(|a| (a.attack, a.roc.as_slice())).collect();
-        plot::roc(&run.folder.join("membership.svg"), "Membership inference", &curves)?;
+            attacks.iter().map(|a| (a.attack.as_str(), a.roc.as_slice())).collect();
+        plot::roc(&run.paths.folder().join("membership.svg"), "Membership inference", &curves)?;
         if output.json {
             output::json(&attacks);
             return Ok(());
@@ -105,7 +104,7 @@ impl Membership {
              of 0.5. ROC curves are in {}.",
             all.len() - count,
             self.intervals.percent(),
-            run.folder.join("membership.svg").display()
+            run.paths.folder().join("membership.svg").display()
         ));
         Ok(())
     }
@@ -134,7 +133,7 @@ impl Membership {
             examples.iter_mut().zip(0..).for_each(|(example, unit)| example.unit = unit);
             let units = examples.len();
             let data = Dataset { examples, units, ..like.clone() };
-            let folder = tempfile::tempdir().map_err(|e| Failure::write(&run.folder, e))?;
+            let folder = tempfile::tempdir().map_err(|e| Failure::write(run.paths.folder(), e))?;
             let mut plan = run.plan.clone();
             plan.data.validation = None;
             plan.data.author = None;
@@ -148,7 +147,7 @@ impl Membership {
                 device: self.device.device()?,
                 data: Some(data),
             };
-            let done = train(start, &mut |news| display.show(&news));
+            let done = train(start, &mut |event| display.show(&event));
             display.end();
             done?;
             let trained = FinishedRun::open(folder.path())?.model(true, &self.device)?;

@@ -7,8 +7,8 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
 use crate::train::Display;
 use clap::{Args, ValueEnum};
-use serde_json::json;
 use std::path::PathBuf;
+use undertone::Method;
 use undertone::audit::canaries::Coins;
 use undertone::audit::membership::by_reference;
 use undertone::audit::one_run::{OneRun as OneRunFound, audit, usual_guesses};
@@ -19,6 +19,7 @@ use undertone::noise::Secret;
 use undertone::train::{Plan, Start, mould, read_data, train};
 use undertone_accounting::ledger::Ledger;
 use undertone_accounting::{Accountant, curve, epsilon};
+use undertone_run::audit::OneRunAudit;
 
 /// Train once with canaries, each included by a fair coin flip, guess which, and bound ε from below
 ///
@@ -77,7 +78,7 @@ impl OneRun {
                  --score loss",
             ));
         }
-        if plan.is_forward() {
+        if matches!(plan.method, Method::Local(_)) {
             return Err(Failure::arguments(
                 "under local DP it is no secret whose example takes part, so canaries show \
                  nothing; attack the perturbed embeddings by `audit inversion`",
@@ -97,7 +98,7 @@ impl OneRun {
             device: self.device.device()?,
             data: Some(data),
         };
-        let done = train(start, &mut |news| display.show(&news));
+        let done = train(start, &mut |event| display.show(&event));
         display.end();
         done?;
         let run = FinishedRun::open(&self.out)?;
@@ -107,15 +108,14 @@ impl OneRun {
             Score::Update => by_update(&before, &after, &planted)?,
         };
         let promised = run.promised();
-        let delta = plan.privacy.delta.unwrap_or(1e-5);
+        let delta = plan.delta().unwrap_or(1e-5);
         let found = audit(&scores, &coins.inside, guesses, delta, self.intervals.confidence);
         let curve_is_refuted = match promised {
             Some(_) => Some(self.refutes_curve(&run, &found)?),
             None => None,
         };
-        let mut kept = json!(found);
-        kept["promised_curve_is_refuted"] = json!(curve_is_refuted);
-        run.keep("one_run", kept.clone())?;
+        let kept = OneRunAudit { found, promised_curve_is_refuted: curve_is_refuted };
+        run.keep(|audit| audit.one_run = Some(kept))?;
         if output.json {
             output::json(&kept);
         } else {
@@ -169,7 +169,7 @@ impl OneRun {
     /// Whether the guesses are too good for the whole curve that the ledger proves, of which the
     /// printed ε is one point.
     fn refutes_curve(&self, run: &FinishedRun, found: &OneRunFound) -> Outcome<bool> {
-        let ledger = Ledger::read(run.folder.join("ledger.jsonl"))?;
+        let ledger = Ledger::read(run.paths.ledger())?;
         let far = epsilon(ledger.spent(), 1e-9, Accountant::Auto)?.epsilon.upper.max(1e-3);
         const POINTS: i32 = 40;
         let epsilons: Vec<f64> =

@@ -9,7 +9,7 @@ use undertone::audit::spans::names::Names;
 use undertone::audit::spans::patterns::Patterns;
 use undertone::audit::spans::tagger::Tagger;
 use undertone::audit::spans::{Finder, Kind, Span, Together};
-use undertone::data::{Format, read};
+use undertone::data::{format_of, read};
 use undertone::model::Purpose;
 use undertone::model::folder::{LoadOptions, load, locate};
 
@@ -108,7 +108,7 @@ impl FinderArguments {
             return Err(Failure::arguments("--spans needs a run on one column of text"));
         }
         let (mut texts, mut spans) = (Vec::new(), Vec::new());
-        let format = Format::of(file, run.plan.data.format)?;
+        let format = format_of(file, run.plan.data.format)?;
         let seen = run.reader()?;
         for row in read::rows_with_nested(file, format, &columns)? {
             let row = row?;

@@ -10,14 +10,13 @@ use crate::output::{self, Output, share};
 use clap::Args;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use serde::Serialize;
-use serde_json::json;
 use std::path::PathBuf;
 use undertone::audit::reconstruction::{
     Candidates, Masked, Reconstruction as Found, attack, judge,
 };
 use undertone::audit::spans::{Finder, Kind};
 use undertone::audit::texts::{Sampling, Writer};
+use undertone_run::audit::ReconstructionOfKind;
 
 /// Reconstruction of PII: mask it in training texts, and let the model fill it in
 ///
@@ -64,14 +63,6 @@ pub struct ReconstructionArguments {
 /// Tokens of a continuation: a name and a little more.
 const CONTINUATION: usize = 16;
 
-/// The attack on the trained model and on the pretrained one.
-#[derive(Serialize)]
-pub struct Both {
-    pub kind: Kind,
-    pub trained: Found,
-    pub pretrained: Found,
-}
-
 impl Reconstruction {
     pub fn run(self, output: Output) -> Outcome {
         let run = FinishedRun::open(&self.target.run)?;
@@ -106,14 +97,14 @@ impl Reconstruction {
             let of = |trained: bool| {
                 self.asked.attack(&run, trained, &targets, &finder, list.as_deref(), &self.device)
             };
-            found.push(Both { kind, trained: of(true)?, pretrained: of(false)? });
+            found.push(ReconstructionOfKind { kind, trained: of(true)?, pretrained: of(false)? });
         }
         if found.is_empty() {
             return Err(Failure::arguments(
                 "no PII was found in the training texts; see --names and --tagger",
             ));
         }
-        run.keep("reconstruction", json!(found))?;
+        run.keep(|audit| audit.reconstruction = found.clone())?;
         if output.json {
             output::json(&found);
             return Ok(());

@@ -2,55 +2,46 @@
 
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
+use undertone::Plan;
 use undertone::data::{Example, Tokeniser};
 use undertone::evaluate::{Limits, predict};
-use undertone::model::folder::{LoadOptions, load, locate, write_json};
+use undertone::model::folder::{LoadOptions, load, locate};
 use undertone::model::tuning::load_adapted;
 use undertone::model::{Model, Purpose};
-use undertone::train::Plan;
+use undertone_run::{Audit, RunPaths, Summary};
 
-/// A run's folder with its plan.
+/// A run folder with its plan.
 pub struct FinishedRun {
-    pub folder: PathBuf,
+    pub paths: RunPaths,
     pub plan: Plan,
-    summary: Value,
+    summary: Summary,
 }
 
 impl FinishedRun {
     pub fn open(folder: &Path) -> Outcome<Self> {
-        let path = folder.join("summary.json");
-        let text = std::fs::read_to_string(&path).map_err(|_| {
-            Failure::arguments(format!(
-                "{} is no folder of a finished run; it has no summary.json",
-                folder.display()
-            ))
-        })?;
-        let summary = serde_json::from_str(&text)
-            .map_err(|e| Failure::arguments(format!("{} is damaged: {e}", path.display())))?;
-        Ok(Self {
-            folder: folder.to_owned(),
-            plan: Plan::read(&folder.join("plan.toml"), &[])?,
-            summary,
-        })
+        let paths = RunPaths::new(folder);
+        if !paths.is_finished() {
+            return Err(Failure::arguments(format!(
+                "{} is no folder of a finished run; it has no {}",
+                folder.display(),
+                RunPaths::summary_name()
+            )));
+        }
+        let (plan, summary) = (Plan::read(&paths.plan(), &[])?, paths.read_summary()?);
+        Ok(Self { paths, plan, summary })
     }
 
     /// The upper end of the ε that the run printed, and its δ; none for a run that promises
     /// nothing.
     pub fn promised(&self) -> Option<(f64, f64)> {
-        if self.summary["private"] != true {
-            return None;
-        }
-        let guarantee = &self.summary["guarantee"];
-        Some((guarantee["epsilon"]["upper"].as_f64()?, guarantee["delta"].as_f64()?))
+        let guarantee = self.summary.guarantee.as_ref().filter(|_| self.summary.private)?;
+        Some((guarantee.epsilon.upper, guarantee.delta))
     }
 
     /// The folder of the model that the run began from.
     fn origin(&self) -> Outcome<PathBuf> {
-        let name =
-            self.plan.model.path.as_deref().or(self.plan.model.hub.as_deref()).unwrap_or_default();
-        Ok(locate(name)?)
+        Ok(locate(self.plan.model.name())?)
     }
 
     /// The tokenizer of the run's model, cutting as the run did.
@@ -74,7 +65,7 @@ impl FinishedRun {
             labels: self.plan.data.labels.clone(),
             seed: 0,
         };
-        let (whole, adapter) = (self.folder.join("model"), self.folder.join("adapter"));
+        let (whole, adapter) = (self.paths.model(), self.paths.adapter());
         let mut model = match (trained, whole.is_dir()) {
             (true, true) => load(&whole, &options)?,
             (true, false) => load_adapted(&origin, Some(&adapter), options)?,
@@ -84,33 +75,14 @@ impl FinishedRun {
         Ok(model)
     }
 
-    /// What earlier attacks left in audit.json; a damaged file is not taken for an empty one, since
-    /// what it held would be lost.
-    fn all_kept(&self) -> Outcome<Map<String, Value>> {
-        let path = self.folder.join("audit.json");
-        match std::fs::read_to_string(&path) {
-            Ok(text) => serde_json::from_str(&text).map_err(|e| {
-                Failure::arguments(format!(
-                    "{} is damaged: {e}; move it away and attack again",
-                    path.display()
-                ))
-            }),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Map::new()),
-            Err(e) => Err(Failure::arguments(format!("{} cannot be read: {e}", path.display()))),
-        }
+    /// Results of earlier attacks.
+    pub fn audit(&self) -> Outcome<Audit> {
+        Ok(Audit::read(&self.paths.audit())?)
     }
 
-    /// What an earlier attack left in audit.json under a name; null if nothing.
-    pub fn kept(&self, name: &str) -> Outcome<Value> {
-        Ok(self.all_kept()?.remove(name).unwrap_or_default())
-    }
-
-    /// Puts results under a name into audit.json, beside those of other attacks.
-    pub fn keep(&self, name: &str, found: Value) -> Outcome {
-        let path = self.folder.join("audit.json");
-        let mut all = self.all_kept()?;
-        all.insert(name.to_owned(), found);
-        write_json(&path, &all).map_err(|e| Failure::write(&path, e))
+    /// Puts results into audit.json, beside those of other attacks.
+    pub fn keep(&self, change: impl FnOnce(&mut Audit)) -> Outcome {
+        Ok(Audit::update(&self.paths.audit(), change)?)
     }
 }
 

@@ -5,9 +5,9 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use undertone::train::NoiseSchedule;
 use undertone_accounting::schedule::{self, Ewpba, Passes, Shape};
 use undertone_report::plot;
+use undertone_run::NoiseSchedule;
 
 #[derive(Args)]
 #[command(

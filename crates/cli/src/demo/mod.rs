@@ -88,7 +88,7 @@ impl Demo {
             let plan = Plan::parse(&file, &changes)?;
             let done = train(
                 Start { plan, out: &out, resume: false, device: Device::Cpu, data: None },
-                &mut |news| display.show(&news),
+                &mut |event| display.show(&event),
             );
             display.end();
             summaries.push(done?);
@@ -168,7 +168,7 @@ impl Demo {
             let run = FinishedRun::open(&self.out.join(name))?;
             let (found, _) =
                 by_losses(&run, &all, members, (0.95, 1), true, &DeviceArguments::default())?;
-            run.keep("membership", json!(found))?;
+            run.keep(|audit| audit.membership = found.clone())?;
             attacked.push(found);
         }
         Ok(attacked)

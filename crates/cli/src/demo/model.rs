@@ -75,7 +75,7 @@ pub fn pretrain(folder: &Path) -> Outcome {
         device: Device::Cpu,
         data: None,
     };
-    let done = train(start, &mut |news| display.show(&news));
+    let done = train(start, &mut |event| display.show(&event));
     display.end();
     done?;
     std::fs::create_dir_all(folder).map_err(|e| Failure::write(folder, e))?;

@@ -2,9 +2,8 @@
 
 use crate::output;
 use serde::Serialize;
-use serde_json::Value;
 use undertone::evaluate::Metrics;
-use undertone::train::{ModeName, Plan, Record};
+use undertone_run::{MethodName, ModeName, Record, RunFile};
 
 /// A run as the live view shows it.
 #[derive(Clone, Debug, Default)]
@@ -54,8 +53,9 @@ pub struct Point {
 
 impl Live {
     /// Of a run that has not begun.
-    pub fn new(title: String, plan: &Plan) -> Self {
-        let caveat = match (plan.is_private(), plan.training.seed, plan.privacy.mode) {
+    pub fn new(title: String, plan: &RunFile) -> Self {
+        let private = plan.privacy.method != MethodName::None;
+        let caveat = match (private, plan.training.seed, plan.privacy.mode) {
             (false, ..) => Some("not private"),
             (_, Some(_), _) => Some("no guarantee: the seed is known"),
             (_, _, ModeName::Paper) => Some("no guarantee: as published"),
@@ -65,7 +65,7 @@ impl Live {
             format!("{}, {} schedule", name(&plan.privacy.method), name(&plan.privacy.schedule));
         Self {
             title,
-            method: if plan.is_private() { method } else { "non-private".into() },
+            method: if private { method } else { "non-private".into() },
             caveat,
             target: plan.privacy.epsilon,
             ..Self::default()
@@ -180,24 +180,6 @@ impl From<&Record> for Point {
 }
 
 impl Point {
-    /// A line of metrics.jsonl; none if it is not one.
-    pub fn parse(line: &str) -> Option<Self> {
-        let value: Value = serde_json::from_str(line).ok()?;
-        let found = &value["validation"];
-        let accuracy = found["accuracy"].as_f64().map(|accuracy| ("accuracy, %", 100.0 * accuracy));
-        let perplexity = found["perplexity"].as_f64().map(|perplexity| ("perplexity", perplexity));
-        Some(Self {
-            step: value["step"].as_u64()?,
-            epoch: value["epoch"].as_u64()?,
-            units: value["units"].as_u64().unwrap_or(0),
-            loss: value["loss"].as_f64(),
-            epsilon: value["epsilon"].as_f64(),
-            measured: accuracy.or(perplexity),
-            allocation: serde_json::from_value(value["noise_by_parameter"].clone())
-                .unwrap_or_default(),
-        })
-    }
-
     /// Whether something was measured after the step.
     pub fn is_measured(&self) -> bool {
         self.measured.is_some()

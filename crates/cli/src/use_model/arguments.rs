@@ -5,12 +5,12 @@ use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use clap::Args;
 use std::path::PathBuf;
-use undertone::data::{Format, Options, Task, Tokeniser, read};
+use undertone::data::{Format, Options, Task, Tokeniser, format_of, read};
 use undertone::evaluate::Limits;
 use undertone::model::folder::{LoadOptions, locate};
 use undertone::model::tuning::load_adapted;
 use undertone::model::{Model, Purpose};
-use undertone::train::TaskName;
+use undertone_run::TaskName;
 
 /// A model, the adapter to put on it, and the device that it is loaded on.
 #[derive(Args)]
@@ -112,7 +112,7 @@ impl DataArguments {
     }
 
     pub fn format(&self) -> Outcome<Format> {
-        Ok(Format::of(&self.data, self.format)?)
+        Ok(format_of(&self.data, self.format)?)
     }
 
     /// The task and the columns it reads, for the model's head.

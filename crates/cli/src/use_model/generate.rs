@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use undertone::data::{Format, read};
+use undertone::data::{format_of, read};
 use undertone::model::Purpose;
 use undertone::model::generate::{Settings, generate};
 
@@ -114,7 +114,7 @@ impl Generate {
         }
         let mut texts = self.prompt.clone();
         if let Some(file) = &self.prompts {
-            for row in read::rows(file, Format::of(file, None)?, &[&self.prompt_column])? {
+            for row in read::rows(file, format_of(file, None)?, &[&self.prompt_column])? {
                 texts.extend(row?.values);
             }
         }

@@ -5,12 +5,13 @@ use super::arguments::{Loaded, ModelArguments};
 use crate::failure::{Failure, Outcome};
 use clap::Args;
 use std::path::PathBuf;
-use undertone::method::local::{EmbeddingNoise, Release};
+use undertone::method::local::EmbeddingNoise;
 use undertone::model::layer::sanitiser::Rows;
 use undertone::model::sanitised::{SanitiserConfig, read_config};
 use undertone::noise::Secret;
 use undertone_accounting::ledger::{Ledger, Terms};
 use undertone_accounting::{Adjacency, Event, Guarantee, Mode, Part, Threat, Unit, gaussian};
+use undertone_run::ReleaseKind;
 
 /// Whether and with which budget embeddings are perturbed.
 #[derive(Args)]
@@ -97,7 +98,7 @@ impl PrivateArguments {
             .map_err(|e| Failure::arguments(format!("the system gives no random numbers: {e}")))?;
         let deviation = noise_multiplier * f64::from(config.norm);
         Ok(Some(PaidNoise {
-            noise: EmbeddingNoise::new(&secret, Release::Once, vec![deviation]),
+            noise: EmbeddingNoise::new(&secret, ReleaseKind::Once, vec![deviation]),
             ledger,
             delta,
         }))

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// A task by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum TaskName {
     /// A label for a text or a pair of texts.

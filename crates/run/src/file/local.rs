@@ -88,6 +88,7 @@ impl<'de> Deserialize<'de> for NoiseLayer {
 
 /// Which rows of a sequence are released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum ReleasedRows {
     /// One for each token.

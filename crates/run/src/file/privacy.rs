@@ -205,6 +205,7 @@ impl Default for InitialRelevance {
 
 /// Noise over the epochs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum NoiseSchedule {
     /// The same noise multiplier in every epoch.

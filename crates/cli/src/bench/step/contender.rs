@@ -8,9 +8,10 @@ use undertone::data::Batch;
 use undertone::gradient::Clip;
 use undertone::method::central::AllocationMethod::{Proved, Published};
 use undertone::method::central::{
-    self, Anadp, DpSgd, Form, ImportanceSettings, Map, PublishedAnadp, RapFt, SeenMap,
+    AllocationMethod, Anadp, DpSgd, ImportanceForm, ImportanceSettings, Map, PublishedAnadp, RapFt,
+    SeenMap,
 };
-use undertone::method::local::{EmbeddingNoise, Release};
+use undertone::method::local::EmbeddingNoise;
 use undertone::model::layer::sanitiser::{Bounding, Rows, Sanitiser, Spot};
 use undertone::model::sanitised::rows_alone;
 use undertone::model::{Conditions, Model, Parameters, Weighting};
@@ -18,6 +19,7 @@ use undertone::noise::{Noise, Secret};
 use undertone::tensor::Host;
 use undertone::train::optimiser::Settings;
 use undertone::train::{Learner, Protection, Step};
+use undertone_run::ReleaseKind;
 
 #[derive(Clone, Copy, ValueEnum)]
 pub enum Method {
@@ -68,7 +70,7 @@ impl Contender {
         let protection = allocator(bench, method, &model.parameters)
             .map(|method| Protection { method, noise: Noise::new(&Secret::from_seed(1)) });
         let learner = Learner::new(model, Settings::default(), protection);
-        let noise = EmbeddingNoise::new(&Secret::from_seed(1), Release::Once, vec![1.0]);
+        let noise = EmbeddingNoise::new(&Secret::from_seed(1), ReleaseKind::Once, vec![1.0]);
         let rows = match method {
             Method::DpForwardCached => Some(learner.model.bounded_rows(batch)?.0),
             _ => None,
@@ -104,7 +106,7 @@ impl Contender {
             }
         }
         if update {
-            learner.worth(&sum, 1.0)?;
+            learner.effective_noise_multiplier(&sum, 1.0)?;
             let divisor = units as f64;
             learner.update(sum, &Step { number, noise_multiplier: 1.0, divisor, rate: 1e-6 })?;
         }
@@ -117,8 +119,12 @@ fn allocator(
     bench: &StepBench,
     method: Method,
     parameters: &Parameters,
-) -> Option<allocation::Method> {
-    let form = if matches!(bench.tuning, Kind::Full) { Form::Factored } else { Form::Element };
+) -> Option<AllocationMethod> {
+    let form = if matches!(bench.tuning, Kind::Full) {
+        ImportanceForm::Factored
+    } else {
+        ImportanceForm::Element
+    };
     match method {
         Method::None | Method::DpForwardPaper | Method::DpForward | Method::DpForwardCached => None,
         Method::DpSgd => Some(Proved(Box::new(DpSgd::new(&Clip::Automatic, parameters)))),
@@ -132,7 +138,7 @@ fn allocator(
         )))),
         Method::AnadpElement => Some(Proved(Box::new(Anadp::new(
             &Clip::Automatic,
-            ImportanceSettings::usual(Form::Element),
+            ImportanceSettings::usual(ImportanceForm::Element),
             parameters,
         )))),
         Method::RapFt => {
@@ -145,7 +151,7 @@ fn allocator(
             Some(Proved(Box::new(RapFt::new(&Clip::Automatic, &map, 0.7, parameters))))
         }
         Method::AnadpPaper => {
-            let settings = ImportanceSettings::usual(Form::Element);
+            let settings = ImportanceSettings::usual(ImportanceForm::Element);
             Some(Published(Box::new(PublishedAnadp::new(&Clip::Automatic, settings, parameters))))
         }
     }
