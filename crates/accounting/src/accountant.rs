@@ -1,4 +1,4 @@
-//! One door to all accountants.
+//! ε(δ) and δ(ε) by any accountant.
 
 use crate::event::{Adjacency, Event, limits};
 use crate::pld::{self, Precision};
@@ -6,21 +6,23 @@ use crate::sum::Sum;
 use crate::{Bounds, Composition, Error, Result, gaussian, gdp, rdp};
 use serde::{Deserialize, Serialize};
 
-/// Which accountant answers.
+/// Which accountant to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum Accountant {
-    /// The exact Gaussian formula where nothing is subsampled, numerical composition elsewhere:
-    /// always certified.
+    /// The closed form of the Gaussian mechanism if nothing is subsampled, otherwise numerical
+    /// composition; always certified.
     #[default]
     Auto,
-    /// Numerical composition of privacy-loss distributions, certified on both sides.
+    /// Numerical composition of privacy-loss distributions (PRV accountant), certified on both
+    /// sides.
     Prv,
-    /// Rényi: certified from above only, and looser.
+    /// Rényi DP (RDP): certified from above only, and looser.
     Rdp,
-    /// The Gaussian central limit: an approximation that is not a bound.
+    /// Gaussian DP (GDP) by the central limit theorem: an approximation that is not a bound.
     Gdp,
-    /// The exact Gaussian formula; only where nothing is subsampled.
+    /// The closed form of the Gaussian mechanism, without subsampling only.
     Gaussian,
 }
 
@@ -36,18 +38,18 @@ impl std::fmt::Display for Accountant {
     }
 }
 
-/// A point of a privacy curve.
+/// A point of a privacy curve, as an accountant found it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Answer {
-    /// ε: given, or found.
+    /// Bounds on ε, or the given ε.
     pub epsilon: Bounds,
-    /// δ: given, or found.
+    /// Bounds on δ, or the given δ.
     pub delta: Bounds,
-    /// The accountant that answered, never `auto`.
+    /// The accountant that was used, never `auto`.
     pub accountant: Accountant,
-    /// Whether the upper end is proved.
+    /// Whether the upper bound is proved.
     pub certified: bool,
-    /// Which data sets count as neighbours.
+    /// Which data sets are neighbours.
     pub adjacency: Adjacency,
 }
 
@@ -56,7 +58,7 @@ pub fn epsilon(composition: &Composition, delta: f64, accountant: Accountant) ->
     epsilon_to(composition, delta, accountant, Precision::default())
 }
 
-/// ε at a given δ, to a chosen precision of the numerical accountant.
+/// ε at a given δ, with a chosen precision of the numerical accountant.
 pub fn epsilon_to(
     composition: &Composition,
     delta: f64,
@@ -65,7 +67,7 @@ pub fn epsilon_to(
 ) -> Result<Answer> {
     composition.validate()?;
     check_delta(delta)?;
-    let accountant = settle(composition, accountant)?;
+    let accountant = resolve(composition, accountant)?;
     let epsilon = match accountant {
         Accountant::Gaussian => gaussian::epsilon(unsampled_mu(composition), delta),
         Accountant::Rdp => rdp::epsilon(composition, delta, &rdp::default_orders())?,
@@ -85,7 +87,7 @@ pub fn epsilon_to(
 pub fn delta(composition: &Composition, epsilon: f64, accountant: Accountant) -> Result<Answer> {
     composition.validate()?;
     check_epsilon(epsilon)?;
-    let accountant = settle(composition, accountant)?;
+    let accountant = resolve(composition, accountant)?;
     let delta = match accountant {
         Accountant::Gaussian => gaussian::delta(unsampled_mu(composition), epsilon),
         Accountant::Rdp => rdp::delta(composition, epsilon, &rdp::default_orders())?,
@@ -103,9 +105,9 @@ pub fn delta(composition: &Composition, epsilon: f64, accountant: Accountant) ->
     })
 }
 
-/// μ of the Gaussian mechanism that the composition is, if nothing in it is subsampled.
+/// μ of the Gaussian mechanism that a composition without subsampling is equivalent to.
 pub(crate) fn unsampled_mu(composition: &Composition) -> f64 {
-    // A thousand parts may be of very different sizes.
+    // A thousand parts may be of very different sizes, so the sum is compensated.
     let squared: Sum = composition
         .parts()
         .iter()
@@ -132,7 +134,7 @@ pub(crate) fn is_unsampled(composition: &Composition) -> bool {
     })
 }
 
-fn settle(composition: &Composition, accountant: Accountant) -> Result<Accountant> {
+fn resolve(composition: &Composition, accountant: Accountant) -> Result<Accountant> {
     match accountant {
         Accountant::Auto if is_unsampled(composition) => Ok(Accountant::Gaussian),
         Accountant::Auto => Ok(Accountant::Prv),

@@ -1,27 +1,27 @@
-//! The least noise that meets a target.
+//! Calibration: the least noise that meets a target (ε, δ).
 
 use crate::accountant::{Accountant, Answer, check_delta, check_epsilon, epsilon_to, is_unsampled};
 use crate::event::limits;
 use crate::pld::Precision;
 use crate::{Composition, Error, Result, gaussian};
 
-/// A noise level and what it proves.
+/// A calibrated noise level and its ε.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Calibrated {
     /// The noise multiplier, or the factor on a schedule's shape.
     pub noise: f64,
-    /// The ε that it really gives; its upper end does not exceed the target.
+    /// ε at this noise; its upper end does not exceed the target.
     pub answer: Answer,
 }
 
-/// How close to the target the certified upper bound must come: this share of it.
+/// How close to the target the certified upper bound must come, as a share of the target.
 const CLOSE: f64 = 2e-4;
 
 /// Finds the least noise for which the certified upper bound of ε at `delta` does not exceed
 /// `epsilon`.
 ///
-/// `compose` says what is released at a given noise; more noise must mean less loss. Noise is
-/// sought between `low` and `high`, both of which must be values that `compose` accepts.
+/// `compose` gives the composition at a given noise; more noise must mean less privacy loss. The
+/// search is between `low` and `high`, both of which must be values that `compose` accepts.
 pub fn least_noise(
     epsilon: f64,
     delta: f64,
@@ -34,13 +34,13 @@ pub fn least_noise(
     let ask = |noise: f64, precision: Precision| -> Result<Option<Answer>> {
         match epsilon_to(&compose(noise), delta, accountant, precision) {
             Ok(answer) => Ok(Some(answer)),
-            // Too little noise: as good as an infinite ε.
+            // Too little noise counts as an infinite ε.
             Err(Error::LossTooLarge { .. } | Error::GridTooLarge { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     };
     let upper = |answer: &Option<Answer>| answer.map_or(f64::INFINITY, |a| a.epsilon.upper);
-    // Beside a small target the usual interval would be wide, and cost noise.
+    // For a small target the usual interval would be too wide, and cost noise.
     let scale = epsilon.min(1.0);
     let (fine, coarse) = (Precision(scale * Precision::default().0), Precision(2e-2 * scale));
 
@@ -73,13 +73,13 @@ pub fn least_noise(
             (enough, at_enough) = (middle, value);
         }
     }
-    // Widen by what the coarse answers may be off, and finish with fine ones.
+    // Widen by the possible error of the coarse answers, and finish with fine ones.
     (too_little, enough) = (too_little.max(low.ln() + 1e-3) - 1e-3, (enough + 0.02).min(high.ln()));
     (at_too_little, at_enough) = (upper(&ask(too_little.exp(), fine)?), f64::NAN);
     let mut best = None;
     for _ in 0..60 {
         if best.is_none() {
-            // The right end has to be proved first.
+            // The right end has to be certified first.
             let answer = ask(enough.exp(), fine)?;
             if upper(&answer) > epsilon {
                 too_little = enough;
@@ -105,9 +105,9 @@ pub fn least_noise(
     best.ok_or(Error::Unreachable { low, high, advice: "allow a larger ε" })
 }
 
-/// A point between two, where a line through the logarithms of the values would meet just below the
-/// target; halfway if a value is not finite. It stays a share `margin` away from either end, so
-/// that the bracket always shrinks.
+/// A point of the bracket by log-linear interpolation of the values, aimed just below the target;
+/// the midpoint if a value is not finite. It stays a share `margin` away from either end, so that
+/// the bracket always shrinks.
 fn split(a: f64, at_a: f64, b: f64, at_b: f64, target: f64, margin: f64) -> f64 {
     let aim = target - 0.3 * CLOSE * target;
     if !at_a.is_finite() || at_b <= 0.0 || at_b.is_nan() || at_b >= at_a {
@@ -134,13 +134,13 @@ pub fn noise_multiplier(
     compose(1.0).validate()?;
     let exact = matches!(accountant, Accountant::Auto | Accountant::Gaussian);
     if exact && is_unsampled(&compose(1.0)) {
-        // Rounded up, so that rounding does not cost the guarantee.
+        // Rounded up, so that rounding does not break the guarantee.
         let noise = (steps as f64).sqrt() / gaussian::largest_mu(epsilon, delta)? * (1.0 + 1e-11);
         let mut released = Composition::new(Default::default());
         released.push(crate::Event::Gaussian { noise_multiplier: noise, sensitivity: 1.0 }, steps);
         let answer = crate::epsilon(&released, delta, Accountant::Gaussian)?;
         return Ok(Calibrated { noise, answer });
     }
-    let range = (*limits::NOISE.start(), *limits::NOISE.end());
+    let range = (*limits::NOISE_MULTIPLIER.start(), *limits::NOISE_MULTIPLIER.end());
     least_noise(epsilon, delta, accountant, range, compose)
 }

@@ -1,16 +1,16 @@
-//! The whole privacy curve, and the trade-off curve that it is equivalent to.
+//! The privacy curve δ(ε), and the equivalent trade-off curve.
 
 use crate::accountant::{is_unsampled, unsampled_mu};
 use crate::pld::{self, Precision};
 use crate::{Accountant, Bounds, Composition, Result, delta, gaussian};
 use serde::Serialize;
 
-/// A point of δ(ε).
+/// A point of the privacy curve δ(ε).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CurvePoint {
-    /// ε.
+    /// ε at which the curve is evaluated.
     pub epsilon: f64,
-    /// δ at this ε.
+    /// Bounds on δ at this ε.
     pub delta: Bounds,
 }
 
@@ -38,27 +38,28 @@ pub fn curve(
     Ok(epsilons.iter().zip(deltas).map(|(&epsilon, delta)| CurvePoint { epsilon, delta }).collect())
 }
 
-/// How well an attacker can do who must decide whether one unit was in the data.
+/// A point of the trade-off curve of membership inference: whether one privacy unit is in the data.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct TradeOffPoint {
-    /// The share of absent units that the attacker calls present.
+    /// False-positive rate: the share of absent units that the attack calls present, in [0, 1].
     pub false_positive_rate: f64,
-    /// The largest share of present units that any attacker with that false-positive rate finds.
+    /// The largest true-positive rate of any attack with this false-positive rate.
     pub true_positive_rate: Bounds,
 }
 
-/// The trade-off curve of a composition.
+/// The trade-off curve of a composition: the most powerful membership inference at each
+/// false-positive rate.
 ///
-/// A mechanism with privacy curve δ(ε) allows exactly those attacks whose rates obey, for every ε ≥
-/// 0,
+/// A mechanism with privacy curve δ(ε) allows exactly those attacks whose true- and false-positive
+/// rates (TPR, FPR) satisfy, for every ε ≥ 0,
 ///
 /// ```text
 /// TPR ≤ δ(ε) + e^ε FPR      and      1 − FPR ≤ δ(ε) + e^ε (1 − TPR),
 /// ```
 ///
-/// so the largest TPR is the least of both right-hand sides over ε. For the upper bound a list of ε
-/// does. For the lower bound δ falls and e^ε rises: between two neighbours a < b of the list
-/// neither side is below its value with δ(b) and e^a.
+/// so the largest TPR is the minimum of both right-hand sides over ε. For the upper bound a list of
+/// ε is enough. For the lower bound, note that δ decreases and e^ε increases: between two
+/// consecutive a < b of the list neither side is below its value with δ(b) and e^a.
 pub fn trade_off(
     composition: &Composition,
     false_positive_rates: &[f64],
@@ -66,7 +67,7 @@ pub fn trade_off(
 ) -> Result<Vec<TradeOffPoint>> {
     let far = crate::epsilon(composition, 1e-9, accountant)?.epsilon.upper.max(1e-3);
     const POINTS: usize = 160;
-    // Closer together near 0, where the curve bends.
+    // Denser near 0, where the curve bends.
     let epsilons: Vec<f64> =
         (1..=POINTS).map(|i| far * (i as f64 / POINTS as f64).powf(1.5)).collect();
     let points = curve(composition, &epsilons, accountant)?;

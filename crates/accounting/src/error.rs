@@ -1,8 +1,8 @@
-//! Everything that can go wrong, each with what to do about it.
+//! Errors, each with what to do about it.
 
 use std::path::PathBuf;
 
-/// Why an answer could not be given.
+/// Why an accountant or a ledger refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
     /// A parameter outside its domain.
@@ -10,13 +10,13 @@ pub enum Error {
     Invalid {
         /// The parameter, as a person would name it.
         name: &'static str,
-        /// What was given.
+        /// The given value.
         value: String,
         /// What must hold.
         rule: String,
     },
 
-    /// The composition loses more privacy than the numerical accountant certifies.
+    /// The privacy loss of the composition exceeds what the numerical accountant certifies.
     #[error(
         "the privacy loss exceeds ε = {limit}, the most this accountant certifies; add noise, take \
          fewer steps or lower the sampling rate"
@@ -26,17 +26,17 @@ pub enum Error {
         limit: f64,
     },
 
-    /// The grid that would be needed does not fit into the memory and time allowed.
+    /// The grid of the numerical accountant would exceed the memory and time allowed.
     #[error(
         "a certified answer needs a grid of {needed:.1e} points, more than the {limit:.1e} allowed \
          for {parts} different parts; merge parts with equal parameters, or ask the rdp accountant"
     )]
     GridTooLarge {
-        /// Points needed.
+        /// Number of grid points needed.
         needed: f64,
-        /// Points allowed.
+        /// Number of grid points allowed.
         limit: f64,
-        /// Different parts in the composition.
+        /// Number of different parts in the composition.
         parts: usize,
     },
 
@@ -51,16 +51,16 @@ pub enum Error {
         advice: &'static str,
     },
 
-    /// The accountant does not know this kind of event or adjacency.
+    /// The accountant does not support this kind of event or adjacency.
     #[error("the {accountant} accountant does not cover {what}; use the prv accountant")]
     Unsupported {
-        /// The accountant that was asked.
+        /// Name of the accountant.
         accountant: &'static str,
-        /// What it does not cover.
+        /// What it does not support.
         what: &'static str,
     },
 
-    /// The ledger on disk is not what was written.
+    /// The ledger file cannot be used, or was changed.
     #[error("ledger {path}: {problem}")]
     Ledger {
         /// The ledger's file.
@@ -80,5 +80,5 @@ impl Error {
     }
 }
 
-/// The result of every fallible call of this crate.
+/// Result with this crate's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;

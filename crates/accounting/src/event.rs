@@ -1,13 +1,14 @@
-//! What was, or will be, released about the private data.
+//! Releases about the private data, and their composition.
 
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// Which data sets count as neighbours.
+/// Which data sets are neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum Adjacency {
-    /// One unit is added or removed; both directions are computed and the worse one counts.
+    /// One unit is added or removed; ε is that of the worse direction.
     #[default]
     AddRemove,
     /// One unit is replaced by another.
@@ -23,61 +24,63 @@ impl std::fmt::Display for Adjacency {
     }
 }
 
-/// One release.
+/// One release (privacy event).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Event {
-    /// A vector plus N(0, σ²I), where one unit moves the vector by at most the sensitivity.
+    /// Gaussian mechanism: a vector plus N(0, σ²I), which one unit changes by at most the
+    /// sensitivity.
     Gaussian {
         /// Noise standard deviation divided by the clipping norm.
         noise_multiplier: f64,
-        /// The farthest one unit can move the release *under the composition's adjacency*, in
-        /// clipping norms: 1 for adding or removing a clipped vector, 2 for replacing it, √2 for
-        /// replacing a non-negative one.
+        /// ℓ2 sensitivity of the vector *under the composition's adjacency*, in clipping norms: 1
+        /// for adding or removing a clipped vector, 2 for replacing it, √2 for replacing a
+        /// non-negative one.
         sensitivity: f64,
     },
-    /// A sum over a Poisson sample of clipped vectors plus N(0, σ²I).
+    /// Poisson-subsampled Gaussian mechanism: a sum of clipped vectors over a Poisson sample, plus
+    /// N(0, σ²I).
     ///
-    /// Each unit joins the sample on its own with the sampling rate; its vector has norm at most 1.
-    /// Under replace-one adjacency the old and the new vector may point in opposite directions, and
-    /// that is accounted here.
+    /// Each unit is sampled independently with the sampling rate; its vector has norm at most 1.
+    /// Under replace-one adjacency the old and the new vector may point in opposite directions,
+    /// which is accounted for here.
     PoissonGaussian {
         /// Noise standard deviation divided by the clipping norm.
         noise_multiplier: f64,
-        /// The probability with which each unit joins the sample.
+        /// The probability with which each unit is in the sample, in (0, 1].
         sampling_rate: f64,
     },
-    /// k-ary randomised response: the true value with probability e^ε / (e^ε + k − 1), else any
-    /// other one alike.
+    /// k-ary randomised response: the true value with probability e^ε / (e^ε + k − 1), otherwise a
+    /// uniform one of the others.
     ///
-    /// Under add-remove adjacency an absent unit answers for some fixed value, so its absence does
+    /// Under add-remove adjacency an absent unit responds for some fixed value, so its absence does
     /// not show.
     RandomisedResponse {
-        /// The ε of one response.
+        /// ε of one response.
         epsilon: f64,
-        /// How many values there are.
+        /// Number of possible values, k.
         categories: u64,
     },
 }
 
-/// The limits within which the accountants are certified and tested.
+/// The ranges in which the accountants are certified and tested.
 pub mod limits {
     /// Noise multipliers of subsampled events.
-    pub const NOISE: std::ops::RangeInclusive<f64> = 0.05..=1e3;
+    pub const NOISE_MULTIPLIER: std::ops::RangeInclusive<f64> = 0.05..=1e3;
     /// Sampling rates.
-    pub const RATE: std::ops::RangeInclusive<f64> = 1e-7..=1.0;
-    /// Events in all.
+    pub const SAMPLING_RATE: std::ops::RangeInclusive<f64> = 1e-7..=1.0;
+    /// Maximum number of releases.
     pub const STEPS: u64 = 10_000_000;
-    /// Different parts.
+    /// Maximum number of different parts.
     pub const PARTS: usize = 1_000;
-    /// δ of a question.
+    /// δ at which ε is computed.
     pub const DELTA: std::ops::RangeInclusive<f64> = 1e-18..=0.5;
-    /// The largest ε that the numerical accountant answers with.
+    /// The largest ε that the numerical accountant certifies.
     pub const EPSILON: f64 = 1e3;
 }
 
 impl Event {
-    /// Checks the parameters.
+    /// Checks that the parameters are in the certified ranges.
     pub fn validate(&self) -> Result<()> {
         let positive = |name, value: f64| {
             if value.is_finite() && value > 0.0 {
@@ -106,14 +109,14 @@ impl Event {
                 if sampling_rate > 1.0 {
                     return Err(Error::invalid("sampling rate", sampling_rate, "at most 1"));
                 }
-                if !limits::NOISE.contains(&noise_multiplier) {
+                if !limits::NOISE_MULTIPLIER.contains(&noise_multiplier) {
                     return Err(Error::invalid(
                         "noise multiplier",
                         noise_multiplier,
                         "between 0.05 and 1000, the certified range of subsampled noise",
                     ));
                 }
-                if !limits::RATE.contains(&sampling_rate) {
+                if !limits::SAMPLING_RATE.contains(&sampling_rate) {
                     return Err(Error::invalid(
                         "sampling rate",
                         sampling_rate,
@@ -140,7 +143,7 @@ impl Event {
         }
     }
 
-    /// Whether a release of `self` tells no more than one of `other`: the same kind, and no
+    /// Whether a release of `self` costs no more privacy than one of `other`: the same kind, and no
     /// parameter worse.
     pub fn no_worse_than(&self, other: &Event) -> bool {
         use Event::*;
@@ -165,39 +168,39 @@ impl Event {
 /// An event that happens `count` times.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Part {
-    /// What happens.
+    /// The repeated event.
     pub event: Event,
-    /// How often.
+    /// Number of releases.
     pub count: u64,
 }
 
-/// A sequence of releases about the same data. Their order does not matter.
+/// A composition of releases about the same data, in any order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Composition {
-    /// Which data sets count as neighbours.
+    /// Which data sets are neighbours.
     pub adjacency: Adjacency,
     parts: Vec<Part>,
 }
 
 impl Composition {
-    /// Nothing released yet.
+    /// The empty composition: nothing is released.
     pub fn new(adjacency: Adjacency) -> Self {
         Self { adjacency, parts: Vec::new() }
     }
 
-    /// `steps` releases of DP-SGD.
+    /// `steps` steps of DP-SGD, under add-remove adjacency.
     pub fn dp_sgd(noise_multiplier: f64, sampling_rate: f64, steps: u64) -> Self {
         let event = Event::PoissonGaussian { noise_multiplier, sampling_rate };
         Self::new(Adjacency::AddRemove).with(event, steps)
     }
 
-    /// The same with `count` more releases of `event`.
+    /// This composition with `count` more releases of `event`.
     pub fn with(mut self, event: Event, count: u64) -> Self {
         self.push(event, count);
         self
     }
 
-    /// Adds `count` releases of `event`. Equal events are kept as one part.
+    /// Adds `count` releases of `event`. Equal events are one part.
     pub fn push(&mut self, event: Event, count: u64) {
         if count == 0 {
             return;
@@ -208,17 +211,17 @@ impl Composition {
         }
     }
 
-    /// The parts, no two with equal parameters.
+    /// The parts, no two with equal events.
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }
 
-    /// How many releases there are.
+    /// Total number of releases.
     pub fn releases(&self) -> u64 {
         self.parts.iter().fold(0, |n, part| n.saturating_add(part.count))
     }
 
-    /// Checks every part and the limits of the whole.
+    /// Checks every part, the number of parts and the number of releases.
     pub fn validate(&self) -> Result<()> {
         for part in &self.parts {
             part.event.validate()?;

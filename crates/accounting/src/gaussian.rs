@@ -2,10 +2,10 @@
 //!
 //! # What is proved
 //!
-//! Let a release be f(D) + N(0, s²I) and let neighbours move f by at most Δ. With μ = Δ/s the pair
-//! N(μ, 1), N(0, 1) dominates: the likelihood ratio depends only on the projection onto the
-//! direction of the move, and a shorter move is a post-processing of a longer one. k releases with
-//! μ₁ … μ_k give a shift (μ₁, …, μ_k), so they are one release with μ² = Σ μᵢ². The hockey-stick
+//! Let a release be f(D) + N(0, s²I), where f has ℓ2 sensitivity Δ. With μ = Δ/s the pair N(μ, 1),
+//! N(0, 1) dominates: the likelihood ratio depends only on the projection onto the direction of the
+//! difference, and a smaller difference is a post-processing of a larger one. k releases with μ₁ …
+//! μ_k give a shift (μ₁, …, μ_k), so they are one release with μ² = Σ μᵢ². The hockey-stick
 //! divergence of that pair is
 //!
 //! ```text
@@ -27,7 +27,7 @@ pub fn delta(mu: f64, epsilon: f64) -> Bounds {
     let near = upper_tail(t);
     let far = density(t) * mills(t + mu);
     let estimate = (near - far).max(0.0);
-    // φ(t) and m(t + μ) each carry the relative error of a tail at their argument.
+    // φ(t) and m(t + μ) each have the relative error of a tail at their argument.
     let error = near * 2.0 * tail_relative_error(t)
         + far * 2.0 * (tail_relative_error(t.abs()) + tail_relative_error(t + mu));
     Bounds {
@@ -37,9 +37,9 @@ pub fn delta(mu: f64, epsilon: f64) -> Bounds {
     }
 }
 
-/// ε(δ) of the pair N(μ, 1), N(0, 1).
+/// ε(δ) of the pair N(μ, 1), N(0, 1), with its rounding error enclosed.
 pub fn epsilon(mu: f64, delta_target: f64) -> Bounds {
-    // μ arrives with a few roundings: widen it on both sides.
+    // μ itself has a few roundings: widen it on both sides.
     let slack = 8.0 * UNIT;
     let lower = crossing(|e| delta(mu * (1.0 - slack), e).lower, mu, delta_target);
     let upper = crossing(|e| delta(mu * (1.0 + slack), e).upper, mu, delta_target);
@@ -47,8 +47,8 @@ pub fn epsilon(mu: f64, delta_target: f64) -> Bounds {
     Bounds { lower: lower.0, estimate: estimate.1.clamp(lower.0, upper.1), upper: upper.1 }
 }
 
-/// A bracket of the point where a decreasing function falls to `target`: (still above or 0, already
-/// at or below).
+/// Brackets the point where a decreasing function falls to `target`: (still above, or 0; at or
+/// below).
 fn crossing(curve: impl Fn(f64) -> f64, mu: f64, target: f64) -> (f64, f64) {
     if curve(0.0) <= target {
         return (0.0, 0.0);

@@ -1,13 +1,13 @@
-//! Gaussian differential privacy by the central limit theorem: an approximation, not a bound.
+//! Gaussian differential privacy (GDP) by the central limit theorem: an approximation, not a bound.
 //!
 //! Many weak events compose to nearly a Gaussian mechanism with μ² = Σ steps · q² (e^{1/σ²} − 1)
-//! (Bu, Dong, Long, Su 2020). The true ε is often larger than this answer, so it is offered for
-//! comparison only and always labelled.
+//! (Bu, Dong, Long, Su 2020). The true ε is often larger than this result, so it is for comparison
+//! only and always labelled.
 
 use crate::event::{Adjacency, Event};
 use crate::{Bounds, Composition, Error, Result, gaussian};
 
-/// μ of the limit.
+/// μ of the limiting Gaussian mechanism.
 pub fn mu(composition: &Composition) -> Result<f64> {
     composition.validate()?;
     let mut squared = 0.0;
@@ -41,12 +41,12 @@ pub fn mu(composition: &Composition) -> Result<f64> {
     }
 }
 
-/// The approximate ε(δ).
+/// ε(δ) in the limit: an approximation.
 pub fn epsilon(composition: &Composition, delta: f64) -> Result<Bounds> {
     Ok(Bounds::exact(gaussian::epsilon(mu(composition)?, delta).estimate))
 }
 
-/// The approximate δ(ε).
+/// δ(ε) in the limit: an approximation.
 pub fn delta(composition: &Composition, epsilon: f64) -> Result<Bounds> {
     Ok(Bounds::exact(gaussian::delta(mu(composition)?, epsilon).estimate))
 }

@@ -1,16 +1,16 @@
-//! What may be said about a finished or running computation.
+//! The privacy guarantee of a finished or running computation.
 
 use crate::{Adjacency, Bounds};
 use serde::{Deserialize, Serialize};
 
-/// Whose presence is hidden.
+/// The privacy unit: whose presence or contribution the guarantee protects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
     /// One training example.
     #[default]
     Example,
-    /// All examples of one person.
+    /// All examples of one user.
     User,
     /// One token of a sequence.
     Token,
@@ -18,49 +18,50 @@ pub enum Unit {
     Label,
 }
 
-/// What the adversary sees.
+/// Threat model: what the adversary sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Threat {
-    /// A trusted curator trains; the adversary sees every released update and the final weights.
+    /// Central DP: a trusted curator trains; the adversary sees every released update and the final
+    /// weights.
     #[default]
     Central,
-    /// The provider is the adversary: it sees every perturbed record as it arrives, and knows whose
+    /// Local DP: the provider is the adversary; it sees every perturbed embedding and knows whose
     /// it is.
     Local,
 }
 
-/// Whether the algorithm is the one the ε is a theorem about.
+/// Whether ε is proved for the algorithm that ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// The printed ε is proved for what ran.
+    /// ε is proved for what ran.
     #[default]
     Proved,
     /// A published algorithm as published, for comparison; `assumptions` says what is not covered.
     Paper,
-    /// The noise was drawn from a seed, to be repeatable: whoever knows the seed can take the noise
-    /// off, so nothing is guaranteed.
+    /// Reproducible run with noise from a seed: anyone who knows the seed can subtract the noise,
+    /// so nothing is guaranteed.
     Seeded,
 }
 
-/// The privacy guarantee of everything a ledger holds. Made by [`crate::ledger::Ledger::guarantee`]
-/// only.
+/// The privacy guarantee of everything recorded in a ledger. Made only by
+/// [`crate::ledger::Ledger::guarantee`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Guarantee {
-    /// Whose presence is hidden.
+    /// The privacy unit.
     pub unit: Unit,
-    /// Which data sets count as neighbours.
+    /// Which data sets are neighbours.
     pub adjacency: Adjacency,
     /// What the adversary sees.
     pub threat: Threat,
-    /// ε at `delta`.
+    /// Bounds on ε at `delta`.
     pub epsilon: Bounds,
-    /// δ.
+    /// The δ of (ε, δ)-differential privacy.
     pub delta: f64,
-    /// Whether the algorithm is the one the ε is a theorem about.
+    /// Whether ε is proved for the algorithm that ran.
     pub mode: Mode,
-    /// What must hold besides.
+    /// What the guarantee assumes besides.
     pub assumptions: Vec<String>,
 }
 
@@ -78,10 +79,10 @@ impl std::fmt::Display for Guarantee {
         };
         let sees = match self.threat {
             Threat::Central => "sees every update and the final weights",
-            Threat::Local => "sees every perturbed record and knows whose it is",
+            Threat::Local => "sees every perturbed embedding and knows whose it is",
         };
-        // A paper's own algorithm may release what no ledger covers, and seeded noise hides
-        // nothing: their ε is never stated as a guarantee.
+        // A paper's own algorithm may release what the ledger does not cover, and seeded noise
+        // hides nothing: their ε is never stated as a guarantee.
         let no_guarantee = match self.mode {
             Mode::Proved => None,
             Mode::Paper => Some("run as published, with ε ="),
@@ -106,7 +107,7 @@ impl std::fmt::Display for Guarantee {
     }
 }
 
-/// ε to four decimals, rounded up: a guarantee is never rounded in its own favour.
+/// ε to four decimals, rounded up, so that rounding never understates it.
 pub fn rounded_up(epsilon: f64) -> String {
     format!("{:.4}", (epsilon * 1e4).ceil() / 1e4)
 }

@@ -1,20 +1,22 @@
 //! Certified differential-privacy accounting.
 //!
-//! Every ε is an interval `lower ≤ truth ≤ upper` in which truncation, discretisation and rounding
-//! are all on the safe side. The proofs stand beside the code they justify: [`pld`] (numerical
-//! composition), [`gaussian`] (closed form), [`rdp`] and [`gdp`] (an approximation, labelled as
-//! such).
+//! Every ε is an interval `lower ≤ true ε ≤ upper` with truncation, discretisation and rounding
+//! errors all on the safe side. The proofs are beside the code: [`pld`] (numerical composition of
+//! privacy-loss distributions), [`gaussian`] (closed form), [`rdp`] (an upper bound) and [`gdp`]
+//! (an approximation, labelled as such).
 //!
 //! ```
 //! use undertone_accounting::{Accountant, Composition, epsilon};
 //!
-//! // 14,063 steps of DP-SGD on MNIST with batches of 256 on average.
+//! 14,063 steps of DP-SGD on MNIST with an expected batch size of 256.
 //! let released = Composition::dp_sgd(1.1, 256.0 / 60_000.0, 14_063);
 //! let answer = epsilon(&released, 1e-5, Accountant::Auto)?;
 //! assert!(answer.epsilon.contains(2.38169));
 //! assert!(answer.epsilon.gap() < 0.0025);
 //! # Ok::<(), undertone_accounting::Error>(())
 //! ```
+
+#![warn(missing_docs)]
 
 mod accountant;
 mod bounds;

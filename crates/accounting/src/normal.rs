@@ -2,7 +2,8 @@
 
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
-/// Half the distance from 1 to the next number: one rounding is off by at most this, relatively.
+/// Unit roundoff: the largest relative error of one rounding, half the distance from 1 to the next
+/// number.
 pub const UNIT: f64 = f64::EPSILON / 2.0;
 
 /// P(N > z).
@@ -10,18 +11,18 @@ pub fn upper_tail(z: f64) -> f64 {
     0.5 * libm::erfc(z * FRAC_1_SQRT_2)
 }
 
-/// An upper bound on the relative rounding error of [`upper_tail`] at `z`.
+/// An upper bound of the relative rounding error of [`upper_tail`] at `z`.
 ///
-/// `erfc` itself is off by less than one unit in the last place; its argument carries two roundings
-/// (the constant and the product, plus the rounding of `z` itself that callers make), and d ln P(N
-/// > z) / d ln z ≤ z² + 1 for z > 0, below 1 for z ≤ 0. Five roundings of the argument are allowed
-/// for.
+/// `erfc` itself has an error below one unit in the last place; its argument has two roundings (the
+/// constant and the product) and that of `z` itself by the caller, and the slope d ln P(N > z) / d
+/// ln z is at most z² + 1 for z > 0 and below 1 for z ≤ 0. Five roundings of the argument are
+/// allowed for.
 pub fn tail_relative_error(z: f64) -> f64 {
     let slope = if z > 0.0 { z * z + 1.0 } else { 1.0 };
     (4.0 + 5.0 * slope) * UNIT
 }
 
-/// The density.
+/// Density of the standard normal distribution.
 pub fn density(z: f64) -> f64 {
     (-0.5 * z * z).exp() / (2.0 * PI).sqrt()
 }
@@ -40,8 +41,8 @@ pub fn mills(z: f64) -> f64 {
     1.0 / rest
 }
 
-/// The z with P(N > z) = p, for 0 < p ≤ 0.5, to about 1e-9. For planning only; nothing certified
-/// rests on it.
+/// The z with P(N > z) = p, for 0 < p ≤ 0.5, to about 1e-9. For planning only; no certified bound
+/// depends on it.
 pub fn upper_quantile(p: f64) -> f64 {
     let (mut low, mut high) = (0.0_f64, 40.0_f64);
     for _ in 0..60 {

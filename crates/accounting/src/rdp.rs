@@ -1,19 +1,20 @@
-//! Rényi accounting.
+//! Rényi differential privacy (RDP) accounting.
 //!
 //! # What is proved
 //!
 //! For a dominating pair (P, Q) of one event let R(α) = ln E_P[e^{(α−1)·loss}] / (α − 1), the Rényi
-//! divergence of order α. A dominating pair bounds it for every pair of neighbours (it is monotone
-//! under post-processing), it adds up under composition, and if the sum is R, then for every α > 1
+//! divergence of order α. A dominating pair bounds it for every pair of neighbouring data sets (it
+//! is monotone under post-processing), it adds up under composition, and if the sum is R, then for
+//! every α > 1
 //!
 //! ```text
 //! ε(δ) ≤ R + ln((α − 1)/α) − (ln δ + ln α)/(α − 1)
 //! ```
 //!
 //! (Canonne, Kamath, Steinke 2020, Proposition 12, the conversion that current libraries use.) The
-//! answer is the least over a list of orders. Only the upper end is proved, so the lower end is 0.
-//! For adding or removing a unit the direction in which the unit is present has the larger
-//! divergence (Mironov, Talwar, Zhang 2019, Theorem 5).
+//! result is the minimum over a list of orders. Only the upper end is proved; the lower end is 0.
+//! Under add-remove adjacency the direction with the unit present has the larger divergence
+//! (Mironov, Talwar, Zhang 2019, Theorem 5).
 
 use crate::event::{Adjacency, Event};
 use crate::normal::density;
@@ -21,8 +22,8 @@ use crate::pld::pair::Pair;
 use crate::{Bounds, Composition, Result};
 use rayon::prelude::*;
 
-/// Fractional orders from 1.1 to 10.9 and whole ones from 12 to 63, as is usual, and powers of two
-/// beyond for small ε.
+/// The usual orders: fractional ones from 1.1 to 10.9 and integers from 12 to 63; also powers of
+/// two up to 2¹⁴, for small ε.
 pub fn default_orders() -> Vec<f64> {
     let fractional = (1..100).map(|x| 1.0 + f64::from(x) / 10.0);
     let whole = (12..64).map(f64::from);
@@ -45,15 +46,14 @@ pub fn delta(composition: &Composition, epsilon: f64, orders: &[f64]) -> Result<
     Ok(Bounds { lower: 0.0, estimate: upper, upper })
 }
 
-/// The least value of `convert` over the orders, each with the composition's divergence of that
-/// order.
+/// The minimum of `convert` over the orders, applied to the composition's divergence of each order.
 fn least(
     composition: &Composition,
     orders: &[f64],
     convert: impl Fn(f64, f64) -> f64 + Sync,
 ) -> Result<f64> {
     composition.validate()?;
-    // With many parts the costly orders are left out: every order alone gives a valid bound.
+    // With many parts the expensive orders are skipped: every single order gives a valid bound.
     let frugal = composition.parts().len() > 32;
     let most = if frugal { MOST_POINTS / 15.0 } else { MOST_POINTS };
     let value = |&alpha: &f64| {
@@ -70,12 +70,12 @@ fn least(
     Ok(orders.par_iter().map(value).reduce(|| f64::INFINITY, f64::min))
 }
 
-/// From a Rényi divergence of one order to ε.
+/// Converts a Rényi divergence of order `alpha` to ε at `delta`.
 pub fn convert(divergence: f64, alpha: f64, delta: f64) -> f64 {
     divergence + ((alpha - 1.0) / alpha).ln() - (delta.ln() + alpha.ln()) / (alpha - 1.0)
 }
 
-/// The Rényi divergence of order `alpha` of one event; infinite where it would take too long to
+/// The Rényi divergence of order `alpha` of one event; infinite if it would take too long to
 /// compute.
 pub fn divergence(event: &Event, adjacency: Adjacency, alpha: f64) -> f64 {
     within(event, adjacency, alpha, MOST_POINTS)
@@ -91,13 +91,21 @@ fn within(event: &Event, adjacency: Adjacency, alpha: f64, most: f64) -> f64 {
             log_sum(pair.atoms().into_iter().map(|(l, m)| (alpha - 1.0) * l + m.ln()))
         }
         Event::PoissonGaussian { noise_multiplier, sampling_rate } => {
-            let (rate, shift) = (sampling_rate, 1.0 / noise_multiplier);
+            let shift = 1.0 / noise_multiplier;
             match adjacency {
-                Adjacency::AddRemove if rate == 1.0 => return 0.5 * alpha * shift * shift,
-                Adjacency::AddRemove if alpha.fract() == 0.0 => whole_order(rate, shift, alpha),
-                Adjacency::AddRemove => by_quadrature(&Pair::Shifted { rate, shift }, alpha, most),
-                Adjacency::ReplaceOne if rate == 1.0 => return 2.0 * alpha * shift * shift,
-                Adjacency::ReplaceOne => by_quadrature(&Pair::Opposed { rate, shift }, alpha, most),
+                Adjacency::AddRemove if sampling_rate == 1.0 => return 0.5 * alpha * shift * shift,
+                Adjacency::AddRemove if alpha.fract() == 0.0 => {
+                    whole_order(sampling_rate, shift, alpha)
+                }
+                Adjacency::AddRemove => {
+                    by_quadrature(&Pair::Shifted { sampling_rate, shift }, alpha, most)
+                }
+                Adjacency::ReplaceOne if sampling_rate == 1.0 => {
+                    return 2.0 * alpha * shift * shift;
+                }
+                Adjacency::ReplaceOne => {
+                    by_quadrature(&Pair::Opposed { sampling_rate, shift }, alpha, most)
+                }
             }
         }
     };
@@ -106,7 +114,7 @@ fn within(event: &Event, adjacency: Adjacency, alpha: f64, most: f64) -> f64 {
 }
 
 /// ln Σ_k C(α, k) q^k (1 − q)^{α−k} e^{(k² − k)s²/2}, from expanding the α-th power of the mixture.
-fn whole_order(rate: f64, shift: f64, alpha: f64) -> f64 {
+fn whole_order(sampling_rate: f64, shift: f64, alpha: f64) -> f64 {
     let mut log_binomial = 0.0;
     log_sum((0..=alpha as u64).map(|k| {
         let k = k as f64;
@@ -114,21 +122,21 @@ fn whole_order(rate: f64, shift: f64, alpha: f64) -> f64 {
             log_binomial += ((alpha - k + 1.0) / k).ln();
         }
         log_binomial
-            + k * rate.ln()
-            + (alpha - k) * (-rate).ln_1p()
+            + k * sampling_rate.ln()
+            + (alpha - k) * (-sampling_rate).ln_1p()
             + 0.5 * (k * k - k) * shift * shift
     }))
 }
 
-/// ln E_P[e^{(α−1)·loss}] by the trapezium rule, which for an integrand that is analytic in a strip
-/// of half-width d around the line is off by e^{−2πd/h}, relatively. The loss is analytic up to π/s
-/// from the line, and e^{(α−1)·loss} grows at most by e^{απ·…}: with h = min(1/8, 1/(8s)) the error
-/// is below 1e-15.
+/// ln E_P[e^{(α−1)·loss}] by the trapezoidal rule. For an integrand that is analytic in a strip of
+/// half-width d around the real line its relative error is e^{−2πd/h}. The loss is analytic up to
+/// π/s from the line, and e^{(α−1)·loss} grows at most by e^{απ·…}: with h = min(1/8, 1/(8s)) the
+/// error is below 1e-15.
 fn by_quadrature(pair: &Pair, alpha: f64, most: f64) -> f64 {
     let (means, weights) = (pair.means(), pair.p_weights());
     let shift = means[1];
     let step = (0.125 / shift).min(0.125);
-    // Tilted by e^{(α−1)·loss} the mass sits between 0 and αs; where Q has a component at −s, up to
+    // Tilted by e^{(α−1)·loss} the mass lies between 0 and αs; if Q has a component at −s, up to
     // (2α − 1)s.
     let (low, high) = match pair {
         Pair::Shifted { .. } => (-12.0, alpha * shift + 12.0),
@@ -146,8 +154,8 @@ fn by_quadrature(pair: &Pair, alpha: f64, most: f64) -> f64 {
     })) + (step * density(0.0)).ln()
 }
 
-/// Orders that need more points are left out: so high an order is never the best one where the
-/// shift is that large.
+/// Orders that need more points are skipped: with so large a shift, so high an order is never the
+/// best one.
 const MOST_POINTS: f64 = 60_000.0;
 
 /// ln Σ e^term, in one pass.
@@ -170,16 +178,18 @@ mod tests {
 
     #[test]
     fn quadrature_agrees_with_the_binomial_sum_at_whole_orders() {
-        for (rate, sigma) in [(0.001, 0.7), (0.04, 1.5), (0.5, 3.0), (1e-6, 0.4), (0.9, 0.2)] {
-            let pair = Pair::Shifted { rate, shift: 1.0 / sigma };
+        for (sampling_rate, sigma) in
+            [(0.001, 0.7), (0.04, 1.5), (0.5, 3.0), (1e-6, 0.4), (0.9, 0.2)]
+        {
+            let pair = Pair::Shifted { sampling_rate, shift: 1.0 / sigma };
             for alpha in [2.0, 3.0, 8.0, 20.0] {
                 let (a, b) = (
-                    whole_order(rate, 1.0 / sigma, alpha),
+                    whole_order(sampling_rate, 1.0 / sigma, alpha),
                     by_quadrature(&pair, alpha, MOST_POINTS),
                 );
                 assert!(
                     (a - b).abs() < 1e-11 * (1.0 + a.abs()),
-                    "q={rate} σ={sigma} α={alpha}: {a} {b}"
+                    "q={sampling_rate} σ={sigma} α={alpha}: {a} {b}"
                 );
             }
         }

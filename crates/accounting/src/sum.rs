@@ -1,7 +1,7 @@
-//! Sums that are exact to a few roundings, however many terms they have (Neumaier), and what
-//! rounding makes of zero.
+//! Compensated (Neumaier) summation, exact to a few roundings for any number of terms, and clamping
+//! of rounding errors below zero.
 
-/// A running sum and what rounding has taken from it.
+/// Compensated sum: a running sum and its accumulated rounding error.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Sum {
     sum: f64,
@@ -29,12 +29,13 @@ impl FromIterator<f64> for Sum {
     }
 }
 
-/// The sum of some numbers.
+/// The compensated sum of a slice.
 pub(crate) fn compensated_sum(terms: &[f64]) -> f64 {
     terms.iter().copied().collect::<Sum>().total()
 }
 
-/// Zero for what rounding has made negative. A NaN stays one, and is found where answers are made.
+/// Clamps negative rounding errors to 0. A NaN stays a NaN, and is detected where results are
+/// built.
 pub(crate) fn not_negative(x: f64) -> f64 {
     if x < 0.0 { 0.0 } else { x }
 }

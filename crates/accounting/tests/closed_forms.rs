@@ -1,4 +1,4 @@
-//! Where the answer is known in closed form.
+//! Compositions whose ε or δ is known in closed form.
 
 use undertone_accounting::calibrate::noise_multiplier;
 use undertone_accounting::{
@@ -32,7 +32,7 @@ fn without_sampling_the_answer_is_the_exact_gaussian() {
     }
 }
 
-/// A running sum would lose all but the first.
+/// Uncompensated summation would lose all but the first.
 #[test]
 fn a_thousand_hardly_visible_gaussians_count() {
     let mut composition = gaussians(1.0, 1.0, 1);
@@ -62,8 +62,8 @@ fn k_gaussians_are_one_with_less_noise() {
 
 #[test]
 fn the_local_figures_of_the_forward_methods() {
-    // SST-2, three fresh releases at σ = 0.39 that the papers call ε = 8: noise σC against a move
-    // of 2C, and σ·2C.
+    // Local DP on SST-2, three fresh releases at σ = 0.39 that the papers call ε = 8: noise std σC
+    // at sensitivity 2C, and noise std σ·2C.
     let fresh = epsilon(&gaussians(0.39, 2.0, 3), 1e-5, Accountant::Auto).unwrap().epsilon.upper;
     let wider = epsilon(&gaussians(0.39, 1.0, 3), 1e-5, Accountant::Auto).unwrap().epsilon.upper;
     assert!((fresh - 76.5).abs() < 0.1 && (wider - 28.1).abs() < 0.1, "{fresh} {wider}");
@@ -140,7 +140,7 @@ fn delta_of_one_event(sigma: f64, rate: f64, epsilon: f64) -> f64 {
     rate * upper_tail(z - shift) - (epsilon.exp_m1() + rate) * upper_tail(z)
 }
 
-/// δ(ε) of two: the second one's curve, averaged over what the first one lost.
+/// δ(ε) of two events: the second one's curve, averaged over the loss of the first.
 fn delta_of_two_events(sigma: f64, rate: f64, epsilon: f64) -> f64 {
     let shift = 1.0 / sigma;
     let density = |z: f64| (-0.5 * z * z).exp() / (2.0 * std::f64::consts::PI).sqrt();
@@ -155,8 +155,8 @@ fn delta_of_two_events(sigma: f64, rate: f64, epsilon: f64) -> f64 {
         .sum()
 }
 
-/// One large loss is likelier there than two that add up to it, and no tilt lifts δ above the
-/// rounding of a transform.
+/// Here one large loss is likelier than two that add up to it, and no tilt lifts δ above the
+/// rounding error of a transform.
 #[test]
 fn rare_large_losses_have_narrow_bounds_that_hold_the_closed_form() {
     type Curve = fn(f64, f64, f64) -> f64;
@@ -181,8 +181,8 @@ fn rare_large_losses_have_narrow_bounds_that_hold_the_closed_form() {
     }
 }
 
-/// Losses of a Gaussian go down without end; in the direction without the unit they are what goes
-/// up.
+/// The losses of a Gaussian have no lower bound; with the unit absent they are what has no upper
+/// bound.
 #[test]
 fn hardly_sampled_parts_beside_gaussians_change_nothing_in_either_direction() {
     for (mu, delta_target) in [(3.4, 4.6e-16), (6.0, 1e-12), (0.3, 1e-9)] {
@@ -198,13 +198,13 @@ fn hardly_sampled_parts_beside_gaussians_change_nothing_in_either_direction() {
     }
 }
 
-/// The usual width of an interval, 0.001, is as large as these targets.
+/// The default width of an interval, 0.001, is as large as these targets.
 #[test]
 fn small_targets_do_not_cost_more_noise_than_they_need() {
     for target in [0.001, 0.002, 0.02, 0.3] {
         let found = noise_multiplier(target, 1e-5, 0.01, 100, Accountant::Auto).unwrap();
         assert!(found.answer.epsilon.upper <= target);
-        // Whoever looks closely sees that a hundredth less is too little.
+        // δ(ε) certifies that 1 % less noise is too little.
         let composition = Composition::dp_sgd(0.99 * found.noise, 0.01, 100);
         let spent = delta(&composition, target, Accountant::Auto).unwrap();
         assert!(spent.delta.lower > 1e-5, "σ = {}: {spent:?}", found.noise);

@@ -1,4 +1,4 @@
-//! The certified bounds against an independent and nearly exact computation.
+//! The certified bounds against an independent, nearly exact computation.
 //!
 //! With M(z) = E_P[e^{z·loss}] of one event, δ(ε) is a Laplace inversion along a vertical line
 //! through c > 0:
@@ -7,9 +7,9 @@
 //! δ(ε) = 1/π ∫_0^∞ Re[ Π M_j(c + it)^{k_j} e^{−ε(c + it)} / ((c + it)(c + 1 + it)) ] dt
 //! ```
 //!
-//! The trapezium rule is off only by the aliases Σ δ(ε + mT) e^{cmT}, T = 2π/dt, which the choice
-//! of dt makes negligible, and M is a trapezium sum of an analytic function. Nothing of the
-//! accountant's grid, tilt or transform is shared.
+//! The only error of the trapezoidal rule is the aliases Σ δ(ε + mT) e^{cmT}, T = 2π/dt, which the
+//! choice of dt makes negligible, and M is a trapezoidal sum of an analytic function. Nothing of
+//! the accountant's grid, tilt or transform is shared.
 
 use realfft::num_complex::Complex64;
 use undertone_accounting::{Accountant, Adjacency, Composition, Event, delta, epsilon};
@@ -61,7 +61,7 @@ fn exact_delta(events: &[Nodes], epsilon: f64) -> f64 {
     let dt = 2.0 * std::f64::consts::PI / (26.0 * variance.sqrt() + 60.0 / c);
     let at_c = cumulant(c);
 
-    // Tilted probabilities, turned by e^{i·dt·loss} from node to node.
+    // Tilted probabilities, rotated by e^{i·dt·loss} from node to node.
     let mut turning: Vec<(f64, Vec<Turning>)> = events
         .iter()
         .map(|(k, l, p)| {
@@ -113,7 +113,7 @@ fn check(events: &[(f64, f64, u64)], adjacency: Adjacency, delta_target: f64) {
     let truth = |e: f64| exact_delta(&forward, e).max(exact_delta(&backward, e));
 
     let found = epsilon(&composition, delta_target, Accountant::Prv).unwrap().epsilon;
-    // δ falls, so the truth at the ends of the interval must lie on either side of the target.
+    // δ decreases, so the true δ at the ends of the interval must lie on either side of the target.
     if found.lower > 0.0 {
         let below = truth(found.lower);
         assert!(

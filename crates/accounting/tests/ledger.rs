@@ -1,4 +1,4 @@
-//! The ledger's promises.
+//! The promises of the ledger: what it detects, refuses and counts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -145,14 +145,14 @@ fn another_ledger_in_its_place_is_noticed() {
     );
 }
 
-/// A crash may leave any part of a line behind: whatever it is, it counts as the costliest entry.
+/// A crash may leave any part of a line: whatever is left counts as the costliest entry.
 #[test]
 fn a_torn_line_is_counted_as_spent_wherever_it_was_torn() {
     let (folder, path) = three_entries();
     let whole = fs::read(&path).unwrap();
     let last = whole[..whole.len() - 1].iter().rposition(|&b| b == b'\n').unwrap() + 1;
     let head = path.with_extension("jsonl.head");
-    // The crash came before the head was written: it still names the entry before.
+    // The crash came before the head was written, so it still names the entry before.
     let short = folder.path().join("short.jsonl");
     fs::write(&short, &whole[..last]).unwrap();
     let lines: Vec<&str> = std::str::from_utf8(&whole).unwrap().lines().collect();
@@ -178,7 +178,7 @@ fn a_torn_line_is_counted_as_spent_wherever_it_was_torn() {
         let again = Ledger::read(&path).unwrap();
         assert_eq!((again.spent().releases(), again.torn_lines(), again.entries()), (135, 1, 4));
     }
-    // Whole but for its end of line: nothing is lost.
+    // Only the line break is missing: nothing is lost.
     fs::write(&path, &whole[..whole.len() - 1]).unwrap();
     fs::write(&head, &earlier).unwrap();
     assert_eq!(Ledger::open(&path).unwrap().spent().releases(), 60);

@@ -1,4 +1,4 @@
-//! What must hold whatever the parameters.
+//! Properties that hold for all parameters.
 
 use proptest::prelude::*;
 use undertone_accounting::calibrate::noise_multiplier;
@@ -33,14 +33,14 @@ fn compose(s: &Setting) -> Composition {
     Composition::new(s.adjacency).with(event, s.steps)
 }
 
-/// None where ε is beyond the certified range.
+/// `None` if ε is beyond the certified range.
 fn ask(composition: &Composition, delta: f64) -> Option<Bounds> {
     let bounds = epsilon(composition, delta, Accountant::Auto).ok()?.epsilon;
     assert!(bounds.lower <= bounds.estimate && bounds.estimate <= bounds.upper, "{bounds:?}");
     Some(bounds)
 }
 
-/// `less` may not certainly be above `more`.
+/// Whether the intervals allow `less` ≤ `more`.
 fn ordered(less: Option<Bounds>, more: Option<Bounds>) -> bool {
     match (less, more) {
         (Some(less), Some(more)) => less.lower <= more.upper * (1.0 + 1e-12),
@@ -92,7 +92,7 @@ proptest! {
         let first = (s.steps as f64 * share) as u64;
         let split = Composition::new(s.adjacency).with(event, first).with(event, s.steps - first);
         prop_assert_eq!(ask(&split, s.delta), ask(&compose(&s), s.delta));
-        // Also where the accountant cannot see that both halves are the same.
+        // Also if the accountant cannot know that both halves are the same.
         let nearly = Event::PoissonGaussian { noise_multiplier: s.sigma * (1.0 + 1e-13), sampling_rate: s.q };
         let seen = ask(&Composition::new(s.adjacency).with(event, first).with(nearly, s.steps - first), s.delta);
         prop_assert!(ordered(seen, ask(&compose(&s), s.delta)) && ordered(ask(&compose(&s), s.delta), seen));

@@ -1,10 +1,10 @@
-//! Random settings from the whole certified range: an answer or a typed error, never a panic, a NaN
+//! Random settings from the whole certified range: a result or a typed error, never a panic, a NaN
 //! or crossed bounds.
 //!
-//! UNDERTONE_SETTINGS=10000 runs as many; the default keeps the suite quick. With more than 2,000
-//! the run also prints which were slow and which intervals were wider than the default promises;
-//! UNDERTONE_ONLY=12,345 answers these alone. (Crossed bounds are a debug assertion in the
-//! accountant, and the test profile has those on.)
+//! UNDERTONE_SETTINGS=10000 runs as many; the default keeps the tests quick. With more than 2,000
+//! the run also prints which were slow and which intervals were wider than the default precision;
+//! UNDERTONE_ONLY=12,345 runs these alone. (Crossed bounds are a debug assertion in the accountant,
+//! and the test profile has those on.)
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -99,8 +99,8 @@ fn every_setting_gets_a_sound_answer_or_a_typed_error() {
                 }
             }
             Err(Error::LossTooLarge { .. }) => {
-                // It must be true that ε is beyond the range, or Rényi accounting would know
-                // better.
+                // ε must really be beyond the range: Rényi accounting must not certify a smaller
+                // one.
                 let renyi = epsilon(&composition, delta, Accountant::Rdp).unwrap().epsilon.upper;
                 assert!(
                     renyi > 1e3,

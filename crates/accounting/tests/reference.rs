@@ -75,7 +75,7 @@ fn settings_that_break_other_accountants() {
         let found = epsilon(&composition, delta, Accountant::Auto).unwrap().epsilon;
         assert!(found.gap() <= 1e-3 * found.upper.max(1.0), "σ={sigma} q={q}: {found:?}");
     }
-    // q = 0.2606, 18,800 steps: the noise for ε = 4.
+    // q = 0.2606, 18,800 steps: the noise multiplier for ε = 4.
     let found = undertone_accounting::calibrate::noise_multiplier(
         4.0,
         1e-5,

@@ -2,27 +2,28 @@
 
 use crate::failure::Outcome;
 use clap::{Args, ValueEnum};
-use undertone::tensor::Place;
+use undertone::tensor::Device;
 
 /// The device and the threads; neither changes a result beyond rounding.
 #[derive(Args, Clone, Default)]
 pub struct DeviceArguments {
     /// Where to compute
     #[arg(long, value_enum, default_value = "cpu")]
-    device: Device,
+    device: Kind,
     /// Which of several GPUs
     #[arg(long, default_value_t = 0)]
     gpu: usize,
 }
 
 #[derive(Clone, Copy, Default, ValueEnum)]
-enum Device {
+enum Kind {
     /// Our own kernels, on all cores
     #[default]
     Cpu,
     /// An NVIDIA GPU, if the program was built with --features cuda
     Cuda,
-    /// candle's operations on the CPU: slow, the reference for what a GPU computes
+    /// candle's operations on the CPU: slow, the same that a GPU computes
+    #[cfg(feature = "candle")]
     CandleCpu,
 }
 
@@ -36,14 +37,16 @@ impl DeviceArguments {
 
     /// Whether all runs share one device that they do not share well.
     pub fn is_gpu(&self) -> bool {
-        matches!(self.device, Device::Cuda)
+        matches!(self.device, Kind::Cuda)
     }
 
-    pub fn place(&self) -> Outcome<Place> {
+    /// The device, or why it cannot be used.
+    pub fn device(&self) -> Outcome<Device> {
         match self.device {
-            Device::Cpu => Ok(Place::Host),
-            Device::CandleCpu => Ok(Place::candle_cpu()),
-            Device::Cuda => Ok(Place::cuda(self.gpu).map_err(undertone::model::Error::from)?),
+            Kind::Cpu => Ok(Device::Cpu),
+            #[cfg(feature = "candle")]
+            Kind::CandleCpu => Ok(Device::candle_cpu()),
+            Kind::Cuda => Ok(Device::cuda(self.gpu).map_err(undertone::model::Error::from)?),
         }
     }
 }

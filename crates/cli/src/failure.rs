@@ -1,28 +1,36 @@
-//! Why a command did not do what it was asked.
+//! Why a command did not do what it was asked: one sentence for the user, and an exit code for
+//! scripts.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use thiserror::Error;
 
-/// One sentence for the user, and an exit code for scripts.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub enum Failure {
-    /// The accountant refused.
-    Accounting(undertone_accounting::Error),
+    #[error(transparent)]
+    Accounting(#[from] undertone_accounting::Error),
     /// The model, or what was asked of it, is not right.
-    Model(undertone::model::Error),
-    /// The data are not right.
-    Data(undertone::data::Error),
+    #[error(transparent)]
+    Model(#[from] undertone::model::Error),
+    #[error(transparent)]
+    Data(#[from] undertone::data::Error),
     /// The run could not begin or go on.
-    Train(undertone::train::Error),
-    /// There is nothing to report, or it contradicts itself.
-    Report(undertone_report::Error),
-    /// The arguments do not go together.
+    #[error(transparent)]
+    Train(#[from] undertone::train::Error),
+    /// There is nothing to report, or it contradicts itself; or a chart could not be written.
+    #[error(transparent)]
+    Report(#[from] undertone_report::Error),
+    #[error(transparent)]
+    Sweep(#[from] undertone_sweep::Error),
+    /// The arguments do not go together, or name files that are not right.
+    #[error("{0}")]
     Arguments(String),
-    /// A file could not be written.
-    Write(PathBuf, String),
-    /// Some runs of a sweep failed.
-    Runs(String),
+    #[error("could not write {}: {why}", path.display())]
+    Write { path: PathBuf, why: String },
+    #[error("{failed} of {all} runs failed; the same command tries them again")]
+    Runs { failed: usize, all: usize },
     /// An attack beat the guarantee.
+    #[error("{0}")]
     Violation(String),
 }
 
@@ -30,13 +38,16 @@ impl Failure {
     /// 2 for what the user can mend, 3 for a guarantee that was beaten, 1 for the rest.
     pub fn exit_code(&self) -> ExitCode {
         match self {
+            Failure::Report(error) if error.is_of_system() => ExitCode::from(1),
+            Failure::Sweep(error) if error.is_of_system() => ExitCode::from(1),
             Failure::Accounting(_)
             | Failure::Arguments(_)
             | Failure::Model(_)
             | Failure::Data(_)
             | Failure::Report(_)
+            | Failure::Sweep(_)
             | Failure::Train(_) => ExitCode::from(2),
-            Failure::Write(..) | Failure::Runs(_) => ExitCode::from(1),
+            Failure::Write { .. } | Failure::Runs { .. } => ExitCode::from(1),
             Failure::Violation(_) => ExitCode::from(3),
         }
     }
@@ -46,53 +57,7 @@ impl Failure {
     }
 
     pub fn write(path: &Path, why: impl std::fmt::Display) -> Failure {
-        Failure::Write(path.to_path_buf(), why.to_string())
-    }
-}
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        match self {
-            Failure::Accounting(error) => error.fmt(f),
-            Failure::Model(error) => error.fmt(f),
-            Failure::Data(error) => error.fmt(f),
-            Failure::Train(error) => error.fmt(f),
-            Failure::Report(error) => error.fmt(f),
-            Failure::Arguments(sentence)
-            | Failure::Runs(sentence)
-            | Failure::Violation(sentence) => f.write_str(sentence),
-            Failure::Write(path, why) => write!(f, "could not write {}: {why}", path.display()),
-        }
-    }
-}
-
-impl From<undertone_accounting::Error> for Failure {
-    fn from(error: undertone_accounting::Error) -> Failure {
-        Failure::Accounting(error)
-    }
-}
-
-impl From<undertone::model::Error> for Failure {
-    fn from(error: undertone::model::Error) -> Failure {
-        Failure::Model(error)
-    }
-}
-
-impl From<undertone::data::Error> for Failure {
-    fn from(error: undertone::data::Error) -> Failure {
-        Failure::Data(error)
-    }
-}
-
-impl From<undertone::train::Error> for Failure {
-    fn from(error: undertone::train::Error) -> Failure {
-        Failure::Train(error)
-    }
-}
-
-impl From<undertone_report::Error> for Failure {
-    fn from(error: undertone_report::Error) -> Failure {
-        Failure::Report(error)
+        Failure::Write { path: path.to_path_buf(), why: why.to_string() }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The `undertone` command.
 
+mod arguments;
 mod audit;
 mod bench;
 mod budget;
@@ -9,12 +10,12 @@ mod failure;
 mod files;
 mod live;
 mod output;
-mod plot;
 mod report;
 mod sweep;
 mod train;
 mod use_model;
 
+use crate::output::Output;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -28,36 +29,39 @@ use std::process::ExitCode;
 struct Command {
     #[command(subcommand)]
     verb: Verb,
+    /// Print the answer as JSON, for programs
+    #[arg(long, global = true)]
+    json: bool,
 }
 
 // There is one value of this type in a run, so its size does not matter.
 #[allow(clippy::large_enum_variant)]
 #[derive(Subcommand)]
 enum Verb {
-    /// See it at work: no files, no network, a few minutes
+    /// Train, attack and report on an embedded corpus: no files, no network, a few minutes
     Demo(demo::Demo),
     /// The privacy accountant as a calculator
     #[command(subcommand, allow_negative_numbers = true)]
     Budget(budget::Budget),
     /// Fine-tune a model as a run file says
     Train(train::Train),
-    /// Watch a run that was started elsewhere
+    /// Follow a training run that was started elsewhere
     Watch(live::Watch),
-    /// Run a grid of runs, and make a table of them
+    /// Train a grid of methods, hyperparameters and seeds, and make a table of it
     Sweep(sweep::Sweep),
-    /// How good a model is on a file
+    /// Evaluate a model on a file: accuracy, F1 and loss, or perplexity
     Eval(use_model::Eval),
-    /// What a model says of each row of a file
+    /// Predict the label, or the loss, of each row of a file
     Predict(use_model::Predict),
-    /// Continue texts
+    /// Continue prompts with a language model
     Generate(use_model::Generate),
-    /// Fold a LoRA into the weights of its model
+    /// Merge a LoRA into the weights of its base model
     Merge(use_model::Merge),
-    /// Attack what was released
+    /// Attack a trained model or perturbed embeddings, to test a guarantee
     #[command(subcommand)]
     Audit(audit::Audit),
     Report(report::Report),
-    /// How fast this machine is
+    /// Measure the speed of this machine
     #[command(subcommand)]
     Bench(bench::Bench),
 }
@@ -90,19 +94,24 @@ fn main() -> ExitCode {
         Ok(command) => command,
         Err(error) => return misread(&error),
     };
+    let output = Output { json: command.json };
+    if let Err(unknown) = undertone::tensor::CpuLevel::from_environment() {
+        eprintln!("error: {unknown}");
+        return ExitCode::from(2);
+    }
     let done = match command.verb {
-        Verb::Demo(demo) => demo.run(),
-        Verb::Budget(budget) => budget.run(),
-        Verb::Train(train) => train.run(),
-        Verb::Watch(watch) => watch.run(),
-        Verb::Sweep(sweep) => sweep.run(),
-        Verb::Eval(eval) => eval.run(),
-        Verb::Predict(predict) => predict.run(),
-        Verb::Generate(generate) => generate.run(),
-        Verb::Merge(merge) => merge.run(),
-        Verb::Audit(audit) => audit.run(),
-        Verb::Report(report) => report.run(),
-        Verb::Bench(bench) => bench.run(),
+        Verb::Demo(demo) => demo.run(output),
+        Verb::Budget(budget) => budget.run(output),
+        Verb::Train(train) => train.run(output),
+        Verb::Watch(watch) => watch.run(output),
+        Verb::Sweep(sweep) => sweep.run(output),
+        Verb::Eval(eval) => eval.run(output),
+        Verb::Predict(predict) => predict.run(output),
+        Verb::Generate(generate) => generate.run(output),
+        Verb::Merge(merge) => merge.run(output),
+        Verb::Audit(audit) => audit.run(output),
+        Verb::Report(report) => report.run(output),
+        Verb::Bench(bench) => bench.run(output),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -6,6 +6,13 @@ use undertone::audit::statistics::Interval;
 pub use undertone_accounting::rounded_up as up;
 use undertone_accounting::{Accountant, Adjacency, Answer, Bounds, Mode, Threat, Unit};
 
+/// The form in which a verb answers, as the global `--json` says.
+#[derive(Clone, Copy, Debug)]
+pub struct Output {
+    /// JSON for programs, in place of text for people.
+    pub json: bool,
+}
+
 /// Prints a line, and ends quietly if nobody reads it any more (a closed pipe); an answer that is
 /// lost otherwise is a failure.
 pub fn line(text: impl std::fmt::Display) {

@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::files::refuse_file_of_run;
-use crate::output;
+use crate::output::{self, Output};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -14,25 +14,24 @@ use undertone_report::{Options, Run, report};
 /// The ledger of each run is read and its ε computed again; a folder whose ledger does not prove
 /// what its summary says is refused.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  undertone report runs/first --out report.html\n  \
-                  undertone report runs/demo/open runs/demo/epsilon-8 runs/demo/epsilon-1 --out report.md")]
+#[command(
+    after_help = "Examples:\n  undertone report runs/first --out report.html\n  undertone report \
+     runs/demo/non-private runs/demo/epsilon-8 runs/demo/epsilon-1 --out report.md"
+)]
 pub struct Report {
     /// Folders of finished runs; several are compared
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
-    /// File to write
+    /// File of the report: .html or .md
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     /// What to write [default: markdown for .md, else html]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Leave out what was computed from the private data without noise: training losses, times,
-    /// memory, attacks
+    /// Leave out figures that were computed from the private data without noise: training losses,
+    /// times, memory, attacks
     #[arg(long)]
     public: bool,
-    /// Print one JSON object: the file, and the guarantee of each run
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -52,10 +51,10 @@ impl Format {
 }
 
 impl Report {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         let format = self.format.unwrap_or_else(|| Format::of(&self.out));
         let runs = write(&self.runs, &self.out, format, Options { public: self.public })?;
-        if self.json {
+        if output.json {
             output::json(
                 &json!({ "report": self.out, "runs": runs.iter().map(short).collect::<Vec<_>>() }),
             );
@@ -79,7 +78,8 @@ impl Report {
 }
 
 fn short(run: &Run) -> Value {
-    json!({ "name": run.name, "private": run.no_guarantee().is_none(), "guarantee": run.guarantee() })
+    let private = run.no_guarantee().is_none();
+    json!({ "name": run.name, "private": private, "guarantee": run.guarantee() })
 }
 
 /// Writes a report about the runs in some folders; the runs.

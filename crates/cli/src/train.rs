@@ -1,10 +1,10 @@
 //! `undertone train`: from a run file to a trained model.
 
+use crate::arguments::ChangeArguments;
 use crate::device::DeviceArguments;
 use crate::failure::Outcome;
 use crate::live::{Live, Point, View};
-use crate::output;
-use crate::plot;
+use crate::output::{self, Output};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
@@ -12,13 +12,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use undertone::evaluate::Metrics;
 use undertone::train::{News, Plan, Start, Summary, train};
+use undertone_report::plot;
 
 /// Fine-tune a model as a run file says; private, resumable, in one folder
 #[derive(Args)]
-#[command(
-    after_help = "Examples:\n  undertone train run.toml --out runs/first --set privacy.epsilon=2\n  \
-                  undertone train --out runs/first --resume"
-)]
+#[command(after_help = "Examples:\n  undertone train run.toml --out runs/first --set \
+     privacy.epsilon=2\n  undertone train --out runs/first --resume")]
 pub struct Train {
     /// The run file (TOML); not needed to resume
     #[arg(required_unless_present = "resume")]
@@ -26,9 +25,8 @@ pub struct Train {
     /// Folder of the run
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Change a key of the run file; may be given several times
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    changes: Vec<String>,
+    #[command(flatten)]
+    set: ChangeArguments,
     /// Make the run repeatable; it is then not private
     #[arg(long)]
     seed: Option<u64>,
@@ -43,19 +41,16 @@ pub struct Train {
     /// End as soon as nobody holds the other end of standard input: for programs that start runs
     #[arg(long, hide = true)]
     until_input_ends: bool,
-    /// Print the summary as one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 impl Train {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         if self.until_input_ends {
             std::thread::spawn(end_with_input);
         }
         let mut plan = match &self.run {
-            Some(path) => Plan::read(path, &self.changes)?,
-            None => Plan::read(&self.out.join("plan.toml"), &self.changes)?,
+            Some(path) => Plan::read(path, &self.set.changes)?,
+            None => Plan::read(&self.out.join("plan.toml"), &self.set.changes)?,
         };
         if self.resume && self.run.is_some() {
             // The seed may have come from the command line; the folder knows.
@@ -72,14 +67,14 @@ impl Train {
             plan,
             out: &self.out,
             resume: self.resume,
-            place: self.device.place()?,
+            device: self.device.device()?,
             data: None,
         };
         let summary = train(start, &mut |news| display.show(&news));
         display.end();
         let summary = summary?;
         draw(&summary, &self.out)?;
-        if self.json {
+        if output.json {
             output::json(&summary);
         } else {
             tell(&summary, &self.out);
@@ -142,13 +137,15 @@ impl Display {
                 let noise: Vec<String> =
                     resolved.noise_multipliers.iter().map(|s| format!("{s:.4}")).collect();
                 let noise = match noise.as_slice() {
-                    [] => "none".to_owned(),
-                    [first, rest @ ..] if rest.iter().all(|s| s == first) => format!("σ = {first}"),
-                    all => format!("σ = {} by epoch", all.join(", ")),
+                    [] => "no noise".to_owned(),
+                    [first, rest @ ..] if rest.iter().all(|s| s == first) => {
+                        format!("noise multiplier {first}")
+                    }
+                    all => format!("noise multipliers {} by epoch", all.join(", ")),
                 };
                 eprintln!(
-                    "{examples} examples of {} units, {} of {} parameters trained, {steps} steps, \
-                     noise: {noise}{}",
+                    "{examples} examples of {} units, {} of {} parameters trainable, {steps} \
+                     steps, {noise}{}",
                     resolved.units,
                     parameters.trainable,
                     parameters.total,
@@ -231,7 +228,8 @@ pub fn short(metrics: &Metrics) -> String {
     }
 }
 
-/// Draws where the noise went, unless it went everywhere alike, and the relevance that it went by.
+/// Draws the allocation of noise to parameters, unless it is uniform, and the relevance that it
+/// follows.
 fn draw(summary: &Summary, out: &std::path::Path) -> Outcome {
     let noise = &summary.noise_by_parameter;
     if noise.iter().any(|(_, number)| (number - 1.0).abs() > 1e-6) {
@@ -263,14 +261,14 @@ fn tell(summary: &Summary, out: &std::path::Path) {
             rows.push((
                 "local",
                 format!(
-                    "{guarantee} This is of what records release, to a provider who sees each \
-                 of them."
+                    "{guarantee} This covers the perturbed embeddings, against a provider who \
+                     sees each of them."
                 ),
             ));
             rows.push((
                 "central",
-                "no ε: whoever sees the final weights sees what learnt from the records without \
-                 noise"
+                "no ε: layers below the noise were trained on the examples without it, and the \
+                 final weights show them"
                     .to_owned(),
             ));
         } else {
@@ -293,7 +291,10 @@ fn tell(summary: &Summary, out: &std::path::Path) {
         rows.push(("validation", short(metrics)));
     }
     if let Some(metrics) = &summary.metrics.validation_with_noise {
-        rows.push(("with noise", format!("{} when its texts are perturbed too", short(metrics))));
+        rows.push((
+            "with noise",
+            format!("{} when the validation embeddings are perturbed too", short(metrics)),
+        ));
     }
     let speed = &summary.throughput;
     rows.push((

@@ -55,7 +55,7 @@ fn mistakes_are_one_sentence() {
     refused(&one_run(&["--canaries", "3"]), "--canaries");
     refused(
         &one_run(&["--set", "privacy.method=dp-forward", "--set", "model.tuning=head"]),
-        "perturb records",
+        "perturbed embeddings",
     );
 }
 
@@ -221,7 +221,7 @@ fn attacks_on_language_models_refuse_what_they_cannot_do() {
     texts.train("run", &["--set", "training.epochs=1"]);
     let run = texts.path("run");
     let run = run.to_str().unwrap();
-    refused(&audit(&["reconstruction", "--run", run]), "nothing private was found");
+    refused(&audit(&["reconstruction", "--run", run]), "no PII was found");
     refused(
         &audit(&["extraction", "--run", run, "--tagger", texts.path("model").to_str().unwrap()]),
         "tagger",

@@ -166,7 +166,7 @@ fn the_demo_leaves_a_ledger_that_the_calculator_reads() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().display();
     let said = text(&format!("demo --out {place}"));
-    for part in ["open", "epsilon-8", "epsilon-1", "Chance is"] {
+    for part in ["non-private", "epsilon-8", "epsilon-1", "Chance is"] {
         assert!(said.contains(part), "{said}");
     }
     // What it proposes to try next works.

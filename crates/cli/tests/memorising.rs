@@ -89,7 +89,7 @@ fn what_was_learnt_by_heart_is_found_and_what_was_learnt_privately_is_not() {
         "--json",
         "--run",
         &at("private"),
-        "--open",
+        "--non-private",
         &at("open"),
         "--canaries",
         &at("canaries.jsonl"),
@@ -116,22 +116,22 @@ fn what_was_learnt_by_heart_is_found_and_what_was_learnt_privately_is_not() {
             .unwrap_or_else(|| panic!("{name}: {found}"))
             .clone()
     };
-    let area = figure("AUC by loss against the untouched");
+    let area = figure("AUC by loss against the pretrained");
     // 1.000, and 0.579 with an interval from 0.452 to 0.684 where this was written; 0.5 is
     // guessing.
-    assert!(number(&area["open"]["estimate"]) > 0.95, "{area}");
+    assert!(number(&area["non_private"]["estimate"]) > 0.95, "{area}");
     let (low, high) = (number(&area["run"]["lower"]), number(&area["run"]["upper"]));
     assert!(low <= 0.51 && high < 0.75, "{area}");
     // Six digits have 19.9 bits, and all of them were found. In private they are as hidden as from
     // a model that never saw them: 2.3 bits beside 1.5.
     let bits = figure("exposure");
-    assert!(number(&bits["open"]["estimate"]) > 18.0, "{bits}");
+    assert!(number(&bits["non_private"]["estimate"]) > 18.0, "{bits}");
     assert!(number(&bits["run"]["estimate"]) < 4.0, "{bits}");
-    assert!(number(&bits["run"]["lower"]) < number(&bits["untouched"]["upper"]), "{bits}");
+    assert!(number(&bits["run"]["lower"]) < number(&bits["pretrained"]["upper"]), "{bits}");
     let recall = figure("extraction of names, recall");
-    assert!(number(&recall["open"]["estimate"]) > 0.2, "{recall}");
+    assert!(number(&recall["non_private"]["estimate"]) > 0.2, "{recall}");
     let filled = figure("reconstruction of names");
-    assert!(number(&filled["open"]["estimate"]) > 0.8, "{filled}");
+    assert!(number(&filled["non_private"]["estimate"]) > 0.8, "{filled}");
     assert!(number(&filled["run"]["estimate"]) < 0.3, "{filled}");
     let kept: Value =
         serde_json::from_slice(&fs::read(folder.path().join("private/audit.json")).unwrap())
@@ -168,5 +168,5 @@ fn what_was_learnt_by_heart_is_found_and_what_was_learnt_privately_is_not() {
         "--targets",
         "8",
     ]);
-    assert!(String::from_utf8(reconstruction).unwrap().contains("untouched"));
+    assert!(String::from_utf8(reconstruction).unwrap().contains("pretrained"));
 }

@@ -1,91 +1,75 @@
-//! What a report says, before anybody decides how it looks. All texts are plain: whoever writes
-//! them into a format escapes them.
+//! Content of a report, independent of its format. All texts are unescaped: each format escapes
+//! them.
 
 use crate::chart::Chart;
 
 /// A whole report.
 #[derive(Clone, Debug)]
 pub struct Document {
-    /// Its heading.
     pub title: String,
-    /// A line below it.
+    /// Line below the title.
     pub subtitle: String,
-    /// In order.
     pub sections: Vec<Section>,
 }
 
-/// A part with a heading.
+/// A section with a heading.
 #[derive(Clone, Debug)]
 pub struct Section {
-    /// 2 for a part of the report, 3 for a part of a part.
+    /// Heading level: 2 for sections, 3 for subsections.
     pub level: u8,
-    /// Its heading.
     pub title: String,
-    /// In order.
     pub blocks: Vec<Block>,
 }
 
-/// Whether something is guaranteed.
+/// Whether the run has a differential privacy guarantee.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It is.
     Guaranteed,
-    /// Nothing is.
-    Nothing,
+    NoGuarantee,
 }
 
-/// A piece of a section.
+/// Part of a section.
 #[derive(Clone, Debug)]
 pub enum Block {
-    /// Some sentences.
     Paragraph(String),
-    /// The sentence that matters most, and what it means.
+    /// The privacy guarantee, or that there is none, with its meaning in plain words.
     Statement {
-        /// Whether it promises anything.
         standing: Standing,
-        /// The sentence.
         sentence: String,
-        /// In other words.
+        /// Explanations of the sentence.
         meaning: Vec<String>,
     },
-    /// Something to bear in mind.
     Note(String),
     /// Names and values.
     Facts(Vec<(String, String)>),
-    /// Sentences that stand side by side.
     List(Vec<String>),
-    /// Numbers.
     Table(Table),
-    /// A drawing with its numbers.
     Chart(Box<Chart>),
-    /// Text as it is, under a name; long, so it is folded where that can be done.
+    /// Preformatted text, such as a file, under a name.
     Verbatim {
-        /// What it is.
         name: String,
-        /// The text.
         text: String,
     },
 }
 
-/// Rows and columns.
+/// A table of text cells.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
-    /// What it shows.
+    /// Caption.
     pub title: String,
-    /// Names of the columns.
+    /// Column names.
     pub head: Vec<String>,
-    /// As many cells each as there are names.
+    /// Rows, with one cell per column.
     pub rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// From names and rows.
     pub fn new(title: impl Into<String>, head: &[&str], rows: Vec<Vec<String>>) -> Self {
         Self { title: title.into(), head: head.iter().map(ToString::to_string).collect(), rows }
     }
 
-    /// Whether a column holds numbers, which are set to the right: every cell begins with one, or
-    /// says that there is none.
+    /// Whether a column is numeric, and so right-aligned: every cell begins with a number or is
+    /// "–".
     pub(crate) fn is_numeric(&self, column: usize) -> bool {
         let number = |cell: &str| {
             cell == "–" || cell.starts_with(|c: char| c.is_ascii_digit() || "−-+<".contains(c))

@@ -1,39 +1,53 @@
-//! Why there is no report.
+//! Errors of reports.
 
 use std::path::{Path, PathBuf};
 
-/// Why there is no report.
+/// An error that prevents a report.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The folder holds no finished run.
-    #[error("{} is no folder of a finished run; it has no {file}", folder.display())]
+    /// The folder is not that of a finished run.
+    #[error("{} is not the folder of a finished run: it has no {file}", folder.display())]
     Unfinished {
-        /// The folder.
         folder: PathBuf,
-        /// What it should have.
+        /// Name of the missing file.
         file: &'static str,
     },
-    /// A file is not what a run writes.
+    /// A file of the run folder is malformed or contradicts another one.
     #[error("{}: {problem}", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// The ledger proves nothing, or its ε cannot be computed.
+    Damaged { path: PathBuf, problem: String },
+    /// A file of the run folder cannot be read.
+    #[error(transparent)]
+    Run(#[from] undertone_run::Error),
+    /// The ledger is invalid, or its ε cannot be computed.
     #[error(transparent)]
     Accounting(#[from] undertone_accounting::Error),
     /// A chart could not be drawn.
     #[error("a chart could not be drawn: {0}")]
     Drawing(String),
+    /// A chart could not be written into its file.
+    #[error("could not write {}: {why}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        why: String,
+    },
 }
 
 impl Error {
+    /// Whether the system failed, rather than what the user asked for.
+    pub fn is_of_system(&self) -> bool {
+        matches!(self, Self::Write { .. })
+    }
+
+    pub(crate) fn write(path: &Path, why: impl std::fmt::Display) -> Self {
+        Self::Write { path: path.to_owned(), why: why.to_string() }
+    }
+
     pub(crate) fn damaged(path: &Path, problem: impl std::fmt::Display) -> Self {
         Self::Damaged { path: path.to_owned(), problem: problem.to_string() }
     }
 }
 
-/// The result of everything here.
+/// Result with a report error.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,9 +1,9 @@
-//! Reports about finished runs.
+//! Privacy reports on finished runs, from the files of their run folders.
 //!
 //! ```text
-//! run folder ─ folder ─▶ Run ─ section ─▶ Document ─┬─ html ─────▶ one file, nothing outside it
+//! run folder ─ folder ─▶ Run ─ section ─▶ Document ─┬─ html ─────▶ one self-contained file
 //!                 │                                 └─ markdown ─▶ the same facts as tables
-//!              ledger ─▶ ε, δ, what an attacker can reach
+//!              ledger ─▶ (ε, δ), trade-off curve
 //! ```
 //!
 //! ```no_run
@@ -15,8 +15,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! There are no tensors here: everything is read from the files of the folder. Every ε is that of
-//! the ledger's [`Guarantee`](undertone_accounting::Guarantee).
+//! No model is loaded: everything is read from the run folder. Every ε is that of the ledger's
+//! [`Guarantee`](undertone_accounting::Guarantee).
 
 mod chart;
 mod document;
@@ -24,22 +24,24 @@ mod error;
 mod folder;
 mod html;
 mod markdown;
+pub mod plot;
 mod section;
+mod settings;
 mod words;
 
 pub use document::{Block, Document, Section, Standing, Table};
 pub use error::{Error, Result};
 pub use folder::Run;
 
-/// What is left out.
+/// Report options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Leave out what was computed from the private data without noise and no guarantee covers:
-    /// training losses, times, memory, attacks.
+    /// Leave out figures that were computed from the private data without noise and that no
+    /// guarantee covers: training losses, times, memory, attacks.
     pub public: bool,
 }
 
-/// The report about one or several runs, to be written by [`Document::html`] or
+/// The report on one or several runs, to be rendered by [`Document::html`] or
 /// [`Document::markdown`].
 pub fn report(runs: &[Run], options: Options) -> Result<Document> {
     section::document(runs, options)

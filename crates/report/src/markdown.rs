@@ -1,8 +1,8 @@
-//! A report as Markdown: the same facts, with the charts' numbers as tables.
+//! A report as Markdown, with tables in place of charts.
 
 use crate::document::{Block, Document, Section, Standing, Table};
 
-/// A text that means nothing to a reader of Markdown.
+/// Escapes text for Markdown.
 pub fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -42,7 +42,7 @@ fn write_block(text: &mut String, block: &Block) {
         Block::Statement { standing, sentence, meaning } => {
             let word = match standing {
                 Standing::Guaranteed => "Guaranteed",
-                Standing::Nothing => "No guarantee",
+                Standing::NoGuarantee => "No guarantee",
             };
             text.push_str(&format!("> **{word}.** {}\n", escape(sentence)));
             meaning.iter().for_each(|more| text.push_str(&format!(">\n> {}\n", escape(more))));
@@ -61,7 +61,8 @@ fn write_block(text: &mut String, block: &Block) {
             write_table(text, table);
         }
         Block::Chart(chart) => {
-            text.push_str(&format!("**{}.** {}\n\n", escape(&chart.title), escape(&chart.says)));
+            let (title, description) = (escape(&chart.title), escape(&chart.description));
+            text.push_str(&format!("**{title}.** {description}\n\n"));
             write_table(text, &chart.table);
         }
         Block::Verbatim { name, text: verbatim } => {

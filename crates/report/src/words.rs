@@ -1,9 +1,10 @@
-//! Numbers and names as people read them. Bounds are rounded against us.
+//! Formatting of numbers and names. Privacy bounds are rounded up, towards more privacy loss.
 
 use undertone_accounting::{Adjacency, Bounds, Mode, Threat, Unit, rounded_up};
 
-/// 67349 as 67,349.
-pub fn count(number: u64) -> String {
+/// A count with thousands separators: 67349 as 67,349.
+pub fn count(number: impl TryInto<u64>) -> String {
+    let number = number.try_into().unwrap_or(u64::MAX);
     let digits = number.to_string();
     let mut text = String::new();
     for (i, digit) in digits.chars().enumerate() {
@@ -15,27 +16,27 @@ pub fn count(number: u64) -> String {
     text
 }
 
-/// So many of something.
+/// A count with its noun, in the plural unless the count is 1.
 pub fn times(number: u64, what: &str) -> String {
     format!("{} {what}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// A share as a percentage of one decimal, rounded up.
+/// A share in \[0, 1\] as a percentage with one decimal, rounded up.
 pub fn percent_up(share: f64) -> String {
     format!("{:.1} %", (share * 1e3 - 1e-9).ceil() / 10.0)
 }
 
-/// A share as a percentage of one decimal.
+/// A share in \[0, 1\] as a percentage with one decimal.
 pub fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
-/// The certified interval of ε.
+/// The certified interval of ε, rounded outwards.
 pub fn interval(bounds: &Bounds) -> String {
     format!("{:.4} to {}", (bounds.lower * 1e4).floor() / 1e4, rounded_up(bounds.upper))
 }
 
-/// δ and other small numbers.
+/// δ or another small number, in scientific notation.
 pub fn small(number: f64) -> String {
     if number == 1.0 {
         return "1".to_owned();
@@ -43,12 +44,12 @@ pub fn small(number: f64) -> String {
     format!("{number:e}")
 }
 
-/// δ to three digits, rounded up.
+/// δ with three significant digits, rounded up.
 pub fn small_up(number: f64) -> String {
     format!("{:.2e}", number * (1.0 + 5e-3))
 }
 
-/// e^ε rounded up, as a factor.
+/// e^ε, rounded up.
 pub fn factor(epsilon: f64) -> String {
     let factor = epsilon.exp() * (1.0 + 1e-12);
     if factor < 100.0 {
@@ -60,7 +61,7 @@ pub fn factor(epsilon: f64) -> String {
     }
 }
 
-/// A number with about four digits.
+/// A number with about four significant digits; "–" if it is not finite.
 pub fn number(number: f64) -> String {
     if number == 0.0 {
         return "0".to_owned();
@@ -75,7 +76,7 @@ pub fn number(number: f64) -> String {
     }
 }
 
-/// Seconds, minutes or hours.
+/// A duration in seconds, minutes or hours.
 pub fn duration(seconds: f64) -> String {
     match seconds {
         s if s < 120.0 => format!("{s:.1} s"),
@@ -84,7 +85,7 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// Whose presence is hidden.
+/// The privacy unit, with its meaning.
 pub fn unit(unit: Unit) -> &'static str {
     match unit {
         Unit::Example => "example: one training example",
@@ -94,7 +95,7 @@ pub fn unit(unit: Unit) -> &'static str {
     }
 }
 
-/// One of the units, with its article.
+/// One privacy unit, in plain words.
 pub fn one(unit: Unit) -> &'static str {
     match unit {
         Unit::Example => "one example",
@@ -104,7 +105,7 @@ pub fn one(unit: Unit) -> &'static str {
     }
 }
 
-/// The units of a data set.
+/// Privacy units in the plural, in plain words.
 pub fn several(unit: Unit) -> &'static str {
     match unit {
         Unit::Example => "examples",
@@ -114,7 +115,7 @@ pub fn several(unit: Unit) -> &'static str {
     }
 }
 
-/// Which data sets count as neighbours.
+/// The adjacency relation, with its meaning.
 pub fn adjacency(adjacency: Adjacency) -> &'static str {
     match adjacency {
         Adjacency::AddRemove => "add-remove: with the unit, or without it",
@@ -122,7 +123,7 @@ pub fn adjacency(adjacency: Adjacency) -> &'static str {
     }
 }
 
-/// What the adversary sees.
+/// The threat model: what the adversary sees.
 pub fn threat(threat: Threat) -> &'static str {
     match threat {
         Threat::Central => {
@@ -130,20 +131,20 @@ pub fn threat(threat: Threat) -> &'static str {
              weights"
         }
         Threat::Local => {
-            "local: the provider is the adversary; it sees every perturbed record as it arrives, \
-             and knows whose it is"
+            "local DP: the provider is the adversary; it sees every perturbed embedding as it \
+             arrives, and knows whose it is"
         }
     }
 }
 
-/// Whether the ε is a theorem about what ran.
+/// The ledger's mode: whether ε is proved for what ran.
 pub fn mode(mode: Mode) -> &'static str {
     match mode {
         Mode::Proved => "proved: ε is a theorem about what ran",
         Mode::Paper => {
             "paper: a published algorithm as published; its releases are not all in the ledger"
         }
-        Mode::Seeded => "seeded: whoever knows the seed can take the noise off",
+        Mode::Seeded => "seeded: anybody who knows the seed can subtract the noise",
     }
 }
 

@@ -16,8 +16,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let folder = value("--model")?;
     let mut model = load(Path::new(folder), &LoadOptions::default())?;
-    Tuning::Lora(LoraSettings { rank: 4, alpha: 8.0, ..LoraSettings::default() })
-        .apply(&mut model, 1)?;
+    model.apply_tuning(
+        &Tuning::Lora(LoraSettings { rank: 4, alpha: 8.0, ..LoraSettings::default() }),
+        1,
+    )?;
     // A fresh B is zero, which would show nothing; the head moves a little too.
     let mut random = Random::new(2, 0.02);
     for (_, parameter) in model.parameters.iter_mut().filter(|(_, p)| p.trainable) {

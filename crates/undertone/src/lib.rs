@@ -6,8 +6,8 @@
 //! ```
 //! use undertone::data::{Batch, Example, Target};
 //! use undertone::gradient::Clip;
-//! use undertone::mechanism::allocation::{Method, Uniform};
-//! use undertone::mechanism::{Noise, Secret};
+//! use undertone::method::central::{Method, DpSgd};
+//! use undertone::noise::{Noise, Secret};
 //! use undertone::model::Purpose;
 //! use undertone::model::architecture::{Architecture, Dimensions};
 //! use undertone::train::optimiser::Settings;
@@ -18,7 +18,7 @@
 //! let model = Architecture::Bert.random(dimensions, Purpose::SequenceClassification, &labels, 1)?;
 //!
 //! // Gradients of at most length 1, all with the same noise, from the operating system's randomness.
-//! let method = Method::Proved(Box::new(Uniform::new(&Clip::Flat(1.0), &model.parameters)));
+//! let method = Method::Proved(Box::new(DpSgd::new(&Clip::Flat(1.0), &model.parameters)));
 //! let protection = Protection { method, noise: Noise::new(&Secret::from_system()?) };
 //! let mut learner = Learner::new(model, Settings::default(), Some(protection));
 //!
@@ -36,10 +36,17 @@
 
 pub mod audit;
 pub mod data;
+mod error;
 pub mod evaluate;
 pub mod explain;
 pub mod gradient;
-pub mod mechanism;
+pub mod method;
 pub mod model;
+pub mod noise;
+mod plan;
 pub mod tensor;
 pub mod train;
+
+pub use error::{Error, Result};
+pub use plan::{Method, Plan};
+pub use undertone_run as run;

@@ -3,14 +3,14 @@
 
 use undertone::data::{Batch, Example, Target};
 use undertone::gradient::{Clip, Share};
-use undertone::mechanism::allocation::{
-    Adaclip, AdaclipSettings, Allocation, Anadp, Form, ImportanceSettings, Map, Method,
-    PublishedAnadp, PublishedRapFt, RapFt, SeenMap, Uniform,
+use undertone::method::central::{
+    Adaclip, AdaclipSettings, Allocation, Anadp, DpSgd, Form, ImportanceSettings, Map, Method,
+    PublishedAnadp, PublishedRapFt, RapFt, SeenMap,
 };
-use undertone::mechanism::{Noise, Secret};
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
 use undertone::model::{Model, Parameters, Purpose};
+use undertone::noise::{Noise, Secret};
 use undertone::train::optimiser::{Kind, Settings};
 use undertone::train::{Learner, Protection, Step};
 
@@ -20,7 +20,7 @@ fn model(tuning: &Tuning) -> Model {
     let labels = ["a".to_owned(), "b".to_owned()];
     let mut model =
         Architecture::Bert.random(dimensions, Purpose::SequenceClassification, &labels, 3).unwrap();
-    tuning.apply(&mut model, 1).unwrap();
+    model.apply_tuning(&tuning, 1).unwrap();
     model
 }
 
@@ -160,13 +160,13 @@ fn methods() -> Vec<(&'static str, Tuning, bool, Make)> {
             "uniform",
             Tuning::Full,
             true,
-            Box::new(move |p| Method::Proved(Box::new(Uniform::new(&clip, p)))),
+            Box::new(move |p| Method::Proved(Box::new(DpSgd::new(&clip, p)))),
         ),
         (
             "per layer",
             Tuning::Full,
             true,
-            Box::new(|p| Method::Proved(Box::new(Uniform::new(&Clip::PerLayer(0.3), p)))),
+            Box::new(|p| Method::Proved(Box::new(DpSgd::new(&Clip::PerLayer(0.3), p)))),
         ),
         (
             "anadp, elements",
@@ -282,7 +282,7 @@ fn rap_ft_as_published_pays_for_more_than_it_uses() {
     assert!((weak - 0.7).abs() < 0.02, "{weak}");
     let published = PublishedRapFt::new(&clip, &map, 0.7, &model.parameters);
     let worth =
-        undertone::mechanism::allocation::Allocator::allocation(&published, 1.0).noise_multiplier();
+        undertone::method::central::Allocator::allocation(&published, 1.0).noise_multiplier();
     let expected = (weak.powi(3) + (1.0 - weak).powi(3)).powf(-0.5);
     assert!((worth - expected).abs() < 1e-9, "{worth}, not {expected}");
     assert!((1.55..1.75).contains(&worth), "{worth}");

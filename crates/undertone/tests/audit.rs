@@ -10,11 +10,11 @@ use undertone::audit::update::by_update;
 use undertone::data::{Batch, Dataset, Example, Labels, Target};
 use undertone::evaluate::{Limits, predict};
 use undertone::gradient::Clip;
-use undertone::mechanism::allocation::{Method, Uniform};
-use undertone::mechanism::{Noise, Secret};
+use undertone::method::central::{DpSgd, Method};
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::Tuning;
 use undertone::model::{Model, ParameterId, Purpose};
+use undertone::noise::{Noise, Secret};
 use undertone::tensor::Matrix;
 use undertone::train::optimiser::{Kind, Settings};
 use undertone::train::{Learner, Protection, Step};
@@ -40,7 +40,7 @@ fn model(tuning: &Tuning) -> Model {
         parameter.value =
             Matrix::from_vec(parameter.value.rows(), parameter.value.columns(), values);
     }
-    tuning.apply(&mut model, 3).unwrap();
+    model.apply_tuning(&tuning, 3).unwrap();
     model
 }
 
@@ -84,8 +84,7 @@ fn one_run(seed: u64, epsilon: f64, quieter: f64, clip: f64) -> OneRun {
         parameter.trainable = parameter.name.contains("word_embeddings");
     }
     let before = start.clone();
-    let method =
-        Method::Proved(Box::new(Uniform::new(&Clip::Flat(BOUND * clip), &start.parameters)));
+    let method = Method::Proved(Box::new(DpSgd::new(&Clip::Flat(BOUND * clip), &start.parameters)));
     let protection = Protection { method, noise: Noise::new(&secret) };
     let settings =
         Settings { kind: Kind::Sgd, momentum: 0.0, weight_decay: 0.0, ..Settings::default() };
@@ -169,7 +168,7 @@ fn an_overfitted_model_gives_its_members_away_and_a_private_one_does_not() {
         let (before_in, before_out) =
             (losses(&start, &data.examples), losses(&start, &others.examples));
         let protection = noise.map(|_| Protection {
-            method: Method::Proved(Box::new(Uniform::new(&Clip::Flat(1.0), &start.parameters))),
+            method: Method::Proved(Box::new(DpSgd::new(&Clip::Flat(1.0), &start.parameters))),
             noise: Noise::new(&Secret::from_seed(3)),
         });
         let settings = Settings { weight_decay: 0.0, ..Settings::default() };

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{difference, fixture, places};
+use common::{devices, difference, fixture};
 use undertone::data::{Batch, Example};
 use undertone::model::Model;
 use undertone::model::folder::{LoadOptions, load};
@@ -30,9 +30,9 @@ fn prompts() -> Vec<Vec<u32>> {
 #[test]
 fn the_cache_changes_nothing() {
     for name in DECODERS {
-        for place in places() {
+        for device in devices() {
             let mut model = decoder(name);
-            model.to_place(&place).unwrap();
+            model.to_device(&device).unwrap();
             let mut session = Session::new(&model, 2);
             let mut texts: Vec<Vec<u32>> = vec![vec![7, 8, 9, 10, 11], vec![3]];
             let mut logits = session.extend(&texts).unwrap();

@@ -9,7 +9,7 @@ use undertone::data::Batch;
 use undertone::model::folder::{LoadOptions, load};
 use undertone::model::{Gradients, Model, Weighting};
 use undertone::tensor::{
-    self, Activation, AttentionShape, Dropout, Matrix, NormKind, Place, product,
+    self, Activation, AttentionShape, Device, Dropout, Matrix, NormKind, product,
 };
 
 /// Numbers that look random and are the same in every run.
@@ -25,7 +25,7 @@ fn numbers(rows: usize, columns: usize, seed: u64) -> Matrix {
 }
 
 fn there(matrix: &Matrix) -> Matrix {
-    matrix.to_place(&Place::candle_cpu()).unwrap()
+    matrix.to_device(&Device::candle_cpu()).unwrap()
 }
 
 fn same(what: &str, ours: &Matrix, reference: &Matrix) {

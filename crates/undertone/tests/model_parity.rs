@@ -4,10 +4,10 @@
 
 mod common;
 
-use common::{Expected, assert_close, batch, difference, fixture, places};
+use common::{Expected, assert_close, batch, devices, difference, fixture};
 use undertone::model::folder::{LoadOptions, load};
 use undertone::model::{Gradients, Model, Weighting};
-use undertone::tensor::Place;
+use undertone::tensor::Device;
 
 const TOLERANCE: f32 = 1e-4;
 
@@ -26,16 +26,16 @@ const MODELS: [&str; 12] = [
     "llama-classification",
 ];
 
-fn loaded(name: &str, place: &Place) -> Model {
+fn loaded(name: &str, device: &Device) -> Model {
     let mut model =
         load(&fixture(name), &LoadOptions::default()).unwrap_or_else(|e| panic!("{name}: {e}"));
     assert!(model.fresh.is_empty(), "{name} has all its weights");
-    model.to_place(place).unwrap();
+    model.to_device(device).unwrap();
     model
 }
 
-fn check(name: &str, place: &Place) {
-    let model = loaded(name, place);
+fn check(name: &str, device: &Device) {
+    let model = loaded(name, device);
     let expected = Expected::of(name);
     let batch = batch(name, &model);
     let hidden = model.hidden_states(&batch).unwrap();
@@ -81,22 +81,22 @@ fn check(name: &str, place: &Place) {
 
 #[test]
 fn every_architecture_equals_transformers() {
-    for place in places() {
+    for device in devices() {
         for name in MODELS {
-            check(name, &place);
+            check(name, &device);
         }
     }
 }
 
 #[test]
 fn scaled_rotary_frequencies_equal_transformers() {
-    check("llama-rope-scaled", &Place::Host);
+    check("llama-rope-scaled", &Device::Cpu);
 }
 
 #[test]
 fn sharded_and_half_precision_weights_load() {
     for name in ["bert-sharded", "bert-f16", "bert-bf16"] {
-        let model = loaded(name, &Place::Host);
+        let model = loaded(name, &Device::Cpu);
         let logits = model.logits(&batch(name, &model), None).unwrap();
         assert_close(
             &format!("{name} logits"),
@@ -110,7 +110,7 @@ fn sharded_and_half_precision_weights_load() {
 #[test]
 fn padding_does_not_exist_so_a_sequence_alone_has_the_same_logits() {
     for name in ["bert-classification", "gpt2-classification", "llama-classification"] {
-        let model = loaded(name, &Place::Host);
+        let model = loaded(name, &Device::Cpu);
         let together = batch(name, &model);
         let all = model.logits(&together, None).unwrap().to_vec().unwrap();
         let classes = all.len() / together.sequences();

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::places;
+use common::devices;
 use std::collections::BTreeMap;
 use undertone::data::{Batch, Example, Target};
 use undertone::gradient::{Book, Bounds, Clip, ClippedSum, Measure, UnitRows, Weights};
@@ -31,7 +31,7 @@ fn model(architecture: Architecture, purpose: Purpose, tuning: &Tuning, hidden: 
     };
     let labels = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
     let mut model = architecture.random(dimensions, purpose, &labels, 5).unwrap();
-    tuning.apply(&mut model, 3).unwrap();
+    model.apply_tuning(&tuning, 3).unwrap();
     // LoRA's B and an adapter's last layer begin as zeros, where half of all gradients vanish.
     let mut state = 9_u32;
     for (_, parameter) in model.parameters.iter_mut().filter(|(_, p)| p.trainable) {
@@ -255,7 +255,7 @@ fn book_keeping_equals_one_unit_at_a_time() {
     // Units of one, of several sequences, short ones and long ones: both ways of computing a norm
     // are met.
     let (lengths, units) = ([5, 2, 40, 17, 3, 90, 1], [0, 1, 2, 2, 2, 3, 4]);
-    for place in places() {
+    for device in devices() {
         for (architecture, purpose) in KINDS {
             let lengths = lengths.map(|length| {
                 if purpose == Purpose::SequenceClassification { length } else { length.max(2) }
@@ -263,7 +263,7 @@ fn book_keeping_equals_one_unit_at_a_time() {
             let examples = examples(&lengths, &units, purpose);
             for tuning in tunings(purpose) {
                 let mut model = model(architecture, purpose, &tuning, 16);
-                model.to_place(&place).unwrap();
+                model.to_device(&device).unwrap();
                 let (_, norms) =
                     one_by_one(&model, &examples, &Way::plain(&model, &Clip::Automatic));
                 let middle = norms.iter().sum::<f64>() / norms.len() as f64;
@@ -279,7 +279,7 @@ fn book_keeping_equals_one_unit_at_a_time() {
                 ];
                 for way in ways {
                     let what = format!(
-                        "{architecture:?} {purpose:?} {} {} {place:?}",
+                        "{architecture:?} {purpose:?} {} {} {device:?}",
                         tuning.name(),
                         way.name
                     );
@@ -374,8 +374,8 @@ fn a_gradient_that_is_not_finite_counts_as_zero() {
         (Purpose::CausalLanguageModel, Architecture::Gpt2, lora(1), "transformer.wpe.weight"),
     ] {
         // In the middle; and in front, where what fills shorter ones up might come from it.
-        for (place, broken) in
-            places().into_iter().flat_map(|place| [(place.clone(), 1), (place, 0)])
+        for (device, broken) in
+            devices().into_iter().flat_map(|device| [(device.clone(), 1), (device, 0)])
         {
             let mut model = model(architecture, purpose, &tuning, 64);
             let table = model.parameters.find(table).unwrap();
@@ -386,7 +386,7 @@ fn a_gradient_that_is_not_finite_counts_as_zero() {
             let row = if rows == 60 { 50 } else { 6 };
             values[row * columns] = f32::NAN;
             parameter.value = undertone::tensor::Matrix::from_vec(rows, columns, values);
-            model.to_place(&place).unwrap();
+            model.to_device(&device).unwrap();
             let lengths = if broken == 1 { [5, 7, 6] } else { [7, 5, 6] };
             let mut all = examples(&lengths, &[0, 1, 2], purpose);
             all[broken].tokens[2] = 50;

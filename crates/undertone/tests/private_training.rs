@@ -3,11 +3,11 @@
 
 use undertone::data::{Batch, Example, Target};
 use undertone::gradient::Clip;
-use undertone::mechanism::allocation::{Method, Uniform};
-use undertone::mechanism::{Noise, Secret};
+use undertone::method::central::{DpSgd, Method};
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::Tuning;
 use undertone::model::{Model, Purpose};
+use undertone::noise::{Noise, Secret};
 use undertone::train::optimiser::{Kind, Settings};
 use undertone::train::{Learner, Protection, Step};
 
@@ -17,7 +17,7 @@ fn model() -> Model {
     let labels = ["a".to_owned(), "b".to_owned()];
     let mut model =
         Architecture::Bert.random(dimensions, Purpose::SequenceClassification, &labels, 3).unwrap();
-    Tuning::Full.apply(&mut model, 1).unwrap();
+    model.apply_tuning(&Tuning::Full, 1).unwrap();
     model
 }
 
@@ -31,7 +31,7 @@ fn learner(clip: Option<Clip>, seed: u64) -> Learner {
 }
 
 fn protection(model: &Model, clip: Clip, seed: u64) -> Protection {
-    let method = Method::Proved(Box::new(Uniform::new(&clip, &model.parameters)));
+    let method = Method::Proved(Box::new(DpSgd::new(&clip, &model.parameters)));
     Protection { method, noise: Noise::new(&Secret::from_seed(seed)) }
 }
 

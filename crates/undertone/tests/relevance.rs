@@ -3,7 +3,7 @@
 use undertone::data::{Example, Target};
 use undertone::explain::relevance::{AlphaBeta, Explainer, Initial, rules};
 use undertone::gradient::Clip;
-use undertone::mechanism::allocation::{Allocator, Map, PublishedRapFt, RapFt, SeenMap};
+use undertone::method::central::{Allocator, Map, PublishedRapFt, RapFt, SeenMap};
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
 use undertone::model::{Model, Purpose};
@@ -24,7 +24,7 @@ fn model(architecture: Architecture, purpose: Purpose, tuning: &Tuning) -> Model
         Dimensions { layers: 3, hidden: 16, heads: 4, inner: 40, vocabulary: 60, positions: 100 };
     let labels = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
     let mut model = architecture.random(dimensions, purpose, &labels, 5).unwrap();
-    tuning.apply(&mut model, 3).unwrap();
+    model.apply_tuning(&tuning, 3).unwrap();
     model
 }
 

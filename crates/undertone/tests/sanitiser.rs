@@ -4,8 +4,7 @@
 use proptest::prelude::*;
 use undertone::data::{Batch, Example, Target};
 use undertone::explain::contribution::{positional, shares, token_contributions};
-use undertone::mechanism::Secret;
-use undertone::mechanism::forward::{RecordNoise, Release};
+use undertone::method::local::{EmbeddingNoise, Release};
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::layer::sanitiser::{Bounding, Perturb, Rows, Spot};
 use undertone::model::sanitised::{SanitiserConfig, attach, load_sanitiser, save_sanitiser, set};
@@ -13,7 +12,8 @@ use undertone::model::tuning::Tuning;
 use undertone::model::{
     Conditions, FlippedLabels, Gradients, Model, ParameterId, Purpose, Weighting,
 };
-use undertone::tensor::Place;
+use undertone::noise::Secret;
+use undertone::tensor::Device;
 
 const KINDS: [Architecture; 5] = [
     Architecture::Bert,
@@ -50,7 +50,7 @@ fn model(architecture: Architecture, config: &SanitiserConfig) -> Model {
     let labels = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
     let mut model =
         architecture.random(dimensions, Purpose::SequenceClassification, &labels, 5).unwrap();
-    Tuning::Full.apply(&mut model, 3).unwrap();
+    model.apply_tuning(&Tuning::Full, 3).unwrap();
     // Fresh weights are tiny; with larger ones every part matters.
     let matrices: Vec<ParameterId> =
         model.parameters.iter().filter(|(_, p)| p.shape.len() == 2).map(|(id, _)| id).collect();
@@ -197,7 +197,7 @@ fn nothing_flows_below_the_noise_when_it_is_frozen() {
         below.extend(layer.parameters_below());
         below.iter().for_each(|&id| model.parameters.get_mut(id).trainable = false);
         let batch = batch(&[5, 3]);
-        let noise = RecordNoise::new(&Secret::from_seed(1), Release::Once, vec![0.3]);
+        let noise = EmbeddingNoise::new(&Secret::from_seed(1), Release::Once, vec![0.3]);
         let noise = noise.of(&[0, 1], 0);
         let conditions = Conditions { noise: Some(&noise), ..Conditions::default() };
         let mut gradients = Gradients::new(&model.parameters);
@@ -280,7 +280,7 @@ fn models_with_a_sanitiser_come_back_from_their_folder() {
         let logits = |model: &Model| model.logits(&batch, None).unwrap().to_vec().unwrap();
         assert_eq!(logits(&first), logits(&second));
         // The same on candle's operations.
-        second.to_place(&Place::candle_cpu()).unwrap();
+        second.to_device(&Device::candle_cpu()).unwrap();
         for (a, b) in logits(&first).iter().zip(logits(&second)) {
             assert!((a - b).abs() < 1e-4, "{a} {b}");
         }

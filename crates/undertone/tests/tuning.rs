@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Expected, assert_close, batch, difference, fixture, places};
+use common::{Expected, assert_close, batch, devices, difference, fixture};
 use std::path::Path;
 use undertone::model::folder::{LoadOptions, load, save};
 use undertone::model::tuning::{
@@ -33,10 +33,10 @@ const PEFT: [(&str, &str); 4] = [
 
 #[test]
 fn lora_equals_peft_in_logits_loss_and_gradients() {
-    for place in places() {
+    for device in devices() {
         for (base_name, adapter) in PEFT {
             let mut model = with_adapter(base_name, adapter);
-            model.to_place(&place).unwrap();
+            model.to_device(&device).unwrap();
             let expected = Expected::of(adapter);
             let batch = batch(adapter, &model);
             let logits = model.logits(&batch, None).unwrap();
@@ -128,7 +128,7 @@ fn every_tuning_starts_where_the_model_was_trains_what_it_says_and_comes_back() 
         for tuning in ways(&untouched) {
             let what = format!("{name} {}", tuning.name());
             let mut model = untouched.clone();
-            tuning.apply(&mut model, 5).unwrap();
+            model.apply_tuning(&tuning, 5).unwrap();
             let started = model.logits(&batch, None).unwrap().to_vec().unwrap();
             assert!(difference(&started, &before) < 1e-6, "{what} changes nothing before training");
             shake(&mut model);
@@ -183,7 +183,7 @@ fn a_saved_model_comes_back_bit_by_bit() {
 #[test]
 fn mistakes_are_told_in_a_sentence() {
     let said =
-        |tuning: Tuning, name: &str| tuning.apply(&mut base(name), 0).unwrap_err().to_string();
+        |tuning: Tuning, name: &str| base(name).apply_tuning(&tuning, 0).unwrap_err().to_string();
     let lora = |change: fn(&mut LoraSettings)| {
         let mut settings = LoraSettings::default();
         change(&mut settings);
@@ -197,10 +197,10 @@ fn mistakes_are_told_in_a_sentence() {
     assert!(said(Tuning::Head, "gpt2-causal-lm").contains("classification head"));
     assert!(said(Tuning::Bitfit, "llama-causal-lm").contains("no biases"));
     let mut twice = base("bert-classification");
-    Tuning::Head.apply(&mut twice, 0).unwrap();
-    assert!(Tuning::Full.apply(&mut twice, 0).is_err(), "a model is tuned in one way");
+    twice.apply_tuning(&Tuning::Head, 0).unwrap();
+    assert!(twice.apply_tuning(&Tuning::Full, 0).is_err(), "a model is tuned in one way");
     let mut model = base("bert-classification");
-    Tuning::Adapter(AdapterSettings::default()).apply(&mut model, 0).unwrap();
+    model.apply_tuning(&Tuning::Adapter(AdapterSettings::default()), 0).unwrap();
     assert!(merge(&mut model).unwrap_err().to_string().contains("cannot be merged"));
     let wrong =
         load_adapter(&mut base("llama-causal-lm"), &fixture("lora-gpt2")).unwrap_err().to_string();

@@ -1,19 +1,19 @@
-//! One line of a ledger: what it says, chained to the line before by a hash.
+//! One line of a ledger, chained to the line before by a hash.
 
 use super::Terms;
 use crate::Part;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// What a line says.
+/// Content of a line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Entry {
     /// The first line.
     Terms(Terms),
-    /// Something was, or is about to be, released.
+    /// A release that was, or is about to be, made.
     Spent(Part),
-    /// A torn line stood here; it is counted as all of these.
+    /// Replaces a torn line, which counts as all of these.
     Repair(Vec<Part>),
 }
 
@@ -35,7 +35,7 @@ pub struct Line {
 const HASH_KEY: &str = ",\"hash\":\"";
 
 impl Line {
-    /// The line that says `entry` after the line with the hash `previous`.
+    /// The line with `entry` that follows the line with the hash `previous`.
     pub fn seal(entry: Entry, previous: &str) -> Line {
         let body = Body { entry, previous: previous.to_owned() };
         let json = serde_json::to_string(&body).expect("events are finite numbers and names");
@@ -45,7 +45,7 @@ impl Line {
         Line { entry: body.entry, hash, text }
     }
 
-    /// The line in `bytes`, if it is whole, its hash is right and it follows `previous`.
+    /// Parses a line; `None` unless it is whole, its hash is right and it follows `previous`.
     pub fn parse(bytes: &[u8], previous: &str) -> Option<Line> {
         let text = std::str::from_utf8(bytes).ok()?;
         let line = text.strip_suffix('\n').unwrap_or(text);
@@ -71,7 +71,7 @@ impl Line {
         &self.hash
     }
 
-    pub fn open(self) -> (Entry, String) {
+    pub fn into_parts(self) -> (Entry, String) {
         (self.entry, self.hash)
     }
 }

@@ -1,17 +1,17 @@
-//! The ledger: an append-only file of everything released about the private data.
+//! The ledger: an append-only file that records every release about the private data.
 //!
 //! # What is promised
 //!
 //! - ε is a function of the ledger ([`Ledger::guarantee`]), never a number carried beside it.
-//! - [`Ledger::append`] returns only when the entry is on disk, so an entry is written before the
-//!   release that it describes. A crash between the two wastes budget and hides nothing.
+//! - [`Ledger::append`] returns only when the entry is on disk, so a release is recorded before it
+//!   is made. A crash between the two wastes budget and hides nothing.
 //! - Each line carries the hash of the one before, and a small file beside the ledger holds the
-//!   number and the hash of the last one: a line that was edited, removed or inserted, and a ledger
-//!   that was cut off, are noticed. (Whoever rewrites both files with fresh hashes is not: print or
-//!   publish the last hash to rule that out.)
-//! - A line that a crash tore is counted as spent. What it said may be lost, so the ledger says in
-//!   its first line the costliest entry of each kind that may follow, refuses any costlier one, and
-//!   counts one of each for a torn line.
+//!   number and the hash of the last one: lines that were edited, removed or inserted, and a
+//!   truncated ledger, are detected. (Rewriting both files with new hashes is not detected: print
+//!   or publish the last hash to rule that out.)
+//! - A line that was torn by a crash counts as spent. Its content may be lost, so the first line
+//!   announces the costliest entry of each kind that may follow; costlier ones are refused, and a
+//!   torn line counts as one of each.
 //! - One process at a time: the file is locked while it is open for writing.
 //!
 //! The file is UTF-8, one JSON object a line. The first has the terms, the others `entry`, `event`
@@ -29,11 +29,11 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// A ledger that is open for appending, or one that was read.
+/// A ledger, open for appending or read-only.
 #[derive(Debug)]
 pub struct Ledger {
     path: PathBuf,
-    /// None if it was only read.
+    /// `None` if it is read-only.
     file: Option<File>,
     length: u64,
     terms: Terms,
@@ -44,12 +44,12 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Starts a ledger. The file must not exist.
+    /// Creates a ledger. The file must not exist.
     pub fn create(path: impl AsRef<Path>, terms: Terms) -> Result<Ledger> {
         let path = path.as_ref().to_path_buf();
         terms.validate()?;
         let first = Line::seal(Entry::Terms(terms.clone()), "");
-        // Written aside and renamed, so that the first line is never torn.
+        // Written to a temporary file and renamed, so that the first line is never torn.
         let aside = beside(&path, "new");
         let problem = |e: std::io::Error| failure(&path, format!("could not be created: {e}"));
         if path.exists() {
@@ -73,7 +73,7 @@ impl Ledger {
         Ledger::open(path)
     }
 
-    /// Opens a ledger to go on with it. A torn last line is counted as spent and repaired.
+    /// Opens a ledger for appending. A torn last line is counted as spent and repaired.
     pub fn open(path: impl AsRef<Path>) -> Result<Ledger> {
         let path = path.as_ref().to_path_buf();
         let problem = |e: std::io::Error| failure(&path, format!("could not be opened: {e}"));
@@ -97,7 +97,7 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Reads a ledger without touching it. A torn last line is counted as spent.
+    /// Reads a ledger without changing it. A torn last line is counted as spent.
     pub fn read(path: impl AsRef<Path>) -> Result<Ledger> {
         let path = path.as_ref().to_path_buf();
         let bytes =
@@ -109,8 +109,8 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// What was guaranteed when so many entries had been written: the first, about `points` that
-    /// are equally far apart, and the last.
+    /// The guarantee after the first entry, after about `points` equally spaced ones, and after the
+    /// last; each with its number of entries.
     pub fn history(
         path: impl AsRef<Path>,
         delta: f64,
@@ -133,7 +133,7 @@ impl Ledger {
         Ok(history)
     }
 
-    /// Writes `count` releases of `event` down. Only when this has returned may they be made.
+    /// Records `count` releases of `event`. They may be made only after this has returned.
     pub fn append(&mut self, event: Event, count: u64) -> Result<()> {
         event.validate()?;
         if count == 0 {
@@ -143,8 +143,8 @@ impl Ledger {
         if !self.terms.announced.iter().any(announced) {
             return Err(failure(
                 &self.path,
-                "an entry is costlier than any the ledger's first line announces; start a new \
-                 ledger that announces it",
+                "a release costs more privacy than any that the ledger's first line announces; \
+                 start a new ledger that announces it",
             ));
         }
         self.write(Entry::Spent(Part { event, count }))?;
@@ -152,32 +152,32 @@ impl Ledger {
         Ok(())
     }
 
-    /// Everything released so far.
+    /// The composition of everything released so far.
     pub fn spent(&self) -> &Composition {
         &self.spent
     }
 
-    /// The terms of the first line.
+    /// The terms in the first line.
     pub fn terms(&self) -> &Terms {
         &self.terms
     }
 
-    /// Entries after the first line.
+    /// Number of entries after the first line.
     pub fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// How many torn lines were counted as spent.
+    /// Number of torn lines that were counted as spent.
     pub fn torn_lines(&self) -> u64 {
         self.torn_lines
     }
 
-    /// The hash of the last line: it stands for the whole ledger.
+    /// The hash of the last line, which identifies the whole ledger.
     pub fn hash(&self) -> &str {
         &self.last_hash
     }
 
-    /// What everything released so far guarantees.
+    /// The guarantee of everything released so far, at this δ.
     pub fn guarantee(&self, delta: f64) -> Result<Guarantee> {
         let answer = epsilon(&self.spent, delta, Accountant::Auto)?;
         let Terms { unit, threat, mode, assumptions, .. } = self.terms.clone();
@@ -192,8 +192,8 @@ impl Ledger {
         })
     }
 
-    /// The ledger in `bytes`, and how many of them are whole lines; `seen` is shown the ledger
-    /// after each entry.
+    /// Parses a ledger, and returns it with the number of bytes in whole lines; calls `seen` with
+    /// the ledger after each entry.
     fn from_bytes(
         path: PathBuf,
         bytes: &[u8],
@@ -201,7 +201,7 @@ impl Ledger {
     ) -> Result<(Ledger, usize)> {
         let mut lines = bytes.split_inclusive(|&b| b == b'\n').peekable();
         let first = lines.next().and_then(|l| Line::parse(l, ""));
-        let Some((Entry::Terms(terms), hash)) = first.map(Line::open) else {
+        let Some((Entry::Terms(terms), hash)) = first.map(Line::into_parts) else {
             return Err(failure(&path, "the first line is not that of an intact ledger"));
         };
         terms.validate()?;
@@ -221,21 +221,21 @@ impl Ledger {
         ledger.check_against(&head)?;
         while let Some(text) = lines.next() {
             let Some(line) = Line::parse(text, &ledger.last_hash) else {
-                // Only the last line can have been torn; a whole line that does not fit was
+                // Only the last line can have been torn; a whole line with a wrong hash was
                 // changed.
                 if lines.peek().is_none() && !text.ends_with(b"\n") {
                     break;
                 }
-                let place = ledger.entries + 2;
+                let number = ledger.entries + 2;
                 return Err(failure(
                     &ledger.path,
                     format!(
-                        "line {place} was changed after it was written; the ledger proves nothing"
+                        "line {number} was changed after it was written; the ledger proves nothing"
                     ),
                 ));
             };
             sound += text.len();
-            let (entry, hash) = line.open();
+            let (entry, hash) = line.into_parts();
             ledger.entries += 1;
             ledger.last_hash = hash;
             match entry {
@@ -245,10 +245,7 @@ impl Ledger {
                     parts.iter().for_each(|p| ledger.spent.push(p.event, p.count));
                 }
                 Entry::Terms(_) => {
-                    return Err(failure(
-                        &ledger.path,
-                        "has a second first line; it proves nothing",
-                    ));
+                    return Err(failure(&ledger.path, "has its terms twice; it proves nothing"));
                 }
             }
             ledger.check_against(&head)?;
@@ -276,7 +273,7 @@ impl Ledger {
     /// Replaces a torn last line by an entry that counts it as spent.
     fn repair(&mut self, torn: &[u8]) -> Result<()> {
         if torn.is_empty() {
-            // The last line is whole but for its end of line.
+            // Only the line break is missing.
             return self.put(b"\n").map(|()| self.length += 1);
         }
         let parts = self.terms.announced.clone();
@@ -301,7 +298,7 @@ impl Ledger {
         write_head(&self.path, self.entries, &self.last_hash)
     }
 
-    /// Writes at the end of what is sound, and to the disk.
+    /// Writes at the end of the valid bytes, and syncs to disk.
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         let path = &self.path;
         let Some(file) = &mut self.file else {
@@ -314,14 +311,14 @@ impl Ledger {
             .and_then(|_| file.write_all(bytes))
             .and_then(|()| file.sync_data());
         written.map_err(|e| {
-            // A half-written line would be counted as spent: take it back if the disk lets us.
+            // A half-written line would count as spent: remove it if possible.
             let _ = file.set_len(length);
             failure(path, format!("could not be written ({e}); nothing was released"))
         })
     }
 }
 
-/// The number and the hash of the last line, kept in a file of its own.
+/// Number of entries and hash of the last line, kept in a file beside the ledger.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Head {
     entries: u64,
@@ -337,31 +334,31 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
 
 fn write_head(path: &Path, entries: u64, hash: &str) -> Result<()> {
     let head = Head { entries, hash: hash.to_owned() };
-    let (aside, place) = (beside(path, "head.new"), beside(path, "head"));
+    let (aside, target) = (beside(path, "head.new"), beside(path, "head"));
     let text = serde_json::to_string(&head).expect("a number and a string");
     let write = || -> std::io::Result<()> {
         let mut file = File::create(&aside)?;
         file.write_all(text.as_bytes())?;
         file.sync_data()?;
-        std::fs::rename(&aside, &place)
+        std::fs::rename(&aside, &target)
     };
-    write().map_err(|e| failure(&place, format!("could not be written: {e}")))
+    write().map_err(|e| failure(&target, format!("could not be written: {e}")))
 }
 
 fn read_head(path: &Path) -> Result<Head> {
-    let place = beside(path, "head");
+    let target = beside(path, "head");
     let missing = || {
         failure(
-            &place,
-            "is missing or damaged, so a ledger that was cut off could not be told from a whole \
-             one",
+            &target,
+            "is missing or damaged, so a truncated ledger could not be detected; restore it and \
+             the ledger from one backup",
         )
     };
-    let text = std::fs::read_to_string(&place).map_err(|_| missing())?;
+    let text = std::fs::read_to_string(&target).map_err(|_| missing())?;
     serde_json::from_str(&text).map_err(|_| missing())
 }
 
-/// Makes a rename last through a power cut, where the system can.
+/// Makes a rename survive a power cut, where the system can.
 fn sync_folder(path: &Path) {
     if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty())
         && let Ok(folder) = File::open(folder)

@@ -1,4 +1,4 @@
-//! What a ledger's first line says about all that follow.
+//! The first line of a ledger.
 
 use crate::{Adjacency, Error, Mode, Part, Result, Threat, Unit};
 use serde::{Deserialize, Serialize};
@@ -6,17 +6,17 @@ use serde::{Deserialize, Serialize};
 /// The terms under which everything in a ledger is released.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Terms {
-    /// Whose presence is hidden.
+    /// The privacy unit.
     pub unit: Unit,
-    /// Which data sets count as neighbours.
+    /// Which data sets are neighbours.
     pub adjacency: Adjacency,
     /// What the adversary sees.
     pub threat: Threat,
-    /// Whether the algorithm is the one the ε is a theorem about.
+    /// Whether ε is proved for the algorithm that runs.
     pub mode: Mode,
-    /// What must hold besides.
+    /// What the guarantee assumes besides.
     pub assumptions: Vec<String>,
-    /// The costliest entry of each kind that may follow: no other is accepted, and a torn line
+    /// The costliest entry of each kind that may follow: costlier ones are refused, and a torn line
     /// counts as one of each.
     pub announced: Vec<Part>,
 }

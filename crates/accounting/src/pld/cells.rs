@@ -1,21 +1,21 @@
-//! A pair cut into cells of the loss axis, with how far each cell stands above its lower and below
-//! its upper edge.
+//! A pair cut into cells of the privacy-loss axis, with the excess of each cell over its lower and
+//! under its upper edge.
 //!
-//! For the cell between the grid losses a < b, holding the masses P and Q,
+//! For the cell between the grid losses a < b, with masses P and Q,
 //!
 //! ```text
 //! above = P − e^a Q ≥ 0        below = e^b Q − P ≥ 0
 //! ```
 //!
 //! and the same for its lower and its upper half are all that the discretisations need (PROOFS.md,
-//! section 4). All come with a bound on their rounding error.
+//! section 4). All have a bound on their rounding error.
 
 use super::pair::{COMPONENTS, Pair};
 use super::sketch::Sketch;
 use crate::normal::{UNIT, tail_relative_error, upper_tail};
 use crate::sum::not_negative;
 
-/// Evenly spaced losses. Parts of one composition share the mesh; each has an offset of its own.
+/// Evenly spaced losses. Parts of one composition share the mesh; each has its own offset.
 #[derive(Debug, Clone, Copy)]
 pub struct Grid {
     pub mesh: f64,
@@ -60,7 +60,7 @@ impl std::ops::Add for Enclosed {
     }
 }
 
-/// One cell.
+/// One cell of the loss axis.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cell {
     pub width: f64,
@@ -84,26 +84,26 @@ impl Cell {
         (self.above.value + self.below.value) / self.width.exp_m1()
     }
 
-    /// The cell's mass under P that belongs to its upper edge if both measures are kept.
+    /// The part of the cell's mass under P that goes to its upper edge if both measures are kept.
     pub fn share_of_upper_edge(&self) -> Enclosed {
         let scale = 1.0 / -(-self.width).exp_m1();
         Enclosed { value: self.above.value * scale, error: self.above.error * scale }
     }
 
-    /// The cell's mass under P that belongs to its lower edge if both measures are kept.
+    /// The part of the cell's mass under P that goes to its lower edge if both measures are kept.
     pub fn share_of_lower_edge(&self) -> Enclosed {
         let scale = 1.0 / self.width.exp_m1();
         Enclosed { value: self.below.value * scale, error: self.below.error * scale }
     }
 }
 
-/// Where cells must be narrow.
+/// Which losses need narrow cells.
 #[derive(Debug, Clone, Copy)]
 pub struct Weighing {
-    /// Where the mass lies under this tilt.
+    /// Those with mass under this tilt.
     pub tilt: f64,
-    /// And, if one event alone may have a loss of this size, up to there, and beyond as far as its
-    /// mass counts beside what lies above.
+    /// If one event alone may have a loss of this size: those up to it, and those beyond it whose
+    /// mass matters compared with the mass above it.
     pub one_loss: Option<f64>,
 }
 
@@ -115,7 +115,7 @@ pub struct Cells {
     pub edges: Vec<i64>,
     /// One fewer than the edges.
     pub cells: Vec<Cell>,
-    /// What lies outside of the edges, rounded up by less than 10⁻⁸ of it.
+    /// Masses outside of the edges, rounded up by less than a relative 10⁻⁸.
     pub p_outside_below: f64,
     pub q_outside_below: f64,
     pub p_outside_above: f64,
@@ -123,8 +123,8 @@ pub struct Cells {
 }
 
 impl Cells {
-    /// Cuts `pair` into cells of one mesh where its tilted mass lies and wider ones in its tails.
-    /// No more than about `most` edges are made.
+    /// Cuts `pair` into cells of one mesh where its tilted mass lies and wider ones in its tails,
+    /// with at most about `most` edges.
     pub fn cut(
         pair: &Pair,
         sketch: &Sketch,
@@ -133,7 +133,7 @@ impl Cells {
         cut: f64,
         most: i64,
     ) -> Cells {
-        // Too low a centre wastes a little at the bottom, too high a one cannot be balanced at the
+        // Too low a centre loses a little at the bottom, too high a one cannot be balanced at the
         // top; the negative tilts are those of the reversed pair, whose top is this one's bottom.
         let lean = -weighing.tilt.signum();
         let atoms = pair.atoms();
@@ -147,8 +147,8 @@ impl Cells {
         cut_density(pair, sketch, weighing, Grid { mesh, offset }, cut, most)
     }
 
-    /// The same pair with P and Q exchanged: every loss changes its sign and every mass under P
-    /// becomes one under Q.
+    /// The same pair with P and Q exchanged: losses change their sign, and masses under P become
+    /// masses under Q.
     pub fn reversed(&self) -> Cells {
         let scaled = |e: Enclosed, loss: f64| {
             let factor = loss.exp();
@@ -192,8 +192,7 @@ fn cut_atoms(atoms: &[(f64, f64)], grid: Grid) -> Cells {
         .map(|e| Cell { width: (e[1] - e[0]) as f64 * grid.mesh, ..Cell::default() })
         .collect();
     for &(loss, mass) in atoms {
-        // The cell that holds the atom: rounding may put one that lies on an edge on either side of
-        // it.
+        // The cell that holds the atom; rounding may put an atom on an edge on either side of it.
         let right = edges.partition_point(|&e| grid.loss(e) <= loss).clamp(1, edges.len() - 1);
         let (a, b) = (grid.loss(edges[right - 1]), grid.loss(edges[right]));
         let cell = &mut cells[right - 1];
@@ -310,8 +309,8 @@ fn cut_density(
     Cells { grid, edges, cells, p_outside_below, q_outside_below, p_outside_above, q_outside_above }
 }
 
-/// Tilted mass that cannot matter.
-const NOTHING: f64 = 1e-14;
+/// Tilted mass that is negligible.
+const NEGLIGIBLE: f64 = 1e-14;
 
 /// Edges one mesh apart where the tilted mass T beyond them is above a tenth, (10 T)^(−1/3) meshes
 /// apart farther out: the error of a cell grows with mass × width², so this loses little and saves
@@ -332,7 +331,7 @@ fn choose_edges(
         let j = weights.len() - 1 - i;
         from_above[j] = from_above[j + 1] + weights[j];
     }
-    // The share of single losses above the one that counts, at most 1.
+    // Mass of a single loss above each point, relative to that above `one_loss`, at most 1.
     let single = weighing.one_loss.map_or(vec![0.0; weights.len() + 1], |loss| {
         let mut above = sketch.tilted(0.0);
         above.push(0.0);
@@ -350,18 +349,17 @@ fn choose_edges(
     let width_for = |mass: f64| {
         let mass = mass.max(1e-300);
         let balanced = (10.0 * mass).powf(-1.0 / 3.0).clamp(1.0, widest);
-        // Out where next to nothing lies, a cell may be so wide that its mass, moved across it,
-        // still is nothing.
-        balanced.max((NOTHING / mass).ln() * 2.0 * widest)
+        // Far out a cell may be so wide that its mass, moved across it, is still negligible.
+        balanced.max((NEGLIGIBLE / mass).ln() * 2.0 * widest)
     };
-    // The sketch's points stand for the stretch around them: count the neighbouring ones in.
+    // The sketch's points stand for the interval around them: include the neighbouring ones.
     let width_between = |from: i64, to: i64| -> f64 {
         let (a, b) = (position(from).saturating_sub(1), (position(to) + 1).min(weights.len()));
         let mass = from_below[b].min(from_above[a]);
         width_for(if to > 0 { mass.max(single[a]) } else { mass })
     };
     let (first, last) = (grid.index_below(low) - 1, grid.index_below(high) + 2);
-    // If that makes too many, they are put farther apart: wider cells are less exact, never wrong.
+    // If there are too many, they are put farther apart: wider cells are less tight, never wrong.
     let mut narrowest = 1_i64;
     loop {
         let mut at = first;
@@ -372,8 +370,8 @@ fn choose_edges(
                 width /= 2;
             }
             width = width.max(narrowest);
-            // The centre of the grid, where a narrow pair gathers, is always an edge, with a cell
-            // of one mesh on either side.
+            // The centre of the grid, where a narrow pair concentrates, is always an edge, with a
+            // cell of one mesh on either side.
             for centre in [-1, 0, 1] {
                 if at < centre {
                     width = width.min(centre - at);

@@ -1,10 +1,10 @@
-//! Composition by the fast Fourier transform, under an exponential tilt and with every error
+//! Composition by the fast Fourier transform (FFT), under an exponential tilt and with every error
 //! bounded.
 //!
 //! The masses of each part are weighted by e^{θ·loss} and normalised; a convolution of tilted
-//! masses is the tilted convolution, so nothing is lost, and what matters for the answer now lies
-//! where the transform is accurate: absolute rounding errors of 10⁻¹⁶ do no harm to a δ of 10⁻¹⁸
-//! (PROOFS.md, section 5).
+//! masses is the tilted convolution, so nothing is lost, and the losses that matter now have masses
+//! that the transform computes accurately: absolute rounding errors of 10⁻¹⁶ do no harm to a δ of
+//! 10⁻¹⁸ (PROOFS.md, section 5).
 
 use super::cells::Grid;
 use super::masses::Masses;
@@ -16,11 +16,11 @@ use crate::sum::{Sum, compensated_sum};
 use crate::{Error, Result};
 use realfft::{RealFftPlanner, RealToComplex, num_complex::Complex64};
 
-/// How far a transform of n points may be off, for input of unit size. A value of the transform is
-/// a sum of the inputs, each multiplied along a path of about log₂(n) butterflies whose every step
-/// rounds once or twice: so it is off by at most a few units · log₂(n) · Σ|input|, and in the
-/// Euclidean norm by as much relative to the norm of the input. The factor leaves room for the
-/// radices 3, 5 and 7; a test measures that real transforms stay far below it.
+/// Error bound of a transform of n points, for input of unit size. A value of the transform is a
+/// sum of the inputs, each multiplied along a path of about log₂(n) butterflies with one or two
+/// roundings each: its error is at most a few units · log₂(n) · Σ|input|, and the same in the
+/// Euclidean norm, relative to the norm of the input. The factor allows for the radices 3, 5 and 7;
+/// a test shows that real transforms stay far below it.
 pub fn transform_error(n: usize) -> f64 {
     16.0 * (n as f64).log2().max(1.0) * UNIT
 }
@@ -84,8 +84,7 @@ impl Tilted {
         Tilted { grid, index, weight, count, log_norm, error, error_elsewhere }
     }
 
-    /// Whether everything could be computed. A NaN would be taken for zero in one place or another,
-    /// and zero is too little.
+    /// Whether all numbers are finite. A NaN could be taken for zero later, and zero is too little.
     pub fn is_finite(&self) -> bool {
         self.log_norm.is_finite()
             && self.error.is_finite()
@@ -94,9 +93,8 @@ impl Tilted {
 
     /// φ − 1 at all frequencies, and a bound on its error.
     ///
-    /// φ = 1 − (mass elsewhere) + (transform of the mass elsewhere): exact even where φ is almost
-    /// 1. The weight at index 0 is *defined* as what is missing to 1; the normaliser has made sure
-    /// that it is.
+    /// φ = 1 − (mass elsewhere) + (transform of the mass elsewhere): exact even if φ is almost 1.
+    /// The weight at index 0 is *defined* as what is missing to 1, which the normaliser ensures.
     pub fn transformed(
         &self,
         forward: &dyn RealToComplex<f64>,
@@ -112,7 +110,7 @@ impl Tilted {
                 elsewhere.add(w);
             }
         }
-        // The weights' own roundings add up to the second term.
+        // The second term is the rounding error of the weights.
         let error = transform_error(size) * sum_or_norm(buffer.iter().copied(), size)
             + self.error_elsewhere;
         forward.process(buffer, out).expect("the planner made these buffers");
@@ -121,7 +119,7 @@ impl Tilted {
         error + 4.0 * UNIT * elsewhere
     }
 
-    /// The weight at index 0: what the others leave of 1.
+    /// The weight at index 0: 1 minus the others.
     fn at_zero(&self) -> f64 {
         let others = self.index.iter().zip(&self.weight).filter(|(i, _)| **i != 0);
         (1.0 - others.map(|(_, &w)| w).collect::<Sum>().total()).max(0.0)
@@ -163,7 +161,7 @@ pub fn compose(parts: &[(Masses, u64)], plan: &Plan, side: Side, most: f64) -> R
     let window = Window::certified(&tilted, plan);
     let size = window.transform_size(most, parts.len())?;
     let (spectrum, spectrum_error) = product_of_powers(&tilted, size);
-    // All parts at their index 0 at once: that mass is known directly, and need not go through the
+    // The mass of all parts at their index 0 is known directly, and does not pass through the
     // transform.
     let at_zero: f64 = tilted.iter().map(|t| t.count as f64 * t.at_zero().ln()).sum::<f64>().exp();
     let (weights, point_error) = unrolled(spectrum, spectrum_error, at_zero, &window, size);
@@ -172,8 +170,8 @@ pub fn compose(parts: &[(Masses, u64)], plan: &Plan, side: Side, most: f64) -> R
     Ok(Tail::new(weights, plan, side, log_norm, log_norm_error, point_error, &window, infinite))
 }
 
-/// The mass of all outcomes in which some part has a loss without end, rounded up: Π(f + i)^k −
-/// Πf^k for parts with a mass i there and f elsewhere.
+/// The mass of all outcomes in which some part has an infinite loss, rounded up: Π(f + i)^k − Πf^k
+/// for parts with mass i there and f elsewhere.
 pub fn infinite_mass(parts: &[(Masses, u64)]) -> f64 {
     let (mut log_finite, mut log_more) = (0.0, 0.0);
     for (masses, count) in parts {
@@ -194,7 +192,7 @@ pub fn unrolled(
 ) -> (Vec<f64>, f64) {
     let rounding: f64 = spectrum.iter().map(|z| z.norm()).sum::<f64>() * 8.0 * UNIT;
     spectrum.iter_mut().for_each(|z| z.re -= at_zero);
-    // The transform of a real vector is real at both ends; rounding may leave a trace there.
+    // The transform of a real vector is real at both ends; remove rounding errors there.
     let last = spectrum.len() - 1;
     spectrum[0].im = 0.0;
     spectrum[last].im = 0.0;
@@ -220,15 +218,15 @@ pub fn normaliser(tilted: &[Tilted]) -> (f64, f64) {
     (log_norm, tilted.iter().map(error).sum::<f64>() + 8.0 * UNIT * log_norm.abs())
 }
 
-/// A window that is wider than planned by this is worth looking for a better one, so often at most.
+/// If the window is wider than planned by this factor, slower rates are tried, at most so many.
 const ROOM: f64 = 1.25;
 const MOST_HALVINGS: i32 = 10;
 
-/// The stretch of total losses that is computed, and bounds on the tilted mass outside of it.
+/// The range of total losses that is computed, and bounds on the tilted mass outside of it.
 pub struct Window {
-    /// The loss at index 0: the parts' offsets, added up.
+    /// The loss at index 0: the sum of the parts' offsets.
     pub offset: f64,
-    /// The sum of their sizes, which bounds the rounding of that sum.
+    /// The sum of the offsets' absolute values, which bounds the rounding error of `offset`.
     pub offset_size: f64,
     pub first: i64,
     pub last: i64,
@@ -237,15 +235,15 @@ pub struct Window {
 }
 
 impl Window {
-    /// Chernoff: P(total ≥ b) ≤ E[e^{λ·total}] e^{−λb}. Solved for the b that leaves the planned
-    /// probability outside.
+    /// Chernoff's bound P(total ≥ b) ≤ E[e^{λ·total}] e^{−λb}, solved for the b that leaves the
+    /// planned probability outside.
     fn certified(tilted: &[Tilted], plan: &Plan) -> Window {
         let moment =
             |rate: f64| -> f64 { tilted.iter().map(|t| t.count as f64 * t.log_moment(rate)).sum() };
         let end = |rate: f64| (moment(rate) - plan.log_outside) / rate;
         let (mut high, mut low) = (end(plan.upper_rate), end(-plan.lower_rate));
         // Any rate is valid. The planned ones suit the true pairs; a mass that was moved up to a
-        // far edge may want slower ones.
+        // far edge may need slower ones.
         for halvings in 1..=MOST_HALVINGS {
             if high - low <= ROOM * plan.width {
                 break;
@@ -254,7 +252,7 @@ impl Window {
             high = high.min(end(slower * plan.upper_rate));
             low = low.max(end(-slower * plan.lower_rate));
         }
-        // The answer's place must be inside, and one cell on either side of it.
+        // The result must be inside, with one cell on either side of it.
         let offset: f64 = tilted.iter().map(|t| t.count as f64 * t.grid.offset).sum();
         let offset_size = tilted.iter().map(|t| t.count as f64 * t.grid.offset.abs()).sum();
         let last = ((high.max(plan.epsilon_guess) - offset) / plan.mesh).ceil() + 2.0;
@@ -279,9 +277,9 @@ impl Window {
         }
     }
 
-    /// The size of the transform that holds it, if that is not beyond what `most` allows for.
+    /// The transform size that holds the window, unless it exceeds what `most` allows.
     pub fn transform_size(&self, most: f64, parts: usize) -> Result<usize> {
-        // Ends beyond all bounds are at the ends of i64.
+        // As f64: the ends may have saturated at those of i64.
         let points = self.last as f64 - self.first as f64 + 1.0;
         if points > 2.0 * most {
             return Err(Error::GridTooLarge { needed: points, limit: 2.0 * most, parts });
@@ -300,21 +298,21 @@ fn transform_size(points: usize) -> usize {
         .unwrap_or(power)
 }
 
-/// The smaller of Σ|x| and √n·‖x‖₂: a value of the transform is off by at most the transform error
+/// The smaller of Σ|x| and √n·‖x‖₂: the error of a transform's value is at most the transform error
 /// times either.
 pub fn sum_or_norm(sizes: impl Iterator<Item = f64>, n: usize) -> f64 {
     let (sum, squares) = sizes.fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
     sum.min((squares * n as f64).sqrt())
 }
 
-/// Π φ_j^{k_j} over the parts, and a bound on the sum over all frequencies of its error.
+/// Π φ_j^{k_j} over the parts, and a bound on the sum of its errors over all frequencies.
 fn product_of_powers(tilted: &[Tilted], size: usize) -> (Vec<Complex64>, f64) {
     let forward = RealFftPlanner::<f64>::new().plan_fft_forward(size);
     let mut buffer = forward.make_input_vec();
     let mut factor = forward.make_output_vec();
     let mut product = vec![Complex64::new(1.0, 0.0); factor.len()];
     let mut product_error = vec![0.0_f64; factor.len()];
-    // Squaring is faster, the logarithm more accurate: with many parts time is what is short.
+    // Squaring is faster, the logarithm more accurate; with many parts time matters more.
     let by_squaring = if tilted.len() > FEW_PARTS { 4096 } else { 16 };
     for part in tilted {
         let error = part.transformed(forward.as_ref(), &mut buffer, &mut factor);
@@ -329,8 +327,7 @@ fn product_of_powers(tilted: &[Tilted], size: usize) -> (Vec<Complex64>, f64) {
     (product, total)
 }
 
-/// product ← product · φ^count for φ = 1 + shift, with the error bounds: see PROOFS.md, section
-/// 5.2.
+/// product ← product · φ^count for φ = 1 + shift, with the error bounds of PROOFS.md, section 5.2.
 fn multiply_power(
     product: &mut [Complex64],
     product_error: &mut [f64],
@@ -345,12 +342,12 @@ fn multiply_power(
     }
 }
 
-/// Takes powers φ^count of numbers φ = 1 + w, where w is off by up to `error`.
+/// Powers φ^count of numbers φ = 1 + w, where w has an error of up to `error`.
 pub struct Power {
     count: u64,
     error: f64,
     by_squaring: u64,
-    /// Where |φ| + error is below this, the power is below e^−120 and is taken as zero.
+    /// If |φ| + error is below this, the power is below e^−120 and is taken as zero.
     negligible: f64,
 }
 
@@ -359,7 +356,7 @@ impl Power {
         Self { count, error, by_squaring, negligible: (-120.0 / count as f64).exp() }
     }
 
-    /// The power, its size and a bound on its error.
+    /// The power, its absolute value and a bound on its error.
     #[inline(always)]
     pub fn of(&self, w: Complex64) -> (Complex64, f64, f64) {
         let k = self.count as f64;
@@ -383,23 +380,22 @@ impl Power {
     }
 }
 
-/// With more parts than this, time is short.
+/// With more parts than this, speed matters more than accuracy.
 const FEW_PARTS: usize = 4;
 
-/// (1 + w)^k by e^{k ln(1 + w)}, and its relative rounding error: next to none where w is small.
+/// (1 + w)^k by e^{k ln(1 + w)}, and its relative rounding error, which is tiny for small w.
 fn power_near_one(w: Complex64, k: f64) -> (Complex64, f64) {
     let log_size = 0.5 * (2.0 * w.re + w.norm_sqr()).ln_1p();
     let angle = w.im.atan2(1.0 + w.re);
     let (scaled_log, scaled_angle) = (k * log_size, k * angle);
-    // 2w + |w|² is off by a few roundings of |w|, and the logarithm passes that on divided by |1 +
-    // w|².
+    // 2w + |w|² has an error of a few roundings of |w|, which the logarithm divides by |1 + w|².
     let size = w.re.abs() + w.im.abs();
     let squared = Complex64::new(1.0 + w.re, w.im).norm_sqr().min(1.0);
     let rounding = UNIT * (16.0 + k * 16.0 * size * (1.0 + size) / squared);
     (Complex64::from_polar(scaled_log.exp(), scaled_angle), rounding)
 }
 
-/// z^n by squaring: n − 1 multiplications' worth of rounding, each below √5 units.
+/// z^n by squaring: the rounding of n − 1 multiplications, each below √5 units.
 fn integer_power(mut z: Complex64, mut n: u64) -> Complex64 {
     let mut result = Complex64::new(1.0, 0.0);
     while n > 0 {

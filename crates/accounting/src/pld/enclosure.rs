@@ -1,15 +1,15 @@
-//! A lower and an upper bound on one hockey-stick curve, and where they meet a given δ.
+//! A lower and an upper bound on one hockey-stick curve, and their crossings with a given δ.
 
 use super::response::Responses;
 use super::tail::Tail;
 use crate::event::limits;
 use crate::{Bounds, Error, Result};
 
-/// Bounds on a curve, tight near the place they were computed for and valid everywhere.
+/// Bounds on a curve, tight near the ε they were computed for and valid everywhere.
 pub struct Enclosure<'a> {
     responses: &'a Responses,
-    /// The curve of everything but the responses: from below and from above. None: there is nothing
-    /// else.
+    /// Lower and upper bound on the curve of everything but the responses; `None` if there is
+    /// nothing else.
     rest: Option<(Tail, Tail)>,
 }
 
@@ -30,26 +30,25 @@ impl<'a> Enclosure<'a> {
         self.responses.delta(self.rest.as_ref().map(|r| &r.1), epsilon, 1.0)
     }
 
-    /// δ(ε).
+    /// Bounds on δ(ε).
     pub fn delta(&self, epsilon: f64) -> Bounds {
-        // Every loss is known only up to a rounding: the curve is read a little to either side.
-        let shift = self.place_error();
+        // Every loss has a rounding error: the curve is read a little to either side.
+        let shift = self.loss_error();
         Bounds::ordered(self.lower(epsilon + shift), self.upper(epsilon - shift))
     }
 
-    /// ε(δ).
+    /// Bounds on ε(δ).
     pub fn epsilon(&self, delta: f64) -> Result<Bounds> {
-        let shift = self.place_error();
+        let shift = self.loss_error();
         let upper = self.meets_from_above(delta)?;
         let lower = self.meets_from_below(delta, upper);
         Ok(Bounds::ordered((lower - shift).max(0.0), if upper > 0.0 { upper + shift } else { 0.0 }))
     }
 
-    /// An ε at which the upper bound has fallen to δ: wherever that is so, the truth has too.
+    /// An ε at which the upper bound has fallen to δ; then the true curve has too.
     fn meets_from_above(&self, delta: f64) -> Result<f64> {
-        // Losses are known up to their rounding: 0 is the answer only if a little below it is one
-        // too.
-        if self.upper(-self.place_error()) <= delta {
+        // Losses have a rounding error: the result is 0 only if a slightly smaller ε is enough too.
+        if self.upper(-self.loss_error()) <= delta {
             return Ok(0.0);
         }
         let mut high = self.top_atom() + self.rest.as_ref().map_or(0.0, |r| r.1.end().max(0.0));
@@ -68,9 +67,9 @@ impl<'a> Enclosure<'a> {
         Ok(high)
     }
 
-    /// An ε at which the lower bound has not yet fallen to δ: there, the truth has not either. Far
-    /// from the place it was computed for the lower bound is lost in its error, so the search
-    /// starts at the upper bound's answer.
+    /// An ε at which the lower bound has not yet fallen to δ; then the true curve has not either.
+    /// Far from the ε it was computed for the lower bound is dominated by its error, so the search
+    /// starts at the upper bound's result.
     fn meets_from_below(&self, delta: f64, upper: f64) -> f64 {
         let mut step = 1e-12 * upper.max(1e-3);
         let (mut low, mut high) = (upper, upper);
@@ -96,8 +95,8 @@ impl<'a> Enclosure<'a> {
         self.responses.atoms().iter().map(|a| a.0).fold(0.0, f64::max)
     }
 
-    fn place_error(&self) -> f64 {
-        let rest = self.rest.as_ref().map_or(0.0, |(a, b)| a.place_error().max(b.place_error()));
+    fn loss_error(&self) -> f64 {
+        let rest = self.rest.as_ref().map_or(0.0, |(a, b)| a.loss_error().max(b.loss_error()));
         rest + 1e-14 * self.top_atom()
     }
 }

@@ -1,11 +1,11 @@
 //! Compositions in which one large loss is likelier than many small ones that add up to it.
 //!
 //! With a small sampling rate the loss of one event has a tail heavier than any exponential. No
-//! tilt suits it: one that is steep enough to lift the answer above the transform's rounding lifts
-//! the far end of the tail higher still. So each event is split at a threshold into its body and
-//! its jump, and the composition by the number of jumps (PROOFS.md, section 5.3): none, under a
+//! tilt suits it: one that is steep enough to lift the result above the transform's rounding error
+//! lifts the far end of the tail higher still. So each event is split at a threshold into its body
+//! and its jump, and the composition by the number of jumps (PROOFS.md, section 5.3): none, under a
 //! steep tilt that the body alone allows; one, which needs no tilt, because its small probability
-//! is a factor outside of the transform; two or more, so improbable that a bound will do.
+//! is a factor outside of the transform; two or more, so improbable that a bound is enough.
 
 use super::cells::Grid;
 use super::convolve::{
@@ -22,12 +22,12 @@ use crate::sum::compensated_sum;
 use crate::{Error, Result};
 use realfft::{RealFftPlanner, RealToComplex, num_complex::Complex64};
 
-/// Two or more jumps may have this share of δ.
+/// Share of δ that two or more jumps may have.
 const SHARE_OF_TWO: f64 = 1e-5;
-/// What the body alone needs not be known below, as a share of δ.
+/// Share of δ below which the body alone need not be accurate.
 const SHARE_OF_BODY: f64 = 1e-6;
 
-/// Where events are split, and what is planned from there.
+/// The split of events into body and jump, and the sketches to plan from.
 pub struct Split {
     threshold: f64,
     bodies: Vec<Sketch>,
@@ -36,8 +36,8 @@ pub struct Split {
 }
 
 impl Split {
-    /// The lowest threshold at which two jumps are improbable beside `delta`; None if it is lost
-    /// among ordinary losses.
+    /// The lowest threshold at which two jumps are improbable compared with `delta`; `None` if all
+    /// losses are negligible.
     pub fn at_delta(sketches: &[Sketch], delta: f64) -> Option<Split> {
         let most = (2.0 * SHARE_OF_TWO * delta).sqrt();
         let jumps = |threshold: f64| -> f64 {
@@ -57,7 +57,7 @@ impl Split {
         Some(Split { threshold: high, bodies, log_floor, log_delta })
     }
 
-    /// A plan for the part without jumps.
+    /// A plan for the outcomes without jumps.
     pub fn plan(&self, epsilon: f64, tolerance: f64) -> Result<Plan> {
         Plan::reaching(&self.bodies, epsilon, self.log_floor, self.log_delta, tolerance)
     }
@@ -84,7 +84,7 @@ impl Split {
     }
 
     fn split(&self, masses: &Masses, count: u64) -> ((Masses, u64), Masses) {
-        // Index 0 and its neighbours belong to the body, wherever the threshold is.
+        // Index 0 and its neighbours belong to the body, whatever the threshold.
         let above = |i: i64| i > 1 && masses.grid.loss(i) > self.threshold;
         let at = masses.index.partition_point(|&i| !above(i));
         let piece = |index: &[i64], mass: &[f64]| Masses {
@@ -98,7 +98,7 @@ impl Split {
     }
 }
 
-/// A tilt that is as good as none.
+/// A tilt that is practically none.
 const FLAT: f64 = 1e-7;
 
 /// Bounds the mass of all outcomes with two or more jumps: the remainder of Π(b + t·p)^k after its
@@ -114,7 +114,7 @@ fn two_or_more(bodies: &[(Masses, u64)], jumps: &[Masses]) -> f64 {
     0.5 * expected * expected * log_growth.exp() * (1.0 + 1e-6)
 }
 
-/// A number and a bound on its error.
+/// A complex number and a bound on its error.
 #[derive(Clone, Copy)]
 struct Rounded {
     value: Complex64,
@@ -148,7 +148,7 @@ struct Jump {
     grid: Grid,
     index: Vec<i64>,
     weight: Vec<f64>,
-    /// Of all weights together.
+    /// Error bound of all weights together.
     error: f64,
 }
 
@@ -210,8 +210,7 @@ fn compose_one_jump(
     let mut buffer = forward.make_input_vec();
     let (mut body, mut jump) = (forward.make_output_vec(), forward.make_output_vec());
     let one = Rounded::new(Complex64::new(1.0, 0.0), 0.0);
-    // Per frequency: the product of all bodies so far, and the sum of the products in which one of
-    // them jumps.
+    // Per frequency: the product of all bodies so far, and the sum of the products with one jump.
     let mut found = vec![(one, one.scaled(0.0)); body.len()];
     for (part, jumps) in bodies.iter().zip(&jumps) {
         let error = part.transformed(forward.as_ref(), &mut buffer, &mut body);
@@ -234,16 +233,16 @@ fn compose_one_jump(
     Ok(Tail::new(weights, plan, side, log_norm, log_norm_error, point_error, &window, 0.0))
 }
 
-/// Powers up to this are taken by squaring, which is exacter there.
+/// Powers up to this are taken by squaring, which is more accurate there.
 const BY_SQUARING: u64 = 16;
 
-/// What the bodies of all events but one add up to lies in a stretch that Chernoff's inequality
-/// gives; the jump moves it by what jumps there are.
+/// Chernoff's inequality gives the range of the sum of all events' bodies but one; the jump shifts
+/// that range.
 fn window_of(bodies: &[Tilted], jumps: &[Jump], plan: &Plan) -> Window {
     let end = |rate: f64| -> (f64, f64) {
         let moments: Vec<f64> = bodies.iter().map(|b| b.log_moment(rate)).collect();
         let all: f64 = bodies.iter().zip(&moments).map(|(b, m)| b.count as f64 * m).sum();
-        // The bound at that end for all events; the event that jumps takes its moment away from it.
+        // The bound at that end for all events, without the moment of the event that jumps.
         let outside: f64 = bodies
             .iter()
             .zip(jumps)
@@ -254,13 +253,13 @@ fn window_of(bodies: &[Tilted], jumps: &[Jump], plan: &Plan) -> Window {
     };
     let (high, outside_above) = end(plan.upper_rate);
     let (low, outside_below) = end(-plan.lower_rate);
-    let places = || {
+    let ends = || {
         jumps
             .iter()
             .flat_map(|j| [j.index.first(), j.index.last()].map(|i| i.map(|&i| j.grid.loss(i))))
     };
-    let nearest = places().flatten().fold(f64::INFINITY, f64::min).min(plan.epsilon_guess);
-    let farthest = places().flatten().fold(0.0, f64::max);
+    let nearest = ends().flatten().fold(f64::INFINITY, f64::min).min(plan.epsilon_guess);
+    let farthest = ends().flatten().fold(0.0, f64::max);
     let offset: f64 = bodies.iter().map(|b| b.count as f64 * b.grid.offset).sum();
     let offset_size = bodies.iter().map(|b| b.count as f64 * b.grid.offset.abs()).sum();
     let index = |loss: f64| (loss - offset) / plan.mesh;
@@ -279,7 +278,7 @@ mod tests {
     use super::super::{Numerical, Precision};
     use crate::Composition;
 
-    /// Where both ways are narrow they must agree; neither knows of the other.
+    /// Where both computations are tight they must agree; they are independent.
     #[test]
     fn counting_jumps_agrees_with_the_tilt_of_all() {
         for (sigma, rate, steps, delta) in [

@@ -7,14 +7,14 @@ use crate::normal::UNIT;
 /// Masses under P at grid losses; the mass under Q at loss ℓ is e^{−ℓ} times that.
 ///
 /// Adding mass at any loss can only raise every hockey-stick divergence, after any composition:
-/// each outcome contributes max(0, P − e^ε Q). So a rounding error is on the safe side of an upper
-/// bound if every mass is rounded up, and of a lower bound if every mass is rounded down.
+/// each outcome contributes max(0, P − e^ε Q). So rounding every mass up is safe for an upper
+/// bound, and rounding every mass down for a lower bound.
 #[derive(Debug, Clone)]
 pub struct Masses {
     pub grid: Grid,
     pub index: Vec<i64>,
     pub mass: Vec<f64>,
-    /// Mass under P where Q has none.
+    /// Mass under P where Q has none (infinite loss).
     pub infinite: f64,
 }
 
@@ -28,8 +28,8 @@ impl Masses {
             mass[i] += cell.share_of_lower_edge().upper() * (1.0 + 16.0 * UNIT);
             mass[i + 1] += cell.share_of_upper_edge().upper() * (1.0 + 16.0 * UNIT);
         }
-        // Below the first edge: P's mass moves up to it. Above the last: it counts where Q has
-        // none, and once more at the edge so that Q keeps its mass too.
+        // Below the first edge, P's mass moves up to it. Above the last, it counts as infinite
+        // loss, and once more at the edge so that Q keeps its mass too.
         mass[0] += cells.p_outside_below;
         mass[edges - 1] += cells.p_outside_above;
         Masses {
@@ -45,10 +45,10 @@ impl Masses {
     /// 4.2).
     ///
     /// What cannot be balanced is lost; a pair that loses more than `harmless` and more than it
-    /// holds is not used.
+    /// holds is replaced by the trivial pair.
     pub fn optimistic(cells: &Cells, harmless: f64) -> Masses {
-        // Whatever lies above the topmost edge moves down to it. That mass must outweigh the
-        // rounding errors there: where it does not, a lower edge is made the topmost one.
+        // The mass above the topmost edge moves down to it. It must outweigh the rounding errors
+        // there: otherwise a lower edge becomes the topmost one.
         let mut dropped = 0;
         while dropped < cells.cells.len() {
             match under_tangents(cells, cells.cells.len() - dropped) {
@@ -57,11 +57,11 @@ impl Masses {
                 None => dropped = (2 * dropped).max(1),
             }
         }
-        Masses::nothing_learnt(cells.grid.mesh)
+        Masses::trivial(cells.grid.mesh)
     }
 
-    /// Without the losses above `cap`: from above they count where Q has no mass, from below at the
-    /// last loss that is kept.
+    /// Removes the losses above `cap`: for an upper bound they become infinite, for a lower bound
+    /// they move down to the last loss that is kept.
     pub fn capped(mut self, cap: f64, side: Side) -> Masses {
         let kept = self.index.partition_point(|&i| self.grid.loss(i) <= cap);
         if kept == 0 || kept == self.index.len() {
@@ -78,20 +78,20 @@ impl Masses {
         self
     }
 
-    /// All outcomes merged into one. For a pair that is much narrower than the mesh that loses next
-    /// to nothing, and no grid could do better.
-    fn nothing_learnt(mesh: f64) -> Masses {
+    /// All outcomes merged into one. For a pair that is much narrower than the mesh this loses
+    /// almost nothing, and no grid could do better.
+    fn trivial(mesh: f64) -> Masses {
         let grid = Grid { mesh, offset: 0.0 };
         Masses { grid, index: vec![0], mass: vec![1.0], infinite: 0.0 }
     }
 
-    /// Positive for every real pair; a discrete pair that has lost more than it holds may be below.
+    /// Positive for every true pair; negative for a discrete pair that has lost more than it holds.
     fn mean_loss(&self) -> f64 {
         self.index.iter().zip(&self.mass).map(|(&i, m)| m * self.grid.loss(i)).sum()
     }
 }
 
-/// The largest grid curve under the tangents of the lowest `count` cells, or None if it is not a
+/// The largest grid curve under the tangents of the lowest `count` cells, or `None` if it is not a
 /// curve of masses.
 fn under_tangents(cells: &Cells, count: usize) -> Option<Masses> {
     if count < 2 {
@@ -124,15 +124,15 @@ fn under_tangents(cells: &Cells, count: usize) -> Option<Masses> {
 }
 
 /// The masses of the curve through the tangents' values at the edges, rounded down, with the mass
-/// `above` at the topmost edge. Some may be negative: there the curve is not convex yet.
+/// `above` at the topmost edge. Negative masses mean that the curve is not convex yet.
 fn tangent_masses(list: &[Cell], above: f64) -> Vec<f64> {
     let dip = dips(list);
     let mut masses = vec![0.0; list.len() + 1];
     for (i, cell) in list.iter().enumerate() {
-        // How the cell's mass is shared between its edges once the curve is lowered by the dips.
-        let lowered = |stands: Enclosed, here: f64, other: f64, scale: f64| {
-            let value = stands.value + here - other;
-            let error = stands.error + 8.0 * UNIT * (stands.value + here + other);
+        // The cell's mass at each edge once the curve is lowered by the dips.
+        let lowered = |excess: Enclosed, here: f64, other: f64, scale: f64| {
+            let value = excess.value + here - other;
+            let error = excess.error + 8.0 * UNIT * (excess.value + here + other);
             (value - error) * scale
         };
         masses[i] += lowered(cell.below, dip[i], dip[i + 1], 1.0 / cell.width.exp_m1());
@@ -145,14 +145,14 @@ fn tangent_masses(list: &[Cell], above: f64) -> Vec<f64> {
 /// How far below the true curve each edge must lie so that the chord over each cell stays under a
 /// tangent of it.
 ///
-/// The tangent in the middle of a cell misses the curve at the lower edge by `above` of the lower
-/// half and at the upper edge by `below` of the upper half. A tangent taken at one edge misses only
-/// at the other one. Any choice is valid; what the mass beyond an edge cannot balance is lost, so
-/// the choice that loses least is taken.
+/// The tangent in the middle of a cell is below the curve at the lower edge by `above` of the lower
+/// half and at the upper edge by `below` of the upper half. A tangent at one edge is below it only
+/// at the other. Any choice is valid; what the mass beyond an edge cannot balance is lost, so the
+/// choice that loses least is taken.
 fn dips(list: &[Cell]) -> Vec<f64> {
     let cells = list.len();
-    // How far all that lies above (below) an edge stands above (below) it: the two sides of the
-    // curve at the edge. Q's masses are kept times e^loss of the edge.
+    // The excess of all mass above (below) each edge: the two sides of the curve at the edge. Q's
+    // masses are kept times e^loss of the edge.
     let mut above = vec![0.0; cells + 1];
     let mut below = vec![0.0; cells + 1];
     let (mut q_above, mut q_below) = (0.0, 0.0);
@@ -170,10 +170,10 @@ fn dips(list: &[Cell]) -> Vec<f64> {
         let in_the_middle = (cell.above_lower_half.upper(), cell.below_upper_half.upper());
         let at_lower_edge = (0.0, cell.below.upper());
         let at_upper_edge = (cell.above.upper(), 0.0);
-        // At the top nothing may be lost. At the bottom what is not balanced takes mass away one
-        // cell higher, which costs that much more than it would to lower the curve (see
-        // `under_tangents`). A tangent at an edge moves mass farther than one in the middle, so its
-        // dip must be worth it.
+        // At the top nothing may be lost. At the bottom what is not balanced removes mass one cell
+        // higher, which costs that much more than lowering the curve (see `under_tangents`). A
+        // tangent at an edge moves mass farther than one in the middle, so that counts as a cost
+        // too.
         let unbalanced = |lower: f64| (lower - below[i]).max(0.0) / cell.width.min(1.0);
         let cost = |(lower, upper): (f64, f64), moved: f64| {
             if upper > above[i + 1] { f64::INFINITY } else { unbalanced(lower) + moved }
@@ -228,14 +228,14 @@ mod tests {
     use crate::pld::pair::{COMPONENTS, Pair, Repeated};
     use crate::pld::sketch::Sketch;
 
-    /// The pair's own hockey-stick divergence, in closed form.
+    /// The pair's hockey-stick divergence, in closed form.
     fn exact(pair: &Pair, epsilon: f64) -> f64 {
         let (z, means) = (pair.threshold(epsilon), pair.means());
         let weights = pair.excess_weights(epsilon);
         (0..COMPONENTS).map(|c| weights[c] * upper_tail(z - means[c])).sum()
     }
 
-    /// That of the reversed pair: Q − e^ε P over the points with loss below −ε.
+    /// The reversed pair's: Q − e^ε P over the points with loss below −ε.
     fn exact_reversed(pair: &Pair, epsilon: f64) -> f64 {
         let (z, means) = (pair.threshold(-epsilon), pair.means());
         let weights = pair.excess_weights(-epsilon);
@@ -251,13 +251,13 @@ mod tests {
 
     fn pairs() -> Vec<Pair> {
         let mut pairs = Vec::new();
-        for rate in [1e-6, 1e-3, 0.05, 0.6] {
+        for sampling_rate in [1e-6, 1e-3, 0.05, 0.6] {
             for shift in [0.01, 0.3, 1.0, 3.0, 12.0] {
-                pairs.push(Pair::Shifted { rate, shift });
-                pairs.push(Pair::Opposed { rate, shift });
+                pairs.push(Pair::Shifted { sampling_rate, shift });
+                pairs.push(Pair::Opposed { sampling_rate, shift });
             }
         }
-        pairs.extend([0.01, 0.5, 3.0].map(|shift| Pair::Shifted { rate: 1.0, shift }));
+        pairs.extend([0.01, 0.5, 3.0].map(|shift| Pair::Shifted { sampling_rate: 1.0, shift }));
         pairs
     }
 
@@ -303,14 +303,14 @@ mod tests {
         }
     }
 
-    /// Mass at a large loss, with next to nothing between it and the rest: rounding errors of the
-    /// rest must not pull it down.
+    /// Mass at a large loss, with almost none between it and the rest: rounding errors of the rest
+    /// must not pull it down.
     #[test]
     fn the_lower_pair_keeps_what_lies_beyond_a_valley() {
         let mean = |m: &Masses| m.mean_loss();
         for shift in [8.0, 12.0, 17.0, 20.0] {
-            for rate in [1e-3, 0.0747, 0.3, 0.999, 1.0] {
-                let pair = Pair::Shifted { rate, shift };
+            for sampling_rate in [1e-3, 0.0747, 0.3, 0.999, 1.0] {
+                let pair = Pair::Shifted { sampling_rate, shift };
                 let sketch = Sketch::of(&Repeated { pair, count: 1 }, 1e-12);
                 for mesh in [0.14, 0.042, 0.01] {
                     let weighing = Weighing { tilt: 0.03, one_loss: None };
@@ -331,7 +331,7 @@ mod tests {
     /// Second order in the mesh: a tenth of the mesh, a hundredth of the error.
     #[test]
     fn the_error_is_of_second_order() {
-        let pair = Pair::Shifted { rate: 0.3, shift: 1.0 };
+        let pair = Pair::Shifted { sampling_rate: 0.3, shift: 1.0 };
         let sketch = Sketch::of(&Repeated { pair, count: 1 }, 1e-12);
         let gap = |mesh: f64| {
             let cells = Cells::cut(
@@ -342,7 +342,7 @@ mod tests {
                 1e-12,
                 100_000,
             );
-            // Between two edges, where the bounds touch the curve least.
+            // Between two edges, where the bounds are least tight.
             let at = |m: &Masses| {
                 (0..7).map(|i| of_masses(m, 0.2 + mesh * f64::from(i) / 7.0)).sum::<f64>()
             };

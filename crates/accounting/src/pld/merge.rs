@@ -1,9 +1,7 @@
-//! Fewer transforms: parts that happen equally often and have few masses are convolved one mass at
-//! a time.
+//! Merges parts with equal counts and few masses by direct convolution, which saves transforms.
 //!
 //! (A·B)^k = A^k·B^k for convolution products, so two parts with the same count may be merged
-//! before they are repeated. With hundreds of parts, most of which are narrow, this is what the
-//! time is saved by.
+//! before they are repeated. With hundreds of mostly narrow parts this saves most of the time.
 
 use super::cells::Grid;
 use super::convolve::Side;
@@ -12,7 +10,7 @@ use crate::normal::UNIT;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-/// Merges while the products of two parts' masses are fewer than `most`, the smallest parts first.
+/// Merges, smallest parts first, while a pair of parts has at most `most` products of masses.
 pub fn merged(parts: Vec<(Masses, u64)>, side: Side, most: usize) -> Vec<(Masses, u64)> {
     let mut by_count: BTreeMap<u64, Vec<Masses>> = BTreeMap::new();
     for (masses, count) in parts {
@@ -20,7 +18,7 @@ pub fn merged(parts: Vec<(Masses, u64)>, side: Side, most: usize) -> Vec<(Masses
     }
     let mut found = Vec::new();
     for (count, mut group) in by_count {
-        // (how many masses, where in the group): the smallest is taken first.
+        // (number of masses, index in the group): the smallest first.
         let mut smallest: BinaryHeap<Reverse<(usize, usize)>> =
             group.iter().enumerate().map(|(i, m)| Reverse((m.mass.len(), i))).collect();
         let mut taken = vec![false; group.len()];
@@ -45,8 +43,8 @@ pub fn merged(parts: Vec<(Masses, u64)>, side: Side, most: usize) -> Vec<(Masses
 
 /// The convolution of two lists of masses, each rounded to the safe side.
 ///
-/// A sum of n products of nonnegative numbers is off by at most n roundings of itself and n of the
-/// smallest normal number.
+/// A sum of n products of nonnegative numbers has an error of at most n relative roundings and n
+/// times the smallest normal number.
 fn product(a: &Masses, b: &Masses, side: Side) -> Masses {
     let ends = |m: &Masses| (m.index[0], m.index[m.index.len() - 1]);
     let ((a_first, a_last), (b_first, b_last)) = (ends(a), ends(b));
@@ -56,9 +54,9 @@ fn product(a: &Masses, b: &Masses, side: Side) -> Masses {
     let (short, long) = if a.mass.len() <= b.mass.len() { (a, b) } else { (b, a) };
     for (&i, &m) in short.index.iter().zip(&short.mass) {
         for (&j, &n) in long.index.iter().zip(&long.mass) {
-            let place = (i + j - first) as usize;
-            dense[place] += m * n;
-            reached[place] = true;
+            let position = (i + j - first) as usize;
+            dense[position] += m * n;
+            reached[position] = true;
         }
     }
     let terms = short.mass.len() as f64;
@@ -68,13 +66,13 @@ fn product(a: &Masses, b: &Masses, side: Side) -> Masses {
             (mass * (1.0 - 2.0 * (terms + 4.0) * UNIT) - terms * f64::MIN_POSITIVE).max(0.0)
         }
     };
-    let kept = |place: &usize| reached[*place];
+    let kept = |position: &usize| reached[*position];
     let total = |m: &Masses| m.mass.iter().sum::<f64>() + m.infinite;
     Masses {
         grid: Grid { mesh: a.grid.mesh, offset: a.grid.offset + b.grid.offset },
-        index: (0..dense.len()).filter(kept).map(|place| first + place as i64).collect(),
-        mass: (0..dense.len()).filter(kept).map(|place| safe(dense[place])).collect(),
-        // Where Q has none in either.
+        index: (0..dense.len()).filter(kept).map(|position| first + position as i64).collect(),
+        mass: (0..dense.len()).filter(kept).map(|position| safe(dense[position])).collect(),
+        // Q has no mass there in either.
         infinite: (a.infinite * total(b) + b.infinite * total(a)) * (1.0 + 1e-9),
     }
 }
@@ -106,7 +104,7 @@ mod tests {
                 assert!((*mass > wanted) == (side == Side::Upper), "{side:?}: {mass} {wanted}");
             }
         }
-        // Nothing is merged where that would cost more than a transform.
+        // Nothing is merged if that would cost more than a transform.
         assert_eq!(merged(vec![(a, 3), (b, 3)], Side::Upper, 5).len(), 2);
     }
 }

@@ -1,13 +1,13 @@
-//! Numerical composition of privacy-loss distributions, certified on both sides.
+//! Numerical composition of privacy-loss distributions (PLD), certified on both sides.
 //!
-//! 1. Every event has a dominating pair of distributions on the line (`pair`).
-//! 2. Each pair is cut into cells of the loss axis (`cells`) and replaced by two discrete pairs on
-//!    one grid: one that dominates it and one that it dominates (`masses`). Both are off by second
-//!    order in the mesh.
-//! 3. Both are composed by fast Fourier transform under an exponential tilt (`convolve`), and δ(ε)
-//!    is read off (`tail`), with truncation, wrap-around and rounding errors on the safe side.
-//! 4. The mesh is chosen from a sketch (`sketch`, `plan`) and refined until the gap is as small as
-//!    asked for.
+//! 1. Every event has a dominating pair of distributions on the real line (`pair`).
+//! 2. Each pair is cut into cells of the privacy-loss axis (`cells`) and replaced by two discrete
+//!    pairs on one grid: one that dominates it and one that it dominates (`masses`). The error of
+//!    both is of second order in the mesh.
+//! 3. Both are composed by fast Fourier transform (FFT) under an exponential tilt (`convolve`), and
+//!    δ(ε) is read off (`tail`), with truncation, wrap-around and rounding errors on the safe side.
+//! 4. The mesh is chosen from a sketch (`sketch`, `plan`) and refined until the interval is as
+//!    narrow as asked for.
 //!
 //! The proofs are in PROOFS.md beside this file.
 
@@ -38,7 +38,7 @@ use response::Responses;
 use sketch::Sketch;
 use tail::Tail;
 
-/// How much wider than 0 the certified interval may be: `share · max(1, ε)`.
+/// Maximum width of the certified interval of ε, as a share of max(1, ε).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Precision(pub f64);
 
@@ -54,12 +54,12 @@ impl Precision {
     }
 }
 
-/// Which of the two neighbours is the true data set.
+/// Which of the two neighbouring data sets is the true one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Direction {
-    /// Loss ln dP/dQ under P: the unit is there.
+    /// Loss ln dP/dQ under P: the unit is present.
     Present,
-    /// Loss ln dQ/dP under Q: it is not.
+    /// Loss ln dQ/dP under Q: the unit is absent.
     Absent,
 }
 
@@ -71,11 +71,11 @@ pub fn epsilon(composition: &Composition, delta: f64, precision: Precision) -> R
     if found.gap() <= precision.gap_at(found.lower) || !short || prepared.pairs.is_empty() {
         return Ok(found);
     }
-    // Where one large loss is likelier than many small ones, δ(ε) is nearly flat: even a small
-    // share of δ that is cut off moves ε, and no tilt suits. There is a way for that.
-    let exacter =
+    // If one large loss is likelier than many small ones, δ(ε) is nearly flat: even a small
+    // truncated share of δ moves ε, and no tilt is suitable. `jump` handles that case.
+    let by_jumps =
         Numerical::new(composition, 1e-4 * delta)?.epsilon_by_jumps(delta, precision, found.upper);
-    Ok(exacter.map_or(found, |e| e.intersect(found)))
+    Ok(by_jumps.map_or(found, |e| e.intersect(found)))
 }
 
 /// With so few parts and releases there is time for a second computation.
@@ -90,7 +90,7 @@ pub fn delta(composition: &Composition, epsilon: f64, precision: Precision) -> R
         let found = Numerical::new(composition, scale)?.delta(epsilon, precision)?;
         let kept = best.map_or(found, |b| b.intersect(found));
         best = Some(kept);
-        // If δ is far smaller than thought, what was cut off with the tails weighs too much.
+        // If δ is much smaller than guessed, the truncated tails weigh too much.
         if kept.upper > 0.05 * scale || scale <= SMALLEST {
             break;
         }
@@ -99,7 +99,7 @@ pub fn delta(composition: &Composition, epsilon: f64, precision: Precision) -> R
     best.ok_or(Error::LossTooLarge { limit: limits::EPSILON })
 }
 
-/// δ at each of many ε, the worse of both directions: a few computations serve all of them.
+/// δ at each of many ε, the worse of both directions; a few computations serve all of them.
 pub fn curve(
     composition: &Composition,
     epsilons: &[f64],
@@ -119,7 +119,7 @@ pub fn curve(
     for anchor in (0..epsilons.len()).step_by(epsilons.len().div_ceil(ANCHORS).max(1)) {
         sharpen(&mut found, anchor)?;
     }
-    // Whatever is still wide gets a computation of its own.
+    // Intervals that are still wide get a computation of their own.
     let vague = |b: &Bounds| b.lower < 0.8 * b.upper && b.upper > *limits::DELTA.start();
     for anchor in 0..epsilons.len() {
         if vague(&found[anchor]) {
@@ -129,10 +129,10 @@ pub fn curve(
     Ok(found)
 }
 
-/// No δ below this is told apart from 0.
+/// δ below this are not distinguished from 0.
 const SMALLEST: f64 = 1e-20;
 
-/// About how large δ(ε) is, by Chernoff's bound on sketches that are cut ever less.
+/// Order of magnitude of δ(ε), by Chernoff's bound on sketches with smaller and smaller truncation.
 fn guess_delta(composition: &Composition, epsilon: f64) -> Result<f64> {
     let mut scale = 1e-3;
     for _ in 0..4 {
@@ -148,33 +148,33 @@ fn guess_delta(composition: &Composition, epsilon: f64) -> Result<f64> {
     Ok(scale)
 }
 
-/// A composition made ready for questions about δ of about one size.
+/// A composition prepared for δ of one order of magnitude.
 struct Numerical {
     responses: Responses,
     pairs: Vec<Repeated>,
-    /// How much of each event's probability is cut off at either end.
+    /// Probability of each event that is truncated at either end.
     cut: f64,
-    /// One sketch for each pair, then one for the responses.
+    /// One sketch for each pair, then one for the randomised responses.
     present: Vec<Sketch>,
     absent: Option<Vec<Sketch>>,
 }
 
-/// Edges of all parts together, for the sake of time.
+/// Maximum number of edges of all parts together, which bounds the time.
 const MOST_EDGES: i64 = 1_000_000;
-/// As many products of masses cost as much as a point of a transform.
+/// This many products of masses cost as much as one point of a transform.
 const MERGED_PER_POINT: usize = 8;
-/// More parts than this count as many.
+/// Compositions of more parts than this skip expensive refinements.
 const MANY_PARTS: usize = 25;
-/// How often the mesh is refined before the gap is taken as it is.
+/// Maximum number of mesh refinements.
 const REFINEMENTS: usize = 7;
-/// What the lower discretisation may lose, as a share of max(1, ε), without being thought worse
-/// than none.
+/// Loss that the lower discretisation may have, as a share of max(1, ε), before the trivial pair is
+/// used instead.
 const HARMLESS: f64 = 1e-4;
-/// The share of δ that may be cut off with the noise's tails.
+/// Share of δ that may be truncated with the tails of the noise.
 const CUT_SHARE: f64 = 2e-4;
 
 impl Numerical {
-    /// Prepares `composition` for questions about δ not much below `smallest_delta`.
+    /// Prepares `composition` for δ not much below `smallest_delta`.
     fn new(composition: &Composition, smallest_delta: f64) -> Result<Numerical> {
         composition.validate()?;
         let all = pairs_of(composition.parts(), composition.adjacency);
@@ -199,22 +199,22 @@ impl Numerical {
         self.or_absent(present, delta, precision)
     }
 
-    /// The same by counting large losses (`jump`), if the answer is known to be about `place`.
-    fn epsilon_by_jumps(&self, delta: f64, precision: Precision, place: f64) -> Result<Bounds> {
-        let present = self.refine_by_jumps(delta, precision, place)?;
+    /// ε(δ) by the number of large losses (`jump`), if the result is known to be about `near`.
+    fn epsilon_by_jumps(&self, delta: f64, precision: Precision, near: f64) -> Result<Bounds> {
+        let present = self.refine_by_jumps(delta, precision, near)?;
         self.or_absent(present, delta, precision)
     }
 
     /// The worse of `present` and the other direction.
     fn or_absent(&self, present: Bounds, delta: f64, precision: Precision) -> Result<Bounds> {
         let Some(absent) = &self.absent else { return Ok(present) };
-        // The other direction is seldom the worse one. Without the unit no output loses more than
+        // The other direction is rarely the worse one. Without the unit no output has a loss above
         // the sum of −ln(1 − q): at that ε its δ is 0.
         let most = self.largest_absent_loss();
         if most <= present.upper {
             return Ok(present);
         }
-        // A coarse bound settles most other cases. With many parts there is no time for more.
+        // A coarse bound decides most other cases. With many parts there is no time for more.
         let many = self.has_many_parts();
         let coarse = Precision(precision.0 * if many { 4.0 } else { 16.0 });
         let plan = Plan::capped(absent, |sketches| {
@@ -229,14 +229,16 @@ impl Numerical {
         Ok(present.max(Bounds { upper: absent.upper.min(most).max(absent.lower), ..absent }))
     }
 
-    /// The largest loss that any output has if the unit is absent, rounded up.
+    /// The largest loss of any output if the unit is absent, rounded up.
     fn largest_absent_loss(&self) -> f64 {
         let responses = self.responses.atoms().iter().map(|a| a.0).fold(0.0, f64::max);
         let sampled: f64 = self
             .pairs
             .iter()
             .map(|part| match part.pair {
-                Pair::Shifted { rate, .. } => part.count as f64 * -(-rate).ln_1p(),
+                Pair::Shifted { sampling_rate, .. } => {
+                    part.count as f64 * -(-sampling_rate).ln_1p()
+                }
                 Pair::Response { epsilon, .. } => part.count as f64 * epsilon,
                 Pair::Opposed { .. } => f64::INFINITY,
             })
@@ -274,7 +276,7 @@ impl Numerical {
             };
             let kept = best.map_or(found, |b| b.intersect(found));
             best = Some(kept);
-            // As a share of δ, and nothing below the smallest δ that can be asked for.
+            // Relative to δ, but nothing below the smallest δ that can be asked for.
             let gap = (kept.upper / kept.lower.max(1e-3 * limits::DELTA.start())).ln();
             let wanted = 20.0 * precision.0;
             if gap <= wanted || plan.mesh > 1.05 * finer {
@@ -285,16 +287,16 @@ impl Numerical {
         best.ok_or(Error::LossTooLarge { limit: limits::EPSILON })
     }
 
-    /// Bounds on δ at all of the given ε, good near one of them.
+    /// Bounds on δ at all of the given ε, tight near one of them.
     fn around(&self, epsilons: &[f64], anchor: usize, precision: Precision) -> Result<Vec<Bounds>> {
         if self.pairs.is_empty() {
             let enclosure = Enclosure::of_responses(&self.responses);
             return Ok(epsilons.iter().map(|&e| enclosure.delta(e)).collect());
         }
         let one = |direction: Direction| -> Result<Vec<Bounds>> {
-            let (sketches, place) = (self.sketches(direction), epsilons[anchor]);
+            let (sketches, near) = (self.sketches(direction), epsilons[anchor]);
             let plan = Plan::capped(sketches, |sketches| {
-                Plan::near_epsilon(sketches, place, None, |e| precision.gap_at(e))
+                Plan::near_epsilon(sketches, near, None, |e| precision.gap_at(e))
             })?;
             let enclosure = self.enclose(direction, &plan.fitted(self.most_points()))?;
             Ok(epsilons.iter().map(|&e| enclosure.delta(e)).collect())
@@ -315,7 +317,7 @@ impl Numerical {
         most_points(self.pairs.len())
     }
 
-    /// How many edges each part may have: those with a short stretch of losses need few, and leave
+    /// Maximum number of edges of each part: parts with a short range of losses need few, and leave
     /// more to the others.
     fn most_edges(&self, mesh: f64) -> Vec<i64> {
         let needs = |s: &Sketch| {
@@ -343,7 +345,7 @@ impl Numerical {
         }
     }
 
-    /// ε(δ) in one direction, on finer and finer meshes until the gap is small enough.
+    /// ε(δ) in one direction, on finer and finer meshes until the interval is narrow enough.
     fn refine(&self, direction: Direction, delta: f64, precision: Precision) -> Result<Bounds> {
         let sketches = self.sketches(direction);
         let plan = Plan::capped(sketches, |sketches| {
@@ -353,28 +355,28 @@ impl Numerical {
         let mut work = plan.points();
         let budget = self.most_points() * if self.has_many_parts() { 1.05 } else { 1.3 };
         let mut best: Option<Bounds> = None;
-        let mut in_vain = 0;
+        let mut no_progress = 0;
         for _ in 0..REFINEMENTS {
             let found = match self.enclose(direction, &plan).and_then(|e| e.epsilon(delta)) {
                 Ok(found) => found,
-                // A finer mesh that does not fit leaves the answer of the coarser one.
+                // If a finer mesh does not fit, the result of the coarser one is used.
                 Err(error) => return best.ok_or(error),
             };
             let kept = best.map_or(found, |b| b.intersect(found));
             let no_better = best.is_some_and(|b| found.gap() > b.gap());
             best = Some(kept);
             let wanted = precision.gap_at(kept.lower);
-            // Where rounding is what is left of the gap, a finer mesh makes it wider.
-            in_vain += u32::from(no_better);
-            if kept.gap() <= wanted || in_vain == 2 {
+            // If the rest of the gap is rounding error, a finer mesh makes it wider.
+            no_progress += u32::from(no_better);
+            if kept.gap() <= wanted || no_progress == 2 {
                 break;
             }
-            // Now that the answer's place is known: the best tilt there, and the mesh scaled by
-            // what was found. While the interval is wide, its upper end is the better guess: a
-            // lower bound may still be lost in its error.
-            let place = if kept.gap() > 10.0 * wanted { kept.upper } else { kept.estimate };
+            // With the result located: the best tilt there, and the mesh scaled by the gap that was
+            // found. While the interval is wide, its upper end is the better guess: the lower bound
+            // may still be dominated by its error.
+            let near = if kept.gap() > 10.0 * wanted { kept.upper } else { kept.estimate };
             let retilted = Plan::capped(sketches, |sketches| {
-                Plan::near_epsilon(sketches, place, Some(delta), |e| 0.5 * precision.gap_at(e))
+                Plan::near_epsilon(sketches, near, Some(delta), |e| 0.5 * precision.gap_at(e))
             })?;
             let factor = (0.8 * (wanted / kept.gap()).sqrt()).clamp(0.2, 0.8);
             let finer = (plan.mesh * factor).min(retilted.mesh);
@@ -389,20 +391,20 @@ impl Numerical {
     }
 
     /// ε(δ) with the unit present, by the number of large losses.
-    fn refine_by_jumps(&self, delta: f64, precision: Precision, mut place: f64) -> Result<Bounds> {
+    fn refine_by_jumps(&self, delta: f64, precision: Precision, mut near: f64) -> Result<Bounds> {
         let too_large = Error::LossTooLarge { limit: limits::EPSILON };
         let split = Split::at_delta(&self.present, delta).ok_or(too_large.clone())?;
         let (mut mesh, mut work) = (f64::INFINITY, 0.0);
         let mut best: Option<Bounds> = None;
         for _ in 0..REFINEMENTS {
-            let plan = split.plan(place, 0.5 * precision.gap_at(place))?;
+            let plan = split.plan(near, 0.5 * precision.gap_at(near))?;
             let finer = plan.mesh.min(mesh);
             let plan = plan.with_mesh(finer).fitted(self.most_points());
             work += plan.points();
             if work > self.most_points() {
                 break;
             }
-            let weighing = Weighing { tilt: plan.tilt, one_loss: Some(place) };
+            let weighing = Weighing { tilt: plan.tilt, one_loss: Some(near) };
             let enclosed = self.enclose_with(Direction::Present, &plan, weighing, |parts, side| {
                 split.compose(&parts, &plan, side, self.most_points())
             });
@@ -416,13 +418,13 @@ impl Numerical {
             if kept.gap() <= wanted {
                 break;
             }
-            place = if kept.gap() > 10.0 * wanted { kept.upper } else { kept.estimate };
+            near = if kept.gap() > 10.0 * wanted { kept.upper } else { kept.estimate };
             mesh = plan.mesh * (0.8 * (wanted / kept.gap()).sqrt()).clamp(0.2, 0.8);
         }
         best.ok_or(too_large)
     }
 
-    /// Bounds on the curve of one direction, as the plan has it.
+    /// Bounds on the curve of one direction, by the plan.
     fn enclose(&self, direction: Direction, plan: &Plan) -> Result<Enclosure<'_>> {
         let tilt_of_p = match direction {
             Direction::Present => plan.tilt,

@@ -1,55 +1,55 @@
-//! Dominating pairs: for each event, two distributions on the line that are at least as easy to
-//! tell apart as the mechanism's outputs on any two neighbours (PROOFS.md, sections 1–3).
+//! Dominating pairs: for each event, two distributions on the real line that are at least as
+//! distinguishable as the mechanism's outputs on any two neighbouring data sets (PROOFS.md,
+//! sections 1–3).
 
 use crate::event::{Adjacency, Event};
 use crate::normal::{UNIT, upper_quantile, upper_tail};
 use crate::sum::Sum;
 
-/// Normal components that both sides of a pair are mixtures of: at 0, at +s and at −s (in noise
-/// standard deviations).
+/// Normal components that P and Q are mixtures of: at 0, at +s and at −s (in noise standard
+/// deviations).
 pub const COMPONENTS: usize = 3;
 
-/// A pair (P, Q) whose loss ln dP/dQ increases along the line.
+/// A pair (P, Q) whose privacy loss ln dP/dQ increases along the line.
 #[derive(Debug, Clone, Copy)]
 pub enum Pair {
     /// P = (1 − q) N(0, 1) + q N(s, 1) against Q = N(0, 1): one unit added or removed.
     Shifted {
-        /// Sampling rate.
-        rate: f64,
+        /// Sampling rate q.
+        sampling_rate: f64,
         /// Distance s between the components.
         shift: f64,
     },
     /// P = (1 − q) N(0, 1) + q N(s, 1) against Q = (1 − q) N(0, 1) + q N(−s, 1): one unit replaced.
     Opposed {
-        /// Sampling rate.
-        rate: f64,
+        /// Sampling rate q.
+        sampling_rate: f64,
         /// Distance s of either component from 0.
         shift: f64,
     },
     /// Randomised response: three atoms.
     Response {
-        /// ε of the response.
+        /// ε of one response.
         epsilon: f64,
-        /// Number of categories.
+        /// Number of possible values.
         categories: f64,
     },
 }
 
-/// A pair and how often it happens.
+/// A pair and its number of repetitions.
 #[derive(Debug, Clone, Copy)]
 pub struct Repeated {
-    /// The pair.
+    /// The repeated pair.
     pub pair: Pair,
-    /// How often.
+    /// Number of repetitions.
     pub count: u64,
 }
 
-/// A single Gaussian part never shifts by more than this: a longer shift is split into equal
-/// shorter ones, which compose to exactly the same pair (PROOFS.md, section 1) and keep e^loss
-/// within range.
+/// Maximum shift of a single Gaussian part: a larger shift is split into equal smaller ones, which
+/// compose to exactly the same pair (PROOFS.md, section 1) and keep e^loss within range.
 const LONGEST_SHIFT: f64 = 4.0;
 
-/// The pairs of a composition. All events without subsampling become one.
+/// The dominating pairs of a composition. All events without subsampling become one pair.
 pub fn pairs_of(parts: &[crate::Part], adjacency: Adjacency) -> Vec<Repeated> {
     let mut pairs = Vec::new();
     let mut squared_shift = Sum::default();
@@ -70,8 +70,8 @@ pub fn pairs_of(parts: &[crate::Part], adjacency: Adjacency) -> Vec<Repeated> {
                         squared_shift.add(count as f64 * 4.0 * shift * shift);
                         continue;
                     }
-                    Adjacency::AddRemove => Pair::Shifted { rate: sampling_rate, shift },
-                    Adjacency::ReplaceOne => Pair::Opposed { rate: sampling_rate, shift },
+                    Adjacency::AddRemove => Pair::Shifted { sampling_rate, shift },
+                    Adjacency::ReplaceOne => Pair::Opposed { sampling_rate, shift },
                 };
                 pairs.push(Repeated { pair, count });
             }
@@ -87,19 +87,22 @@ pub fn pairs_of(parts: &[crate::Part], adjacency: Adjacency) -> Vec<Repeated> {
     if squared_shift > 0.0 {
         let count = (squared_shift / LONGEST_SHIFT.powi(2)).ceil().max(1.0);
         let shift = (squared_shift / count).sqrt();
-        pairs.push(Repeated { pair: Pair::Shifted { rate: 1.0, shift }, count: count as u64 });
+        pairs.push(Repeated {
+            pair: Pair::Shifted { sampling_rate: 1.0, shift },
+            count: count as u64,
+        });
     }
     pairs
 }
 
 /// ln(1 − q + q e^a), without overflow and exact for small q.
-fn log_mix(rate: f64, a: f64) -> f64 {
-    if rate == 1.0 {
+fn log_mix(sampling_rate: f64, a: f64) -> f64 {
+    if sampling_rate == 1.0 {
         a
     } else if a > 30.0 {
-        a + (rate + (1.0 - rate) * (-a).exp()).ln()
+        a + (sampling_rate + (1.0 - sampling_rate) * (-a).exp()).ln()
     } else {
-        (rate * a.exp_m1()).ln_1p()
+        (sampling_rate * a.exp_m1()).ln_1p()
     }
 }
 
@@ -107,12 +110,12 @@ impl Pair {
     /// Whether (Q, P) is (P, Q) mirrored, so that one direction stands for both.
     pub fn is_symmetric(&self) -> bool {
         match *self {
-            Pair::Shifted { rate, .. } => rate == 1.0,
+            Pair::Shifted { sampling_rate, .. } => sampling_rate == 1.0,
             Pair::Opposed { .. } | Pair::Response { .. } => true,
         }
     }
 
-    /// Where the mass gathers, if that is known.
+    /// The loss at which the mass concentrates, if known.
     pub fn centre(&self) -> Option<f64> {
         match self {
             Pair::Opposed { .. } => Some(0.0),
@@ -120,7 +123,7 @@ impl Pair {
         }
     }
 
-    /// How many of the components it has; the others weigh nothing.
+    /// Number of components with nonzero weight.
     pub fn components(&self) -> usize {
         match self {
             Pair::Shifted { .. } => 2,
@@ -129,7 +132,7 @@ impl Pair {
         }
     }
 
-    /// Where the components sit.
+    /// Means of the components.
     pub fn means(&self) -> [f64; COMPONENTS] {
         match *self {
             Pair::Shifted { shift, .. } | Pair::Opposed { shift, .. } => [0.0, shift, -shift],
@@ -137,93 +140,108 @@ impl Pair {
         }
     }
 
-    /// The loss ln dP/dQ at the point z.
+    /// The privacy loss ln dP/dQ at the point z.
     pub fn loss(&self, z: f64) -> f64 {
         match *self {
-            Pair::Shifted { rate, shift } => log_mix(rate, shift * z - 0.5 * shift * shift),
-            Pair::Opposed { rate, shift } => {
+            Pair::Shifted { sampling_rate, shift } => {
+                log_mix(sampling_rate, shift * z - 0.5 * shift * shift)
+            }
+            Pair::Opposed { sampling_rate, shift } => {
                 let half = 0.5 * shift * shift;
-                log_mix(rate, shift * z - half) - log_mix(rate, -shift * z - half)
+                log_mix(sampling_rate, shift * z - half) - log_mix(sampling_rate, -shift * z - half)
             }
             Pair::Response { .. } => unreachable!("atoms have no density"),
         }
     }
 
-    /// The point z where the loss passes `loss`; −∞ where every loss is above it.
+    /// The point z where the loss crosses `loss`; −∞ if every loss is above it.
     pub fn threshold(&self, loss: f64) -> f64 {
         match *self {
-            Pair::Shifted { rate, shift } => {
-                if rate == 1.0 {
+            Pair::Shifted { sampling_rate, shift } => {
+                if sampling_rate == 1.0 {
                     return loss / shift + 0.5 * shift;
                 }
-                let excess = loss.exp_m1() / rate;
+                let excess = loss.exp_m1() / sampling_rate;
                 if excess <= -1.0 {
                     return f64::NEG_INFINITY;
                 }
                 excess.ln_1p() / shift + 0.5 * shift
             }
-            Pair::Opposed { rate, shift } => {
+            Pair::Opposed { sampling_rate, shift } => {
                 // (1 − q) + κu = e^ℓ((1 − q) + κ/u) with u = e^{sz}, κ = q e^{−s²/2}: u = e^{ℓ/2}
                 // e^y, sinh y as below.
-                let kappa = rate * (-0.5 * shift * shift).exp();
-                (0.5 * loss + ((1.0 - rate) * (0.5 * loss).sinh() / kappa).asinh()) / shift
+                let kappa = sampling_rate * (-0.5 * shift * shift).exp();
+                (0.5 * loss + ((1.0 - sampling_rate) * (0.5 * loss).sinh() / kappa).asinh()) / shift
             }
             Pair::Response { .. } => unreachable!("atoms have no density"),
         }
     }
 
-    /// For each component, its weight in P − e^loss·Q. Computed so that a small rate costs no
-    /// accuracy.
+    /// The weight of each component in P − e^loss·Q, computed so that a small sampling rate costs
+    /// no accuracy.
     pub fn excess_weights(&self, loss: f64) -> [f64; COMPONENTS] {
         match *self {
-            // Without sampling losses go down without end, and e^loss must keep its accuracy there.
-            Pair::Shifted { rate: 1.0, .. } => [-loss.exp(), 1.0, 0.0],
-            Pair::Shifted { rate, .. } => [-(rate + loss.exp_m1()), rate, 0.0],
-            Pair::Opposed { rate, .. } => [-(1.0 - rate) * loss.exp_m1(), rate, -rate * loss.exp()],
+            // Without sampling, losses have no lower bound, and e^loss must keep its accuracy
+            // there.
+            Pair::Shifted { sampling_rate: 1.0, .. } => [-loss.exp(), 1.0, 0.0],
+            Pair::Shifted { sampling_rate, .. } => {
+                [-(sampling_rate + loss.exp_m1()), sampling_rate, 0.0]
+            }
+            Pair::Opposed { sampling_rate, .. } => {
+                [-(1.0 - sampling_rate) * loss.exp_m1(), sampling_rate, -sampling_rate * loss.exp()]
+            }
             Pair::Response { .. } => [0.0; COMPONENTS],
         }
     }
 
-    /// Bounds on the rounding errors of [`Pair::excess_weights`], where `loss` itself is off by one
+    /// Bounds on the rounding errors of [`Pair::excess_weights`], where `loss` itself has one
     /// rounding.
     pub fn excess_weight_errors(&self, loss: f64) -> [f64; COMPONENTS] {
         let moved = 4.0 * loss.exp_m1().abs() + 2.0 * loss.abs() * loss.exp();
         let errors = match *self {
-            Pair::Shifted { rate: 1.0, .. } => [(4.0 + 2.0 * loss.abs()) * loss.exp(), 0.0, 0.0],
-            Pair::Shifted { rate, .. } => [moved + 4.0 * rate, 0.0, 0.0],
-            Pair::Opposed { rate, .. } => {
-                [(1.0 - rate) * moved, 0.0, rate * (4.0 + 2.0 * loss.abs()) * loss.exp()]
+            Pair::Shifted { sampling_rate: 1.0, .. } => {
+                [(4.0 + 2.0 * loss.abs()) * loss.exp(), 0.0, 0.0]
             }
+            Pair::Shifted { sampling_rate, .. } => [moved + 4.0 * sampling_rate, 0.0, 0.0],
+            Pair::Opposed { sampling_rate, .. } => [
+                (1.0 - sampling_rate) * moved,
+                0.0,
+                sampling_rate * (4.0 + 2.0 * loss.abs()) * loss.exp(),
+            ],
             Pair::Response { .. } => [0.0; COMPONENTS],
         };
         errors.map(|e| e * UNIT)
     }
 
-    /// For each component, its weight in P.
+    /// The weight of each component in P.
     pub fn p_weights(&self) -> [f64; COMPONENTS] {
         match *self {
-            Pair::Shifted { rate, .. } | Pair::Opposed { rate, .. } => [1.0 - rate, rate, 0.0],
+            Pair::Shifted { sampling_rate, .. } | Pair::Opposed { sampling_rate, .. } => {
+                [1.0 - sampling_rate, sampling_rate, 0.0]
+            }
             Pair::Response { .. } => [0.0; COMPONENTS],
         }
     }
 
-    /// For each component, its weight in Q.
+    /// The weight of each component in Q.
     pub fn q_weights(&self) -> [f64; COMPONENTS] {
         match *self {
             Pair::Shifted { .. } => [1.0, 0.0, 0.0],
-            Pair::Opposed { rate, .. } => [1.0 - rate, 0.0, rate],
+            Pair::Opposed { sampling_rate, .. } => [1.0 - sampling_rate, 0.0, sampling_rate],
             Pair::Response { .. } => [0.0; COMPONENTS],
         }
     }
 
-    /// The stretch of the line outside of which P has no more than `cut` above and Q no more than
-    /// `cut` below.
+    /// The interval above which P, and below which Q, has at most the mass `cut`.
     pub fn support(&self, cut: f64) -> (f64, f64) {
-        let (rate, shift) = match *self {
-            Pair::Shifted { rate, shift } | Pair::Opposed { rate, shift } => (rate, shift),
+        let (sampling_rate, shift) = match *self {
+            Pair::Shifted { sampling_rate, shift } | Pair::Opposed { sampling_rate, shift } => {
+                (sampling_rate, shift)
+            }
             Pair::Response { .. } => return (0.0, 0.0),
         };
-        let above = |z: f64| (1.0 - rate) * upper_tail(z) + rate * upper_tail(z - shift);
+        let above =
+            |z: f64| (1.0 - sampling_rate) * upper_tail(z) + sampling_rate * upper_tail(z - shift);
         let (mut low, mut high) = (0.0, shift + 40.0);
         for _ in 0..60 {
             let middle = 0.5 * (low + high);
@@ -235,7 +253,7 @@ impl Pair {
         }
     }
 
-    /// The atoms of a pair that has no density: (loss, mass under P).
+    /// (loss, mass under P) of the atoms of a pair without density.
     pub fn atoms(&self) -> Vec<(f64, f64)> {
         let Pair::Response { epsilon, categories } = *self else { return Vec::new() };
         let others = (categories - 1.0) * (-epsilon).exp();
@@ -256,9 +274,11 @@ mod tests {
 
     #[test]
     fn threshold_inverts_loss() {
-        for rate in [1e-7, 1e-3, 0.3, 0.999] {
+        for sampling_rate in [1e-7, 1e-3, 0.3, 0.999] {
             for shift in [1e-3, 0.5, 2.0, 20.0] {
-                for pair in [Pair::Shifted { rate, shift }, Pair::Opposed { rate, shift }] {
+                for pair in
+                    [Pair::Shifted { sampling_rate, shift }, Pair::Opposed { sampling_rate, shift }]
+                {
                     for z in [-1.0, 0.0, 0.7, 3.0, 9.0] {
                         let loss = pair.loss(z);
                         let back = pair.loss(pair.threshold(loss));

@@ -5,30 +5,30 @@ use crate::event::limits;
 use crate::{Error, Result};
 use rayon::prelude::*;
 
-/// Where and how finely to compute.
+/// Tilt, mesh and window of the certified computation.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Exponential tilt θ: masses are weighted by e^{θ·loss} before they are transformed.
     pub tilt: f64,
     /// Distance between grid losses.
     pub mesh: f64,
-    /// How far beyond the tilt the window's upper end is bounded by Chernoff's inequality.
+    /// Rate λ, added to the tilt, of the Chernoff bound for the window's upper end.
     pub upper_rate: f64,
-    /// The same below.
+    /// The same for the lower end.
     pub lower_rate: f64,
     /// ln of the tilted probability that may lie outside of the window on either side.
     pub log_outside: f64,
-    /// About where the answer will be.
+    /// Approximate result.
     pub epsilon_guess: f64,
-    /// About how wide the window will be.
+    /// Approximate width of the window.
     pub width: f64,
-    /// About where its lower end will be.
+    /// Approximate lower end of the window.
     pub lowest: f64,
-    /// A single loss above this one counts as much as it would at any greater size.
+    /// Losses above this count like any larger loss.
     pub cap: f64,
 }
 
-/// Grid points allowed: memory and time grow with points × parts.
+/// Maximum number of grid points: memory and time grow with points × parts.
 pub fn most_points(parts: usize) -> f64 {
     (POINTS_TIMES_PARTS / parts as f64).min(MOST_POINTS)
 }
@@ -38,7 +38,7 @@ const MOST_POINTS: f64 = 2_400_000.0;
 /// A loss that is this much above ε loses e^−40 of its mass in 1 − e^{ε − loss}.
 const FAR_ABOVE: f64 = 40.0;
 
-/// Tilted probability outside of the window, as a share of the δ that is looked for.
+/// Tilted probability outside of the window, as a share of δ.
 const OUTSIDE_SHARE: f64 = 1e-9;
 
 impl Plan {
@@ -59,8 +59,8 @@ impl Plan {
         Self::at(sketches, tilt.min(STEEPEST / mesh), guess, log_delta, mesh)
     }
 
-    /// A plan that computes best near `epsilon`: the tilt is the saddle point there. What δ is
-    /// there is guessed from it unless it is known.
+    /// A plan that is most accurate near `epsilon`: the tilt is the saddle point there. If δ is not
+    /// known it is guessed from the saddle point.
     pub fn near_epsilon(
         sketches: &[Sketch],
         epsilon: f64,
@@ -73,8 +73,7 @@ impl Plan {
         Self::at(sketches, tilt.min(STEEPEST / mesh), epsilon, log_delta, mesh)
     }
 
-    /// A plan with which nothing above e^`log_floor` is lost near `epsilon`, be the mesh as fine as
-    /// it must.
+    /// A plan that loses nothing above e^`log_floor` near `epsilon`, however fine the mesh must be.
     pub fn reaching(
         sketches: &[Sketch],
         epsilon: f64,
@@ -87,9 +86,8 @@ impl Plan {
         Self::at(sketches, tilt, epsilon, log_delta, mesh)
     }
 
-    /// What `make` plans from the sketches, or from sketches without the largest losses where those
-    /// make the window wide for nothing: a loss far above ε adds its whole mass to δ(ε), whatever
-    /// its size.
+    /// What `make` plans from the sketches; if large losses make the window needlessly wide, from
+    /// sketches without them: a loss far above ε adds its whole mass to δ(ε), whatever its size.
     pub fn capped(sketches: &[Sketch], make: impl Fn(&[Sketch]) -> Result<Plan>) -> Result<Plan> {
         let plan = make(sketches)?;
         let cap = plan.epsilon_guess + FAR_ABOVE - plan.lowest.min(0.0);
@@ -125,8 +123,8 @@ impl Plan {
         let here = total_cumulant(sketches, tilt);
         let log_share = (log_delta - here.value + tilt * epsilon_guess).min(0.0);
         let log_outside = OUTSIDE_SHARE.ln() + log_share;
-        // Chernoff at rate λ puts the window's end at (K(θ ± λ) − K(θ) − log_outside)/λ; the best λ
-        // puts it nearest.
+        // Chernoff's bound at rate λ puts the window's end at (K(θ ± λ) − K(θ) − log_outside)/λ;
+        // the best λ puts it nearest.
         let reach = |signed_rate: f64| {
             let there = total_cumulant(sketches, tilt + signed_rate);
             (there.value - here.value - log_outside) / signed_rate.abs()
@@ -134,7 +132,7 @@ impl Plan {
         let (slowest, fastest) = ((1e-3 * tilt.max(1e-3)).ln().min(-10.0), (STEEPEST / mesh).ln());
         let best_rate = |sign: f64| {
             // Just beyond the best rate the moments of a heavy tail may explode, and those of the
-            // discretised pair a little earlier than the sketch's: a smaller rate costs next to
+            // discretised pair a little earlier than the sketch's: a smaller rate costs almost
             // nothing.
             0.9 * golden_section(|log_rate| reach(sign * log_rate.exp()), slowest, fastest).exp()
         };
@@ -155,7 +153,7 @@ impl Plan {
         })
     }
 
-    /// The mesh made coarser, if it must be, so that the window fits into `most` points.
+    /// Makes the mesh coarser, if needed, so that the window fits into `most` points.
     pub fn fitted(mut self, most: f64) -> Plan {
         let finest = 1.25 * self.width / most;
         if self.mesh < finest {
@@ -168,21 +166,21 @@ impl Plan {
         self
     }
 
-    /// About how many points the window will have.
+    /// Approximate number of points of the window.
     pub fn points(&self) -> f64 {
         self.width / self.mesh
     }
 
-    /// The same plan on another mesh.
+    /// The same plan with another mesh.
     pub fn with_mesh(&self, mesh: f64) -> Plan {
         Plan { mesh, ..self.clone() }
     }
 }
 
-/// The tilt at which the exponent K(θ) − θε of δ is lowest, and the exponent there.
+/// The tilt that minimises the exponent K(θ) − θε of δ, and the exponent there.
 ///
-/// It is convex. Beyond the largest possible loss it has no lowest point; the smallest tilt that
-/// reaches `log_floor` will do.
+/// The exponent is convex. Beyond the largest possible loss it has no minimum; the smallest tilt
+/// that reaches `log_floor` is taken.
 fn saddle(sketches: &[Sketch], epsilon: f64, log_floor: f64) -> (f64, f64) {
     let exponent = |tilt: f64| {
         total_cumulant(sketches, tilt).value - tilt * epsilon - (tilt * (1.0 + tilt)).ln()
@@ -192,17 +190,17 @@ fn saddle(sketches: &[Sketch], epsilon: f64, log_floor: f64) -> (f64, f64) {
     (tilt, exponent(tilt))
 }
 
-/// The logarithm of a δ that is as good as 0.
+/// The logarithm of a δ that is negligible.
 const LEAST_LOG: f64 = -700.0;
 
 /// Tilts steeper than a few per grid cell gain nothing and would overflow.
 const STEEPEST: f64 = 4.0;
 
-/// Splitting adds about min(h²/6, h·|loss|) of variance per event and merging takes half as much
-/// away; a change V of the variance moves ε by about (θ + 1)V/2. The mesh that keeps the sum within
-/// the tolerance.
+/// The mesh that keeps the discretisation error of ε within the tolerance. Splitting adds about
+/// min(h²/6, h·|loss|) of variance per event and merging removes half as much; a change V of the
+/// variance moves ε by about (θ + 1)V/2.
 fn mesh_for(sketches: &[Sketch], tilt: f64, tolerance: f64) -> f64 {
-    // Cumulated tilted mass and mass·|loss| over all parts in order of |loss| would be exact; a
+    // Cumulative tilted mass and mass·|loss| over all parts in order of |loss| would be exact; a
     // histogram over powers of two is enough.
     const BINS: usize = 120;
     let bin = |l: f64| (l.abs().log2() + 100.0).clamp(0.0, (BINS - 1) as f64) as usize;
@@ -247,7 +245,7 @@ fn mesh_for(sketches: &[Sketch], tilt: f64, tolerance: f64) -> f64 {
     low
 }
 
-/// The place of the minimum of a function that falls and then rises.
+/// The minimiser of a unimodal function.
 fn golden_section(f: impl Fn(f64) -> f64, mut low: f64, mut high: f64) -> f64 {
     const RATIO: f64 = 0.618_033_988_749_895;
     let finite = |x: f64| if x.is_nan() { f64::INFINITY } else { x };
@@ -255,7 +253,7 @@ fn golden_section(f: impl Fn(f64) -> f64, mut low: f64, mut high: f64) -> f64 {
     let mut b = low + RATIO * (high - low);
     let (mut fa, mut fb) = (finite(f(a)), finite(f(b)));
     while high - low > 0.02 {
-        // Where the function overflows on both sides the minimum lies at the smaller tilt.
+        // If the function overflows on both sides, the minimum lies at the smaller tilt.
         if fa < fb || (fa.is_infinite() && fb.is_infinite()) {
             high = b;
             (b, fb) = (a, fa);

@@ -1,25 +1,25 @@
 //! Randomised responses, composed exactly: a few atoms need no grid.
 //!
-//! If the total loss is A + L with independent A (the responses, masses m_a at losses a) and L
-//! (everything else), then conditioning on A gives δ(ε) = Σ m_a δ_L(ε − a). The responses are
-//! symmetric, so this serves both directions.
+//! If the total loss is A + L with independent A (the responses, masses m_a at losses a) and L (all
+//! other events), then conditioning on A gives δ(ε) = Σ m_a δ_L(ε − a). The responses are
+//! symmetric, so this holds for both directions.
 
 use super::pair::{Pair, Repeated};
 use super::tail::Tail;
 
-/// As many atoms as are still summed one by one.
+/// Maximum number of atoms that are summed one by one.
 const MOST_ATOMS: usize = 4096;
-/// Roundings of all sums and products of up to [`MOST_ATOMS`] terms, relative.
+/// Relative rounding error of all sums and products of up to [`MOST_ATOMS`] terms.
 const SLACK: f64 = 1e-11;
 
-/// The loss distribution of a composition of randomised responses.
+/// The privacy-loss distribution of a composition of randomised responses.
 pub struct Responses {
     /// (loss, mass under P).
     atoms: Vec<(f64, f64)>,
 }
 
 impl Responses {
-    /// Takes the responses out of `pairs`, as many as can be composed exactly.
+    /// Removes from `pairs` the responses that can be composed exactly.
     pub fn split_off(pairs: Vec<Repeated>) -> (Responses, Vec<Repeated>) {
         let mut atoms = vec![(0.0, 1.0)];
         let mut rest = Vec::new();
@@ -40,34 +40,34 @@ impl Responses {
         (Responses { atoms }, rest)
     }
 
-    /// Whether there are none.
+    /// Whether there are no responses.
     pub fn is_empty(&self) -> bool {
         self.atoms.len() == 1
     }
 
-    /// Whether there are none, or the atoms themselves: for planning.
+    /// (loss, mass under P), for planning.
     pub fn atoms(&self) -> &[(f64, f64)] {
         &self.atoms
     }
 
-    /// A bound on δ(ε) from a bound on the curve of everything else (None: nothing else).
+    /// A bound on δ(ε) from a bound on the curve of all other events (`None`: there are none).
     pub fn delta(&self, rest: Option<&Tail>, epsilon: f64, side: f64) -> f64 {
         let sum: f64 = self
             .atoms
             .iter()
             .map(|&(loss, mass)| {
-                let place = epsilon - loss;
-                // Any two distributions have δ(ε) ≥ 1 − e^ε, and equal ones have no more.
-                let least = (-place.exp_m1()).max(0.0);
-                mass * rest.map_or(least, |tail| tail.delta(place).max(least))
+                let shifted = epsilon - loss;
+                // Any two distributions have δ(ε) ≥ 1 − e^ε, with equality if they are equal.
+                let least = (-shifted.exp_m1()).max(0.0);
+                mass * rest.map_or(least, |tail| tail.delta(shifted).max(least))
             })
             .sum();
         (sum * (1.0 + side * SLACK)).clamp(0.0, 1.0)
     }
 }
 
-/// `count` responses of one kind: the difference of how often the true and how often one certain
-/// other value came up.
+/// `count` equal responses: the loss is ε times the number of true values minus the number of one
+/// particular other value.
 fn repeated_atoms(part: &Repeated) -> Vec<(f64, f64)> {
     let Pair::Response { epsilon, .. } = part.pair else { return vec![(0.0, 1.0)] };
     let single = part.pair.atoms();

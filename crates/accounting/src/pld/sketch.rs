@@ -1,17 +1,18 @@
-//! A quick, uncertified look at a composition: cumulants by quadrature, from which the tilt, the
+//! Sketches: quick, uncertified cumulants of a composition by quadrature, from which the tilt, the
 //! mesh and the window of the certified computation are chosen. A bad sketch makes the certified
-//! answer wide, never wrong.
+//! interval wide, never wrong.
 
 use super::pair::{Pair, Repeated};
 use rayon::prelude::*;
 
-/// One part's loss distribution under P, as weighted points.
+/// One part's privacy-loss distribution under P, as weighted points.
 #[derive(Clone)]
 pub struct Sketch {
     pub count: f64,
-    /// The loss at the middle of the noise: where mass gathers if the sampling rate is small.
+    /// The loss at the centre of the noise, where the mass concentrates if the sampling rate is
+    /// small.
     pub middle: f64,
-    /// Whether it will be put on a grid; what is not needs no mesh.
+    /// Whether the part is discretised on a grid, and so needs a mesh.
     pub on_grid: bool,
     pub loss: Vec<f64>,
     log_weight: Vec<f64>,
@@ -35,7 +36,7 @@ impl Sketch {
                 Pair::Shifted { shift, .. } | Pair::Opposed { shift, .. } => shift,
                 Pair::Response { .. } => 0.0,
             };
-            // The loss bends over a stretch of 1/shift, the densities over 1.
+            // The loss bends on a scale of 1/shift, the densities on a scale of 1.
             let points = ((high - low) / (0.25 / shift).min(0.125)).ceil() as usize;
             let step = (high - low) / points as f64;
             let (means, weights) = (part.pair.means(), part.pair.p_weights());
@@ -62,7 +63,7 @@ impl Sketch {
         Self { count: part.count as f64, middle, on_grid: true, loss, log_weight }
     }
 
-    /// Responses that are composed exactly.
+    /// A sketch of responses that are composed exactly.
     pub fn of_atoms(atoms: &[(f64, f64)]) -> Self {
         let mut atoms = atoms.to_vec();
         atoms.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -79,12 +80,12 @@ impl Sketch {
         Self { middle: -self.middle, loss, log_weight, ..*self }
     }
 
-    /// Of one event.
+    /// Mass of one event above a loss.
     pub fn mass_above(&self, loss: f64) -> f64 {
         self.log_weight[self.loss.partition_point(|&l| l <= loss)..].iter().map(|w| w.exp()).sum()
     }
 
-    /// The same with all losses above `cap` put there.
+    /// The same with all losses above `cap` moved to `cap`.
     pub fn capped(&self, cap: f64) -> Self {
         let above = self.mass_above(cap);
         if !self.on_grid || above == 0.0 {
@@ -129,33 +130,32 @@ impl Sketch {
         weights
     }
 
-    /// Where mass gathers around the middle of the noise, if it is narrower than `mesh`: with the
-    /// grid centred there, next to nothing has to be split or merged. (If the mass is wider, any
-    /// place will do.)
+    /// The loss at which mass concentrates around the centre of the noise, if it is narrower than
+    /// `mesh`: with the grid centred there, almost nothing has to be split or merged. (If the mass
+    /// is wider, any centre will do.)
     ///
-    /// The place o is the one where the mass up to half a mesh above it stands as much above o as
-    /// the mass below it stands below, so that the lower discretisation can balance the two. A
-    /// little is given to the side named by `lean` (−1 or 1), the one on which an imbalance does
-    /// less harm.
+    /// The centre o is the loss at which the mass up to half a mesh above o and the mass below it
+    /// have equal excess, so that the lower discretisation can balance the two. A little is given
+    /// to the side named by `lean` (−1 or 1), on which an imbalance does less harm.
     pub fn centre(&self, mesh: f64, lean: f64) -> f64 {
         let weights: Vec<f64> = self.log_weight.iter().map(|w| w.exp()).collect();
         let mut centre = self.middle;
         let mut spread = 0.0;
         for _ in 0..100 {
-            let (mut mass, mut excess, mut deviation) = (f64::MIN_POSITIVE, 0.0, 0.0);
+            let (mut mass, mut excess, mut absolute) = (f64::MIN_POSITIVE, 0.0, 0.0);
             let from = self.loss.partition_point(|&l| l < centre - 0.5 * mesh);
             for (&l, w) in self.loss.iter().zip(&weights).skip(from) {
                 if l > centre + 0.5 * mesh {
                     break;
                 }
-                let stands = -(centre - l).exp_m1();
+                let difference = -(centre - l).exp_m1();
                 mass += w;
-                excess += w * stands;
-                deviation += w * stands.abs();
+                excess += w * difference;
+                absolute += w * difference.abs();
             }
             centre += excess / mass;
-            spread = deviation / mass;
-            if excess.abs() <= 1e-7 * deviation {
+            spread = absolute / mass;
+            if excess.abs() <= 1e-7 * absolute {
                 break;
             }
         }

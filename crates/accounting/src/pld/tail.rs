@@ -1,11 +1,11 @@
-//! Reading δ(ε) and ε(δ) off a tilted distribution of the total loss.
+//! δ(ε) from a tilted distribution of the total loss.
 
 use super::convolve::{Side, Window};
 use super::plan::Plan;
 use crate::normal::UNIT;
 use crate::sum::not_negative;
 
-/// A bound on the hockey-stick curve of a discrete pair, near one tilt.
+/// A bound on the hockey-stick curve of a discrete pair, tight near one tilt.
 ///
 /// With w the masses of the total loss, A the mass at or above a grid loss and δ the divergence
 /// there,
@@ -14,28 +14,28 @@ use crate::sum::not_negative;
 /// A_i = w_i + A_{i+1}        δ_i = e^{−h} δ_{i+1} + (1 − e^{−h}) A_{i+1}
 /// ```
 ///
-/// which only ever adds: no cancellation. Both are kept times e^{θ·loss}, so nothing under- or
+/// which only adds: no cancellation. Both are kept times e^{θ·loss}, so nothing under- or
 /// overflows. Between grid losses δ is linear in e^ε, exactly.
 pub struct Tail {
     /// The loss of the first point.
     start: f64,
     mesh: f64,
     tilt: f64,
-    /// A_i and δ_i times e^{θ·loss_i} over the normaliser.
+    /// A_i and δ_i times e^{θ·loss_i}, divided by the normaliser.
     at_or_above: Vec<f64>,
     divergence: Vec<f64>,
-    /// What has to be added (upper) or taken away (lower) for all errors together, in the same
-    /// scale.
+    /// Bound of all errors of A_i together, in the same scale, added for an upper bound and
+    /// subtracted for a lower one.
     at_or_above_error: f64,
-    /// Tilted mass below the window, at most.
+    /// Upper bound of the tilted mass below the window.
     outside_below: f64,
     divergence_error: f64,
     side: Side,
     log_norm: f64,
     log_norm_error: f64,
     infinite: f64,
-    /// Every loss is known up to this.
-    place_error: f64,
+    /// Bound of the rounding error of every loss.
+    loss_error: f64,
     /// The curve of other outcomes, to be added.
     others: Option<Box<Tail>>,
 }
@@ -66,18 +66,19 @@ impl Tail {
             divergence[i] = d;
             at_or_above[i] = a;
         }
-        // Errors of the points reach δ_i with weights e^{−θhm}·min(1, hm), m = 1, 2, …
+        // Errors of the points enter δ_i with weights e^{−θhm}·min(1, hm), m = 1, 2, …
         let falling = 1.0 - decay;
         let points = n as f64;
         let above_sum = (1.0 / falling).min(points);
         let divergence_sum = (mesh * decay / (falling * falling)).min(above_sum);
         let outside = match side {
-            // Mass above the window is missing; mass from below it lands too high, which is safe.
+            // Mass above the window is missing; mass from below it wraps around to higher losses,
+            // which is safe.
             Side::Upper => window.outside_above,
             Side::Lower => window.outside_above + window.outside_below,
         };
-        // The recursion itself rounds four times a step, relative to what it has summed; a mass may
-        // be as many steps above as there are points.
+        // The recursion rounds four times a step, relative to its sum; a mass may be as many steps
+        // above as there are points.
         let recursion = 1.0 + 8.0 * UNIT * points;
         Tail {
             start: window.offset + window.first as f64 * mesh,
@@ -92,13 +93,12 @@ impl Tail {
             log_norm,
             log_norm_error: log_norm_error + 16.0 * UNIT * points,
             infinite,
-            place_error: 8.0 * UNIT * (1.0 + window.offset_size + n as f64 * mesh),
+            loss_error: 8.0 * UNIT * (1.0 + window.offset_size + n as f64 * mesh),
             others: None,
         }
     }
 
-    /// The curve of these outcomes and others together, and of `infinite` mass more where Q has
-    /// none.
+    /// The curve of these and other outcomes together, with `infinite` more mass where Q has none.
     pub fn plus(mut self, others: Tail, infinite: f64) -> Tail {
         self.infinite += infinite;
         self.others = Some(Box::new(others));
@@ -117,7 +117,7 @@ impl Tail {
             Side::Upper => {
                 let sum = not_negative(value + error);
                 let scaled = if sum == 0.0 { 0.0 } else { (sum.ln() + exponent + slack).exp() };
-                // A NaN is everything.
+                // `min` turns a NaN into 1, the worst δ.
                 (scaled + self.infinite).min(1.0)
             }
             Side::Lower => {
@@ -139,17 +139,17 @@ impl Tail {
 
     fn own_delta(&self, epsilon: f64) -> f64 {
         let last = self.divergence.len() - 1;
-        let place = (epsilon - self.start) / self.mesh;
-        if place >= last as f64 {
+        let position = (epsilon - self.start) / self.mesh;
+        if position >= last as f64 {
             return match self.side {
                 Side::Upper => self.delta_at(last),
                 Side::Lower => 0.0,
             };
         }
-        if place <= 0.0 {
+        if position <= 0.0 {
             // δ(ε) = e^{ε−ℓ}δ(ℓ) + (1 − e^{ε−ℓ})·A(ℓ) for the first loss ℓ of the window, in the
-            // scale of ε; and losses between ε and the window, whose tilted mass is bounded, may
-            // count in full.
+            // scale of ε; losses between ε and the window, whose tilted mass is bounded, may count
+            // in full.
             let below = self.start - epsilon;
             let share = (-below).exp();
             let value = (-self.tilt * below).exp()
@@ -157,7 +157,7 @@ impl Tail {
             let error = self.at_or_above_error + self.divergence_error + self.outside_below;
             return self.bounded(value, error, epsilon);
         }
-        let i = place.floor() as usize;
+        let i = position.floor() as usize;
         let share = ((epsilon - self.loss(i)).exp_m1() / self.mesh.exp_m1()).clamp(0.0, 1.0);
         (1.0 - share) * self.delta_at(i) + share * self.delta_at(i + 1)
     }
@@ -168,10 +168,10 @@ impl Tail {
         self.others.as_ref().map_or(end, |others| others.end().max(end))
     }
 
-    /// Every loss is known up to this.
-    pub fn place_error(&self) -> f64 {
+    /// Bound of the rounding error of every loss.
+    pub fn loss_error(&self) -> f64 {
         self.others
             .as_ref()
-            .map_or(self.place_error, |others| others.place_error().max(self.place_error))
+            .map_or(self.loss_error, |others| others.loss_error().max(self.loss_error))
     }
 }

@@ -1,38 +1,38 @@
-//! Epoch-weighted privacy budget allocation (EW-FT, Algorithms 1 and 3), for gradient noise.
+//! Epoch-weighted privacy budget allocation (EWPBA; EW-FT, Algorithms 1 and 3), for gradient noise.
 //!
-//! A first noise multiplier, the *beginning*, spends ε minus a reserve evenly. Around it the
-//! epochs' noise multipliers are spread: the least one, σ_fir, is lowered until the spread list
-//! spends ε. Counted from the last epoch backwards the noise grows by `add` while the epoch number
-//! is at most E/2 − 1 (real division), by S·add afterwards, where
+//! A first noise multiplier, `beginning`, spends ε minus a reserve uniformly. The epochs' noise
+//! multipliers are spread around it: the least one, σ_fir, is lowered until the spread list spends
+//! ε. Counted from the last epoch backwards the noise multiplier grows by `add` while the epoch
+//! number is at most E/2 − 1 (real division), by S·add afterwards, where
 //!
 //! ```text
 //! add = 4 (beginning − σ_fir) / ((E − 1)(S + 1)).
 //! ```
 //!
-//! What differs from the published text, and why: both searches use the certified upper bound of ε
-//! instead of an estimate, so the target is met and not only approached; they check their brackets,
-//! and stop within 2·10⁻⁴·max(1, ε) below the target (the paper: 10⁻⁴ on either side); the reserve,
-//! 1 in the paper, is a parameter; and with a single epoch there is nothing to spread.
+//! Differences from the published algorithm: both searches use the certified upper bound of ε
+//! instead of an estimate, so the target is met and not only approximated; they check their
+//! brackets, and stop within 2·10⁻⁴·max(1, ε) below the target (the paper: 10⁻⁴ on either side);
+//! the reserve, 1 in the paper, is a parameter; and with a single epoch there is nothing to spread.
 
 use super::{Passes, Schedule};
 use crate::calibrate::least_noise;
 use crate::event::limits;
 use crate::{Accountant, Error, Result};
 
-/// What EWPBA is asked for.
+/// Hyperparameters of EWPBA.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ewpba {
     /// Target ε.
     pub epsilon: f64,
     /// Target δ.
     pub delta: f64,
-    /// How many times faster the noise falls in the first stage than in the second: S.
+    /// S: how many times faster the noise multiplier falls in the first stage than in the second.
     pub step_distance: f64,
-    /// The part of ε that is kept back for the spread.
+    /// The part of ε that is reserved for the spread.
     pub reserve: f64,
 }
 
-/// The schedule and the noise multiplier that it is spread around.
+/// The schedule, and the noise multiplier that it is spread around.
 pub fn ewpba(asked: &Ewpba, passes: &Passes) -> Result<(Schedule, f64)> {
     let Ewpba { epsilon, delta, step_distance, reserve } = *asked;
     crate::accountant::check_epsilon(epsilon)?;
@@ -47,7 +47,7 @@ pub fn ewpba(asked: &Ewpba, passes: &Passes) -> Result<(Schedule, f64)> {
     if !(step_distance > 0.0 && step_distance <= 1e6) {
         return Err(Error::invalid("step distance", step_distance, "above 0 and at most 1e6"));
     }
-    let range = (*limits::NOISE.start(), *limits::NOISE.end());
+    let range = (*limits::NOISE_MULTIPLIER.start(), *limits::NOISE_MULTIPLIER.end());
     let uniform = |epsilon: f64| {
         least_noise(epsilon, delta, Accountant::Auto, range, |noise| {
             passes.compose(&vec![noise; passes.epochs as usize])
@@ -61,9 +61,8 @@ pub fn ewpba(asked: &Ewpba, passes: &Passes) -> Result<(Schedule, f64)> {
     }
 
     // As σ_fir falls from `beginning`, where the list is uniform and spends ε − reserve, to 0,
-    // where ε is infinite, the spent ε passes the target once: the least σ_fir that still meets it
-    // is what is looked for.
-    let least = *limits::NOISE.start();
+    // where ε is infinite, the spent ε crosses the target once: find the least σ_fir that meets it.
+    let least = *limits::NOISE_MULTIPLIER.start();
     if beginning <= least {
         return Err(Error::Unreachable {
             low: least,

@@ -1,8 +1,8 @@
-//! Noise multipliers that change from epoch to epoch, calibrated to one (ε, δ).
+//! Noise schedules: a noise multiplier for each epoch, calibrated together to one (ε, δ).
 //!
-//! Epoch e has noise multiplier σ_e, and the ledger holds one part (σ_e, q, steps) for each epoch;
-//! heterogeneous composition needs no more than that. Every schedule is calibrated to the certified
-//! upper bound of ε.
+//! Epoch e has noise multiplier σ_e, and the ledger has one part (σ_e, q, steps) for each epoch;
+//! heterogeneous composition needs no more. Every schedule is calibrated to the certified upper
+//! bound of ε.
 
 mod ewpba;
 mod shape;
@@ -13,23 +13,23 @@ pub use shape::{Shape, shaped};
 use crate::{Answer, Composition, Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// How the data are passed over.
+/// The sampling plan of a training run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Passes {
-    /// The probability with which each unit joins a step's sample.
+    /// The probability with which each unit is in a step's Poisson sample.
     pub sampling_rate: f64,
-    /// Steps in each epoch.
+    /// Number of steps per epoch.
     pub steps_per_epoch: u64,
-    /// How many epochs.
+    /// Number of epochs.
     pub epochs: u32,
-    /// What is released before the first step, such as what the noise is allocated by.
+    /// A release before the first step, such as the statistics by which noise is allocated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<crate::Event>,
 }
 
 impl Passes {
-    /// Epochs over `examples` in Poisson batches of `batch` on average. An epoch has ⌊examples /
-    /// batch⌋ steps, the number that is really taken, and at least one.
+    /// Epochs over `examples` in Poisson batches of expected size `batch`. An epoch has ⌊examples /
+    /// batch⌋ steps, and at least one.
     pub fn over(examples: u64, batch: u64, epochs: u32) -> Result<Passes> {
         if examples == 0 {
             return Err(Error::invalid("number of examples", examples, "at least 1"));
@@ -49,12 +49,12 @@ impl Passes {
         })
     }
 
-    /// Steps in all.
+    /// Total number of steps.
     pub fn steps(&self) -> u64 {
         self.steps_per_epoch.saturating_mul(u64::from(self.epochs))
     }
 
-    /// What is released with one noise multiplier for each epoch.
+    /// The composition with one noise multiplier for each epoch.
     pub fn compose(&self, noise_multipliers: &[f64]) -> Composition {
         let mut composition = Composition::new(Default::default());
         if let Some(event) = self.before {
@@ -73,11 +73,11 @@ impl Passes {
     }
 }
 
-/// A calibrated schedule.
+/// A calibrated noise schedule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
     /// From the first epoch to the last.
     pub noise_multipliers: Vec<f64>,
-    /// What it proves.
+    /// The certified ε of the whole schedule.
     pub answer: Answer,
 }

@@ -1,4 +1,4 @@
-//! Schedules given by a shape: the first epoch has `ratio` times the noise of the last.
+//! Schedules of a given shape: the first epoch has `ratio` times the noise multiplier of the last.
 
 use super::{Passes, Schedule};
 use crate::calibrate::least_noise;
@@ -6,24 +6,24 @@ use crate::event::limits;
 use crate::{Accountant, Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// How the noise falls from epoch to epoch.
+/// How the noise multiplier falls from epoch to epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shape {
-    /// The same in every epoch.
+    /// Constant.
     Uniform,
-    /// In equal steps.
+    /// By equal differences.
     Linear,
     /// By equal factors.
     Exponential,
     /// Along half a cosine: slowly, then fast, then slowly.
     Cosine,
-    /// At once, half-way.
+    /// In one step, after half of the epochs.
     Step,
 }
 
 impl Shape {
-    /// The noise of each epoch relative to the last one's.
+    /// The noise multiplier of each epoch relative to that of the last.
     pub fn factors(&self, epochs: u32, ratio: f64) -> Vec<f64> {
         let last = f64::from(epochs.max(2) - 1);
         (0..epochs)
@@ -46,7 +46,7 @@ impl Shape {
     }
 }
 
-/// Calibrates a shape to (ε, δ).
+/// Calibrates a schedule of this shape to (ε, δ).
 pub fn shaped(
     shape: Shape,
     passes: &Passes,
@@ -66,8 +66,10 @@ pub fn shaped(
     let least = factors.iter().copied().fold(f64::INFINITY, f64::min);
     let most = factors.iter().copied().fold(0.0, f64::max);
     // Every epoch must stay in the certified range.
-    let range =
-        (limits::NOISE.start() / least * (1.0 + 1e-12), limits::NOISE.end() / most * (1.0 - 1e-12));
+    let range = (
+        limits::NOISE_MULTIPLIER.start() / least * (1.0 + 1e-12),
+        limits::NOISE_MULTIPLIER.end() / most * (1.0 - 1e-12),
+    );
     if range.0 >= range.1 {
         return Err(Error::invalid("ratio of the first to the last noise", ratio, "closer to 1"));
     }

@@ -1,5 +1,5 @@
-//! `undertone audit all`: every attack that applies to a finished run, beside the untouched model
-//! and a run without privacy.
+//! `undertone audit all`: every attack that applies to a finished run, beside the pretrained model
+//! and a non-private run.
 
 use super::exposure::{self, ExposureArguments};
 use super::extraction::ExtractionArguments;
@@ -7,71 +7,68 @@ use super::membership::by_losses;
 use super::private_things::FinderArguments;
 use super::reconstruction::ReconstructionArguments;
 use super::run_folder::FinishedRun;
+use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output::{self, area, share};
-use crate::plot;
+use crate::output::{self, Output, area, share};
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use std::path::PathBuf;
+use undertone::audit::extraction::Extraction;
+use undertone::audit::membership::Membership;
 use undertone::audit::statistics::Interval;
 use undertone::data::Example;
 use undertone::model::Purpose;
 use undertone::train::read_data;
+use undertone_report::plot;
 
 /// Every attack that applies to a finished run, in one table
 ///
-/// Membership for every run; for language models also extraction and reconstruction of private
-/// things, and the exposure of planted secrets where their file is named. The same figures for the
-/// untouched model stand beside them, and those of a run without privacy if one is named. What a
+/// Membership inference for every run; for language models also extraction and reconstruction of
+/// PII, and the exposure of planted secrets where their file is named. The same figures for the
+/// pretrained model stand beside them, and those of a non-private run if one is named. What a
 /// one-run audit found earlier is repeated.
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  undertone audit all --run runs/private --open runs/open --canaries \
-     canaries.jsonl"
+    after_help = "Example:\n  undertone audit all --run runs/private --non-private runs/non-private \
+     --canaries canaries.jsonl"
 )]
 pub struct All {
-    /// Folder of the finished run
-    #[arg(long, value_name = "DIR")]
-    run: PathBuf,
-    /// Folder of a run without privacy on the same data, to compare with
-    #[arg(long, value_name = "DIR")]
-    open: Option<PathBuf>,
-    /// File that was not trained on [default: the run's validation file]
+    #[command(flatten)]
+    target: RunArgument,
+    /// Folder of a non-private run on the same data, to compare with
+    #[arg(long, value_name = "DIR", alias = "open")]
+    non_private: Option<PathBuf>,
+    /// File of non-members: examples that were not trained on [default: the run's validation file]
     #[arg(long, value_name = "FILE")]
     non_members: Option<PathBuf>,
     /// File of planted secrets (JSON lines, as `audit exposure` reads it)
     #[arg(long, value_name = "FILE")]
     canaries: Option<PathBuf>,
-    /// Examples of either kind that membership is attacked with at most
+    /// Members and non-members that membership inference uses at most
     #[arg(long, default_value_t = 10_000)]
     examples: usize,
     /// Candidates that each planted secret is compared with at most
     #[arg(long, default_value_t = 1000)]
     candidates: usize,
-    /// Texts that each model writes
+    /// Texts that each model generates
     #[arg(long, default_value_t = 200)]
     texts: usize,
-    /// Tokens of each text at most
+    /// Tokens of each generated text at most
     #[arg(long, default_value_t = 256)]
     tokens: usize,
-    /// Masked texts
+    /// Texts in which PII is masked
     #[arg(long, default_value_t = 50)]
     targets: usize,
-    /// Confidence of the intervals
-    #[arg(long, default_value_t = 0.95)]
-    confidence: f64,
-    /// Draws everything
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    #[command(flatten)]
+    intervals: ConfidenceArgument,
+    #[command(flatten)]
+    random: SeedArgument,
     #[command(flatten)]
     finder: FinderArguments,
     #[command(flatten)]
     device: DeviceArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 /// What a figure measures, which decides how it is written.
@@ -83,20 +80,20 @@ enum Measure {
     Bits,
 }
 
-/// A figure of the run, of the run without privacy and of the untouched model.
+/// A figure of the run, of the non-private run and of the pretrained model.
 #[derive(Serialize)]
 struct Figure {
     attack: String,
     measure: Measure,
     run: Interval,
-    open: Option<Interval>,
-    untouched: Option<Interval>,
+    non_private: Option<Interval>,
+    pretrained: Option<Interval>,
     /// What somebody who knows nothing would get.
     guessing: Option<f64>,
 }
 
 impl Figure {
-    fn row(&self, with_open: bool) -> Vec<String> {
+    fn row(&self, with_non_private: bool) -> Vec<String> {
         let said = |i: &Interval| match self.measure {
             Measure::Area => area(i),
             Measure::Share => share(i),
@@ -108,30 +105,28 @@ impl Figure {
             _ => format!("{guess:.2}"),
         });
         let mut row = vec![self.attack.clone(), said(&self.run)];
-        row.extend(with_open.then(|| or_none(&self.open)));
-        row.extend([or_none(&self.untouched), guessing]);
+        row.extend(with_non_private.then(|| or_none(&self.non_private)));
+        row.extend([or_none(&self.pretrained), guessing]);
         row
     }
 }
 
 impl All {
-    pub fn run(self) -> Outcome {
-        if !(0.5..1.0).contains(&self.confidence) || self.examples == 0 {
-            return Err(Failure::arguments(
-                "--confidence must be from 0.5 to below 1, --examples at least 1",
-            ));
+    pub fn run(self, output: Output) -> Outcome {
+        if self.examples == 0 {
+            return Err(Failure::arguments("--examples must be at least 1"));
         }
-        let run = FinishedRun::open(&self.run)?;
-        let open = self.open.as_deref().map(FinishedRun::open).transpose()?;
-        if let Some(open) = &open
-            && open.plan.purpose() != run.plan.purpose()
+        let run = FinishedRun::open(&self.target.run)?;
+        let non_private = self.non_private.as_deref().map(FinishedRun::open).transpose()?;
+        if let Some(other) = &non_private
+            && other.plan.purpose() != run.plan.purpose()
         {
-            return Err(Failure::arguments("--open names a run of another kind of model"));
+            return Err(Failure::arguments("--non-private names a run of another kind of model"));
         }
-        if open.as_ref().is_some_and(|open| open.plan.is_private()) {
+        if non_private.as_ref().is_some_and(|other| other.plan.is_private()) {
             return Err(Failure::arguments(
-                "--open names a run with privacy; it is for one with method = \"none\", to compare \
-                 with",
+                "--non-private names a private run; it is for one with method = \"none\", to \
+                 compare with",
             ));
         }
         if self.canaries.is_some() && run.plan.purpose() != Purpose::CausalLanguageModel {
@@ -140,41 +135,41 @@ impl All {
             ));
         }
         let mut left_out = Vec::new();
-        let mut figures = self.membership(&run, open.as_ref(), &mut left_out)?;
+        let mut figures = self.membership(&run, non_private.as_ref(), &mut left_out)?;
         if run.plan.purpose() == Purpose::CausalLanguageModel {
             match &self.canaries {
-                Some(file) => figures.push(self.exposure(file, &run, open.as_ref())?),
+                Some(file) => figures.push(self.exposure(file, &run, non_private.as_ref())?),
                 None => left_out.push("exposure (name the planted secrets by --canaries)"),
             }
-            figures.extend(self.private_things(&run, open.as_ref(), &mut left_out)?);
+            figures.extend(self.private_things(&run, non_private.as_ref(), &mut left_out)?);
         }
         if run.plan.is_forward() {
-            left_out
-                .push("attacks on what records release (see audit inversion and audit attribute)");
+            left_out.push("perturbed embeddings (see audit inversion and audit attribute)");
         }
         run.keep("all", json!(figures))?;
-        self.show(&run, &figures, open.is_some(), &left_out)
+        self.show(&run, &figures, non_private.is_some(), &left_out, output)
     }
 
     fn show(
         &self,
         run: &FinishedRun,
         figures: &[Figure],
-        with_open: bool,
+        with_non_private: bool,
         left_out: &[&str],
+        output: Output,
     ) -> Outcome {
         let one_run = run.kept("one_run")?;
         let bound = one_run["epsilon_lower"].as_f64();
-        if self.json {
+        if output.json {
             output::json(&json!({ "figures": figures, "one_run": one_run, "left_out": left_out }));
         } else {
-            let head: &[&str] = match with_open {
-                true => &["attack", "this run", "without privacy", "untouched model", "guessing"],
-                false => &["attack", "this run", "untouched model", "guessing"],
+            let head: &[&str] = match with_non_private {
+                true => &["attack", "this run", "non-private", "pretrained model", "guessing"],
+                false => &["attack", "this run", "pretrained model", "guessing"],
             };
             output::table(
                 head,
-                &figures.iter().map(|figure| figure.row(with_open)).collect::<Vec<_>>(),
+                &figures.iter().map(|figure| figure.row(with_non_private)).collect::<Vec<_>>(),
             );
             output::line("");
             match run.promised() {
@@ -191,8 +186,8 @@ impl All {
                 output::line(format_args!("Not attacked: {}.", left_out.join("; ")));
             }
             output::line(format_args!(
-                "{:.0} % intervals in brackets. Everything is in {}.",
-                100.0 * self.confidence,
+                "{:.0} % confidence intervals in brackets. Everything is in {}.",
+                self.intervals.percent(),
                 run.folder.join("audit.json").display()
             ));
         }
@@ -210,7 +205,7 @@ impl All {
     fn membership(
         &self,
         run: &FinishedRun,
-        open: Option<&FinishedRun>,
+        non_private: Option<&FinishedRun>,
         left_out: &mut Vec<&str>,
     ) -> Outcome<Vec<Figure>> {
         let Some(others) = self.non_members.as_ref().or(run.plan.data.validation.as_ref()) else {
@@ -224,46 +219,40 @@ impl All {
         if members == 0 || all.len() == members {
             return Err(Failure::arguments("both files need at least one example"));
         }
-        let how = (self.confidence, self.seed);
+        let how = (self.intervals.confidence, self.random.seed);
         let (found, _) = by_losses(run, &all, members, how, true, &self.device)?;
         run.keep("membership", json!(found))?;
         let curves: Vec<(&str, &[(f64, f64)])> =
             found.iter().map(|a| (a.attack, a.roc.as_slice())).collect();
         plot::roc(&run.folder.join("membership.svg"), "Membership inference", &curves)?;
-        let beside = open
-            .map(|open| by_losses(open, &all, members, how, true, &self.device))
+        let beside = non_private
+            .map(|other| by_losses(other, &all, members, how, true, &self.device))
             .transpose()?
             .map(|b| b.0);
         let figure = |name: &str,
                       measure,
-                      pick: &dyn Fn(&[undertone::audit::membership::Membership]) -> Interval,
-                      untouched,
+                      pick: &dyn Fn(&[Membership]) -> Interval,
+                      pretrained,
                       guessing| {
             Figure {
                 attack: format!("membership, {name}"),
                 measure,
                 run: pick(&found),
-                open: beside.as_ref().map(|found| pick(found)),
-                untouched,
+                non_private: beside.as_ref().map(|found| pick(found)),
+                pretrained,
                 guessing: Some(guessing),
             }
         };
         Ok(vec![
             figure("AUC by loss", Measure::Area, &|f| f[0].auc, Some(found[2].auc), 0.5),
             figure(
-                "AUC by loss against the untouched model",
+                "AUC by loss against the pretrained model",
                 Measure::Area,
                 &|f| f[1].auc,
                 None,
                 0.5,
             ),
-            figure(
-                "found at 1 % false alarms",
-                Measure::Share,
-                &|f| f[1].rate_at_1_percent,
-                None,
-                0.01,
-            ),
+            figure("TPR at 1 % FPR", Measure::Share, &|f| f[1].rate_at_1_percent, None, 0.01),
         ])
     }
 
@@ -271,13 +260,13 @@ impl All {
         &self,
         file: &std::path::Path,
         run: &FinishedRun,
-        open: Option<&FinishedRun>,
+        non_private: Option<&FinishedRun>,
     ) -> Outcome<Figure> {
         let canaries = exposure::read(file)?;
         let asked = ExposureArguments {
             candidates: self.candidates,
-            seed: self.seed,
-            confidence: self.confidence,
+            random: self.random,
+            intervals: self.intervals,
         };
         let of = |run: &FinishedRun, trained: bool| -> Outcome<Interval> {
             Ok(asked.mean(&asked.attack(run, trained, &canaries, &self.device)?))
@@ -286,8 +275,8 @@ impl All {
             attack: format!("exposure of {} planted secrets, bits", canaries.len()),
             measure: Measure::Bits,
             run: of(run, true)?,
-            open: open.map(|open| of(open, true)).transpose()?,
-            untouched: Some(of(run, false)?),
+            non_private: non_private.map(|other| of(other, true)).transpose()?,
+            pretrained: Some(of(run, false)?),
             // The mean of −log₂ of a uniform number.
             guessing: Some(std::f64::consts::LOG2_E),
         })
@@ -296,7 +285,7 @@ impl All {
     fn private_things(
         &self,
         run: &FinishedRun,
-        open: Option<&FinishedRun>,
+        non_private: Option<&FinishedRun>,
         left_out: &mut Vec<&str>,
     ) -> Outcome<Vec<Figure>> {
         let (training, finder) = self.finder.read(run)?;
@@ -305,39 +294,40 @@ impl All {
             .collect();
         if kinds.is_empty() {
             left_out.push(
-                "extraction and reconstruction (nothing private was found in the texts; \
-             see --names and --tagger)",
+                "extraction and reconstruction (no PII was found in the training texts; see \
+                 --names and --tagger)",
             );
             return Ok(Vec::new());
         }
-        let (confidence, seed) = (self.confidence, self.seed);
+        let (intervals, random) = (self.intervals, self.random);
         let writing = ExtractionArguments {
             texts: self.texts,
             tokens: self.tokens,
             top_k: 40,
             batch: 64,
-            confidence,
-            seed,
+            intervals,
+            random,
         };
-        let untouched = writing.written(run, false, &self.device)?;
+        let pretrained = writing.generated(run, false, &self.device)?;
         let extracted =
-            writing.attack(run, &training, &untouched, &finder, &kinds, &self.device)?;
+            writing.attack(run, &training, &pretrained, &finder, &kinds, &self.device)?;
         run.keep("extraction", json!(extracted))?;
-        let beside = open
-            .map(|open| writing.attack(open, &training, &untouched, &finder, &kinds, &self.device))
+        let beside = non_private
+            .map(|other| {
+                writing.attack(other, &training, &pretrained, &finder, &kinds, &self.device)
+            })
             .transpose()?;
         let mut figures = Vec::new();
         for (i, found) in extracted.iter().enumerate() {
             let kind = found.kind.plural();
-            let of =
-                |name: &str, pick: &dyn Fn(&undertone::audit::extraction::Extraction) -> Interval| Figure {
-                    attack: format!("extraction of {kind}, {name}"),
-                    measure: Measure::Share,
-                    run: pick(found),
-                    open: beside.as_ref().map(|beside| pick(&beside[i])),
-                    untouched: None,
-                    guessing: None,
-                };
+            let of = |name: &str, pick: &dyn Fn(&Extraction) -> Interval| Figure {
+                attack: format!("extraction of {kind}, {name}"),
+                measure: Measure::Share,
+                run: pick(found),
+                non_private: beside.as_ref().map(|beside| pick(&beside[i])),
+                pretrained: None,
+                guessing: None,
+            };
             figures.push(of("recall", &|found| found.recall));
             figures.push(of("precision", &|found| found.precision));
         }
@@ -346,8 +336,8 @@ impl All {
             samples: 64,
             top: 5,
             context: 400,
-            confidence,
-            seed,
+            intervals,
+            random,
         };
         for &kind in &kinds {
             let targets = masking.targets(&training, kind)?;
@@ -355,11 +345,11 @@ impl All {
                 Ok(masking.attack(run, trained, &targets, &finder, None, &self.device)?.top_1)
             };
             figures.push(Figure {
-                attack: format!("reconstruction of {}, right", kind.plural()),
+                attack: format!("reconstruction of {}, top-1 accuracy", kind.plural()),
                 measure: Measure::Share,
                 run: of(run, true)?,
-                open: open.map(|open| of(open, true)).transpose()?,
-                untouched: Some(of(run, false)?),
+                non_private: non_private.map(|other| of(other, true)).transpose()?,
+                pretrained: Some(of(run, false)?),
                 guessing: None,
             });
         }

@@ -1,22 +1,24 @@
-//! `undertone audit attribute`: what does a perturbed embedding say of its record?
+//! `undertone audit attribute`: attribute inference from perturbed embeddings.
 
 use super::progress;
 use super::released::{Cell, ReleasedArguments};
+use crate::arguments::ConfidenceArgument;
 use crate::failure::{Failure, Outcome};
-use crate::output::{self, share};
+use crate::output::{self, Output, share};
 use crate::use_model::ModelArguments;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::Serialize;
 use undertone::audit::attribute::{self, Inferred};
 use undertone::data::Task;
 use undertone::model::Purpose;
 use undertone::model::layer::sanitiser::{Rows, Spot};
+use undertone::train::RowsName;
 
-/// Guess an attribute of records from perturbed embeddings, by layer and budget
+/// Attribute inference from perturbed embeddings (local DP), by layer and budget
 ///
-/// What is released of each record is brought to norm 1 and perturbed with Gaussian noise that is
-/// calibrated exactly for replacing the record. The attacker knows the model, the noise, and the
-/// attribute of other records.
+/// The embedding of each example is scaled to ℓ2 norm 1 and perturbed with Gaussian noise that is
+/// calibrated exactly for replacing the example. The attacker knows the model, the noise, and the
+/// attribute of other examples.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  undertone audit attribute --model all-MiniLM-L6-v2 --data dev.tsv \
@@ -30,36 +32,20 @@ pub struct Attribute {
     /// Column of the attribute in both files
     #[arg(long, value_name = "COLUMN")]
     attribute: String,
-    /// What is released of a record
+    /// Which embedding of an example is released
     #[arg(long, value_enum, default_value = "mean")]
     rows: RowsName,
-    /// Passes over the attacker's records
+    /// Passes over the attacker's examples
     #[arg(long, default_value_t = 20)]
     epochs: usize,
-    /// Confidence of the intervals
-    #[arg(long, default_value_t = 0.95)]
-    confidence: f64,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum RowsName {
-    /// The row of every token
-    Tokens,
-    /// That of the first token
-    First,
-    /// That of the last token
-    Last,
-    /// The mean of all rows
-    Mean,
+    #[command(flatten)]
+    intervals: ConfidenceArgument,
 }
 
 #[derive(Serialize)]
 struct Row {
     after: usize,
-    /// None without noise.
+    /// `None` where the embeddings are not perturbed.
     epsilon: Option<f64>,
     noise_multiplier: f64,
     #[serde(flatten)]
@@ -67,11 +53,9 @@ struct Row {
 }
 
 impl Attribute {
-    pub fn run(self) -> Outcome {
-        if self.epochs == 0 || !(0.5..1.0).contains(&self.confidence) {
-            return Err(Failure::arguments(
-                "--epochs must be at least 1, --confidence from 0.5 to below 1",
-            ));
+    pub fn run(self, output: Output) -> Outcome {
+        if self.epochs == 0 {
+            return Err(Failure::arguments("--epochs must be at least 1"));
         }
         let loaded = self.model.load(Some(Purpose::SequenceClassification))?;
         let task = Task::Classification {
@@ -95,8 +79,8 @@ impl Attribute {
                 noise,
                 classes,
                 epochs: self.epochs,
-                seed: self.released.seed,
-                confidence: self.confidence,
+                seed: self.released.random.seed,
+                confidence: self.intervals.confidence,
             };
             let inferred =
                 attribute::infer(&loaded.model, &victims.examples, &known.examples, &asked)?;
@@ -104,7 +88,7 @@ impl Attribute {
             bar.inc(1);
         }
         bar.finish_and_clear();
-        if self.json {
+        if output.json {
             output::json(&rows);
             return Ok(());
         }
@@ -114,7 +98,7 @@ impl Attribute {
             vec![row.after.to_string(), epsilon, share(&row.inferred.right), guessing]
         };
         let body: Vec<Vec<String>> = rows.iter().map(cells).collect();
-        output::table(&["after block", "ε", "named right", "guessing"], &body);
+        output::table(&["after block", "ε", "inferred correctly", "guessing"], &body);
         Ok(())
     }
 }

@@ -3,9 +3,10 @@
 
 use super::progress;
 use super::run_folder::{FinishedRun, language_model};
+use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, Output};
 use clap::Args;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -17,7 +18,8 @@ use undertone::audit::exposure::{Exposure as Found, exact, mean_reciprocal_rank,
 use undertone::audit::statistics::{Interval, mean};
 use undertone::audit::texts::Writer;
 
-/// How likely a language model holds planted secrets, among all that could have been planted
+/// Exposure of planted secrets (canaries): how likely the language model finds them, among all that
+/// could have been planted
 ///
 /// Each line of the file is {"text": "the code is ####", "secret": "1234"}: every # stands for a
 /// digit. All ways to fill them are ranked by their likelihood, or a sample of them where there are
@@ -27,9 +29,8 @@ use undertone::audit::texts::Writer;
     after_help = "Example:\n  undertone audit exposure --run runs/mail --canaries canaries.jsonl"
 )]
 pub struct Exposure {
-    /// Folder of the finished run, of a language model
-    #[arg(long, value_name = "DIR")]
-    run: PathBuf,
+    #[command(flatten)]
+    target: RunArgument,
     /// File of planted secrets (JSON lines)
     #[arg(long, value_name = "FILE")]
     canaries: PathBuf,
@@ -37,26 +38,21 @@ pub struct Exposure {
     asked: ExposureArguments,
     #[command(flatten)]
     device: DeviceArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
-/// How much is asked.
+/// How many candidates are ranked, and how sure the answer is.
 #[derive(Args)]
 pub struct ExposureArguments {
-    /// Candidates that are asked for at most; where there are more, as many are drawn
+    /// Candidates that are ranked at most; where there are more, so many are drawn
     #[arg(long, default_value_t = 10_000)]
     pub candidates: usize,
-    /// Draws the candidates
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Confidence of the intervals
-    #[arg(long, default_value_t = 0.95)]
-    pub confidence: f64,
+    #[command(flatten)]
+    pub random: SeedArgument,
+    #[command(flatten)]
+    pub intervals: ConfidenceArgument,
 }
 
-/// A planted secret.
+/// A planted secret: a text with a `#` for each digit, and the digits.
 #[derive(Deserialize)]
 pub struct Canary {
     text: String,
@@ -97,27 +93,27 @@ impl Canary {
 struct Row<'a> {
     text: &'a str,
     trained: Found,
-    untouched: Found,
+    pretrained: Found,
 }
 
 impl Exposure {
-    pub fn run(self) -> Outcome {
-        let run = FinishedRun::open(&self.run)?;
+    pub fn run(self, output: Output) -> Outcome {
+        let run = FinishedRun::open(&self.target.run)?;
         language_model(&run, "exposure")?;
         let canaries = read(&self.canaries)?;
         let trained = self.asked.attack(&run, true, &canaries, &self.device)?;
-        let untouched = self.asked.attack(&run, false, &canaries, &self.device)?;
+        let pretrained = self.asked.attack(&run, false, &canaries, &self.device)?;
         let rows: Vec<Row> = canaries
             .iter()
-            .zip(trained.iter().zip(&untouched))
-            .map(|(canary, (trained, untouched))| Row {
+            .zip(trained.iter().zip(&pretrained))
+            .map(|(canary, (trained, pretrained))| Row {
                 text: &canary.text,
                 trained: trained.clone(),
-                untouched: untouched.clone(),
+                pretrained: pretrained.clone(),
             })
             .collect();
         run.keep("exposure", json!(rows))?;
-        if self.json {
+        if output.json {
             output::json(&rows);
             return Ok(());
         }
@@ -128,15 +124,15 @@ impl Exposure {
             vec![
                 row.text.to_owned(),
                 bits(&row.trained),
-                bits(&row.untouched),
+                bits(&row.pretrained),
                 format!("{:.1}", row.trained.most),
             ]
         };
         output::table(
-            &["secret", "exposure, bits", "untouched model", "at most"],
+            &["secret", "exposure, bits", "pretrained model", "at most"],
             &rows.iter().map(cells).collect::<Vec<_>>(),
         );
-        for (name, found) in [("trained", &trained), ("untouched", &untouched)] {
+        for (name, found) in [("trained", &trained), ("pretrained", &pretrained)] {
             let mean = self.asked.mean(found);
             output::line(format_args!(
                 "\n{name}: mean exposure {:.2} bits ({:.2} … {:.2}), mean reciprocal rank {:.3}",
@@ -160,10 +156,8 @@ impl ExposureArguments {
         canaries: &[Canary],
         device: &DeviceArguments,
     ) -> Outcome<Vec<Found>> {
-        if self.candidates < 100 || !(0.5..1.0).contains(&self.confidence) {
-            return Err(Failure::arguments(
-                "--candidates must be at least 100, --confidence from 0.5 to below 1",
-            ));
+        if self.candidates < 100 {
+            return Err(Failure::arguments("--candidates must be at least 100"));
         }
         let model = run.model(trained, device)?;
         let tokeniser = run.tokeniser(&model)?;
@@ -171,7 +165,7 @@ impl ExposureArguments {
         let bar = progress(canaries.len(), "secrets");
         let mut all = Vec::new();
         for canary in canaries {
-            let others = canary.others(self.candidates, self.seed);
+            let others = canary.others(self.candidates, self.random.seed);
             let texts: Vec<String> = std::iter::once(&canary.secret)
                 .chain(&others)
                 .map(|secret| canary.filled(secret))
@@ -188,9 +182,13 @@ impl ExposureArguments {
         Ok(all)
     }
 
-    /// The mean exposure.
+    /// The mean exposure in bits, with its bootstrap interval.
     pub fn mean(&self, found: &[Found]) -> Interval {
-        mean(&found.iter().map(|found| found.bits).collect::<Vec<_>>(), self.confidence, self.seed)
+        mean(
+            &found.iter().map(|found| found.bits).collect::<Vec<_>>(),
+            self.intervals.confidence,
+            self.random.seed,
+        )
     }
 }
 

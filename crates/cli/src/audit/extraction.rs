@@ -1,48 +1,43 @@
-//! `undertone audit extraction`: which private things of the training texts does the model write by
-//! itself?
+//! `undertone audit extraction`: which PII of the training texts does the model generate?
 
 use super::private_things::{FinderArguments, PrivateTexts};
 use super::progress;
 use super::run_folder::{FinishedRun, language_model};
+use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output::{self, share};
+use crate::output::{self, Output, share};
 use clap::Args;
 use serde_json::json;
-use std::path::PathBuf;
 use undertone::audit::extraction::{Extraction as Found, Things, judge, things};
 use undertone::audit::spans::{Finder, Kind, plain};
 use undertone::audit::texts::{Sampling, Writer};
 
-/// Let the model write, and look for names, e-mail addresses and phone numbers of the training
-/// texts
+/// Extraction of PII: let the model generate texts, and look for names, e-mail addresses and phone
+/// numbers of the training texts
 ///
-/// Texts are drawn from an empty prompt. What the untouched model writes as well counts for
-/// nothing.
+/// Texts are sampled from an empty prompt. What the pretrained model generates as well does not
+/// count.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  undertone audit extraction --run runs/mail --texts 2000 --kind \
      person,email"
 )]
 pub struct Extraction {
-    /// Folder of the finished run, of a language model
-    #[arg(long, value_name = "DIR")]
-    run: PathBuf,
+    #[command(flatten)]
+    target: RunArgument,
     #[command(flatten)]
     asked: ExtractionArguments,
     #[command(flatten)]
     finder: FinderArguments,
     #[command(flatten)]
     device: DeviceArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
-/// How much is written.
+/// How much is generated.
 #[derive(Args)]
 pub struct ExtractionArguments {
-    /// Texts that each model writes
+    /// Texts that each model generates
     #[arg(long, default_value_t = 1000)]
     pub texts: usize,
     /// Tokens of each text at most
@@ -51,46 +46,52 @@ pub struct ExtractionArguments {
     /// Consider only the likeliest so many tokens; 0 means all
     #[arg(long, default_value_t = 40)]
     pub top_k: usize,
-    /// Texts that are written together
+    /// Texts that are generated together
     #[arg(long, default_value_t = 64)]
     pub batch: usize,
-    /// Confidence of the intervals
-    #[arg(long, default_value_t = 0.95)]
-    pub confidence: f64,
-    /// Draws the texts
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
+    #[command(flatten)]
+    pub intervals: ConfidenceArgument,
+    #[command(flatten)]
+    pub random: SeedArgument,
 }
 
 impl Extraction {
-    pub fn run(self) -> Outcome {
-        let run = FinishedRun::open(&self.run)?;
+    pub fn run(self, output: Output) -> Outcome {
+        let run = FinishedRun::open(&self.target.run)?;
         language_model(&run, "extraction")?;
         let (training, finder) = self.finder.read(&run)?;
-        let untouched = self.asked.written(&run, false, &self.device)?;
+        let pretrained = self.asked.generated(&run, false, &self.device)?;
         let found = self.asked.attack(
             &run,
             &training,
-            &untouched,
+            &pretrained,
             &finder,
             &self.finder.kinds(),
             &self.device,
         )?;
         run.keep("extraction", json!(found))?;
-        if self.json {
+        if output.json {
             output::json(&found);
             return Ok(());
         }
         output::table(
-            &["kind", "in training", "written", "right", "precision", "recall", "known before"],
+            &[
+                "kind",
+                "in training",
+                "generated",
+                "correct",
+                "precision",
+                "recall",
+                "pretrained too",
+            ],
             &found.iter().map(row).collect::<Vec<_>>(),
         );
         output::line(format_args!(
-            "\n{} texts of at most {} tokens by either model; {:.0} % intervals. What the \
-             untouched model writes too is left out of all columns but the last.",
+            "\n{} texts of at most {} tokens by either model; {:.0} % confidence intervals. What \
+             the pretrained model generates too is left out of all columns but the last.",
             self.asked.texts,
             self.asked.tokens,
-            100.0 * self.asked.confidence
+            self.asked.intervals.percent()
         ));
         Ok(())
     }
@@ -99,19 +100,16 @@ impl Extraction {
 impl ExtractionArguments {
     fn check(&self) -> Outcome {
         let sizes = [self.texts, self.tokens, self.batch];
-        if !sizes.iter().all(|size| (1..=10_000_000).contains(size))
-            || !(0.5..1.0).contains(&self.confidence)
-        {
+        if !sizes.iter().all(|size| (1..=10_000_000).contains(size)) {
             return Err(Failure::arguments(
-                "--texts, --tokens and --batch must be from 1 to 10000000, --confidence from 0.5 \
-                 to below 1",
+                "--texts, --tokens and --batch must be from 1 to 10000000",
             ));
         }
         Ok(())
     }
 
-    /// What the run's model, or the one that it began from, writes by itself.
-    pub fn written(
+    /// What the run's model, or the pretrained one, generates from an empty prompt.
+    pub fn generated(
         &self,
         run: &FinishedRun,
         trained: bool,
@@ -126,7 +124,7 @@ impl ExtractionArguments {
             top_k: self.top_k,
             tokens: self.tokens.min(most - 1),
             batch: self.batch,
-            seed: self.seed,
+            seed: self.random.seed,
         };
         let bar = progress(self.texts, "texts");
         let writer = Writer { model: &model, tokeniser: &tokeniser };
@@ -141,21 +139,21 @@ impl ExtractionArguments {
         &self,
         run: &FinishedRun,
         training: &PrivateTexts,
-        untouched: &[String],
+        pretrained: &[String],
         finder: &dyn Finder,
         kinds: &[Kind],
         device: &DeviceArguments,
     ) -> Outcome<Vec<Found>> {
-        let written = self.written(run, true, device)?;
-        self.judge(training, &written, untouched, finder, kinds)
+        let generated = self.generated(run, true, device)?;
+        self.judge(training, &generated, pretrained, finder, kinds)
     }
 
-    /// The same of texts that were written already.
+    /// The same for texts that were generated already.
     pub fn judge(
         &self,
         training: &PrivateTexts,
-        written: &[String],
-        untouched: &[String],
+        generated: &[String],
+        pretrained: &[String],
         finder: &dyn Finder,
         kinds: &[Kind],
     ) -> Outcome<Vec<Found>> {
@@ -170,9 +168,9 @@ impl ExtractionArguments {
                     mine.map(|span| plain(&text[span.range()], kind)).collect()
                 })
                 .collect();
-            let (written, before) =
-                (things(finder, written, kind)?, things(finder, untouched, kind)?);
-            found.push(judge(kind, &inside, &written, &before, self.confidence));
+            let (generated, before) =
+                (things(finder, generated, kind)?, things(finder, pretrained, kind)?);
+            found.push(judge(kind, &inside, &generated, &before, self.intervals.confidence));
         }
         Ok(found)
     }

@@ -1,9 +1,9 @@
-//! `undertone audit inversion`: which tokens did a record have?
+//! `undertone audit inversion`: which tokens did an example have?
 
 use super::progress;
 use super::released::{Cell, ReleasedArguments};
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, Output};
 use crate::use_model::ModelArguments;
 use clap::Args;
 use serde::Serialize;
@@ -12,11 +12,11 @@ use undertone::data::Task;
 use undertone::model::Purpose;
 use undertone::model::layer::sanitiser::Spot;
 
-/// Guess the tokens of records from perturbed embeddings, by layer and budget
+/// Embedding inversion: tokens from perturbed embeddings (local DP), by layer and budget
 ///
-/// Each record's token rows are brought to norm 1 and perturbed with Gaussian noise that is
-/// calibrated exactly for replacing the record (sensitivity 2). The attacker knows the model, the
-/// noise and other texts of the same kind.
+/// The token embeddings of each example are scaled to ℓ2 norm 1 together and perturbed with
+/// Gaussian noise that is calibrated exactly for replacing the example (sensitivity 2). The
+/// attacker knows the model, the noise and other texts of the same kind.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  undertone audit inversion --model all-MiniLM-L6-v2 --data dev.tsv \
@@ -33,15 +33,12 @@ pub struct Inversion {
     /// Passes over the attacker's texts
     #[arg(long, default_value_t = 3)]
     epochs: usize,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Serialize)]
 struct Row {
     after: usize,
-    /// None without noise.
+    /// `None` where the embeddings are not perturbed.
     epsilon: Option<f64>,
     noise_multiplier: f64,
     #[serde(flatten)]
@@ -49,7 +46,7 @@ struct Row {
 }
 
 impl Inversion {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         if self.vocabulary == 0 || self.epochs == 0 {
             return Err(Failure::arguments("--vocabulary and --epochs must be at least 1"));
         }
@@ -65,7 +62,7 @@ impl Inversion {
                 noise,
                 vocabulary: self.vocabulary,
                 epochs: self.epochs,
-                seed: self.released.seed,
+                seed: self.released.random.seed,
             };
             let recovered =
                 inversion::invert(&loaded.model, &victims.examples, &known.examples, &asked)?;
@@ -73,7 +70,7 @@ impl Inversion {
             bar.inc(1);
         }
         bar.finish_and_clear();
-        if self.json {
+        if output.json {
             output::json(&rows);
             return Ok(());
         }

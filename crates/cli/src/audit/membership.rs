@@ -1,10 +1,10 @@
-//! `undertone audit membership`: was this example trained on?
+//! `undertone audit membership`: was this example in the training data?
 
 use super::run_folder::{FinishedRun, losses};
+use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output::{self, area, share};
-use crate::plot;
+use crate::output::{self, Output, area, share};
 use crate::train::Display;
 use clap::Args;
 use serde_json::json;
@@ -14,22 +14,22 @@ use undertone::audit::membership::{
 };
 use undertone::data::{Dataset, Example};
 use undertone::train::{Start, read_data, train};
+use undertone_report::plot;
 
-/// Tell examples that a run trained on from others: by loss, by loss against the untouched model,
-/// and by shadow models
+/// Membership inference: by loss, by loss against the pretrained model (calibrated), and by shadow
+/// models (likelihood ratio)
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  undertone audit membership --run runs/first --members train.tsv \
      --non-members dev.tsv --shadows 8"
 )]
 pub struct Membership {
-    /// Folder of the finished run
-    #[arg(long, value_name = "DIR")]
-    run: PathBuf,
-    /// File that was trained on [default: the run's]
+    #[command(flatten)]
+    target: RunArgument,
+    /// File of members: examples that were trained on [default: the run's training file]
     #[arg(long, value_name = "FILE")]
     members: Option<PathBuf>,
-    /// File that was not [default: the run's validation file]
+    /// File of non-members: examples that were not [default: the run's validation file]
     #[arg(long, value_name = "FILE")]
     non_members: Option<PathBuf>,
     /// Examples of either file at most
@@ -39,30 +39,23 @@ pub struct Membership {
     /// attacked
     #[arg(long, default_value_t = 0)]
     shadows: usize,
-    /// Leave the untouched model out: the loss alone, in half the time
+    /// Leave the pretrained model out: the loss alone, in half the time
     #[arg(long)]
     loss_only: bool,
-    /// Confidence of the intervals
-    #[arg(long, default_value_t = 0.95)]
-    confidence: f64,
-    /// Draws shadows and bootstrap samples
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    #[command(flatten)]
+    intervals: ConfidenceArgument,
+    #[command(flatten)]
+    random: SeedArgument,
     #[command(flatten)]
     device: DeviceArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 impl Membership {
-    pub fn run(self) -> Outcome {
-        if !(0.5..1.0).contains(&self.confidence) || self.examples == 0 {
-            return Err(Failure::arguments(
-                "--confidence must be from 0.5 to below 1, --examples at least 1",
-            ));
+    pub fn run(self, output: Output) -> Outcome {
+        if self.examples == 0 {
+            return Err(Failure::arguments("--examples must be at least 1"));
         }
-        let run = FinishedRun::open(&self.run)?;
+        let run = FinishedRun::open(&self.target.run)?;
         let Some(others) = self.non_members.as_ref().or(run.plan.data.validation.as_ref()) else {
             return Err(Failure::arguments(
                 "the run has no validation file; name one that was not trained on by --non-members",
@@ -81,7 +74,7 @@ impl Membership {
             &run,
             &all,
             count,
-            (self.confidence, self.seed),
+            (self.intervals.confidence, self.random.seed),
             !self.loss_only,
             &self.device,
         )?;
@@ -93,25 +86,25 @@ impl Membership {
                 "likelihood ratio of shadow models",
                 inside,
                 outside,
-                self.confidence,
-                self.seed,
+                self.intervals.confidence,
+                self.random.seed,
             ));
         }
         run.keep("membership", json!(attacks))?;
         let curves: Vec<(&str, &[(f64, f64)])> =
             attacks.iter().map(|a| (a.attack, a.roc.as_slice())).collect();
         plot::roc(&run.folder.join("membership.svg"), "Membership inference", &curves)?;
-        if self.json {
+        if output.json {
             output::json(&attacks);
             return Ok(());
         }
         let body: Vec<Vec<String>> = attacks.iter().map(row).collect();
-        output::table(&["attack", "AUC", "found at 1 % false", "found at 0.1 % false"], &body);
+        output::table(&["attack", "AUC", "TPR at 1 % FPR", "TPR at 0.1 % FPR"], &body);
         output::line(format_args!(
-            "\n{count} members, {} others; {:.0} % intervals. Guessing has an AUC of 0.5. Curves \
-             are in {}.",
+            "\n{count} members, {} non-members; {:.0} % confidence intervals. Guessing has an AUC \
+             of 0.5. ROC curves are in {}.",
             all.len() - count,
-            100.0 * self.confidence,
+            self.intervals.percent(),
             run.folder.join("membership.svg").display()
         ));
         Ok(())
@@ -128,7 +121,7 @@ impl Membership {
         for shadow in 0..self.shadows as u64 {
             let mixed = |i: usize| {
                 let x = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-                    ^ (self.seed << 32 | shadow).wrapping_mul(0xd6e8_feb8_6659_fd93);
+                    ^ (self.random.seed << 32 | shadow).wrapping_mul(0xd6e8_feb8_6659_fd93);
                 (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 63 == 1
             };
             let chosen: Vec<bool> = (0..all.len()).map(mixed).collect();
@@ -145,14 +138,14 @@ impl Membership {
             let mut plan = run.plan.clone();
             plan.data.validation = None;
             plan.data.author = None;
-            plan.training.seed = Some(self.seed.wrapping_mul(1000) + shadow);
+            plan.training.seed = Some(self.random.seed.wrapping_mul(1000) + shadow);
             eprintln!("shadow {} of {}:", shadow + 1, self.shadows);
             let mut display = Display::new();
             let start = Start {
                 plan,
                 out: folder.path(),
                 resume: false,
-                place: self.device.place()?,
+                device: self.device.device()?,
                 data: Some(data),
             };
             let done = train(start, &mut |news| display.show(&news));
@@ -165,7 +158,7 @@ impl Membership {
     }
 }
 
-/// The attacks that need nothing but losses, with those of the untouched model if `reference`, on
+/// The attacks that need nothing but losses, with those of the pretrained model if `reference`, on
 /// examples of which the first `members` were trained on; and the losses.
 pub fn by_losses(
     run: &FinishedRun,
@@ -182,8 +175,8 @@ pub fn by_losses(
     let mut attacks = vec![score("loss", by_loss(&found))];
     if reference {
         let before = losses(&run.model(false, device)?, all)?;
-        attacks.push(score("loss against the untouched model", by_reference(&found, &before)));
-        attacks.push(score("the untouched model alone", by_loss(&before)));
+        attacks.push(score("loss against the pretrained model", by_reference(&found, &before)));
+        attacks.push(score("the pretrained model alone", by_loss(&before)));
     }
     Ok((attacks, found))
 }

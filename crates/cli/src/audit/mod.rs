@@ -1,4 +1,4 @@
-//! `undertone audit`: attack what was released.
+//! `undertone audit`: attacks on trained models and perturbed embeddings.
 
 mod all;
 mod attribute;
@@ -13,43 +13,44 @@ mod released;
 pub mod run_folder;
 
 use crate::failure::Outcome;
+use crate::output::Output;
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 
-/// Attack what was released, to see what a guarantee is worth
+/// Attack a trained model or perturbed embeddings, to test a guarantee
 #[derive(Subcommand)]
 pub enum Audit {
     /// Every attack that applies to a finished run, in one table
     All(all::All),
-    /// Guess an attribute of records from perturbed embeddings, by layer and budget
+    /// Attribute inference from perturbed embeddings (local DP), by layer and budget
     Attribute(attribute::Attribute),
-    /// How likely a language model holds planted secrets
+    /// Exposure of planted secrets (canaries) in a language model
     Exposure(exposure::Exposure),
-    /// Let a language model write, and look for names, e-mail addresses and phone numbers of its
-    /// training texts
+    /// Extraction of PII: let a language model generate texts, and look for names, e-mail addresses
+    /// and phone numbers of its training texts
     Extraction(extraction::Extraction),
-    /// Guess the tokens of records from perturbed embeddings, by layer and budget
+    /// Embedding inversion: tokens from perturbed embeddings (local DP), by layer and budget
     Inversion(inversion::Inversion),
-    /// Tell examples that a run trained on from others
+    /// Membership inference: which examples did a run train on?
     Membership(membership::Membership),
     /// Train once with canaries, and bound ε from below
     OneRun(one_run::OneRun),
-    /// Mask private things in training texts, and let the language model fill them in
+    /// Reconstruction of PII: mask it in training texts, and let the language model fill it in
     Reconstruction(reconstruction::Reconstruction),
 }
 
 impl Audit {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         match self {
-            Self::All(all) => all.run(),
-            Self::Attribute(attribute) => attribute.run(),
-            Self::Exposure(exposure) => exposure.run(),
-            Self::Extraction(extraction) => extraction.run(),
-            Self::Inversion(inversion) => inversion.run(),
-            Self::Membership(membership) => membership.run(),
-            Self::OneRun(one_run) => one_run.run(),
-            Self::Reconstruction(reconstruction) => reconstruction.run(),
+            Self::All(all) => all.run(output),
+            Self::Attribute(attribute) => attribute.run(output),
+            Self::Exposure(exposure) => exposure.run(output),
+            Self::Extraction(extraction) => extraction.run(output),
+            Self::Inversion(inversion) => inversion.run(output),
+            Self::Membership(membership) => membership.run(output),
+            Self::OneRun(one_run) => one_run.run(output),
+            Self::Reconstruction(reconstruction) => reconstruction.run(output),
         }
     }
 }

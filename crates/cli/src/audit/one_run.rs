@@ -1,9 +1,10 @@
 //! `undertone audit one-run`: train once with canaries, and bound ε from below.
 
 use super::run_folder::{FinishedRun, losses};
+use crate::arguments::{ChangeArguments, ConfidenceArgument};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, Output};
 use crate::train::Display;
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -13,13 +14,13 @@ use undertone::audit::membership::by_reference;
 use undertone::audit::one_run::{OneRun as OneRunFound, audit, usual_guesses};
 use undertone::audit::tradeoff::{Promises, refuted};
 use undertone::audit::update::by_update;
-use undertone::mechanism::Secret;
 use undertone::model::tuning::Tuning;
+use undertone::noise::Secret;
 use undertone::train::{Plan, Start, mould, read_data, train};
 use undertone_accounting::ledger::Ledger;
 use undertone_accounting::{Accountant, curve, epsilon};
 
-/// Train once with canaries that are in or out by a coin, guess the coins, and bound ε from below
+/// Train once with canaries, each included by a fair coin flip, guess which, and bound ε from below
 ///
 /// The bound is certified: it is above the true ε with a probability of at most 1 − confidence,
 /// whatever the training does. A bound above the ε that the run prints is a violation (exit code
@@ -28,33 +29,28 @@ use undertone_accounting::{Accountant, curve, epsilon};
 #[command(after_help = "Example:\n  undertone audit one-run --run run.toml --canaries 1000 --out \
      runs/audit")]
 pub struct OneRun {
-    /// The run file
+    /// Run file (TOML) that is audited
     #[arg(long, value_name = "FILE")]
     run: PathBuf,
     /// Folder of the run with canaries; it is an ordinary run, of a model that is of no use
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Change a key of the run file; may be given several times
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    changes: Vec<String>,
-    /// Canaries
+    #[command(flatten)]
+    set: ChangeArguments,
+    /// How many canaries are planted, from 10 to 1000000
     #[arg(long, default_value_t = 1000)]
     canaries: usize,
-    /// How many coins are guessed [default: a tenth, but at least 20]; decided before the scores
-    /// are seen
+    /// How many canaries are guessed [default: a tenth, but at least 20]; decided before the
+    /// scores are seen
     #[arg(long)]
     guesses: Option<usize>,
     /// What the guesses rest on
     #[arg(long, value_enum, default_value = "loss")]
     score: Score,
-    /// Probability that the bound holds
-    #[arg(long, default_value_t = 0.95)]
-    confidence: f64,
+    #[command(flatten)]
+    intervals: ConfidenceArgument,
     #[command(flatten)]
     device: DeviceArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -62,23 +58,19 @@ enum Score {
     /// How far each canary's loss fell
     Loss,
     /// How much of each canary's gradient is in the change of the weights: finds more, for full
-    /// tuning and few canaries
+    /// fine-tuning and few canaries
     Update,
 }
 
 impl OneRun {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         let guesses = self.guesses.unwrap_or_else(|| usual_guesses(self.canaries));
-        if !(10..=1_000_000).contains(&self.canaries)
-            || !(1..=self.canaries).contains(&guesses)
-            || !(0.5..1.0).contains(&self.confidence)
-        {
+        if !(10..=1_000_000).contains(&self.canaries) || !(1..=self.canaries).contains(&guesses) {
             return Err(Failure::arguments(
-                "--canaries must be from 10 to 1000000, --guesses from 1 to as many, --confidence \
-                 from 0.5 to below 1",
+                "--canaries must be from 10 to 1000000, --guesses from 1 to as many",
             ));
         }
-        let plan = Plan::read(&self.run, &self.changes)?;
+        let plan = Plan::read(&self.run, &self.set.changes)?;
         if self.score == Score::Update && plan.model.tuning != Tuning::Full {
             return Err(Failure::arguments(
                 "--score update compares the weights of a model that was trained in full; use \
@@ -87,8 +79,8 @@ impl OneRun {
         }
         if plan.is_forward() {
             return Err(Failure::arguments(
-                "a record that is sent is seen to take part, so coins tell nothing; audit methods \
-                 that perturb records by `audit inversion`",
+                "under local DP it is no secret whose example takes part, so canaries show \
+                 nothing; attack the perturbed embeddings by `audit inversion`",
             ));
         }
         let mut data = read_data(&plan, None)?;
@@ -102,7 +94,7 @@ impl OneRun {
             plan: plan.clone(),
             out: &self.out,
             resume: false,
-            place: self.device.place()?,
+            device: self.device.device()?,
             data: Some(data),
         };
         let done = train(start, &mut |news| display.show(&news));
@@ -116,7 +108,7 @@ impl OneRun {
         };
         let promised = run.promised();
         let delta = plan.privacy.delta.unwrap_or(1e-5);
-        let found = audit(&scores, &coins.inside, guesses, delta, self.confidence);
+        let found = audit(&scores, &coins.inside, guesses, delta, self.intervals.confidence);
         let curve_is_refuted = match promised {
             Some(_) => Some(self.refutes_curve(&run, &found)?),
             None => None,
@@ -124,14 +116,14 @@ impl OneRun {
         let mut kept = json!(found);
         kept["promised_curve_is_refuted"] = json!(curve_is_refuted);
         run.keep("one_run", kept.clone())?;
-        if self.json {
+        if output.json {
             output::json(&kept);
         } else {
             let mut rows = vec![
                 (
                     "guesses",
                     format!(
-                        "{} of {} right, {} canaries",
+                        "{} of {} correct, {} canaries",
                         found.right, found.guesses, found.canaries
                     ),
                 ),
@@ -140,7 +132,7 @@ impl OneRun {
                     format!(
                         "{:.4} at δ = {delta:e}, with {:.0} % confidence",
                         found.epsilon_lower,
-                        100.0 * self.confidence
+                        self.intervals.percent()
                     ),
                 ),
             ];

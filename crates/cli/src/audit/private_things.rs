@@ -1,8 +1,8 @@
-//! The arguments that say what counts as private in texts, and the texts of a run.
+//! The arguments that say what counts as PII in texts, and the texts of a run.
 
 use super::run_folder::FinishedRun;
 use crate::failure::{Failure, Outcome};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use undertone::audit::spans::names::Names;
@@ -13,36 +13,30 @@ use undertone::data::{Format, read};
 use undertone::model::Purpose;
 use undertone::model::folder::{LoadOptions, load, locate};
 
-/// What is looked for, and how.
+/// Which PII is looked for, and how.
 #[derive(Args, Default)]
 pub struct FinderArguments {
-    /// What is looked for [default: all]
+    /// Kinds of PII that are looked for [default: all]
     #[arg(long = "kind", value_enum, value_delimiter = ',', value_name = "KIND")]
-    kinds: Vec<KindName>,
+    kinds: Vec<Kind>,
     /// File of names, one a line: a single word is a given name (what follows must be capitalised),
     /// several words are a name as it is, in any case
     #[arg(long, value_name = "FILE")]
     names: Option<PathBuf>,
-    /// Model that classifies tokens and knows people (B-PER, I-PER): a folder, or a name on the hub
+    /// Named-entity model (token classification with B-PER and I-PER): a folder, or a name on the
+    /// hub
     #[arg(long, value_name = "DIR|NAME")]
     tagger: Option<String>,
-    /// Column of the training file with its private spans: [{"start": 10, "end": 21, "kind":
+    /// Column of the training file with its spans of PII: [{"start": 10, "end": 21, "kind":
     /// "person"}, …], in bytes
     #[arg(long, value_name = "COLUMN")]
     spans: Option<String>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum KindName {
-    Person,
-    Email,
-    Phone,
-}
-
-/// What a file says is private in each text, if it does.
+/// The spans of PII that a file names in each text, if it does.
 type GivenSpans = Option<Vec<Vec<Span>>>;
 
-/// The training texts with what is private in them.
+/// The training texts with the spans of PII in them.
 pub struct PrivateTexts {
     pub texts: Vec<String>,
     pub spans: Vec<Vec<Span>>,
@@ -50,12 +44,7 @@ pub struct PrivateTexts {
 
 impl FinderArguments {
     pub fn kinds(&self) -> Vec<Kind> {
-        let of = |name: &KindName| match name {
-            KindName::Person => Kind::Person,
-            KindName::Email => Kind::Email,
-            KindName::Phone => Kind::Phone,
-        };
-        if self.kinds.is_empty() { Kind::ALL.to_vec() } else { self.kinds.iter().map(of).collect() }
+        if self.kinds.is_empty() { Kind::ALL.to_vec() } else { self.kinds.clone() }
     }
 
     /// The run's training texts, and a finder for what models write. Where spans are given in the

@@ -1,11 +1,12 @@
-//! `undertone audit reconstruction`: a private thing is masked; can the model fill it in?
+//! `undertone audit reconstruction`: PII is masked in a text; can the model fill it in?
 
 use super::private_things::{FinderArguments, PrivateTexts};
 use super::progress;
 use super::run_folder::{FinishedRun, language_model};
+use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output::{self, share};
+use crate::output::{self, Output, share};
 use clap::Args;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -18,68 +19,62 @@ use undertone::audit::reconstruction::{
 use undertone::audit::spans::{Finder, Kind};
 use undertone::audit::texts::{Sampling, Writer};
 
-/// Mask private things in training texts, and let the model fill them in
+/// Reconstruction of PII: mask it in training texts, and let the model fill it in
 ///
-/// Candidates are what the model writes after the text before the mask, or come from a list; the
+/// Candidates are what the model generates after the text before the mask, or come from a list; the
 /// one that makes the whole text likeliest is the attacker's answer.
 #[derive(Args)]
 #[command(after_help = "Example:\n  undertone audit reconstruction --run runs/mail --targets 200 \
      --samples 64 --kind person")]
 pub struct Reconstruction {
-    /// Folder of the finished run, of a language model
-    #[arg(long, value_name = "DIR")]
-    run: PathBuf,
+    #[command(flatten)]
+    target: RunArgument,
     #[command(flatten)]
     asked: ReconstructionArguments,
-    /// Candidates, one a line, in place of what the model writes
+    /// Candidates, one a line, in place of what the model generates
     #[arg(long, value_name = "FILE")]
     candidates: Option<PathBuf>,
     #[command(flatten)]
     finder: FinderArguments,
     #[command(flatten)]
     device: DeviceArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 /// How much is attacked.
 #[derive(Args)]
 pub struct ReconstructionArguments {
-    /// Masked texts
+    /// Texts that are masked
     #[arg(long, default_value_t = 200)]
     pub targets: usize,
     /// Continuations of each text that candidates are taken from
     #[arg(long, default_value_t = 64)]
     pub samples: usize,
-    /// The likeliest so many candidates are looked at too
+    /// k of the top-k accuracy
     #[arg(long, default_value_t = 5)]
     pub top: usize,
     /// Bytes of a text around its mask that are used
     #[arg(long, default_value_t = 400)]
     pub context: usize,
-    /// Confidence of the intervals
-    #[arg(long, default_value_t = 0.95)]
-    pub confidence: f64,
-    /// Draws texts and candidates
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
+    #[command(flatten)]
+    pub intervals: ConfidenceArgument,
+    #[command(flatten)]
+    pub random: SeedArgument,
 }
 
 /// Tokens of a continuation: a name and a little more.
 const CONTINUATION: usize = 16;
 
-/// Both models' figures.
+/// The attack on the trained model and on the pretrained one.
 #[derive(Serialize)]
 pub struct Both {
     pub kind: Kind,
     pub trained: Found,
-    pub untouched: Found,
+    pub pretrained: Found,
 }
 
 impl Reconstruction {
-    pub fn run(self) -> Outcome {
-        let run = FinishedRun::open(&self.run)?;
+    pub fn run(self, output: Output) -> Outcome {
+        let run = FinishedRun::open(&self.target.run)?;
         language_model(&run, "reconstruction")?;
         let list = match &self.candidates {
             Some(file) => {
@@ -111,23 +106,23 @@ impl Reconstruction {
             let of = |trained: bool| {
                 self.asked.attack(&run, trained, &targets, &finder, list.as_deref(), &self.device)
             };
-            found.push(Both { kind, trained: of(true)?, untouched: of(false)? });
+            found.push(Both { kind, trained: of(true)?, pretrained: of(false)? });
         }
         if found.is_empty() {
             return Err(Failure::arguments(
-                "nothing private was found in the training texts; see --names and --tagger",
+                "no PII was found in the training texts; see --names and --tagger",
             ));
         }
         run.keep("reconstruction", json!(found))?;
-        if self.json {
+        if output.json {
             output::json(&found);
             return Ok(());
         }
-        let top = format!("one of {}", self.asked.top);
+        let top = format!("top-{}", self.asked.top);
         let rows: Vec<Vec<String>> = found
             .iter()
             .flat_map(|both| {
-                [("trained", &both.trained), ("untouched", &both.untouched)]
+                [("trained", &both.trained), ("pretrained", &both.pretrained)]
                     .map(|of| (both.kind, of))
             })
             .map(|(kind, (name, found))| {
@@ -148,15 +143,18 @@ impl Reconstruction {
                 "kind",
                 "model",
                 "masked",
-                "right",
+                "top-1",
                 &top,
                 "among candidates",
-                "mean 1/rank",
+                "mean reciprocal rank",
                 "candidates",
             ],
             &rows,
         );
-        output::line(format_args!("\n{:.0} % intervals.", 100.0 * self.asked.confidence));
+        output::line(format_args!(
+            "\n{:.0} % confidence intervals.",
+            self.asked.intervals.percent()
+        ));
         Ok(())
     }
 }
@@ -164,15 +162,8 @@ impl Reconstruction {
 impl ReconstructionArguments {
     /// Masked texts, drawn from all that have something of the kind with some text before it.
     pub fn targets(&self, training: &PrivateTexts, kind: Kind) -> Outcome<Vec<Masked>> {
-        if self.targets == 0
-            || self.samples == 0
-            || self.top == 0
-            || !(0.5..1.0).contains(&self.confidence)
-        {
-            return Err(Failure::arguments(
-                "--targets, --samples and --top must be at least 1, --confidence from 0.5 to below \
-                 1",
-            ));
+        if self.targets == 0 || self.samples == 0 || self.top == 0 {
+            return Err(Failure::arguments("--targets, --samples and --top must be at least 1"));
         }
         let mut all: Vec<Masked> = Vec::new();
         for (text, spans) in training.texts.iter().zip(&training.spans) {
@@ -185,7 +176,7 @@ impl ReconstructionArguments {
             }
         }
         // The first of a shuffle.
-        let mut random = ChaCha8Rng::seed_from_u64(self.seed);
+        let mut random = ChaCha8Rng::seed_from_u64(self.random.seed);
         let count = self.targets.min(all.len());
         for i in 0..count {
             let other = i + (random.next_u64() % (all.len() - i) as u64) as usize;
@@ -195,7 +186,7 @@ impl ReconstructionArguments {
         Ok(all)
     }
 
-    /// The attack with the run's model, or with the one that it began from.
+    /// The attack on the run's model, or on the pretrained one.
     pub fn attack(
         &self,
         run: &FinishedRun,
@@ -207,7 +198,7 @@ impl ReconstructionArguments {
     ) -> Outcome<Found> {
         let model = run.model(trained, device)?;
         let tokeniser = run.tokeniser(&model)?.with_max_tokens(model.network.most_positions)?;
-        let how = Sampling { tokens: CONTINUATION, seed: self.seed, ..Sampling::default() };
+        let how = Sampling { tokens: CONTINUATION, seed: self.random.seed, ..Sampling::default() };
         let candidates = match list {
             Some(list) => Candidates::Listed(list),
             None => Candidates::Written { samples: self.samples, how },
@@ -216,7 +207,7 @@ impl ReconstructionArguments {
         let writer = Writer { model: &model, tokeniser: &tokeniser };
         let ranks = attack(writer, targets, finder, candidates, |done| bar.inc(done as u64))?;
         bar.finish_and_clear();
-        Ok(judge(&ranks, self.top, self.confidence))
+        Ok(judge(&ranks, self.top, self.intervals.confidence))
     }
 }
 

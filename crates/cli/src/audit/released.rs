@@ -1,5 +1,7 @@
-//! The arguments of attacks on released embeddings: whose, where, and under how much noise.
+//! The arguments of attacks on perturbed embeddings: of which examples, at which layer, with how
+//! much noise.
 
+use crate::arguments::SeedArgument;
 use crate::failure::{Failure, Outcome};
 use crate::use_model::Loaded;
 use clap::Args;
@@ -8,7 +10,7 @@ use undertone::data::{Dataset, Labels, Options, Task};
 use undertone::model::Model;
 use undertone_accounting::gaussian;
 
-/// What is released of which records.
+/// Which embeddings are released, with which budgets.
 #[derive(Args)]
 pub struct ReleasedArguments {
     /// File whose texts are attacked
@@ -23,45 +25,44 @@ pub struct ReleasedArguments {
     /// After how many blocks the noise is added; 0 for the embeddings
     #[arg(long, value_delimiter = ',', default_values_t = [0])]
     after: Vec<usize>,
-    /// Budgets of one release; without noise too
+    /// Budgets (ε) of one release; without noise too
     #[arg(long, value_delimiter = ',', default_values_t = [2.0, 8.0, 32.0])]
     epsilon: Vec<f64>,
-    /// δ
+    /// δ of each budget
     #[arg(long, default_value_t = 1e-5)]
     delta: f64,
     /// Texts that are attacked at most
-    #[arg(long, default_value_t = 300)]
-    records: usize,
+    #[arg(long, alias = "records", default_value_t = 300)]
+    examples: usize,
     /// Texts that the attacker learns from at most
-    #[arg(long, default_value_t = 5000)]
-    known_records: usize,
-    /// Longest sequence
+    #[arg(long, alias = "known-records", default_value_t = 5000)]
+    known_examples: usize,
+    /// Longest sequence, in tokens
     #[arg(long, default_value_t = 64)]
     max_tokens: usize,
-    /// Draws the noise; the attack is repeatable
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
+    #[command(flatten)]
+    pub random: SeedArgument,
 }
 
-/// A place and a budget.
+/// A layer and a budget.
 pub struct Cell {
     pub after: usize,
-    /// None without noise.
+    /// `None` where the embeddings are not perturbed.
     pub epsilon: Option<f64>,
-    /// Deviation of the noise over the norm of a record.
+    /// Noise multiplier: standard deviation of the noise over the norm of an embedding.
     pub noise: f64,
 }
 
 impl ReleasedArguments {
-    /// The records that are attacked, and those that the attacker has.
+    /// The examples that are attacked, and those that the attacker has.
     pub fn read(
         &self,
         loaded: &Loaded,
         task: &Task,
         labels: Option<Labels>,
     ) -> Outcome<(Dataset, Dataset)> {
-        if self.records == 0 || self.known_records == 0 {
-            return Err(Failure::arguments("--records and --known-records must be at least 1"));
+        if self.examples == 0 || self.known_examples == 0 {
+            return Err(Failure::arguments("--examples and --known-examples must be at least 1"));
         }
         let tokeniser = loaded.model.tokeniser(&loaded.folder, self.max_tokens)?;
         let read = |path: &Path, labels: Option<Labels>, most: usize| -> Outcome<Dataset> {
@@ -69,12 +70,12 @@ impl ReleasedArguments {
             data.examples.truncate(most);
             Ok(data)
         };
-        let known = read(&self.known, labels, self.known_records)?;
-        let victims = read(&self.data, known.labels.clone(), self.records)?;
+        let known = read(&self.known, labels, self.known_examples)?;
+        let victims = read(&self.data, known.labels.clone(), self.examples)?;
         Ok((victims, known))
     }
 
-    /// Every place with every budget, and without noise.
+    /// Every layer with every budget, and without noise.
     pub fn cells(&self, model: &Model) -> Outcome<Vec<Cell>> {
         let blocks = model.network.blocks.len();
         if let Some(after) = self.after.iter().find(|&&after| after > blocks) {
@@ -86,7 +87,7 @@ impl ReleasedArguments {
         for &after in &self.after {
             cells.push(Cell { after, epsilon: None, noise: 0.0 });
             for &epsilon in &self.epsilon {
-                // Replacing a record of norm 1 moves what is released by at most 2.
+                // Replacing an example of norm 1 moves the release by at most 2.
                 let noise = 2.0 / gaussian::largest_mu(epsilon, self.delta)?;
                 cells.push(Cell { after, epsilon: Some(epsilon), noise });
             }

@@ -80,7 +80,7 @@ impl FinishedRun {
             (true, false) => load_adapted(&origin, Some(&adapter), options)?,
             (false, _) => load(&origin, &options)?,
         };
-        model.to_place(&device.place()?)?;
+        model.to_device(&device.device()?)?;
         Ok(model)
     }
 

@@ -1,9 +1,10 @@
-//! Times greedy continuation.
+//! Times greedy generation.
 
 use super::median;
+use crate::arguments::ModelArgument;
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, Output};
 use clap::Args;
 use serde_json::json;
 use std::time::Instant;
@@ -11,16 +12,16 @@ use undertone::model::Purpose;
 use undertone::model::folder::{LoadOptions, load, locate};
 use undertone::model::generate::{Settings, generate};
 
-/// Time the continuing of texts
+/// Time greedy generation from short prompts
 #[derive(Args)]
+#[command(after_help = "Example:\n  undertone bench generate --model models/gpt2 --batch 16")]
 pub struct Generate {
-    /// Model folder or hub name
-    #[arg(long)]
-    model: String,
-    /// Texts that are continued together
+    #[command(flatten)]
+    base: ModelArgument,
+    /// Prompts that are continued together
     #[arg(long, default_value_t = 16)]
     batch: usize,
-    /// Tokens added to each
+    /// New tokens for each prompt
     #[arg(long, default_value_t = 200)]
     new_tokens: usize,
     /// Runs that are timed, after one that is not
@@ -28,13 +29,10 @@ pub struct Generate {
     repeats: usize,
     #[command(flatten)]
     device: DeviceArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 impl Generate {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         if self.batch == 0 || self.new_tokens == 0 || self.repeats == 0 {
             return Err(Failure::arguments(
                 "--batch, --new-tokens and --repeats must be at least 1",
@@ -42,8 +40,8 @@ impl Generate {
         }
         let options =
             LoadOptions { purpose: Some(Purpose::CausalLanguageModel), ..LoadOptions::default() };
-        let mut model = load(&locate(&self.model)?, &options)?;
-        model.to_place(&self.device.place()?)?;
+        let mut model = load(&locate(&self.base.model)?, &options)?;
+        model.to_device(&self.device.device()?)?;
         let settings = Settings {
             max_new_tokens: self.new_tokens,
             temperature: 0.0,
@@ -61,7 +59,7 @@ impl Generate {
             }
         }
         let speed = median(speeds);
-        if self.json {
+        if output.json {
             output::json(&json!({ "tokens_per_second": speed }));
         } else {
             output::rows(&[("speed", format!("{speed:.0} tokens/s"))]);

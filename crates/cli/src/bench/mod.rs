@@ -1,34 +1,34 @@
-//! `undertone bench`: how fast this machine is.
+//! `undertone bench`: the speed of this machine.
 
 mod generate;
 mod step;
 mod text;
 
 use crate::failure::Outcome;
+use crate::output::Output;
 use clap::Subcommand;
 
-/// How fast this machine is.
+/// Measure the speed of this machine
 #[derive(Subcommand)]
 pub enum Bench {
-    /// Time training steps on random weights
+    /// Time training steps of a model with random weights
     Step(step::StepBench),
-    /// Time the continuing of texts
+    /// Time the generation of text
     Generate(generate::Generate),
-    /// Time the loading of a model and the tokenising of a file
+    /// Time the loading of a model and the tokenisation of a file
     Text(text::Text),
 }
 
 impl Bench {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         match self {
-            Self::Step(step) => step.run(),
-            Self::Generate(generate) => generate.run(),
-            Self::Text(text) => text.run(),
+            Self::Step(step) => step.run(output),
+            Self::Generate(generate) => generate.run(output),
+            Self::Text(text) => text.run(output),
         }
     }
 }
 
-/// The middle value.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let n = values.len();

@@ -1,7 +1,8 @@
-//! Times what happens before the first step: loading a model and tokenising a file.
+//! Times what comes before the first training step: loading a model and tokenising a file.
 
+use crate::arguments::ModelArgument;
 use crate::failure::Outcome;
-use crate::output;
+use crate::output::{self, Output};
 use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
@@ -10,31 +11,27 @@ use undertone::data::{Dataset, Options, Task, Tokeniser};
 use undertone::model::Purpose;
 use undertone::model::folder::{LoadOptions, load, locate};
 
-/// Time the loading of a model and the tokenising of a file
+/// Time the loading of a model and the tokenisation of a file
 #[derive(Args)]
 #[command(after_help = "Example:\n  undertone bench text --model models/all-MiniLM-L6-v2 --data \
      train.tsv --text sentence")]
 pub struct Text {
-    /// Model folder or hub name
-    #[arg(long)]
-    model: String,
-    /// File with the data
+    #[command(flatten)]
+    base: ModelArgument,
+    /// File whose texts are tokenised
     #[arg(long)]
     data: PathBuf,
     /// Column of the text
     #[arg(long, default_value = "text")]
     text: String,
-    /// Longest sequence
+    /// Longest sequence, in tokens
     #[arg(long, default_value_t = 128)]
     max_tokens: usize,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 impl Text {
-    pub fn run(self) -> Outcome {
-        let folder = locate(&self.model)?;
+    pub fn run(self, output: Output) -> Outcome {
+        let folder = locate(&self.base.model)?;
         let start = Instant::now();
         // Every architecture can have this head, and a bare encoder names none.
         let purpose = Some(Purpose::SequenceClassification);
@@ -49,7 +46,7 @@ impl Text {
         let tokenise_s = start.elapsed().as_secs_f64();
         let (rows, parameters) = (data.examples.len(), model.parameters.count().1);
         let tokens: usize = data.examples.iter().map(|example| example.tokens.len()).sum();
-        if self.json {
+        if output.json {
             output::json(&json!({
                 "load_ms": load_ms, "parameters": parameters, "tokenizer_ms": tokenizer_ms,
                 "tokenise_s": tokenise_s, "rows": rows, "tokens": tokens,

@@ -1,42 +1,38 @@
 //! `budget curve` and `budget tradeoff`.
 
-use super::AccountantName;
 use super::releases::Releases;
+use crate::arguments::{AccountantArgument, PlotArgument};
 use crate::failure::{Failure, Outcome};
-use crate::{output, plot};
+use crate::output::{self, Output};
 use clap::Args;
 use serde_json::json;
-use std::path::PathBuf;
-use undertone_accounting::Accountant;
+use undertone_report::plot;
 
 #[derive(Args)]
-#[command(after_help = "Example:
-  undertone budget curve --noise-multiplier 1.1 --sampling-rate 0.00426667 --steps 14063 --plot curve.svg")]
+#[command(
+    after_help = "Example:\n  undertone budget curve --noise-multiplier 1.1 --sampling-rate \
+     0.00426667 --steps 14063 --plot curve.svg"
+)]
 pub struct Curve {
     #[command(flatten)]
     releases: Releases,
     /// Up to this ε [default: where δ is about 1e-12]
     #[arg(long)]
     max_epsilon: Option<f64>,
-    /// How many points
+    /// Points of the curve, from 2 to 1000
     #[arg(long, default_value = "40")]
     points: usize,
-    /// Which accountant answers
-    #[arg(long, value_enum, default_value = "auto")]
-    accountant: AccountantName,
-    /// Draw the curve
-    #[arg(long, value_name = "FILE.svg")]
-    plot: Option<PathBuf>,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    by: AccountantArgument,
+    #[command(flatten)]
+    chart: PlotArgument,
 }
 
 impl Curve {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         check_points(self.points)?;
         let composition = self.releases.composition()?;
-        let accountant: Accountant = self.accountant.into();
+        let AccountantArgument { accountant } = self.by;
         let far = match self.max_epsilon {
             Some(epsilon) => epsilon,
             None => undertone_accounting::epsilon(&composition, 1e-12, accountant)?
@@ -49,10 +45,10 @@ impl Curve {
         // Refuses an ε outside of the certified range before anything is computed.
         undertone_accounting::delta(&composition, far, accountant)?;
         let points = undertone_accounting::curve(&composition, &epsilons, accountant)?;
-        if let Some(path) = &self.plot {
+        if let Some(path) = &self.chart.plot {
             plot::privacy_curve(path, &points)?;
         }
-        if self.json {
+        if output.json {
             output::json(&json!({ "curve": points, "adjacency": composition.adjacency }));
             return Ok(());
         }
@@ -72,38 +68,35 @@ impl Curve {
 }
 
 #[derive(Args)]
-#[command(after_help = "Example:
-  undertone budget tradeoff --noise-multiplier 1.1 --sampling-rate 0.00426667 --steps 14063 --plot roc.svg")]
+#[command(
+    after_help = "Example:\n  undertone budget tradeoff --noise-multiplier 1.1 --sampling-rate \
+     0.00426667 --steps 14063 --plot roc.svg"
+)]
 pub struct TradeOff {
     #[command(flatten)]
     releases: Releases,
-    /// How many points
+    /// Points of the curve, from 2 to 1000
     #[arg(long, default_value = "40")]
     points: usize,
-    /// Which accountant answers
-    #[arg(long, value_enum, default_value = "auto")]
-    accountant: AccountantName,
-    /// Draw the curve
-    #[arg(long, value_name = "FILE.svg")]
-    plot: Option<PathBuf>,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    by: AccountantArgument,
+    #[command(flatten)]
+    chart: PlotArgument,
 }
 
 impl TradeOff {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         check_points(self.points)?;
         let composition = self.releases.composition()?;
         let mut rates = vec![0.001, 0.01];
         rates.extend((0..=self.points).map(|i| i as f64 / self.points as f64));
         rates.sort_by(f64::total_cmp);
         rates.dedup();
-        let points = undertone_accounting::trade_off(&composition, &rates, self.accountant.into())?;
-        if let Some(path) = &self.plot {
+        let points = undertone_accounting::trade_off(&composition, &rates, self.by.accountant)?;
+        if let Some(path) = &self.chart.plot {
             plot::trade_off(path, &points)?;
         }
-        if self.json {
+        if output.json {
             output::json(&json!({ "trade_off": points, "adjacency": composition.adjacency }));
             return Ok(());
         }

@@ -1,66 +1,60 @@
 //! `budget epsilon` and `budget delta`.
 
-use super::AccountantName;
 use super::releases::Releases;
+use crate::arguments::AccountantArgument;
 use crate::failure::Outcome;
-use crate::output;
+use crate::output::{self, Output};
 use clap::Args;
 use serde_json::json;
 use undertone_accounting::Answer;
 
 #[derive(Args)]
-#[command(after_help = "Examples:
-  undertone budget epsilon --noise-multiplier 1.1 --sampling-rate 0.00426667 --steps 14063 --delta 1e-5
-  undertone budget epsilon --phase 0.6,0.000475,2104 --phase 0.5,0.000475,2104 --delta 1e-5
-  undertone budget epsilon --noise-multiplier 0.39 --releases 3 --sensitivity 2 --delta 1e-5")]
+#[command(
+    after_help = "Examples:\n  undertone budget epsilon --noise-multiplier 1.1 --sampling-rate \
+     0.00426667 --steps 14063 --delta 1e-5\n  undertone budget epsilon --phase \
+     0.6,0.000475,2104 --phase 0.5,0.000475,2104 --delta 1e-5\n  undertone budget epsilon \
+     --noise-multiplier 0.39 --releases 3 --sensitivity 2 --delta 1e-5"
+)]
 pub struct Epsilon {
     #[command(flatten)]
     releases: Releases,
     /// δ at which ε is asked for
     #[arg(long)]
     delta: f64,
-    /// Which accountant answers
-    #[arg(long, value_enum, default_value = "auto")]
-    accountant: AccountantName,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    by: AccountantArgument,
 }
 
 impl Epsilon {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         let composition = self.releases.composition()?;
-        let answer =
-            undertone_accounting::epsilon(&composition, self.delta, self.accountant.into())?;
-        print(&answer, self.json, |a| json!(a.delta.upper), |a| json!(a.epsilon));
+        let answer = undertone_accounting::epsilon(&composition, self.delta, self.by.accountant)?;
+        print(&answer, output, |a| json!(a.delta.upper), |a| json!(a.epsilon));
         Ok(())
     }
 }
 
 #[derive(Args)]
-#[command(after_help = "Example:
-  undertone budget delta --noise-multiplier 1.1 --sampling-rate 0.00426667 --steps 14063 --epsilon 2")]
+#[command(
+    after_help = "Example:\n  undertone budget delta --noise-multiplier 1.1 --sampling-rate \
+     0.00426667 --steps 14063 --epsilon 2"
+)]
 pub struct Delta {
     #[command(flatten)]
     releases: Releases,
     /// ε at which δ is asked for
     #[arg(long)]
     epsilon: f64,
-    /// Which accountant answers
-    #[arg(long, value_enum, default_value = "auto")]
-    accountant: AccountantName,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    by: AccountantArgument,
 }
 
 impl Delta {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         let composition = self.releases.composition()?;
-        let answer =
-            undertone_accounting::delta(&composition, self.epsilon, self.accountant.into())?;
-        if self.json {
-            print(&answer, true, |a| json!(a.delta), |a| json!(a.epsilon.upper));
+        let answer = undertone_accounting::delta(&composition, self.epsilon, self.by.accountant)?;
+        if output.json {
+            print(&answer, output, |a| json!(a.delta), |a| json!(a.epsilon.upper));
             return Ok(());
         }
         let d = answer.delta;
@@ -85,11 +79,11 @@ impl Delta {
 /// One answer, for machines or for people.
 pub fn print(
     answer: &Answer,
-    as_json: bool,
+    output: Output,
     delta: impl Fn(&Answer) -> serde_json::Value,
     epsilon: impl Fn(&Answer) -> serde_json::Value,
 ) {
-    if as_json {
+    if output.json {
         output::json(&json!({
             "epsilon": epsilon(answer),
             "delta": delta(answer),

@@ -1,7 +1,7 @@
 //! `budget ledger`.
 
 use crate::failure::Outcome;
-use crate::output;
+use crate::output::{self, Output};
 use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
@@ -10,21 +10,18 @@ use std::path::PathBuf;
 #[command(after_help = "Example:
   undertone budget ledger runs/demo/ledger.jsonl --delta 1e-5")]
 pub struct Ledger {
-    /// The ledger's file
+    /// Ledger of a run or of private predictions (JSON lines)
     path: PathBuf,
     /// δ of the guarantee
     #[arg(long, default_value = "1e-5")]
     delta: f64,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 impl Ledger {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         let ledger = undertone_accounting::ledger::Ledger::read(&self.path)?;
         let guarantee = ledger.guarantee(self.delta)?;
-        if self.json {
+        if output.json {
             output::json(&json!({
                 "guarantee": guarantee,
                 "entries": ledger.entries(),

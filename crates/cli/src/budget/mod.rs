@@ -8,17 +8,18 @@ mod releases;
 mod schedule;
 
 use crate::failure::Outcome;
-use clap::{Subcommand, ValueEnum};
+use crate::output::Output;
+use clap::Subcommand;
 
 #[derive(Subcommand)]
 pub enum Budget {
-    /// ε (at a given δ) of what was or will be released
+    /// ε at a given δ, of past or planned releases
     #[command(allow_negative_numbers = true)]
     Epsilon(epsilon::Epsilon),
-    /// δ (at a given ε) of what was or will be released
+    /// δ at a given ε, of past or planned releases
     #[command(allow_negative_numbers = true)]
     Delta(epsilon::Delta),
-    /// The least noise that meets a target (ε, δ)
+    /// The smallest noise multiplier that meets a target (ε, δ)
     #[command(allow_negative_numbers = true)]
     Noise(noise::Noise),
     /// A noise multiplier for each epoch, calibrated to (ε, δ)
@@ -27,7 +28,7 @@ pub enum Budget {
     /// The whole privacy curve δ(ε)
     #[command(allow_negative_numbers = true)]
     Curve(curve::Curve),
-    /// How well the best attacker can do: true- against false-positive rate
+    /// Trade-off curve: the true-positive rate that the best attacker can reach
     #[command(name = "tradeoff", allow_negative_numbers = true)]
     TradeOff(curve::TradeOff),
     /// Check a ledger and state what it guarantees
@@ -36,39 +37,15 @@ pub enum Budget {
 }
 
 impl Budget {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         match self {
-            Budget::Epsilon(verb) => verb.run(),
-            Budget::Delta(verb) => verb.run(),
-            Budget::Noise(verb) => verb.run(),
-            Budget::Schedule(verb) => verb.run(),
-            Budget::Curve(verb) => verb.run(),
-            Budget::TradeOff(verb) => verb.run(),
-            Budget::Ledger(verb) => verb.run(),
-        }
-    }
-}
-
-/// Accountants by name.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum AccountantName {
-    /// Exact where nothing is subsampled, prv elsewhere
-    Auto,
-    /// Numerical composition, certified on both sides
-    Prv,
-    /// Rényi, certified from above only
-    Rdp,
-    /// Gaussian central limit: an approximation
-    Gdp,
-}
-
-impl From<AccountantName> for undertone_accounting::Accountant {
-    fn from(name: AccountantName) -> Self {
-        match name {
-            AccountantName::Auto => Self::Auto,
-            AccountantName::Prv => Self::Prv,
-            AccountantName::Rdp => Self::Rdp,
-            AccountantName::Gdp => Self::Gdp,
+            Budget::Epsilon(verb) => verb.run(output),
+            Budget::Delta(verb) => verb.run(output),
+            Budget::Noise(verb) => verb.run(output),
+            Budget::Schedule(verb) => verb.run(output),
+            Budget::Curve(verb) => verb.run(output),
+            Budget::TradeOff(verb) => verb.run(output),
+            Budget::Ledger(verb) => verb.run(output),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! `budget noise`.
 
-use super::AccountantName;
 use super::releases::Sampling;
+use crate::arguments::{AccountantArgument, TargetArguments};
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, Output};
 use clap::Args;
 use serde_json::json;
 use undertone_accounting::calibrate::{Calibrated, noise_multiplier};
@@ -16,37 +16,32 @@ use undertone_accounting::{Accountant, Adjacency, Composition, Event};
   undertone budget noise --epsilon 8 --delta 1e-5 --examples 67349 --batch 1024 --epochs 10
   undertone budget noise --epsilon 8 --delta 1e-5 --releases 1 --sensitivity 2")]
 pub struct Noise {
-    /// Target ε: the certified upper bound will not exceed it
-    #[arg(long)]
-    epsilon: f64,
-    /// Target δ
-    #[arg(long)]
-    delta: f64,
+    #[command(flatten)]
+    target: TargetArguments,
     #[command(flatten)]
     sampling: Sampling,
-    /// This many plain Gaussian releases, without sampling (the local model: one record is
-    /// replaced)
-    #[arg(long, value_name = "N", conflicts_with_all = ["sampling_rate", "steps", "examples"])]
+    /// This many plain Gaussian releases, without sampling (local DP: one example is replaced)
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with_all = ["sampling_rate", "steps", "examples", "accountant"]
+    )]
     releases: Option<u64>,
-    /// How far one unit can move a plain release, in clipping norms
+    /// Sensitivity of a plain release to one unit, in clipping norms
     #[arg(long, value_name = "DELTA", requires = "releases", default_value = "2")]
     sensitivity: f64,
-    /// Which accountant answers
-    #[arg(long, value_enum, default_value = "auto")]
-    accountant: AccountantName,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    by: AccountantArgument,
 }
 
 impl Noise {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         let found = self.calibrate()?;
-        if self.json {
+        if output.json {
             output::json(&json!({
                 "noise_multiplier": found.noise,
                 "epsilon": found.answer.epsilon,
-                "delta": self.delta,
+                "delta": self.target.delta,
                 "accountant": found.answer.accountant,
                 "certified": found.answer.certified,
                 "adjacency": found.answer.adjacency,
@@ -71,7 +66,13 @@ impl Noise {
                  and --epochs, or --releases",
             ));
         };
-        Ok(noise_multiplier(self.epsilon, self.delta, rate, steps, self.accountant.into())?)
+        Ok(noise_multiplier(
+            self.target.epsilon,
+            self.target.delta,
+            rate,
+            steps,
+            self.by.accountant,
+        )?)
     }
 
     fn plain(&self, count: u64) -> Outcome<Calibrated> {
@@ -84,12 +85,15 @@ impl Noise {
         };
         composed(1.0).validate()?;
         // Checks ε and δ before they are used.
-        undertone_accounting::delta(&composed(1.0), self.epsilon, Accountant::Gaussian)?;
-        undertone_accounting::epsilon(&composed(1.0), self.delta, Accountant::Gaussian)?;
-        let mu = gaussian::largest_mu(self.epsilon, self.delta)?;
+        undertone_accounting::delta(&composed(1.0), self.target.epsilon, Accountant::Gaussian)?;
+        undertone_accounting::epsilon(&composed(1.0), self.target.delta, Accountant::Gaussian)?;
+        let mu = gaussian::largest_mu(self.target.epsilon, self.target.delta)?;
         let noise = (count as f64).sqrt() * self.sensitivity / mu * (1.0 + 1e-11);
-        let answer =
-            undertone_accounting::epsilon(&composed(noise), self.delta, Accountant::Gaussian)?;
+        let answer = undertone_accounting::epsilon(
+            &composed(noise),
+            self.target.delta,
+            Accountant::Gaussian,
+        )?;
         Ok(Calibrated { noise, answer })
     }
 }

@@ -1,7 +1,7 @@
 //! The arguments that say what is released.
 
 use crate::failure::{Failure, Outcome};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use undertone_accounting::schedule::Passes;
 use undertone_accounting::{Adjacency, Composition, Event};
 
@@ -12,13 +12,18 @@ pub struct Sampling {
     /// Probability with which each unit joins a step's sample
     #[arg(long, value_name = "Q", requires = "steps")]
     pub sampling_rate: Option<f64>,
-    /// Number of steps
+    /// Number of steps, each with a sample of its own
     #[arg(long, value_name = "N", requires = "sampling_rate")]
     pub steps: Option<u64>,
     /// Size of the data set (instead of rate and steps)
-    #[arg(long, value_name = "N", requires_all = ["batch", "epochs"], conflicts_with_all = ["sampling_rate", "steps"])]
+    #[arg(
+        long,
+        value_name = "N",
+        requires_all = ["batch", "epochs"],
+        conflicts_with_all = ["sampling_rate", "steps"]
+    )]
     pub examples: Option<u64>,
-    /// Expected batch size
+    /// Expected batch size of Poisson sampling
     #[arg(long, value_name = "N", requires = "examples")]
     pub batch: Option<u64>,
     /// Passes over the data, each of ⌊examples / batch⌋ steps
@@ -46,24 +51,6 @@ impl Sampling {
     }
 }
 
-/// Adjacencies by name.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum AdjacencyName {
-    /// One unit is added or removed
-    AddRemove,
-    /// One unit is replaced by another
-    ReplaceOne,
-}
-
-impl From<AdjacencyName> for Adjacency {
-    fn from(name: AdjacencyName) -> Adjacency {
-        match name {
-            AdjacencyName::AddRemove => Adjacency::AddRemove,
-            AdjacencyName::ReplaceOne => Adjacency::ReplaceOne,
-        }
-    }
-}
-
 /// Everything that is released.
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "What is released")]
@@ -74,10 +61,15 @@ pub struct Releases {
     /// A phase of training: noise multiplier, sampling rate, steps (repeatable)
     #[arg(long, value_name = "SIGMA,Q,STEPS", value_parser = phase)]
     pub phase: Vec<Phase>,
-    /// This many plain Gaussian releases, without sampling (the local model)
-    #[arg(long, value_name = "N", requires = "noise_multiplier", conflicts_with_all = ["sampling_rate", "steps", "examples"])]
+    /// This many plain Gaussian releases, without sampling (local DP)
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "noise_multiplier",
+        conflicts_with_all = ["sampling_rate", "steps", "examples"]
+    )]
     pub releases: Option<u64>,
-    /// How far one unit can move a plain release, in clipping norms [default: 2 if a unit is
+    /// Sensitivity of a plain release to one unit, in clipping norms [default: 2 if a unit is
     /// replaced, else 1]
     #[arg(long, value_name = "DELTA", requires = "releases")]
     pub sensitivity: Option<f64>,
@@ -87,7 +79,7 @@ pub struct Releases {
     /// Which data sets count as neighbours [default: replace-one for plain releases and responses
     /// alone, else add-remove]
     #[arg(long, value_enum)]
-    pub adjacency: Option<AdjacencyName>,
+    pub adjacency: Option<Adjacency>,
     #[command(flatten)]
     pub sampling: Sampling,
 }
@@ -130,7 +122,7 @@ impl Releases {
         let sampled =
             !self.phase.is_empty() || (self.noise_multiplier.is_some() && self.releases.is_none());
         match self.adjacency {
-            Some(name) => name.into(),
+            Some(adjacency) => adjacency,
             None if sampled => Adjacency::AddRemove,
             None => Adjacency::ReplaceOne,
         }

@@ -1,93 +1,83 @@
 //! `budget schedule`.
 
+use crate::arguments::{PlotArgument, TargetArguments};
 use crate::failure::{Failure, Outcome};
-use crate::{output, plot};
+use crate::output::{self, Output};
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use std::path::PathBuf;
+use undertone::train::NoiseSchedule;
 use undertone_accounting::schedule::{self, Ewpba, Passes, Shape};
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum Method {
-    /// Epoch-weighted privacy budget allocation (EW-FT, Algorithm 1)
-    Ewpba,
-    /// The same noise in every epoch
-    Uniform,
-    /// Falling in equal steps
-    Linear,
-    /// Falling by equal factors
-    Exponential,
-    /// Falling along half a cosine
-    Cosine,
-    /// Falling at once, half-way
-    Step,
-}
+use undertone_report::plot;
 
 #[derive(Args)]
-#[command(after_help = "Examples:
-  undertone budget schedule --method ewpba --epsilon 8 --delta 1e-5 --examples 67349 --batch 32 --epochs 3 --step-distance 2
-  undertone budget schedule --method cosine --ratio 3 --epsilon 8 --delta 1e-5 --examples 67349 --batch 1024 --epochs 10 --plot noise.svg")]
+#[command(
+    after_help = "Examples:\n  undertone budget schedule --method ewpba --epsilon 8 --delta 1e-5 \
+     --examples 67349 --batch 32 --epochs 3 --step-distance 2\n  undertone budget schedule \
+     --method cosine --ratio 3 --epsilon 8 --delta 1e-5 --examples 67349 --batch 1024 --epochs 10 \
+     --plot noise.svg"
+)]
 pub struct Schedule {
-    /// How the noise falls
+    /// How the noise multiplier falls from epoch to epoch
     #[arg(long, value_enum, default_value = "ewpba")]
-    method: Method,
-    /// Target ε: the certified upper bound will not exceed it
-    #[arg(long)]
-    epsilon: f64,
-    /// Target δ
-    #[arg(long)]
-    delta: f64,
+    method: NoiseSchedule,
+    #[command(flatten)]
+    target: TargetArguments,
     /// Size of the data set
     #[arg(long, value_name = "N")]
     examples: u64,
-    /// Expected batch size
+    /// Expected batch size of Poisson sampling
     #[arg(long, value_name = "N")]
     batch: u64,
     /// Passes over the data, each of ⌊examples / batch⌋ steps
     #[arg(long, value_name = "N")]
     epochs: u32,
     /// ewpba: how many times faster the noise falls in the first stage than in the second
-    #[arg(long, value_name = "S", default_value = "2")]
-    step_distance: f64,
-    /// ewpba: the part of ε that is kept back for the spread; must be below ε
-    #[arg(long, default_value = "1")]
-    reserve: f64,
-    /// Other methods: noise of the first epoch over that of the last
-    #[arg(long, default_value = "2")]
-    ratio: f64,
-    /// Draw the schedule
-    #[arg(long, value_name = "FILE.svg")]
-    plot: Option<PathBuf>,
-    /// Print one JSON object
+    /// [default: 2]
+    #[arg(long, value_name = "S")]
+    step_distance: Option<f64>,
+    /// ewpba: the part of ε that is kept back for the spread; must be below ε [default: 1]
     #[arg(long)]
-    json: bool,
+    reserve: Option<f64>,
+    /// linear, exponential, cosine and step: noise of the first epoch over that of the last
+    /// [default: 2]
+    #[arg(long)]
+    ratio: Option<f64>,
+    #[command(flatten)]
+    chart: PlotArgument,
 }
 
 impl Schedule {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         if self.epochs > 1_000 {
             return Err(Failure::arguments("a schedule has at most 1000 epochs"));
         }
+        self.refuse_what_has_no_effect()?;
         let passes = Passes::over(self.examples, self.batch, self.epochs)?;
         let shape = match self.method {
-            Method::Ewpba => None,
-            Method::Uniform => Some(Shape::Uniform),
-            Method::Linear => Some(Shape::Linear),
-            Method::Exponential => Some(Shape::Exponential),
-            Method::Cosine => Some(Shape::Cosine),
-            Method::Step => Some(Shape::Step),
+            NoiseSchedule::Ewpba => None,
+            NoiseSchedule::Uniform => Some(Shape::Uniform),
+            NoiseSchedule::Linear => Some(Shape::Linear),
+            NoiseSchedule::Exponential => Some(Shape::Exponential),
+            NoiseSchedule::Cosine => Some(Shape::Cosine),
+            NoiseSchedule::Step => Some(Shape::Step),
         };
         let (found, beginning) = match shape {
             Some(shape) => {
-                let found = schedule::shaped(shape, &passes, self.ratio, self.epsilon, self.delta)?;
+                let found = schedule::shaped(
+                    shape,
+                    &passes,
+                    self.ratio.unwrap_or(2.0),
+                    self.target.epsilon,
+                    self.target.delta,
+                )?;
                 (found, None)
             }
             None => {
                 let asked = Ewpba {
-                    epsilon: self.epsilon,
-                    delta: self.delta,
-                    step_distance: self.step_distance,
-                    reserve: self.reserve,
+                    epsilon: self.target.epsilon,
+                    delta: self.target.delta,
+                    step_distance: self.step_distance.unwrap_or(2.0),
+                    reserve: self.reserve.unwrap_or(1.0),
                 };
                 let (found, beginning) = schedule::ewpba(&asked, &passes)?;
                 (found, Some(beginning))
@@ -95,15 +85,15 @@ impl Schedule {
         };
         let name =
             self.method.to_possible_value().map_or(String::new(), |v| v.get_name().to_owned());
-        if let Some(path) = &self.plot {
+        if let Some(path) = &self.chart.plot {
             plot::schedule(path, &name, &found.noise_multipliers, beginning)?;
         }
-        if self.json {
+        if output.json {
             let mut object = json!({
                 "method": name,
                 "noise_multipliers": found.noise_multipliers,
                 "epsilon": found.answer.epsilon,
-                "delta": self.delta,
+                "delta": self.target.delta,
                 "accountant": found.answer.accountant,
                 "adjacency": found.answer.adjacency,
                 "sampling_rate": passes.sampling_rate,
@@ -132,6 +122,22 @@ impl Schedule {
         output::rows(&explained);
         output::line("");
         output::line(output::sentence(&found.answer));
+        Ok(())
+    }
+    fn refuse_what_has_no_effect(&self) -> Outcome {
+        let ewpba = self.method == NoiseSchedule::Ewpba;
+        let has_ratio = !ewpba && self.method != NoiseSchedule::Uniform;
+        for (name, given, has_effect) in [
+            ("--step-distance", self.step_distance.is_some(), ewpba),
+            ("--reserve", self.reserve.is_some(), ewpba),
+            ("--ratio", self.ratio.is_some(), has_ratio),
+        ] {
+            if given && !has_effect {
+                return Err(Failure::arguments(format!(
+                    "{name} has no effect on this schedule; leave it out or choose another --method"
+                )));
+            }
+        }
         Ok(())
     }
 }

@@ -178,7 +178,7 @@ pub struct Letter {
 pub struct Planted {
     /// The sentence up to the code.
     pub prefix: String,
-    /// Six digits.
+    /// Six digits, with blanks between them.
     pub secret: String,
     /// In how many training letters it stands.
     pub times: usize,
@@ -192,7 +192,7 @@ impl Planted {
     }
 }
 
-/// Draws letters.
+/// Draws letters at random from the grammar.
 pub struct Writer {
     random: ChaCha20Rng,
 }
@@ -215,7 +215,6 @@ impl Writer {
         sentence.replace("{}", word)
     }
 
-    /// Six digits.
     fn code(&mut self) -> String {
         (0..6).map(|_| self.below(10).to_string()).collect::<Vec<_>>().join(" ")
     }

@@ -1,4 +1,5 @@
-//! `undertone demo`: train on private letters, without privacy and with two budgets, and compare.
+//! `undertone demo`: fine-tunes on private letters, non-privately and with two budgets, and
+//! compares.
 
 mod corpus;
 mod model;
@@ -7,21 +8,25 @@ use crate::audit::membership::by_losses;
 use crate::audit::run_folder::FinishedRun;
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output::{area, line, share, table, up};
+use crate::output::{self, Output, area, line, share, table, up};
 use crate::report::{self, Format};
 use crate::train::Display;
 use clap::Args;
 use corpus::{Letter, TOPICS, Writer};
 use serde_json::json;
 use std::path::{Path, PathBuf};
+use undertone::audit::membership::Membership as Found;
 use undertone::data::Example;
 use undertone::evaluate::Metrics;
-use undertone::tensor::Place;
+use undertone::tensor::Device;
 use undertone::train::{Plan, Start, Summary, read_data, train};
 use undertone_report::Options;
 
-/// See it at work: no files, no network, under three minutes
+/// Train, attack and report on an embedded corpus: no files, no network, under three minutes
 #[derive(Args)]
+#[command(
+    after_help = "Examples:\n  undertone demo\n  undertone demo --out runs/letters --data-only"
+)]
 pub struct Demo {
     /// Folder for the data and the runs; what an earlier demo left there is replaced
     #[arg(long, value_name = "FOLDER", default_value = "runs/demo")]
@@ -39,19 +44,27 @@ const VALIDATION: usize = 1_000;
 
 /// The runs of the demo: a name and what is changed in the run file.
 const RUNS: [(&str, &[&str]); 3] = [
-    ("open", &["privacy.method=none", "training.learning_rate=1e-3", "training.batch=64"]),
+    ("non-private", &["privacy.method=none", "training.learning_rate=1e-3", "training.batch=64"]),
     ("epsilon-8", &["privacy.method=dp-sgd", "privacy.epsilon=8", "privacy.delta=1e-5"]),
     ("epsilon-1", &["privacy.method=dp-sgd", "privacy.epsilon=1", "privacy.delta=1e-5"]),
 ];
 
 impl Demo {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         if let Some(folder) = &self.pretrain {
-            return model::pretrain(folder);
+            model::pretrain(folder)?;
+            if output.json {
+                output::json(&json!({ "model": folder }));
+            }
+            return Ok(());
         }
         let started = std::time::Instant::now();
         clear(&self.out)?;
         let file = self.prepare()?;
+        if self.data_only && output.json {
+            output::json(&json!({ "folder": self.out }));
+            return Ok(());
+        }
         if self.data_only {
             line(format_args!(
                 "Model, letters, planted secrets and run.toml are in {}.",
@@ -59,12 +72,14 @@ impl Demo {
             ));
             return Ok(());
         }
-        line(format_args!(
-            "{TRAIN} letters to a hospital, some of which tell secrets; which of {} things does \
-             each ask for?",
-            TOPICS.len()
-        ));
-        let mut rows = Vec::new();
+        if !output.json {
+            line(format_args!(
+                "{TRAIN} letters to a hospital, some of which tell secrets; which of {} things \
+                 does each ask for?",
+                TOPICS.len()
+            ));
+        }
+        let mut summaries = Vec::new();
         for (name, changes) in RUNS {
             eprintln!("\n{name}:");
             let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
@@ -72,15 +87,44 @@ impl Demo {
             let mut display = Display::new();
             let plan = Plan::parse(&file, &changes)?;
             let done = train(
-                Start { plan, out: &out, resume: false, place: Place::Host, data: None },
+                Start { plan, out: &out, resume: false, device: Device::Cpu, data: None },
                 &mut |news| display.show(&news),
             );
             display.end();
-            rows.push(row(name, &done?));
+            summaries.push(done?);
         }
-        let audited = self.audit(&file)?;
+        let attacked = self.audit(&file)?;
+        let report = self.out.join("report.html");
+        let folders = RUNS.map(|(name, _)| self.out.join(name));
+        report::write(&folders, &report, Format::Html, Options::default())?;
+        let seconds = started.elapsed().as_secs_f64();
+        if output.json {
+            let runs = summaries.iter().zip(&attacked).zip(RUNS.iter().zip(&folders));
+            let runs = runs.map(|((summary, membership), ((name, _), folder))| {
+                json!({
+                    "name": name, "folder": folder, "summary": summary, "membership": membership,
+                })
+            });
+            output::json(&json!({
+                "folder": self.out, "report": report, "seconds": seconds,
+                "runs": runs.collect::<Vec<_>>(),
+            }));
+            return Ok(());
+        }
+        self.tell(&summaries, &attacked, &report, seconds);
+        Ok(())
+    }
+
+    /// The runs beside each other, for people.
+    fn tell(&self, summaries: &[Summary], attacked: &[Vec<Found>], report: &Path, seconds: f64) {
+        let runs = || RUNS.iter().map(|(name, _)| *name);
+        let rows: Vec<_> =
+            runs().zip(summaries).map(|(name, summary)| row(name, summary)).collect();
         line("");
-        table(&["run", "accuracy", "loss", "ε, proved", "δ", "σ", "examples/s"], &rows);
+        table(
+            &["run", "accuracy", "loss", "ε, proved", "δ", "noise multiplier", "examples/s"],
+            &rows,
+        );
         line(format_args!(
             "\nChance is {:.1} %. ε holds for adding or removing one letter, against whoever sees \
              every update and the final weights.",
@@ -90,59 +134,44 @@ impl Demo {
             "\nCan somebody who has a model tell the letters that it was trained on from others?\n",
         );
         table(
-            &[
-                "run",
-                "AUC by loss",
-                "AUC by loss against the untouched model",
-                "found at 1 % false alarms",
-            ],
-            &audited,
+            &["run", "AUC by loss", "AUC by loss against the pretrained model", "TPR at 1 % FPR"],
+            &runs().zip(attacked).map(|(name, found)| attack_row(name, found)).collect::<Vec<_>>(),
         );
         line(
-            "\nAn AUC of 0.5 is guessing; the numbers in brackets are 95 % intervals. (undertone \
+            "\nAn AUC of 0.5 is guessing; 95 % confidence intervals in brackets. (undertone \
              audit membership --run … has the whole story.)",
         );
-        let report = self.out.join("report.html");
-        report::write(
-            &RUNS.map(|(name, _)| self.out.join(name)),
-            &report,
-            Format::Html,
-            Options::default(),
-        )?;
         line(format_args!(
             "\nThe whole story, to read in a browser or to print: {}",
             report.display()
         ));
         line(format_args!(
-            "Run folders, data and planted secrets are in {}; the demo took {:.0} s.",
+            "Run folders, data and planted secrets are in {}; the demo took {seconds:.0} s.",
             self.out.display(),
-            started.elapsed().as_secs_f64()
         ));
         line(format_args!(
             "Try: undertone predict --model {0}/model --adapter {0}/epsilon-8/adapter --data \
              {0}/validation.tsv --out said.jsonl",
             self.out.display()
         ));
-        Ok(())
     }
 
     /// Attacks each model: which of the letters were its own?
-    fn audit(&self, file: &str) -> Outcome<Vec<Vec<String>>> {
+    fn audit(&self, file: &str) -> Outcome<Vec<Vec<Found>>> {
         let plan = Plan::parse(file, &["privacy.method=none".to_owned()])?;
         let inside = read_data(&plan, None)?.examples;
         let outside = read_data(&plan, Some(&self.out.join("validation.tsv")))?.examples;
         let members = outside.len().min(inside.len());
         let all: Vec<Example> = inside[..members].iter().chain(&outside).cloned().collect();
-        let mut rows = Vec::new();
+        let mut attacked = Vec::new();
         for (name, _) in RUNS {
             let run = FinishedRun::open(&self.out.join(name))?;
             let (found, _) =
                 by_losses(&run, &all, members, (0.95, 1), true, &DeviceArguments::default())?;
             run.keep("membership", json!(found))?;
-            let found_at = share(&found[1].rate_at_1_percent);
-            rows.push(vec![name.to_owned(), area(&found[0].auc), area(&found[1].auc), found_at]);
+            attacked.push(found);
         }
-        Ok(rows)
+        Ok(attacked)
     }
 
     /// Writes model, letters, secrets and the run file, whose text is returned.
@@ -171,9 +200,9 @@ impl Demo {
             |secret: &str| -> String { secret.chars().filter(char::is_ascii_digit).collect() };
         let canaries: Vec<String> = planted
             .iter()
-            .map(|p| {
-                json!({ "text": format!("{} {}", p.prefix, blank(&p.secret)), "secret": digits(&p.secret) })
-                    .to_string()
+            .map(|planted| {
+                let text = format!("{} {}", planted.prefix, blank(&planted.secret));
+                json!({ "text": text, "secret": digits(&planted.secret) }).to_string()
             })
             .collect();
         write(&self.out.join("canaries.jsonl"), format!("{}\n", canaries.join("\n")).as_bytes())?;
@@ -183,10 +212,12 @@ impl Demo {
         let file = format!(
             "{MARK}; each run changes a few keys (see plan.toml in its folder).\n\
              [model]\npath = {:?}\ntuning = {{ lora = {{ rank = 8, alpha = 16 }} }}\n\n\
-             [data]\ntask = \"classification\"\ntrain = {:?}\nvalidation = {:?}\ntext = \"text\"\nlabel = \"label\"\n\
+             [data]\ntask = \"classification\"\ntrain = {:?}\nvalidation = {:?}\n\
+             text = \"text\"\nlabel = \"label\"\n\
              labels = {TOPICS:?}\nmax_tokens = 96\n\n\
              [privacy]\nmethod = \"dp-sgd\"\n\n\
-             [training]\nepochs = 5\nbatch = 256\nlearning_rate = 3e-3\nlearning_rate_schedule = \"linear\"\n",
+             [training]\nepochs = 5\nbatch = 256\nlearning_rate = 3e-3\n\
+             learning_rate_schedule = \"linear\"\n",
             folder.join("model"),
             folder.join("train.tsv"),
             folder.join("validation.tsv"),
@@ -210,7 +241,8 @@ fn clear(out: &Path) -> Outcome {
             out.display()
         )));
     }
-    for name in RUNS.map(|run| run.0).iter().chain(&["model"]) {
+    // Version 0.1 called the non-private run "open".
+    for name in RUNS.map(|run| run.0).iter().chain(&["model", "open"]) {
         let folder = out.join(name);
         if folder.exists() {
             std::fs::remove_dir_all(&folder).map_err(|e| Failure::write(&folder, e))?;
@@ -226,6 +258,11 @@ fn write(path: &Path, bytes: &[u8]) -> Outcome {
 fn tsv(letters: &[Letter]) -> String {
     let rows = letters.iter().map(|letter| format!("{}\t{}\n", letter.text, TOPICS[letter.topic]));
     format!("text\tlabel\n{}", rows.collect::<String>())
+}
+
+fn attack_row(name: &str, found: &[Found]) -> Vec<String> {
+    let found_at = share(&found[1].rate_at_1_percent);
+    vec![name.to_owned(), area(&found[0].auc), area(&found[1].auc), found_at]
 }
 
 fn row(name: &str, summary: &Summary) -> Vec<String> {

@@ -13,7 +13,7 @@ use std::path::Path;
 use undertone::model::Purpose;
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::folder::save;
-use undertone::tensor::Place;
+use undertone::tensor::Device;
 use undertone::train::{Plan, Start, train};
 
 const CONFIG: &[u8] = include_bytes!("model/config.json");
@@ -58,10 +58,13 @@ pub fn pretrain(folder: &Path) -> Outcome {
     let data = work.join("public.txt");
     write(&data, letters.as_bytes())?;
     let plan = format!(
-        "[model]\npath = {start:?}\n[data]\ntask = \"language-modelling\"\ntrain = {data:?}\ntext = \"text\"\nmax_tokens = 96\n\
-         [privacy]\nmethod = \"none\"\n[training]\nepochs = 3\nbatch = 64\nlearning_rate = 2e-3\nwarmup = 0.05\n\
-         learning_rate_schedule = \"cosine\"\nweight_decay = 0.01\nseed = \
-          1\n[compute]\nmicro_batch = 64\n"
+        "[model]\npath = {start:?}\n\
+         [data]\ntask = \"language-modelling\"\ntrain = {data:?}\ntext = \"text\"\n\
+         max_tokens = 96\n\
+         [privacy]\nmethod = \"none\"\n\
+         [training]\nepochs = 3\nbatch = 64\nlearning_rate = 2e-3\nwarmup = 0.05\n\
+         learning_rate_schedule = \"cosine\"\nweight_decay = 0.01\nseed = 1\n\
+         [compute]\nmicro_batch = 64\n"
     );
     let out = work.join("run");
     let mut display = Display::new();
@@ -69,7 +72,7 @@ pub fn pretrain(folder: &Path) -> Outcome {
         plan: Plan::parse(&plan, &[])?,
         out: &out,
         resume: false,
-        place: Place::Host,
+        device: Device::Cpu,
         data: None,
     };
     let done = train(start, &mut |news| display.show(&news));
@@ -101,10 +104,14 @@ fn tokenizer() -> Value {
     let words = special.iter().map(ToString::to_string).chain(vocabulary());
     let vocab: Map<String, Value> = words.enumerate().map(|(id, word)| (word, json!(id))).collect();
     let added = special.iter().enumerate().map(|(id, token)| {
-        json!({ "id": id, "content": token, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true })
+        json!({
+            "id": id, "content": token, "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true,
+        })
     });
     json!({
-        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added.collect::<Vec<_>>(),
+        "version": "1.0", "truncation": null, "padding": null,
+        "added_tokens": added.collect::<Vec<_>>(),
         "normalizer": { "type": "Lowercase" }, "pre_tokenizer": { "type": "WhitespaceSplit" },
         "post_processor": null, "decoder": null,
         "model": { "type": "WordLevel", "vocab": vocab, "unk_token": "[UNK]" }

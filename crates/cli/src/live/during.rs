@@ -14,7 +14,7 @@ pub struct View {
 }
 
 impl View {
-    /// Takes the terminal.
+    /// Takes the terminal, and draws on it until the view is dropped or the user leaves it.
     pub fn open(live: Live) -> Self {
         let (live, over) = (Arc::new(Mutex::new(live)), Arc::new(AtomicBool::new(false)));
         let (shown, ended) = (Arc::clone(&live), Arc::clone(&over));
@@ -37,7 +37,7 @@ impl View {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
-    /// Tells it something.
+    /// Changes what is shown.
     pub fn tell(&self, change: impl FnOnce(&mut Live)) {
         change(&mut self.live.lock().unwrap_or_else(PoisonError::into_inner));
     }

@@ -17,7 +17,6 @@ pub struct Follower {
     folder: PathBuf,
     /// Once the run has written its plan.
     plan: Option<Plan>,
-    /// What is known.
     pub live: Live,
     read: u64,
     ledger: u64,

@@ -10,7 +10,7 @@ pub use during::View;
 pub use model::{Live, Point};
 
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, Output};
 use clap::Args;
 use follow::Follower;
 use screen::show;
@@ -18,12 +18,12 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Watch a run that was started elsewhere, by its folder: loss, metric, ε, speed and noise, until
-/// it is finished
+/// Follow a training run that was started elsewhere, by its folder: loss, metric, ε, speed and
+/// noise, until it is finished
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  undertone watch runs/first\n  undertone watch runs/first | tee \
-     progress.txt"
+     progress.txt\n  undertone watch runs/first --json"
 )]
 pub struct Watch {
     /// Folder of the run; it is only read
@@ -43,10 +43,10 @@ const ASK_EVERY: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_secs(300);
 
 impl Watch {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         let mut follower = Follower::new(&self.run)?;
-        if self.plain || !std::io::stdout().is_terminal() {
-            return lines(&mut follower);
+        if self.plain || output.json || !std::io::stdout().is_terminal() {
+            return lines(&mut follower, output);
         }
         let mut failed = None;
         let shown = show(|| {
@@ -61,27 +61,27 @@ impl Watch {
                 }
             }
         });
-        shown.map_err(|e| Failure::Write("the terminal".into(), e.to_string()))?;
+        shown.map_err(|e| Failure::write("the terminal".as_ref(), e))?;
         if let Some(failure) = failed {
             return Err(failure);
         }
-        tell(&follower.live);
+        end(&follower.live, output);
         Ok(())
     }
 }
 
-/// A line now and then, and whenever something was measured.
-fn lines(follower: &mut Follower) -> Outcome {
+/// A line now and then, and whenever something was measured; with `--json` an object in each.
+fn lines(follower: &mut Follower, output: Output) -> Outcome {
     let (mut said, mut heard, mut asked) = (None::<Instant>, Instant::now(), Instant::now());
     loop {
         let news = follower.look()?;
         if follower.live.ended.is_some() {
-            tell(&follower.live);
+            end(&follower.live, output);
             return Ok(());
         }
         let due = follower.measured || said.is_none_or(|said| said.elapsed() > LINE_EVERY);
         if news && due {
-            output::line(follower.live.line());
+            tell(&follower.live, output);
             said = Some(Instant::now());
         }
         if news {
@@ -90,14 +90,28 @@ fn lines(follower: &mut Follower) -> Outcome {
             follower.check_that_somebody_is_at_work()?;
             asked = Instant::now();
         } else if heard.elapsed() > SILENCE {
-            output::line("nothing new for five minutes");
+            if !output.json {
+                output::line("nothing new for five minutes");
+            }
             heard = Instant::now();
         }
         std::thread::sleep(LOOK_EVERY);
     }
 }
 
-fn tell(live: &Live) {
-    output::line(live.line());
-    live.ended.iter().for_each(output::line);
+/// Where the run stands.
+fn tell(live: &Live, output: Output) {
+    if output.json {
+        output::json(&live.standing());
+    } else {
+        output::line(live.line());
+    }
+}
+
+/// Where the run stood last, and how it ended.
+fn end(live: &Live, output: Output) {
+    tell(live, output);
+    if !output.json {
+        live.ended.iter().for_each(output::line);
+    }
 }

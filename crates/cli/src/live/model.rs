@@ -1,6 +1,7 @@
 //! What is known of a run under way, whoever tells it.
 
 use crate::output;
+use serde::Serialize;
 use serde_json::Value;
 use undertone::evaluate::Metrics;
 use undertone::train::{ModeName, Plan, Record};
@@ -10,7 +11,7 @@ use undertone::train::{ModeName, Plan, Record};
 pub struct Live {
     /// Its folder or name.
     pub title: String,
-    /// What its method is, and what its ε is worth.
+    /// Its method and schedule.
     pub method: String,
     /// Whether ε is a guarantee; if not, why.
     pub caveat: Option<&'static str>,
@@ -18,7 +19,6 @@ pub struct Live {
     pub target: Option<f64>,
     /// ε that it has spent, by the ledger's upper bound.
     pub spent: Option<f64>,
-    /// Steps taken.
     pub step: u64,
     /// Steps in all; 0 if it is not known yet.
     pub steps: u64,
@@ -26,15 +26,15 @@ pub struct Live {
     pub epoch: u64,
     /// Noise multipliers by epoch.
     pub noise: Vec<f64>,
-    /// Losses by step.
+    /// (step, training loss).
     pub losses: Vec<(f64, f64)>,
-    /// What is measured on the validation file, by step.
+    /// (step, validation metric).
     pub measured: Vec<(f64, f64)>,
-    /// How it is called.
+    /// Name of the validation metric.
     pub metric: &'static str,
     /// How much noise each parameter has relative to the mean, where it is not the same.
     pub allocation: Vec<(String, f64)>,
-    /// Examples per second.
+    /// Throughput, in examples per second.
     pub speed: Option<f64>,
     /// Whether it has ended, and how.
     pub ended: Option<String>,
@@ -65,7 +65,7 @@ impl Live {
             format!("{}, {} schedule", name(&plan.privacy.method), name(&plan.privacy.schedule));
         Self {
             title,
-            method: if plan.is_private() { method } else { "without noise".into() },
+            method: if plan.is_private() { method } else { "non-private".into() },
             caveat,
             target: plan.privacy.epsilon,
             ..Self::default()
@@ -114,10 +114,47 @@ impl Live {
         parts.extend(self.speed.map(|speed| format!("{speed:.1} examples/s")));
         parts.join(", ")
     }
+
+    /// The same for programs.
+    pub fn standing(&self) -> Standing<'_> {
+        let value = self.measured.last().map(|&(_, value)| value);
+        Standing {
+            step: self.step,
+            steps: self.steps,
+            epoch: self.epoch,
+            loss: self.losses.last().map(|&(_, loss)| loss),
+            metric: value.map(|_| self.metric),
+            value,
+            epsilon: self.spent,
+            target_epsilon: self.target,
+            caveat: self.caveat,
+            examples_per_second: self.speed,
+            ended: self.ended.as_deref(),
+        }
+    }
+}
+
+/// Where a run stands, as `watch --json` prints it.
+#[derive(Serialize)]
+pub struct Standing<'a> {
+    step: u64,
+    /// 0 while the run has not said how many there are.
+    steps: u64,
+    epoch: u64,
+    loss: Option<f64>,
+    metric: Option<&'static str>,
+    value: Option<f64>,
+    epsilon: Option<f64>,
+    target_epsilon: Option<f64>,
+    /// Why ε is not a guarantee, where it is none.
+    caveat: Option<&'static str>,
+    examples_per_second: Option<f64>,
+    /// How the run ended, once it has.
+    ended: Option<&'a str>,
 }
 
 /// A setting as a run file has it.
-fn name(setting: &impl serde::Serialize) -> String {
+fn name(setting: &impl Serialize) -> String {
     serde_json::to_value(setting)
         .ok()
         .and_then(|value| value.as_str().map(str::to_owned))

@@ -43,7 +43,7 @@ pub fn draw(live: &Live, frame: &mut Frame) {
     frame.render_widget(Line::from(end).dim(), foot);
 }
 
-/// Numbers by step.
+/// A curve of (step, value).
 fn curve(
     frame: &mut Frame,
     area: Rect,
@@ -158,7 +158,8 @@ mod tests {
                 1.0 / step as f64
             );
             if step == 10 {
-                line += ",\"epsilon\":2.34567,\"validation\":{\"accuracy\":0.75},\"noise_by_parameter\":[[\"block.0.weight\",0.5],[\"head.bias\",2.25]]";
+                line += ",\"epsilon\":2.34567,\"validation\":{\"accuracy\":0.75}";
+                line += ",\"noise_by_parameter\":[[\"block.0.weight\",0.5],[\"head.bias\",2.25]]";
             }
             live.add(&Point::parse(&(line + "}")).unwrap());
         }

@@ -1,21 +1,22 @@
 //! The arguments that say which model and which data.
 
+use crate::arguments::ModelArgument;
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::path::PathBuf;
 use undertone::data::{Format, Options, Task, Tokeniser, read};
 use undertone::evaluate::Limits;
 use undertone::model::folder::{LoadOptions, locate};
 use undertone::model::tuning::load_adapted;
 use undertone::model::{Model, Purpose};
+use undertone::train::TaskName;
 
-/// Which model.
+/// A model, the adapter to put on it, and the device that it is loaded on.
 #[derive(Args)]
 pub struct ModelArguments {
-    /// Model folder, or the model's name on the hub
-    #[arg(long, value_name = "DIR|NAME")]
-    pub model: String,
+    #[command(flatten)]
+    base: ModelArgument,
     /// Adapter folder (LoRA, adapter, bitfit or head) to put on the model
     #[arg(long, value_name = "DIR")]
     pub adapter: Option<PathBuf>,
@@ -32,7 +33,7 @@ pub struct Loaded {
 impl ModelArguments {
     /// Loads the model for a task, or for the one that its folder names.
     pub fn load(&self, purpose: Option<Purpose>) -> Outcome<Loaded> {
-        let folder = locate(&self.model)?;
+        let folder = locate(&self.base.model)?;
         let options = LoadOptions { purpose, ..LoadOptions::default() };
         let mut model = load_adapted(&folder, self.adapter.as_deref(), options)?;
         if !model.fresh.is_empty() {
@@ -42,7 +43,7 @@ impl ModelArguments {
                  before you trust"
             );
         }
-        model.to_place(&self.device.place()?)?;
+        model.to_device(&self.device.device()?)?;
         Ok(Loaded { model, folder })
     }
 }
@@ -55,7 +56,7 @@ pub struct DataArguments {
     pub data: PathBuf,
     /// The file's format, where its extension does not say it
     #[arg(long, value_enum)]
-    format: Option<FormatName>,
+    format: Option<Format>,
     /// What to do with a row [default: what the model is for]
     #[arg(long, value_enum)]
     pub task: Option<TaskName>,
@@ -74,29 +75,9 @@ pub struct DataArguments {
     /// Longest sequence; longer texts are cut [default: what the model allows, at most 512]
     #[arg(long)]
     max_tokens: Option<usize>,
-    /// Sequences computed together
+    /// Batch size: sequences computed together
     #[arg(long, default_value_t = 64)]
     batch: usize,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum FormatName {
-    Tsv,
-    Csv,
-    Jsonl,
-    Parquet,
-    Text,
-}
-
-/// The tasks by name.
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
-pub enum TaskName {
-    /// A label for a text or a pair of texts
-    Classification,
-    /// The next token of a text
-    LanguageModelling,
-    /// What follows a prompt
-    Completion,
 }
 
 /// Columns that public datasets use for their texts, tried in this order.
@@ -126,22 +107,12 @@ impl DataArguments {
         Ok(Limits { sequences: self.batch, ..Limits::default() })
     }
 
-    fn given_format(&self) -> Option<Format> {
-        self.format.map(|format| match format {
-            FormatName::Tsv => Format::Tsv,
-            FormatName::Csv => Format::Csv,
-            FormatName::Jsonl => Format::Jsonl,
-            FormatName::Parquet => Format::Parquet,
-            FormatName::Text => Format::Text,
-        })
-    }
-
     pub fn options(&self) -> Options {
-        Options { format: self.given_format(), progress: true, ..Options::default() }
+        Options { format: self.format, progress: true, ..Options::default() }
     }
 
     pub fn format(&self) -> Outcome<Format> {
-        Ok(Format::of(&self.data, self.given_format())?)
+        Ok(Format::of(&self.data, self.format)?)
     }
 
     /// The task and the columns it reads, for the model's head.

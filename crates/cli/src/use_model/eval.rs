@@ -1,31 +1,29 @@
-//! `undertone eval`: how good a model is on a file.
+//! `undertone eval`: metrics of a model on a file.
 
 use super::arguments::{DataArguments, ModelArguments};
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, Output};
 use clap::Args;
 use undertone::data::stream;
 use undertone::evaluate::{Meter, Metrics, predict};
 use undertone::model::Purpose;
 
-/// How good a model is on a file: accuracy, F1 and loss, or perplexity
+/// Evaluate a model on a file: accuracy, F1 and loss, or perplexity
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  undertone eval --model runs/first/model --data dev.tsv --text sentence\n  \
-                  undertone eval --model models/gpt2 --data devset.csv --task completion --prompt-column mr --completion-column ref"
+    after_help = "Examples:\n  undertone eval --model runs/first/model --data dev.tsv --text \
+     sentence\n  undertone eval --model models/gpt2 --data devset.csv --task completion \
+     --prompt-column mr --completion-column ref"
 )]
 pub struct Eval {
     #[command(flatten)]
     model: ModelArguments,
     #[command(flatten)]
     data: DataArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 impl Eval {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         let loaded = self.model.load(self.data.purpose())?;
         let purpose = loaded.model.network.head.purpose;
         let task = self.data.resolve(purpose, true)?;
@@ -43,7 +41,7 @@ impl Eval {
                 .for_each(|(example, prediction)| meter.add(example, prediction));
         }
         let metrics = meter.metrics();
-        if self.json {
+        if output.json {
             output::json(&metrics);
             return Ok(());
         }

@@ -1,8 +1,8 @@
-//! `undertone generate`: continues texts.
+//! `undertone generate`: continues prompts.
 
 use super::arguments::ModelArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, Output};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -12,19 +12,20 @@ use undertone::data::{Format, read};
 use undertone::model::Purpose;
 use undertone::model::generate::{Settings, generate};
 
-/// Continue texts
+/// Continue prompts with a language model
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  undertone generate --model models/stories15M --prompt \"Once upon a time\" --temperature 0\n  \
-                  undertone generate --model models/gpt2 --adapter runs/first/adapter --prompts prompts.txt --top-k 40 --samples 4"
+    after_help = "Examples:\n  undertone generate --model models/stories15M --prompt \"Once upon a \
+     time\" --temperature 0\n  undertone generate --model models/gpt2 --adapter \
+     runs/first/adapter --prompts prompts.txt --top-k 40 --samples 4"
 )]
 pub struct Generate {
     #[command(flatten)]
     model: ModelArguments,
-    /// Text to continue; repeatable
+    /// Prompt to continue; may be given several times
     #[arg(long, value_name = "TEXT")]
     prompt: Vec<String>,
-    /// File of texts to continue: .txt with one per line, or any data file with --prompt-column
+    /// File of prompts: .txt with one per line, or any data file with --prompt-column
     #[arg(long, value_name = "FILE")]
     prompts: Option<PathBuf>,
     /// Column of the prompt in that file
@@ -36,16 +37,16 @@ pub struct Generate {
     /// Most tokens to add
     #[arg(long, default_value_t = 100)]
     max_new_tokens: usize,
-    /// 0 takes the likeliest token, 1 samples as the model says
+    /// Sampling temperature: 0 takes the likeliest token, 1 samples as the model says
     #[arg(long, default_value_t = 0.8)]
     temperature: f32,
-    /// Consider only the likeliest so many tokens; 0 means all
+    /// Sample from the likeliest so many tokens; 0 means all
     #[arg(long, default_value_t = 0)]
     top_k: usize,
-    /// Consider only the likeliest tokens with this much probability together
+    /// Nucleus sampling: from the likeliest tokens with this much probability together
     #[arg(long, default_value_t = 1.0)]
     top_p: f32,
-    /// Beam search with so many beams; 1 means none
+    /// Beams of beam search; 1 means none
     #[arg(long, default_value_t = 1)]
     beams: usize,
     /// Beams are ranked by log-probability over length to this power
@@ -54,16 +55,13 @@ pub struct Generate {
     /// The same seed gives the same texts [default: by chance]
     #[arg(long)]
     seed: Option<u64>,
-    /// Texts continued together
+    /// Batch size: prompts continued together
     #[arg(long, default_value_t = 16)]
     batch: usize,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 impl Generate {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         let loaded = self.model.load(Some(Purpose::CausalLanguageModel))?;
         let model = &loaded.model;
         let most = model.network.most_positions;
@@ -95,7 +93,7 @@ impl Generate {
             let prompt = &prompts[i / self.samples];
             let whole: Vec<u32> = ids[i].iter().chain(tokens).copied().collect();
             let text = tokeniser.decode(&whole)?;
-            if self.json {
+            if output.json {
                 completions.push(json!({ "prompt": prompt, "tokens": tokens, "text": text }));
             } else {
                 if i > 0 {
@@ -104,7 +102,7 @@ impl Generate {
                 output::line(text);
             }
         }
-        if self.json {
+        if output.json {
             output::json(&json!({ "completions": completions, "seed": settings.seed }));
         }
         Ok(())
@@ -121,7 +119,9 @@ impl Generate {
             }
         }
         if texts.is_empty() {
-            return Err(Failure::arguments("give what to continue with --prompt or --prompts"));
+            return Err(Failure::arguments(
+                "give a prompt with --prompt, or a file of prompts with --prompts",
+            ));
         }
         Ok(texts)
     }

@@ -1,15 +1,17 @@
-//! `undertone merge`: folds a LoRA into the weights of its model.
+//! `undertone merge`: merges a LoRA into the weights of its base model.
 
 use super::arguments::ModelArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, Output};
 use clap::Args;
+use serde_json::json;
 use std::path::PathBuf;
 use undertone::model::folder::save;
 use undertone::model::tuning::merge;
-use undertone::tensor::Place;
+use undertone::tensor::Device;
 
-/// Fold a LoRA into the weights; the result is an ordinary model folder that transformers loads
+/// Merge a LoRA into the weights of its base model; the result is an ordinary model folder that
+/// transformers loads
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  undertone merge --model models/gpt2 --adapter runs/first/adapter \
@@ -18,13 +20,13 @@ use undertone::tensor::Place;
 pub struct Merge {
     #[command(flatten)]
     model: ModelArguments,
-    /// Folder to write
+    /// Folder of the merged model; it must not hold a model yet
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 }
 
 impl Merge {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         if self.model.adapter.is_none() {
             return Err(Failure::arguments("say which adapter to merge with --adapter"));
         }
@@ -36,8 +38,12 @@ impl Merge {
         }
         let mut loaded = self.model.load(None)?;
         merge(&mut loaded.model)?;
-        loaded.model.to_place(&Place::Host)?;
+        loaded.model.to_device(&Device::Cpu)?;
         save(&loaded.model, &self.out, Some(&loaded.folder))?;
+        if output.json {
+            output::json(&json!({ "model": self.out }));
+            return Ok(());
+        }
         output::line(format_args!("merged model written to {}", self.out.display()));
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Using a model: evaluating, predicting, continuing texts, merging adapters.
+//! Using a model: evaluation, prediction, generation, merging of adapters.
 
 mod arguments;
 mod eval;

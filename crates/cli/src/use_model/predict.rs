@@ -1,10 +1,10 @@
-//! `undertone predict`: what a model says of each row of a file.
+//! `undertone predict`: labels or losses of the rows of a file.
 
 use super::arguments::{DataArguments, ModelArguments};
 use super::private::PrivateArguments;
 use crate::failure::{Failure, Outcome};
 use crate::files::refuse_same;
-use crate::output;
+use crate::output::{self, Output};
 use clap::Args;
 use serde_json::{Map, Value, json};
 use std::fs::File;
@@ -14,7 +14,7 @@ use undertone::data::{Example, stream};
 use undertone::evaluate::{Prediction, likeliest, predict, predict_perturbed};
 use undertone::model::Purpose;
 
-/// What a model says of each row: label and probabilities, or loss and perplexity
+/// Predict each row of a file: label and probabilities, or loss and perplexity
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  undertone predict --model runs/first/model --data new.jsonl --text \
@@ -42,7 +42,7 @@ enum Layout {
 }
 
 impl Predict {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         let layout = match self.out.extension().and_then(|e| e.to_str()) {
             Some("jsonl" | "ndjson" | "json") => Layout::JsonLines,
             Some("tsv") => Layout::Delimited('\t'),
@@ -56,7 +56,8 @@ impl Predict {
             )));
         }
         refuse_same(&self.out, &self.data.data, "the file that is read")?;
-        refuse_same(&self.out, &self.private.ledger(&self.out), "the ledger")?;
+        let ledger = self.private.ledger(&self.out);
+        refuse_same(&self.out, &ledger, "the ledger")?;
         let loaded = self.model.load(self.data.purpose())?;
         let purpose = loaded.model.network.head.purpose;
         let task = self.data.resolve(purpose, false)?;
@@ -74,7 +75,7 @@ impl Predict {
             )));
         }
         if self.private.private {
-            // All of it is read once before anything is paid for.
+            // The whole file is read once before a release is recorded in the ledger.
             for chunk in stream(&self.data.data, &task, &tokeniser, None, &self.data.options())? {
                 chunk?;
             }
@@ -111,9 +112,17 @@ impl Predict {
             Ok(rows)
         };
         let rows = write().inspect_err(|_| drop(std::fs::remove_file(&beside)))?;
+        let guarantee = paid.map(|paid| paid.guarantee()).transpose()?;
+        if output.json {
+            let (out, ledger) = (&self.out, guarantee.as_ref().map(|_| ledger));
+            output::json(&json!({
+                "rows": rows, "predictions": out, "guarantee": guarantee, "ledger": ledger,
+            }));
+            return Ok(());
+        }
         output::line(format_args!("{rows} rows written to {}", self.out.display()));
-        if let Some(paid) = paid {
-            output::line(format_args!("guarantee: {}", paid.guarantee()?));
+        if let Some(guarantee) = guarantee {
+            output::line(format_args!("guarantee: {guarantee}"));
         }
         Ok(())
     }

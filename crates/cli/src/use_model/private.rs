@@ -1,30 +1,31 @@
-//! `predict --private`: a text is perturbed before it leaves its owner, and what that costs is
-//! written down first.
+//! `predict --private`: embeddings of each text are perturbed (local DP), and the release is
+//! recorded in a ledger first.
 
 use super::arguments::{Loaded, ModelArguments};
 use crate::failure::{Failure, Outcome};
 use clap::Args;
 use std::path::PathBuf;
-use undertone::mechanism::Secret;
-use undertone::mechanism::forward::{RecordNoise, Release};
+use undertone::method::local::{EmbeddingNoise, Release};
 use undertone::model::layer::sanitiser::Rows;
 use undertone::model::sanitised::{SanitiserConfig, read_config};
+use undertone::noise::Secret;
 use undertone_accounting::ledger::{Ledger, Terms};
 use undertone_accounting::{Adjacency, Event, Guarantee, Mode, Part, Threat, Unit, gaussian};
 
-/// Whether and how texts are perturbed.
+/// Whether and with which budget embeddings are perturbed.
 #[derive(Args)]
 pub struct PrivateArguments {
-    /// Perturb each text before it reaches the part of the model above its sanitiser
+    /// Perturb the embeddings of each text, as local DP asks, before the layers above the sanitiser
+    /// see them
     #[arg(long)]
     pub private: bool,
     /// ε of one text's release [default: the noise that the model was trained with]
     #[arg(long, requires = "private", requires = "delta")]
     epsilon: Option<f64>,
-    /// δ
+    /// δ of the budget and of the guarantee [default: 1e-5]
     #[arg(long, requires = "private")]
     delta: Option<f64>,
-    /// Ledger that the releases are written into; kept from call to call [default:
+    /// Ledger in which the releases are recorded; kept from call to call [default:
     /// OUT.ledger.jsonl]
     #[arg(long, requires = "private", value_name = "FILE")]
     ledger: Option<PathBuf>,
@@ -32,13 +33,13 @@ pub struct PrivateArguments {
 
 /// The noise of one call, paid for.
 pub struct PaidNoise {
-    pub noise: RecordNoise,
+    pub noise: EmbeddingNoise,
     ledger: Ledger,
     delta: f64,
 }
 
 impl PrivateArguments {
-    /// Where the releases of a file are written down.
+    /// The ledger of a file of predictions.
     pub fn ledger(&self, out: &std::path::Path) -> PathBuf {
         self.ledger.clone().unwrap_or_else(|| {
             let mut name = out.as_os_str().to_owned();
@@ -47,7 +48,7 @@ impl PrivateArguments {
         })
     }
 
-    /// Writes the release into the ledger, and then hands the noise out, from a new secret.
+    /// Records the release in the ledger, and then hands out the noise, from a new secret.
     pub fn pay(
         &self,
         model: &ModelArguments,
@@ -96,7 +97,7 @@ impl PrivateArguments {
             .map_err(|e| Failure::arguments(format!("the system gives no random numbers: {e}")))?;
         let deviation = noise_multiplier * f64::from(config.norm);
         Ok(Some(PaidNoise {
-            noise: RecordNoise::new(&secret, Release::Once, vec![deviation]),
+            noise: EmbeddingNoise::new(&secret, Release::Once, vec![deviation]),
             ledger,
             delta,
         }))

@@ -1,33 +1,31 @@
-//! An axis: its range, and the numbers that are written beside it.
+//! A chart axis: its range, scale and ticks.
 
-/// One of the two axes.
+/// The x or y axis of a chart.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// What it measures.
+    /// Label of the axis.
     pub name: String,
-    /// Where it begins.
     pub from: f64,
-    /// Where it ends.
     pub to: f64,
     logarithmic: bool,
-    /// How numbers on it are written.
+    /// Format of tick labels.
     pub format: fn(f64) -> String,
 }
 
 impl Axis {
-    /// An ordinary axis.
+    /// A linear axis.
     pub fn linear(name: &str, from: f64, to: f64, format: fn(f64) -> String) -> Self {
         let to = if to > from { to } else { from + 1.0 };
         Self { name: name.to_owned(), from, to, logarithmic: false, format }
     }
 
-    /// An axis on which equal factors have equal lengths; both ends are above 0.
+    /// A logarithmic axis; both ends must be above 0.
     pub fn logarithmic(name: &str, from: f64, to: f64, format: fn(f64) -> String) -> Self {
         let to = if to > from { to } else { 10.0 * from };
         Self { name: name.to_owned(), from, to, logarithmic: true, format }
     }
 
-    /// An ordinary axis that holds some numbers, with room at both ends.
+    /// A linear axis that spans the numbers, with a margin at both ends.
     pub fn around(
         name: &str,
         numbers: impl Iterator<Item = f64>,
@@ -41,19 +39,19 @@ impl Axis {
         if least > most {
             return Self::linear(name, 0.0, 1.0, format);
         }
-        let room = (0.08 * (most - least)).max(1e-3 * most.abs()).max(1e-9);
-        // A measure that is never below 0 does not begin there.
-        let from = if least >= 0.0 { (least - room).max(0.0) } else { least - room };
-        Self::linear(name, from, most + room, format)
+        let margin = (0.08 * (most - least)).max(1e-3 * most.abs()).max(1e-9);
+        // The axis of a non-negative quantity does not go below 0.
+        let from = if least >= 0.0 { (least - margin).max(0.0) } else { least - margin };
+        Self::linear(name, from, most + margin, format)
     }
 
-    /// Where a number lies: 0 for the beginning, 1 for the end.
+    /// Position of a number along the axis: 0 at its start, 1 at its end.
     pub fn share(&self, number: f64) -> f64 {
         let of = |x: f64| if self.logarithmic { x.max(f64::MIN_POSITIVE).log10() } else { x };
         (of(number) - of(self.from)) / (of(self.to) - of(self.from))
     }
 
-    /// About so many round numbers within the range.
+    /// About `about` round tick values within the range.
     pub fn ticks(&self, about: usize) -> Vec<f64> {
         let inside = |x: &f64| (-1e-9..=1.0 + 1e-9).contains(&self.share(*x));
         let about = about.max(2) as f64;
@@ -74,7 +72,7 @@ impl Axis {
     }
 }
 
-/// 1, 2 or 5 times a power of ten, not below a number.
+/// Tick spacing: the smallest 1, 2 or 5 times a power of ten of at least `least`.
 fn round_step(least: f64) -> f64 {
     let power = 10_f64.powf(least.log10().floor());
     [1.0, 2.0, 5.0, 10.0]
@@ -93,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_beside_an_axis_are_round() {
+    fn ticks_are_round_numbers() {
         assert_eq!(
             Axis::linear("x", 0.0, 1.0, plain).ticks(5),
             [0.0, 0.2, 0.4, 0.6000000000000001, 0.8, 1.0]

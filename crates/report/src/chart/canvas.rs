@@ -1,8 +1,8 @@
-//! An SVG that takes its colours from the page.
+//! SVG canvas whose colours come from the page's style sheet.
 //!
-//! plotters writes fixed colours and whole pixels. So everything is drawn four times as large as it
-//! is shown, with a code for each colour, and the codes are replaced by names that the page's style
-//! sheet resolves.
+//! plotters writes fixed colours and whole pixels. So everything is drawn at four times its
+//! displayed size, with a placeholder for each colour, and the placeholders are replaced by CSS
+//! variables.
 
 use super::{Ink, SERIES};
 use crate::error::{Error, Result};
@@ -11,43 +11,43 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// Drawn so many times as large as shown.
+/// Drawn size over displayed size.
 const SCALE: f64 = 4.0;
 
-/// plotters writes sizes of fonts divided by this.
+/// plotters divides font sizes by this factor.
 const FONT: f64 = 1.24;
 
-/// A place on the canvas, in pixels as shown.
+/// A point on the canvas, in displayed pixels.
 pub type Place = (f64, f64);
 
-/// What is drawn on.
+/// Drawing area, in displayed pixels.
 pub struct Canvas<'a> {
     area: DrawingArea<SVGBackend<'a>, Shift>,
     hovers: Vec<(Place, f64, String)>,
     pub width: f64,
     pub height: f64,
-    /// Of the font, in pixels.
+    /// Font size, in pixels.
     pub font: f64,
 }
 
-/// How a text lies at its place.
+/// Anchor of a text at its point.
 #[derive(Clone, Copy)]
-pub enum Lies {
-    /// Begins there.
+pub enum Anchor {
+    /// Starts there.
     RightOf,
     /// Ends there.
     LeftOf,
-    /// Is centred there.
+    /// Centred there.
     Over,
-    /// Hangs below it, centred.
+    /// Centred below it.
     Below,
 }
 
-/// Draws, and hands out the SVG; `says` is read to those who cannot see it.
+/// Draws and returns the SVG; `description` is its label for screen readers.
 pub fn draw(
     (width, height): Place,
     font: f64,
-    says: &str,
+    description: &str,
     paint: impl FnOnce(&mut Canvas) -> Result<()>,
 ) -> Result<String> {
     let mut text = String::new();
@@ -67,7 +67,7 @@ pub fn draw(
         "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">",
         width * SCALE,
         height * SCALE,
-        escape(says)
+        escape(description)
     );
     svg.push_str(&recoloured(inside));
     for ((x, y), radius, title) in hovers {
@@ -84,7 +84,7 @@ pub fn draw(
     Ok(svg)
 }
 
-/// The code of a colour: no drawing has any other.
+/// Placeholder of a colour; no drawing uses any other colour.
 fn code(ink: Ink, dashed: bool) -> RGBColor {
     let number = match ink {
         Ink::Text => 1,
@@ -120,7 +120,7 @@ fn failed(e: impl std::fmt::Display) -> Error {
 }
 
 impl Canvas<'_> {
-    /// A line through some places.
+    /// A line through some points.
     pub fn line(
         &self,
         places: &[Place],
@@ -135,11 +135,11 @@ impl Canvas<'_> {
         self.area.draw(&PathElement::new(places, style)).map_err(failed)
     }
 
-    /// A disc, or a ring.
+    /// A filled circle, or a ring.
     pub fn disc(&self, place: Place, radius: f64, ink: Ink, filled: bool) -> Result<()> {
         let radius = (radius * SCALE).round() as i32;
         if !filled {
-            // What is behind does not show in a ring.
+            // A ring is opaque inside.
             self.area
                 .draw(&Circle::new(at(place), radius, code(Ink::Paper, false).filled()))
                 .map_err(failed)?;
@@ -158,13 +158,12 @@ impl Canvas<'_> {
         self.area.draw(&Rectangle::new([at(from), at(to)], style)).map_err(failed)
     }
 
-    /// A text.
-    pub fn text(&self, text: &str, place: Place, lies: Lies, ink: Ink) -> Result<()> {
-        let (horizontal, vertical) = match lies {
-            Lies::RightOf => (HPos::Left, VPos::Center),
-            Lies::LeftOf => (HPos::Right, VPos::Center),
-            Lies::Over => (HPos::Center, VPos::Center),
-            Lies::Below => (HPos::Center, VPos::Top),
+    pub fn text(&self, text: &str, place: Place, anchor: Anchor, ink: Ink) -> Result<()> {
+        let (horizontal, vertical) = match anchor {
+            Anchor::RightOf => (HPos::Left, VPos::Center),
+            Anchor::LeftOf => (HPos::Right, VPos::Center),
+            Anchor::Over => (HPos::Center, VPos::Center),
+            Anchor::Below => (HPos::Center, VPos::Top),
         };
         let (size, colour) = ((self.font * FONT * SCALE).round() as i32, code(ink, false));
         let style = ("sans-serif", size, &colour)
@@ -173,12 +172,12 @@ impl Canvas<'_> {
         self.area.draw(&Text::new(text.to_owned(), at(place), style)).map_err(failed)
     }
 
-    /// What is said when somebody points there.
+    /// Tooltip of a circular area.
     pub fn hover(&mut self, place: Place, radius: f64, title: String) {
         self.hovers.push((place, radius, title));
     }
 
-    /// About how wide a text is.
+    /// Approximate width of a text, in pixels.
     pub fn width_of(&self, text: &str) -> f64 {
         0.58 * self.font * text.chars().count() as f64
     }

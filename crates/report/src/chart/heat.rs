@@ -1,15 +1,15 @@
-//! A number for each parameter, layers from left to right and kinds of parameters from top to
+//! Heat map of one number per parameter: layers from left to right, kinds of parameters from top to
 //! bottom.
 
-use super::canvas::{Canvas, Lies, draw};
+use super::canvas::{Anchor, Canvas, draw};
 use super::{Chart, Ink, Mark};
 use crate::document::Table;
 use crate::error::Result;
 
-/// A kind of parameter, and a number for some of the layers or for none.
+/// A kind of parameter, and its number by layer; `None` for parameters outside of layers.
 type Row = (String, Vec<(Option<u32>, f64)>);
 
-/// The numbers in their rows.
+/// The heat map's rows, columns and range.
 struct Rows {
     rows: Vec<Row>,
     layers: Vec<u32>,
@@ -17,17 +17,17 @@ struct Rows {
     most: f64,
 }
 
-/// Draws numbers that belong to parameters.
-pub fn heat_map(title: &str, says: &str, numbers: &[(String, f64)]) -> Result<Chart> {
+/// Heat map of numbers by parameter name.
+pub fn heat_map(title: &str, description: &str, numbers: &[(String, f64)]) -> Result<Chart> {
     let rows = Rows::of(numbers);
-    let label = format!("{title}. {says}");
+    let label = format!("{title}. {description}");
     let height = 40.0 + 28.0 * rows.rows.len() as f64;
     let narrow = 8.0 + 46.0 * rows.rows.len() as f64;
     let cells =
         numbers.iter().map(|(name, number)| vec![name.clone(), format!("{number:.4}")]).collect();
     Ok(Chart {
         title: title.to_owned(),
-        says: says.to_owned(),
+        description: description.to_owned(),
         legend: vec![(
             Ink::Series(0),
             Mark::Squares,
@@ -59,7 +59,7 @@ impl Rows {
         Self { rows, layers, least, most }
     }
 
-    /// Between the least, 0, and the most, 1.
+    /// A number scaled to \[0, 1\], from the smallest to the largest.
     fn share(&self, number: f64) -> f64 {
         if self.most > self.least { (number - self.least) / (self.most - self.least) } else { 0.5 }
     }
@@ -83,7 +83,12 @@ impl Rows {
             if number.abs() < 9.995 { format!("{number:.2}") } else { format!("{number:.0}") };
         if canvas.width_of(&text) + 2.0 < width {
             let ink = if share > 0.55 { Ink::Paper } else { Ink::Text };
-            canvas.text(&text, (x + width / 2.0 - 1.0, y + height / 2.0 - 1.0), Lies::Over, ink)?;
+            canvas.text(
+                &text,
+                (x + width / 2.0 - 1.0, y + height / 2.0 - 1.0),
+                Anchor::Over,
+                ink,
+            )?;
         }
         canvas.hover(
             (x + width / 2.0, y + height / 2.0),
@@ -93,7 +98,8 @@ impl Rows {
         Ok(())
     }
 
-    /// Kinds on the left, a column for each layer, and one for what belongs to none.
+    /// Wide layout: kinds on the left, a column for each layer, and one for parameters outside of
+    /// layers.
     fn paint(&self, canvas: &mut Canvas) -> Result<()> {
         let left = 6.0
             + self.rows.iter().map(|row| canvas.width_of(&row.0)).fold(60.0, f64::max).min(300.0);
@@ -104,19 +110,19 @@ impl Rows {
             canvas.text(
                 &layer.to_string(),
                 (left + width * (i as f64 + 0.5), 24.0),
-                Lies::Over,
+                Anchor::Over,
                 Ink::Text,
             )?;
         }
         if !self.layers.is_empty() {
-            canvas.text("layer", (0.0, 24.0), Lies::RightOf, Ink::Text)?;
+            canvas.text("layer", (0.0, 24.0), Anchor::RightOf, Ink::Text)?;
         }
         for (i, (kind, cells)) in self.rows.iter().enumerate() {
             let y = 38.0 + 28.0 * i as f64;
             canvas.text(
                 &shortened(kind, canvas, left),
                 (0.0, y + 13.0),
-                Lies::RightOf,
+                Anchor::RightOf,
                 Ink::Text,
             )?;
             for (layer, number) in cells {
@@ -130,16 +136,16 @@ impl Rows {
         Ok(())
     }
 
-    /// The kind above a strip of its layers.
+    /// Narrow layout: each kind above a strip of its layers.
     fn paint_narrow(&self, canvas: &mut Canvas) -> Result<()> {
         for (i, (kind, cells)) in self.rows.iter().enumerate() {
             let y = 4.0 + 46.0 * i as f64;
             let width = (canvas.width / cells.len().max(1) as f64).min(64.0);
-            let room = canvas.width;
+            let available = canvas.width;
             canvas.text(
-                &shortened(kind, canvas, room),
+                &shortened(kind, canvas, available),
                 (0.0, y + 8.0),
-                Lies::RightOf,
+                Anchor::RightOf,
                 Ink::Text,
             )?;
             for (j, (layer, number)) in cells.iter().enumerate() {
@@ -151,9 +157,9 @@ impl Rows {
     }
 }
 
-/// A name that fits, its end kept: that is where names differ.
-fn shortened(name: &str, canvas: &Canvas, room: f64) -> String {
-    let fits = (room / canvas.width_of("x")).floor() as usize;
+/// A name shortened to the available width; its end is kept, where names differ.
+fn shortened(name: &str, canvas: &Canvas, available: f64) -> String {
+    let fits = (available / canvas.width_of("x")).floor() as usize;
     let length = name.chars().count();
     if length <= fits {
         return name.to_owned();
@@ -162,7 +168,7 @@ fn shortened(name: &str, canvas: &Canvas, room: f64) -> String {
     format!("…{kept}")
 }
 
-/// The layer that a parameter's name holds, and the rest of the name behind it.
+/// The layer number in a parameter's name, and the part of the name after it.
 fn place(name: &str) -> (Option<u32>, String) {
     let parts: Vec<&str> = name.split('.').collect();
     match parts.iter().position(|part| part.parse::<u32>().is_ok()) {

@@ -1,5 +1,4 @@
-//! Charts: SVG in the colours of the page that it stands on, once for wide and once for narrow
-//! screens, with its numbers beside it.
+//! Charts: SVG in the page's colours, for wide and for narrow screens, with a table of the numbers.
 
 mod axis;
 mod canvas;
@@ -12,39 +11,36 @@ pub use plot::{Mark, Plot, Series};
 
 use crate::document::Table;
 
-/// A drawing with its numbers.
+/// A chart with its numbers as a table.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// What is drawn.
     pub title: String,
-    /// What it shows, for those who cannot see it too.
-    pub says: String,
+    /// Caption, which is also the label for screen readers.
+    pub description: String,
     /// Colour, mark and name of each series.
     pub legend: Vec<(Ink, Mark, String)>,
     /// SVG for wide screens and paper.
     pub wide: String,
     /// SVG for narrow screens.
     pub narrow: String,
-    /// The numbers.
+    /// The plotted numbers.
     pub table: Table,
 }
 
-/// Colours by what they are for; the page's style sheet says what they are, in the light and in the
-/// dark.
+/// Colours by role; the page's style sheet defines them, for light and dark mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ink {
-    /// Of texts.
     Text,
-    /// Of what stays behind: axes and lines between.
+    /// Axes and grid lines.
     Faint,
-    /// Of the ground.
+    /// Background.
     Paper,
-    /// Of the series, in order.
+    /// Data series, by index.
     Series(u8),
 }
 
 impl Ink {
-    /// Its name in the style sheet.
+    /// Name of its CSS variable.
     pub fn variable(self) -> String {
         match self {
             Self::Text => "--ink".to_owned(),
@@ -55,5 +51,5 @@ impl Ink {
     }
 }
 
-/// How many colours there are for series.
+/// Number of series colours.
 pub const SERIES: u8 = 5;

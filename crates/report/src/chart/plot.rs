@@ -1,7 +1,7 @@
-//! Lines and points over two axes.
+//! Line and scatter plots.
 
 use super::axis::Axis;
-use super::canvas::{Canvas, Lies, Place, draw};
+use super::canvas::{Anchor, Canvas, Place, draw};
 use super::{Chart, Ink};
 use crate::document::Table;
 use crate::error::Result;
@@ -9,15 +9,12 @@ use crate::error::Result;
 /// How a series is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// A line.
     Line,
-    /// A thin line, for what is behind.
+    /// A thin line, for background series.
     Thin,
-    /// A dashed line, for what is compared with.
+    /// A dashed line, for baselines.
     Dashed,
-    /// Discs.
     Discs,
-    /// Rings.
     Rings,
     /// A line with a disc at each point.
     Beads,
@@ -25,25 +22,22 @@ pub enum Mark {
     Squares,
 }
 
-/// Some points with a name.
+/// A named data series.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// Its name.
     pub name: String,
-    /// Its colour.
     pub ink: Ink,
-    /// How it is drawn.
     pub mark: Mark,
-    /// x and y.
+    /// (x, y) of each point.
     pub points: Vec<(f64, f64)>,
-    /// The ends of an interval of y at each point; none, or as many as there are points.
+    /// Error bar (lower, upper) of each point; empty for none.
     pub whiskers: Vec<(f64, f64)>,
-    /// What each point is called when somebody points at it; the series' name, if there are none.
+    /// Name of each point, for labels and tooltips; empty to use the series' name.
     pub names: Vec<String>,
 }
 
 impl Series {
-    /// A series without whiskers.
+    /// A series without error bars.
     pub fn new(name: impl Into<String>, ink: u8, mark: Mark, points: Vec<(f64, f64)>) -> Self {
         Self {
             name: name.into(),
@@ -56,35 +50,33 @@ impl Series {
     }
 }
 
-/// Two axes and what is between them.
+/// Axes and data series.
 #[derive(Clone, Debug)]
 pub struct Plot {
-    /// Across.
     pub x: Axis,
-    /// Up.
     pub y: Axis,
-    /// In the order in which they are drawn.
+    /// Series in drawing order.
     pub series: Vec<Series>,
 }
 
-/// The most points of a series whose names are written.
+/// Maximum number of labelled points per series.
 const NAMES: usize = 8;
 
-/// The most points of a series that say their numbers.
+/// Maximum number of points with tooltips per series.
 const HOVERS: usize = 60;
 
 impl Plot {
-    /// The chart with its title, its description and its numbers.
-    pub fn chart(&self, title: &str, says: &str, table: Table) -> Result<Chart> {
+    /// Renders the chart with its title, description and numbers.
+    pub fn chart(&self, title: &str, description: &str, table: Table) -> Result<Chart> {
         let legend = self.series.iter().map(|s| (s.ink, s.mark, s.name.clone())).collect();
         Ok(Chart {
             title: title.to_owned(),
-            says: says.to_owned(),
+            description: description.to_owned(),
             legend,
-            wide: draw((720.0, 380.0), 13.0, &format!("{title}. {says}"), |canvas| {
+            wide: draw((720.0, 380.0), 13.0, &format!("{title}. {description}"), |canvas| {
                 self.paint(canvas, (8, 6))
             })?,
-            narrow: draw((350.0, 300.0), 12.0, &format!("{title}. {says}"), |canvas| {
+            narrow: draw((350.0, 300.0), 12.0, &format!("{title}. {description}"), |canvas| {
                 self.paint(canvas, (4, 5))
             })?,
             table,
@@ -99,11 +91,11 @@ impl Plot {
         let place = |x: f64, y: f64| -> Place {
             (left + self.x.share(x) * (right - left), bottom - self.y.share(y) * (bottom - top))
         };
-        canvas.text(&self.y.name, (0.0, 10.0), Lies::RightOf, Ink::Text)?;
+        canvas.text(&self.y.name, (0.0, 10.0), Anchor::RightOf, Ink::Text)?;
         for (&y, label) in y_ticks.iter().zip(&labels) {
             let height = place(self.x.from, y).1;
             canvas.line(&[(left, height), (right, height)], Ink::Faint, 1.0, 0.35, false)?;
-            canvas.text(label, (left - 8.0, height), Lies::LeftOf, Ink::Text)?;
+            canvas.text(label, (left - 8.0, height), Anchor::LeftOf, Ink::Text)?;
         }
         canvas.line(&[(left, bottom), (right, bottom)], Ink::Faint, 1.0, 1.0, false)?;
         for &x in &x_ticks {
@@ -115,9 +107,14 @@ impl Plot {
                 1.0,
                 false,
             )?;
-            canvas.text(&(self.x.format)(x), (across, bottom + 8.0), Lies::Below, Ink::Text)?;
+            canvas.text(&(self.x.format)(x), (across, bottom + 8.0), Anchor::Below, Ink::Text)?;
         }
-        canvas.text(&self.x.name, ((left + right) / 2.0, bottom + 29.0), Lies::Below, Ink::Text)?;
+        canvas.text(
+            &self.x.name,
+            ((left + right) / 2.0, bottom + 29.0),
+            Anchor::Below,
+            Ink::Text,
+        )?;
         for series in &self.series {
             self.paint_series(canvas, series, &place)?;
         }
@@ -175,7 +172,7 @@ impl Plot {
         Ok(())
     }
 
-    /// Writes the names of a few points beside them, but for those that would lie over each other.
+    /// Labels a few points with their names, except where labels would overlap.
     fn name_points(
         &self,
         canvas: &Canvas,
@@ -191,9 +188,9 @@ impl Plot {
             if !at.1.is_finite() || taken.iter().any(near) {
                 continue;
             }
-            let (side, lies) =
-                if self.x.share(x) > 0.6 { (-9.0, Lies::LeftOf) } else { (9.0, Lies::RightOf) };
-            canvas.text(name, (at.0 + side, at.1), lies, Ink::Text)?;
+            let (side, anchor) =
+                if self.x.share(x) > 0.6 { (-9.0, Anchor::LeftOf) } else { (9.0, Anchor::RightOf) };
+            canvas.text(name, (at.0 + side, at.1), anchor, Ink::Text)?;
             taken.push(at);
         }
         Ok(())

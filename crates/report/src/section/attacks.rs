@@ -1,10 +1,14 @@
-//! What attacks on the run found, beside what the guarantee allows.
+//! Results of audits: attacks on the run, beside the bounds that the guarantee implies.
 
 use crate::document::{Block, Section, Table};
 use crate::error::Result;
-use crate::folder::{Attack, Exposed, Extracted, Figure, Interval, OneRun, Reconstructed, Run};
+use crate::folder::Run;
+use crate::settings::words_of;
 use crate::words;
 use undertone_accounting::{Accountant, rounded_up, trade_off};
+use undertone_run::audit::{
+    Extraction, Figure, Interval, Measure, Membership, OneRun, ReconstructionOfKind, SecretExposure,
+};
 
 pub fn section(run: &Run, level: u8) -> Result<Option<Section>> {
     let audit = &run.audit;
@@ -15,13 +19,13 @@ pub fn section(run: &Run, level: u8) -> Result<Option<Section>> {
     if !audit.membership.is_empty() {
         section = membership(section, run);
     }
-    if let Some(found) = &audit.one_run {
+    if let Some(found) = &audit.one_run.map(|one_run| one_run.found) {
         section = one_run(section, run, found)?;
     }
     if !audit.exposure.is_empty() {
         section = section.with(Block::Table(exposure(&audit.exposure))).paragraph(
-            "Exposure is the number of bits of a planted secret that the model gives away; a \
-             secret that it never saw has 1.4 on average.",
+            "Exposure is the number of bits of a planted secret (canary) that the model reveals; \
+             a secret that it never saw has 1.4 on average.",
         );
     }
     if !audit.extraction.is_empty() {
@@ -55,7 +59,7 @@ fn area(interval: &Interval) -> String {
 
 fn membership(section: Section, run: &Run) -> Section {
     let attacks = &run.audit.membership;
-    let row = |attack: &Attack| {
+    let row = |attack: &Membership| {
         vec![
             attack.attack.clone(),
             area(&attack.auc),
@@ -76,26 +80,33 @@ fn membership(section: Section, run: &Run) -> Section {
             most(1),
         ]);
     }
-    let head = ["attack", "AUC", "found at 1 % false alarms", "found at 0.1 % false alarms"];
+    let head = ["attack", "AUC", "TPR at 1 % FPR", "TPR at 0.1 % FPR"];
     let (members, others) = attacks.first().map_or((0, 0), |a| (a.members, a.others));
     section
-        .with(Block::Table(Table::new("Membership: was this example trained on?", &head, rows)))
+        .with(Block::Table(Table::new(
+            "Membership inference: was this example in the training data?",
+            &head,
+            rows,
+        )))
         .paragraph(format!(
-            "{} examples that were trained on and {} that were not; intervals in brackets. An area \
-             under the curve (AUC) of 0.5 is guessing. What the untouched model alone can tell, \
-             training did not give away.",
+            "{} members (examples in the training data) and {} non-members; confidence intervals \
+             in brackets. An area under the ROC curve (AUC) of 0.5 is random guessing. The true \
+             positive rate (TPR) is the share of members found, the false positive rate (FPR) \
+             the share of non-members falsely suspected. What the base model alone can tell, \
+             fine-tuning did not leak.",
             words::count(members),
             words::count(others)
         ))
 }
 
-/// The lower bound from canaries must not be above what the ledger proves at the same δ.
+/// The lower bound on ε from canaries, which must not exceed the ledger's upper bound at the same
+/// δ.
 fn one_run(section: Section, run: &Run, found: &OneRun) -> Result<Section> {
     let mut facts = vec![
         (
             "Canaries".to_owned(),
             format!(
-                "{}, {} coins guessed, {} right",
+                "{}; {} membership guesses, {} correct",
                 words::count(found.canaries),
                 found.guesses,
                 found.right
@@ -112,7 +123,7 @@ fn one_run(section: Section, run: &Run, found: &OneRun) -> Result<Section> {
         ),
     ];
     let section = section.paragraph(
-        "One training run with canaries, each in or out by a fair coin, bounds ε from below:",
+        "One training run with canaries, each included by a fair coin flip, bounds ε from below:",
     );
     if let Some(ledger) = run.ledger.as_ref().filter(|_| run.summary.private) {
         let proved = ledger.guarantee(found.delta)?.epsilon.upper;
@@ -125,82 +136,77 @@ fn one_run(section: Section, run: &Run, found: &OneRun) -> Result<Section> {
     if !run.summary.private {
         return Ok(section);
     }
-    // A contradiction takes the guarantee away.
+    // A run whose audit contradicts the guarantee has none.
     Ok(match run.no_guarantee() {
-        None => section.paragraph("The audit is in keeping with the guarantee."),
+        None => section.paragraph("The audit is consistent with the guarantee."),
         Some(why) => section.note(format!("The audit contradicts the guarantee: {why}.")),
     })
 }
 
-fn exposure(secrets: &[Exposed]) -> Table {
-    let row = |secret: &Exposed| {
+fn exposure(secrets: &[SecretExposure]) -> Table {
+    let row = |secret: &SecretExposure| {
         let note = if secret.trained.exact { "" } else { " (estimate)" };
         vec![
             secret.text.clone(),
             format!("{:.1}{note}", secret.trained.bits),
-            format!("{:.1}", secret.untouched.bits),
+            format!("{:.1}", secret.pretrained.bits),
             format!("{:.1}", secret.trained.most),
         ]
     };
-    let head = ["secret", "exposure, bits", "of the untouched model", "at most"];
+    let head = ["secret", "exposure, bits", "base model", "maximum"];
     Table::new("Exposure of planted secrets", &head, secrets.iter().map(row).collect())
 }
 
-fn extraction(kinds: &[Extracted]) -> Table {
-    let row = |found: &Extracted| {
+fn extraction(kinds: &[Extraction]) -> Table {
+    let row = |found: &Extraction| {
         vec![
-            found.kind.clone(),
+            words_of(&found.kind),
             words::count(found.in_training),
             words::count(found.written),
             words::count(found.right),
             share(&found.recall),
         ]
     };
-    let head = ["kind", "in the training texts", "written", "right", "share that was written"];
-    let title = "Extraction: private things that the model writes by itself, without those that \
-     the untouched model writes too";
+    let head = ["kind", "in the training data", "generated", "correct", "recall"];
+    let title =
+        "Extraction of PII (names, addresses, phone numbers) that the base model does not generate";
     Table::new(title, &head, kinds.iter().map(row).collect())
 }
 
-fn reconstruction(kinds: &[Reconstructed]) -> Table {
-    let row = |found: &Reconstructed| {
+fn reconstruction(kinds: &[ReconstructionOfKind]) -> Table {
+    let row = |found: &ReconstructionOfKind| {
         vec![
-            found.kind.clone(),
+            words_of(&found.kind),
             words::count(found.trained.targets),
             share(&found.trained.top_1),
-            share(&found.untouched.top_1),
+            share(&found.pretrained.top_1),
         ]
     };
-    let head = ["kind", "masked", "named right", "by the untouched model"];
-    Table::new(
-        "Reconstruction: private things that were masked",
-        &head,
-        kinds.iter().map(row).collect(),
-    )
+    let head = ["kind", "masked", "top-1 accuracy", "base model"];
+    Table::new("Reconstruction of masked PII", &head, kinds.iter().map(row).collect())
 }
 
-/// Every attack that applied, beside those on other models.
+/// All attacks, beside the same attacks on a non-private run and on the base model.
 fn all(figures: &[Figure]) -> Table {
     let row = |figure: &Figure| {
-        let said = |interval: &Interval| match figure.measure.as_str() {
-            "share" => share(interval),
-            "bits" => bracketed(interval, 1.0, 1, ""),
+        let shown = |interval: &Interval| match figure.measure {
+            Measure::Share => share(interval),
+            Measure::Bits => bracketed(interval, 1.0, 1, ""),
             _ => area(interval),
         };
-        let other = |interval: &Option<Interval>| interval.as_ref().map_or("–".to_owned(), said);
-        let guessing =
-            figure.guessing.map_or("–".to_owned(), |guess| match figure.measure.as_str() {
-                "share" => words::percent(guess),
-                _ => format!("{guess:.2}"),
-            });
+        let other = |interval: &Option<Interval>| interval.as_ref().map_or("–".to_owned(), shown);
+        let guessing = figure.guessing.map_or("–".to_owned(), |guess| match figure.measure {
+            Measure::Share => words::percent(guess),
+            _ => format!("{guess:.2}"),
+        });
         vec![
             figure.attack.clone(),
-            said(&figure.run),
-            other(&figure.open),
-            other(&figure.untouched),
+            shown(&figure.run),
+            other(&figure.non_private),
+            other(&figure.pretrained),
             guessing,
         ]
     };
-    let head = ["attack", "this run", "a run without privacy", "the untouched model", "guessing"];
+    let head = ["attack", "this run", "non-private run", "base model", "random guessing"];
     Table::new("All attacks", &head, figures.iter().map(row).collect())
 }

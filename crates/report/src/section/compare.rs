@@ -1,4 +1,4 @@
-//! Several runs side by side.
+//! Comparison of several runs.
 
 use super::learning::capital;
 use super::method_name;
@@ -6,9 +6,10 @@ use super::spending::short;
 use crate::chart::{Axis, Chart, Mark, Plot, Series};
 use crate::document::{Block, Section, Table};
 use crate::error::Result;
-use crate::folder::{Measures, Run};
+use crate::folder::Run;
 use crate::{Options, words};
 use undertone_accounting::rounded_up;
+use undertone_run::Metrics;
 
 pub fn section(runs: &[Run], options: Options) -> Result<Section> {
     let mut section = Section::new(2, "Comparison").with(Block::Table(table(runs, options)));
@@ -20,7 +21,7 @@ pub fn section(runs: &[Run], options: Options) -> Result<Section> {
     if !unguarded.is_empty() {
         let bracketed =
             runs.iter().any(|run| run.no_guarantee().is_some() && run.guarantee().is_some());
-        let brackets = " An ε in brackets is that of the run's ledger alone, and does not hold.";
+        let brackets = " An ε in brackets is that of the run's ledger alone; it is no guarantee.";
         section = section.note(format!(
             "No guarantee: {}.{}",
             unguarded.join(", "),
@@ -29,8 +30,8 @@ pub fn section(runs: &[Run], options: Options) -> Result<Section> {
     }
     if differ(runs) {
         section = section.note(
-            "The guarantees differ in their unit, adjacency, threat model or δ: \
-         an ε of one kind cannot be compared with an ε of another.",
+            "The guarantees differ in their privacy unit, adjacency, threat model or δ: their ε \
+             cannot be compared.",
         );
     }
     for kind in KINDS {
@@ -41,7 +42,7 @@ pub fn section(runs: &[Run], options: Options) -> Result<Section> {
     Ok(section)
 }
 
-/// Whether there are guarantees of several kinds.
+/// Whether the guarantees differ in privacy unit, adjacency, threat model or δ.
 fn differ(runs: &[Run]) -> bool {
     let mut kinds =
         runs.iter().filter_map(Run::guarantee).map(|g| (g.unit, g.adjacency, g.threat, g.delta));
@@ -49,7 +50,7 @@ fn differ(runs: &[Run]) -> bool {
     kinds.any(|kind| Some(kind) != first)
 }
 
-/// What models are compared by.
+/// Metrics that models are compared by.
 const KINDS: [&str; 2] = ["accuracy", "perplexity"];
 
 fn table(runs: &[Run], options: Options) -> Table {
@@ -59,20 +60,20 @@ fn table(runs: &[Run], options: Options) -> Table {
         .filter(|kind| runs.iter().filter_map(measures).any(|m| m.name() == *kind));
     let kinds: Vec<&str> = kinds.collect();
     let mut head = vec!["run", "method", "ε, proved", "δ"];
-    head.extend(kinds.iter().copied().chain(["loss", "noise", "steps"]));
+    head.extend(kinds.iter().copied().chain(["loss", "noise multiplier", "steps"]));
     head.extend((!options.public).then_some("examples/s"));
     let row = |run: &Run| {
         let none = || "–".to_owned();
         let measures = measures(run);
         let mut cells = vec![
             run.name.clone(),
-            method_name(&run.summary.plan.privacy.method).to_owned(),
+            method_name(run.summary.plan.privacy.method).to_owned(),
             epsilon(run),
             run.guarantee().map_or_else(none, |g| words::small(g.delta)),
         ];
         for kind in &kinds {
             cells.push(
-                measures.as_ref().filter(|m| m.name() == *kind).map_or_else(none, Measures::shown),
+                measures.as_ref().filter(|m| m.name() == *kind).map_or_else(none, Metrics::shown),
             );
         }
         cells.extend([
@@ -87,7 +88,7 @@ fn table(runs: &[Run], options: Options) -> Table {
     Table::new("All runs", &head, runs.iter().map(row).collect())
 }
 
-/// The proved ε, or that there is none.
+/// The proved ε, or "none".
 fn epsilon(run: &Run) -> String {
     let upper = run.guarantee().map(|g| rounded_up(g.epsilon.upper));
     match (run.no_guarantee(), upper) {
@@ -97,7 +98,7 @@ fn epsilon(run: &Run) -> String {
     }
 }
 
-/// The noise multipliers of the epochs, as a range where they differ.
+/// The noise multipliers of the epochs, as a range if they differ.
 fn noise(multipliers: &[f64]) -> String {
     let (least, most) =
         multipliers.iter().fold((f64::INFINITY, 0.0_f64), |(l, m), s| (l.min(*s), m.max(*s)));
@@ -108,11 +109,11 @@ fn noise(multipliers: &[f64]) -> String {
     }
 }
 
-/// How good the models are against ε: runs with a guarantee, runs whose ledger alone has an ε, and
-/// lines for runs without any.
+/// Accuracy or perplexity against ε: points for runs with a guarantee and for runs whose ledger
+/// alone has an ε, and horizontal lines for non-private runs.
 fn against_epsilon(runs: &[Run], kind: &str) -> Result<Option<Chart>> {
     let measured = |run: &Run| {
-        run.summary.metrics.validation.as_ref().filter(|m| m.name() == kind).map(Measures::main)
+        run.summary.metrics.validation.as_ref().filter(|m| m.name() == kind).map(Metrics::main)
     };
     let with = |held: bool| -> Vec<(String, (f64, f64))> {
         let of =
@@ -120,13 +121,13 @@ fn against_epsilon(runs: &[Run], kind: &str) -> Result<Option<Chart>> {
         runs.iter().filter(|run| run.no_guarantee().is_none() == held).filter_map(of).collect()
     };
     let (held, alone) = (with(true), with(false));
-    let open: Vec<(String, f64)> = runs
+    let non_private: Vec<(String, f64)> = runs
         .iter()
         .filter(|run| run.guarantee().is_none())
         .filter_map(|run| Some((run.name.clone(), measured(run)?)))
         .collect();
     let epsilons = || held.iter().chain(&alone).map(|(_, point)| point.0);
-    if epsilons().count() == 0 || epsilons().count() + open.len() < 2 {
+    if epsilons().count() == 0 || epsilons().count() + non_private.len() < 2 {
         return Ok(None);
     }
     let (least, most) =
@@ -134,7 +135,7 @@ fn against_epsilon(runs: &[Run], kind: &str) -> Result<Option<Chart>> {
     let format: fn(f64) -> String =
         if kind == "accuracy" { |x| format!("{} %", short(x)) } else { short };
     let mut series = Vec::new();
-    for (name, figure) in &open {
+    for (name, figure) in &non_private {
         series.push(Series::new(
             format!("{name} (no guarantee)"),
             1,
@@ -154,7 +155,7 @@ fn against_epsilon(runs: &[Run], kind: &str) -> Result<Option<Chart>> {
         }
     }
     let figures =
-        held.iter().chain(&alone).map(|(_, point)| point.1).chain(open.iter().map(|o| o.1));
+        held.iter().chain(&alone).map(|(_, point)| point.1).chain(non_private.iter().map(|o| o.1));
     let plot = Plot {
         x: Axis::logarithmic("ε, at most", least, most, short),
         y: Axis::around(kind, figures, format),
@@ -167,7 +168,7 @@ fn against_epsilon(runs: &[Run], kind: &str) -> Result<Option<Chart>> {
         .iter()
         .map(|point| row(point, "yes"))
         .chain(alone.iter().map(|point| row(point, "no")))
-        .chain(open.iter().map(|(name, figure)| {
+        .chain(non_private.iter().map(|(name, figure)| {
             vec![name.clone(), "–".to_owned(), words::number(*figure), "no".to_owned()]
         }))
         .collect();

@@ -1,14 +1,15 @@
-//! The whole privacy curve, and what it allows an attacker to reach.
+//! The privacy curve δ(ε), and the trade-off curve that bounds any membership inference attack.
 
 use super::spending::short;
 use crate::chart::{Axis, Chart, Ink, Mark, Plot, Series};
 use crate::document::{Section, Table};
 use crate::error::Result;
-use crate::folder::{Attack, Run};
+use crate::folder::Run;
 use crate::{Options, words};
 use undertone_accounting::{
     Accountant, Adjacency, Composition, Guarantee, curve, epsilon, trade_off,
 };
+use undertone_run::audit::Membership;
 
 pub fn section(run: &Run, level: u8, options: Options) -> Result<Option<Section>> {
     let attacks = if options.public { &[] } else { run.audit.membership.as_slice() };
@@ -17,8 +18,8 @@ pub fn section(run: &Run, level: u8, options: Options) -> Result<Option<Section>
             return Ok(None);
         }
         let section = Section::new(level, "What attackers reach").paragraph(
-            "Nothing limits what an attacker may reach. The curves are those of the attacks that \
-             were tried; a better attack would be above them.",
+            "No guarantee limits the attacker. The ROC curves are those of the attacks that were \
+             tried; a better attack would be above them.",
         );
         return Ok(Some(section.chart(reachable(None, attacks)?)));
     };
@@ -26,8 +27,8 @@ pub fn section(run: &Run, level: u8, options: Options) -> Result<Option<Section>
     let mut section = match holds {
         true => Section::new(level, "What an attacker can reach at most"),
         false => Section::new(level, "What the ledger alone would allow").note(
-            "These curves are about what the ledger holds alone. As nothing is guaranteed for the \
-             run, an attacker may reach more.",
+            "These curves cover only the releases in the ledger. The run has no guarantee, so an \
+             attacker may reach more.",
         ),
     };
     let spent = ledger.spent();
@@ -42,9 +43,10 @@ pub fn section(run: &Run, level: u8, options: Options) -> Result<Option<Section>
     Ok(Some(section))
 }
 
-/// The largest true-positive rate for each false-positive rate, with the attacks that were made; of
-/// what was spent, and whether that is all that was released.
-fn reachable(bound: Option<(&Composition, bool)>, attacks: &[Attack]) -> Result<Chart> {
+/// The trade-off curve (largest true positive rate for each false positive rate) with the ROC
+/// curves of the attacks. `bound` holds the ledger's composition, and whether it covers every
+/// release.
+fn reachable(bound: Option<(&Composition, bool)>, attacks: &[Membership]) -> Result<Chart> {
     let spent = bound.map(|(spent, _)| spent);
     let mut rates = vec![0.0, 0.001, 0.002, 0.005, 0.01];
     rates.extend((1..=40).map(|i| f64::from(i) / 40.0));
@@ -57,12 +59,12 @@ fn reachable(bound: Option<(&Composition, bool)>, attacks: &[Attack]) -> Result<
         let most =
             points.iter().map(|p| (p.false_positive_rate, p.true_positive_rate.upper)).collect();
         let name = match bound {
-            Some((_, false)) => "at most, if the ledger held everything",
+            Some((_, false)) => "at most, if the ledger held every release",
             _ => "any attacker, at most",
         };
         series.push(Series::new(name, 0, Mark::Line, most));
     }
-    let guess = Series::new("guessing", 0, Mark::Dashed, vec![(0.0, 0.0), (1.0, 1.0)]);
+    let guess = Series::new("random guessing", 0, Mark::Dashed, vec![(0.0, 0.0), (1.0, 1.0)]);
     series.push(Series { ink: Ink::Faint, ..guess });
     for (attack, ink) in attacks.iter().filter(|attack| !attack.roc.is_empty()).zip(1..) {
         series.push(Series::new(
@@ -74,8 +76,10 @@ fn reachable(bound: Option<(&Composition, bool)>, attacks: &[Attack]) -> Result<
     }
     let replaced = spent.is_some_and(|spent| spent.adjacency == Adjacency::ReplaceOne);
     let (wrong, right) = match replaced {
-        true => ("others taken for it", "recognised"),
-        false => ("outsiders suspected", "members found"),
+        true => ("false positive rate (others taken for it)", "true positive rate (recognised)"),
+        false => {
+            ("false positive rate (non-members suspected)", "true positive rate (members found)")
+        }
     };
     let share = |x: f64| format!("{} %", short(100.0 * x));
     let plot = Plot {
@@ -104,35 +108,34 @@ fn reachable(bound: Option<(&Composition, bool)>, attacks: &[Attack]) -> Result<
             .collect(),
     };
     let head: &[&str] =
-        if spent.is_some() { &[wrong, "found, at most"] } else { &[wrong, right, "attack"] };
+        if spent.is_some() { &[wrong, "TPR, at most"] } else { &[wrong, right, "attack"] };
     let decides = match replaced {
-        true => "a record is a certain one or any other",
-        false => "one unit was in the data",
+        true => "an example is a certain one or any other",
+        false => "one privacy unit was in the training data",
     };
-    let says = match bound {
-        None => "What the attacks that were tried found, against guessing.".to_owned(),
+    let description = match bound {
+        None => "ROC curves of the attacks that were tried, against random guessing.".to_owned(),
         Some((_, false)) => format!(
-            "If the ledger held all that was released, no attacker who decides whether {decides} \
-             would get above the line."
+            "If the ledger held every release, no attacker who decides whether {decides} would \
+             get above the line."
         ),
         Some((_, true)) => {
-            let tried =
-                " The curves of the attacks that were tried should stay below it, but for chance.";
+            let tried = " The ROC curves of the attacks tried should stay below it, up to chance.";
             let tried = if attacks.is_empty() { "" } else { tried };
             format!(
-                "No attacker who decides whether {decides}, whatever they know besides, gets above \
-                 the line.{tried}"
+                "No attacker who decides whether {decides}, whatever their side information, gets \
+                 above the line.{tried}"
             )
         }
     };
     plot.chart(
-        "Attackers: found against falsely suspected",
-        &says,
+        "Trade-off curve: true against false positive rate",
+        &description,
         Table::new("Trade-off", head, rows),
     )
 }
 
-/// δ for every ε.
+/// The privacy curve: δ for every ε.
 fn deltas(spent: &Composition, guarantee: &Guarantee, holds: bool) -> Result<Chart> {
     const LEAST: f64 = 1e-12;
     const POINTS: u32 = 40;
@@ -156,15 +159,16 @@ fn deltas(spent: &Composition, guarantee: &Guarantee, holds: bool) -> Result<Cha
         ],
     };
     let rows = upper.iter().map(|p| vec![words::number(p.0), words::small_up(p.1)]).collect();
-    let says = match holds {
-        true => {
-            "One ledger, one curve: every point of it is a guarantee; the one that was asked for \
-             is marked."
-        }
+    let description = match holds {
+        true => "Every point of the curve is a guarantee; the one at the run's δ is marked.",
         false => {
-            "What the ledger alone comes to; the δ that was asked for is marked. No point of it is \
+            "The curve of the ledger alone; the point at the run's δ is marked. No point of it is \
              a guarantee."
         }
     };
-    plot.chart("δ for every ε", says, Table::new("Privacy curve", &["ε", "δ, at most"], rows))
+    plot.chart(
+        "δ for every ε",
+        description,
+        Table::new("Privacy curve", &["ε", "δ, at most"], rows),
+    )
 }

@@ -1,61 +1,66 @@
-//! What was trained on what, and how fast.
+//! Model, data, hyperparameters and speed of the run.
 
 use super::{method_name, task_name};
 use crate::document::{Block, Section};
 use crate::folder::Run;
+use crate::settings::{base_model, clip, tuning, words_of};
 use crate::{Options, words};
+use undertone_run::ModeName;
 
 pub fn section(run: &Run, level: u8, options: Options) -> Section {
     let (summary, plan) = (&run.summary, &run.summary.plan);
     let (data, training, resolved) = (&plan.data, &plan.training, &summary.resolved);
+    let validation = data.validation.as_ref();
+    let validation = validation.map_or("none".to_owned(), |file| file.display().to_string());
     let mut facts: Vec<(&str, String)> = vec![
-        ("Model", plan.origin().to_owned()),
+        ("Model", base_model(plan).to_owned()),
         (
-            "Trained parameters",
+            "Trainable parameters",
             format!(
                 "{} of {} ({})",
                 words::count(summary.parameters.trainable),
                 words::count(summary.parameters.total),
-                plan.tuning()
+                tuning(plan)
             ),
         ),
-        ("Task", task_name(&data.task).to_owned()),
-        ("Training file", data.train.clone()),
-        ("Validation file", data.validation.clone().unwrap_or_else(|| "none".to_owned())),
+        ("Task", task_name(data.task).to_owned()),
+        ("Training file", data.train.display().to_string()),
+        ("Validation file", validation),
         ("Privacy units", words::count(resolved.units)),
-        ("Longest sequence", format!("{} tokens", words::count(data.max_tokens))),
+        ("Maximum sequence length", format!("{} tokens", words::count(data.max_tokens))),
     ];
     if let Some(labels) = &data.labels {
         facts.push(("Labels", labels.join(", ")));
     }
     if let Some(author) = &data.author {
         facts.push((
-            "Units",
+            "Privacy unit",
             format!("all rows with the same {author}, at most {}", data.most_per_author),
         ));
     }
-    let method = match plan.privacy.mode.as_str() {
-        "paper" => format!("{}, as published", method_name(&plan.privacy.method)),
-        _ => method_name(&plan.privacy.method).to_owned(),
+    let method = match plan.privacy.mode {
+        ModeName::Paper => format!("{}, as published", method_name(plan.privacy.method)),
+        ModeName::Proved => method_name(plan.privacy.method).to_owned(),
     };
     facts.push(("Method", method));
-    facts.extend(plan.clip().map(|clip| ("Clipping", clip)));
+    facts.extend(clip(plan).map(|clip| ("Clipping", clip)));
     if let Some(records) = &summary.records {
-        facts.push(("Columns that are released", words::count(records.width as u64)));
+        facts.push(("Width of perturbed embeddings", words::count(records.width)));
         facts.extend(
             records
                 .reconstruction_error
-                .map(|lost| ("Variance that the encoder loses", words::percent(lost))),
+                .map(|lost| ("Variance lost by the encoder", words::percent(lost))),
         );
         let direction =
             records.loudest_over_quietest.filter(|_| !(options.public && run.is_paper()));
-        facts.extend(direction.map(|ratio| ("Loudest over quietest column", words::number(ratio))));
+        facts
+            .extend(direction.map(|ratio| {
+                ("Largest over smallest noise std of a column", words::number(ratio))
+            }));
     }
-    facts.extend(
-        resolved.releases.as_ref().map(|releases| {
-            ("Records of a unit, at most", words::count(releases.records_per_unit))
-        }),
-    );
+    facts.extend(resolved.releases.as_ref().map(|releases| {
+        ("Examples of a privacy unit, at most", words::count(releases.records_per_unit))
+    }));
     facts.extend([
         (
             "Epochs and steps",
@@ -67,9 +72,9 @@ pub fn section(run: &Run, level: u8, options: Options) -> Section {
             ),
         ),
         (
-            "Batch",
+            "Batch size",
             format!(
-                "{} units{}",
+                "{} privacy units{}",
                 words::count(training.batch),
                 if resolved.sampling_rate.is_some() {
                     " on average (Poisson sampling)"
@@ -82,7 +87,9 @@ pub fn section(run: &Run, level: u8, options: Options) -> Section {
             "Optimiser",
             format!(
                 "{}, learning rate {}, {}",
-                training.optimiser, training.learning_rate, training.learning_rate_schedule
+                words_of(&training.optimiser),
+                training.learning_rate,
+                words_of(&training.learning_rate_schedule)
             ),
         ),
     ]);

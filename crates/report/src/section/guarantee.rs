@@ -1,4 +1,4 @@
-//! What is guaranteed, in one sentence and in full.
+//! The differential privacy guarantee, in one sentence and in full.
 
 use crate::document::{Block, Section, Standing};
 use crate::folder::Run;
@@ -10,19 +10,19 @@ pub fn section(run: &Run, level: u8) -> Section {
     let section = Section::new(level, "What is guaranteed").with(statement(run));
     let (Some(guarantee), Some(ledger)) = (&run.guarantee, &run.ledger) else {
         return section.paragraph(
-            "The run has no ledger, since it added no noise. Whoever has the model, or sees its \
-             predictions, may learn anything about the training data.",
+            "The run is non-private: it added no noise and has no ledger. Anybody who has the \
+             model, or sees its predictions, may learn anything about the training data.",
         );
     };
     let section = section.with(Block::Facts(in_full(run, guarantee, ledger)));
     let held = match run.no_guarantee() {
         None => "The guarantee holds if:",
-        Some(_) => "What the ledger was written under; it does not make a guarantee of it:",
+        Some(_) => "Assumptions of the ledger, which do not make it a guarantee:",
     };
     section.paragraph(held).with(Block::List(guarantee.assumptions.clone()))
 }
 
-/// The sentence that matters most.
+/// The guarantee in one sentence, or that there is none.
 fn statement(run: &Run) -> Block {
     if let Some(why) = run.no_guarantee() {
         let mut meaning = Vec::new();
@@ -34,19 +34,19 @@ fn statement(run: &Run) -> Block {
                 words::small(claim.delta)
             ));
         }
-        // What a ledger says in any other mode says itself that it is no guarantee.
+        // In other modes than proved the ledger's sentence says itself that it is no guarantee.
         if let Some(guarantee) = run.guarantee.as_ref().filter(|g| g.mode != Mode::Proved) {
-            meaning.push(format!("What the ledger says: {guarantee}."));
+            meaning.push(format!("The ledger states: {guarantee}."));
         }
         return Block::Statement {
-            standing: Standing::Nothing,
+            standing: Standing::NoGuarantee,
             sentence: format!("Nothing is guaranteed to those whom the data are about: {why}."),
             meaning,
         };
     }
     let Some((guarantee, ledger)) = run.guarantee.as_ref().zip(run.ledger.as_ref()) else {
         return Block::Statement {
-            standing: Standing::Nothing,
+            standing: Standing::NoGuarantee,
             sentence: "Nothing is guaranteed: there is no ledger.".to_owned(),
             meaning: Vec::new(),
         };
@@ -61,13 +61,13 @@ fn statement(run: &Run) -> Block {
     }
 }
 
-/// What the whole privacy curve allows an attacker who may be wrong once in a hundred times.
+/// Bound on the true positive rate of any attacker at a false positive rate of 1 %, in plain words.
 fn found_at_most(guarantee: &Guarantee, ledger: &Ledger) -> Option<String> {
     let point = *trade_off(ledger.spent(), &[0.01], Accountant::Auto).ok()?.first()?;
     let most = words::percent_up(point.true_positive_rate.upper);
     let sees = match guarantee.threat {
         Threat::Central => "sees every update and the final weights",
-        Threat::Local => "sees every perturbed record",
+        Threat::Local => "sees every perturbed embedding",
     };
     let units = words::several(guarantee.unit);
     Some(match guarantee.adjacency {
@@ -82,6 +82,7 @@ fn found_at_most(guarantee: &Guarantee, ledger: &Ledger) -> Option<String> {
     })
 }
 
+/// The definition of (ε, δ)-DP in plain words.
 fn likelier_at_most(guarantee: &Guarantee) -> String {
     let one = words::one(guarantee.unit);
     let between = match guarantee.adjacency {
@@ -113,7 +114,7 @@ fn in_full(run: &Run, guarantee: &Guarantee, ledger: &Ledger) -> Vec<(String, St
         ));
     }
     facts.extend([
-        ("Unit", words::unit(guarantee.unit).to_owned()),
+        ("Privacy unit", words::unit(guarantee.unit).to_owned()),
         ("Adjacency", words::adjacency(guarantee.adjacency).to_owned()),
         ("Threat model", words::threat(guarantee.threat).to_owned()),
         ("Mode", words::mode(guarantee.mode).to_owned()),

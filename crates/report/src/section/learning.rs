@@ -1,27 +1,27 @@
-//! How well the model learnt.
+//! Evaluation of the model on the validation file, and learning curves.
 
 use super::spending::short;
 use crate::chart::{Axis, Chart, Mark, Plot, Series};
 use crate::document::{Block, Section, Table};
 use crate::error::Result;
-use crate::folder::{Measures, Record, Run};
+use crate::folder::Run;
 use crate::{Options, words};
+use undertone_run::{ClassificationMetrics, LanguageMetrics, Metrics, Record};
 
 pub fn section(run: &Run, level: u8, options: Options) -> Result<Option<Section>> {
     let measured = &run.summary.metrics;
-    let mut section = Section::new(level, "What was learnt");
+    let mut section = Section::new(level, "Evaluation");
     if let Some(measures) = &measured.validation {
         section = section
             .with(Block::Facts(figures(measures)))
             .paragraph(format!("{}.", capital(&run.summary.selection)));
     } else {
-        section = section.paragraph(
-            "The run had no validation file, so that nothing is known about how good the model is.",
-        );
+        section =
+            section.paragraph("The run had no validation file, so the model was not evaluated.");
     }
     if let Some(measures) = &measured.validation_with_noise {
         section = section.paragraph(format!(
-            "When the texts of the validation file are perturbed as the records were, {} is {}.",
+            "With perturbed embeddings of the validation texts (noise as in training), {} is {}.",
             measures.name(),
             measures.shown()
         ));
@@ -42,12 +42,12 @@ pub fn section(run: &Run, level: u8, options: Options) -> Result<Option<Section>
     Ok(Some(section))
 }
 
-fn figures(measures: &Measures) -> Vec<(String, String)> {
+fn figures(measures: &Metrics) -> Vec<(String, String)> {
     let named = |facts: Vec<(&str, String)>| {
         facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     };
     match measures {
-        Measures::Classification { examples, f1, loss, .. } => named(vec![
+        Metrics::Classification(ClassificationMetrics { examples, f1, loss, .. }) => named(vec![
             ("Accuracy", measures.shown()),
             ("F1", format!("{f1:.4}")),
             ("Loss", words::number(*loss)),
@@ -56,9 +56,9 @@ fn figures(measures: &Measures) -> Vec<(String, String)> {
                 format!("{} examples of the validation file", words::count(*examples as u64)),
             ),
         ]),
-        Measures::Language { examples, tokens, loss, .. } => named(vec![
+        Metrics::Language(LanguageMetrics { examples, tokens, loss, .. }) => named(vec![
             ("Perplexity", measures.shown()),
-            ("Loss of a token", words::number(*loss)),
+            ("Loss per token", words::number(*loss)),
             (
                 "Measured on",
                 format!(
@@ -71,15 +71,15 @@ fn figures(measures: &Measures) -> Vec<(String, String)> {
     }
 }
 
-/// The figure of the validation file after each epoch.
+/// Validation accuracy or perplexity after each epoch.
 fn by_epoch(records: &[Record]) -> Result<Option<Chart>> {
-    let points: Vec<(f64, &Measures)> =
+    let points: Vec<(f64, &Metrics)> =
         records.iter().filter_map(|r| Some((r.epoch as f64, r.validation.as_ref()?))).collect();
     let Some((_, first)) = points.first().filter(|_| points.len() > 1) else { return Ok(None) };
     let name = first.name();
     let format: fn(f64) -> String = match first {
-        Measures::Classification { .. } => |x| format!("{} %", short(x)),
-        Measures::Language { .. } => short,
+        Metrics::Classification(_) => |x| format!("{} %", short(x)),
+        Metrics::Language(_) => short,
     };
     let figures: Vec<(f64, f64)> = points.iter().map(|(epoch, m)| (*epoch, m.main())).collect();
     let last = points.iter().map(|p| p.0).fold(1.0, f64::max);
@@ -101,10 +101,10 @@ fn by_epoch(records: &[Record]) -> Result<Option<Chart>> {
     )?))
 }
 
-/// The most points of the training loss; each is a mean over as many steps.
+/// Maximum number of points of the training loss; each is a mean over equally many steps.
 const POINTS: usize = 60;
 
-/// The loss of the training steps, unless it is kept back, and that of the validation file.
+/// Training loss by step, unless the report is public, and validation loss by epoch.
 fn losses(records: &[Record], options: Options) -> Result<Option<Chart>> {
     let every = records.len().div_ceil(POINTS).max(1);
     let mean = |steps: &[Record]| {
@@ -140,7 +140,7 @@ fn losses(records: &[Record], options: Options) -> Result<Option<Chart>> {
         y: Axis::around("loss", all().map(|p| p.1), short),
         series,
     };
-    let says = match every {
+    let description = match every {
         1 => "The mean loss of each training step, and of the validation file after each epoch."
             .to_owned(),
         _ => format!(
@@ -148,12 +148,18 @@ fn losses(records: &[Record], options: Options) -> Result<Option<Chart>> {
              each epoch."
         ),
     };
-    Ok(Some(plot.chart("Loss", &says, Table::new("Loss", &["step", "file", "loss"], rows))?))
+    Ok(Some(plot.chart(
+        "Loss",
+        &description,
+        Table::new("Loss", &["step", "file", "loss"], rows),
+    )?))
 }
 
-/// What was taken for what, if there are not too many classes to read.
-fn confusion(measures: &Measures, labels: Option<&[String]>) -> Option<Table> {
-    let Measures::Classification { confusion, .. } = measures else { return None };
+/// The confusion matrix, if it has at most 12 classes.
+fn confusion(measures: &Metrics, labels: Option<&[String]>) -> Option<Table> {
+    let Metrics::Classification(ClassificationMetrics { confusion, .. }) = measures else {
+        return None;
+    };
     if confusion.is_empty() || confusion.len() > 12 {
         return None;
     }
@@ -165,13 +171,14 @@ fn confusion(measures: &Measures, labels: Option<&[String]>) -> Option<Table> {
         std::iter::once(name(class)).chain(counts.iter().map(|n| words::count(*n))).collect()
     };
     Some(Table {
-        title: "What was taken for what: a row for each truth, a column for each answer".to_owned(),
+        title: "Confusion matrix: a row for each true class, a column for each predicted class"
+            .to_owned(),
         head: head.collect(),
         rows: confusion.iter().enumerate().map(row).collect(),
     })
 }
 
-/// With a capital letter.
+/// The name with a capital first letter.
 pub fn capital(name: &str) -> String {
     let mut letters = name.chars();
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())

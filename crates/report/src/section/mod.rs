@@ -1,4 +1,4 @@
-//! What a report says, part by part.
+//! The sections of a report.
 
 mod attacks;
 mod compare;
@@ -12,16 +12,18 @@ mod spending;
 use crate::document::{Block, Document, Section};
 use crate::error::Result;
 use crate::folder::Run;
+use crate::settings::{base_model, tuning};
 use crate::{Options, words};
+use undertone_run::{MethodName, ModeName, RunPaths, TaskName};
 
-/// The report about some runs.
+/// The report on some runs.
 pub fn document(runs: &[Run], options: Options) -> Result<Document> {
     if let [run] = runs {
         let mut sections = about(run, 2, options)?;
-        sections[0].blocks.insert(1, Block::Note(who_may_read(options).to_owned()));
+        sections[0].blocks.insert(1, Block::Note(disclosure(options).to_owned()));
         return Ok(Document { title: run.name.clone(), subtitle: introduction(run), sections });
     }
-    let mut sections = vec![compare::section(runs, options)?.note(who_may_read(options))];
+    let mut sections = vec![compare::section(runs, options)?.note(disclosure(options))];
     for run in runs {
         sections.push(Section::new(2, run.name.clone()).paragraph(introduction(run)));
         sections.extend(about(run, 3, options)?);
@@ -31,29 +33,27 @@ pub fn document(runs: &[Run], options: Options) -> Result<Document> {
     Ok(Document { title: format!("{} runs compared", runs.len()), subtitle, sections })
 }
 
-/// A sentence about what ran.
+/// One sentence on task, model, fine-tuning method, privacy method and size of a run.
 fn introduction(run: &Run) -> String {
     let plan = &run.summary.plan;
-    let how = match plan.privacy.method.as_str() {
-        "none" => "without privacy".to_owned(),
-        method if plan.privacy.mode == "paper" => {
-            format!("with {} as published", method_name(method))
-        }
-        method => format!("with {}", method_name(method)),
+    let how = match (plan.privacy.method, plan.privacy.mode) {
+        (MethodName::None, _) => "non-private".to_owned(),
+        (method, ModeName::Paper) => format!("with {} as published", method_name(method)),
+        (method, ModeName::Proved) => format!("with {}", method_name(method)),
     };
     format!(
-        "{} with {}, {} tuning, {how}: {}, {}, {}.",
-        task_name(&plan.data.task),
-        plan.origin(),
-        plan.tuning(),
-        words::times(run.summary.resolved.units, "unit"),
-        words::times(plan.training.epochs, "epoch"),
+        "{} with {}, {} fine-tuning, {how}: {}, {}, {}.",
+        task_name(plan.data.task),
+        base_model(plan),
+        tuning(plan),
+        words::times(run.summary.resolved.units as u64, "privacy unit"),
+        words::times(u64::from(plan.training.epochs), "epoch"),
         words::times(run.summary.steps, "step")
     )
 }
 
-/// A report is a release too.
-fn who_may_read(options: Options) -> &'static str {
+/// Note on what the report itself discloses: a report is a release too.
+fn disclosure(options: Options) -> &'static str {
     match options.public {
         true => {
             "What was computed from the training data without noise (losses, times, memory, \
@@ -67,7 +67,7 @@ fn who_may_read(options: Options) -> &'static str {
     }
 }
 
-/// All parts about one run.
+/// All sections on one run.
 fn about(run: &Run, level: u8, options: Options) -> Result<Vec<Section>> {
     let mut sections = vec![guarantee::section(run, level)];
     sections.extend(spending::section(run, level)?);
@@ -76,56 +76,56 @@ fn about(run: &Run, level: u8, options: Options) -> Result<Vec<Section>> {
         sections.extend(attacks::section(run, level)?);
     }
     sections.extend(learning::section(run, level, options)?);
-    // As published, methods place their noise by looking at the raw data, and the placement shows
-    // them.
+    // In paper mode methods allocate their noise from the raw data, so the allocation leaks them.
     if !(options.public && run.is_paper()) {
         sections.extend(noise::section(run, level)?);
     }
     sections.push(facts::section(run, level, options));
-    sections.push(repeat(run, level));
+    sections.push(reproduce(run, level));
     Ok(sections)
 }
 
-/// What is needed to do it again.
-fn repeat(run: &Run, level: u8) -> Section {
+/// The plan to reproduce the run.
+fn reproduce(run: &Run, level: u8) -> Section {
     let anew = match run.summary.plan.training.seed {
         Some(_) => {
             "The seed is part of the plan: the same program, model, data and machine give the same \
              weights."
         }
         None => {
-            "Samples and noise are drawn anew each time, from the operating system's randomness, \
-             so that figures will differ a little."
+            "Sampling and noise use the operating system's randomness, so figures will differ a \
+             little between runs."
         }
     };
-    Section::new(level, "How to repeat it")
+    Section::new(level, "How to reproduce it")
         .paragraph(format!(
-            "This is the plan with every default filled in. Keep it as plan.toml \
+            "This is the plan with every default filled in. Save it as plan.toml \
          and run: undertone train plan.toml --out FOLDER. {anew}"
         ))
-        .with(Block::Verbatim { name: "plan.toml".to_owned(), text: run.plan_text.clone() })
+        .with(Block::Verbatim {
+            name: RunPaths::plan_name().to_owned(),
+            text: run.plan_text.clone(),
+        })
 }
 
-/// How a method is called.
-pub fn method_name(method: &str) -> &str {
+/// Display name of a privacy method.
+pub fn method_name(method: MethodName) -> &'static str {
     match method {
-        "none" => "none",
-        "dp-sgd" => "DP-SGD",
-        "anadp" => "ANADP",
-        "rap-ft" => "Rap-FT",
-        "adaclip" => "AdaClip",
-        "dp-forward" => "DP-Forward",
-        "ew-ft" => "EW-FT",
-        "mvg" => "MVG",
-        other => other,
+        MethodName::None => "none",
+        MethodName::DpSgd => "DP-SGD",
+        MethodName::Anadp => "ANADP",
+        MethodName::RapFt => "Rap-FT",
+        MethodName::Adaclip => "AdaClip",
+        MethodName::DpForward => "DP-Forward",
+        MethodName::EwFt => "EW-FT",
+        MethodName::Mvg => "MVG",
     }
 }
 
-fn task_name(task: &str) -> &str {
+fn task_name(task: TaskName) -> &'static str {
     match task {
-        "classification" => "Classification",
-        "language-modelling" => "Language modelling",
-        "completion" => "Completion",
-        other => other,
+        TaskName::Classification => "Classification",
+        TaskName::LanguageModelling => "Language modelling",
+        TaskName::Completion => "Completion",
     }
 }

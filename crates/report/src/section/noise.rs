@@ -1,4 +1,4 @@
-//! Where the noise went, if it did not go everywhere alike.
+//! Noise allocation, if noise or relevance differ between parameters.
 
 use crate::chart::heat_map;
 use crate::document::Section;
@@ -11,23 +11,23 @@ pub fn section(run: &Run, level: u8) -> Result<Option<Section>> {
     if !uneven && relevance.is_empty() {
         return Ok(None);
     }
-    let mut section = Section::new(level, "Where the noise went").paragraph(
-        "The method gives each parameter noise of its own size. That changes how well the model \
-         learns, and not what is guaranteed: clipping is weighted in the same way.",
+    let mut section = Section::new(level, "Noise allocation").paragraph(
+        "The method allocates noise of a different std to each parameter. This changes the \
+         model's utility but not the guarantee: gradient clipping is weighted in the same way.",
     );
     if run.no_guarantee().is_some() {
-        section = Section::new(level, "Where the noise went")
-            .paragraph("The method gives each parameter noise of its own size.");
+        section = Section::new(level, "Noise allocation")
+            .paragraph("The method allocates noise of a different std to each parameter.");
     }
     if uneven {
-        let says = "The deviation of the noise of each trained parameter at the end, relative to \
-         the mean over all coordinates.";
-        section = section.chart(heat_map("Noise by parameter", says, noise)?);
+        let description = "Final noise std of each trainable parameter, relative to the mean over \
+                           all coordinates.";
+        section = section.chart(heat_map("Noise by parameter", description, noise)?);
     }
     if !relevance.is_empty() {
-        let says = "The mean relevance of each trained parameter's coordinates, brought to the \
-         range from 0 to 1, that the noise was allocated by.";
-        section = section.chart(heat_map("Relevance by parameter", says, relevance)?);
+        let description = "Mean relevance of each trainable parameter's coordinates, scaled to \
+                           [0, 1], which the noise was allocated by.";
+        section = section.chart(heat_map("Relevance by parameter", description, relevance)?);
     }
     Ok(Some(section))
 }

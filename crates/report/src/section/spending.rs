@@ -1,19 +1,21 @@
-//! How ε grew with the entries of the ledger.
+//! Privacy budget spent: noise multipliers, and ε by entries of the ledger.
 
 use crate::chart::{Axis, Mark, Plot, Series};
 use crate::document::{Section, Table};
 use crate::error::Result;
 use crate::folder::Run;
+use crate::settings::words_of;
 use crate::words;
 use undertone_accounting::ledger::Ledger;
 use undertone_accounting::rounded_up;
+use undertone_run::ReleaseKind;
 
-/// Points of the curve.
+/// Number of points of the curve.
 const POINTS: u64 = 20;
 
 pub fn section(run: &Run, level: u8) -> Result<Option<Section>> {
     let (Some(guarantee), Some(ledger)) = (&run.guarantee, &run.ledger) else { return Ok(None) };
-    let section = Section::new(level, "How the budget was spent");
+    let section = Section::new(level, "How the privacy budget was spent");
     let schedule = &run.summary.resolved.noise_multipliers;
     let section = section.paragraph(in_words(run));
     let section = match schedule.windows(2).any(|pair| pair[0] != pair[1]) {
@@ -23,7 +25,7 @@ pub fn section(run: &Run, level: u8) -> Result<Option<Section>> {
     if ledger.entries() < 3 {
         let entries = words::times(ledger.entries(), "entry").replace("entrys", "entries");
         return Ok(Some(
-            section.paragraph(format!("Everything was released in {entries} of the ledger.")),
+            section.paragraph(format!("The ledger records all releases in {entries}.")),
         ));
     }
     let history = Ledger::history(run.ledger_path(), guarantee.delta, POINTS)?;
@@ -39,16 +41,16 @@ pub fn section(run: &Run, level: u8) -> Result<Option<Section>> {
         y: Axis::linear("ε, at most", 0.0, 1.08 * guarantee.epsilon.upper, short),
         series: vec![Series::new("ε spent", 0, Mark::Line, points)],
     };
-    let says = format!(
+    let description = format!(
         "The certified upper bound on ε at δ = {}, after each part of the entries; it ends at {}.",
         words::small(guarantee.delta),
         rounded_up(guarantee.epsilon.upper)
     );
     let table = Table::new("ε spent", &["entries of the ledger", "ε, at most"], rows);
-    Ok(Some(section.chart(plot.chart("ε over the course of training", &says, table)?)))
+    Ok(Some(section.chart(plot.chart("ε over the course of training", &description, table)?)))
 }
 
-/// Numbers beside an axis.
+/// A number with at most three decimals, for axis labels.
 pub fn short(number: f64) -> String {
     let text = format!("{number:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -65,32 +67,32 @@ fn in_words(run: &Run) -> String {
             "The noise multiplier goes from {} in the first epoch to {} in the last ({}).",
             words::number(*first),
             words::number(rest.last().copied().unwrap_or(*first)),
-            run.summary.plan.privacy.schedule
+            words_of(&run.summary.plan.privacy.schedule)
         ),
     };
     match (&resolved.releases, resolved.sampling_rate) {
         (Some(releases), _) => format!(
-            "Each record is sent {}, with noise of its own; replacing one moves what is sent by at \
-             most {} norms. {noise}",
-            match releases.release.as_str() {
-                "once" => "once",
-                "path" =>
-                    "in every epoch, along one path of noise that costs no more than its quietest \
-                     release",
-                _ => "afresh in every epoch",
+            "The perturbed embedding of each example is released {}; its ℓ2 sensitivity to \
+             replacing the example is {} times the norm bound. {noise}",
+            match releases.release {
+                ReleaseKind::Once => "once",
+                ReleaseKind::Path =>
+                    "in every epoch, with correlated noise that costs no more than the release \
+                     with the least noise",
+                ReleaseKind::Fresh => "in every epoch, with independent noise",
             },
             short(releases.sensitivity)
         ),
         (None, Some(rate)) => format!(
-            "In each step every unit takes part with probability {}, on its own; its gradient is \
-             bounded, and noise is added to the sum. {noise}",
+            "Poisson sampling: each step includes every privacy unit independently with \
+             probability {}, clips its gradient, and adds noise to the sum. {noise}",
             words::number(rate)
         ),
         (None, None) => noise,
     }
 }
 
-/// The noise multiplier of each epoch, as a staircase.
+/// Step chart of the noise multiplier of each epoch.
 fn noise(schedule: &[f64]) -> Result<crate::chart::Chart> {
     let corners = |(epoch, &s): (usize, &f64)| [(epoch as f64, s), (epoch as f64 + 1.0, s)];
     let points: Vec<(f64, f64)> = schedule.iter().enumerate().flat_map(corners).collect();
@@ -108,7 +110,7 @@ fn noise(schedule: &[f64]) -> Result<crate::chart::Chart> {
     let table = Table::new("Noise schedule", &["epoch", "noise multiplier"], rows);
     plot.chart(
         "Noise schedule",
-        "The noise of each epoch: its deviation over the bound on each unit.",
+        "Noise multiplier of each epoch: noise std over the norm bound of a privacy unit.",
         table,
     )
 }

@@ -1,52 +1,53 @@
-//! Attribute inference: what does a released embedding say of its record, such as a person's sex or
-//! the topic of a letter?
+//! Attribute inference on perturbed embeddings (local DP): predict an attribute of an example, such
+//! as a person's sex or the topic of a letter, from its released embedding.
 //!
-//! The attacker has records of the same kind with the attribute, perturbs them as the owner does,
-//! trains a linear classifier under fresh noise in every pass, and names the attribute of released
-//! records.
+//! The attacker has examples of the same distribution with known attributes, perturbs them as the
+//! data holder does, trains a linear classifier with fresh noise in every epoch, and predicts the
+//! attribute of the victims' examples.
 
 use super::probe;
 use super::statistics::{Interval, proportion};
 use crate::data::{Batch, Example, Target, pieces};
-use crate::mechanism::Secret;
-use crate::mechanism::forward::{RecordNoise, Release};
+use crate::method::local::EmbeddingNoise;
 use crate::model::layer::sanitiser::{Bounding, Rows, Spot};
 use crate::model::sanitised::rows_alone;
 use crate::model::{Error, Model, Result};
+use crate::noise::Secret;
 use crate::tensor::Host;
 use serde::Serialize;
+use undertone_run::ReleaseKind;
 
-/// What is attacked, and how hard.
+/// Settings of the attack.
 #[derive(Clone, Copy, Debug)]
 pub struct Attribute {
-    /// Where the noise is.
+    /// Where in the model the noise is added.
     pub spot: Spot,
-    /// What is released of a record; of several rows the attacker takes the mean.
+    /// Which embeddings of an example are released; the attacker averages several.
     pub rows: Rows,
-    /// Deviation of the noise over the norm of a record; 0 for none.
+    /// Noise multiplier: noise std over the ℓ2 norm bound of an example; 0 for no noise.
     pub noise: f64,
-    /// Values that the attribute can have.
+    /// Number of values that the attribute can have.
     pub classes: usize,
-    /// Passes over the attacker's records.
+    /// Epochs over the attacker's examples.
     pub epochs: usize,
-    /// Draws the noise.
+    /// Seed of the noise and of the classifier's initial weights.
     pub seed: u64,
-    /// Confidence of the interval.
+    /// Confidence level of the interval, in (0, 1).
     pub confidence: f64,
 }
 
-/// How often the attribute was named.
+/// Accuracy of the attack.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Inferred {
-    /// Share of records whose attribute was named.
+    /// Share of examples whose attribute was predicted correctly.
     pub right: Interval,
-    /// Share for which the most frequent value is right.
+    /// Accuracy of the baseline that always predicts the most frequent value.
     pub guessing: f64,
-    /// How many records were attacked.
+    /// Number of attacked examples.
     pub records: usize,
 }
 
-/// Bounded rows of records, and the attribute of each record.
+/// Norm-bounded embeddings of examples, before noise, and the attribute of each example.
 struct Seen {
     rows: Host,
     starts: Vec<usize>,
@@ -54,9 +55,9 @@ struct Seen {
 }
 
 impl Seen {
-    fn of(model: &Model, asked: &Attribute, examples: &[Example]) -> Result<Self> {
+    fn of(model: &Model, settings: &Attribute, examples: &[Example]) -> Result<Self> {
         let mut model = model.clone();
-        let mut layer = rows_alone(asked.spot, asked.rows);
+        let mut layer = rows_alone(settings.spot, settings.rows);
         layer.bounding = Bounding::Normalise;
         model.network.sanitiser = Some(layer);
         let (mut values, mut starts, mut classes, mut columns) =
@@ -64,10 +65,12 @@ impl Seen {
         for piece in pieces(examples, 64, 4096) {
             for &i in &piece {
                 match examples[i].target {
-                    Target::Class(class) if (class as usize) < asked.classes => classes.push(class),
+                    Target::Class(class) if (class as usize) < settings.classes => {
+                        classes.push(class)
+                    }
                     _ => {
                         return Err(Error::Request(
-                            "a record has no attribute, or one that is not known".into(),
+                            "an example has no attribute, or one outside of the classes".into(),
                         ));
                     }
                 }
@@ -81,23 +84,23 @@ impl Seen {
         }
         if classes.is_empty() {
             return Err(Error::Request(
-                "there are no records to attack, or none to attack with".into(),
+                "the attack needs at least one victim's example and one of the attacker's".into(),
             ));
         }
         let count = values.len() / columns.max(1);
         Ok(Self { rows: Host::from_vec(count, columns, values), starts, classes })
     }
 
-    /// What is released of each record, averaged over its rows and brought to the scale of a single
-    /// one.
-    fn released(&self, noise: Option<&RecordNoise>, first_record: u64) -> Host {
+    /// The released embedding of each example: the sum of its rows over √rows, so that the noise
+    /// has the std of a single row.
+    fn released(&self, noise: Option<&EmbeddingNoise>, first_example: u64) -> Host {
         let columns = self.rows.columns();
         let mut means = Vec::with_capacity(self.classes.len() * columns);
         let rows = self.rows.dense();
-        for (record, window) in self.starts.windows(2).enumerate() {
+        for (example, window) in self.starts.windows(2).enumerate() {
             let mut own = rows[window[0] * columns..window[1] * columns].to_vec();
             if let Some(noise) = noise {
-                noise.perturb(first_record + record as u64, 0, &mut own);
+                noise.perturb(first_example + example as u64, 0, &mut own);
             }
             let scale = 1.0 / ((window[1] - window[0]).max(1) as f32).sqrt();
             let mut mean = vec![0.0; columns];
@@ -109,31 +112,35 @@ impl Seen {
     }
 }
 
-/// Attacks `victims` with what can be learnt from `known`; targets are the attribute.
+/// Trains on `known` and attacks `victims`; the examples' target class is the attribute.
 pub fn infer(
     model: &Model,
     victims: &[Example],
     known: &[Example],
-    asked: &Attribute,
+    settings: &Attribute,
 ) -> Result<Inferred> {
-    let (victims, known) = (Seen::of(model, asked, victims)?, Seen::of(model, asked, known)?);
-    let secret = Secret::from_seed(asked.seed);
-    let noise =
-        (asked.noise > 0.0).then(|| RecordNoise::new(&secret, Release::Once, vec![asked.noise]));
+    let (victims, known) = (Seen::of(model, settings, victims)?, Seen::of(model, settings, known)?);
+    let secret = Secret::from_seed(settings.seed);
+    let noise = (settings.noise > 0.0)
+        .then(|| EmbeddingNoise::new(&secret, ReleaseKind::Once, vec![settings.noise]));
     let examples: Vec<(u32, u32)> =
         known.classes.iter().zip(0..).map(|(&class, row)| (row, class)).collect();
     let rows = |epoch: usize| known.released(noise.as_ref(), (1 << 30) + ((epoch as u64) << 24));
     let training =
-        probe::Training { classes: asked.classes, epochs: asked.epochs, seed: asked.seed };
-    let said =
+        probe::Training { classes: settings.classes, epochs: settings.epochs, seed: settings.seed };
+    let predicted =
         probe::train(rows, &examples, &training)?.best(&victims.released(noise.as_ref(), 0))?;
     let records = victims.classes.len();
-    let right = said.iter().zip(&victims.classes).filter(|(said, truth)| said == truth).count();
+    let right = predicted
+        .iter()
+        .zip(&victims.classes)
+        .filter(|(predicted, truth)| predicted == truth)
+        .count();
     let most = |class: u32| known.classes.iter().filter(|&&other| other == class).count();
-    let common = (0..asked.classes as u32).max_by_key(|&class| most(class)).unwrap_or(0);
+    let common = (0..settings.classes as u32).max_by_key(|&class| most(class)).unwrap_or(0);
     let guessed = victims.classes.iter().filter(|&&class| class == common).count();
     Ok(Inferred {
-        right: proportion(right as u64, records as u64, asked.confidence),
+        right: proportion(right as u64, records as u64, settings.confidence),
         guessing: guessed as f64 / records as f64,
         records,
     })

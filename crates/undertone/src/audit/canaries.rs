@@ -1,13 +1,13 @@
-//! Canaries: examples that nobody would write, each in the training data or not by a coin of its
-//! own.
+//! Canaries: random examples, each of which a fair coin flip includes in the training data or
+//! leaves out.
 
 use crate::data::{Dataset, Example, Target};
-use crate::mechanism::Secret;
 use crate::model::{Error, Result};
+use crate::noise::Secret;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// What the secret of an audit is used for.
+/// Purposes that separate the random streams derived from an audit's secret.
 const TEXTS: u64 = 101;
 const COINS: u64 = 102;
 
@@ -15,27 +15,29 @@ fn below(random: &mut ChaCha20Rng, count: usize) -> usize {
     ((u128::from(random.next_u64()) * count as u128) >> 64) as usize
 }
 
-/// What canaries are made of. None of it comes from the records: a canary that was put together
-/// from them would give each of them a part in many units.
+/// Template of canaries. Nothing in it comes from the training data: a canary built from training
+/// examples would let one privacy unit influence many.
 #[derive(Clone, Debug)]
 pub struct Mould {
-    /// Examples of the task, of made-up text: they give canaries their lengths and their frame of
-    /// special tokens.
+    /// Tokenised examples of made-up text, which give canaries their sequence lengths and special
+    /// tokens.
     pub frames: Vec<Example>,
-    /// Tokens that texts can be made of.
+    /// Token ids to draw the canaries' text from.
     pub words: Vec<u32>,
-    /// Tokens of the frames that stay.
+    /// Special token ids, which are kept as they are in `frames`.
     pub special: Vec<u32>,
-    /// How many classes there are, if examples have one.
+    /// Number of classes for classification tasks.
     pub classes: Option<usize>,
 }
 
 impl Mould {
-    /// As many examples of random words, with random classes.
+    /// `count` examples of uniformly random tokens, with uniformly random classes.
     pub fn canaries(&self, count: usize, secret: &Secret) -> Result<Vec<Example>> {
         let mut random = ChaCha20Rng::from_seed(secret.key(TEXTS));
         if self.frames.is_empty() || self.words.is_empty() {
-            return Err(Error::Request("there is nothing that canaries could be made of".into()));
+            return Err(Error::Request(
+                "canaries need at least one template example and one ordinary token".into(),
+            ));
         }
         let made = (0..count).map(|_| {
             let mut canary = self.frames[below(&mut random, self.frames.len())].clone();
@@ -51,21 +53,21 @@ impl Mould {
     }
 }
 
-/// How the coins fell.
+/// Coin flips that decide which canaries are in the training data.
 #[derive(Clone, Debug)]
 pub struct Coins {
-    /// Of each canary.
+    /// Whether each canary is in the training data.
     pub inside: Vec<bool>,
 }
 
 impl Coins {
-    /// A fair coin for each.
+    /// Flips a fair coin for each canary.
     pub fn toss(count: usize, secret: &Secret) -> Self {
         let mut random = ChaCha20Rng::from_seed(secret.key(COINS));
         Self { inside: (0..count).map(|_| random.next_u64() >> 63 == 1).collect() }
     }
 
-    /// Puts the chosen ones into the data, each a privacy unit of its own.
+    /// Adds the included canaries to the training data, each as a privacy unit of its own.
     pub fn put_in(&self, canaries: &[Example], data: &mut Dataset) {
         for canary in canaries
             .iter()

@@ -1,22 +1,8 @@
 //! Exposure of planted secrets (Carlini and others, 2019), and the mean reciprocal rank.
 
-use serde::Serialize;
+pub use undertone_run::audit::Exposure;
 
-/// How far up a planted secret is in the list of all that could have been planted.
-#[derive(Clone, Debug, Serialize)]
-pub struct Exposure {
-    /// log₂ of the number of candidates, less log₂ of the rank: the bits of the secret that the
-    /// model gives away.
-    pub bits: f64,
-    /// The largest that it could be.
-    pub most: f64,
-    /// 1 for the likeliest; an estimate where the candidates are a sample.
-    pub rank: f64,
-    /// Whether every candidate was asked for.
-    pub exact: bool,
-}
-
-/// From the loss of the secret and the losses of all other candidates.
+/// Exposure from the loss of the secret and the losses of all other candidates.
 pub fn exact(secret: f64, others: &[f64]) -> Exposure {
     // Ties count against the attacker by half.
     let below = others.iter().filter(|&&loss| loss < secret).count() as f64;
@@ -26,14 +12,15 @@ pub fn exact(secret: f64, others: &[f64]) -> Exposure {
     Exposure { bits: most - rank.log2(), most, rank, exact: true }
 }
 
-/// From the loss of the secret and the losses of a sample of a space of 2^`bits` candidates: losses
-/// are taken for normal, and the share below the secret's is the tail's.
+/// Exposure from the loss of the secret and the losses of a sample from 2^`space_bits` candidates:
+/// a normal distribution is fitted to the losses, and its tail gives the share of candidates with a
+/// lower loss than the secret.
 pub fn sampled(secret: f64, sample: &[f64], space_bits: f64) -> Exposure {
     let n = sample.len().max(1) as f64;
     let mean = sample.iter().sum::<f64>() / n;
     let variance = sample.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
     let z = (secret - mean) / variance.sqrt().max(1e-12);
-    // Where the sample itself can tell, it does.
+    // With enough sampled losses below the secret's, the empirical share is more accurate.
     let below = sample.iter().filter(|&&loss| loss < secret).count() as f64;
     let share = if below >= 10.0 { below / n } else { undertone_accounting::normal_tail(-z) };
     let bits = (-share.max(1e-300).log2()).clamp(0.0, space_bits);
@@ -50,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exposure_is_the_bits_that_are_given_away() {
+    fn exposure_is_log_candidates_minus_log_rank() {
         let others: Vec<f64> = (1..1024).map(f64::from).collect();
         assert!((exact(0.0, &others).bits - 10.0).abs() < 1e-12);
         assert!((exact(1.5, &others).bits - 9.0).abs() < 1e-12);
@@ -59,8 +46,8 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_estimates_what_all_candidates_would_say() {
-        let noise = crate::mechanism::Noise::new(&crate::mechanism::Secret::from_seed(8));
+    fn sampled_exposure_estimates_exact_exposure() {
+        let noise = crate::noise::Noise::new(&crate::noise::Secret::from_seed(8));
         let mut losses = vec![10.0_f32; 1 << 16];
         noise.add(0, 0, 1.0, 1.0, &mut losses);
         let losses: Vec<f64> = losses.iter().map(|&x| f64::from(x)).collect();

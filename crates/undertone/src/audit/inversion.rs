@@ -1,62 +1,63 @@
-//! Embedding inversion: which tokens did a record have, judged by what its owner released?
+//! Embedding inversion: recover the tokens of an example from its perturbed embeddings (local DP).
 //!
-//! The attacker knows the model, the noise, and other texts of the same kind, which they can
-//! perturb as often as they like. Two attacks:
+//! The attacker knows the model, the noise distribution, and other texts of the same distribution,
+//! which they can perturb as often as they like. Two attacks:
 //!
-//! - *nearest neighbour*: the mean row of each token over the attacker's own texts, without noise;
-//!   a released row is taken for the token whose mean is nearest, which is the likeliest one under
-//!   even noise if rows of a token lie close together;
-//! - *trained decoder*: a linear classifier from noisy rows to tokens, trained on the attacker's
-//!   texts with fresh noise in every pass.
+//! - *nearest neighbour*: a perturbed embedding is assigned to the token with the nearest mean
+//!   embedding over the attacker's own texts, without noise; this is maximum likelihood under
+//!   isotropic noise if the embeddings of a token lie close together;
+//! - *trained decoder*: a linear classifier from perturbed embeddings to tokens, trained on the
+//!   attacker's texts with fresh noise in every epoch.
 //!
-//! Rows of a sequence share one norm, so a longer sequence has shorter rows; the attacker undoes
-//! that by the root of the sequence's length.
+//! The embeddings of a sequence share one ℓ2 norm bound, so those of longer sequences are smaller;
+//! the attacker multiplies them by the square root of the sequence length.
 
 use super::probe;
 use crate::data::{Batch, Example, pieces};
-use crate::mechanism::Secret;
-use crate::mechanism::forward::{RecordNoise, Release};
+use crate::method::local::EmbeddingNoise;
 use crate::model::layer::sanitiser::{Bounding, Rows, Spot};
 use crate::model::sanitised::rows_alone;
 use crate::model::{Error, Model, Result};
+use crate::noise::Secret;
 use crate::tensor::{Host, Matrix};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use undertone_run::ReleaseKind;
 
-/// What is attacked, and how hard.
+/// Settings of the attack.
 #[derive(Clone, Copy, Debug)]
 pub struct Inversion {
-    /// Where the noise is.
+    /// Where in the model the noise is added.
     pub spot: Spot,
-    /// Deviation of the noise over the norm of a record; 0 for none.
+    /// Noise multiplier: noise std over the ℓ2 norm bound of an example; 0 for no noise.
     pub noise: f64,
-    /// Tokens that the attacker tells apart: the most frequent ones of their own texts.
+    /// Size of the attacker's vocabulary: the most frequent tokens of their own texts.
     pub vocabulary: usize,
-    /// Passes over the attacker's texts when a decoder is trained.
+    /// Epochs of the decoder over the attacker's texts.
     pub epochs: usize,
-    /// Draws the noise.
+    /// Seed of the noise and of the decoder's initial weights.
     pub seed: u64,
 }
 
-/// How often an attack was right, over tokens that are neither the first nor the last of their
-/// sequence: those are the same everywhere.
+/// Token accuracy of the attacks. The first and the last token of each sequence are left out: they
+/// are special tokens, the same in every sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Recovered {
-    /// Share of tokens that the nearest mean names.
+    /// Accuracy of the nearest-neighbour attack.
     pub nearest: f64,
-    /// Share of tokens that a trained decoder names.
+    /// Accuracy of the trained decoder.
     pub decoder: f64,
-    /// Share of tokens that saying the most frequent one names.
+    /// Accuracy of the baseline that always predicts the most frequent token.
     pub guessing: f64,
-    /// How many tokens were attacked.
+    /// Number of attacked tokens.
     pub tokens: usize,
 }
 
-/// Rows that a sanitiser would bound, and their tokens.
+/// Norm-bounded embeddings `[tokens, hidden]`, before noise, and their tokens.
 struct Seen {
     rows: Host,
     tokens: Vec<u32>,
-    /// Where each record's rows begin.
+    /// First row of each example, and the number of rows at the end.
     starts: Vec<usize>,
 }
 
@@ -79,23 +80,23 @@ impl Seen {
         }
         if tokens.is_empty() {
             return Err(Error::Request(
-                "there are no texts to attack, or none to attack with".into(),
+                "the attack needs at least one victim's text and one of the attacker's".into(),
             ));
         }
         Ok(Self { rows: Host::from_vec(tokens.len(), columns, values), tokens, starts })
     }
 
-    /// The rows as they are released, each brought to the scale of a sequence of one token.
-    fn released(&self, noise: Option<&RecordNoise>, first_record: u64) -> Host {
+    /// The released embeddings, scaled by the square root of each sequence's length.
+    fn released(&self, noise: Option<&EmbeddingNoise>, first_example: u64) -> Host {
         let mut rows =
             Host::from_vec(self.rows.rows(), self.rows.columns(), self.rows.dense().into_owned());
         let columns = rows.columns();
         let mut rest = rows.values_mut();
-        for (record, window) in self.starts.windows(2).enumerate() {
+        for (example, window) in self.starts.windows(2).enumerate() {
             let length = window[1] - window[0];
             let (own, after) = rest.split_at_mut(length * columns);
             if let Some(noise) = noise {
-                noise.perturb(first_record + record as u64, 0, own);
+                noise.perturb(first_example + example as u64, 0, own);
             }
             let scale = (length as f32).sqrt();
             own.iter_mut().for_each(|x| *x *= scale);
@@ -105,39 +106,41 @@ impl Seen {
     }
 }
 
-/// Attacks the texts of `victims` with what can be learnt from `known`.
+/// Trains on `known` and attacks the texts of `victims`.
 pub fn invert(
     model: &Model,
     victims: &[Example],
     known: &[Example],
-    asked: &Inversion,
+    settings: &Inversion,
 ) -> Result<Recovered> {
     let (victims, known) =
-        (Seen::of(model, asked.spot, victims)?, Seen::of(model, asked.spot, known)?);
+        (Seen::of(model, settings.spot, victims)?, Seen::of(model, settings.spot, known)?);
     let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
     known.tokens.iter().for_each(|&token| *counts.entry(token).or_default() += 1);
     let mut frequent: Vec<(usize, u32)> =
         counts.into_iter().map(|(token, count)| (count, token)).collect();
     frequent.sort_by_key(|&(count, token)| (std::cmp::Reverse(count), token));
-    frequent.truncate(asked.vocabulary.max(1));
+    frequent.truncate(settings.vocabulary.max(1));
     let classes: BTreeMap<u32, u32> =
         frequent.iter().zip(0..).map(|(&(_, token), class)| (token, class)).collect();
 
-    let secret = Secret::from_seed(asked.seed);
-    let noise =
-        (asked.noise > 0.0).then(|| RecordNoise::new(&secret, Release::Once, vec![asked.noise]));
+    let secret = Secret::from_seed(settings.seed);
+    let noise = (settings.noise > 0.0)
+        .then(|| EmbeddingNoise::new(&secret, ReleaseKind::Once, vec![settings.noise]));
     let released = victims.released(noise.as_ref(), 0);
     let inner: Vec<usize> =
         victims.starts.windows(2).flat_map(|w| w[0] + 1..(w[1] - 1).max(w[0] + 1)).collect();
-    let right = |said: &[u32]| {
-        let hits =
-            inner.iter().filter(|&&i| classes.get(&victims.tokens[i]) == Some(&said[i])).count();
+    let right = |predicted: &[u32]| {
+        let hits = inner
+            .iter()
+            .filter(|&&i| classes.get(&victims.tokens[i]) == Some(&predicted[i]))
+            .count();
         hits as f64 / inner.len().max(1) as f64
     };
-    // The most frequent token that is not one of those.
+    // The most frequent token that is neither first nor last.
     let common = inner_most_frequent(&known, &classes);
     let nearest = right(&nearest(&known, &classes, &released)?);
-    let decoder = right(&decoder(&known, &classes, &released, noise.as_ref(), asked)?);
+    let decoder = right(&decoder(&known, &classes, &released, noise.as_ref(), settings)?);
     let guessing = right(&vec![common; victims.tokens.len()]);
     Ok(Recovered { nearest, decoder, guessing, tokens: inner.len() })
 }
@@ -154,7 +157,7 @@ fn inner_most_frequent(known: &Seen, classes: &BTreeMap<u32, u32>) -> u32 {
     (0..counts.len()).max_by_key(|&class| counts[class]).unwrap_or(0) as u32
 }
 
-/// ‖x − m‖² is least where ⟨x, m⟩ − ‖m‖²/2 is largest.
+/// Nearest-neighbour attack: ‖x − m‖² is least where ⟨x, m⟩ − ‖m‖²/2 is largest.
 fn nearest(known: &Seen, classes: &BTreeMap<u32, u32>, released: &Host) -> Result<Vec<u32>> {
     let clean = known.released(None, 0);
     let columns = clean.columns();
@@ -177,16 +180,15 @@ fn nearest(known: &Seen, classes: &BTreeMap<u32, u32>, released: &Host) -> Resul
     probe::Probe { weights: Matrix::from_vec(classes.len(), columns, means), bias }.best(released)
 }
 
-/// A linear classifier that is trained on the attacker's texts under noise like that of the
-/// records.
+/// Trained decoder: a linear classifier trained on the attacker's perturbed texts.
 fn decoder(
     known: &Seen,
     classes: &BTreeMap<u32, u32>,
     released: &Host,
-    noise: Option<&RecordNoise>,
-    asked: &Inversion,
+    noise: Option<&EmbeddingNoise>,
+    settings: &Inversion,
 ) -> Result<Vec<u32>> {
-    // Which rows belong to one record matters to nobody.
+    // The decoder treats each token on its own, whatever example it belongs to.
     let usable: Vec<(u32, u32)> = known
         .tokens
         .iter()
@@ -195,6 +197,6 @@ fn decoder(
         .collect();
     let rows = |epoch: usize| known.released(noise, (1 << 30) + ((epoch as u64) << 24));
     let training =
-        probe::Training { classes: classes.len(), epochs: asked.epochs, seed: asked.seed };
+        probe::Training { classes: classes.len(), epochs: settings.epochs, seed: settings.seed };
     probe::train(rows, &usable, &training)?.best(released)
 }

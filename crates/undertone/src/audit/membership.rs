@@ -1,31 +1,12 @@
-//! Membership inference: was this example in the training data?
+//! Membership inference attacks: was this example in the training data?
 
-use super::statistics::{Interval, Scores, area, rate_at};
-use serde::Serialize;
+use super::statistics::{Scores, area, rate_at};
+pub use undertone_run::audit::Membership;
 
-/// How well members are told from others.
-#[derive(Clone, Debug, Serialize)]
-pub struct Membership {
-    /// The attack.
-    pub attack: &'static str,
-    /// Area under the curve: ½ for guessing.
-    pub auc: Interval,
-    /// True positives where at most one in a thousand others is taken for a member.
-    pub rate_at_0_1_percent: Interval,
-    /// The same for one in a hundred.
-    pub rate_at_1_percent: Interval,
-    /// Examples of both groups.
-    pub members: usize,
-    /// Examples that were not trained on.
-    pub others: usize,
-    /// (false positive rate, true positive rate), thinned out for drawing.
-    pub roc: Vec<(f64, f64)>,
-}
-
-/// Samples of a bootstrap.
+/// Bootstrap resamples per interval.
 const REPETITIONS: usize = 500;
 
-/// Judges an attack by the scores it gives; higher means more likely a member.
+/// Evaluates an attack by its scores; a higher score means more likely a member.
 pub fn judge(
     attack: &'static str,
     members: &[f64],
@@ -38,7 +19,7 @@ pub fn judge(
     let step = (roc.len() / 400).max(1);
     let last = roc.last().copied();
     Membership {
-        attack,
+        attack: attack.to_owned(),
         auc: scores.bootstrap(REPETITIONS, confidence, seed, area),
         rate_at_0_1_percent: scores
             .bootstrap(REPETITIONS, confidence, seed, |curve| rate_at(curve, 1e-3)),
@@ -50,23 +31,23 @@ pub fn judge(
     }
 }
 
-/// Low loss speaks for a member.
+/// Loss attack: the score is the negative loss.
 pub fn by_loss(losses: &[f64]) -> Vec<f64> {
     losses.iter().map(|loss| -loss).collect()
 }
 
-/// Loss that fell since before training speaks for a member: what is easy for everybody says
-/// nothing.
+/// Reference attack: the score is the reference model's loss minus the target model's, which
+/// corrects for examples that are easy for every model.
 pub fn by_reference(losses: &[f64], reference: &[f64]) -> Vec<f64> {
     losses.iter().zip(reference).map(|(loss, before)| before - loss).collect()
 }
 
-/// The likelihood-ratio attack with shadow models (Carlini and others, 2022): for each example, was
-/// its confidence drawn from that of models that had seen it, or of models that had not?
+/// The likelihood-ratio attack (LiRA) with shadow models (Carlini and others, 2022): for each
+/// example, is its confidence more likely under shadow models trained with it or without it?
 ///
 /// `shadows` has one entry for each shadow model: its loss on every example, and whether it was
-/// trained on it. Confidence is ln(p/(1 − p)) with p = e^−loss; both kinds are taken for normal,
-/// with one variance for all examples where an example has too few shadows for its own.
+/// trained on it. Confidence is ln(p/(1 − p)) with p = e^−loss. Both distributions are modelled as
+/// normal, with a mean per example and a variance shared by all examples.
 pub fn by_likelihood_ratio(losses: &[f64], shadows: &[(Vec<f64>, Vec<bool>)]) -> Vec<f64> {
     let confidence = |loss: f64| {
         let loss = loss.clamp(1e-9, 50.0);
@@ -77,7 +58,7 @@ pub fn by_likelihood_ratio(losses: &[f64], shadows: &[(Vec<f64>, Vec<bool>)]) ->
         seen.map(|(losses, _)| confidence(losses[example])).collect()
     };
     let mean = |x: &[f64]| x.iter().sum::<f64>() / x.len().max(1) as f64;
-    // The common variance, of both kinds.
+    // Variances shared by all examples, without [0] and with [1] the example.
     let (mut squares, mut count) = ([0.0; 2], [0.0; 2]);
     for example in 0..losses.len() {
         for (kind, inside) in [false, true].into_iter().enumerate() {
@@ -112,8 +93,8 @@ mod tests {
 
     #[test]
     fn likelihood_ratios_beat_plain_losses_when_examples_differ() {
-        // Some examples are hard for everybody; having been trained on lowers any loss by a tenth.
-        let noise = crate::mechanism::Noise::new(&crate::mechanism::Secret::from_seed(4));
+        // Some examples are hard for every model; training on one lowers its loss by a tenth.
+        let noise = crate::noise::Noise::new(&crate::noise::Secret::from_seed(4));
         let n = 600;
         let hardness: Vec<f64> = (0..n).map(|i| 0.2 + 0.004 * f64::from(i % 500)).collect();
         let losses_of = |model: u64, inside: &[bool]| -> Vec<f64> {

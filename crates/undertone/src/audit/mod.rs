@@ -1,8 +1,8 @@
-//! Attacks on what was trained or released: a guarantee that nobody tests is a hope.
+//! Privacy audits: attacks on fine-tuned models and on perturbed embeddings.
 //!
-//! Every attack gives figures with intervals. [`one_run`] turns guesses into a lower bound on ε
-//! that is itself a theorem: where it is above the upper bound that the ledger prints, something is
-//! broken.
+//! Every attack reports figures with confidence intervals. [`one_run`] turns membership guesses
+//! into a proved lower bound on ε: if it exceeds the upper bound in the ledger, the implementation
+//! violates its guarantee.
 
 pub mod attribute;
 pub mod canaries;

@@ -2,46 +2,25 @@
 //!
 //! # What is proved
 //!
-//! m canaries are each put into the training data or left out by a fair coin of their own. The
-//! auditor sees what was released, guesses for r of the canaries (chosen in view of the release)
-//! which way their coins fell, and is right v times. If training is (ε, δ)-differentially private
-//! for adding or removing one example, then v is not much larger than a binomial number with r
-//! tries and success probability p = e^ε/(1 + e^ε): with F(k) = P(Bin(r, p) ≥ k),
+//! m canaries are each included in the training data or left out by an independent fair coin flip.
+//! The auditor sees the release, guesses the coin flips of r of the canaries (chosen in view of the
+//! release), and is right v times. If training is (ε, δ)-differentially private for adding or
+//! removing one example, then v is essentially stochastically dominated by a binomial variable with
+//! r trials and success probability p = e^ε/(1 + e^ε): with F(k) = P(Bin(r, p) ≥ k),
 //!
 //! ```text
 //! P(v ≥ k) ≤ F(k) + 2mδ · max_{1 ≤ i ≤ k} (F(k − i) − F(k))/i.
 //! ```
 //!
-//! So an ε for which the right side at the observed v is below 1 − confidence is refuted, and the
-//! largest refuted one is a lower bound. How many guesses are made must be decided before the
-//! scores are looked at.
+//! So an ε for which the right side at the observed v is below 1 − confidence is rejected, and the
+//! largest rejected ε is a lower bound. The number of guesses must be fixed before looking at the
+//! scores.
 
 use super::statistics::{at_least, binomial, largest};
 use super::tradeoff;
-use serde::Serialize;
+pub use undertone_run::audit::OneRun;
 
-/// What the auditor found.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct OneRun {
-    /// Canaries.
-    pub canaries: u64,
-    /// Guesses.
-    pub guesses: u64,
-    /// Right ones.
-    pub right: u64,
-    /// ε is at least this, with the stated confidence, whatever the training is.
-    pub epsilon_lower: f64,
-    /// ε is at least this, with the stated confidence, if the training's trade-off curve is that of
-    /// a Gaussian mechanism.
-    pub epsilon_lower_if_gaussian: f64,
-    /// δ of the statement.
-    pub delta: f64,
-    /// Probability that the statement is right, whatever the mechanism.
-    pub confidence: f64,
-}
-
-/// The probability of so many right guesses or more, at most, if the training were (ε,
-/// δ)-differentially private.
+/// Upper bound on the probability of at least `right` correct guesses under (ε, δ)-DP.
 pub fn p_value(canaries: u64, guesses: u64, right: u64, epsilon: f64, delta: f64) -> f64 {
     let p = 1.0 / (1.0 + (-epsilon).exp());
     let tail = at_least(guesses, right, p);
@@ -53,13 +32,13 @@ pub fn p_value(canaries: u64, guesses: u64, right: u64, epsilon: f64, delta: f64
     (tail + 2.0 * canaries as f64 * delta * steepest).min(1.0)
 }
 
-/// The largest ε that is refuted; 0 if none is.
+/// Lower bound on ε: the largest ε that is rejected; 0 if none is.
 pub fn lower_bound(canaries: u64, guesses: u64, right: u64, delta: f64, confidence: f64) -> f64 {
     largest(|epsilon| p_value(canaries, guesses, right, epsilon, delta) < 1.0 - confidence)
 }
 
 /// Guesses "in" for the highest scores and "out" for the lowest, `guesses` in all, and bounds ε.
-/// `inside` says how the coins fell.
+/// `inside` holds the coin flips: whether each canary was in the training data.
 pub fn audit(
     scores: &[f64],
     inside: &[bool],
@@ -69,7 +48,7 @@ pub fn audit(
 ) -> OneRun {
     let mut order: Vec<usize> = (0..scores.len()).collect();
     let clean = |i: usize| if scores[i].is_nan() { 0.0 } else { scores[i] };
-    // Ties are broken by place, which has nothing to do with the coins.
+    // Ties are broken by index, which is independent of the coin flips.
     order.sort_by(|&a, &b| clean(b).total_cmp(&clean(a)).then(a.cmp(&b)));
     let guesses = guesses.min(scores.len());
     let (high, low) = (guesses.div_ceil(2), guesses / 2);
@@ -82,7 +61,7 @@ pub fn audit(
         canaries,
         guesses,
         right,
-        // Both grow with the number of right guesses, so that the larger is as valid as either: see
+        // Both grow with the number of correct guesses, so the larger is as valid as either: see
         // `tradeoff`.
         epsilon_lower: by_tails.max(by_curve),
         epsilon_lower_if_gaussian: tradeoff::lower_bound_of_gaussian(
@@ -93,8 +72,7 @@ pub fn audit(
     }
 }
 
-/// How many guesses are made if nobody says: enough that chance does not matter, few enough to be
-/// sure of them.
+/// Default number of guesses: a tenth of the canaries, but at least 20.
 pub fn usual_guesses(canaries: usize) -> usize {
     (canaries / 10).max(canaries.min(20))
 }
@@ -102,7 +80,7 @@ pub fn usual_guesses(canaries: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mechanism::{Noise, Secret};
+    use crate::noise::{Noise, Secret};
     use rayon::prelude::*;
 
     #[test]
@@ -115,8 +93,7 @@ mod tests {
         assert!(lower_bound(1000, 100, 100, 1e-5, 0.95) < found);
     }
 
-    /// Coins and scores of a mechanism that adds normal noise to each coin on its own: μ is the
-    /// distance of the two cases.
+    /// Coin flips and scores of a mechanism that adds standard normal noise to μ times each coin.
     fn gaussian(trial: u64, canaries: usize, mu: f64) -> (Vec<f64>, Vec<bool>) {
         let noise = Noise::new(&Secret::from_seed(trial));
         let mut coins = vec![0.0_f32; canaries];

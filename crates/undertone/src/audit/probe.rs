@@ -1,24 +1,24 @@
-//! A linear classifier of released rows: what an attacker learns from texts of their own.
+//! Linear probe: the attacker's classifier from perturbed embeddings to tokens or attributes.
 
-use crate::mechanism::{Coordinates, Release};
+use crate::method::{Coordinates, GradientRelease};
 use crate::model::folder::Random;
 use crate::model::layer::linear::Linear;
 use crate::model::{Gradients, Origin, Parameter, Parameters, Pass, Result};
 use crate::tensor::{self, Host, Matrix};
 use crate::train::optimiser::{Optimiser, Settings};
 
-/// Scores of classes: products with the rows of `weights`, plus `bias`.
+/// Linear classifier with logits `x Wᵀ + b`.
 pub struct Probe {
-    /// [classes, columns].
+    /// W, `[classes, hidden]`.
     pub weights: Matrix,
-    /// One for each class.
+    /// b, `[classes]`.
     pub bias: Vec<f32>,
 }
 
 impl Probe {
-    /// The class whose score is largest, row by row.
+    /// The predicted class (largest logit) of each row.
     pub fn best(&self, rows: &Host) -> Result<Vec<u32>> {
-        let mut said = Vec::with_capacity(rows.rows());
+        let mut predicted = Vec::with_capacity(rows.rows());
         for first in (0..rows.rows()).step_by(2048) {
             let some = Matrix::Host(rows.row_range(first..(first + 2048).min(rows.rows())));
             let scores =
@@ -26,33 +26,33 @@ impl Probe {
             for i in 0..scores.rows() {
                 let with_bias =
                     scores.row(i).iter().zip(&self.bias).map(|(s, b)| s + b).enumerate();
-                said.push(
+                predicted.push(
                     with_bias
                         .max_by(|a, b| a.1.total_cmp(&b.1))
                         .map_or(0, |(class, _)| class as u32),
                 );
             }
         }
-        Ok(said)
+        Ok(predicted)
     }
 }
 
-/// How a probe is trained.
+/// Hyperparameters of the probe.
 pub struct Training {
-    /// Classes.
+    /// Number of classes.
     pub classes: usize,
-    /// Passes over the rows.
+    /// Epochs over the attacker's examples.
     pub epochs: usize,
-    /// Draws the first weights.
+    /// Seed of the initial weights.
     pub seed: u64,
 }
 
-/// Rows of a step.
+/// Batch size, in rows.
 const BATCH: usize = 512;
-/// Adam's rate at the beginning; it falls to 0.
-const RATE: f64 = 1e-2;
+/// Initial learning rate of AdamW; it decays linearly to 0.
+const LEARNING_RATE: f64 = 1e-2;
 
-/// Trains on (row, class) pairs; `rows` gives the rows of each pass, with noise of its own.
+/// Trains on (row, class) pairs; `rows` gives the embeddings of each epoch, with fresh noise.
 pub fn train(
     rows: impl Fn(usize) -> Host,
     examples: &[(u32, u32)],
@@ -105,9 +105,11 @@ pub fn train(
             if let (_, Some(gradient)) = tensor::cross_entropy(&logits, &targets, Some(&weights))? {
                 linear.backward(&pass, saved, &gradient, None, &mut gradients)?;
             }
-            let release = Release { step: 0, noise: None, coordinates: &coordinates, divisor: 1.0 };
-            let rate = RATE * (1.0 - (epoch * batches + i) as f64 / steps as f64);
-            optimiser.step(&mut parameters, gradients.take(), &release, rate)?;
+            let release =
+                GradientRelease { step: 0, noise: None, coordinates: &coordinates, divisor: 1.0 };
+            let remaining = 1.0 - (epoch * batches + i) as f64 / steps as f64;
+            let learning_rate = LEARNING_RATE * remaining;
+            optimiser.step(&mut parameters, gradients.take(), &release, learning_rate)?;
         }
     }
     Ok(Probe { weights: parameters.value(weight).clone(), bias: parameters.value(bias).to_vec()? })

@@ -1,19 +1,20 @@
-//! Reconstruction: a private thing is masked in its text; which candidate makes the text likeliest?
+//! PII reconstruction: PII is masked in a training text, and candidates are ranked by the loss of
+//! the text that they complete.
 
 use super::exposure::mean_reciprocal_rank;
 use super::spans::{Finder, Kind, Span, plain};
-use super::statistics::{Interval, proportion};
+use super::statistics::proportion;
 use super::texts::{Sampling, Writer};
 use crate::model::Result;
-use serde::Serialize;
 use std::collections::BTreeSet;
+pub use undertone_run::audit::Reconstruction;
 
-/// A text, and what is masked in it.
+/// A text with one masked PII span.
 #[derive(Clone, Debug)]
 pub struct Masked {
-    /// The text.
+    /// The text, unmasked.
     pub text: String,
-    /// What is masked.
+    /// The PII span to mask.
     pub span: Span,
 }
 
@@ -34,40 +35,21 @@ impl Masked {
 /// Where candidates come from.
 #[derive(Clone, Copy, Debug)]
 pub enum Candidates<'a> {
-    /// What the model itself writes after what stands before the mask.
+    /// PII that the model generates when prompted with the text before the mask.
     Written {
-        /// Continuations of each text.
+        /// Sampled continuations per text.
         samples: usize,
-        /// How they are drawn.
+        /// Sampling settings.
         how: Sampling,
     },
-    /// A list that the attacker has, such as everybody's names.
+    /// A list that the attacker has, such as a directory of names.
     Listed(&'a [String]),
 }
 
-/// How often the masked thing was found.
-#[derive(Clone, Debug, Serialize)]
-pub struct Reconstruction {
-    /// Masked texts.
-    pub targets: usize,
-    /// How often the likeliest candidate was right.
-    pub top_1: Interval,
-    /// How often one of the k likeliest was.
-    pub top_k: Interval,
-    /// How many that is.
-    pub k: usize,
-    /// How often the truth was among the candidates at all.
-    pub among_candidates: Interval,
-    /// The mean of 1/rank, 0 where the truth was no candidate.
-    pub mean_reciprocal_rank: f64,
-    /// Candidates of a text, on average.
-    pub candidates: f64,
-}
-
-/// The rank of the truth among its candidates, if it is among them, and how many there were.
+/// Rank of the true PII by loss, if it is among the candidates, and the number of candidates.
 pub type Ranked = (Option<usize>, usize);
 
-/// Attacks each masked text.
+/// Ranks the true PII of each masked text.
 pub fn attack(
     writer: Writer<'_>,
     targets: &[Masked],
@@ -103,7 +85,7 @@ pub fn attack(
     Ok(ranks)
 }
 
-/// The first thing of this kind in each text that has one.
+/// The first PII string of this kind in each text that has one.
 fn first_of_kind(finder: &dyn Finder, texts: &[String], kind: Kind) -> Result<Vec<String>> {
     let spans = finder.find(texts)?;
     let first = |(text, spans): (&String, &Vec<Span>)| {
@@ -112,7 +94,7 @@ fn first_of_kind(finder: &dyn Finder, texts: &[String], kind: Kind) -> Result<Ve
     Ok(texts.iter().zip(&spans).filter_map(first).collect())
 }
 
-/// Figures of an attack.
+/// Summarises ranks as accuracies with confidence intervals.
 pub fn judge(ranks: &[Ranked], k: usize, confidence: f64) -> Reconstruction {
     let share = |right: &dyn Fn(&Ranked) -> bool| {
         let right = ranks.iter().filter(|ranked| right(ranked)).count();

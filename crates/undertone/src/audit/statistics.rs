@@ -1,41 +1,23 @@
-//! Figures of a test that tells two groups apart, with intervals.
+//! ROC curves, binomial tails and confidence intervals.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use serde::Serialize;
+pub use undertone_run::audit::Interval;
 
-/// A figure and where it lies with the stated confidence.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Interval {
-    /// The lower end.
-    pub lower: f64,
-    /// The figure.
-    pub estimate: f64,
-    /// The upper end.
-    pub upper: f64,
-}
-
-impl Interval {
-    /// Whether a number lies in it.
-    pub fn contains(&self, number: f64) -> bool {
-        (self.lower..=self.upper).contains(&number)
-    }
-}
-
-/// Scores of two groups, sorted once: members of the training data should score higher.
+/// Scores of members and non-members, sorted once; members should score higher.
 #[derive(Clone, Debug)]
 pub struct Scores {
-    /// From the highest score down: the group (true for members) and whether the score is the same
-    /// as the one before.
+    /// From the highest score down: the group (true for members), and whether the score ties with
+    /// the one before.
     order: Vec<(bool, bool)>,
-    /// For each place, the index within its group.
+    /// For each position of `order`, the index within its group.
     index: Vec<u32>,
     members: usize,
     others: usize,
 }
 
 impl Scores {
-    /// Scores that are not numbers count as the lowest.
+    /// Sorts the scores; NaN counts as the lowest.
     pub fn new(members: &[f64], others: &[f64]) -> Self {
         let tagged = |group: bool, scores: &[f64]| -> Vec<(f64, bool, u32)> {
             let clean = |s: &f64| if s.is_nan() { f64::NEG_INFINITY } else { *s };
@@ -53,7 +35,7 @@ impl Scores {
         }
     }
 
-    /// The curve: (false positive rate, true positive rate) at every threshold, when each score
+    /// The ROC curve, (false positive rate, true positive rate) at every threshold, when each score
     /// counts `weight` times.
     fn curve(&self, weight: impl Fn(bool, u32) -> f64) -> Vec<(f64, f64)> {
         let (mut positives, mut negatives) = (0.0, 0.0);
@@ -65,7 +47,7 @@ impl Scores {
             } else {
                 negatives += count
             }
-            // Scores that are alike cannot be told apart: one point for all of them.
+            // No threshold separates tied scores: one point for all of them.
             if tied {
                 points.pop();
             }
@@ -75,13 +57,13 @@ impl Scores {
         points.into_iter().map(|(f, t)| (scale(f, negatives), scale(t, positives))).collect()
     }
 
-    /// The curve of the scores as they are.
+    /// The ROC curve of the scores.
     pub fn roc(&self) -> Vec<(f64, f64)> {
         self.curve(|_, _| 1.0)
     }
 
-    /// A figure of the curve, with an interval from `repetitions` samples drawn with replacement
-    /// from both groups.
+    /// A statistic of the ROC curve with its percentile bootstrap interval, from `repetitions`
+    /// resamples of both groups.
     pub fn bootstrap(
         &self,
         repetitions: usize,
@@ -118,13 +100,13 @@ impl Scores {
     }
 }
 
-/// The area under a curve: the probability that a member scores higher than another, ties counting
-/// half.
+/// Area under a ROC curve (AUC): the probability that a member scores higher than a non-member,
+/// ties counting half.
 pub fn area(curve: &[(f64, f64)]) -> f64 {
     curve.windows(2).map(|w| (w[1].0 - w[0].0) * 0.5 * (w[0].1 + w[1].1)).sum()
 }
 
-/// The largest true positive rate at a false positive rate of at most this.
+/// The largest true positive rate at a false positive rate of at most `false_positives`.
 pub fn rate_at(curve: &[(f64, f64)], false_positives: f64) -> f64 {
     curve.iter().filter(|point| point.0 <= false_positives).map(|point| point.1).fold(0.0, f64::max)
 }
@@ -142,7 +124,7 @@ fn ln_factorial(n: u64) -> f64 {
         + (1.0 / 12.0 - r * (1.0 / 360.0 - r / 1260.0)) / x
 }
 
-/// P(k successes in n tries).
+/// P(Bin(n, p) = k).
 pub fn binomial(n: u64, k: u64, p: f64) -> f64 {
     if k > n {
         return 0.0;
@@ -154,18 +136,18 @@ pub fn binomial(n: u64, k: u64, p: f64) -> f64 {
     (ways + k as f64 * p.ln() + (n - k) as f64 * (-p).ln_1p()).exp()
 }
 
-/// P(at least k successes in n tries).
+/// P(Bin(n, p) ≥ k).
 pub fn at_least(n: u64, k: u64, p: f64) -> f64 {
     if k == 0 {
         return 1.0;
     }
-    // Summed from the side that is shorter to be summed exactly; small numbers first.
+    // Small numbers first, for accuracy.
     let sum: f64 = (k..=n).rev().map(|i| binomial(n, i, p)).sum();
     sum.min(1.0)
 }
 
-/// The largest number that is refuted, up to 64, if the smaller ones are too; 0 if none is. What is
-/// returned is itself refuted.
+/// The largest rejected number up to 64, by bisection, if rejection is monotone; 0 if none is
+/// rejected. The returned number is itself rejected, unless it is 0.
 pub fn largest(refuted: impl Fn(f64) -> bool) -> f64 {
     if !refuted(0.0) {
         return 0.0;
@@ -181,7 +163,7 @@ pub fn largest(refuted: impl Fn(f64) -> bool) -> f64 {
     low
 }
 
-/// The mean of numbers, with an interval from samples drawn with replacement.
+/// The mean with its percentile bootstrap interval.
 pub fn mean(numbers: &[f64], confidence: f64, seed: u64) -> Interval {
     let count = numbers.len();
     let estimate = numbers.iter().sum::<f64>() / count.max(1) as f64;
@@ -195,7 +177,7 @@ pub fn mean(numbers: &[f64], confidence: f64, seed: u64) -> Interval {
     Interval { lower: at(tail).min(estimate), estimate, upper: at(1.0 - tail).max(estimate) }
 }
 
-/// The share of successes with an exact interval (Clopper and Pearson).
+/// The share of successes with its exact (Clopper–Pearson) interval.
 pub fn proportion(successes: u64, tries: u64, confidence: f64) -> Interval {
     let tail = 0.5 * (1.0 - confidence);
     let solve = |above: &dyn Fn(f64) -> bool| {
@@ -251,11 +233,11 @@ mod tests {
 
     #[test]
     fn bootstrap_intervals_hold_the_truth_as_often_as_they_say() {
-        // Two normal groups one deviation apart have an area of Φ(1/√2) = 0.7602.
+        // Two normal groups one standard deviation apart have an AUC of Φ(1/√2) = 0.7602.
         let mut held = 0;
         for trial in 0..200 {
-            let secret = crate::mechanism::Secret::from_seed(trial);
-            let noise = crate::mechanism::Noise::new(&secret);
+            let secret = crate::noise::Secret::from_seed(trial);
+            let noise = crate::noise::Noise::new(&secret);
             let (mut members, mut others) = (vec![1.0; 300], vec![0.0; 300]);
             noise.add(0, 0, 1.0, 1.0, &mut members);
             noise.add(1, 0, 1.0, 1.0, &mut others);

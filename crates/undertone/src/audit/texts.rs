@@ -1,30 +1,27 @@
-//! What attacks on language models ask of them: how likely a text is, and texts that they write
-//! themselves.
+//! Queries that attacks on language models need: losses of texts, and generated text.
 
 use crate::data::{Example, LongTexts, Target, Tokeniser};
 use crate::evaluate::{Limits, predict};
 use crate::model::generate::{Settings, generate};
 use crate::model::{Error, Model, Result};
 
-/// A language model with its tokenizer.
+/// A causal language model with its tokenizer.
 #[derive(Clone, Copy, Debug)]
 pub struct Writer<'a> {
-    /// The model.
     pub model: &'a Model,
-    /// Its tokenizer.
     pub tokeniser: &'a Tokeniser,
 }
 
-/// How a model is asked to write.
+/// Sampling settings for generated text.
 #[derive(Clone, Copy, Debug)]
 pub struct Sampling {
-    /// Only the likeliest so many tokens are considered; 0 means all.
+    /// Number of likeliest tokens to sample from; 0 means all.
     pub top_k: usize,
-    /// Tokens of each text at most.
+    /// Maximum number of new tokens per text.
     pub tokens: usize,
-    /// Texts that are written together.
+    /// Batch size, in texts.
     pub batch: usize,
-    /// The same seed gives the same texts.
+    /// Random seed; the same seed gives the same texts.
     pub seed: u64,
 }
 
@@ -39,9 +36,9 @@ fn broken(error: crate::data::Error) -> Error {
 }
 
 impl Writer<'_> {
-    /// The negative log-likelihood of each text, and the number of tokens that it is a sum over.
-    /// What goes beyond the longest sequence is not read; a text that has nothing to predict is
-    /// certain.
+    /// Negative log-likelihood of each text, in nats, and the number of predicted tokens it sums
+    /// over. Texts are truncated to the maximum sequence length; a text with no token to predict
+    /// has a loss of 0.
     pub fn losses(&self, texts: &[String]) -> Result<Vec<(f64, usize)>> {
         let mut examples = Vec::new();
         let mut owners = Vec::new();
@@ -56,23 +53,23 @@ impl Writer<'_> {
             }
         }
         let mut sums = vec![(0.0, 0); texts.len()];
-        for (said, owner) in
+        for (prediction, owner) in
             predict(self.model, &examples, Limits::default(), false)?.iter().zip(owners)
         {
-            let mean = said.loss.map_or(f64::NAN, f64::from);
-            sums[owner] = (mean * said.predictions as f64, said.predictions);
+            let mean = prediction.loss.map_or(f64::NAN, f64::from);
+            sums[owner] = (mean * prediction.predictions as f64, prediction.predictions);
         }
         Ok(sums)
     }
 
-    /// What the model writes after each prompt, without the prompt.
+    /// Samples a continuation of each prompt, returned without the prompt.
     pub fn write(
         &self,
         prompts: &[String],
         how: &Sampling,
         done: impl FnMut(usize),
     ) -> Result<Vec<String>> {
-        let asked: std::result::Result<Vec<Vec<u32>>, _> =
+        let tokenised: std::result::Result<Vec<Vec<u32>>, _> =
             prompts.iter().map(|prompt| self.tokeniser.prompt(prompt, how.tokens)).collect();
         let mut end_tokens = self.model.end_tokens();
         end_tokens.extend(self.tokeniser.eos());
@@ -84,7 +81,7 @@ impl Writer<'_> {
             end_tokens,
             ..Settings::default()
         };
-        let written = generate(self.model, &asked.map_err(broken)?, &settings, done)?;
+        let written = generate(self.model, &tokenised.map_err(broken)?, &settings, done)?;
         written.iter().map(|tokens| self.tokeniser.decode(tokens).map_err(broken)).collect()
     }
 }

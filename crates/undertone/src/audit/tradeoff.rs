@@ -1,42 +1,45 @@
-//! How many guesses can be right, given the whole trade-off curve of a training.
+//! Lower bound on ε from one training run, by the whole trade-off curve (f-DP) of the training
+//! algorithm.
 //!
 //! # What is proved
 //!
-//! As in [`one_run`](super::one_run): m coins x, r guesses in view of the release M(x), of which W
-//! are right. Let f̄(t) be the largest true-positive rate that any test of one coin can have at a
-//! false-positive rate of t; it is concave and grows. For c ≥ 1 let Sᵢ(x) be the releases in view
-//! of which coin i is guessed, rightly, and W ≥ c. With coin i turned over, the same release is one
-//! in view of which coin i is guessed wrongly and W ≥ c − 1. So, with pⱼ = P(W = j), averaging
-//! P(M(x) ∈ Sᵢ(x)) ≤ f̄(P(M(x turned at i) ∈ Sᵢ(x))) over coins and places, by Jensen's inequality,
+//! As in [`one_run`](super::one_run): m coin flips x, r guesses in view of the release M(x), of
+//! which W are correct. Let f̄(t) be the largest true-positive rate that any test of one coin can
+//! have at a false-positive rate of t; it is concave and increasing. For c ≥ 1 let Sᵢ(x) be the set
+//! of releases for which coin i is guessed correctly and W ≥ c. With coin i flipped, the same
+//! release is one for which coin i is guessed incorrectly and W ≥ c − 1. So, with pⱼ = P(W = j),
+//! averaging P(M(x) ∈ Sᵢ(x)) ≤ f̄(P(M(x flipped at i) ∈ Sᵢ(x))) over x and i, by Jensen's
+//! inequality,
 //!
 //! ```text
 //! A(c)/m ≤ f̄(B(c − 1)/m),    A(c) = Σ_{j ≥ c} j pⱼ,    B(c) = Σ_{j ≥ c} (r − j) pⱼ.
 //! ```
 //!
-//! Suppose P(W ≥ v) ≥ β. The least that the inequalities for c = v, v − 1, …, 1 ask for is found by
-//! putting β at v and at each c − 1 just the mass that the inequality at c needs. No distribution
-//! has less: write T(c) = P(W ≥ c), and starred letters for those of the least one. If T(i) ≥ T*(i)
-//! for i ≥ c and A(c) ≥ A*(c), then where mass is needed at c − 1, B(c − 1) ≥ B*(c − 1), since f̄
-//! grows. Now (r − c + 1) A(c − 1) = (c − 1) B(c − 1) + r Σ_{i ≥ c} T(i), whatever the mass at c −
-//! 1 is, so A(c − 1) ≥ A*(c − 1), and T = (A + B)/r shows T(c − 1) ≥ T*(c − 1); where none is
-//! needed, both are plain. If the least distribution has more than 1 in all, there is none, and so
-//! P(W ≥ v) < β.
+//! Suppose P(W ≥ v) ≥ β. The distribution of W with the least total mass that satisfies the
+//! inequalities for c = v, v − 1, …, 1 has mass β at v and, at each c − 1, just the mass that the
+//! inequality at c needs. No distribution has less: write T(c) = P(W ≥ c), and starred letters for
+//! the least distribution. If T(i) ≥ T*(i) for i ≥ c and A(c) ≥ A*(c), then where mass is needed at
+//! c − 1, B(c − 1) ≥ B*(c − 1), since f̄ is increasing. Now
+//! (r − c + 1) A(c − 1) = (c − 1) B(c − 1) + r Σ_{i ≥ c} T(i), whatever the mass at c − 1 is, so
+//! A(c − 1) ≥ A*(c − 1), and T = (A + B)/r shows T(c − 1) ≥ T*(c − 1); where no mass is needed,
+//! both are immediate. If the least distribution has a total mass above 1, no distribution exists,
+//! and so P(W ≥ v) < β.
 //!
-//! For every curve the test refutes from a fixed v on. Of two valid tests with the same r, the one
-//! that refutes where either does is therefore one of the two, and as valid as they are: no
-//! correction for several tests is needed.
+//! For every curve the test rejects for all v from a fixed value on. Of two valid tests with the
+//! same r, rejecting where either does is therefore the same as one of the two, and as valid: no
+//! correction for multiple testing is needed.
 
 use super::statistics::largest;
 use undertone_accounting::{gaussian, normal_quantile, normal_tail};
 
-/// Bounds of what a training can give away: the least false-positive rate at which a test of one
-/// coin can have a true-positive rate.
+/// A trade-off curve: the least false-positive rate of any test of one coin, at a given
+/// true-positive rate.
 pub trait Curve {
     /// The least t with f̄(t) ≥ `true_positives`.
     fn least_false_positives(&self, true_positives: f64) -> f64;
 }
 
-/// The curve of the Gaussian mechanism whose two cases are μ deviations apart.
+/// Trade-off curve of the Gaussian mechanism with sensitivity μ times its noise std (μ-GDP).
 pub struct Gaussian(pub f64);
 
 impl Curve for Gaussian {
@@ -51,7 +54,7 @@ impl Curve for Gaussian {
     }
 }
 
-/// The curve of a training that is (ε, δ)-private for each of these pairs.
+/// Trade-off curve of a mechanism that is (ε, δ)-DP for each of these pairs.
 pub struct Promises<'a>(pub &'a [(f64, f64)]);
 
 impl Curve for Promises<'_> {
@@ -64,8 +67,8 @@ impl Curve for Promises<'_> {
     }
 }
 
-/// Whether so many right guesses, or more, have a probability below `significance` for every
-/// training with this curve.
+/// Whether `right` or more correct guesses have a probability below `significance` for every
+/// mechanism with this trade-off curve.
 pub fn refuted(
     curve: &impl Curve,
     canaries: u64,
@@ -81,27 +84,28 @@ pub fn refuted(
     let (mut hits, mut misses) =
         (right as f64 * significance, (guesses - right) as f64 * significance);
     for c in (1..=right).rev() {
-        let room = r - c as f64 + 1.0;
+        // Incorrect guesses if W = c − 1.
+        let wrong = r - c as f64 + 1.0;
         let needed = m * curve.least_false_positives((hits / m).min(1.0));
-        let mass = ((needed - misses) / room).max(0.0);
+        let mass = ((needed - misses) / wrong).max(0.0);
         total += mass;
         if total > 1.0 {
             return true;
         }
         hits += (c - 1) as f64 * mass;
-        misses += room * mass;
+        misses += wrong * mass;
     }
     false
 }
 
-/// ε is at least this at δ, whatever the training is.
+/// Lower bound on ε at δ, for any training algorithm.
 pub fn lower_bound(canaries: u64, guesses: u64, right: u64, delta: f64, confidence: f64) -> f64 {
     largest(|epsilon| {
         refuted(&Promises(&[(epsilon, delta)]), canaries, guesses, right, 1.0 - confidence)
     })
 }
 
-/// ε is at least this at δ, if the training's curve is that of some Gaussian mechanism.
+/// Lower bound on ε at δ, if the trade-off curve is that of some Gaussian mechanism.
 pub fn lower_bound_of_gaussian(
     canaries: u64,
     guesses: u64,
@@ -119,7 +123,7 @@ mod tests {
 
     #[test]
     fn curves_are_the_definitions() {
-        // Of a Gaussian, the tightest of its (ε, δ) pairs; of one pair, the two lines.
+        // For a Gaussian, the tightest of its (ε, δ) pairs; for one pair, the two lines.
         let mu = 1.3;
         let pairs: Vec<(f64, f64)> = (0..4000)
             .map(|i| f64::from(i) * 2e-3)
@@ -138,9 +142,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_possible_is_not_refuted() {
-        // Guesses of coins that went through randomised response are right with probability e^ε/(1
-        // + e^ε) each: the most that ε allows.
+    fn possible_outcomes_are_not_rejected() {
+        // Guesses of coins under randomised response are correct with probability e^ε/(1 + e^ε)
+        // each: the most that ε allows.
         let (m, p) = (400_u64, 1.0 / (1.0 + (-1.0_f64).exp()));
         for right in 0..=m {
             let tail = super::super::statistics::at_least(m, right, p);

@@ -1,23 +1,24 @@
-//! A score for whoever sees the weights before and after training: how much of each canary is in
-//! their change.
+//! White-box canary score, for an auditor who sees the weights before and after fine-tuning: how
+//! much of each canary's gradient is in the weight update.
 //!
-//! To first order training moves weights by −Σ_i c_i g_i and noise, where g_i is the gradient of
-//! example i before training and c_i is above 0 only for those that were in. The auditor knows the
-//! canaries' gradients G, so the scores are the coefficients that explain the change best, c = (G
-//! Gᵀ + λI)⁻¹ G (−Δw), each over its standard error. What canaries pull alike is so attributed to
-//! all of them and not mistaken for one. The score is a function of the weights and of the
-//! canaries, so a bound from it holds as one from losses does; it finds more.
+//! To first order training moves weights by −Σ_i c_i g_i plus noise, where g_i is the gradient of
+//! example i before training and c_i > 0 only for examples in the training data. The auditor knows
+//! the canaries' per-example gradients G, `[canaries, weights]`, so the scores are the ridge
+//! regression coefficients of the update, c = (G Gᵀ + λI)⁻¹ G (−Δw), each over its standard error.
+//! The regression accounts for correlated gradients, so an update common to several canaries is not
+//! attributed to one of them. The score is a function of the weights and the canaries, so a bound
+//! on ε from it is as valid as one from losses, and usually larger.
 
 use crate::data::{Batch, Example};
 use crate::model::{Error, Gradients, Model, ParameterId, Result, Weighting};
 use crate::tensor::{self, Matrix};
 use nalgebra::{DMatrix, DVector};
 
-/// The most memory that gradients may take.
+/// Memory limit for the canaries' gradients, in bytes.
 const MOST_BYTES: usize = 4 << 30;
 
-/// The scores of canaries. Weights that either model lacks, or that were drawn at random for it,
-/// are left out.
+/// Scores of canaries. Weights that either model lacks, or that are randomly initialised, are left
+/// out.
 pub fn by_update(before: &Model, after: &Model, canaries: &[Example]) -> Result<Vec<f64>> {
     let mut moved: Vec<(ParameterId, Vec<f32>)> = Vec::new();
     for (id, parameter) in before.parameters.iter() {
@@ -35,8 +36,8 @@ pub fn by_update(before: &Model, after: &Model, canaries: &[Example]) -> Result<
     let change: Vec<f32> = moved.iter().flat_map(|(_, change)| change.iter().copied()).collect();
     if 4 * change.len() * canaries.len() > MOST_BYTES {
         return Err(Error::Request(format!(
-            "{} canaries of {} weights do not fit into memory; take fewer canaries, or judge by \
-             losses",
+            "the gradients of {} canaries for {} weights do not fit into memory; take fewer \
+             canaries, or score by losses",
             canaries.len(),
             change.len()
         )));
@@ -52,7 +53,7 @@ pub fn by_update(before: &Model, after: &Model, canaries: &[Example]) -> Result<
                 None => rows.extend(std::iter::repeat_n(0.0, change.len())),
             }
         }
-        // As clipping leaves them: as long as each other.
+        // Normalised: clipping, too, bounds all per-example gradients to the same ℓ2 norm.
         let norm =
             rows[first..].iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt().max(1e-30)
                 as f32;
@@ -64,7 +65,7 @@ pub fn by_update(before: &Model, after: &Model, canaries: &[Example]) -> Result<
     let gram = tensor::product(1.0, gradients.plain(), gradients.transposed())?.to_vec()?;
     let pull = tensor::product(1.0, gradients.plain(), change.transposed())?.to_vec()?;
     let mut gram = DMatrix::from_row_slice(count, count, &gram).map(f64::from);
-    // Directions that hold a hundredth of a canary or less are noise.
+    // Ridge λ: eigenvalues of the Gram matrix below a hundredth count as noise.
     (0..count).for_each(|i| gram[(i, i)] += 0.01);
     let pull = DVector::from_iterator(count, pull.iter().map(|&x| f64::from(x)));
     let Some(inverse) = gram.cholesky().map(|found| found.inverse()) else {

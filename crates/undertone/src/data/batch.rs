@@ -1,28 +1,28 @@
-//! Sequences laid end to end, and logical batches cut into pieces that fit into memory.
+//! Packed batches of sequences, and their split into micro-batches that fit into memory.
 
 use super::example::{Example, Target};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Sequences laid end to end without padding: layers work on all tokens at once, and attention
-/// keeps to the boundaries. A batch without sequences is a batch like any other; Poisson sampling
-/// draws them.
+/// A packed batch: sequences are concatenated without padding. Layers work on all tokens at once,
+/// and attention stays within each sequence. A batch may be empty, as Poisson sampling draws empty
+/// ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// All tokens.
+    /// Token ids of all sequences, `[tokens]`.
     pub tokens: Vec<u32>,
-    /// For each token, the text of a pair that it belongs to.
+    /// Segment (token type) id of each token, `[tokens]`: which text of a pair it belongs to.
     pub segments: Vec<u32>,
-    /// Where each sequence starts, and at last where the final one ends; `starts[0]` is 0.
+    /// Offset of each sequence's first token, then the number of tokens, `[sequences + 1]`.
     pub starts: Vec<usize>,
-    /// What is to be predicted of each sequence.
+    /// Target of each sequence.
     pub targets: Vec<Target>,
-    /// The privacy unit of each sequence.
+    /// Privacy unit of each sequence.
     pub units: Vec<u32>,
 }
 
 impl Batch {
-    /// Lays examples end to end, in the order given.
+    /// Concatenates examples in the given order.
     pub fn pack<'a>(examples: impl IntoIterator<Item = &'a Example>) -> Batch {
         let mut batch = Batch {
             tokens: Vec::new(),
@@ -43,39 +43,38 @@ impl Batch {
         batch
     }
 
-    /// How many sequences there are.
+    /// Number of sequences.
     pub fn sequences(&self) -> usize {
         self.targets.len()
     }
 
-    /// Whether there is no sequence.
     pub fn is_empty(&self) -> bool {
         self.targets.is_empty()
     }
 
-    /// The place of sequence `i` among all tokens.
+    /// The tokens of sequence `i`, as a range of `tokens`.
     pub fn range(&self, i: usize) -> Range<usize> {
         self.starts[i]..self.starts[i + 1]
     }
 
-    /// How many tokens sequence `i` has.
+    /// Number of tokens of sequence `i`.
     pub fn length(&self, i: usize) -> usize {
         self.range(i).len()
     }
 
-    /// How many tokens the longest sequence has.
+    /// Number of tokens of the longest sequence.
     pub fn longest(&self) -> usize {
         (0..self.sequences()).map(|i| self.length(i)).max().unwrap_or(0)
     }
 }
 
-/// Cuts the `chosen` examples into pieces of at most `max_sequences` sequences and `max_tokens`
-/// tokens.
+/// Splits a sampled batch into micro-batches of at most `max_sequences` sequences and `max_tokens`
+/// tokens; returns the indices of their examples.
 ///
-/// Each chosen example is in exactly one piece. Examples of one privacy unit stay together, so that
-/// a unit's gradient can be clipped as a whole; a unit that exceeds the limits by itself is a piece
-/// by itself. Long sequences come first and sequences of similar length together, so that the work
-/// in a piece is even and the first piece shows whether the memory suffices.
+/// Each chosen example is in exactly one micro-batch. Examples of one privacy unit stay together,
+/// so that the unit's gradient can be clipped as a whole; a unit that exceeds the limits alone is a
+/// micro-batch of its own. Sequences are sorted by decreasing length, so that those of a
+/// micro-batch are of similar length and the first micro-batch shows whether the memory suffices.
 pub fn micro_batches(
     chosen: &[usize],
     examples: &[Example],
@@ -89,7 +88,7 @@ pub fn micro_batches(
     in_pieces(units.into_values().collect(), examples, max_sequences, max_tokens)
 }
 
-/// Cuts all examples in the same way where units do not matter, because no gradient is clipped.
+/// As [`micro_batches`] for all examples, ignoring units, where no gradient is clipped.
 pub fn pieces(examples: &[Example], max_sequences: usize, max_tokens: usize) -> Vec<Vec<usize>> {
     let alone = (0..examples.len()).map(|example| vec![example]).collect();
     in_pieces(alone, examples, max_sequences, max_tokens)
@@ -154,7 +153,7 @@ mod tests {
         assert!(batch.is_empty());
         assert_eq!((batch.sequences(), batch.longest(), batch.starts), (0, 0, vec![0]));
         assert!(micro_batches(&[], &[], 4, 100).is_empty());
-        // One unit is one piece where gradients are clipped, and several where they are not.
+        // A unit stays in one micro-batch where gradients are clipped, and may be split where not.
         let of_one = vec![example(3, 1); 5];
         assert_eq!(micro_batches(&[0, 1, 2, 3, 4], &of_one, 2, 100).len(), 1);
         assert_eq!(pieces(&of_one, 2, 100), [vec![0, 1], vec![2, 3], vec![4]]);
@@ -166,7 +165,7 @@ mod tests {
             [3, 9, 5, 1].iter().zip(0..).map(|(&n, u)| example(n, u)).collect();
         assert_eq!(micro_batches(&[0, 1, 2, 3], &examples, 2, 100), [vec![1, 2], vec![0, 3]]);
         assert_eq!(micro_batches(&[0, 1, 2, 3], &examples, 9, 9), [vec![1], vec![2, 0, 3]]);
-        // One that alone exceeds the limit still comes.
+        // A unit that exceeds the limit alone is still included.
         assert_eq!(micro_batches(&[1], &examples, 9, 4), [vec![1]]);
     }
 

@@ -1,36 +1,10 @@
-//! How texts that are too long are cut.
+//! Truncation and splitting of texts that exceed the maximum number of tokens.
 
-use serde::{Deserialize, Serialize};
-
-/// What becomes of a text with more tokens than the model takes, in language modelling.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LongTexts {
-    /// It loses its end.
-    #[default]
-    Cut,
-    /// It becomes several examples, all of the privacy unit of its row.
-    Split {
-        /// The most examples of a text; what goes beyond is lost.
-        at_most: usize,
-    },
-}
-
-impl LongTexts {
-    /// The most examples that a text can become.
-    pub fn most_per_text(&self) -> usize {
-        match self {
-            LongTexts::Cut => 1,
-            LongTexts::Split { at_most } => *at_most,
-        }
-    }
-}
-
-/// A sequence and the first of its tokens that is to be predicted.
+/// Token ids of a sequence, and the position of the first token to be predicted.
 pub(crate) type Predicted = (Vec<u32>, usize);
 
-/// How the tokens of a pair are shared when together they exceed `budget`: the longer text loses
-/// tokens until both are as long, then both do. Returns how many each keeps.
+/// Longest-first truncation of a pair to `budget` tokens: the longer text loses tokens until both
+/// are equally long, then both do. Returns how many tokens each keeps.
 pub(crate) fn longest_first(first: usize, second: usize, budget: usize) -> (usize, usize) {
     let (short, long) = (first.min(second), first.max(second));
     let (short, long) = match (short + long <= budget, 2 * short <= budget) {
@@ -41,10 +15,12 @@ pub(crate) fn longest_first(first: usize, second: usize, budget: usize) -> (usiz
     if first <= second { (short, long) } else { (long, short) }
 }
 
-/// Cuts a text into sequences of at most `most` tokens, each of which starts with `before`.
+/// Splits a text into at most `pieces` sequences of at most `most` tokens, each of which starts
+/// with the tokens `before`.
 ///
-/// Without a `before`, the first token of a sequence cannot be predicted; so a sequence then
-/// repeats the last token of the one ahead, and no token but the text's first goes unlearnt.
+/// If `before` is empty, the first token of a sequence cannot be predicted. Each sequence then
+/// repeats the last token of the previous one, so that every token but the text's first is
+/// predicted once.
 pub(crate) fn language(before: &[u32], text: &[u32], most: usize, pieces: usize) -> Vec<Predicted> {
     let room = most.saturating_sub(before.len()).max(2);
     let overlap = usize::from(before.is_empty());
@@ -56,10 +32,10 @@ pub(crate) fn language(before: &[u32], text: &[u32], most: usize, pieces: usize)
         .collect()
 }
 
-/// Joins a prompt and its completion within `most` tokens.
+/// Concatenates a prompt and its completion, truncated to `most` tokens.
 ///
-/// The prompt loses its beginning first, since its end is nearest to what is to be written, but
-/// keeps a quarter of the room; then the completion loses its end.
+/// The prompt is truncated from the left first, as its end is closest to the completion, but keeps
+/// a quarter of the tokens; then the completion is truncated from the right.
 pub(crate) fn completion(
     before: &[u32],
     prompt: &[u32],

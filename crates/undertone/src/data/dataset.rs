@@ -1,8 +1,8 @@
-//! A file's examples, all of them.
+//! A dataset in memory.
 
 use super::error::Result;
 use super::example::Example;
-use super::format::Format;
+use super::format::format_of;
 use super::labels::Labels;
 use super::members::Members;
 use super::options::Options;
@@ -12,23 +12,22 @@ use super::task::Task;
 use super::tokenise::Tokeniser;
 use std::path::Path;
 
-/// The examples of a file.
+/// The tokenised examples of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dataset {
-    /// The examples, in the order of the file.
+    /// In the order of the file.
     pub examples: Vec<Example>,
-    /// The labels, in classification with a label column.
+    /// Class labels, for classification with a label column.
     pub labels: Option<Labels>,
-    /// How many privacy units there are: rows, or authors.
+    /// Number of privacy units: rows, or authors.
     pub units: usize,
-    /// The most examples that a unit can have: what the options allow, not what the file happens to
-    /// hold.
+    /// Maximum number of examples per unit, by the options and not by what the file holds.
     pub most_per_unit: usize,
 }
 
 impl Dataset {
-    /// Reads and tokenises a file. In classification, labels that are not given are those found in
-    /// the file, which is not for private training: see [`Labels::from_file`].
+    /// Reads and tokenises a file. For classification without given `labels`, takes those found in
+    /// the file, which private training must not do: see [`Labels::from_file`].
     pub fn load(
         path: &Path,
         task: &Task,
@@ -40,7 +39,7 @@ impl Dataset {
             (None, _) => None,
             (Some(_), Some(labels)) => Some(labels),
             (Some(column), None) => {
-                Some(Labels::from_file(path, Format::of(path, options.format)?, column)?)
+                Some(Labels::from_file(path, format_of(path, options.format)?, column)?)
             }
         };
         let mut chunks = stream(path, task, tokeniser, labels.as_ref(), options)?;
@@ -55,7 +54,7 @@ impl Dataset {
         Ok(Dataset { examples, labels, units, most_per_unit: options.most_per_unit() })
     }
 
-    /// Which examples belong to which unit.
+    /// The examples of each privacy unit.
     pub fn members(&self) -> Members {
         Members::of(&self.examples, self.units)
     }

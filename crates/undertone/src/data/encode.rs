@@ -1,6 +1,7 @@
-//! Rows to examples, as the task says.
+//! Tokenises rows into examples of the task.
 
-use super::cut::{LongTexts, Predicted};
+use super::LongTexts;
+use super::cut::Predicted;
 use super::error::{Error, Result};
 use super::example::{Example, Target};
 use super::labels::Labels;
@@ -14,15 +15,15 @@ pub(crate) struct Encoder<'a> {
     pub file: PathBuf,
     pub task: Task,
     pub tokeniser: &'a Tokeniser,
-    /// What the labels are; without them none is read.
+    /// Class labels; `None` leaves the label column unread.
     pub labels: Option<&'a Labels>,
     pub long_texts: LongTexts,
 }
 
 impl Encoder<'_> {
-    /// The examples of a row, at least one, their unit yet to be set.
+    /// The examples of a row, at least one. The caller sets their privacy unit.
     ///
-    /// The row's values are those of the task's columns, in their order.
+    /// `row.values` holds the values of the task's columns, in their order.
     pub fn examples(&self, row: &Row) -> Result<Vec<Example>> {
         let examples = match (&self.task, row.values.as_slice()) {
             (Task::Classification { text, .. }, values) => {

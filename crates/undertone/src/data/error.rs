@@ -1,48 +1,37 @@
-//! Everything that can be wrong with a file, each with where it is and what to do about it.
+//! Errors of reading data, each with its position in the file and what to do about it.
 
 use std::path::{Path, PathBuf};
 
-/// Why a file, or a setting, could not be turned into batches.
+/// Why a file or a setting cannot be turned into batches.
 ///
-/// Lines count from 1 and the header is line 1; a Parquet file has no lines, so there it is the
+/// Lines count from 1, with the header as line 1; for Parquet, which has no lines, `line` is the
 /// row.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// There is no such file.
     #[error("{file} does not exist; check the path", file = file.display())]
-    MissingFile {
-        /// The file asked for.
-        file: PathBuf,
-    },
+    MissingFile { file: PathBuf },
 
-    /// The operating system refused.
+    /// The operating system refused to open or read the file.
     #[error("{file} cannot be read ({reason}); check that it is a file you may \
      read", file = file.display())]
     Io {
-        /// The file asked for.
         file: PathBuf,
-        /// What the operating system said.
+        /// The operating system's message.
         reason: String,
     },
 
-    /// A file without a single row.
+    /// A file without rows.
     #[error("{file} holds no rows; give a file with at least one row of \
      data", file = file.display())]
-    EmptyFile {
-        /// The empty file.
-        file: PathBuf,
-    },
+    EmptyFile { file: PathBuf },
 
-    /// The extension says nothing about the format.
+    /// A file extension that names no format.
     #[error(
         "{file} has an extension that names no format; rename it to .tsv, .csv, .jsonl, .parquet \
          or .txt, or state the format",
         file = file.display()
     )]
-    UnknownFormat {
-        /// The file asked for.
-        file: PathBuf,
-    },
+    UnknownFormat { file: PathBuf },
 
     /// A column that the file does not have.
     #[error(
@@ -50,23 +39,16 @@ pub enum Error {
         file = file.display()
     )]
     MissingColumn {
-        /// The file asked for.
         file: PathBuf,
-        /// The column asked for.
         column: String,
-        /// The columns it has.
+        /// The file's columns.
         available: Vec<String>,
     },
 
     /// A column that the header names twice.
     #[error("{file}:1: the header names column {column:?} twice; rename one of \
      them", file = file.display())]
-    RepeatedColumn {
-        /// The file.
-        file: PathBuf,
-        /// The ambiguous column.
-        column: String,
-    },
+    RepeatedColumn { file: PathBuf, column: String },
 
     /// A row with another number of fields than the header.
     #[error(
@@ -75,67 +57,55 @@ pub enum Error {
         file = file.display()
     )]
     TornRow {
-        /// The file.
         file: PathBuf,
-        /// Where the row begins.
+        /// The row's first line.
         line: u64,
-        /// Fields of the header.
+        /// Number of fields of the header.
         expected: usize,
-        /// Fields of the row.
+        /// Number of fields of the row.
         found: usize,
     },
 
-    /// A CSV field whose quotes do not pair up.
+    /// A CSV field with unbalanced quotes.
     #[error(
         "{file}:{line}: {problem}; write a quote inside a quoted field as \"\"",
         file = file.display()
     )]
     BadQuote {
-        /// The file.
         file: PathBuf,
-        /// Where the row begins.
+        /// The row's first line.
         line: u64,
-        /// What is wrong with the quotes.
         problem: &'static str,
     },
 
-    /// Bytes that are not UTF-8.
     #[error("{file}:{line}: the text is not UTF-8; convert the file to UTF-8 \
      first", file = file.display())]
-    BadUtf8 {
-        /// The file.
-        file: PathBuf,
-        /// The line.
-        line: u64,
-    },
+    BadUtf8 { file: PathBuf, line: u64 },
 
-    /// A line that is not the JSON object it should be.
+    /// A line that is not a JSON object with plain columns.
     #[error(
         "{file}:{line}: {reason}; every line must be one JSON object whose columns are text, \
          numbers or booleans",
         file = file.display()
     )]
     BadJson {
-        /// The file.
         file: PathBuf,
-        /// The line.
         line: u64,
-        /// What the parser found.
+        /// The parser's message.
         reason: String,
     },
 
-    /// A line, or a CSV row, too long to be one.
+    /// A line, or a CSV row, above the maximum number of bytes.
     #[error(
         "{file}:{line}: the row is longer than {limit} bytes; check that the rows are separated by \
          line breaks and quotes are closed",
         file = file.display()
     )]
     LineTooLong {
-        /// The file.
         file: PathBuf,
-        /// Where the row begins.
+        /// The row's first line.
         line: u64,
-        /// The most bytes a row may have.
+        /// Maximum number of bytes of a row.
         limit: usize,
     },
 
@@ -144,91 +114,64 @@ pub enum Error {
         "{file}:{line}: column {column:?} has no value; fill it in or remove the row",
         file = file.display()
     )]
-    MissingValue {
-        /// The file.
-        file: PathBuf,
-        /// The line.
-        line: u64,
-        /// The column without a value.
-        column: String,
-    },
+    MissingValue { file: PathBuf, line: u64, column: String },
 
-    /// A label that is not one of the known ones.
+    /// A label that is not among the given ones.
     #[error(
         "{file}:{line}: label {label:?} is not one of {known:?}; correct the row or name all the \
          labels",
         file = file.display()
     )]
     UnknownLabel {
-        /// The file.
         file: PathBuf,
-        /// The line.
         line: u64,
-        /// What the file says.
+        /// The file's label.
         label: String,
-        /// What it may say.
+        /// The given labels.
         known: Vec<String>,
     },
 
-    /// More different labels than a classification can have.
+    /// More distinct labels than a classification can have.
     #[error(
         "{file}: column {column:?} holds more than {limit} different values; choose the column \
          that holds the labels",
         file = file.display()
     )]
     TooManyLabels {
-        /// The file.
         file: PathBuf,
         /// The column taken for the labels.
         column: String,
-        /// The most labels there may be.
+        /// Maximum number of labels.
         limit: usize,
     },
 
-    /// A row whose text leaves nothing to learn from.
+    /// A row whose text has no token to train on.
     #[error(
-        "{file}:{line}: the text gives no token to learn from; remove the row or use a tokenizer \
-         with an end-of-text token",
+        "{file}:{line}: the text has no token to train on; remove the row or use a tokenizer with \
+         an end-of-text token",
         file = file.display()
     )]
-    NoTokens {
-        /// The file.
-        file: PathBuf,
-        /// The line.
-        line: u64,
-    },
+    NoTokens { file: PathBuf, line: u64 },
 
-    /// A tokenizer that cannot be loaded, or that cannot read a text.
+    /// A tokenizer that cannot be loaded, or cannot encode a text.
     #[error(
         "{file}: the tokenizer is unusable ({reason}); fetch the model's tokenizer.json again",
         file = file.display()
     )]
-    Tokenizer {
-        /// The tokenizer's file.
-        file: PathBuf,
-        /// What went wrong.
-        reason: String,
-    },
+    Tokenizer { file: PathBuf, reason: String },
 
-    /// A Parquet file that cannot be read.
     #[error(
         "{file}: the Parquet file cannot be read ({reason}); write it again with plain text, \
          integer or boolean columns",
         file = file.display()
     )]
-    Parquet {
-        /// The file.
-        file: PathBuf,
-        /// What went wrong.
-        reason: String,
-    },
+    Parquet { file: PathBuf, reason: String },
 
     /// A setting outside its domain.
     #[error("{name} is {value}, but must be {rule}")]
     Invalid {
         /// The setting, as a person would name it.
         name: &'static str,
-        /// What was given.
         value: String,
         /// What must hold.
         rule: String,
@@ -236,7 +179,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Tells a missing file from one that cannot be read.
+    /// `MissingFile` or `Io`, by the kind of the error.
     pub(crate) fn io(file: &Path, error: &std::io::Error) -> Self {
         match error.kind() {
             std::io::ErrorKind::NotFound => Error::MissingFile { file: file.into() },
@@ -253,7 +196,6 @@ impl Error {
     }
 }
 
-/// The result of every fallible call of this room.
 pub type Result<T> = std::result::Result<T, Error>;
 
 #[cfg(test)]

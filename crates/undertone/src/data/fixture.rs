@@ -1,5 +1,5 @@
-//! Small tokenizers for the tests: every letter from `a` to `z` is a word, `a` being token 5 and
-//! `z` 30.
+//! Small tokenizers for tests: every letter from `a` to `z` is a word, with id 5 for `a` to 30 for
+//! `z`.
 
 // Several test programs share this file, and none uses all of it.
 #![allow(dead_code)]
@@ -7,8 +7,8 @@
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// A tokenizer of BERT's kind: `[CLS] … [SEP]`, and `[CLS] … [SEP] … [SEP]` for pairs with
-/// segments. It asks for truncation and padding, which are not to be obeyed.
+/// A BERT tokenizer: `[CLS] … [SEP]`, and `[CLS] … [SEP] … [SEP]` for pairs, with segments. Its
+/// file configures truncation and padding, which must be ignored.
 pub fn bert() -> Value {
     let special = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"];
     let mut tokenizer = letters(&special, "[UNK]");
@@ -24,7 +24,9 @@ pub fn bert() -> Value {
     tokenizer["post_processor"] = json!({
         "type": "TemplateProcessing",
         "single": [token("[CLS]", 0), text("A", 0), token("[SEP]", 0)],
-        "pair": [token("[CLS]", 0), text("A", 0), token("[SEP]", 0), text("B", 1), token("[SEP]", 1)],
+        "pair": [
+            token("[CLS]", 0), text("A", 0), token("[SEP]", 0), text("B", 1), token("[SEP]", 1)
+        ],
         "special_tokens": {
             "[CLS]": {"id": "[CLS]", "ids": [1], "tokens": ["[CLS]"]},
             "[SEP]": {"id": "[SEP]", "ids": [2], "tokens": ["[SEP]"]}
@@ -33,12 +35,13 @@ pub fn bert() -> Value {
     tokenizer
 }
 
-/// A tokenizer of GPT-2's kind: no special tokens around a text, and `<|endoftext|>` (0) to end it.
+/// A GPT-2 tokenizer: no special tokens around a text, and `<|endoftext|>` (id 0) as end-of-text
+/// token.
 pub fn gpt() -> Value {
     letters(&["<|endoftext|>", "<1>", "<2>", "<unk>", "<4>"], "<unk>")
 }
 
-/// A tokenizer of Llama's kind: `<s>` (1) before a text, and `</s>` (2) to end it.
+/// A Llama tokenizer: `<s>` (id 1) before a text, and `</s>` (id 2) as end-of-text token.
 pub fn llama() -> Value {
     let mut tokenizer = letters(&["<unk>", "<s>", "</s>", "<3>", "<4>"], "<unk>");
     let start = json!({"SpecialToken": {"id": "<s>", "type_id": 0}});
@@ -52,7 +55,7 @@ pub fn llama() -> Value {
     tokenizer
 }
 
-/// Writes a tokenizer into a folder, as a model's folder has it.
+/// Writes `tokenizer.json` into a model folder.
 pub fn write(folder: &Path, tokenizer: &Value) {
     std::fs::write(folder.join("tokenizer.json"), tokenizer.to_string()).unwrap();
 }
@@ -71,7 +74,8 @@ fn letters(special: &[&str; 5], unknown: &str) -> Value {
         })
         .collect();
     json!({
-        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": null,
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added,
+        "normalizer": null,
         "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
         "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": unknown}
     })

@@ -1,30 +1,30 @@
 //! The special tokens that a tokenizer puts around a text or a pair of texts.
 //!
-//! They are learnt once, by showing the tokenizer's post-processor a marker for each text. After
-//! that texts are cut to length *before* the special tokens are added, which therefore always stay;
+//! They are found once, by running the tokenizer's post-processor on a marker for each text. Texts
+//! are then truncated *before* the special tokens are added, so special tokens are never dropped;
 //! the tokenizer's own truncation would also build every piece that it cuts off.
 
 use tokenizers::{Encoding, Token, Tokenizer};
 
-/// Markers that are no token's number.
+/// Markers that are not token ids.
 const FIRST: u32 = u32::MAX;
 const SECOND: u32 = u32::MAX - 1;
 
-/// A token and the segment it is in.
+/// Token id and segment id.
 type Placed = (u32, u32);
 
-/// What stands before, between and after the texts.
+/// The special tokens before, between and after the texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     before: Vec<Placed>,
     between: Vec<Placed>,
     after: Vec<Placed>,
-    /// The segments of the texts themselves.
+    /// Segment ids of the first and second text.
     segments: [u32; 2],
 }
 
 impl Frame {
-    /// The frame around one text.
+    /// The special tokens around one text.
     pub fn around_one(tokenizer: &Tokenizer) -> Result<Frame, String> {
         let placed = framed(tokenizer, None)?;
         let at = only(&placed, FIRST)?;
@@ -36,7 +36,7 @@ impl Frame {
         })
     }
 
-    /// The frame around a pair of texts.
+    /// The special tokens around a pair of texts.
     pub fn around_two(tokenizer: &Tokenizer) -> Result<Frame, String> {
         let placed = framed(tokenizer, Some(marker(SECOND)))?;
         let (first, second) = (only(&placed, FIRST)?, only(&placed, SECOND)?);
@@ -51,22 +51,22 @@ impl Frame {
         })
     }
 
-    /// How many special tokens there are.
+    /// Number of special tokens.
     pub fn len(&self) -> usize {
         self.before.len() + self.between.len() + self.after.len()
     }
 
-    /// The special tokens before the text.
+    /// Special tokens before the text.
     pub fn before(&self) -> Vec<u32> {
         self.before.iter().map(|&(token, _)| token).collect()
     }
 
-    /// The special tokens after the text.
+    /// Special tokens after the text.
     pub fn after(&self) -> Vec<u32> {
         self.after.iter().map(|&(token, _)| token).collect()
     }
 
-    /// Tokens and segments of the framed texts; the segments are empty when all are 0.
+    /// Token ids and segment ids of the texts with special tokens; no segments if all are 0.
     pub fn fill(&self, first: &[u32], second: &[u32]) -> (Vec<u32>, Vec<u32>) {
         let placed = |tokens: &[u32], segment: u32| -> Vec<Placed> {
             tokens.iter().map(|&token| (token, segment)).collect()
@@ -93,11 +93,11 @@ fn framed(tokenizer: &Tokenizer, second: Option<Encoding>) -> Result<Vec<Placed>
     Ok(framed.get_ids().iter().copied().zip(framed.get_type_ids().iter().copied()).collect())
 }
 
-/// Where the marker stands, which must be once.
+/// Index of the marker, which must occur exactly once.
 fn only(placed: &[Placed], marker: u32) -> Result<usize, String> {
-    let mut places = (0..placed.len()).filter(|&i| placed[i].0 == marker);
-    match (places.next(), places.next()) {
-        (Some(place), None) => Ok(place),
+    let mut indices = (0..placed.len()).filter(|&i| placed[i].0 == marker);
+    match (indices.next(), indices.next()) {
+        (Some(index), None) => Ok(index),
         _ => Err("its template does not hold each text once".to_owned()),
     }
 }

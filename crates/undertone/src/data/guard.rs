@@ -1,4 +1,4 @@
-//! A fence around libraries that may panic on bytes they did not expect.
+//! Catches panics of libraries on malformed input.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -6,33 +6,33 @@ use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 
 thread_local! {
-    /// Whether this thread is within the fence, where a panic is expected and not to be printed.
-    static FENCED: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread runs guarded work, where a panic is expected and not printed.
+    static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work`, turning a panic into its message instead of a trace on the screen.
+/// Runs `work` and turns a panic into an error with its message, without printing it.
 ///
-/// What `work` borrowed may be left half changed by a panic: callers must not use it again.
+/// After a panic, what `work` borrowed may be in an inconsistent state and must not be used again.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    keep_quiet_when_fenced();
-    let outer = FENCED.replace(true);
+    silence_guarded_panics();
+    let outer = GUARDED.replace(true);
     let outcome = catch_unwind(AssertUnwindSafe(work));
-    FENCED.set(outer);
+    GUARDED.set(outer);
     outcome.map_err(|panic| message(panic.as_ref()))
 }
 
-/// As [`guarded`], for work that can also fail by itself.
+/// As [`guarded`], for work that can also return an error.
 pub(crate) fn guarded_result<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     guarded(work).and_then(|outcome| outcome)
 }
 
-/// Panics outside the fence are reported as they were before.
-fn keep_quiet_when_fenced() {
+/// Installs a panic hook that is silent for guarded work and otherwise calls the previous one.
+fn silence_guarded_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let report = take_hook();
         set_hook(Box::new(move |panic| {
-            if !FENCED.get() {
+            if !GUARDED.get() {
                 report(panic);
             }
         }));
@@ -60,6 +60,6 @@ mod tests {
             guarded_result(|| -> Result<u8, String> { Err("no".to_owned()) }),
             Err("no".to_owned())
         );
-        assert!(!FENCED.get());
+        assert!(!GUARDED.get());
     }
 }

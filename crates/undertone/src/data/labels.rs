@@ -1,4 +1,4 @@
-//! The labels of a classification, and their numbers.
+//! Class labels and their ids.
 
 use super::error::{Error, Result};
 use super::format::Format;
@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// More labels than this are a mistake: a column of texts or numbers was taken for the labels.
+/// Maximum number of classes; more mean that a column of texts or numbers was taken for the labels.
 const MOST: usize = 1000;
 
-/// The names of the classes; a class's number is its place.
+/// The names of the classes; a class id is an index into them.
 ///
-/// The names are taken to be public: they shape the model's last layer and are written into its
-/// configuration. Where the mere occurrence of a label is a secret, give the names instead of
-/// reading them.
+/// The names are assumed to be public: they determine the shape of the task head and are written
+/// into the model's configuration. If the mere occurrence of a label is private, give the names
+/// instead of reading them from the data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Labels {
     names: Vec<String>,
 }
 
 impl Labels {
-    /// The labels by name, in the order of their numbers.
+    /// Labels by name, in the order of their ids.
     pub fn given(names: Vec<String>) -> Result<Labels> {
         let mut seen = BTreeSet::new();
         match names.iter().find(|name| !seen.insert(name.as_str())) {
@@ -32,14 +32,14 @@ impl Labels {
         }
     }
 
-    /// The labels that occur in a file's column, in numerical order when all are integers, else by
-    /// the order of their characters.
+    /// The labels that occur in a column of a file, in numerical order if all are integers, else in
+    /// lexicographic order.
     ///
     /// # Privacy
     ///
-    /// The set is a function of the file: a label that one row alone has would show in the model's
-    /// size and configuration. Private training must be given its labels, or take them from public
-    /// data.
+    /// The set is a function of the file: a label that occurs in one row alone would show in the
+    /// model's shape and configuration. Private training must be given its labels, or take them
+    /// from public data.
     pub fn from_file(path: &Path, format: Format, column: &str) -> Result<Labels> {
         let mut found = BTreeSet::new();
         for row in read::rows(path, format, &[column])? {
@@ -52,7 +52,7 @@ impl Labels {
                     column: column.into(),
                 });
             };
-            // Most rows repeat a label that is known.
+            // Most labels are known already, so `insert`'s allocation is avoided.
             if !found.contains(&label) {
                 found.insert(label);
             }
@@ -71,20 +71,20 @@ impl Labels {
         Ok(Labels { names })
     }
 
-    /// The number of the label that a file calls `label`.
+    /// The class id of a label as a file writes it.
     ///
-    /// Files often hold 0, 1, … where the model has names, so an integer that is nobody's name is
-    /// taken as the number itself, unless all names are integers.
+    /// Files often hold 0, 1, … where the model has names, so an integer that is not a name is
+    /// taken as the id itself, unless all names are integers.
     pub fn id(&self, label: &str) -> Option<u32> {
-        let place = self.names.iter().position(|name| name == label).or_else(|| {
-            let place: usize = label.parse().ok()?;
+        let index = self.names.iter().position(|name| name == label).or_else(|| {
+            let index: usize = label.parse().ok()?;
             let numbered = self.names.iter().all(|name| integer(name).is_some());
-            (place < self.names.len() && !numbered).then_some(place)
+            (index < self.names.len() && !numbered).then_some(index)
         })?;
-        u32::try_from(place).ok()
+        u32::try_from(index).ok()
     }
 
-    /// As [`Labels::id`], for the label at a line of a file.
+    /// As [`Labels::id`], with an error that names the line of the file.
     pub fn require(&self, label: &str, file: &Path, line: u64) -> Result<u32> {
         self.id(label).ok_or_else(|| Error::UnknownLabel {
             file: file.into(),
@@ -94,22 +94,21 @@ impl Labels {
         })
     }
 
-    /// The name of a class.
+    /// The name of a class id.
     pub fn name(&self, id: u32) -> Option<&str> {
         self.names.get(id as usize).map(String::as_str)
     }
 
-    /// All names, in the order of their numbers.
+    /// All names, in the order of their ids.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// How many classes there are.
+    /// Number of classes.
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Whether there is no class at all.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }

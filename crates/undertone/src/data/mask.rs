@@ -1,4 +1,4 @@
-//! Hiding tokens, for masked language modelling.
+//! Token masking, for masked language modelling (MLM).
 
 use super::error::{Error, Result};
 use super::example::{Example, Target};
@@ -7,12 +7,12 @@ use super::tokenise::Tokeniser;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// Of the hidden tokens so many in ten are masked and so many replaced by any token; the others
-/// stay, so that the model must have an opinion on tokens that it sees, too (Devlin et al. 2019).
+/// Of ten selected tokens, so many are replaced by the mask token and so many by a random token;
+/// the others stay as they are (Devlin et al. 2019).
 const MASKED: u64 = 8;
 const REPLACED: u64 = 1;
 
-/// How tokens are hidden.
+/// Random masking of tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Masking {
     mask: u32,
@@ -22,11 +22,11 @@ pub struct Masking {
 }
 
 impl Masking {
-    /// Hides a share of the tokens, customarily 0.15, that are not special ones.
+    /// Masks a share of the tokens that are not special, usually 0.15.
     pub fn new(tokeniser: &Tokeniser, share: f64) -> Result<Masking> {
         if !(share > 0.0 && share <= 1.0) {
             return Err(Error::invalid(
-                "the share of hidden tokens",
+                "the share of masked tokens",
                 share,
                 "above 0 and at most 1",
             ));
@@ -35,36 +35,37 @@ impl Masking {
             return Err(Error::invalid(
                 "the tokenizer's mask token",
                 "missing",
-                "there to mask tokens with",
+                "in the vocabulary for masked language modelling",
             ));
         };
         let (vocabulary, special) = (tokeniser.vocabulary() as u64, tokeniser.special());
         Ok(Masking { mask, vocabulary, special, share })
     }
 
-    /// The example with some of its tokens hidden, at least one unless all are special.
+    /// The example with a random selection of its tokens masked, at least one unless all are
+    /// special.
     ///
-    /// The choice is a function of the seed and the draw alone; give every step another draw.
-    pub fn hide(&self, example: &Example, seed: [u8; 32], draw: u64) -> Example {
+    /// The selection is a function of `seed` and `draw` alone; use another `draw` in every step.
+    pub fn mask(&self, example: &Example, seed: [u8; 32], draw: u64) -> Example {
         let mut random = ChaCha20Rng::from_seed(seed);
         random.set_stream(draw);
-        let speaks = |i: &usize| self.special.binary_search(&example.tokens[*i]).is_err();
-        let candidates: Vec<usize> = (0..example.tokens.len()).filter(speaks).collect();
-        let mut hidden: Vec<usize> =
+        let maskable = |i: &usize| self.special.binary_search(&example.tokens[*i]).is_err();
+        let candidates: Vec<usize> = (0..example.tokens.len()).filter(maskable).collect();
+        let mut selected: Vec<usize> =
             candidates.iter().copied().filter(|_| fraction(&mut random) < self.share).collect();
-        if hidden.is_empty() && !candidates.is_empty() {
-            hidden.push(candidates[below(&mut random, candidates.len() as u64) as usize]);
+        if selected.is_empty() && !candidates.is_empty() {
+            selected.push(candidates[below(&mut random, candidates.len() as u64) as usize]);
         }
         let mut tokens = example.tokens.clone();
-        for &i in &hidden {
+        for &i in &selected {
             tokens[i] = match below(&mut random, 10) {
                 chance if chance < MASKED => self.mask,
                 chance if chance < MASKED + REPLACED => below(&mut random, self.vocabulary) as u32,
                 _ => tokens[i],
             };
         }
-        let labels = hidden.iter().map(|&i| example.tokens[i]).collect();
-        let positions = hidden.iter().map(|&i| i as u32).collect();
+        let labels = selected.iter().map(|&i| example.tokens[i]).collect();
+        let positions = selected.iter().map(|&i| i as u32).collect();
         Example { tokens, target: Target::Masked { positions, labels }, ..example.clone() }
     }
 }
@@ -91,34 +92,34 @@ mod tests {
     }
 
     #[test]
-    fn about_the_share_is_hidden_and_known_by_its_labels() {
+    fn about_the_share_is_masked_and_labels_restore_it() {
         let (masking, example) = (masking(&fixture::bert(), 0.15).unwrap(), example());
-        let hidden = masking.hide(&example, [1; 32], 0);
-        assert_eq!(hidden, masking.hide(&example, [1; 32], 0));
-        assert_ne!(hidden, masking.hide(&example, [1; 32], 1));
-        let Target::Masked { positions, labels } = &hidden.target else {
-            panic!("{:?}", hidden.target)
+        let masked = masking.mask(&example, [1; 32], 0);
+        assert_eq!(masked, masking.mask(&example, [1; 32], 0));
+        assert_ne!(masked, masking.mask(&example, [1; 32], 1));
+        let Target::Masked { positions, labels } = &masked.target else {
+            panic!("{:?}", masked.target)
         };
-        // The expected 300 with six standard deviations of 16.
+        // The expected 300, plus or minus six standard deviations of 16.
         assert!((204..396).contains(&positions.len()), "{}", positions.len());
-        let masks = positions.iter().filter(|&&i| hidden.tokens[i as usize] == 4).count();
+        let masks = positions.iter().filter(|&&i| masked.tokens[i as usize] == 4).count();
         assert!((0.65..0.95).contains(&(masks as f64 / positions.len() as f64)), "{masks}");
         // Putting the labels back restores the example, whose special tokens were left alone.
-        let mut restored = hidden.tokens.clone();
+        let mut restored = masked.tokens.clone();
         positions.iter().zip(labels).for_each(|(&i, &label)| restored[i as usize] = label);
-        assert_eq!((restored, hidden.unit), (example.tokens, 7));
+        assert_eq!((restored, masked.unit), (example.tokens, 7));
         assert!(!positions.contains(&0) && !positions.contains(&2001));
     }
 
     #[test]
-    fn one_token_is_hidden_at_least_where_there_is_one() {
+    fn at_least_one_token_is_masked() {
         let masking = masking(&fixture::bert(), 1e-9).unwrap();
         let short = Example { tokens: vec![1, 9, 2], ..Example::default() };
         let target = Target::Masked { positions: vec![1], labels: vec![9] };
-        assert_eq!(masking.hide(&short, [2; 32], 3).target, target);
-        let silent = Example { tokens: vec![1, 2], ..Example::default() };
+        assert_eq!(masking.mask(&short, [2; 32], 3).target, target);
+        let only_special = Example { tokens: vec![1, 2], ..Example::default() };
         let target = Target::Masked { positions: vec![], labels: vec![] };
-        assert_eq!(masking.hide(&silent, [2; 32], 3).target, target);
+        assert_eq!(masking.mask(&only_special, [2; 32], 3).target, target);
     }
 
     #[test]

@@ -1,17 +1,17 @@
-//! Which examples belong to which privacy unit.
+//! The examples of each privacy unit.
 
 use super::example::Example;
 
-/// The examples of every privacy unit.
+/// Index from privacy units to their examples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Members {
-    /// Where each unit's examples start in `examples`, and at last where they end.
+    /// Offset of each unit's examples in `examples`, then the number of examples, `[units + 1]`.
     starts: Vec<usize>,
     examples: Vec<usize>,
 }
 
 impl Members {
-    /// Gathers the examples of `units` units. A unit may have none.
+    /// Builds the index for at least `units` units. A unit may have no examples.
     pub fn of(examples: &[Example], units: usize) -> Members {
         let units =
             examples.iter().map(|example| example.unit as usize + 1).fold(units, usize::max);
@@ -22,16 +22,16 @@ impl Members {
         for unit in 0..units {
             starts[unit + 1] += starts[unit];
         }
-        let (mut next, mut places) = (starts.clone(), vec![0; examples.len()]);
+        let (mut next, mut sorted) = (starts.clone(), vec![0; examples.len()]);
         for (i, example) in examples.iter().enumerate() {
             let slot = &mut next[example.unit as usize];
-            places[*slot] = i;
+            sorted[*slot] = i;
             *slot += 1;
         }
-        Members { starts, examples: places }
+        Members { starts, examples: sorted }
     }
 
-    /// How many units there are.
+    /// Number of privacy units.
     pub fn units(&self) -> usize {
         self.starts.len() - 1
     }
@@ -41,7 +41,7 @@ impl Members {
         &self.examples[self.starts[unit]..self.starts[unit + 1]]
     }
 
-    /// The examples of the units that a sampler drew.
+    /// The examples of a sample of units.
     pub fn of_units(&self, units: &[usize]) -> Vec<usize> {
         units.iter().flat_map(|&unit| self.of_unit(unit)).copied().collect()
     }

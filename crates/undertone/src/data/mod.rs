@@ -1,13 +1,13 @@
-//! Text files in, token batches out.
+//! Datasets: text files in, tokenised batches out.
 //!
 //! ```text
-//! file ─ read ─▶ rows ─ task, labels, tokeniser ─▶ examples ─ sampler ─▶ units ─ batch ─▶ packed tokens
+//! file ─ read ─▶ rows ─ tokenise ─▶ examples ─ Poisson sampling ─▶ units ─ pack ─▶ batch
 //! ```
 //!
-//! Files are read as a stream and with suspicion: whatever their bytes are, the answer is rows or
-//! an [`Error`] that names the file, the line and what to do. Every [`Example`] knows the privacy
-//! unit it belongs to, and the samplers draw units, so that a guarantee per author is as natural as
-//! one per row.
+//! Files are streamed and are not trusted: whatever their bytes are, the result is rows or an
+//! [`Error`] that names the file, the line and what to do. Every [`Example`] carries its privacy
+//! unit, and the samplers draw units, so user-level privacy (one unit per author) works like
+//! example-level privacy (one unit per row).
 
 mod batch;
 mod cut;
@@ -35,12 +35,11 @@ mod tokenise;
 mod units;
 
 pub use batch::{Batch, micro_batches, pieces};
-pub use cut::LongTexts;
 pub use dataset::Dataset;
 pub(crate) use encode::Encoder;
 pub use error::{Error, Result};
 pub use example::{Example, Target};
-pub use format::Format;
+pub use format::{Format, format_of};
 pub use labels::Labels;
 pub use mask::Masking;
 pub use members::Members;
@@ -51,3 +50,4 @@ pub use shuffle::ShuffledEpochs;
 pub use stream::{Stream, stream};
 pub use task::Task;
 pub use tokenise::{Tokeniser, Tokens};
+pub use undertone_run::LongTexts;

@@ -1,42 +1,42 @@
-//! How a file becomes a dataset.
+//! Options of reading a dataset.
 
-use super::cut::LongTexts;
+use super::LongTexts;
 use super::error::{Error, Result};
 use super::format::Format;
 use serde::{Deserialize, Serialize};
 
-/// What one person contributes, and what is therefore hidden as a whole.
+/// The privacy unit: what one person contributes, and what the guarantee protects as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
-    /// A row of the file.
+    /// Example-level privacy: each row of the file is a unit.
     #[default]
     Row,
-    /// All rows of an author.
+    /// User-level privacy: all rows of an author are one unit.
     Author {
         /// The column that names the author.
         column: String,
-        /// The most examples of an author: the first in the file are kept. Which ones they are
-        /// depends on that author's rows alone, so other authors learn nothing about them from it.
+        /// Maximum number of examples per author: the first in the file are kept. The choice
+        /// depends on that author's rows alone, so it reveals nothing about other authors' rows.
         at_most: usize,
     },
 }
 
-/// How a file becomes a dataset.
+/// Options of reading a dataset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The file's format, where its extension does not say it.
+    /// The file's format, if its extension does not name it.
     pub format: Option<Format>,
-    /// The privacy unit.
     pub unit: Unit,
-    /// What becomes of long texts in language modelling.
+    /// What happens to texts above the maximum number of tokens, in language modelling.
     pub long_texts: LongTexts,
-    /// Whether to show a progress bar, if the error stream is a terminal.
+    /// Whether to show a progress bar, if standard error is a terminal.
     pub progress: bool,
 }
 
 impl Options {
-    /// The most examples that a privacy unit can have, whatever the file holds.
+    /// Maximum number of examples per privacy unit, by the options alone and whatever the file
+    /// holds.
     pub fn most_per_unit(&self) -> usize {
         match &self.unit {
             Unit::Row => self.long_texts.most_per_text(),
@@ -44,13 +44,17 @@ impl Options {
         }
     }
 
-    /// Refuses limits of zero.
+    /// Refuses maxima of zero.
     pub fn check(&self) -> Result<()> {
         if self.long_texts.most_per_text() == 0 {
-            return Err(Error::invalid("the most examples of a text", 0, "at least 1"));
+            return Err(Error::invalid("the maximum number of examples per text", 0, "at least 1"));
         }
         if self.most_per_unit() == 0 {
-            return Err(Error::invalid("the most examples of an author", 0, "at least 1"));
+            return Err(Error::invalid(
+                "the maximum number of examples per author",
+                0,
+                "at least 1",
+            ));
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::path::Path;
 
-/// A bar for the file, hidden unless it is wanted and the error stream is a terminal.
+/// A progress bar, hidden unless it is wanted and standard error is a terminal.
 pub(crate) fn bar(path: &Path, meter: &Meter, wanted: bool) -> ProgressBar {
     if !wanted || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

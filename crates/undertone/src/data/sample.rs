@@ -1,48 +1,53 @@
-//! Poisson sampling of privacy units, the sampling that the accountant assumes.
+//! Poisson sampling of privacy units, which the accountant assumes.
 
 use super::error::{Error, Result};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// Draws the privacy units of each step.
+/// Poisson sampler: draws the privacy units of each step.
 ///
 /// # Guarantee
 ///
-/// In every step every unit is included with probability exactly `rate`, the `f64` as it stands,
-/// independently of all other units and of all other steps (up to ChaCha20 being told from
-/// randomness). So a batch has `units × rate` units on average, not always, and may be empty; a
-/// step over an empty batch must be taken all the same, noise included.
+/// In every step every unit is included with probability exactly `sampling_rate` (the exact value
+/// of the `f64`), independently of all other units and steps, up to the indistinguishability of
+/// ChaCha20 from random bits. The batch size is therefore random, with mean `units ×
+/// sampling_rate`, and may be 0: a step on an empty batch must be taken all the same, noise
+/// included.
 ///
-/// The draw of step `t` is a function of the key and `t` alone: a resumed run draws what the
-/// uninterrupted one would have drawn. Amplification by sampling holds against those who do not
-/// know the key, so take it from the operating system, use it for nothing else, and keep it as
+/// The sample of step `t` is a function of the key and `t` alone, so a resumed run draws the same
+/// samples as an uninterrupted one. Amplification by subsampling holds against adversaries who do
+/// not know the key: take it from the operating system, use it for nothing else, and keep it as
 /// secret as the data.
 #[derive(Clone)]
 pub struct PoissonSampler {
     units: usize,
-    rate: f64,
-    /// The rate's digits in base 2⁶⁴; empty when the rate is 1.
+    sampling_rate: f64,
+    /// The sampling rate's digits in base 2⁶⁴; empty if the rate is 1.
     digits: Vec<u64>,
     key: [u8; 32],
 }
 
-/// Without the key, which is a secret.
+/// Omits the key, which is secret.
 impl std::fmt::Debug for PoissonSampler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PoissonSampler")
             .field("units", &self.units)
-            .field("rate", &self.rate)
+            .field("sampling_rate", &self.sampling_rate)
             .finish()
     }
 }
 
 impl PoissonSampler {
-    /// A sampler of `units` units, each with probability `rate` in (0, 1].
-    pub fn new(units: usize, rate: f64, key: [u8; 32]) -> Result<PoissonSampler> {
-        if !(rate > 0.0 && rate <= 1.0) {
-            return Err(Error::invalid("the sampling rate", rate, "above 0 and at most 1"));
+    /// A sampler of `units` units with sampling rate `sampling_rate` in (0, 1].
+    pub fn new(units: usize, sampling_rate: f64, key: [u8; 32]) -> Result<PoissonSampler> {
+        if !(sampling_rate > 0.0 && sampling_rate <= 1.0) {
+            return Err(Error::invalid(
+                "the sampling rate",
+                sampling_rate,
+                "above 0 and at most 1",
+            ));
         }
-        Ok(PoissonSampler { units, rate, digits: digits(rate), key })
+        Ok(PoissonSampler { units, sampling_rate, digits: digits(sampling_rate), key })
     }
 
     /// The units of a step, in increasing order.
@@ -55,18 +60,18 @@ impl PoissonSampler {
         (0..self.units).filter(|_| self.included(&mut random)).collect()
     }
 
-    /// How many units there are to draw from.
+    /// Number of privacy units.
     pub fn units(&self) -> usize {
         self.units
     }
 
-    /// The probability with which each is drawn.
-    pub fn rate(&self) -> f64 {
-        self.rate
+    /// Sampling rate: the probability with which each unit is included.
+    pub fn sampling_rate(&self) -> f64 {
+        self.sampling_rate
     }
 
-    /// Whether a uniform number in [0, 1) is below the rate, of which no more digits are drawn than
-    /// needed.
+    /// Whether a uniform number in [0, 1) is below the sampling rate; draws only as many of its
+    /// digits as that needs.
     fn included(&self, random: &mut ChaCha20Rng) -> bool {
         for &digit in &self.digits {
             let drawn = random.next_u64();
@@ -78,10 +83,11 @@ impl PoissonSampler {
     }
 }
 
-/// The digits in base 2⁶⁴ of a number below 1, all of them: scaling by 2⁶⁴ and taking off the whole
-/// part are exact in `f64`, and nothing remains after at most 17 digits.
-fn digits(rate: f64) -> Vec<u64> {
-    let (mut digits, mut rest) = (Vec::new(), if rate < 1.0 { rate } else { 0.0 });
+/// All digits in base 2⁶⁴ of a number below 1: multiplying by 2⁶⁴ and subtracting the integer part
+/// are exact in `f64`, and nothing remains after at most 17 digits.
+fn digits(sampling_rate: f64) -> Vec<u64> {
+    let (mut digits, mut rest) =
+        (Vec::new(), if sampling_rate < 1.0 { sampling_rate } else { 0.0 });
     while rest > 0.0 {
         let scaled = rest * 2_f64.powi(64);
         digits.push(scaled as u64);
@@ -96,8 +102,11 @@ mod tests {
 
     #[test]
     fn a_rate_outside_its_domain_is_refused() {
-        for rate in [0.0, -0.1, 1.0 + f64::EPSILON, f64::NAN, f64::INFINITY] {
-            assert!(matches!(PoissonSampler::new(3, rate, [0; 32]), Err(Error::Invalid { .. })));
+        for sampling_rate in [0.0, -0.1, 1.0 + f64::EPSILON, f64::NAN, f64::INFINITY] {
+            assert!(matches!(
+                PoissonSampler::new(3, sampling_rate, [0; 32]),
+                Err(Error::Invalid { .. })
+            ));
         }
     }
 
@@ -106,10 +115,12 @@ mod tests {
         assert_eq!(digits(0.5), [1 << 63]);
         assert_eq!(digits(2_f64.powi(-65)), [0, 1 << 63]);
         assert_eq!(digits(f64::from_bits(1)).len(), 17);
-        for rate in [0.1, 1e-5, 0.999, 1e-30] {
-            let again =
-                digits(rate).iter().rev().fold(0.0, |sum, &d| (sum + d as f64) / 2_f64.powi(64));
-            assert_eq!(again, rate);
+        for sampling_rate in [0.1, 1e-5, 0.999, 1e-30] {
+            let again = digits(sampling_rate)
+                .iter()
+                .rev()
+                .fold(0.0, |sum, &d| (sum + d as f64) / 2_f64.powi(64));
+            assert_eq!(again, sampling_rate);
         }
     }
 
@@ -132,6 +143,6 @@ mod tests {
     #[test]
     fn the_key_is_not_printed() {
         let shown = format!("{:?}", PoissonSampler::new(2, 0.5, [77; 32]).unwrap());
-        assert_eq!(shown, "PoissonSampler { units: 2, rate: 0.5 }");
+        assert_eq!(shown, "PoissonSampler { units: 2, sampling_rate: 0.5 }");
     }
 }

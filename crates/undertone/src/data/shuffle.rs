@@ -1,24 +1,25 @@
-//! Shuffled epochs, for training without privacy.
+//! Shuffled epochs, for non-private training.
 
 use super::error::{Error, Result};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// Batches of equal size that pass through all examples, in a new order every epoch.
+/// Batches of a fixed size that pass through all examples, reshuffled every epoch.
 ///
-/// Its batches are not independent of each other: no accountant covers them, and private training
-/// must use [`PoissonSampler`](super::PoissonSampler).
+/// These batches are not independent of each other, so no accountant here covers them: private
+/// training must use [`PoissonSampler`](super::PoissonSampler).
 #[derive(Clone, Debug)]
 pub struct ShuffledEpochs {
     examples: usize,
     size: usize,
     seed: [u8; 32],
-    /// The epoch drawn last and its order.
+    /// The last epoch used and its permutation.
     drawn: Option<(u64, Vec<usize>)>,
 }
 
 impl ShuffledEpochs {
-    /// Epochs over so many examples, in batches of `size`, of which an epoch's last may be smaller.
+    /// Epochs over `examples` examples in batches of `size`; the last batch of an epoch may be
+    /// smaller.
     pub fn new(examples: usize, size: usize, seed: [u8; 32]) -> Result<ShuffledEpochs> {
         if examples == 0 || size == 0 {
             let name = if size == 0 { "the batch size" } else { "the number of examples" };
@@ -27,25 +28,25 @@ impl ShuffledEpochs {
         Ok(ShuffledEpochs { examples, size, seed, drawn: None })
     }
 
-    /// How many steps make an epoch.
+    /// Number of steps per epoch.
     pub fn steps_per_epoch(&self) -> u64 {
         self.examples.div_ceil(self.size) as u64
     }
 
     /// The examples of a step, a function of the seed and the step alone.
     pub fn step(&mut self, step: u64) -> Vec<usize> {
-        let (epoch, place) = (step / self.steps_per_epoch(), step % self.steps_per_epoch());
+        let (epoch, index) = (step / self.steps_per_epoch(), step % self.steps_per_epoch());
         let order = match self.drawn.take() {
             Some((drawn, order)) if drawn == epoch => order,
             _ => self.order(epoch),
         };
-        let start = place as usize * self.size;
+        let start = index as usize * self.size;
         let batch = order[start..(start + self.size).min(self.examples)].to_vec();
         self.drawn = Some((epoch, order));
         batch
     }
 
-    /// The order of an epoch, each of all possible ones as likely.
+    /// The permutation of an epoch, uniformly random.
     pub fn order(&self, epoch: u64) -> Vec<usize> {
         let mut random = ChaCha20Rng::from_seed(self.seed);
         random.set_stream(epoch);
@@ -57,7 +58,7 @@ impl ShuffledEpochs {
     }
 }
 
-/// A uniform number below `bound`: those draws that would favour small numbers are drawn again.
+/// A uniform number below `bound`, by rejection of the draws that would bias it.
 pub(crate) fn below(random: &mut ChaCha20Rng, bound: u64) -> u64 {
     let biased = (u64::MAX % bound + 1) % bound;
     loop {

@@ -1,27 +1,27 @@
-//! Which tokens end a text and hide a token, as the files beside a tokenizer say.
+//! The end-of-text and mask tokens, from the files beside a tokenizer.
 
 use super::error::{Error, Result};
 use serde_json::Value;
 use std::path::Path;
 
-/// Where models state their special tokens, in the order in which they are asked.
+/// Files that name special tokens, in order of precedence.
 const FILES: [&str; 2] = ["tokenizer_config.json", "special_tokens_map.json"];
 
-/// What the well-known models call the token that ends a text, when no file says it.
+/// Usual end-of-text tokens, for models whose files do not name one.
 pub(crate) const ENDS: [&str; 5] =
     ["<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<|im_end|>"];
 
-/// What the well-known models call the token that hides another.
+/// Usual mask tokens.
 pub(crate) const MASKS: [&str; 2] = ["[MASK]", "<mask>"];
 
-/// The special token of that role (`eos_token`, `mask_token`) that a file in the folder names.
+/// The special token of a role (`eos_token`, `mask_token`) that a file in the folder names.
 pub(crate) fn stated(folder: &Path, role: &str) -> Result<Option<String>> {
     for name in FILES {
         let file = folder.join(name);
         let Ok(bytes) = std::fs::read(&file) else { continue };
         let settings: Value = serde_json::from_slice(&bytes)
             .map_err(|e| Error::Tokenizer { file: file.clone(), reason: e.to_string() })?;
-        // Either the token itself or an object that describes it.
+        // A string, or an object with the string in `content`.
         let token = &settings[role];
         if let Some(token) = token.as_str().or_else(|| token["content"].as_str()) {
             return Ok(Some(token.to_owned()));

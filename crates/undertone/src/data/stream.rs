@@ -1,9 +1,9 @@
-//! Examples out of a file, some at a time.
+//! Streams the examples of a file in chunks.
 
 use super::encode::Encoder;
 use super::error::Result;
 use super::example::Example;
-use super::format::Format;
+use super::format::format_of;
 use super::labels::Labels;
 use super::options::{Options, Unit};
 use super::read::{self, Meter, Row, Rows};
@@ -13,7 +13,7 @@ use super::units::Units;
 use rayon::prelude::*;
 use std::path::Path;
 
-/// Rows, and bytes of text, that are tokenised at a time: enough to keep all threads at work.
+/// Maximum rows and bytes of text that are tokenised at a time: enough to keep all threads busy.
 const ROWS: usize = 4096;
 const BYTES: usize = 4 << 20;
 
@@ -29,8 +29,8 @@ pub struct Stream<'a> {
 
 /// Opens a file as a stream of examples.
 ///
-/// Without `labels` the task's label column is not read, so that a file without one can be
-/// predicted.
+/// Without `labels` the task's label column is not read, so that prediction works on files without
+/// one.
 pub fn stream<'a>(
     path: &Path,
     task: &Task,
@@ -45,14 +45,14 @@ pub fn stream<'a>(
     if let Unit::Author { column, .. } = &options.unit {
         columns.push(column);
     }
-    let rows = read::rows(path, Format::of(path, options.format)?, &columns)?;
+    let rows = read::rows(path, format_of(path, options.format)?, &columns)?;
     let long_texts = options.long_texts;
     let encoder = Encoder { file: path.into(), task, tokeniser, labels, long_texts };
     Ok(Stream { rows, encoder, units: Units::new(&options.unit), ended: false })
 }
 
 impl Stream<'_> {
-    /// How many privacy units have been met so far.
+    /// Number of privacy units seen so far.
     pub fn units(&self) -> usize {
         self.units.count()
     }
@@ -61,7 +61,7 @@ impl Stream<'_> {
         self.rows.meter()
     }
 
-    /// The examples of the next rows; none at the file's end.
+    /// The examples of the next rows; empty at the end of the file.
     fn chunk(&mut self) -> Result<Vec<Example>> {
         let mut examples = Vec::new();
         while examples.is_empty() {
@@ -79,7 +79,8 @@ impl Stream<'_> {
         Ok(examples)
     }
 
-    /// The next rows and their units, without those whose author has enough examples already.
+    /// The next rows and their units, without those whose author already has the maximum of
+    /// examples.
     fn gather(&mut self) -> Result<Vec<(u32, Row)>> {
         let (mut rows, mut bytes) = (Vec::new(), 0);
         while rows.len() < ROWS && bytes < BYTES {

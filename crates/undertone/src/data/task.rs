@@ -1,35 +1,30 @@
-//! What is to be learnt from a row.
+//! Fine-tuning tasks.
 
 use super::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// A task, and the columns that it reads.
+/// A fine-tuning task and the columns that it reads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Task {
-    /// One label for a text, or for a pair of texts.
+    /// Sequence classification of a text, or of a pair of texts.
     Classification {
-        /// One or two columns of text.
+        /// One or two text columns.
         text: Vec<String>,
-        /// The column of the label; none when labels are to be predicted.
+        /// The label column; `None` for prediction.
         label: Option<String>,
     },
-    /// The next token of a text.
+    /// Causal language modelling: the next token of a text.
     LanguageModelling {
-        /// The column of the text.
+        /// The text column.
         text: String,
     },
-    /// The continuation of a prompt.
-    Completion {
-        /// The column of what is given.
-        prompt: String,
-        /// The column of what is to be written.
-        completion: String,
-    },
+    /// Completion of a prompt; only the completion's tokens are predicted.
+    Completion { prompt: String, completion: String },
 }
 
 impl Task {
-    /// The columns that the task reads: its texts in order, then the label where there is one.
+    /// The task's columns: its texts in order, then the label if there is one.
     pub fn columns(&self) -> Vec<&str> {
         match self {
             Task::Classification { text, label } => {
@@ -40,7 +35,7 @@ impl Task {
         }
     }
 
-    /// The column of the label, where there is one.
+    /// The label column, if there is one.
     pub fn label(&self) -> Option<&str> {
         match self {
             Task::Classification { label, .. } => label.as_deref(),
@@ -48,7 +43,7 @@ impl Task {
         }
     }
 
-    /// The same task on files that have no labels.
+    /// The same task without its label column.
     pub fn without_label(&self) -> Task {
         match self {
             Task::Classification { text, .. } => {

@@ -1,4 +1,4 @@
-//! Texts to tokens and back.
+//! Tokenisation of texts, and decoding of tokens.
 
 mod sequences;
 
@@ -12,17 +12,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokenizers::Tokenizer;
 
-/// The most tokens of a sequence, unless another number is set.
+/// Default maximum number of tokens of a sequence.
 const MAX_TOKENS: usize = 512;
 
-/// Texts up to this many bytes are always tokenised whole.
+/// Texts of at most this many bytes are always tokenised whole.
 const WHOLE_BYTES: usize = 1 << 16;
 
-/// A tokenizer of the Hugging Face kind, with a limit on the tokens of a sequence.
+/// A Hugging Face tokenizer with a maximum number of tokens per sequence. Cheap to clone.
 ///
-/// Truncation and padding that the tokenizer's file configures are not used: sequences are cut as
-/// stated at each method, to [`max_tokens`](Tokeniser::max_tokens), and never padded. Cheap to
-/// clone.
+/// The truncation and padding that the tokenizer's file configures are ignored: each method says
+/// how it truncates to [`max_tokens`](Tokeniser::max_tokens), and nothing is padded.
 #[derive(Clone)]
 pub struct Tokeniser {
     tokenizer: Arc<Tokenizer>,
@@ -46,9 +45,8 @@ impl std::fmt::Debug for Tokeniser {
 impl Tokeniser {
     /// Loads a `tokenizer.json`, or the one in a model's folder.
     ///
-    /// The tokens that end a text and hide a token are those that `tokenizer_config.json` or
-    /// `special_tokens_map.json` beside it name, or else the customary ones where the vocabulary
-    /// has them.
+    /// The end-of-text and mask tokens are those that `tokenizer_config.json` or
+    /// `special_tokens_map.json` beside it name, or else the usual ones that are in the vocabulary.
     pub fn load(path: &Path) -> Result<Tokeniser> {
         let file = if path.is_dir() { path.join("tokenizer.json") } else { path.to_path_buf() };
         let bytes = std::fs::read(&file).map_err(|e| Error::io(&file, &e))?;
@@ -80,43 +78,43 @@ impl Tokeniser {
         })
     }
 
-    /// Sets the most tokens of a sequence, special ones included.
+    /// Sets the maximum number of tokens of a sequence, special tokens included.
     pub fn with_max_tokens(mut self, max_tokens: usize) -> Result<Tokeniser> {
         let least = self.single.len().max(self.pair.len()) + 2;
         if max_tokens < least {
             let rule = format!("at least {least}, which leaves room beside the special tokens");
-            return Err(Error::invalid("the most tokens of a sequence", max_tokens, rule));
+            return Err(Error::invalid("the maximum number of tokens", max_tokens, rule));
         }
         self.max_tokens = max_tokens;
         Ok(self)
     }
 
-    /// Sets the token that ends a text, where the tokenizer's files name another or none.
+    /// Sets the end-of-text token, if the tokenizer's files name another or none.
     pub fn with_eos(self, eos: u32) -> Tokeniser {
         Tokeniser { eos: Some(eos), ..self }
     }
 
-    /// The most tokens of a sequence, special ones included.
+    /// Maximum number of tokens of a sequence, special tokens included.
     pub fn max_tokens(&self) -> usize {
         self.max_tokens
     }
 
-    /// How many tokens there are, added ones included.
+    /// Vocabulary size, added tokens included.
     pub fn vocabulary(&self) -> usize {
         self.tokenizer.get_vocab_size(true)
     }
 
-    /// The number of a token, such as `[MASK]`.
+    /// The id of a token, such as `[MASK]`.
     pub fn token_id(&self, token: &str) -> Option<u32> {
         self.tokenizer.token_to_id(token)
     }
 
-    /// The token of that number.
+    /// The token with this id.
     pub fn token(&self, id: u32) -> Option<String> {
         self.tokenizer.id_to_token(id)
     }
 
-    /// The tokens that mark rather than say something, in increasing order.
+    /// Ids of the special tokens, in increasing order.
     pub fn special(&self) -> Vec<u32> {
         let added = self.tokenizer.get_added_tokens_decoder();
         let mut special: Vec<u32> =
@@ -125,28 +123,28 @@ impl Tokeniser {
         special
     }
 
-    /// The token that ends a text, if there is one.
+    /// The end-of-text token, if there is one.
     pub fn eos(&self) -> Option<u32> {
         self.eos
     }
 
-    /// The token that hides another, if there is one.
+    /// The mask token, if there is one.
     pub fn mask(&self) -> Option<u32> {
         self.mask
     }
 
-    /// The text of tokens, without special ones.
+    /// Decodes token ids to text, without special tokens.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         let decoded =
             guarded_result(|| self.tokenizer.decode(ids, true).map_err(|e| e.to_string()));
         decoded.map_err(|reason| self.unusable(reason))
     }
 
-    /// The tokens of a text without special ones; of a huge text, at least the first `needed`.
+    /// Token ids of a text without special tokens; for a huge text, at least the first `needed`.
     fn ids(&self, text: &str, needed: usize) -> Result<Vec<u32>> {
-        // Tokenising takes some twenty times the memory of the text, so only a part of a huge one
-        // is tokenised, up to a space, with a margin for what the text after the space might have
-        // changed.
+        // Tokenisation takes about twenty times the memory of the text, so of a huge text only the
+        // beginning is tokenised, up to a space, with a margin for tokens that the rest might
+        // change.
         let part = beginning(text, needed.saturating_mul(32).max(WHOLE_BYTES));
         let ids = self.encode(part)?;
         match part.len() < text.len() && ids.len() < needed.saturating_add(16) {
@@ -162,7 +160,7 @@ impl Tokeniser {
         Ok(encoded.get_ids().to_vec())
     }
 
-    /// The tokens of a whole text without special ones, each with the bytes that it stands for.
+    /// Token ids of a whole text without special tokens, each with the byte range that it covers.
     pub fn with_bytes(&self, text: &str) -> Result<Vec<(u32, Range<usize>)>> {
         let encoded =
             guarded_result(|| self.tokenizer.encode(text, false).map_err(|e| e.to_string()));
@@ -176,7 +174,7 @@ impl Tokeniser {
     }
 }
 
-/// The text up to its last space within so many bytes, or all of it where there is none.
+/// The text up to its last space within so many bytes, or all of it if there is none.
 fn beginning(text: &str, bytes: usize) -> &str {
     if text.len() <= bytes {
         return text;

@@ -1,4 +1,4 @@
-//! Which privacy unit each row of a file belongs to.
+//! The privacy unit of each row of a file.
 
 use super::error::{Error, Result};
 use super::example::Example;
@@ -7,13 +7,13 @@ use super::read::Row;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// The privacy units met so far.
+/// The privacy units seen so far.
 pub(crate) struct Units {
-    /// The column of the authors and the most examples of each; without it every row is a unit.
+    /// Author column and maximum number of examples per author; `None` makes every row a unit.
     authors: Option<(String, usize)>,
-    /// For each author its number, in the order of first appearance.
+    /// Unit id of each author, in the order of first appearance.
     numbers: HashMap<String, u32>,
-    /// For each author how many examples it has.
+    /// Number of examples of each author.
     examples: Vec<usize>,
     count: usize,
 }
@@ -27,8 +27,8 @@ impl Units {
         Units { authors, numbers: HashMap::new(), examples: Vec::new(), count: 0 }
     }
 
-    /// The unit of a row, from which the author's name is taken off; none if its author has enough
-    /// examples.
+    /// The unit of a row, whose author value is removed; `None` if the author already has the
+    /// maximum number of examples.
     pub fn of(&mut self, file: &Path, row: &mut Row) -> Result<Option<u32>> {
         let next = u32::try_from(self.count)
             .map_err(|_| Error::invalid("the number of privacy units", self.count, "below 2³²"))?;
@@ -52,12 +52,12 @@ impl Units {
         Ok((self.examples[unit as usize] < *at_most).then_some(unit))
     }
 
-    /// How many units have been met.
+    /// Number of units seen so far.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Adds a row's examples to the others, as far as its unit may have more.
+    /// Appends a row's examples, up to the maximum of its unit.
     pub fn admit(&mut self, unit: u32, of_row: Vec<Example>, examples: &mut Vec<Example>) {
         let mut room = of_row.len();
         if let Some((_, at_most)) = self.authors {

@@ -1,49 +1,11 @@
-//! Figures of merit, collected example by example.
+//! Evaluation metrics, accumulated over examples.
 
 use super::Prediction;
 use crate::data::{Example, Target};
 use crate::model::Purpose;
-use serde::Serialize;
+use undertone_run::{ClassificationMetrics, LanguageMetrics, Metrics};
 
-/// What is measured depends on what the head predicts.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum Metrics {
-    /// Of a classifier.
-    Classification(Classification),
-    /// Of a language model.
-    Language(Language),
-}
-
-/// Figures of a classifier.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Classification {
-    /// Examples with a label.
-    pub examples: usize,
-    /// Share of examples whose likeliest class is the right one.
-    pub accuracy: f64,
-    /// F1 of class 1 if there are two classes, otherwise the mean of the classes' F1.
-    pub f1: f64,
-    /// Mean cross-entropy.
-    pub loss: f64,
-    /// `confusion[truth][prediction]`.
-    pub confusion: Vec<Vec<u64>>,
-}
-
-/// Figures of a language model.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Language {
-    /// Texts.
-    pub examples: usize,
-    /// Tokens that were predicted.
-    pub tokens: usize,
-    /// Mean cross-entropy of a token.
-    pub loss: f64,
-    /// e to the loss.
-    pub perplexity: f64,
-}
-
-/// Adds up figures while data stream by.
+/// Accumulates metrics over a stream of examples.
 #[derive(Clone, Debug)]
 pub struct Meter {
     purpose: Purpose,
@@ -54,7 +16,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// For a head of this purpose with so many classes.
+    /// For a task head of this kind with `classes` classes.
     pub fn new(purpose: Purpose, classes: usize) -> Self {
         let confusion = if purpose == Purpose::SequenceClassification {
             vec![vec![0; classes]; classes]
@@ -64,7 +26,6 @@ impl Meter {
         Self { purpose, confusion, examples: 0, predictions: 0, loss: 0.0 }
     }
 
-    /// Counts one example.
     pub fn add(&mut self, example: &Example, prediction: &Prediction) {
         let Some(loss) = prediction.loss else { return };
         self.examples += 1;
@@ -77,12 +38,17 @@ impl Meter {
         }
     }
 
-    /// The figures so far.
+    /// The metrics so far.
     pub fn metrics(&self) -> Metrics {
         let loss = self.loss / self.predictions.max(1) as f64;
         if self.purpose != Purpose::SequenceClassification {
             let (examples, tokens) = (self.examples, self.predictions);
-            return Metrics::Language(Language { examples, tokens, loss, perplexity: loss.exp() });
+            return Metrics::Language(LanguageMetrics {
+                examples,
+                tokens,
+                loss,
+                perplexity: loss.exp(),
+            });
         }
         let right: u64 = (0..self.confusion.len()).map(|class| self.confusion[class][class]).sum();
         let scores: Vec<f64> =
@@ -92,7 +58,7 @@ impl Meter {
         } else {
             scores.iter().sum::<f64>() / scores.len().max(1) as f64
         };
-        Metrics::Classification(Classification {
+        Metrics::Classification(ClassificationMetrics {
             examples: self.examples,
             accuracy: right as f64 / self.examples.max(1) as f64,
             f1,
@@ -102,7 +68,7 @@ impl Meter {
     }
 }
 
-/// The first of the largest.
+/// The index of the largest logit, the first if several are.
 pub fn likeliest(logits: &[f32]) -> usize {
     let mut best = 0;
     for (i, logit) in logits.iter().enumerate() {
@@ -113,7 +79,7 @@ pub fn likeliest(logits: &[f32]) -> usize {
     best
 }
 
-/// Harmonic mean of precision and recall; 0 where the class neither occurs nor is predicted.
+/// Harmonic mean of precision and recall; 0 if the class neither occurs nor is predicted.
 fn f1(confusion: &[Vec<u64>], class: usize) -> f64 {
     let hit = confusion[class][class] as f64;
     let truth: u64 = confusion[class].iter().sum();
@@ -126,7 +92,7 @@ fn f1(confusion: &[Vec<u64>], class: usize) -> f64 {
 mod tests {
     use super::*;
 
-    fn counted(classes: usize, pairs: &[(u32, usize)]) -> Classification {
+    fn counted(classes: usize, pairs: &[(u32, usize)]) -> ClassificationMetrics {
         let mut meter = Meter::new(Purpose::SequenceClassification, classes);
         for &(truth, predicted) in pairs {
             let mut logits = vec![0.0; classes];
@@ -142,7 +108,7 @@ mod tests {
 
     #[test]
     fn figures_of_a_small_table() {
-        // Truth 1 three times (hit twice), truth 0 twice (hit once).
+        // Label 1 three times (predicted twice), label 0 twice (predicted once).
         let found = counted(2, &[(1, 1), (1, 1), (1, 0), (0, 0), (0, 1)]);
         assert_eq!(found.examples, 5);
         assert!((found.accuracy - 0.6).abs() < 1e-12);

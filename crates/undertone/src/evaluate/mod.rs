@@ -1,21 +1,22 @@
-//! How good a model is on data: accuracy, F1, loss, perplexity.
+//! Evaluation of a model on a dataset: accuracy, F1, loss, perplexity.
 
 mod metrics;
 
-pub use metrics::{Classification, Language, Meter, Metrics, likeliest};
+pub use metrics::{Meter, likeliest};
+pub use undertone_run::{ClassificationMetrics, LanguageMetrics, Metrics};
 
 use crate::data::{Batch, Example, pieces};
-use crate::mechanism::forward::RecordNoise;
+use crate::method::local::EmbeddingNoise;
 use crate::model::layer::sanitiser::Perturb;
 use crate::model::{Error, Model, Purpose, Result};
 use crate::tensor;
 
-/// How much is computed at once; changes nothing but time and memory.
+/// Size of a forward pass; changes nothing but time and memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Sequences in one pass.
+    /// Maximum sequences per pass.
     pub sequences: usize,
-    /// Tokens in one pass.
+    /// Maximum tokens per pass.
     pub tokens: usize,
 }
 
@@ -25,12 +26,12 @@ impl Default for Limits {
     }
 }
 
-/// What a model says of one example.
+/// The model's output for one example.
 #[derive(Clone, Debug)]
 pub struct Prediction {
-    /// The loss, where the example has a target: the mean over what is predicted of it.
+    /// Mean loss over the example's predictions; `None` if it has no target.
     pub loss: Option<f32>,
-    /// How many predictions the loss is a mean of.
+    /// Number of predictions that the loss is a mean of.
     pub predictions: usize,
     /// Logits of the classes, or of the token after the last one.
     pub logits: Vec<f32>,
@@ -50,48 +51,48 @@ impl Prediction {
     }
 }
 
-/// What a classifier says of each example when the example is perturbed before it leaves its owner;
-/// `first` is the number of the first one's noise.
+/// Predictions of a classifier on embeddings perturbed under local DP; `first` is the noise index
+/// of the first example.
 pub fn predict_perturbed(
     model: &Model,
     examples: &[Example],
     limits: Limits,
-    noise: &RecordNoise,
+    noise: &EmbeddingNoise,
     first: u64,
 ) -> Result<Vec<Prediction>> {
-    in_pieces(examples, limits, |piece, batch| {
+    in_batches(examples, limits, |piece, batch| {
         let records: Vec<u64> = piece.iter().map(|&i| first + i as u64).collect();
         classify(model, batch, Some(&noise.of(&records, noise.last_epoch())))
     })
 }
 
-/// What the model says of each example, in order; `want_logits` of language models costs a vector
-/// as long as the vocabulary each.
+/// Predictions for each example, in order. For language models `want_logits` takes a vector of the
+/// size of the vocabulary per example.
 pub fn predict(
     model: &Model,
     examples: &[Example],
     limits: Limits,
     want_logits: bool,
 ) -> Result<Vec<Prediction>> {
-    in_pieces(examples, limits, |_, batch| match model.network.head.purpose {
+    in_batches(examples, limits, |_, batch| match model.network.head.purpose {
         Purpose::SequenceClassification => classify(model, batch, None),
-        _ => read(model, batch, want_logits),
+        _ => predict_tokens(model, batch, want_logits),
     })
 }
 
-fn in_pieces(
+fn in_batches(
     examples: &[Example],
     limits: Limits,
-    says: impl Fn(&[usize], &Batch) -> Result<Vec<Prediction>>,
+    predict_batch: impl Fn(&[usize], &Batch) -> Result<Vec<Prediction>>,
 ) -> Result<Vec<Prediction>> {
     let mut predictions: Vec<Option<Prediction>> = vec![None; examples.len()];
     for piece in pieces(examples, limits.sequences, limits.tokens) {
         let batch = Batch::pack(piece.iter().map(|&i| &examples[i]));
-        let found = says(&piece, &batch)?;
+        let found = predict_batch(&piece, &batch)?;
         for (index, prediction) in piece.into_iter().zip(found) {
             if !prediction.is_finite() {
                 return Err(Error::Request(
-                    "the model answers with numbers that are not finite; its weights are broken"
+                    "the model's outputs are not finite; use a checkpoint with finite weights"
                         .into(),
                 ));
             }
@@ -116,12 +117,11 @@ fn classify(model: &Model, batch: &Batch, noise: Option<&dyn Perturb>) -> Result
             },
         )
         .collect();
-    // A class that the head does not have is a mistake of the caller's, which the objective
-    // reports.
+    // A class that the head does not have is the caller's mistake.
     if let Some(class) = targets.iter().flatten().find(|&&class| class as usize >= logits.columns())
     {
         return Err(Error::Request(format!(
-            "class {class} was asked for, but the model has {}",
+            "class {class} is not one of the model's {} classes; use the model's labels",
             logits.columns()
         )));
     }
@@ -138,7 +138,7 @@ fn classify(model: &Model, batch: &Batch, noise: Option<&dyn Perturb>) -> Result
         .collect())
 }
 
-fn read(model: &Model, batch: &Batch, want_logits: bool) -> Result<Vec<Prediction>> {
+fn predict_tokens(model: &Model, batch: &Batch, want_logits: bool) -> Result<Vec<Prediction>> {
     let objective = crate::model::Objective::of(batch, model.network.head.purpose)?;
     let losses = model.losses(batch)?;
     let mut counts = vec![0; batch.sequences()];

@@ -1,4 +1,5 @@
-//! What a model's answer rests on: relevance of its parameters.
+//! Explanations of a model's output: relevance of its parameters, contributions of its input
+//! tokens.
 
 pub mod contribution;
 pub mod relevance;

@@ -1,4 +1,5 @@
-//! The book of one backward pass: factors as they come, and each unit's squared norm in each group.
+//! Ghost clipping with book-keeping: keeps the factors of one backward pass and adds up each unit's
+//! squared gradient norm in each clipping group.
 
 use super::clip::{Bounds, Clipped};
 use super::measure::{Measure, Part, Share};
@@ -13,16 +14,19 @@ use crate::tensor::{Matrix, Result};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Receives the factors of a backward pass over one batch.
+/// Receives the factors of the backward pass over one batch, computes per-unit (per-example) norms
+/// from them by the ghost norm formula, and forms the clipped sum from the kept factors, without a
+/// second backward pass.
 pub struct Book<'a> {
     units: UnitRows,
     measure: &'a Measure,
-    /// For each group and unit, an upper bound of the squared norm.
+    /// `[groups][units]`: upper bounds of the squared norms.
     squared: Vec<Vec<f64>>,
     kept: Vec<Factor>,
-    /// Neighbouring products of one input and group, whose norms are computed together.
-    waiting: Option<Waiting>,
-    /// Gradients of vectors, one row for each unit: small enough to be formed.
+    /// Consecutive matrix products of the same input and group, whose norms are computed together:
+    /// the input's Gram matrix is shared.
+    pending: Option<SharedInput>,
+    /// Per-unit gradients of vector parameters (biases, norm scales), `[units, coordinates]`.
     vectors: HashMap<ParameterId, Matrix>,
 }
 
@@ -30,27 +34,27 @@ impl<'a> Book<'a> {
     /// An empty book for a batch with these units.
     pub fn new(units: UnitRows, measure: &'a Measure) -> Self {
         let squared = vec![vec![0.0; units.count()]; measure.groups()];
-        Self { units, measure, squared, kept: Vec::new(), waiting: None, vectors: HashMap::new() }
+        Self { units, measure, squared, kept: Vec::new(), pending: None, vectors: HashMap::new() }
     }
 
-    /// Squared norms, for each group and unit.
+    /// The squared norms, `[groups][units]`.
     pub fn squared_norms(&mut self) -> Result<&[Vec<f64>]> {
-        self.settle()?;
+        self.compute_pending()?;
         Ok(&self.squared)
     }
 
-    /// Computes the norms of the products that wait.
-    fn settle(&mut self) -> Result<()> {
-        if let Some(Waiting { group, input, ranges, output_gradients }) = self.waiting.take() {
+    /// Computes the norms of the pending matrix products.
+    fn compute_pending(&mut self) -> Result<()> {
+        if let Some(SharedInput { group, input, ranges, output_gradients }) = self.pending.take() {
             let squared = norms::products(&input, &output_gradients, &ranges)?;
-            self.enter(group, 1.0, &squared);
+            self.add_norms(group, 1.0, &squared);
         }
         Ok(())
     }
 
-    /// Clips every unit and adds all of them to the sum.
+    /// Clips every unit's gradient, and adds the clipped gradients to `sum`.
     pub fn close(mut self, bounds: &Bounds, sum: &mut ClippedSum) -> Result<Clipped> {
-        self.settle()?;
+        self.compute_pending()?;
         let (factors, clipped) = bounds.factors(&self.squared);
         let vectors =
             self.vectors.iter().map(|(&parameter, rows)| ClippedSum::vectors(parameter, rows));
@@ -78,15 +82,15 @@ impl<'a> Book<'a> {
         Ok(clipped)
     }
 
-    fn enter(&mut self, group: usize, times: f64, amounts: &[f64]) {
+    fn add_norms(&mut self, group: usize, times: f64, amounts: &[f64]) {
         for (squared, amount) in self.squared[group].iter_mut().zip(amounts) {
             *squared += times * amount;
         }
     }
 
-    /// A parameter that takes part twice, such as a tied embedding, has the gradient G₁ + G₂: ‖G₁ +
-    /// G₂‖² has the term 2⟨G₁, G₂⟩.
-    fn enter_with_earlier(&mut self, share: &Share, factor: &Factor) -> Result<()> {
+    /// A parameter that is used twice, such as a tied embedding, has the gradient G = G₁ + G₂, and
+    /// ‖G‖² has the cross term 2⟨G₁, G₂⟩.
+    fn add_cross_terms(&mut self, share: &Share, factor: &Factor) -> Result<()> {
         let earlier = self.kept.iter().filter(|kept| kept.parameter() == factor.parameter());
         let mut amounts = Vec::new();
         for kept in earlier {
@@ -119,12 +123,12 @@ impl<'a> Book<'a> {
                 }
             }
         }
-        amounts.iter().for_each(|(group, times, amounts)| self.enter(*group, *times, amounts));
+        amounts.iter().for_each(|(group, times, amounts)| self.add_norms(*group, *times, amounts));
         Ok(())
     }
 
-    /// A vector's gradients are formed, one row for each unit.
-    fn enter_vectors(
+    /// Vector parameters: each unit's gradient is formed, as it is no larger than one token's.
+    fn add_vector_norms(
         &mut self,
         share: &Share,
         parameter: ParameterId,
@@ -137,41 +141,41 @@ impl<'a> Book<'a> {
         for Part { group, weights, scale } in share.parts() {
             let weights = weights.as_deref();
             if let Some(earlier) = &earlier {
-                self.enter(group, -scale, &squared_rows(earlier, weights)?);
+                self.add_norms(group, -scale, &squared_rows(earlier, weights)?);
             }
-            self.enter(group, scale, &squared_rows(&rows, weights)?);
+            self.add_norms(group, scale, &squared_rows(&rows, weights)?);
         }
         self.vectors.insert(parameter, rows);
         Ok(())
     }
 
-    /// A product or a table whose coordinates all count alike.
-    fn enter_plain(&mut self, group: usize, factor: &Factor) -> Result<()> {
+    /// A matrix product or an embedding table whose coordinates have no weights.
+    fn add_plain_norms(&mut self, group: usize, factor: &Factor) -> Result<()> {
         let ranges = self.units.ranges(tokens(factor));
         match factor {
-            Factor::Product { input, output_gradient, .. } => match &mut self.waiting {
-                Some(waiting) if waiting.takes(group, input, &ranges) => {
-                    waiting.output_gradients.push(output_gradient.clone());
+            Factor::Product { input, output_gradient, .. } => match &mut self.pending {
+                Some(pending) if pending.takes(group, input, &ranges) => {
+                    pending.output_gradients.push(output_gradient.clone());
                 }
                 _ => {
-                    self.settle()?;
+                    self.compute_pending()?;
                     let output_gradients = vec![output_gradient.clone()];
-                    self.waiting =
-                        Some(Waiting { group, input: input.clone(), ranges, output_gradients });
+                    self.pending =
+                        Some(SharedInput { group, input: input.clone(), ranges, output_gradients });
                 }
             },
             Factor::Rows { indices, output_gradient, .. } => {
                 let squared = norms::table_rows(indices, output_gradient, &ranges, None)?;
-                self.enter(group, 1.0, &squared);
+                self.add_norms(group, 1.0, &squared);
             }
             Factor::Sum { .. } | Factor::Scale { .. } => unreachable!("vectors are formed"),
         }
         Ok(())
     }
 
-    /// A product or a table each of whose coordinates has a weight of its own: each unit's gradient
-    /// is formed, one block at a time.
-    fn enter_formed(&mut self, share: &Share, factor: &Factor) -> Result<()> {
+    /// A matrix product or an embedding table with a weight for each coordinate: each unit's
+    /// gradient is formed, one block at a time.
+    fn add_formed_norms(&mut self, share: &Share, factor: &Factor) -> Result<()> {
         let parts = share.parts();
         let weights: Vec<&[f32]> =
             parts.iter().filter_map(|part| part.weights.as_deref()).collect();
@@ -179,7 +183,7 @@ impl<'a> Book<'a> {
             (Some((left, right, ranges)), _) => {
                 let squared = norms::weighted_products(left, right, &ranges, &weights)?;
                 for (part, squared) in parts.iter().zip(&squared) {
-                    self.enter(part.group, part.scale, squared);
+                    self.add_norms(part.group, part.scale, squared);
                 }
             }
             (None, Factor::Rows { indices, output_gradient, .. }) => {
@@ -187,7 +191,7 @@ impl<'a> Book<'a> {
                 for (part, weights) in parts.iter().zip(&weights) {
                     let squared =
                         norms::table_rows(indices, output_gradient, &ranges, Some(weights))?;
-                    self.enter(part.group, part.scale, &squared);
+                    self.add_norms(part.group, part.scale, &squared);
                 }
             }
             _ => unreachable!("vectors are formed elsewhere"),
@@ -212,10 +216,10 @@ impl Receiver for Book<'_> {
         if let Some((parameter, input, output_gradient)) = vectors {
             let ranges = self.units.ranges(tokens(&factor));
             let rows = norms::row_sums(input, output_gradient, &ranges)?;
-            return self.enter_vectors(share, parameter, rows);
+            return self.add_vector_norms(share, parameter, rows);
         }
         match share {
-            Share::Plain(group) => self.enter_plain(*group, &factor)?,
+            Share::Plain(group) => self.add_plain_norms(*group, &factor)?,
             Share::Weighted(group, Weights::Factored { rows, columns }) => match &factor {
                 Factor::Product { input, output_gradient, inputs_first, .. } => {
                     let (inputs, outputs) =
@@ -223,27 +227,29 @@ impl Receiver for Book<'_> {
                     let ranges = self.units.ranges(tokens(&factor));
                     let squared =
                         norms::product_under(input, inputs, output_gradient, outputs, &ranges)?;
-                    self.enter(*group, 1.0, &squared);
+                    self.add_norms(*group, 1.0, &squared);
                 }
-                _ => self.enter_plain(*group, &Weights::scale_factor(rows, columns, &factor)?)?,
+                _ => {
+                    self.add_plain_norms(*group, &Weights::scale_factor(rows, columns, &factor)?)?
+                }
             },
             Share::Weighted(_, Weights::Elements { .. }) | Share::Split(_) => {
-                self.enter_formed(share, &factor)?;
+                self.add_formed_norms(share, &factor)?;
             }
         }
-        self.enter_with_earlier(share, &factor)?;
+        self.add_cross_terms(share, &factor)?;
         self.kept.push(factor);
         Ok(())
     }
 }
 
-/// The table's factor of w ⊙ G: the inner product of G with another gradient under the weights is
-/// that of w ⊙ G without them.
+/// The factor of w ⊙ G for an embedding table's gradient G: ⟨G, H⟩ under the weights w is ⟨w ⊙ G,
+/// H⟩ without them.
 fn weigh_table(table: &Factor, weights: &[f32]) -> Result<Factor> {
     let Factor::Rows { parameter, indices, output_gradient } = table else {
-        let told = "only a table can take part twice if each of its coordinates has a weight of \
+        let told = "only an embedding table can be tied if each of its coordinates has a weight of \
          its own; use factored weights";
-        return Err(candle_core::Error::Msg(told.into()));
+        return Err(crate::tensor::Error::Unsupported(told.into()));
     };
     let columns = output_gradient.columns();
     let mut values = output_gradient.to_vec()?;
@@ -252,19 +258,19 @@ fn weigh_table(table: &Factor, weights: &[f32]) -> Result<Factor> {
         row.iter_mut().zip(weights).for_each(|(x, w)| *x *= w);
     }
     let weighed = Matrix::from_vec(output_gradient.rows(), columns, values);
-    let output_gradient = weighed.to_place(&output_gradient.place())?;
+    let output_gradient = weighed.to_device(&output_gradient.device())?;
     Ok(Factor::Rows { parameter: *parameter, indices: indices.clone(), output_gradient })
 }
 
-/// Products whose inputs are the same, such as those of queries, keys and values.
-struct Waiting {
+/// Matrix products of one input, such as those of queries, keys and values.
+struct SharedInput {
     group: usize,
     input: Matrix,
     ranges: Vec<Range<usize>>,
     output_gradients: Vec<Matrix>,
 }
 
-impl Waiting {
+impl SharedInput {
     fn takes(&self, group: usize, input: &Matrix, ranges: &[Range<usize>]) -> bool {
         self.group == group && self.input.is_same(input) && self.ranges == ranges
     }
@@ -279,7 +285,7 @@ fn tokens(factor: &Factor) -> Option<&[u32]> {
     }
 }
 
-/// The squared length of each row, with room for the rounding of its numbers.
+/// The squared norm of each row, rounded up by more than the rounding error of its elements.
 fn squared_rows(rows: &Matrix, weights: Option<&[f32]>) -> Result<Vec<f64>> {
     let (columns, values) = (rows.columns(), rows.to_vec()?);
     let squared = |row: &[f32]| {
@@ -293,8 +299,8 @@ fn squared_rows(rows: &Matrix, weights: Option<&[f32]>) -> Result<Vec<f64>> {
     Ok(values.chunks_exact(columns.max(1)).map(squared).collect())
 }
 
-/// A product as the pair (l, r) with gradient Σ_s l_s ⊗ r_s in the layout of the weight, and the
-/// rows of each unit.
+/// A matrix product as the pair (l, r) with gradient Σ_s l_s ⊗ r_s in the layout of the weight, and
+/// the rows of each unit.
 fn sides<'f>(
     units: &UnitRows,
     factor: &'f Factor,
@@ -308,7 +314,7 @@ fn sides<'f>(
     })
 }
 
-/// For each unit the inner product of the gradients of two uses of one parameter.
+/// For each unit, the inner product ⟨G₁, G₂⟩ of the gradients of two uses of one parameter.
 fn inner(units: &UnitRows, one: &Factor, other: &Factor) -> Result<Vec<f64>> {
     let table = |factor: &Factor| units.ranges(tokens(factor));
     match (one, other) {

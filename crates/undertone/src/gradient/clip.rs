@@ -1,40 +1,27 @@
-//! From the norms of a unit's gradient to the factors that bound it.
+//! Gradient clipping: from the per-example norms to the clipping factors.
 
 use super::measure::Measure;
 use crate::model::Parameters;
-use serde::{Deserialize, Serialize};
+use undertone_run::Clip;
 
-/// How a unit's gradient is bounded.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Clip {
-    /// The whole gradient is made no longer than this: c = min(1, C/‖g‖).
-    Flat(f64),
-    /// Each of K layers is made no longer than C/√K, so that the whole is no longer than C.
-    PerLayer(f64),
-    /// Every gradient is brought to nearly the same length, c = 1/(‖g‖ + γ), so that no threshold
-    /// is left to tune. Its length is then below 1.
-    Automatic,
-}
-
-/// γ of automatic clipping: gradients much shorter than this keep their differences in length.
+/// γ of automatic clipping: gradients of norm well below γ keep their relative norms.
 const STABILISER: f64 = 0.01;
 
-/// The factors of one batch, and what they say about it.
+/// Clipping statistics of one or more batches.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Clipped {
-    /// Units in the batch.
+    /// Number of privacy units.
     pub units: usize,
-    /// Units whose gradient was shortened.
+    /// Units whose gradient was clipped, that is, had a factor below 1.
     pub shortened: usize,
-    /// Units whose gradient was not finite and counted as zero.
+    /// Units whose gradient was not finite and counted as zeros.
     pub not_finite: usize,
-    /// Sum over the units of the norm of the whole gradient.
+    /// Sum over the units of the gradient norm before clipping.
     pub norms: f64,
 }
 
 impl Clipped {
-    /// Both batches together.
+    /// Adds the statistics of another batch.
     pub fn add(&mut self, other: &Clipped) {
         self.units += other.units;
         self.shortened += other.shortened;
@@ -43,52 +30,61 @@ impl Clipped {
     }
 }
 
-impl Clip {
-    /// The groups that are bounded each on its own.
-    pub fn measure(&self, parameters: &Parameters) -> Measure {
+/// Groups and thresholds of gradient clipping.
+pub trait Clipping {
+    /// The groups of coordinates that are clipped separately.
+    fn measure(&self, parameters: &Parameters) -> Measure;
+
+    /// The ℓ2 norm that no unit's gradient exceeds after clipping.
+    fn bound(&self) -> f64;
+
+    /// The given thresholds, one for each group.
+    fn bounds_of(&self, thresholds: Vec<f64>) -> Bounds;
+
+    /// Equal thresholds for `groups` groups, such that the whole norm is at most [`Self::bound`].
+    fn bounds(&self, groups: usize) -> Bounds {
+        let threshold = self.bound() / (groups.max(1) as f64).sqrt();
+        self.bounds_of(vec![threshold; groups])
+    }
+}
+
+impl Clipping for Clip {
+    fn measure(&self, parameters: &Parameters) -> Measure {
         match self {
             Self::Flat(_) | Self::Automatic => Measure::one(parameters),
             Self::PerLayer(_) => Measure::by_layer(parameters),
         }
     }
 
-    /// The length that no unit's whole gradient exceeds after clipping.
-    pub fn bound(&self) -> f64 {
+    fn bound(&self) -> f64 {
         match self {
             Self::Flat(bound) | Self::PerLayer(bound) => *bound,
             Self::Automatic => 1.0,
         }
     }
 
-    /// The same bound for each of so many groups, so that all together are no longer than
-    /// [`Self::bound`].
-    pub fn bounds(&self, groups: usize) -> Bounds {
-        let length = self.bound() / (groups.max(1) as f64).sqrt();
-        self.bounds_of(vec![length; groups])
-    }
-
-    /// These bounds, each for one group.
-    pub fn bounds_of(&self, lengths: Vec<f64>) -> Bounds {
-        Bounds { lengths, always: matches!(self, Self::Automatic) }
+    fn bounds_of(&self, thresholds: Vec<f64>) -> Bounds {
+        Bounds { thresholds, always: matches!(self, Self::Automatic) }
     }
 }
 
-/// The length that no unit's gradient exceeds in each group.
+/// The clipping threshold of each group: the ℓ2 norm that no unit's gradient exceeds in it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bounds {
-    lengths: Vec<f64>,
-    /// Whether every gradient is brought to nearly its bound, and not only those that are longer.
+    thresholds: Vec<f64>,
+    /// Whether every gradient is normalised (automatic clipping), and not only those above the
+    /// threshold.
     always: bool,
 }
 
 impl Bounds {
-    /// C_k of each group.
+    /// C_k for each group k.
     pub fn lengths(&self) -> &[f64] {
-        &self.lengths
+        &self.thresholds
     }
 
-    /// For each group and unit the factor, from the squared norms. A unit with a norm that is not
-    /// finite gets 0 in all groups.
+    /// The clipping factor for each group and unit, from the squared per-unit norms
+    /// (`[groups][units]`). A unit with a norm that is not finite gets 0 in all groups.
     pub fn factors(&self, squared: &[Vec<f64>]) -> (Vec<Vec<f32>>, Clipped) {
         let units = squared.first().map_or(0, Vec::len);
         let mut factors = vec![vec![0.0; units]; squared.len()];
@@ -101,8 +97,10 @@ impl Bounds {
             }
             clipped.norms += whole.max(0.0).sqrt();
             let mut shortened = false;
-            for ((factors, squared), &bound) in factors.iter_mut().zip(squared).zip(&self.lengths) {
-                // An upper bound below zero is that of a gradient of zeros.
+            for ((factors, squared), &bound) in
+                factors.iter_mut().zip(squared).zip(&self.thresholds)
+            {
+                // The squared norm of a gradient of zeros can be rounded to below zero.
                 let norm = squared[unit].max(0.0).sqrt();
                 let factor = match self.always {
                     true => bound / (norm + STABILISER),
@@ -110,7 +108,7 @@ impl Bounds {
                     false => 1.0,
                 };
                 shortened |= factor < 1.0;
-                // The next smaller f32, so that the product does not exceed the bound.
+                // The next smaller f32, so that factor times norm does not exceed the threshold.
                 factors[unit] = (factor as f32).next_down().max(0.0);
                 if factor >= 1.0 && !self.always {
                     factors[unit] = 1.0;
@@ -142,7 +140,7 @@ mod tests {
             }
             assert_eq!((clipped.units, clipped.not_finite), (4, 1));
         }
-        // Rounding below zero neither lets a unit through nor makes its factor a NaN.
+        // A squared norm rounded to below zero gives a finite, positive factor.
         for clip in [Clip::Flat(0.7), Clip::PerLayer(0.7), Clip::Automatic] {
             let factor = clip.bounds(1).factors(&[vec![-1e-20]]).0[0][0];
             assert!(factor.is_finite() && factor > 0.0, "{clip:?}: {factor}");

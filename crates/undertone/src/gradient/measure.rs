@@ -1,5 +1,5 @@
-//! How the length of a unit's gradient is measured: which coordinates are bounded together, and how
-//! much each of them counts.
+//! The norm by which gradients are clipped: which coordinates are clipped together as a group, and
+//! with which weights.
 
 use super::weights::Weights;
 use crate::model::{ParameterId, Parameters};
@@ -7,35 +7,35 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What each trainable parameter adds to the squared lengths of the groups.
+/// For each trainable parameter, its contribution to the squared norms of the clipping groups.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measure {
     of: Vec<Option<Share>>,
     groups: usize,
 }
 
-/// The groups of a parameter's coordinates.
+/// The clipping groups of a parameter's coordinates.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Share {
-    /// All in one group: Σ g².
+    /// All coordinates in one group, with squared norm Σ g².
     Plain(usize),
-    /// All in one group: Σ w g².
+    /// All coordinates in one group, with squared norm Σ w g².
     Weighted(usize, Weights),
-    /// Each in one of two groups. The masks are 1 where a coordinate belongs to the group and 0
-    /// elsewhere.
+    /// Each coordinate in one of two groups. A group's mask is 1 for its coordinates and 0 for the
+    /// others.
     Split([(usize, Arc<Vec<f32>>); 2]),
 }
 
-/// One group's weights for the coordinates of a parameter, given one by one: Σ scale · w g².
+/// A parameter's contribution to one group, with a weight for each coordinate: Σ scale · w g².
 pub(super) struct Part<'a> {
     pub group: usize,
-    /// None are all 1.
+    /// `None` means that all weights are 1.
     pub weights: Option<Cow<'a, [f32]>>,
     pub scale: f64,
 }
 
 impl Share {
-    /// What it adds to each of its groups.
+    /// The contribution to each of its groups.
     pub(super) fn parts(&self) -> Vec<Part<'_>> {
         let part = |group: usize, weights, scale| Part { group, weights, scale };
         match self {
@@ -59,7 +59,7 @@ impl Share {
 }
 
 impl Measure {
-    /// All trainable parameters in one group.
+    /// All trainable parameters in one group (flat clipping).
     pub fn one(parameters: &Parameters) -> Self {
         let of = parameters
             .iter()
@@ -68,8 +68,8 @@ impl Measure {
         Self { of, groups: 1 }
     }
 
-    /// One group for each layer: the parameters whose names agree up to the last dot, such as a
-    /// weight and its bias.
+    /// One group for each layer (per-layer clipping): the parameters whose names agree up to the
+    /// last dot, such as a weight and its bias.
     pub fn by_layer(parameters: &Parameters) -> Self {
         let mut layers: HashMap<&str, usize> = HashMap::new();
         let mut of = Vec::with_capacity(parameters.len());
@@ -112,18 +112,18 @@ impl Measure {
         Self { of: of.collect(), groups: self.groups }
     }
 
-    /// What a parameter adds; none if it is not trained.
+    /// A parameter's contribution; `None` if it is not trainable.
     pub fn of(&self, parameter: ParameterId) -> Option<&Share> {
         self.of[parameter.index()].as_ref()
     }
 
-    /// What each trained parameter adds.
+    /// The contribution of each trainable parameter.
     pub fn shares(&self) -> impl Iterator<Item = (ParameterId, &Share)> {
         let shares = self.of.iter().enumerate();
         shares.filter_map(|(i, share)| Some((ParameterId(i), share.as_ref()?)))
     }
 
-    /// How many groups there are.
+    /// Number of clipping groups.
     pub fn groups(&self) -> usize {
         self.groups
     }

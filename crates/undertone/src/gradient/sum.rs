@@ -1,12 +1,12 @@
-//! The sum of all clipped gradients.
+//! The sum of the clipped gradients of all privacy units.
 
 use super::clip::Clipped;
 use crate::model::{Factor, Gradients, ParameterId, Parameters, Receiver};
 use crate::tensor::{Matrix, Result};
 use std::ops::Range;
 
-/// Grows with every micro-batch of a step; several workers could each have one and add them up
-/// before noise is added.
+/// Clipped sum of one step, accumulated over its micro-batches. Sums of several workers can be
+/// added up before noise is added.
 #[derive(Debug)]
 pub struct ClippedSum {
     gradients: Gradients,
@@ -14,22 +14,22 @@ pub struct ClippedSum {
 }
 
 impl ClippedSum {
-    /// Zero.
+    /// A sum of zeros.
     pub fn new(parameters: &Parameters) -> Self {
         Self { gradients: Gradients::new(parameters), clipped: Clipped::default() }
     }
 
-    /// What clipping did so far.
+    /// How many units were clipped so far, and their norms.
     pub fn clipped(&self) -> &Clipped {
         &self.clipped
     }
 
-    /// The sum of one parameter's gradients; none if nothing was added to it.
+    /// The summed gradient of one parameter; `None` if nothing was added to it.
     pub fn get(&self, parameter: ParameterId) -> Option<&Matrix> {
         self.gradients.get(parameter)
     }
 
-    /// Takes the sums out.
+    /// The summed gradient of each parameter, by parameter index.
     pub fn take(mut self) -> Vec<Option<Matrix>> {
         self.gradients.take()
     }
@@ -38,7 +38,7 @@ impl ClippedSum {
         self.clipped.add(clipped);
     }
 
-    /// Adds a factor, each unit's rows times the unit's number.
+    /// Adds a factor with each unit's rows multiplied by the unit's clipping factor.
     pub(super) fn add(
         &mut self,
         factor: &Factor,
@@ -54,7 +54,7 @@ impl ClippedSum {
         self.gradients.add(factor, Some(&per_row(rows, ranges, units)))
     }
 
-    /// Adds only those coordinates of a factor whose mask is 1.
+    /// As [`Self::add`], for the coordinates whose mask is 1 only.
     pub(super) fn add_masked(
         &mut self,
         factor: &Factor,
@@ -67,29 +67,29 @@ impl ClippedSum {
         let Some(found) = part.gradients.take().swap_remove(factor.parameter().index()) else {
             return Ok(());
         };
-        let (rows, columns, place) = (found.rows(), found.columns(), found.place());
+        let (rows, columns, device) = (found.rows(), found.columns(), found.device());
         let mut values = found.to_vec()?;
         values.iter_mut().zip(mask).for_each(|(value, mask)| *value *= mask);
         self.gradients.add_matrix(
             factor.parameter(),
-            Matrix::from_vec(rows, columns, values).to_place(&place)?,
+            Matrix::from_vec(rows, columns, values).to_device(&device)?,
         )
     }
 
-    /// A vector's gradients, one row for each unit, as a factor.
+    /// Per-unit gradients of a vector parameter, `[units, coordinates]`, as a factor.
     pub(super) fn vectors(parameter: ParameterId, rows: &Matrix) -> Factor {
         Factor::Sum { parameter, output_gradient: rows.clone(), tokens: None }
     }
 }
 
-/// Plain gradients, without clipping: for training that is not private.
+/// Sums gradients without clipping, for non-private training.
 impl Receiver for ClippedSum {
     fn receive(&mut self, factor: Factor) -> Result<()> {
         self.gradients.receive(factor)
     }
 }
 
-/// The number of each row's unit.
+/// The clipping factor of each row's unit; 0 for rows of no unit.
 fn per_row(rows: usize, ranges: &[Range<usize>], units: &[f32]) -> Vec<f32> {
     let mut numbers = vec![0.0; rows];
     for (range, &number) in ranges.iter().zip(units) {

@@ -3,14 +3,14 @@
 use crate::data::Batch;
 use std::ops::Range;
 
-/// The tokens of each unit; a unit's sequences lie side by side.
+/// The rows (tokens) of each privacy unit in a packed batch; a unit's sequences are contiguous.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitRows {
     starts: Vec<usize>,
 }
 
 impl UnitRows {
-    /// Neighbouring sequences of the same unit are taken together.
+    /// Groups consecutive sequences of the same unit.
     pub fn of(batch: &Batch) -> Self {
         let mut starts = vec![0];
         for (i, unit) in batch.units.iter().enumerate() {
@@ -21,19 +21,19 @@ impl UnitRows {
         Self { starts }
     }
 
-    /// How many units there are.
+    /// Number of privacy units in the batch.
     pub fn count(&self) -> usize {
         self.starts.len() - 1
     }
 
-    /// The rows of each unit in a factor whose rows are all tokens, or those listed in increasing
-    /// order.
+    /// The rows of each unit in a [`Factor`](crate::model::Factor): its rows are all tokens of the
+    /// batch, or those listed in increasing order.
     pub fn ranges(&self, tokens: Option<&[u32]>) -> Vec<Range<usize>> {
-        let place = |start: usize| match tokens {
+        let first_row = |start: usize| match tokens {
             Some(tokens) => tokens.partition_point(|&token| (token as usize) < start),
             None => start,
         };
-        self.starts.windows(2).map(|window| place(window[0])..place(window[1])).collect()
+        self.starts.windows(2).map(|window| first_row(window[0])..first_row(window[1])).collect()
     }
 }
 

@@ -1,39 +1,39 @@
-//! How much each coordinate of a parameter counts.
+//! Weights of the coordinates of a parameter in the gradient norm.
 
 use crate::model::Factor;
 use crate::tensor::cpu::simd::{inverse_root, widest};
 use crate::tensor::{self, Result};
 use std::sync::Arc;
 
-/// A weight w > 0 for each coordinate of a parameter; the length of a gradient is then (Σ w g²)^½.
+/// A weight w > 0 for each coordinate of a parameter; the norm of a gradient is then (Σ w g²)^½.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Weights {
-    /// w_ij = rows_i · columns_j. Scaling the factors of a gradient by the roots scales the
-    /// gradient, so nothing has to be formed.
+    /// w_ij = rows_i · columns_j. Scaling the two factors of a gradient by √rows and √columns
+    /// scales the gradient by √w, so no per-example gradient has to be formed.
     Factored {
-        /// One for each row of the parameter.
+        /// One weight for each row of the parameter.
         rows: Vec<f32>,
-        /// One for each column.
+        /// One weight for each column of the parameter.
         columns: Vec<f32>,
     },
-    /// One for each coordinate, row after row, all times `scale`.
+    /// One weight for each coordinate, in row-major order, all multiplied by `scale`.
     Elements {
-        /// Before they are scaled.
+        /// Unscaled weights.
         values: Arc<Vec<f32>>,
-        /// What brings the mean over all parameters to 1.
+        /// Brings the mean weight over all parameters to 1.
         scale: f32,
-        /// The largest of them, before it is scaled.
+        /// The largest unscaled weight.
         largest: f32,
-        /// Coordinates in a row.
+        /// Number of columns of the parameter.
         columns: usize,
     },
 }
 
-/// What makes up for the error of an inverse root: deviations of noise must not be too small.
+/// Covers the rounding error of `inverse_root`, so that no noise std comes out too small.
 pub const JUST_ABOVE: f32 = 1.0 + 4.0 * f32::EPSILON;
 
 impl Weights {
-    /// Writes the weights of the coordinates from `start` on.
+    /// Writes the weights of the coordinates from index `start` on.
     pub fn write(&self, start: usize, out: &mut [f32]) {
         match self {
             Self::Elements { values, scale, .. } => {
@@ -45,7 +45,8 @@ impl Weights {
         }
     }
 
-    /// Writes `factor`/√w of the coordinates from `start` on, to less than a millionth.
+    /// Writes `factor`/√w for the coordinates from index `start` on: never too small, and too large
+    /// by less than a relative 1e-6.
     pub fn write_inverse_roots(&self, factor: f32, start: usize, out: &mut [f32]) {
         widest(
             #[inline(always)]
@@ -56,7 +57,7 @@ impl Weights {
                         *out = factor * inverse_root(scale * w);
                     }
                 }
-                // A root for each row and column, and not for each coordinate.
+                // One square root for each row and column instead of one for each coordinate.
                 Self::Factored { rows, columns } => {
                     let factor = factor * JUST_ABOVE;
                     let columns: Vec<f32> = columns.iter().map(|w| 1.0 / w.sqrt()).collect();
@@ -66,7 +67,7 @@ impl Weights {
         );
     }
 
-    /// The largest.
+    /// The largest weight.
     pub fn largest(&self) -> f64 {
         let most = |numbers: &[f32]| f64::from(numbers.iter().copied().fold(0.0, f32::max));
         match self {
@@ -75,7 +76,7 @@ impl Weights {
         }
     }
 
-    /// The mean.
+    /// The mean weight.
     pub fn mean(&self) -> f64 {
         let mean = |numbers: &[f32]| {
             numbers.iter().map(|&x| f64::from(x)).sum::<f64>() / numbers.len().max(1) as f64
@@ -86,7 +87,7 @@ impl Weights {
         }
     }
 
-    /// The factors of √w ⊙ G, for factored weights.
+    /// The factors of √w ⊙ G, for factored weights w.
     pub(super) fn scale_factor(rows: &[f32], columns: &[f32], factor: &Factor) -> Result<Factor> {
         let roots = |numbers: &[f32]| -> Vec<f32> { numbers.iter().map(|w| w.sqrt()).collect() };
         let mut scaled = factor.clone();
@@ -109,7 +110,7 @@ impl Weights {
     }
 }
 
-/// rows_i · columns_j of the coordinates from `start` on.
+/// Writes rows_i · columns_j for the coordinates from index `start` on.
 #[inline(always)]
 fn write_products(rows: impl Fn(usize) -> f32, columns: &[f32], start: usize, out: &mut [f32]) {
     let (mut at, mut out) = (start, out);

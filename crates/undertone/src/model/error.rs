@@ -1,93 +1,91 @@
-//! What can go wrong with a model, in one sentence each that says what to do.
+//! Errors of models, adapters and their folders; each message is one sentence that says what to do.
 
 use std::path::PathBuf;
 
-/// A mistake in a model folder, an adapter folder or what was asked of a model.
+/// An error in a model folder, an adapter folder or a request to a model.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file that the folder must have.
+    /// A required file is missing.
     #[error("{path} is missing: {what_to_do}", path = path.display())]
     MissingFile {
-        /// The file that was looked for.
+        /// Path of the missing file.
         path: PathBuf,
-        /// The way out.
+        /// What the user should do.
         what_to_do: String,
     },
-    /// Weights in Python's pickle format, which can run code when it is read.
+    /// Weights in Python's pickle format, which can run code when loaded.
     #[error(
-        "{path} is a pickle checkpoint, which can run code when read; convert it once in Python with \
-         AutoModel.from_pretrained(DIR).save_pretrained(DIR, safe_serialization=True)", path = path.display()
+        "{path} is a pickle checkpoint, which can run code when loaded; convert it once in Python \
+         with AutoModel.from_pretrained(DIR).save_pretrained(DIR, safe_serialization=True)",
+        path = path.display()
     )]
-    Pickle {
-        /// The pickle file.
-        path: PathBuf,
-    },
+    Pickle { path: PathBuf },
     /// A file could not be read or written.
     #[error("{path}: {source}", path = path.display())]
     Io {
-        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
+    /// A file could not be written.
+    #[error(transparent)]
+    Write(#[from] undertone_run::Error),
     /// A configuration that cannot be used.
     #[error("{path}: {problem}", path = path.display())]
     Config {
-        /// The configuration file.
         path: PathBuf,
-        /// What is wrong and what would be right.
+        /// What is wrong and what is allowed.
         problem: String,
     },
     /// A weights file that cannot be used.
     #[error("{path}: {problem}", path = path.display())]
     Weights {
-        /// The weights file.
         path: PathBuf,
-        /// What is wrong and what would be right.
+        /// What is wrong and what is allowed.
         problem: String,
     },
-    /// A tensor that the architecture needs.
+    /// A tensor that the architecture needs is missing.
     #[error("{path} has no tensor {name}; are config.json and the weights of the same \
      model?", path = path.display())]
     MissingTensor {
-        /// Its name.
+        /// Name of the tensor.
         name: String,
-        /// The weights.
+        /// File or folder of the weights.
         path: PathBuf,
     },
-    /// A tensor of another shape than the configuration says.
+    /// A tensor's shape differs from the configuration.
     #[error(
-        "tensor {name} has shape {found:?} in the weights, but config.json asks for {expected:?}"
+        "tensor {name} has shape {found:?} in the weights, but config.json requires {expected:?}"
     )]
     Shape {
-        /// Its name.
+        /// Name of the tensor.
         name: String,
-        /// By the configuration.
+        /// Shape by the configuration.
         expected: Vec<usize>,
-        /// In the file.
+        /// Shape in the file.
         found: Vec<usize>,
     },
-    /// Tuning that does not fit the model.
+    /// A fine-tuning method or adapter that does not fit the model.
     #[error("{0}")]
     Tuning(String),
     /// A request that does not fit the model.
     #[error("{0}")]
     Request(String),
-    /// The hub did not give the model.
+    /// The model could not be downloaded from the Hugging Face hub.
     #[error(
-        "{name} could not be fetched from the hub ({problem}); give a folder, or check the name \
-         and the network"
+        "{name} could not be downloaded from the Hugging Face hub ({problem}); give a folder, or \
+         check the name and the network"
     )]
     Hub {
-        /// The model's name there.
+        /// Model name on the hub.
         name: String,
-        /// What the hub said.
+        /// Error of the hub.
         problem: String,
     },
-    /// A tensor operation failed, which only a device can: it is absent, or its memory is full.
-    #[error("the device failed: {0}")]
-    Device(#[from] candle_core::Error),
+    /// A tensor operation failed: operands do not go together, or the device failed.
+    #[error(transparent)]
+    Tensor(#[from] crate::tensor::Error),
 }
 
-/// A result of this room.
+/// Result with a model error.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,8 +1,9 @@
-//! What a layer hands out about the gradient of its parameters.
+//! Factors of parameter gradients, as the backward pass returns them.
 //!
-//! A backward pass never computes the gradient of a weight. It hands out the *factors* from which
-//! it can be computed, for the whole batch or for each example, with whatever clipping and
-//! weighting: row `i` of each factor belongs to token `i` of the batch.
+//! A backward pass never computes the gradient of a weight. It returns the *factors* (layer inputs
+//! `a` and output gradients `e`, `[tokens, features]`) from which per-example norms (ghost
+//! clipping), per-example gradients or the clipped sum over the batch (book-keeping) are computed:
+//! row `i` of each factor belongs to token `i` of the batch.
 
 use super::parameters::{ParameterId, Parameters};
 use crate::tensor::{self, Matrix, Output};
@@ -10,52 +11,49 @@ use crate::tensor::{self, Matrix, Output};
 /// The factors of one parameter's gradient.
 #[derive(Clone, Debug)]
 pub enum Factor {
-    /// y = x Wᵀ: the gradient is eᵀ a, or aᵀ e where the weight is stored with inputs as rows.
+    /// Linear layer, y = x Wᵀ: the gradient is eᵀ a, or aᵀ e if the weight is `[inputs, outputs]`.
     Product {
-        /// The weight.
         parameter: ParameterId,
-        /// a: one row of inputs for each token.
+        /// a: inputs of the layer, `[tokens, inputs]`.
         input: Matrix,
-        /// e: one row of output gradients for each token.
+        /// e: gradient of the loss by the layer's outputs, `[tokens, outputs]`.
         output_gradient: Matrix,
-        /// Whether the weight is stored as [inputs, outputs] and not as [outputs, inputs].
+        /// Whether the weight is stored as `[inputs, outputs]` and not as `[outputs, inputs]`.
         inputs_first: bool,
-        /// For each row, the token that it belongs to, if rows are not tokens.
+        /// Token of each row, if there is not one row per token.
         tokens: Option<std::sync::Arc<Vec<u32>>>,
     },
-    /// y = x + b: the gradient is the sum of the rows of e.
+    /// Bias, y = x + b: the gradient is the sum of the rows of e.
     Sum {
-        /// The bias.
         parameter: ParameterId,
-        /// e.
+        /// e, `[tokens, outputs]`.
         output_gradient: Matrix,
-        /// As above.
+        /// Token of each row, if there is not one row per token.
         tokens: Option<std::sync::Arc<Vec<u32>>>,
     },
-    /// y = γ ⊙ x̂: the gradient is the sum of the rows of x̂ ⊙ e.
+    /// Normalisation weight, y = γ ⊙ x̂: the gradient is the sum of the rows of x̂ ⊙ e.
     Scale {
-        /// γ.
         parameter: ParameterId,
-        /// x̂.
+        /// x̂, `[tokens, hidden]`.
         input: Matrix,
-        /// e.
+        /// e, `[tokens, hidden]`.
         output_gradient: Matrix,
-        /// As above.
+        /// Token of each row, if there is not one row per token.
         tokens: Option<std::sync::Arc<Vec<u32>>>,
     },
-    /// y = `table[i]`: row `i` of the gradient is the sum of those rows of e whose index is `i`.
+    /// Embedding, y = `table[i]`: row `i` of the gradient is the sum of the rows of e with index
+    /// `i`.
     Rows {
-        /// The table.
         parameter: ParameterId,
-        /// Which row of the table each token took.
+        /// Row of the embedding table for each token.
         indices: Vec<u32>,
-        /// e.
+        /// e, `[tokens, hidden]`.
         output_gradient: Matrix,
     },
 }
 
 impl Factor {
-    /// Whose gradient it is.
+    /// The parameter that the gradient belongs to.
     pub fn parameter(&self) -> ParameterId {
         match self {
             Self::Product { parameter, .. }
@@ -66,14 +64,13 @@ impl Factor {
     }
 }
 
-/// Takes factors as the backward pass finds them, the last layer's first. One parameter may come
-/// several times.
+/// Receives factors during the backward pass, the last layer's first. A parameter may come several
+/// times, such as a tied weight.
 pub trait Receiver {
-    /// Takes one.
     fn receive(&mut self, factor: Factor) -> tensor::Result<()>;
 }
 
-/// Plain gradients of the whole batch, computed at once so that nothing has to be kept.
+/// Non-private gradients, summed over the batch as factors arrive so that no factor is kept.
 #[derive(Debug, Default)]
 pub struct Gradients {
     sums: Vec<Option<Matrix>>,
@@ -87,19 +84,20 @@ impl Gradients {
         Self { sums: vec![None; parameters.len()], shapes }
     }
 
-    /// The gradient of one parameter, if it took part.
+    /// The gradient of one parameter, if any factor of it arrived.
     pub fn get(&self, id: ParameterId) -> Option<&Matrix> {
         self.sums[id.0].as_ref()
     }
 
-    /// Takes all gradients out.
+    /// Takes all gradients, indexed by parameter, and resets them.
     pub fn take(&mut self) -> Vec<Option<Matrix>> {
         std::mem::replace(&mut self.sums, vec![None; self.shapes.len()])
     }
 }
 
 impl Gradients {
-    /// Adds a factor, each of its rows times a weight, or as it is.
+    /// Adds a factor's gradient, with each row scaled by its weight (such as a clipping factor) if
+    /// weights are given.
     pub(crate) fn add(&mut self, factor: &Factor, weights: Option<&[f32]>) -> tensor::Result<()> {
         let id = factor.parameter();
         let (rows, columns) = self.shapes[id.0];
@@ -114,7 +112,7 @@ impl Gradients {
                     if *inputs_first { (input, output_gradient) } else { (output_gradient, input) };
                 let mut sum = match earlier {
                     Some(earlier) => Output::onto(earlier),
-                    None => Output::new(&left.place(), rows, columns),
+                    None => Output::new(&left.device(), rows, columns),
                 };
                 match weights {
                     Some(weights) => sum.add_weighted_product(left, weights, right)?,
@@ -140,7 +138,7 @@ impl Gradients {
         self.add_matrix(id, gradient)
     }
 
-    /// Adds a gradient that was formed.
+    /// Adds an already computed gradient.
     pub(crate) fn add_matrix(&mut self, id: ParameterId, gradient: Matrix) -> tensor::Result<()> {
         self.sums[id.0] = Some(match self.sums[id.0].take() {
             Some(earlier) => tensor::add(&earlier, &gradient)?,
@@ -149,7 +147,7 @@ impl Gradients {
         Ok(())
     }
 
-    /// Nothing, for the same parameters.
+    /// Zero gradients for the same parameters.
     pub(crate) fn empty(&self) -> Self {
         Self { sums: vec![None; self.shapes.len()], shapes: self.shapes.clone() }
     }

@@ -1,9 +1,10 @@
-//! Models: BERT, DistilBERT, RoBERTa, GPT-2 and Llama-style decoders, in the layout of Hugging Face
-//! folders.
+//! Models: BERT, DistilBERT, RoBERTa, GPT-2 and Llama-style decoders, in the Hugging Face folder
+//! layout.
 //!
-//! All of them are one [`Model`]: embeddings, blocks, a last normalisation and a head, described by
-//! a file of its own in [`architecture`]. Its layers hand out the factors of per-example gradients
-//! ([`Factor`]).
+//! All of them are one [`Model`]: embeddings, transformer blocks, a final normalisation and a task
+//! head, described by one file per architecture in [`architecture`]. The backward pass of a layer
+//! returns the factors (inputs and output gradients) of per-example gradients ([`Factor`]), which
+//! ghost clipping and book-keeping use without forming the per-example gradients themselves.
 
 pub mod architecture;
 mod error;

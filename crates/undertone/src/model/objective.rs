@@ -1,4 +1,4 @@
-//! What a batch asks the head to predict, and how the losses are weighted.
+//! Training objective: prediction targets of a batch, and how the losses are weighted.
 
 use super::layer::head::Purpose;
 use super::{Error, Result};
@@ -6,50 +6,49 @@ use crate::data::{Batch, Target};
 use crate::tensor::{self, Matrix};
 use std::collections::HashMap;
 
-/// How the losses of a batch become one number whose gradient is taken.
+/// Reduction of a batch's losses to the scalar whose gradient is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weighting {
-    /// The mean over everything that is predicted in the batch, as ordinary training does.
+    /// Mean over all predictions of the batch, as in non-private training.
     MeanOfPredictions,
-    /// The sum over privacy units of each unit's mean over its examples, each of which is the mean
-    /// of what it predicts: what private training clips unit by unit.
+    /// Sum over privacy units of the unit's mean loss over its examples, each of which is the mean
+    /// over its predictions: DP-SGD clips the gradient of each unit's term.
     SumOfUnits,
 }
 
-/// Labels that went through k-ary randomised response.
+/// Probabilities of k-ary randomised response, which perturbed the labels (local DP).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlippedLabels {
-    /// The probability of the true label.
+    /// Probability that the true label is reported.
     pub kept: f64,
-    /// The probability of each other one.
+    /// Probability of each other label.
     pub other: f64,
 }
 
 impl FlippedLabels {
-    /// From the cross-entropy −ln p to −ln(q + (k − q) p), where k and q are the probabilities of
-    /// the true label and of another one, and the factor by which the gradient of the first becomes
-    /// that of the second.
+    /// The corrected loss −ln(q + (k − q) p) from the cross-entropy −ln p, where k and q are the
+    /// probabilities of the true label and of another one; and the ratio of their gradients.
     fn correct(&self, loss: f32) -> (f32, f32) {
         let p = (-f64::from(loss)).exp();
         let hit = (self.kept - self.other) * p;
-        let said = self.other + hit;
-        (-(said.max(1e-300).ln()) as f32, (hit / said.max(1e-300)) as f32)
+        let reported = self.other + hit;
+        (-(reported.max(1e-300).ln()) as f32, (hit / reported.max(1e-300)) as f32)
     }
 }
 
-/// Rows of logits, the class that each should have, and the example that each belongs to.
+/// Prediction targets: which logits are needed, the target class of each, and its example.
 #[derive(Clone, Debug, Default)]
 pub struct Objective {
-    /// For heads on tokens: the packed tokens whose logits are wanted.
+    /// For heads on tokens: indices of the packed tokens whose logits are needed.
     pub rows: Vec<u32>,
-    /// One class for each row of logits.
+    /// Target class of each row of logits.
     pub targets: Vec<u32>,
-    /// The example of each row of logits.
+    /// Index of the example of each row of logits.
     pub examples: Vec<u32>,
 }
 
 impl Objective {
-    /// Reads the targets of a batch as a head of this purpose needs them.
+    /// Prediction targets of a batch for this task head.
     pub fn of(batch: &Batch, purpose: Purpose) -> Result<Self> {
         let mut objective = Self::default();
         for (i, target) in batch.targets.iter().enumerate() {
@@ -83,8 +82,8 @@ impl Objective {
                 }
                 _ => {
                     return Err(Error::Request(format!(
-                        "the model's head ({purpose:?}) has no use for an example with target {target:?}; \
-                         choose the task that fits the model"
+                        "the model's task head ({purpose:?}) cannot use an example with target \
+                         {target:?}; choose the task that fits the model"
                     )));
                 }
             }
@@ -92,18 +91,18 @@ impl Objective {
         Ok(objective)
     }
 
-    /// Whether every class exists.
+    /// Errors if a target class does not exist.
     pub fn check_targets(&self, classes: usize) -> Result<()> {
         match self.targets.iter().find(|&&target| target as usize >= classes) {
             Some(target) => Err(Error::Request(format!(
-                "class {target} was asked for, but the model has {classes}"
+                "class {target} is out of range: the model has {classes} classes"
             ))),
             None => Ok(()),
         }
     }
 
-    /// The loss of each row, and the gradient of their weighted sum. With labels that lie now and
-    /// then, the loss of what was said: −ln P(said | logits).
+    /// The loss of each row, and the gradient of their weighted sum by the logits. For labels from
+    /// randomised response the loss is that of the reported label, −ln P(reported | logits).
     pub fn losses(
         &self,
         logits: &Matrix,
@@ -134,7 +133,7 @@ impl Objective {
         counts
     }
 
-    /// The weight of each row's loss.
+    /// Weight of each row's loss.
     pub fn weights(&self, weighting: Weighting, units: &[u32]) -> Vec<f32> {
         match weighting {
             Weighting::MeanOfPredictions => {
@@ -153,7 +152,7 @@ impl Objective {
         }
     }
 
-    /// Each example's mean of its rows' losses; 0 for one that predicts nothing.
+    /// Mean loss of each example over its predictions; 0 if it has none.
     pub fn mean_by_example(&self, losses: &[f32], examples: usize) -> Vec<f32> {
         let counts = self.predictions_by_example(examples);
         let mut means = vec![0.0; examples];

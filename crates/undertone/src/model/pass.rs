@@ -1,28 +1,27 @@
-//! One forward pass over one batch: what every layer needs to know of it.
+//! Context of one forward or backward pass over one batch, as every layer needs it.
 
 use super::parameters::{ParameterId, Parameters};
 use crate::tensor::{Dropout, Panels};
 use std::collections::HashMap;
 
-/// The batch's layout and the mode of the pass.
+/// Layout of the packed batch and mode of the pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Pass<'a> {
-    /// The model's parameters.
     pub parameters: &'a Parameters,
-    /// Where each sequence begins among the packed tokens, and where the last one ends.
+    /// First token of each sequence among the packed tokens, and the number of tokens at the end.
     pub starts: &'a [usize],
-    /// The place of each token in its sequence.
+    /// Position of each token in its sequence.
     pub positions: &'a [u32],
-    /// Names the dropout masks of this pass; none means that nothing is dropped.
+    /// Seed of this pass's dropout masks; `None` disables dropout.
     pub dropout_seed: Option<u64>,
-    /// Whether layers keep what their backward pass needs.
+    /// Whether layers save activations for the backward pass.
     pub keep: bool,
-    /// Weights of linear layers that were laid out for few rows.
+    /// Weights of linear layers packed for matrix products with few rows (generation).
     pub panels: Option<&'a HashMap<ParameterId, Panels>>,
 }
 
 impl<'a> Pass<'a> {
-    /// Over rows that are no sequences, for layers that do not look at where sequences begin.
+    /// A pass without sequence layout, for layers that treat rows independently.
     pub fn plain(parameters: &'a Parameters) -> Self {
         Self {
             parameters,
@@ -34,7 +33,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The dropout of one place in the model, if it drops anything in this pass.
+    /// Dropout of the layer with index `site`, if dropout is active in this pass.
     pub fn dropout(&self, rate: f32, site: u64) -> Option<Dropout> {
         let seed = self.dropout_seed?;
         (rate > 0.0).then(|| Dropout { rate, seed }.fork(site))

@@ -1,12 +1,12 @@
-//! What connects a model with text: its tokenizer, its classes, the tokens that end a text.
+//! The text side of a model: tokenizer, label names, end-of-sequence tokens.
 
 use super::Model;
 use crate::data::{Error, Labels, Tokeniser};
 use std::path::Path;
 
 impl Model {
-    /// The tokenizer in the model's folder, cutting at `max_tokens`, or at the model's positions if
-    /// those are fewer.
+    /// The tokenizer of the model's folder, truncating at `max_tokens` or the model's maximum
+    /// sequence length, whichever is smaller.
     pub fn tokeniser(&self, folder: &Path, max_tokens: usize) -> Result<Tokeniser, Error> {
         let tokeniser = Tokeniser::load(folder)?
             .with_max_tokens(max_tokens.min(self.network.most_positions))?;
@@ -16,19 +16,19 @@ impl Model {
         })
     }
 
-    /// The names of the classes; numbered ones if the configuration has none.
+    /// Label names; `LABEL_0`, `LABEL_1`, … if the configuration has none.
     pub fn labels(&self) -> super::Result<Vec<String>> {
         let numbered =
             || (0..self.network.head.out.outputs).map(|class| format!("LABEL_{class}")).collect();
         Ok(self.config.labels()?.unwrap_or_else(numbered))
     }
 
-    /// The same as the data room needs them.
+    /// Label names as a [`Labels`].
     pub fn label_set(&self) -> super::Result<Labels> {
         Labels::given(self.labels()?).map_err(|e| super::Error::Request(e.to_string()))
     }
 
-    /// The tokens that end a text, by the configuration.
+    /// End-of-sequence tokens, by the configuration's `eos_token_id`.
     pub fn end_tokens(&self) -> Vec<u32> {
         match self.config.as_map().get("eos_token_id") {
             Some(serde_json::Value::Array(all)) => {

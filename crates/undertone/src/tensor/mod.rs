@@ -1,58 +1,63 @@
 //! Matrices of `f32` and the operations that the layers are made of.
 //!
 //! Everything a layer computes on is a matrix: one row for each token of a batch (sequences laid
-//! end to end, without padding), one column for each feature. A matrix lives either on the host,
-//! where the operations are fused, multi-threaded kernels of our own (`cpu`), or on a candle
-//! device, where they are composed of candle's operations (`device`). The second kind is how a GPU
-//! is used, and on candle's CPU device it is the slow reference that the kernels are tested
-//! against.
+//! end to end, without padding), one column for each feature. Every operation (`ops`) is computed by
+//! the backend that its operands belong to, and `backend` is the contract that all of them fulfil:
+//! `cpu` has fused, multi-threaded kernels of our own for matrices in main memory ([`Host`]);
+//! `candle`, behind the feature of that name, composes candle's operations, which is how a GPU is
+//! used.
 
+mod activation;
+mod attention;
+mod backend;
+mod cache;
+#[cfg(feature = "candle")]
+mod candle;
 pub(crate) mod cpu;
-pub(crate) mod device;
+mod device;
+mod dropout;
+mod error;
 mod host;
+mod norm;
 mod ops;
 mod output;
 mod pages;
-mod place;
 mod pool;
 pub mod unit_norms;
 
-pub use cpu::activation::Activation;
-pub use cpu::attention::AttentionShape;
-pub use cpu::dropout::Dropout;
+pub use activation::Activation;
+pub use attention::AttentionShape;
+pub use cache::KeyValueCache;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use cpu::level::Avx512;
+pub use cpu::level::{CpuLevel, UnknownCpuLevel};
 pub use cpu::panels::Panels;
+pub use device::Device;
+pub use dropout::Dropout;
+pub use error::{Error, Result, Shape};
 pub use host::Host;
+pub use norm::{NormKind, Normalised};
 pub use ops::*;
-pub use output::{Operand, Output};
-pub use place::Place;
+pub use output::{Operand, Output, product};
 pub use pool::release_idle_memory;
 
-/// The kernels that products run on here: together with the number of threads it decides the last
+use backend::{Backend, on_backend};
+use std::ops::Range;
+
+/// The [level](CpuLevel) of the kernels: together with the number of threads it decides the last
 /// digits of a result.
 pub fn kernels() -> &'static str {
-    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-    if cpu::amx::available() {
-        return "amx";
-    }
-    match pulp::Arch::new() {
-        #[cfg(target_arch = "x86_64")]
-        pulp::Arch::V4(_) => "avx512",
-        #[cfg(target_arch = "x86_64")]
-        pulp::Arch::V3(_) => "avx2",
-        _ => "plain",
-    }
+    CpuLevel::current().name()
 }
 
-/// A failed tensor operation: only a device can fail, by running out of memory or by being absent.
-pub type Result<T> = std::result::Result<T, candle_core::Error>;
-
-/// Rows and columns of numbers, on the host or on a device. Cloning shares the numbers.
+/// Rows and columns of numbers on a device. Cloning shares the numbers.
 #[derive(Clone, Debug)]
 pub enum Matrix {
     /// In main memory.
     Host(Host),
     /// On a candle device, always of rank two.
-    Device(candle_core::Tensor),
+    #[cfg(feature = "candle")]
+    Candle(candle_core::Tensor),
 }
 
 impl Matrix {
@@ -71,91 +76,91 @@ impl Matrix {
 
     /// Number of rows.
     pub fn rows(&self) -> usize {
-        match self {
-            Self::Host(host) => host.rows(),
-            Self::Device(tensor) => tensor.dims()[0],
-        }
+        self.shape()[0]
     }
 
     /// Number of columns.
     pub fn columns(&self) -> usize {
+        self.shape()[1]
+    }
+
+    /// Rows and columns.
+    pub fn shape(&self) -> Shape {
         match self {
-            Self::Host(host) => host.columns(),
-            Self::Device(tensor) => tensor.dims()[1],
+            Self::Host(host) => cpu::Cpu::shape(host),
+            #[cfg(feature = "candle")]
+            Self::Candle(tensor) => candle::Candle::shape(tensor),
         }
     }
 
     /// Whether both are the same rows and columns of the same memory.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Host(one), Self::Host(other)) => one.is_same(other),
-            (Self::Device(one), Self::Device(other)) => one.id() == other.id(),
+            (Self::Host(one), Self::Host(other)) => cpu::Cpu::is_same(one, other),
+            #[cfg(feature = "candle")]
+            (Self::Candle(one), Self::Candle(other)) => candle::Candle::is_same(one, other),
+            #[cfg(feature = "candle")]
             _ => false,
         }
     }
 
     /// Where it lives.
-    pub fn place(&self) -> Place {
+    pub fn device(&self) -> Device {
         match self {
-            Self::Host(_) => Place::Host,
-            Self::Device(tensor) => Place::Device(tensor.device().clone()),
+            Self::Host(_) => Device::Cpu,
+            #[cfg(feature = "candle")]
+            Self::Candle(tensor) => Device::Candle(tensor.device().clone()),
         }
     }
 
-    /// The same numbers at another place; shares them if they are there already.
-    pub fn to_place(&self, place: &Place) -> Result<Self> {
-        match (self, place) {
-            (Self::Host(_), Place::Host) => Ok(self.clone()),
-            (Self::Host(host), Place::Device(device)) => {
-                let values = host.dense().into_owned();
-                Ok(Self::Device(candle_core::Tensor::from_vec(
-                    values,
-                    (host.rows(), host.columns()),
-                    device,
-                )?))
-            }
-            (Self::Device(tensor), Place::Device(device)) => {
-                Ok(Self::Device(tensor.to_device(device)?))
-            }
-            (Self::Device(_), Place::Host) => {
-                Ok(Self::from_vec(self.rows(), self.columns(), self.to_vec()?))
-            }
+    /// The same numbers on another device; shares them if they are there already.
+    pub fn to_device(&self, device: &Device) -> Result<Self> {
+        match device {
+            Device::Cpu => Ok(Self::Host(cpu::Cpu::from_host(&self.to_host()?, &())?)),
+            #[cfg(feature = "candle")]
+            Device::Candle(device) => match self {
+                Self::Host(host) => Ok(Self::Candle(candle::Candle::from_host(host, device)?)),
+                Self::Candle(tensor) => Ok(Self::Candle(tensor.to_device(device)?)),
+            },
         }
     }
 
     /// The same numbers in main memory; shares them if they are there already.
     pub fn to_host(&self) -> Result<Host> {
-        match self {
-            Self::Host(host) => Ok(host.clone()),
-            Self::Device(_) => Ok(Host::from_vec(self.rows(), self.columns(), self.to_vec()?)),
-        }
+        on_backend!("copy to the CPU", self, |B, at| B::to_host(at.get(self)?))
     }
 
     /// The numbers, row after row.
     pub fn to_vec(&self) -> Result<Vec<f32>> {
-        match self {
-            Self::Host(host) => Ok(host.dense().into_owned()),
-            // candle slices beyond the end of an empty tensor that is part of another.
-            Self::Device(tensor) if tensor.elem_count() == 0 => Ok(Vec::new()),
-            Self::Device(tensor) => tensor.flatten_all()?.to_vec1(),
-        }
+        Ok(self.to_host()?.dense().into_owned())
     }
 
     /// Some of the columns, sharing the numbers.
-    pub fn column_range(&self, columns: std::ops::Range<usize>) -> Result<Self> {
-        match self {
-            Self::Host(host) => Ok(Self::Host(host.column_range(columns))),
-            Self::Device(tensor) => {
-                Ok(Self::Device(tensor.narrow(1, columns.start, columns.len())?))
-            }
-        }
+    pub fn column_range(&self, columns: Range<usize>) -> Result<Self> {
+        const NAME: &str = "selection of columns";
+        inside(NAME, self, "column", &columns, self.columns())?;
+        on_backend!(NAME, self, |B, at| Ok(B::wrap(B::column_range(at.get(self)?, columns)?)))
     }
 
     /// Some of the rows, sharing the numbers.
-    pub fn row_range(&self, rows: std::ops::Range<usize>) -> Result<Self> {
-        match self {
-            Self::Host(host) => Ok(Self::Host(host.row_range(rows))),
-            Self::Device(tensor) => Ok(Self::Device(tensor.narrow(0, rows.start, rows.len())?)),
-        }
+    pub fn row_range(&self, rows: Range<usize>) -> Result<Self> {
+        const NAME: &str = "selection of rows";
+        inside(NAME, self, "row", &rows, self.rows())?;
+        on_backend!(NAME, self, |B, at| Ok(B::wrap(B::row_range(at.get(self)?, rows)?)))
     }
+}
+
+/// A range of rows or columns must lie inside a matrix.
+fn inside(
+    operation: &'static str,
+    matrix: &Matrix,
+    what: &'static str,
+    range: &Range<usize>,
+    size: usize,
+) -> Result<()> {
+    if range.start <= range.end && range.end <= size {
+        return Ok(());
+    }
+    let index = range.end.max(range.start + 1) - 1;
+    Err(Error::Index { operation, matrix: matrix.shape(), what, index })
 }

@@ -1,39 +1,36 @@
-//! The operations, each on the host or on a device.
+//! The operations that layers are made of, each on the device of its operands.
 
-use super::cpu::activation::Activation;
-use super::cpu::attention::AttentionShape;
-use super::cpu::dropout::Dropout;
-use super::cpu::{self, cache::HostCache};
-use super::device::{self, DeviceCache};
-use super::{Host, Matrix, Place, Result};
-use candle_core::Tensor;
+use super::backend::{Backend, on_backend};
+use super::error::{Error, Result, count, fits};
+use super::{Activation, AttentionShape, Dropout, Matrix, NormKind, Normalised};
 
-pub use super::cpu::norm::Kind as NormKind;
-pub use super::output::product;
-
-/// What normalisation computed, and what its backward pass needs.
-#[derive(Clone, Debug)]
-pub struct Normalised {
-    /// γ ⊙ x̂ + β.
-    pub output: Matrix,
-    /// x̂.
-    pub normalised: Matrix,
-    /// 1/deviation of each row.
-    pub inverse_deviation: Matrix,
+/// Two operands must have the same shape.
+fn same_shape(operation: &'static str, left: &Matrix, right: &Matrix) -> Result<()> {
+    let (left, right) = (left.shape(), right.shape());
+    fits(left == right, operation, left, right, "both must have the same shape")
 }
 
-fn host(matrix: &Matrix) -> &Host {
-    let Matrix::Host(host) = matrix else {
-        panic!("all operands of an operation are at one place")
-    };
-    host
+/// A row of parameters must have a number for each column.
+fn is_row(operation: &'static str, x: &Matrix, row: &Matrix) -> Result<()> {
+    let (x, row) = (x.shape(), row.shape());
+    fits(row == [1, x[1]], operation, x, row, "the second must be one row of as many columns")
 }
 
-fn tensor(matrix: &Matrix) -> &Tensor {
-    let Matrix::Device(tensor) = matrix else {
-        panic!("all operands of an operation are at one place")
-    };
-    tensor
+/// Every index must be below `limit`.
+fn indices_below(
+    operation: &'static str,
+    matrix: &Matrix,
+    what: &'static str,
+    indices: &[u32],
+    limit: usize,
+) -> Result<()> {
+    match indices.iter().find(|&&index| index as usize >= limit) {
+        None => Ok(()),
+        Some(&index) => {
+            let (matrix, index) = (matrix.shape(), index as usize);
+            Err(Error::Index { operation, matrix, what, index })
+        }
+    }
 }
 
 /// Normalises each row of `x`, or of `x + residual`.
@@ -45,32 +42,19 @@ pub fn normalise(
     bias: Option<&Matrix>,
     epsilon: f32,
 ) -> Result<Normalised> {
-    match x {
-        Matrix::Host(x) => {
-            let bias = bias.map(|bias| host(bias).dense());
-            let done = cpu::norm::forward(
-                kind,
-                x,
-                residual.map(host),
-                &host(weight).dense(),
-                bias.as_deref(),
-                epsilon,
-            );
-            Ok(Normalised {
-                output: Matrix::Host(done.output),
-                normalised: Matrix::Host(done.normalised),
-                inverse_deviation: Matrix::Host(done.inverse_deviation),
-            })
-        }
-        Matrix::Device(x) => device::norm_forward(
-            kind,
-            x,
-            residual.map(tensor),
-            tensor(weight),
-            bias.map(tensor),
-            epsilon,
-        ),
-    }
+    const NAME: &str = "normalisation";
+    residual.map_or(Ok(()), |residual| same_shape(NAME, x, residual))?;
+    is_row(NAME, x, weight)?;
+    bias.map_or(Ok(()), |bias| is_row(NAME, x, bias))?;
+    on_backend!(NAME, x, |B, at| {
+        let (residual, bias) = (at.option(residual)?, at.option(bias)?);
+        let done = B::normalise(kind, at.get(x)?, residual, at.get(weight)?, bias, epsilon)?;
+        Ok(Normalised {
+            output: B::wrap(done.output),
+            normalised: B::wrap(done.normalised),
+            inverse_deviation: B::wrap(done.inverse_deviation),
+        })
+    })
 }
 
 /// Gradient of the input of [`normalise`].
@@ -81,53 +65,37 @@ pub fn normalise_backward(
     weight: &Matrix,
     output_gradient: &Matrix,
 ) -> Result<Matrix> {
-    match normalised {
-        Matrix::Host(normalised) => Ok(Matrix::Host(cpu::norm::backward(
-            kind,
-            normalised,
-            &host(inverse_deviation).dense(),
-            &host(weight).dense(),
-            host(output_gradient),
-        ))),
-        Matrix::Device(normalised) => device::norm_backward(
-            kind,
-            normalised,
-            tensor(inverse_deviation),
-            tensor(weight),
-            tensor(output_gradient),
-        )
-        .map(Matrix::Device),
-    }
+    const NAME: &str = "backward pass of a normalisation";
+    same_shape(NAME, normalised, output_gradient)?;
+    is_row(NAME, normalised, weight)?;
+    let found = inverse_deviation.rows() * inverse_deviation.columns();
+    count(NAME, normalised.shape(), "standard deviations", found, normalised.rows())?;
+    on_backend!(NAME, normalised, |B, at| {
+        let (hat, inverse) = (at.get(normalised)?, at.get(inverse_deviation)?);
+        let (weight, gradient) = (at.get(weight)?, at.get(output_gradient)?);
+        Ok(B::wrap(B::normalise_backward(kind, hat, inverse, weight, gradient)?))
+    })
 }
 
 /// f(x).
 pub fn activate(kind: Activation, x: &Matrix) -> Result<Matrix> {
-    match x {
-        Matrix::Host(x) => Ok(Matrix::Host(cpu::activation::forward(kind, x))),
-        Matrix::Device(x) => device::activation(kind, x).map(Matrix::Device),
-    }
+    on_backend!("activation", x, |B, at| Ok(B::wrap(B::activate(kind, at.get(x)?)?)))
 }
 
 /// f′(x) ⊙ dy.
 pub fn activate_backward(kind: Activation, x: &Matrix, output_gradient: &Matrix) -> Result<Matrix> {
-    match x {
-        Matrix::Host(x) => {
-            Ok(Matrix::Host(cpu::activation::backward(kind, x, host(output_gradient))))
-        }
-        Matrix::Device(x) => {
-            Ok(Matrix::Device((device::activation_derivative(kind, x)? * tensor(output_gradient))?))
-        }
-    }
+    const NAME: &str = "backward pass of an activation";
+    same_shape(NAME, x, output_gradient)?;
+    on_backend!(NAME, x, |B, at| {
+        Ok(B::wrap(B::activate_backward(kind, at.get(x)?, at.get(output_gradient)?)?))
+    })
 }
 
 /// f(gate) ⊙ up.
 pub fn gate(kind: Activation, gate: &Matrix, up: &Matrix) -> Result<Matrix> {
-    match gate {
-        Matrix::Host(gate) => {
-            Ok(Matrix::Host(cpu::activation::gated_forward(kind, gate, host(up))))
-        }
-        Matrix::Device(gate) => Ok(Matrix::Device((device::activation(kind, gate)? * tensor(up))?)),
-    }
+    const NAME: &str = "gated activation";
+    same_shape(NAME, gate, up)?;
+    on_backend!(NAME, gate, |B, at| Ok(B::wrap(B::gate(kind, at.get(gate)?, at.get(up)?)?)))
 }
 
 /// Gradients of the gate and of up.
@@ -137,34 +105,25 @@ pub fn gate_backward(
     up: &Matrix,
     output_gradient: &Matrix,
 ) -> Result<(Matrix, Matrix)> {
-    match gate {
-        Matrix::Host(gate) => {
-            let (dgate, dup) =
-                cpu::activation::gated_backward(kind, gate, host(up), host(output_gradient));
-            Ok((Matrix::Host(dgate), Matrix::Host(dup)))
-        }
-        Matrix::Device(gate) => {
-            let dy = tensor(output_gradient);
-            let dgate = ((device::activation_derivative(kind, gate)? * tensor(up))? * dy)?;
-            let dup = (device::activation(kind, gate)? * dy)?;
-            Ok((Matrix::Device(dgate), Matrix::Device(dup)))
-        }
-    }
+    const NAME: &str = "backward pass of a gated activation";
+    same_shape(NAME, gate, up)?;
+    same_shape(NAME, gate, output_gradient)?;
+    on_backend!(NAME, gate, |B, at| {
+        let gradient = at.get(output_gradient)?;
+        let (gate, up) = B::gate_backward(kind, at.get(gate)?, at.get(up)?, gradient)?;
+        Ok((B::wrap(gate), B::wrap(up)))
+    })
 }
 
-/// Mixed values, and what the backward pass needs to compute the probabilities again.
+/// Mixed values [tokens, heads · width], and what the backward pass needs to compute the
+/// probabilities again.
 pub fn attend(qkv: &Matrix, shape: &AttentionShape) -> Result<(Matrix, Matrix)> {
-    cpu::attention::check(shape, qkv.rows());
-    match qkv {
-        Matrix::Host(qkv) => {
-            let (output, log_sums) = cpu::attention::forward(qkv, shape);
-            Ok((Matrix::Host(output), Matrix::Host(log_sums)))
-        }
-        Matrix::Device(qkv) => {
-            let output = device::attention(qkv, shape)?;
-            Ok((Matrix::Device(output.clone()), Matrix::Device(output)))
-        }
-    }
+    const NAME: &str = "attention";
+    check_attention(NAME, qkv, shape)?;
+    on_backend!(NAME, qkv, |B, at| {
+        let (output, log_sums) = B::attend(at.get(qkv)?, shape)?;
+        Ok((B::wrap(output), B::wrap(log_sums)))
+    })
 }
 
 /// Gradient of queries, keys and values side by side.
@@ -175,57 +134,24 @@ pub fn attend_backward(
     output_gradient: &Matrix,
     shape: &AttentionShape,
 ) -> Result<Matrix> {
-    match qkv {
-        Matrix::Host(qkv) => Ok(Matrix::Host(cpu::attention::backward(
-            qkv,
-            host(output),
-            host(log_sums),
-            host(output_gradient),
-            shape,
-        ))),
-        Matrix::Device(qkv) => {
-            device::attention_backward(qkv, tensor(output_gradient), shape).map(Matrix::Device)
-        }
-    }
+    const NAME: &str = "backward pass of attention";
+    check_attention(NAME, qkv, shape)?;
+    let mixed = [qkv.rows(), shape.heads * shape.width];
+    let rule = "the output has a column for each feature of each head";
+    fits(output.shape() == mixed, NAME, qkv.shape(), output.shape(), rule)?;
+    same_shape(NAME, output, output_gradient)?;
+    on_backend!(NAME, qkv, |B, at| {
+        let (output, log_sums) = (at.get(output)?, at.get(log_sums)?);
+        let gradient = at.get(output_gradient)?;
+        Ok(B::wrap(B::attend_backward(at.get(qkv)?, output, log_sums, gradient, shape)?))
+    })
 }
 
-/// Keys and values of one layer for every sequence that is being continued.
-#[derive(Clone, Debug)]
-pub enum KeyValueCache {
-    /// In main memory.
-    Host(HostCache),
-    /// On a device.
-    Device(DeviceCache),
-}
-
-impl KeyValueCache {
-    /// Nothing seen yet of so many sequences.
-    pub fn new(place: &Place, sequences: usize) -> Self {
-        match place {
-            Place::Host => Self::Host(HostCache::new(sequences)),
-            Place::Device(_) => Self::Device(DeviceCache::new(sequences)),
-        }
-    }
-
-    /// Sequence `i` becomes a copy of what sequence `origins[i]` was; sequences may so be dropped,
-    /// repeated and reordered.
-    pub fn select(&mut self, origins: &[usize]) {
-        match self {
-            Self::Host(cache) => cache.select(origins),
-            Self::Device(cache) => cache.select(origins),
-        }
-    }
-
-    /// Remembers the new tokens and lets each see everything up to itself.
-    pub fn attend(&mut self, qkv: &Matrix, shape: &AttentionShape) -> Result<Matrix> {
-        match (self, qkv) {
-            (Self::Host(cache), Matrix::Host(qkv)) => Ok(Matrix::Host(cache.attend(qkv, shape))),
-            (Self::Device(cache), Matrix::Device(qkv)) => {
-                cache.attend(qkv, shape).map(Matrix::Device)
-            }
-            _ => panic!("a cache lives where its layer computes"),
-        }
-    }
+fn check_attention(operation: &'static str, qkv: &Matrix, shape: &AttentionShape) -> Result<()> {
+    shape.check(operation, qkv.rows())?;
+    let wanted = [qkv.rows(), shape.columns()];
+    let rule = "there must be columns for queries, keys and values side by side";
+    fits(qkv.shape() == wanted, operation, qkv.shape(), wanted, rule)
 }
 
 /// Rotary position embedding of the heads in the leading columns; `direction` −1 undoes it.
@@ -236,106 +162,78 @@ pub fn rotate(
     positions: &[u32],
     direction: f32,
 ) -> Result<Matrix> {
-    match x {
-        Matrix::Host(mut x) => {
-            cpu::rotary::turn(&mut x, columns, frequencies, positions, direction);
-            Ok(Matrix::Host(x))
-        }
-        Matrix::Device(x) => {
-            device::rotate(&x, columns, frequencies, positions, direction).map(Matrix::Device)
-        }
+    const NAME: &str = "rotary embedding";
+    let (shape, width) = (x.shape(), 2 * frequencies.len());
+    if columns > shape[1] || width == 0 || !columns.is_multiple_of(width) {
+        let problem = format!("heads of {width} features in {columns} of {} columns", shape[1]);
+        return Err(Error::Layout { operation: NAME, problem });
     }
+    count(NAME, shape, "positions", positions.len(), shape[0])?;
+    on_backend!(NAME, &x, |B, at| {
+        Ok(B::wrap(B::rotate(at.take(x)?, columns, frequencies, positions, direction)?))
+    })
 }
 
 /// a + b.
 pub fn add(a: &Matrix, b: &Matrix) -> Result<Matrix> {
-    match a {
-        Matrix::Host(a) => Ok(Matrix::Host(cpu::rows::add(a, host(b)))),
-        Matrix::Device(a) => Ok(Matrix::Device((a + tensor(b))?)),
-    }
+    const NAME: &str = "sum";
+    same_shape(NAME, a, b)?;
+    on_backend!(NAME, a, |B, at| Ok(B::wrap(B::add(at.get(a)?, at.get(b)?)?)))
 }
 
 /// Each row times its factor; a factor of 0 leaves zeros whatever the row holds.
 pub fn scale_rows(x: &Matrix, factors: &[f32]) -> Result<Matrix> {
-    match x {
-        Matrix::Host(x) => Ok(Matrix::Host(cpu::rows::scale_rows(x, factors))),
-        Matrix::Device(x) => {
-            let erase = factors.contains(&0.0);
-            let factors = Tensor::from_slice(factors, (factors.len(), 1), x.device())?;
-            let scaled = x.broadcast_mul(&factors)?;
-            if !erase {
-                return Ok(Matrix::Device(scaled));
-            }
-            let kept = factors.ne(0.0)?.broadcast_as(scaled.shape())?;
-            Ok(Matrix::Device(kept.where_cond(&scaled, &scaled.zeros_like()?)?))
-        }
-    }
+    const NAME: &str = "scaling of rows";
+    count(NAME, x.shape(), "factors", factors.len(), x.rows())?;
+    on_backend!(NAME, x, |B, at| Ok(B::wrap(B::scale_rows(at.get(x)?, factors)?)))
 }
 
 /// Each column times its factor.
 pub fn scale_columns(x: &Matrix, factors: &[f32]) -> Result<Matrix> {
-    match x {
-        Matrix::Host(x) => Ok(Matrix::Host(cpu::rows::scale_columns(x, factors))),
-        Matrix::Device(x) => {
-            let factors = Tensor::from_slice(factors, (1, factors.len()), x.device())?;
-            Ok(Matrix::Device(x.broadcast_mul(&factors)?))
-        }
-    }
+    const NAME: &str = "scaling of columns";
+    count(NAME, x.shape(), "factors", factors.len(), x.columns())?;
+    on_backend!(NAME, x, |B, at| Ok(B::wrap(B::scale_columns(at.get(x)?, factors)?)))
 }
 
 /// Row `i` of the result is row `indices[i]` of the table.
 pub fn gather(table: &Matrix, indices: &[u32]) -> Result<Matrix> {
-    match table {
-        Matrix::Host(table) => Ok(Matrix::Host(cpu::rows::gather(table, indices))),
-        Matrix::Device(table) => Ok(Matrix::Device(
-            table.contiguous()?.index_select(&device::indices(indices, table)?, 0)?,
-        )),
-    }
+    const NAME: &str = "gathering of rows";
+    indices_below(NAME, table, "row", indices, table.rows())?;
+    on_backend!(NAME, table, |B, at| Ok(B::wrap(B::gather(at.get(table)?, indices)?)))
 }
 
 /// A matrix of `rows` rows in which row `i` of `x` was added at `indices[i]`.
 pub fn scatter(x: &Matrix, indices: &[u32], rows: usize) -> Result<Matrix> {
-    match x {
-        Matrix::Host(x) => Ok(Matrix::Host(cpu::rows::scatter(x, indices, rows))),
-        Matrix::Device(x) => {
-            let zeros = Tensor::zeros((rows, x.dims()[1]), candle_core::DType::F32, x.device())?;
-            Ok(Matrix::Device(zeros.index_add(
-                &device::indices(indices, x)?,
-                &x.contiguous()?,
-                0,
-            )?))
-        }
-    }
+    const NAME: &str = "scattering of rows";
+    count(NAME, x.shape(), "indices", indices.len(), x.rows())?;
+    indices_below(NAME, x, "row", indices, rows)?;
+    on_backend!(NAME, x, |B, at| Ok(B::wrap(B::scatter(at.get(x)?, indices, rows)?)))
 }
 
 /// Adds row `i` of `x` to row `indices[i]` of the matrix.
 pub fn scatter_onto(onto: Matrix, x: &Matrix, indices: &[u32]) -> Result<Matrix> {
-    match onto {
-        Matrix::Host(mut onto) => {
-            cpu::rows::scatter_onto(&mut onto, host(x), indices);
-            Ok(Matrix::Host(onto))
-        }
-        Matrix::Device(onto) => {
-            let x = tensor(x).contiguous()?;
-            Ok(Matrix::Device(onto.index_add(&device::indices(indices, &x)?, &x, 0)?))
-        }
-    }
+    const NAME: &str = "scattering of rows";
+    let rule = "both must have as many columns";
+    fits(onto.columns() == x.columns(), NAME, onto.shape(), x.shape(), rule)?;
+    count(NAME, x.shape(), "indices", indices.len(), x.rows())?;
+    indices_below(NAME, &onto, "row", indices, onto.rows())?;
+    on_backend!(NAME, &onto, |B, at| {
+        Ok(B::wrap(B::scatter_onto(at.take(onto)?, at.get(x)?, indices)?))
+    })
 }
 
 /// Sum of each column, as one row.
 pub fn column_sums(x: &Matrix) -> Result<Matrix> {
-    match x {
-        Matrix::Host(x) => Ok(Matrix::Host(cpu::rows::column_sums(x))),
-        Matrix::Device(x) => Ok(Matrix::Device(x.sum_keepdim(0)?)),
-    }
+    on_backend!("sum of columns", x, |B, at| Ok(B::wrap(B::column_sums(at.get(x)?)?)))
 }
 
 /// Sum of each column of a ⊙ b, as one row.
 pub fn column_sums_of_product(a: &Matrix, b: &Matrix) -> Result<Matrix> {
-    match a {
-        Matrix::Host(a) => Ok(Matrix::Host(cpu::rows::column_sums_of_product(a, host(b)))),
-        Matrix::Device(a) => Ok(Matrix::Device((a * tensor(b))?.sum_keepdim(0)?)),
-    }
+    const NAME: &str = "sum of columns of a product";
+    same_shape(NAME, a, b)?;
+    on_backend!(NAME, a, |B, at| {
+        Ok(B::wrap(B::column_sums_of_product(at.get(a)?, at.get(b)?)?))
+    })
 }
 
 /// The cross-entropy of each row, and with `weights` the gradient of Σ weightᵢ · lossᵢ.
@@ -344,27 +242,24 @@ pub fn cross_entropy(
     targets: &[u32],
     weights: Option<&[f32]>,
 ) -> Result<(Vec<f32>, Option<Matrix>)> {
-    match logits {
-        Matrix::Host(logits) => {
-            let (losses, gradient) = cpu::loss::cross_entropy(logits, targets, weights);
-            Ok((losses, gradient.map(Matrix::Host)))
-        }
-        Matrix::Device(logits) => device::cross_entropy(logits, targets, weights),
+    const NAME: &str = "cross-entropy";
+    count(NAME, logits.shape(), "targets", targets.len(), logits.rows())?;
+    indices_below(NAME, logits, "class", targets, logits.columns())?;
+    if let Some(weights) = weights {
+        count(NAME, logits.shape(), "weights", weights.len(), logits.rows())?;
     }
+    on_backend!(NAME, logits, |B, at| {
+        let (losses, gradient) = B::cross_entropy(at.get(logits)?, targets, weights)?;
+        Ok((losses, gradient.map(B::wrap)))
+    })
 }
 
 /// Softmax of each row.
 pub fn softmax(logits: &Matrix) -> Result<Matrix> {
-    match logits {
-        Matrix::Host(logits) => Ok(Matrix::Host(cpu::loss::softmax(logits))),
-        Matrix::Device(logits) => device::softmax(logits).map(Matrix::Device),
-    }
+    on_backend!("softmax", logits, |B, at| Ok(B::wrap(B::softmax(at.get(logits)?)?)))
 }
 
 /// x ⊙ mask; the backward pass is the same function of the gradient.
 pub fn drop_out(dropout: Dropout, x: &Matrix) -> Result<Matrix> {
-    match x {
-        Matrix::Host(x) => Ok(Matrix::Host(cpu::dropout::apply(dropout, x))),
-        Matrix::Device(x) => device::drop_out(dropout, x).map(Matrix::Device),
-    }
+    on_backend!("dropout", x, |B, at| Ok(B::wrap(B::drop_out(dropout, at.get(x)?)?)))
 }

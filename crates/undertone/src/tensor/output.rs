@@ -1,18 +1,26 @@
-//! A matrix under construction: products are added into blocks of its columns.
+//! A matrix under construction: matrix products (GEMM) are added into blocks of its columns.
 
-use super::cpu::matmul::{Update, View, multiply, multiply_weighted};
-use super::cpu::panels::{self, Panels};
-use super::cpu::parallel;
-use super::{Host, Matrix, Place, Result};
-use candle_core::Tensor;
+use super::backend::{At, Backend, Block, on_backend};
+use super::cpu::Cpu;
+use super::error::{Result, Shape, count, fits};
+use super::{Device, Matrix, Panels};
 use std::ops::Range;
 
-/// A factor of a product, possibly turned.
-#[derive(Clone, Copy, Debug)]
-pub struct Operand<'a> {
-    matrix: &'a Matrix,
-    transposed: bool,
+/// A factor of a product, possibly transposed.
+#[derive(Debug)]
+pub struct Operand<'a, M = Matrix> {
+    pub(crate) matrix: &'a M,
+    pub(crate) transposed: bool,
 }
+
+// Not derived: a reference to a matrix is copied, whatever the matrix is.
+impl<M> Clone for Operand<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M> Copy for Operand<'_, M> {}
 
 impl Matrix {
     /// As a factor of a product.
@@ -26,163 +34,134 @@ impl Matrix {
     }
 }
 
-impl<'a> Operand<'a> {
-    /// The same factor turned, if `turn`.
+impl Operand<'_> {
+    /// The same factor transposed, if `turn`.
     pub fn turned(self, turn: bool) -> Self {
         Self { transposed: self.transposed ^ turn, ..self }
     }
 
-    /// Laid out once for many products with few rows; not on a device.
+    /// Laid out once for many products with few rows; on the CPU only.
     pub fn panels(self) -> Option<Panels> {
-        matches!(self.matrix, Matrix::Host(_)).then(|| Panels::of(self.view()))
+        on_backend!("layout of weights", self.matrix, |B, at| B::panels(at.operand(self).ok()?))
     }
 
-    fn view(self) -> View<'a> {
-        let Matrix::Host(host) = self.matrix else {
-            panic!("a product needs both factors at one place")
-        };
-        if self.transposed { View::of(host).transposed() } else { View::of(host) }
-    }
-
-    fn tensor(self) -> Result<Tensor> {
-        let Matrix::Device(tensor) = self.matrix else {
-            panic!("a product needs both factors at one place")
-        };
-        if self.transposed { tensor.t() } else { Ok(tensor.clone()) }
+    fn shape(&self) -> Shape {
+        let [rows, columns] = self.matrix.shape();
+        if self.transposed { [columns, rows] } else { [rows, columns] }
     }
 }
 
 /// Collects products, biases and copies into blocks of columns; the first writing of a block
 /// overwrites, later ones add. Two blocks are the same or have no column in common.
 pub struct Output {
-    rows: usize,
-    columns: usize,
+    shape: Shape,
+    device: &'static str,
     written: Vec<Range<usize>>,
-    store: Store,
+    draft: Draft,
 }
 
-enum Store {
-    Host(Host),
-    Device(candle_core::Device, Vec<Tensor>),
+enum Draft {
+    Host(<Cpu as Backend>::Draft),
+    #[cfg(feature = "candle")]
+    Candle(<super::candle::Candle as Backend>::Draft),
+}
+
+/// `on_draft!(output, operation, |B, at, draft| body)` evaluates the body with the type `B` the
+/// output's backend, `at` what finds operands there, and `draft` the matrix under construction.
+macro_rules! on_draft {
+    ($output:expr, $operation:expr, |$B:ident, $at:ident, $draft:ident| $body:expr) => {
+        match &mut $output.draft {
+            Draft::Host($draft) => {
+                type $B = Cpu;
+                let $at = At::<$B>::beside($operation, $output.device, $output.shape);
+                $body
+            }
+            #[cfg(feature = "candle")]
+            Draft::Candle($draft) => {
+                type $B = super::candle::Candle;
+                let $at = At::<$B>::beside($operation, $output.device, $output.shape);
+                $body
+            }
+        }
+    };
 }
 
 impl Output {
     /// A matrix of this size, nothing of which is written yet.
-    pub fn new(place: &Place, rows: usize, columns: usize) -> Self {
-        let store = match place {
-            Place::Host => Store::Host(Host::build(rows, columns, |_| {})),
-            Place::Device(device) => Store::Device(device.clone(), Vec::new()),
+    pub fn new(device: &Device, rows: usize, columns: usize) -> Self {
+        let shape = [rows, columns];
+        let draft = match device {
+            Device::Cpu => Draft::Host(Cpu::draft(&(), shape)),
+            #[cfg(feature = "candle")]
+            Device::Candle(device) => Draft::Candle(super::candle::Candle::draft(device, shape)),
         };
-        Self { rows, columns, written: Vec::new(), store }
+        Self { shape, device: device.name(), written: Vec::new(), draft }
     }
 
     /// A finished matrix to which more is added; its numbers are copied only if somebody shares
     /// them.
     pub fn onto(matrix: Matrix) -> Self {
-        let (rows, columns) = (matrix.rows(), matrix.columns());
-        let store = match matrix {
-            Matrix::Host(host) => Store::Host(host),
-            Matrix::Device(tensor) => Store::Device(tensor.device().clone(), vec![tensor]),
+        let (shape, device) = (matrix.shape(), matrix.device().name());
+        let draft = match matrix {
+            Matrix::Host(host) => Draft::Host(Cpu::draft_onto(host)),
+            #[cfg(feature = "candle")]
+            Matrix::Candle(tensor) => Draft::Candle(super::candle::Candle::draft_onto(tensor)),
         };
-        Self { rows, columns, written: std::iter::once(0..columns).collect(), store }
+        Self { shape, device, written: std::iter::once(0..shape[1]).collect(), draft }
     }
 
-    /// Which block this is, and whether something was written to it.
-    fn block(&mut self, columns: &Range<usize>) -> (usize, bool) {
-        if let Some(found) = self.written.iter().position(|block| block == columns) {
-            return (found, true);
+    /// A block of these columns, which counts as written from now on.
+    ///
+    /// # Panics
+    /// If it overlaps another block, or does not lie inside of the matrix.
+    fn block(&mut self, columns: Range<usize>) -> Block {
+        if self.written.contains(&columns) {
+            return Block { columns, written: true };
         }
         let apart = |block: &Range<usize>| block.end <= columns.start || columns.end <= block.start;
         assert!(
-            columns.end <= self.columns && self.written.iter().all(apart),
+            columns.end <= self.shape[1] && self.written.iter().all(apart),
             "blocks of columns overlap"
         );
         self.written.push(columns.clone());
-        (self.written.len() - 1, false)
+        Block { columns, written: false }
     }
 
     /// Writes the same row, such as a bias, to every row of an unwritten block.
+    ///
+    /// # Panics
+    /// If the block was written before, or overlaps another one.
     pub fn fill_rows(&mut self, columns: Range<usize>, row: &Matrix) -> Result<()> {
-        let (_, was_written) = self.block(&columns);
-        assert!(!was_written, "a block is filled before products are added");
-        let (rows, stride) = (self.rows, self.columns);
-        match &mut self.store {
-            Store::Host(host) => {
-                let Matrix::Host(row) = row else { panic!("a bias lives where the product is") };
-                let row = row.dense();
-                parallel::rows(
-                    host.values_mut(),
-                    stride,
-                    #[inline(always)]
-                    |_, out| {
-                        for out in out.chunks_exact_mut(stride) {
-                            out[columns.clone()].copy_from_slice(&row);
-                        }
-                    },
-                );
-            }
-            Store::Device(_, blocks) => {
-                let Matrix::Device(row) = row else { panic!("a bias lives where the product is") };
-                blocks.push(row.broadcast_as((rows, columns.len()))?.contiguous()?);
-            }
-        }
-        Ok(())
+        const NAME: &str = "filling of rows";
+        let rule = "the second must be one row with a number for each column of the block";
+        fits(row.shape() == [1, columns.len()], NAME, self.shape, row.shape(), rule)?;
+        let block = self.block(columns);
+        assert!(!block.written, "a block is filled before products are added");
+        on_draft!(self, NAME, |B, at, draft| B::fill_rows(draft, &block, at.get(row)?))
     }
 
     /// Writes a whole matrix, to which products are then added.
+    ///
+    /// # Panics
+    /// If something was written before.
     pub fn copy(&mut self, from: &Matrix) -> Result<()> {
-        let (_, was_written) = self.block(&(0..self.columns));
-        assert!(!was_written, "a copy comes before products");
-        match (&mut self.store, from) {
-            (Store::Host(host), Matrix::Host(from)) => {
-                let stride = from.columns();
-                parallel::rows(
-                    host.values_mut(),
-                    stride,
-                    #[inline(always)]
-                    |first, out| {
-                        for (i, out) in out.chunks_exact_mut(stride).enumerate() {
-                            out.copy_from_slice(from.row(first + i));
-                        }
-                    },
-                );
-            }
-            (Store::Device(_, blocks), Matrix::Device(from)) => blocks.push(from.clone()),
-            _ => panic!("a copy stays at its place"),
-        }
-        Ok(())
+        assert!(self.written.is_empty(), "a copy comes before products");
+        self.add(from)
     }
 
     /// Adds a whole matrix.
     pub fn add(&mut self, matrix: &Matrix) -> Result<()> {
-        let (block, was_written) = self.block(&(0..self.columns));
-        if !was_written {
-            self.written.pop();
-            return self.copy(matrix);
-        }
-        match (&mut self.store, matrix) {
-            (Store::Host(host), Matrix::Host(matrix)) => {
-                let stride = matrix.columns();
-                parallel::rows(
-                    host.values_mut(),
-                    stride,
-                    #[inline(always)]
-                    |first, out| {
-                        for (i, out) in out.chunks_exact_mut(stride).enumerate() {
-                            out.iter_mut().zip(matrix.row(first + i)).for_each(|(y, x)| *y += x);
-                        }
-                    },
-                );
-            }
-            (Store::Device(_, blocks), Matrix::Device(matrix)) => {
-                blocks[block] = (&blocks[block] + matrix)?
-            }
-            _ => panic!("a sum stays at its place"),
-        }
-        Ok(())
+        const NAME: &str = "sum";
+        let rule = "both must have the same shape";
+        fits(matrix.shape() == self.shape, NAME, self.shape, matrix.shape(), rule)?;
+        let block = self.block(0..self.shape[1]);
+        on_draft!(self, NAME, |B, at, draft| B::add_matrix(draft, &block, at.get(matrix)?))
     }
 
     /// Adds `scale · left · right` to a block.
+    ///
+    /// # Panics
+    /// If the block overlaps another one.
     pub fn add_product(
         &mut self,
         columns: Range<usize>,
@@ -190,30 +169,20 @@ impl Output {
         left: Operand,
         right: Operand,
     ) -> Result<()> {
-        let (block, was_written) = self.block(&columns);
-        let stride = self.columns;
-        match &mut self.store {
-            Store::Host(host) => {
-                let how = if was_written { Update::Add } else { Update::Overwrite };
-                if !host.values_mut().is_empty() {
-                    let out = &mut host.values_mut()[columns.start..];
-                    multiply(out, stride, how, scale, left.view(), right.view(), true);
-                }
-            }
-            Store::Device(_, blocks) => {
-                let mut product =
-                    left.tensor()?.contiguous()?.matmul(&right.tensor()?.contiguous()?)?;
-                if scale != 1.0 {
-                    product = product.affine(f64::from(scale), 0.0)?;
-                }
-                if was_written {
-                    blocks[block] = (&blocks[block] + product)?;
-                } else {
-                    blocks.push(product);
-                }
-            }
-        }
-        Ok(())
+        const NAME: &str = "matrix product";
+        self.check_product(&columns, left.shape(), right.shape())?;
+        let block = self.block(columns);
+        on_draft!(self, NAME, |B, at, draft| {
+            B::add_product(draft, &block, scale, at.operand(left)?, at.operand(right)?)
+        })
+    }
+
+    /// Inner sizes must be equal, and the product as large as its block of the output.
+    fn check_product(&self, columns: &Range<usize>, left: Shape, right: Shape) -> Result<()> {
+        const NAME: &str = "matrix product";
+        fits(left[1] == right[0], NAME, left, right, "the inner sizes must be equal")?;
+        let (block, found) = ([self.shape[0], columns.len()], [left[0], right[1]]);
+        fits(block == found, NAME, left, right, "the product must be as large as its block")
     }
 
     /// Adds to all columns the sum over rows t of weight_t · left_t ⊗ right_t. A row of weight 0
@@ -224,46 +193,41 @@ impl Output {
         weights: &[f32],
         right: &Matrix,
     ) -> Result<()> {
+        const NAME: &str = "weighted matrix product";
+        let columns = 0..self.shape[1];
+        self.check_product(&columns, left.transposed().shape(), right.shape())?;
+        count(NAME, left.shape(), "weights", weights.len(), left.rows())?;
         if weights.contains(&0.0) {
             // Both sides lose the row: zero times infinity is not zero.
             let kept: Vec<f32> = weights.iter().map(|&weight| f32::from(weight != 0.0)).collect();
             let (left, right) =
                 (super::scale_rows(left, weights)?, super::scale_rows(right, &kept)?);
-            return self.add_product(0..self.columns, 1.0, left.transposed(), right.plain());
+            return self.add_product(columns, 1.0, left.transposed(), right.plain());
         }
-        if let (Matrix::Host(left), Matrix::Host(right)) = (left, right) {
-            let (_, was_written) = self.block(&(0..self.columns));
-            let how = if was_written { Update::Add } else { Update::Overwrite };
-            let stride = self.columns;
-            let Store::Host(host) = &mut self.store else {
-                panic!("a product stays at the place of its factors")
-            };
-            if !host.values_mut().is_empty() {
-                multiply_weighted(host.values_mut(), stride, how, left, weights, right);
-            }
-            return Ok(());
-        }
-        let left = super::scale_rows(left, weights)?;
-        self.add_product(0..self.columns, 1.0, left.transposed(), right.plain())
+        let block = self.block(columns);
+        on_draft!(self, NAME, |B, at, draft| {
+            B::add_weighted_product(draft, &block, at.get(left)?, weights, at.get(right)?)
+        })
     }
 
     /// Adds `left` times weights that were laid out for few rows. Whether it did: not with many
-    /// rows, nor on a device.
+    /// rows, nor on another device than the CPU.
+    ///
+    /// # Panics
+    /// If the block overlaps another one.
     pub fn add_panels(&mut self, columns: Range<usize>, left: &Matrix, right: &Panels) -> bool {
-        let Matrix::Host(left) = left else { return false };
-        if left.rows() > panels::MOST_ROWS {
+        if self.check_product(&columns, left.shape(), right.shape()).is_err() {
             return false;
         }
-        let (_, was_written) = self.block(&columns);
-        let how = if was_written { Update::Add } else { Update::Overwrite };
-        let stride = self.columns;
-        let Store::Host(host) = &mut self.store else {
-            panic!("a product stays at the place of its factors")
-        };
-        if let Some(out) = host.values_mut().get_mut(columns.start..) {
-            right.multiply(out, stride, how, View::of(left));
-        }
-        true
+        on_draft!(self, "matrix product", |B, _at, _draft| {
+            if !B::uses_panels(left.rows()) || B::of(left).is_none() {
+                return false;
+            }
+        });
+        let block = self.block(columns);
+        on_draft!(self, "matrix product", |B, at, draft| {
+            at.get(left).is_ok_and(|left| B::add_panels(draft, &block, left, right))
+        })
     }
 
     /// The finished matrix.
@@ -272,23 +236,13 @@ impl Output {
     /// If a column was never written.
     pub fn finish(self) -> Result<Matrix> {
         let covered: usize = self.written.iter().map(ExactSizeIterator::len).sum();
-        assert_eq!(covered, self.columns, "every column of an output is written");
-        match self.store {
-            Store::Host(host) => Ok(Matrix::Host(host)),
-            Store::Device(device, blocks) => {
-                let mut parts: Vec<_> =
-                    self.written.iter().map(|block| block.start).zip(&blocks).collect();
-                parts.sort_by_key(|part| part.0);
-                let parts: Vec<&Tensor> = parts.into_iter().map(|part| part.1).collect();
-                match parts[..] {
-                    [] => Ok(Matrix::Device(Tensor::zeros(
-                        (self.rows, self.columns),
-                        candle_core::DType::F32,
-                        &device,
-                    )?)),
-                    [only] => Ok(Matrix::Device(only.clone())),
-                    _ => Ok(Matrix::Device(Tensor::cat(&parts, 1)?)),
-                }
+        assert_eq!(covered, self.shape[1], "every column of an output is written");
+        match self.draft {
+            Draft::Host(draft) => Ok(Cpu::wrap(Cpu::finish(draft)?)),
+            #[cfg(feature = "candle")]
+            Draft::Candle(draft) => {
+                type Candle = super::candle::Candle;
+                Ok(Candle::wrap(Candle::finish(draft)?))
             }
         }
     }
@@ -296,12 +250,8 @@ impl Output {
 
 /// `scale · left · right` as a new matrix.
 pub fn product(scale: f32, left: Operand, right: Operand) -> Result<Matrix> {
-    let size = |operand: &Operand| {
-        let (rows, columns) = (operand.matrix.rows(), operand.matrix.columns());
-        if operand.transposed { (columns, rows) } else { (rows, columns) }
-    };
-    let (rows, columns) = (size(&left).0, size(&right).1);
-    let mut output = Output::new(&left.matrix.place(), rows, columns);
+    let (rows, columns) = (left.shape()[0], right.shape()[1]);
+    let mut output = Output::new(&left.matrix.device(), rows, columns);
     output.add_product(0..columns, scale, left, right)?;
     output.finish()
 }

@@ -1,31 +1,54 @@
-//! Norms and inner products of the gradients of privacy units, computed without forming them; on
-//! the host or on a device.
+//! Norms and inner products of the gradients of privacy units, computed without forming them (ghost
+//! clipping, book-keeping), on the device of their operands.
 //!
 //! Every function takes, for each unit, the range of rows that belong to it, and gives an upper
 //! bound of the number that it names: a bound includes what rounding can have taken away.
 
+use super::Matrix;
+use super::backend::{Backend, Ranges, on_backend};
 use super::cpu::unit_norms as cpu;
-use super::device::unit_norms as device;
-use super::{Matrix, Result, scale_columns};
-use std::ops::Range;
+use super::error::{Error, Result, count, fits};
 
-type Ranges<'a> = &'a [Range<usize>];
+/// Five times the error of our matrix products (2e-7 of Σ|aᵢbᵢ|).
+pub(crate) const SLACK: f64 = 1e-6;
+
+/// Rounding below zero is zero, and a NaN stays one: it must not pass for a short gradient.
+pub(crate) fn not_negative(x: f64) -> f64 {
+    if x < 0.0 { 0.0 } else { x }
+}
+
+/// Inputs and output gradients of one layer must have a row for each token.
+fn check(operation: &'static str, a: &Matrix, e: &Matrix, ranges: Ranges) -> Result<()> {
+    let rule = "inputs and output gradients must have as many rows";
+    fits(a.rows() == e.rows(), operation, a.shape(), e.shape(), rule)?;
+    check_ranges(operation, e, ranges)
+}
+
+/// The rows of every unit must be rows of the matrix.
+fn check_ranges(operation: &'static str, matrix: &Matrix, ranges: Ranges) -> Result<()> {
+    let rows = matrix.rows();
+    match ranges.iter().find(|range| range.start > range.end || range.end > rows) {
+        None => Ok(()),
+        Some(range) => {
+            let (matrix, index) = (matrix.shape(), range.end.max(range.start));
+            Err(Error::Index { operation, matrix, what: "row", index })
+        }
+    }
+}
+
+/// Two lists of ranges must be of the same units.
+fn same_units(operation: &'static str, e: &Matrix, ranges: Ranges, others: Ranges) -> Result<()> {
+    count(operation, e.shape(), "units", others.len(), ranges.len())
+}
 
 /// Σ_k ‖Σ_t e_{k,t} ⊗ a_t‖², where several layers k share one input.
 pub fn products(a: &Matrix, es: &[Matrix], ranges: Ranges) -> Result<Vec<f64>> {
-    if let Matrix::Host(a) = a {
-        let es = es.iter().map(Matrix::to_host).collect::<Result<Vec<_>>>()?;
-        return Ok(cpu::products(a, &es.iter().collect::<Vec<_>>(), ranges, None));
-    }
-    let mut total = vec![0.0; ranges.len()];
-    for e in es {
-        let (Matrix::Device(a), Matrix::Device(e)) = (a, e) else {
-            panic!("both factors are at one place")
-        };
-        let squared = device::products(a, e, ranges)?;
-        total.iter_mut().zip(squared).for_each(|(total, squared)| *total += squared);
-    }
-    Ok(total)
+    const NAME: &str = "per-example norm";
+    es.iter().try_for_each(|e| check(NAME, a, e, ranges))?;
+    on_backend!(NAME, a, |B, at| {
+        let es = es.iter().map(|e| at.get(e)).collect::<Result<Vec<_>>>()?;
+        B::products(at.get(a)?, &es, ranges)
+    })
 }
 
 /// Σ_ij u_i w_j G_ij² of G = Σ_t e_t ⊗ a_t, with weights u of the columns of e and w of those of a.
@@ -36,12 +59,11 @@ pub fn product_under(
     u: &[f32],
     ranges: Ranges,
 ) -> Result<Vec<f64>> {
-    if let (Matrix::Host(a), Matrix::Host(e)) = (a, e) {
-        let weights = cpu::ColumnWeights { a: w, e: u };
-        return Ok(cpu::products(a, &[e], ranges, Some(weights)));
-    }
-    let roots = |weights: &[f32]| -> Vec<f32> { weights.iter().map(|w| w.sqrt()).collect() };
-    products(&scale_columns(a, &roots(w))?, &[scale_columns(e, &roots(u))?], ranges)
+    const NAME: &str = "weighted per-example norm";
+    check(NAME, a, e, ranges)?;
+    count(NAME, a.shape(), "weights", w.len(), a.columns())?;
+    count(NAME, e.shape(), "weights", u.len(), e.columns())?;
+    on_backend!(NAME, a, |B, at| B::product_under(at.get(a)?, w, at.get(e)?, u, ranges))
 }
 
 /// ⟨Σ_t e_t ⊗ a_t, Σ_s f_s ⊗ b_s⟩.
@@ -49,37 +71,49 @@ pub fn inner_products(
     (a, e, ranges): (&Matrix, &Matrix, Ranges),
     (b, f, others): (&Matrix, &Matrix, Ranges),
 ) -> Result<Vec<f64>> {
-    match (a, e, b, f) {
-        (Matrix::Device(a), Matrix::Device(e), Matrix::Device(b), Matrix::Device(f)) => {
-            device::inner_products((a, e, ranges), (b, f, others))
-        }
-        _ => Ok(cpu::inner_products(
-            (&a.to_host()?, &e.to_host()?, ranges),
-            (&b.to_host()?, &f.to_host()?, others),
-        )),
-    }
+    const NAME: &str = "per-example inner product";
+    check(NAME, a, e, ranges)?;
+    check(NAME, b, f, others)?;
+    same_units(NAME, e, ranges, others)?;
+    on_backend!(NAME, a, |B, at| {
+        let one = (at.get(a)?, at.get(e)?, ranges);
+        B::inner_products(one, (at.get(b)?, at.get(f)?, others))
+    })
 }
 
 /// For each list of weights the sum of w ⊙ G², where G = Σ_t l_t ⊗ r_t is formed. Always on the
-/// host, where the weights are.
+/// CPU, where the weights are.
 pub fn weighted_products(
     left: &Matrix,
     right: &Matrix,
     ranges: Ranges,
     weights: &[&[f32]],
 ) -> Result<Vec<Vec<f64>>> {
+    const NAME: &str = "weighted per-example norm";
+    check(NAME, left, right, ranges)?;
+    for weights in weights {
+        count(NAME, left.shape(), "weights", weights.len(), left.columns() * right.columns())?;
+    }
     Ok(cpu::weighted_products(&left.to_host()?, &right.to_host()?, ranges, weights))
 }
 
 /// The squared norm of a table's gradient, each coordinate's square times its weight: row
-/// `indices[t]` has e_t added. Always on the host, where sorting is.
+/// `indices[t]` has e_t added. Always on the CPU, where sorting is.
 pub fn table_rows(
     indices: &[u32],
     e: &Matrix,
     ranges: Ranges,
     weights: Option<&[f32]>,
 ) -> Result<Vec<f64>> {
+    check_table(indices, e, ranges)?;
     Ok(cpu::table_rows(indices, &e.to_host()?, ranges, weights))
+}
+
+/// A table's gradient must have an index for each row.
+fn check_table(indices: &[u32], e: &Matrix, ranges: Ranges) -> Result<()> {
+    const NAME: &str = "per-example norm of a table";
+    count(NAME, e.shape(), "indices", indices.len(), e.rows())?;
+    check_ranges(NAME, e, ranges)
 }
 
 /// The inner product of a table's gradient with Σ_s l_s ⊗ r_s.
@@ -87,6 +121,9 @@ pub fn table_with_product(
     (indices, e, ranges): (&[u32], &Matrix, Ranges),
     (left, right, others): (&Matrix, &Matrix, Ranges),
 ) -> Result<Vec<f64>> {
+    check_table(indices, e, ranges)?;
+    check("per-example inner product", left, right, others)?;
+    same_units("per-example inner product", e, ranges, others)?;
     let table = (indices, &e.to_host()?, ranges);
     Ok(cpu::table_with_product(table, (&left.to_host()?, &right.to_host()?, others)))
 }
@@ -96,6 +133,9 @@ pub fn table_with_table(
     (indices, e, ranges): (&[u32], &Matrix, Ranges),
     (other_indices, f, others): (&[u32], &Matrix, Ranges),
 ) -> Result<Vec<f64>> {
+    check_table(indices, e, ranges)?;
+    check_table(other_indices, f, others)?;
+    same_units("per-example inner product", e, ranges, others)?;
     Ok(cpu::table_with_table(
         (indices, &e.to_host()?, ranges),
         (other_indices, &f.to_host()?, others),
@@ -104,14 +144,11 @@ pub fn table_with_table(
 
 /// The sum of each unit's rows of e, or of a ⊙ e: one row for each unit.
 pub fn row_sums(a: Option<&Matrix>, e: &Matrix, ranges: Ranges) -> Result<Matrix> {
-    match (a, e) {
-        (None, Matrix::Device(e)) => device::row_sums(None, e, ranges).map(Matrix::Device),
-        (Some(Matrix::Device(a)), Matrix::Device(e)) => {
-            device::row_sums(Some(a), e, ranges).map(Matrix::Device)
-        }
-        _ => {
-            let a = a.map(Matrix::to_host).transpose()?;
-            Ok(Matrix::Host(cpu::row_sums(a.as_ref(), &e.to_host()?, ranges)))
-        }
+    const NAME: &str = "per-example sum of rows";
+    if let Some(a) = a {
+        let rule = "both must have the same shape";
+        fits(a.shape() == e.shape(), NAME, a.shape(), e.shape(), rule)?;
     }
+    check_ranges(NAME, e, ranges)?;
+    on_backend!(NAME, e, |B, at| Ok(B::wrap(B::row_sums(at.option(a)?, at.get(e)?, ranges)?)))
 }

@@ -1,14 +1,14 @@
 //! Weights and optimiser on disk, to go on from after a crash.
 
-use super::error::{Error, Result};
 use super::learner::Learner;
-use crate::model::folder::write_atomically;
+use crate::error::{Error, Result};
 use crate::tensor::{Host, Matrix};
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
+use undertone_run::write_atomically;
 
 /// Saves what the learner has after `steps` steps.
 pub fn save(path: &Path, learner: &Learner, steps: u64) -> Result<()> {
@@ -77,7 +77,7 @@ pub fn load(path: &Path, learner: &mut Learner) -> Result<u64> {
             .map_err(|_| Error::folder(path, format!("is damaged: no {key}; start a new run")))
     };
     let (steps, optimiser_steps) = (number("steps")?, number("optimiser_steps")?);
-    let place = learner.model.place().clone();
+    let device = learner.model.device().clone();
     let mut moments = Vec::new();
     for id in learner.trainable() {
         let parameter = learner.model.parameters.get_mut(id);
@@ -103,7 +103,7 @@ pub fn load(path: &Path, learner: &mut Learner) -> Result<u64> {
             moments.push((id, first, second));
         }
         parameter.value =
-            Matrix::Host(weights).to_place(&place).map_err(crate::model::Error::from)?;
+            Matrix::Host(weights).to_device(&device).map_err(crate::model::Error::from)?;
     }
     learner.optimiser.restore(optimiser_steps, moments);
     let find = |name: &str| Some(numbers(&tensors.tensor(&format!("method.{name}")).ok()?));

@@ -3,9 +3,11 @@
 use super::optimiser::{Optimiser, Settings};
 use crate::data::Batch;
 use crate::gradient::{Book, ClippedSum, UnitRows};
-use crate::mechanism::allocation::Method;
-use crate::mechanism::{Coordinates, Noise, Release};
+use crate::method::StepInfo;
+use crate::method::central::AllocationMethod;
+use crate::method::{Coordinates, GradientRelease};
 use crate::model::{Error, Model, Origin, ParameterId, Result, Weighting};
+use crate::noise::Noise;
 
 /// A model with its optimiser and, for private training, with its clipping and its noise.
 #[derive(Debug)]
@@ -22,7 +24,7 @@ pub struct Learner {
 #[derive(Debug)]
 pub struct Protection {
     /// Where the noise goes.
-    pub method: Method,
+    pub method: AllocationMethod,
     /// The noise.
     pub noise: Noise,
 }
@@ -40,6 +42,14 @@ pub struct Step {
     pub rate: f64,
 }
 
+impl Step {
+    /// Of a step of the training loop.
+    pub(crate) fn of(info: &StepInfo, noise_multiplier: f64) -> Self {
+        let StepInfo { step, divisor, learning_rate, .. } = *info;
+        Self { number: step, noise_multiplier, divisor, rate: learning_rate }
+    }
+}
+
 impl Learner {
     /// Without protection for training that is not private.
     pub fn new(model: Model, settings: Settings, protection: Option<Protection>) -> Self {
@@ -52,7 +62,7 @@ impl Learner {
     }
 
     /// The method of private training.
-    pub fn method(&self) -> Option<&Method> {
+    pub fn method(&self) -> Option<&AllocationMethod> {
         self.protection.as_ref().map(|protection| &protection.method)
     }
 
@@ -94,20 +104,25 @@ impl Learner {
 
     /// What the release of a sum with this noise multiplier is worth. A published method looks at
     /// the sum first.
-    pub fn worth(&mut self, sum: &ClippedSum, noise_multiplier: f64) -> Result<f64> {
+    pub fn effective_noise_multiplier(
+        &mut self,
+        sum: &ClippedSum,
+        noise_multiplier: f64,
+    ) -> Result<f64> {
         match &mut self.protection {
             None => Ok(0.0),
-            Some(Protection { method: Method::Published(method), .. }) => {
+            Some(Protection { method: AllocationMethod::Published(method), .. }) => {
                 method.look(sum, &self.model.parameters)?;
                 Ok(method.allocation(noise_multiplier).noise_multiplier())
             }
-            Some(Protection { method: Method::Proved(method), .. }) => {
-                let worth = method.allocation(noise_multiplier).noise_multiplier();
+            Some(Protection { method: AllocationMethod::Proved(method), .. }) => {
+                let effective = method.allocation(noise_multiplier).noise_multiplier();
                 // Allocators prove this; a mistake in one must not become a wrong entry.
-                let enough = worth >= noise_multiplier * (1.0 - 1e-9);
+                let enough = effective >= noise_multiplier * (1.0 - 1e-9);
                 if !enough {
                     return Err(Error::Request(format!(
-                        "the noise is worth {worth}, not {noise_multiplier}: nothing was released"
+                        "the effective noise multiplier is {effective}, not {noise_multiplier}: nothing was \
+                         released"
                     )));
                 }
                 Ok(noise_multiplier)
@@ -121,7 +136,7 @@ impl Learner {
         let allocation = protection.as_ref().map(|protection| {
             (&protection.noise, protection.method.allocator().allocation(step.noise_multiplier))
         });
-        let release = Release {
+        let release = GradientRelease {
             step: step.number,
             noise: allocation.as_ref().map(|(noise, allocation)| (*noise, allocation)),
             coordinates,

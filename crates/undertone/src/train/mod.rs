@@ -1,41 +1,29 @@
-//! From a plan to a trained model.
+//! The training loop: from a plan to a trained model in a run folder.
 //!
 //! ```text
-//! plan ─▶ sampler ─▶ micro-batches ─ learner: book-keeping, clipping ─▶ sum ─ noise ─▶ optimiser ─▶ weights
-//!   └──▶ ledger (written first) ─▶ guarantee
+//! plan ─▶ procedure: sample ─▶ micro-batches ─▶ clipped sum ─▶ release ─▶ optimiser ─▶ weights
+//!             └──▶ ledger (recorded first) ─▶ guarantee
 //! ```
+//!
+//! The loop asks a [`Procedure`](crate::method::Procedure) and does not know which method it runs.
 
 mod card;
 mod checkpoint;
-mod error;
-mod folder;
-mod forward;
+mod event;
 mod identity;
 mod learner;
-mod news;
+mod memory;
 pub mod optimiser;
-mod plan;
 mod prepare;
-mod rate;
-mod record;
-mod relevance;
 mod run;
-mod spending;
 mod steps;
-mod summary;
 
-pub use error::{Error, Result};
-pub use folder::RunFolder;
+pub use crate::error::{Error, Result};
+pub use crate::plan::{Method, Plan};
+pub use event::TrainingEvent;
 pub use learner::{Learner, Protection, Step};
-pub use news::News;
-pub use plan::{
-    AdaclipPlan, AdaptPlan, Adaptation, After, AnadpPlan, AttentionName, ComputePlan, DataPlan,
-    EncoderName, ForwardPlan, Learn, Lengths, Method, ModeName, ModelPlan, MvgPlan, NoiseIs,
-    NoiseSchedule, Plan, PrivacyPlan, PublicFile, RapFtPlan, RelevanceSource, Resolved, RowsName,
-    TaskName, TrainingPlan,
-};
+pub use memory::peak_memory;
+pub(crate) use prepare::Prepared;
 pub use prepare::{mould, read_data};
-pub use rate::RateSchedule;
-pub use record::Record;
 pub use run::{Start, train};
-pub use summary::{Claim, Counts, Measured, Summary, Throughput, peak_memory};
+pub use undertone_run::{Record, Summary};

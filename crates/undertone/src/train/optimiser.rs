@@ -3,32 +3,19 @@
 //!
 //! Everything here is post-processing of what was released, so none of it costs privacy.
 
-use crate::mechanism::{GRAIN, Release, Released};
+use crate::method::{GradientRelease, Released};
 use crate::model::{Parameter, ParameterId, Parameters};
+use crate::noise::GRAIN;
 use crate::tensor::cpu::simd::widest;
 use crate::tensor::{Host, Matrix, Result};
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
-
-/// Which optimiser.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// Stochastic gradient descent with momentum.
-    Sgd,
-    /// Adam with weight decay apart from the gradient.
-    #[default]
-    Adamw,
-    /// AdamW whose second moment has the variance of the privacy noise taken off: noise makes every
-    /// coordinate look equally steep.
-    AdamCorrected,
-}
+use undertone_run::OptimiserKind;
 
 /// What an optimiser is told.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// Which one.
-    pub kind: Kind,
+    pub kind: OptimiserKind,
     /// Of SGD.
     pub momentum: f32,
     /// How long Adam remembers gradients and their squares.
@@ -43,7 +30,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            kind: Kind::Adamw,
+            kind: OptimiserKind::Adamw,
             momentum: 0.9,
             betas: (0.9, 0.999),
             epsilon: 1e-8,
@@ -110,7 +97,7 @@ impl Optimiser {
         &mut self,
         parameters: &mut Parameters,
         mut sums: Vec<Option<Matrix>>,
-        release: &Release,
+        release: &GradientRelease,
         rate: f64,
     ) -> Result<Released> {
         self.steps += 1;
@@ -148,10 +135,10 @@ fn move_parameter(
     parameter: &mut Parameter,
     moments: &mut Option<(Host, Host)>,
     sum: Option<Matrix>,
-    release: &Release,
+    release: &GradientRelease,
     update: &Update,
 ) -> Result<Host> {
-    let place = parameter.value.place();
+    let device = parameter.value.device();
     // On a device the numbers visit the host, where the noise is drawn.
     let mut sum = match sum {
         Some(sum) => sum.to_host()?,
@@ -174,7 +161,7 @@ fn move_parameter(
             || update.apply(value, sum, deviations, first, second),
         );
     });
-    parameter.value = Matrix::Host(value).to_place(&place)?;
+    parameter.value = Matrix::Host(value).to_device(&device)?;
     *moments = Some((first, second));
     Ok(sum)
 }
@@ -194,13 +181,13 @@ impl Update {
         let keep = 1.0 - self.rate * self.decay;
         let numbers = weights.iter_mut().zip(gradient).zip(first.iter_mut().zip(second));
         match kind {
-            Kind::Sgd => {
+            OptimiserKind::Sgd => {
                 for ((w, g), (m, _)) in numbers {
                     *m = momentum.mul_add(*m, *g);
                     *w = (-self.rate).mul_add(*m, keep * *w);
                 }
             }
-            Kind::Adamw | Kind::AdamCorrected => {
+            OptimiserKind::Adamw | OptimiserKind::AdamCorrected => {
                 let adam = Adam {
                     betas,
                     epsilon,
@@ -209,7 +196,7 @@ impl Update {
                     second_correction: 1.0 / self.corrections.1,
                 };
                 match self.deviation {
-                    _ if kind == Kind::Adamw => {
+                    _ if kind == OptimiserKind::Adamw => {
                         for ((w, g), (m, v)) in numbers {
                             adam.step(w, *g, m, v, 0.0);
                         }

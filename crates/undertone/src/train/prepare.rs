@@ -1,45 +1,49 @@
 //! Model and data, loaded as a plan says.
 
-use super::error::{Error, Result};
-use super::plan::{Method, Plan, PublicFile, RelevanceSource};
 use crate::audit::canaries::Mould;
-use crate::data::{Dataset, Encoder, Format, Labels, Options, Row, Tokeniser, Unit};
-use crate::mechanism::{Secret, purpose};
+use crate::data::{Dataset, Encoder, Labels, Options, Row, Tokeniser, Unit, format_of};
+use crate::error::{Error, Result};
+use crate::method::central::{AllocationPlan, MapSource};
 use crate::model::folder::{Config, LoadOptions, load, locate};
-use crate::model::layer::head::Pick;
-use crate::model::layer::sanitiser::{Rows, Spot};
 use crate::model::{Model, Purpose};
-use crate::tensor::Place;
+use crate::noise::{Secret, purpose};
+use crate::plan::{Method, Plan};
+use crate::tensor::Device;
 use std::path::{Path, PathBuf};
+use undertone_run::PublicFile;
 
 /// Model and data, ready to begin.
 pub struct Prepared {
     pub model: Model,
     pub data: Dataset,
     pub validation: Option<Dataset>,
-    /// Public examples whose relevance is used.
-    pub public: Option<Dataset>,
-    /// Public texts that an encoder is fitted on.
-    pub public_text: Option<Dataset>,
-    /// Public labelled examples that everything learns from first.
-    pub adaptation: Option<Dataset>,
+    pub public: PublicData,
     /// The folder that the model came from.
     pub origin: PathBuf,
     /// Whether the labels come from the training file.
     pub labels_were_found: bool,
 }
 
+/// Public data, as far as the method uses any.
+#[derive(Default)]
+pub struct PublicData {
+    /// Examples whose relevance is used.
+    pub relevance: Option<Dataset>,
+    /// Texts that an encoder is fitted on.
+    pub text: Option<Dataset>,
+    /// Labelled examples that the whole model is fine-tuned on first.
+    pub adaptation: Option<Dataset>,
+}
+
 impl Prepared {
-    /// Loads everything, but for data that are given; what is new to the model is drawn from the
-    /// secret.
+    /// Loads everything, but for data that are given; new parameters are drawn from the secret.
     pub fn load(
         plan: &Plan,
         secret: &Secret,
-        place: &Place,
+        device: &Device,
         data: Option<Dataset>,
     ) -> Result<Self> {
-        let name = plan.model.path.as_deref().or(plan.model.hub.as_deref()).unwrap_or_default();
-        let origin = locate(name)?;
+        let origin = locate(plan.model.name())?;
         let (labels, labels_were_found) = labels(plan, &origin)?;
         let seed = secret.number(purpose::INITIAL_VALUES);
         let options = LoadOptions {
@@ -50,98 +54,84 @@ impl Prepared {
         let mut model = load(&origin, &options)?;
         if model.network.sanitiser.is_some() {
             return Err(Error::plan(
-                "the model has been trained with perturbed records already; begin from the model \
-                 that it was trained from",
+                "the model has been trained with perturbed embeddings already; begin from the \
+                 model that it was trained from",
             ));
         }
-        let blocks = model.network.blocks.len();
-        if plan.is_forward() && model.network.head.pick == Pick::Last {
-            let rows = plan.forward().rows;
-            if matches!(rows, Rows::Tokens(Some(_))) {
-                return Err(Error::plan(
-                    "this model reads the last row, which is padding where lengths are hidden; \
-                     choose rows = \"last\" or \"mean\", or lengths = \"public\"",
-                ));
-            }
-            if rows == Rows::First {
-                return Err(Error::plan(
-                    "the first token of this model sees no other; choose privacy.forward.rows = \
-                     \"last\"",
-                ));
-            }
+        if let Method::Local(local) = &plan.method {
+            local.check_model(&model.network)?;
         }
-        if plan.is_forward() && matches!(plan.forward().spot, Spot::After(after) if after > blocks)
-        {
-            return Err(Error::plan(format!(
-                "privacy.forward.after names a block that the model, which has {blocks} blocks, \
-                 does not have"
-            )));
-        }
-        plan.model.tuning.apply(&mut model, seed)?;
-        model.to_place(place)?;
+        model.apply_tuning(&plan.model.tuning, seed)?;
+        model.to_device(device)?;
         let tokeniser = model.tokeniser(&origin, plan.data.max_tokens)?;
-        let read = |path: &Path, unit: Unit, tokeniser: &Tokeniser| -> Result<Dataset> {
-            let options = Options {
-                format: plan.data.format,
-                unit,
-                long_texts: plan.data.long_texts,
-                progress: true,
-            };
-            Ok(Dataset::load(path, &plan.task(), tokeniser, labels.clone(), &options)?)
-        };
+        let files = Files { plan, labels: labels.as_ref(), tokeniser: &tokeniser };
         let data = match data {
             Some(data) => data,
-            None => read(&plan.data.train, plan.unit(), &tokeniser)?,
+            None => files.read(&plan.data.train, plan.unit())?,
         };
-        let validation = plan
-            .data
-            .validation
-            .as_ref()
-            .map(|path| read(path, Unit::Row, &tokeniser))
-            .transpose()?;
-        let public = match (plan.privacy.method, &plan.privacy.rap_ft.relevance) {
-            (Method::RapFt, RelevanceSource::Public(path)) => {
-                Some(read(path, Unit::Row, &tokeniser)?)
+        let validation =
+            plan.data.validation.as_ref().map(|path| files.read(path, Unit::Row)).transpose()?;
+        let public = files.public()?;
+        Ok(Self { model, data, validation, public, origin, labels_were_found })
+    }
+
+    /// Everything that training or what comes before it computes with.
+    pub fn datasets(&self) -> impl Iterator<Item = &Dataset> {
+        let PublicData { relevance, text, adaptation } = &self.public;
+        [Some(&self.data), relevance.as_ref(), text.as_ref(), adaptation.as_ref()]
+            .into_iter()
+            .flatten()
+    }
+}
+
+/// Reads the files of a plan.
+struct Files<'a> {
+    plan: &'a Plan,
+    labels: Option<&'a Labels>,
+    tokeniser: &'a Tokeniser,
+}
+
+impl Files<'_> {
+    /// A file with the columns of the training file.
+    fn read(&self, path: &Path, unit: Unit) -> Result<Dataset> {
+        let data = &self.plan.data;
+        let options =
+            Options { format: data.format, unit, long_texts: data.long_texts, progress: true };
+        let labels = self.labels.cloned();
+        Ok(Dataset::load(path, &self.plan.task(), self.tokeniser, labels, &options)?)
+    }
+
+    /// The public data of the method.
+    fn public(&self) -> Result<PublicData> {
+        let mut public = PublicData::default();
+        match &self.plan.method {
+            Method::NonPrivate => {}
+            Method::Central(central) => {
+                if let AllocationPlan::RapFt(rap_ft) = &central.allocation
+                    && let MapSource::Public { file, .. } = &rap_ft.source
+                {
+                    public.relevance = Some(self.read(file, Unit::Row)?);
+                }
             }
-            _ => None,
-        };
-        let given = plan.is_forward().then_some(&plan.privacy.forward);
-        let read_public = |file: &PublicFile, labelled: bool| -> Result<Dataset> {
-            let options = Options { unit: Unit::Row, progress: true, ..Options::default() };
-            let labels = labels.clone().filter(|_| labelled);
-            Ok(Dataset::load(
-                &file.file,
-                &plan.public_task(file, labelled),
-                &tokeniser,
-                labels,
-                &options,
-            )?)
-        };
-        let public_text = given
-            .and_then(|f| f.public.as_ref())
-            .map(|file| read_public(file, false))
-            .transpose()?;
-        let adaptation = given
-            .and_then(|f| f.adapt.as_ref()?.public.as_ref())
-            .map(|file| read_public(file, true))
-            .transpose()?;
-        Ok(Self {
-            model,
-            public,
-            public_text,
-            adaptation,
-            data,
-            validation,
-            origin,
-            labels_were_found,
-        })
+            Method::Local(local) => {
+                let read = |file: &PublicFile, labelled: bool| -> Result<Dataset> {
+                    let options = Options { unit: Unit::Row, progress: true, ..Options::default() };
+                    let labels = self.labels.cloned().filter(|_| labelled);
+                    let task = local.public_task(&self.plan.data, file, labelled);
+                    Ok(Dataset::load(&file.file, &task, self.tokeniser, labels, &options)?)
+                };
+                let adaptation = local.adapt.as_ref().and_then(|adapt| adapt.public.as_ref());
+                public.text = local.public.as_ref().map(|file| read(file, false)).transpose()?;
+                public.adaptation = adaptation.map(|file| read(file, true)).transpose()?;
+            }
+        }
+        Ok(public)
     }
 }
 
 /// What texts are read with: the tokenizer, how many of its tokens the model knows, and the labels.
 fn reader(plan: &Plan) -> Result<(Tokeniser, usize, Option<Labels>)> {
-    let name = plan.model.path.as_deref().or(plan.model.hub.as_deref()).unwrap_or_default();
-    let origin = locate(name)?;
+    let origin = locate(plan.model.name())?;
     let (labels, _) = labels(plan, &origin)?;
     let options = LoadOptions {
         purpose: Some(plan.purpose()),
@@ -208,6 +198,6 @@ fn labels(plan: &Plan, origin: &Path) -> Result<(Option<Labels>, bool)> {
         return Ok((Some(Labels::given(names)?), false));
     }
     let path = &plan.data.train;
-    let found = Labels::from_file(path, Format::of(path, plan.data.format)?, &plan.data.label)?;
+    let found = Labels::from_file(path, format_of(path, plan.data.format)?, &plan.data.label)?;
     Ok((Some(found), true))
 }

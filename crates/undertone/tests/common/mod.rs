@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use undertone::data::{Batch, Example, Target};
 use undertone::model::folder::Weights;
 use undertone::model::{Model, Purpose};
-use undertone::tensor::{Matrix, Place};
+use undertone::tensor::{Device, Matrix};
 
 pub fn fixture(name: &str) -> PathBuf {
     // Looked up when the test runs, so that a test built on one machine can run on another.
@@ -16,12 +16,12 @@ pub fn fixture(name: &str) -> PathBuf {
 
 /// Everywhere that a model can compute: our kernels, candle's operations, and a GPU if the tests
 /// are built for one.
-pub fn places() -> Vec<Place> {
-    let mut places = vec![Place::Host, Place::candle_cpu()];
+pub fn devices() -> Vec<Device> {
+    let mut devices = vec![Device::Cpu, Device::candle_cpu()];
     if cfg!(feature = "cuda") {
-        places.push(Place::cuda(0).expect("tests built with the cuda feature need a GPU"));
+        devices.push(Device::cuda(0).expect("tests built with the cuda feature need a GPU"));
     }
-    places
+    devices
 }
 
 pub struct Expected {

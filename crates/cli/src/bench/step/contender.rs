@@ -6,40 +6,41 @@ use clap::ValueEnum;
 use std::time::Instant;
 use undertone::data::Batch;
 use undertone::gradient::Clip;
-use undertone::mechanism::allocation::Method::{Proved, Published};
-use undertone::mechanism::allocation::{
-    self, Anadp, Form, ImportanceSettings, Map, PublishedAnadp, RapFt, SeenMap, Uniform,
+use undertone::method::central::AllocationMethod::{Proved, Published};
+use undertone::method::central::{
+    self, Anadp, DpSgd, Form, ImportanceSettings, Map, PublishedAnadp, RapFt, SeenMap,
 };
-use undertone::mechanism::forward::{RecordNoise, Release};
-use undertone::mechanism::{Noise, Secret};
+use undertone::method::local::{EmbeddingNoise, Release};
 use undertone::model::layer::sanitiser::{Bounding, Rows, Sanitiser, Spot};
 use undertone::model::sanitised::rows_alone;
 use undertone::model::{Conditions, Model, Parameters, Weighting};
+use undertone::noise::{Noise, Secret};
 use undertone::tensor::Host;
 use undertone::train::optimiser::Settings;
 use undertone::train::{Learner, Protection, Step};
 
 #[derive(Clone, Copy, ValueEnum)]
 pub enum Method {
-    /// No privacy
+    /// Non-private: no clipping, no noise
     None,
-    /// Every example clipped, Gaussian noise
+    /// DP-SGD: per-example clipping, Gaussian noise
     DpSgd,
-    /// As dp-sgd, with every layer clipped on its own
+    /// DP-SGD with per-layer clipping
     DpSgdPerLayer,
-    /// Noise by importance, in the usual form for what is trained
+    /// ANADP: noise by importance, in the usual form for the trainable parameters
     Anadp,
-    /// The same for single elements
+    /// ANADP with an importance for each element
     AnadpElement,
-    /// The same as published
+    /// ANADP as published, with an importance for each element
     AnadpPaper,
-    /// Two groups by relevance (any mask: its cost does not depend on it)
+    /// Rap-FT: two groups by relevance (any mask: its cost does not depend on it)
     RapFt,
-    /// Token rows bounded and perturbed after block --after, and everything trained, as published
+    /// DP-Forward as published: token embeddings normalised and perturbed after block --after,
+    /// every parameter trained
     DpForwardPaper,
-    /// The same with what is below frozen
+    /// DP-Forward with frozen layers below the noise
     DpForward,
-    /// The same with what is below computed once, before the time is taken
+    /// DP-Forward with the frozen layers computed once, before the time is taken
     DpForwardCached,
 }
 
@@ -52,7 +53,7 @@ impl Method {
 pub struct Contender {
     learner: Learner,
     method: Method,
-    noise: RecordNoise,
+    noise: EmbeddingNoise,
     /// What is below the noise, computed once.
     rows: Option<Host>,
 }
@@ -63,11 +64,11 @@ impl Contender {
         if method.is_forward() || bench.after.is_some() {
             cut(bench, method, &mut model)?;
         }
-        model.to_place(&bench.device.place()?)?;
+        model.to_device(&bench.device.device()?)?;
         let protection = allocator(bench, method, &model.parameters)
             .map(|method| Protection { method, noise: Noise::new(&Secret::from_seed(1)) });
         let learner = Learner::new(model, Settings::default(), protection);
-        let noise = RecordNoise::new(&Secret::from_seed(1), Release::Once, vec![1.0]);
+        let noise = EmbeddingNoise::new(&Secret::from_seed(1), Release::Once, vec![1.0]);
         let rows = match method {
             Method::DpForwardCached => Some(learner.model.bounded_rows(batch)?.0),
             _ => None,
@@ -120,9 +121,9 @@ fn allocator(
     let form = if matches!(bench.tuning, Kind::Full) { Form::Factored } else { Form::Element };
     match method {
         Method::None | Method::DpForwardPaper | Method::DpForward | Method::DpForwardCached => None,
-        Method::DpSgd => Some(Proved(Box::new(Uniform::new(&Clip::Automatic, parameters)))),
+        Method::DpSgd => Some(Proved(Box::new(DpSgd::new(&Clip::Automatic, parameters)))),
         Method::DpSgdPerLayer => {
-            Some(Proved(Box::new(Uniform::new(&Clip::PerLayer(1.0), parameters))))
+            Some(Proved(Box::new(DpSgd::new(&Clip::PerLayer(1.0), parameters))))
         }
         Method::Anadp => Some(Proved(Box::new(Anadp::new(
             &Clip::Automatic,

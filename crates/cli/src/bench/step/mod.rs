@@ -5,7 +5,7 @@ mod contender;
 use super::median;
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, Output};
 use clap::{Args, ValueEnum};
 use contender::{Contender, Method};
 use serde_json::json;
@@ -15,55 +15,55 @@ use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
 use undertone::model::{Model, Purpose};
 use undertone::train::peak_memory;
 
-/// Time training steps on random weights
+/// Time training steps of a model with random weights
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  undertone bench step --arch bert --layers 6 --hidden 384 --heads 12 \
      --batch 32 --tokens 64 --json\n  undertone bench step --method dp-sgd --beside none"
 )]
 pub struct StepBench {
-    /// Architecture
+    /// Architecture of the model
     #[arg(long, value_enum, default_value = "bert")]
-    arch: Arch,
-    /// Blocks
+    arch: Architecture,
+    /// Number of transformer blocks
     #[arg(long, default_value_t = 6)]
     layers: usize,
-    /// Features of a token
+    /// Hidden size: width of a token's embedding
     #[arg(long, default_value_t = 384)]
     hidden: usize,
-    /// Heads of attention
+    /// Attention heads of each block
     #[arg(long, default_value_t = 12)]
     heads: usize,
-    /// Features inside of the feed-forward network [default: four times hidden]
+    /// Width of the feed-forward layers [default: four times hidden]
     #[arg(long)]
     inner: Option<usize>,
-    /// Tokens in the vocabulary
+    /// Size of the vocabulary
     #[arg(long, default_value_t = 30_522)]
     vocabulary: usize,
-    /// Sequences in a step
+    /// Batch size: sequences of a step
     #[arg(long, default_value_t = 32)]
     batch: usize,
-    /// Tokens in a sequence
+    /// Tokens of each sequence
     #[arg(long, default_value_t = 64)]
     tokens: usize,
-    /// What is trained
+    /// Which parameters are trained
     #[arg(long, value_enum, default_value = "full")]
     tuning: Kind,
-    /// Rank of LoRA, or width of the adapters
+    /// Rank of LoRA [default: 8], or width of the adapters [default: 64]
     #[arg(long)]
     size: Option<usize>,
-    /// How the gradient is made
+    /// Which method computes and privatises the gradient
     #[arg(long, value_enum, default_value = "none")]
     method: Method,
     /// Another method, whose steps take turns with those of the first: both meet the same slow
     /// moments of the machine
     #[arg(long, value_enum)]
     beside: Option<Method>,
-    /// Freeze everything up to this block; of the forward methods, the noise is there [default:
+    /// Freeze everything up to this block; local methods perturb the embeddings there [default:
     /// half-way]
     #[arg(long)]
     after: Option<usize>,
-    /// Whether AdamW moves the weights, or only gradients are computed
+    /// Whether AdamW updates the weights, or only gradients are computed
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     update: bool,
     /// Steps that are timed, after three that are not
@@ -75,18 +75,6 @@ pub struct StepBench {
     on_request: bool,
     #[command(flatten)]
     device: DeviceArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Arch {
-    Bert,
-    Distilbert,
-    Roberta,
-    Gpt2,
-    Llama,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -99,9 +87,9 @@ enum Kind {
 }
 
 impl StepBench {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, output: Output) -> Outcome {
         self.check()?;
-        let batch = self.random_batch(self.architecture().1);
+        let batch = self.random_batch(self.purpose());
         let mut contender = Contender::new(&self, self.method, &batch)?;
         if self.on_request {
             return self.answer_requests(&mut contender, &batch);
@@ -125,8 +113,10 @@ impl StepBench {
         let (step_ms, beside_ms) = (median(times), ratio.map(|_| median(others)));
         let speed = 1e3 * self.batch as f64 / step_ms;
         let memory = peak_memory();
-        if self.json {
-            let mut found = json!({ "step_ms": step_ms, "examples_per_second": speed, "peak_memory_bytes": memory });
+        if output.json {
+            let mut found = json!({
+                "step_ms": step_ms, "examples_per_second": speed, "peak_memory_bytes": memory,
+            });
             if let (Some(ratio), Some(beside)) = (ratio, beside_ms) {
                 found["beside"] = json!({ "step_ms": beside, "ratio": ratio });
             }
@@ -188,13 +178,13 @@ impl StepBench {
         Ok(())
     }
 
-    fn architecture(&self) -> (Architecture, Purpose) {
+    /// What the architecture is usually trained for.
+    fn purpose(&self) -> Purpose {
         match self.arch {
-            Arch::Bert => (Architecture::Bert, Purpose::SequenceClassification),
-            Arch::Distilbert => (Architecture::DistilBert, Purpose::SequenceClassification),
-            Arch::Roberta => (Architecture::Roberta, Purpose::SequenceClassification),
-            Arch::Gpt2 => (Architecture::Gpt2, Purpose::CausalLanguageModel),
-            Arch::Llama => (Architecture::Llama, Purpose::CausalLanguageModel),
+            Architecture::Bert | Architecture::DistilBert | Architecture::Roberta => {
+                Purpose::SequenceClassification
+            }
+            Architecture::Gpt2 | Architecture::Llama => Purpose::CausalLanguageModel,
         }
     }
 
@@ -209,8 +199,7 @@ impl StepBench {
             positions: self.tokens.max(512),
         };
         let labels = ["no".to_owned(), "yes".to_owned()];
-        let (architecture, purpose) = self.architecture();
-        let mut model = architecture.random(dimensions, purpose, &labels, 1)?;
+        let mut model = self.arch.random(dimensions, self.purpose(), &labels, 1)?;
         let lora = LoraSettings { rank: self.size.unwrap_or(8), ..LoraSettings::default() };
         let adapter =
             AdapterSettings { size: self.size.unwrap_or(64), ..AdapterSettings::default() };
@@ -221,7 +210,7 @@ impl StepBench {
             Kind::Lora => Tuning::Lora(lora),
             Kind::Adapter => Tuning::Adapter(adapter),
         };
-        tuning.apply(&mut model, 2)?;
+        model.apply_tuning(&tuning, 2)?;
         Ok(model)
     }
 

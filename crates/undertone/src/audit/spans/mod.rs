@@ -1,7 +1,9 @@
-//! Where private things stand in texts: names of people, e-mail addresses, phone numbers.
+//! Detection of personally identifiable information (PII): names of people, e-mail addresses, phone
+//! numbers.
 //!
-//! Structured kinds are found by [`patterns`]; names by a list of given names and capital letters
-//! ([`names`]), or by any model folder that classifies tokens ([`tagger`]), which finds more.
+//! E-mail addresses and phone numbers are found by regular expressions ([`patterns`]); names by a
+//! list of given names and capital letters ([`names`]), or by a token classification (NER) model
+//! ([`tagger`]), which finds more.
 
 pub mod names;
 pub mod patterns;
@@ -10,58 +12,33 @@ pub mod tagger;
 use crate::model::Result;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
+pub use undertone_run::audit::EntityKind as Kind;
 
-/// What kind of private thing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// The name of a person.
-    Person,
-    /// An e-mail address.
-    Email,
-    /// A phone number.
-    Phone,
-}
-
-impl Kind {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Person, Self::Email, Self::Phone];
-
-    /// In words, of several.
-    pub fn plural(self) -> &'static str {
-        match self {
-            Self::Person => "names",
-            Self::Email => "e-mail addresses",
-            Self::Phone => "phone numbers",
-        }
-    }
-}
-
-/// Bytes of a text, and what they are.
+/// A PII span: a byte range of a text, and the kind of PII there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
-    /// The first byte.
+    /// Byte offset of the start.
     pub start: usize,
-    /// The byte after the last.
+    /// Byte offset after the end.
     pub end: usize,
-    /// What stands there.
+    /// Kind of PII.
     pub kind: Kind,
 }
 
 impl Span {
-    /// The bytes.
+    /// The byte range.
     pub fn range(&self) -> Range<usize> {
         self.start..self.end
     }
 }
 
-/// Finds private things.
+/// A PII detector.
 pub trait Finder {
-    /// The spans of each text, in order, none of which overlap.
+    /// The PII spans of each text, in order and without overlap.
     fn find(&self, texts: &[String]) -> Result<Vec<Vec<Span>>>;
 }
 
-/// Several finders; where two claim the same bytes, the first has them.
+/// Several finders; where spans overlap, those of the earlier finder are kept.
 pub struct Together(pub Vec<Box<dyn Finder>>);
 
 impl Finder for Together {
@@ -82,8 +59,8 @@ impl Finder for Together {
     }
 }
 
-/// The same thing written in two ways is one thing: small letters, single spaces, and of phone
-/// numbers the digits alone.
+/// Normal form of a PII string, for comparison: lower case and single spaces; the digits alone for
+/// phone numbers.
 pub fn plain(text: &str, kind: Kind) -> String {
     match kind {
         Kind::Phone => {
@@ -103,24 +80,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_thing_is_recognised_however_it_is_written() {
+    fn spellings_of_the_same_pii_have_one_normal_form() {
         assert_eq!(plain("Mara\n  OSTROW", Kind::Person), "mara ostrow");
         assert_eq!(plain("+1 (713) 853-7000", Kind::Phone), plain("713.853.7000", Kind::Phone));
     }
 
     #[test]
-    fn the_first_finder_has_the_word() {
+    fn earlier_finders_win_overlaps() {
         let names = names::Names::from_list(["vince kaminski"].into_iter());
         let finder = Together(vec![Box::new(patterns::Patterns::default()), Box::new(names)]);
         let text = "Ask vince kaminski <vince.kaminski@enron.com> or call 713-853-3848.".to_owned();
         let found = finder.find(std::slice::from_ref(&text)).unwrap().remove(0);
-        let said: Vec<(&str, Kind)> =
+        let actual: Vec<(&str, Kind)> =
             found.iter().map(|span| (&text[span.range()], span.kind)).collect();
         let expected = [
             ("vince kaminski", Kind::Person),
             ("vince.kaminski@enron.com", Kind::Email),
             ("713-853-3848", Kind::Phone),
         ];
-        assert_eq!(said, expected);
+        assert_eq!(actual, expected);
     }
 }

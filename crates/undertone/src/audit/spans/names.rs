@@ -1,11 +1,11 @@
-//! Names of people: a list of given names, and capital letters for what follows them.
+//! Names of people, by a list of given names and the capital letters of surnames.
 
 use super::{Finder, Kind, Span};
 use crate::model::Result;
 use rayon::prelude::*;
 use std::collections::HashSet;
 
-/// Given names that are common in English texts, one a line.
+/// Given names that are common in English texts, one per line.
 const GIVEN: &str = include_str!("given_names.txt");
 
 /// Capitalised words that follow a given name without being part of it.
@@ -56,9 +56,8 @@ const NOT_SURNAMES: [&str; 44] = [
     "corp",
 ];
 
-/// Finds names. A name is a known given name, at most one initial or middle name, and a surname,
-/// all with capital letters ("Vince J Kaminski"); or one of a list that the user gives, in any
-/// case.
+/// Finder of names. A name is a known given name, at most one initial or middle name, and a
+/// surname, all capitalised ("Vince J Kaminski"); or a full name from the user's list, in any case.
 #[derive(Clone, Debug)]
 pub struct Names {
     given: HashSet<String>,
@@ -73,8 +72,8 @@ impl Default for Names {
 }
 
 impl Names {
-    /// Lines of one word are given names; lines of several are names that are looked for as they
-    /// are, in any case.
+    /// Lines of one word are given names; lines of several words are full names, matched in any
+    /// case.
     pub fn from_list<'a>(lines: impl Iterator<Item = &'a str>) -> Self {
         let (mut given, mut whole) = (HashSet::new(), HashSet::new());
         for line in lines {
@@ -91,13 +90,13 @@ impl Names {
         Self { given, whole, longest }
     }
 
-    /// The number of words of the name that begins here; 0 if none does.
-    fn length(&self, text: &str, words: &[(usize, usize)]) -> usize {
+    /// Number of words of the name that starts at the first of `words`; 0 if none does.
+    fn words_of_name(&self, text: &str, words: &[(usize, usize)]) -> usize {
         let word = |i: usize| words.get(i).map(|&(start, end)| &text[start..end]);
         let lower = |i: usize| word(i).map(str::to_lowercase);
         for length in (2..=self.longest.min(words.len())).rev() {
-            let said: Vec<String> = (0..length).filter_map(lower).collect();
-            if self.whole.contains(&said) && together(text, &words[..length]) {
+            let name: Vec<String> = (0..length).filter_map(lower).collect();
+            if self.whole.contains(&name) && together(text, &words[..length]) {
                 return length;
             }
         }
@@ -113,7 +112,7 @@ impl Names {
         let initial = |i: usize| word(i).is_some_and(|w| w.len() == 1 && capital(w));
         let surname = |i: usize| is_name(i) && word(i).is_some_and(|w| w.chars().count() > 1);
         let fits = |length: usize| length <= words.len() && together(text, &words[..length]);
-        // An initial or a second given name may stand between.
+        // An initial or a middle name may come between given name and surname.
         let middle = initial(1) || lower(1).is_some_and(|w| self.given.contains(&w) && is_name(1));
         match (middle && surname(2) && fits(3), surname(1) && fits(2)) {
             (true, _) => 3,
@@ -127,8 +126,8 @@ fn capital(word: &str) -> bool {
     word.chars().next().is_some_and(char::is_uppercase)
 }
 
-/// Whether nothing but a space, a full stop after an initial or one line break stands between the
-/// words.
+/// Whether the words are separated by nothing but a space, a full stop after an initial or one line
+/// break.
 fn together(text: &str, words: &[(usize, usize)]) -> bool {
     words.windows(2).all(|pair| {
         let between = &text[pair[0].1..pair[1].0];
@@ -137,7 +136,7 @@ fn together(text: &str, words: &[(usize, usize)]) -> bool {
     })
 }
 
-/// Words with hyphens and apostrophes in them ("O'Neil-Smith"), where they begin and end.
+/// Byte ranges of words, which may contain hyphens and apostrophes ("O'Neil-Smith").
 fn words(text: &str) -> Vec<(usize, usize)> {
     let mut words: Vec<(usize, usize)> = Vec::new();
     let mut start = None;
@@ -171,7 +170,7 @@ impl Finder for Names {
             let words = words(text);
             let (mut spans, mut at) = (Vec::new(), 0);
             while at < words.len() {
-                let length = self.length(text, &words[at..]);
+                let length = self.words_of_name(text, &words[at..]);
                 if length > 0 {
                     let (start, end) = (words[at].0, words[at + length - 1].1);
                     spans.push(Span { start, end, kind: Kind::Person });
@@ -188,7 +187,7 @@ impl Finder for Names {
 mod tests {
     use super::*;
 
-    fn said(names: &Names, text: &str) -> Vec<String> {
+    fn names_in(names: &Names, text: &str) -> Vec<String> {
         let found = names.find(&[text.to_owned()]).unwrap().remove(0);
         found.iter().map(|span| text[span.range()].to_owned()).collect()
     }
@@ -199,7 +198,7 @@ mod tests {
         let text = "Vince J Kaminski asked Louise Kitchen's team; John O'Neil-Smith and Mary. \
          Thomas D. Gros left.";
         assert_eq!(
-            said(&names, text),
+            names_in(&names, text),
             ["Vince J Kaminski", "Louise Kitchen", "John O'Neil-Smith", "Thomas D. Gros"]
         );
         for none in [
@@ -209,7 +208,7 @@ mod tests {
             "a thomas gros",
             "Mary\n\nBest",
         ] {
-            assert!(said(&names, none).is_empty(), "{none}: {:?}", said(&names, none));
+            assert!(names_in(&names, none).is_empty(), "{none}: {:?}", names_in(&names, none));
         }
     }
 
@@ -217,9 +216,9 @@ mod tests {
     fn a_list_of_whole_names_is_found_in_any_case() {
         let names = Names::from_list("mara ostrow\njonas van der berg\n".lines());
         assert_eq!(
-            said(&names, "my name is mara ostrow . JONAS VAN DER BERG"),
+            names_in(&names, "my name is mara ostrow . JONAS VAN DER BERG"),
             ["mara ostrow", "JONAS VAN DER BERG"]
         );
-        assert!(said(&names, "mara , ostrow").is_empty());
+        assert!(names_in(&names, "mara , ostrow").is_empty());
     }
 }

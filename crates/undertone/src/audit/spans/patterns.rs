@@ -1,21 +1,21 @@
-//! E-mail addresses and phone numbers, by their form.
+//! E-mail addresses and phone numbers, by regular expressions.
 
 use super::{Finder, Kind, Span};
 use crate::model::Result;
 use rayon::prelude::*;
 use regex::Regex;
 
-/// Name, @, and a domain with at least one dot.
+/// Local part, @, and a domain with at least one dot.
 const EMAIL: &str =
     r"[A-Za-z0-9][A-Za-z0-9._%+'-]*@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}";
 
 /// North American numbers with their area code, and numbers that begin with + and a country code.
 const PHONE: &str = r"(?:\+?1[-. ]?)?(?:\(\d{3}\) ?|\d{3}[-. ])\d{3}[-. ]\d{4}|\+\d{1,3}(?:[ .-]?\(?\d{1,4}\)?){2,5}";
 
-/// Fewer digits than this are no phone number.
+/// Fewest digits of a phone number.
 const FEWEST_DIGITS: usize = 8;
 
-/// Finds what has a form.
+/// Finder by regular expressions.
 #[derive(Clone, Debug)]
 pub struct Patterns {
     kinds: Vec<(Kind, Regex)>,
@@ -24,7 +24,7 @@ pub struct Patterns {
 impl Default for Patterns {
     fn default() -> Self {
         let compiled = [(Kind::Email, EMAIL), (Kind::Phone, PHONE)].into_iter();
-        // The patterns are constants, which a test compiles.
+        // The patterns are constants, and a test checks that they compile.
         Self {
             kinds: compiled
                 .filter_map(|(kind, form)| Some((kind, Regex::new(form).ok()?)))
@@ -33,7 +33,7 @@ impl Default for Patterns {
     }
 }
 
-/// Whether a number stands on its own and not within a longer one.
+/// Whether no letter or digit precedes or follows the match.
 fn stands_alone(text: &str, start: usize, end: usize) -> bool {
     let before = text[..start].chars().next_back();
     let after = text[end..].chars().next();
@@ -66,7 +66,7 @@ impl Finder for Patterns {
 mod tests {
     use super::*;
 
-    fn said(text: &str) -> Vec<String> {
+    fn matches_in(text: &str) -> Vec<String> {
         let patterns = Patterns::default();
         assert_eq!(patterns.kinds.len(), 2);
         let found = patterns.find(&[text.to_owned()]).unwrap().remove(0);
@@ -74,16 +74,16 @@ mod tests {
     }
 
     #[test]
-    fn forms_are_found_and_other_numbers_are_not() {
+    fn addresses_and_phone_numbers_are_found_and_other_numbers_are_not() {
         assert_eq!(
-            said("mail tom.gros@enron.com, or o'neil@ees.enron.co.uk."),
+            matches_in("mail tom.gros@enron.com, or o'neil@ees.enron.co.uk."),
             ["tom.gros@enron.com", "o'neil@ees.enron.co.uk"]
         );
         assert_eq!(
-            said("(713) 853-7000, 713-853-7000, 713.853.7000 or +44 20 7783 0000"),
+            matches_in("(713) 853-7000, 713-853-7000, 713.853.7000 or +44 20 7783 0000"),
             ["(713) 853-7000", "713-853-7000", "713.853.7000", "+44 20 7783 0000"]
         );
-        assert_eq!(said("+1 713 853 7000"), ["+1 713 853 7000"]);
+        assert_eq!(matches_in("+1 713 853 7000"), ["+1 713 853 7000"]);
         for other in [
             "17138537000123456",
             "12/10/2001 08:58:50",
@@ -92,7 +92,7 @@ mod tests {
             "x713-853-7000y",
             "€ 1,000",
         ] {
-            assert!(said(other).is_empty(), "{other}: {:?}", said(other));
+            assert!(matches_in(other).is_empty(), "{other}: {:?}", matches_in(other));
         }
     }
 }

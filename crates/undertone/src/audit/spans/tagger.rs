@@ -1,50 +1,52 @@
-//! Names by a model that classifies tokens, such as a BERT for named entities.
+//! Names of people, by a token classification model, such as a BERT for named entity recognition
+//! (NER).
 
 use super::{Finder, Kind, Span};
 use crate::data::{Batch, Example, Tokeniser, pieces};
 use crate::evaluate::{Limits, likeliest};
 use crate::model::{Error, Model, Purpose, Result};
 
-/// A model folder's model, and which of its classes are people.
+/// A token classification model, and which of its classes mark people.
 #[derive(Clone, Debug)]
 pub struct Tagger {
     model: Model,
     tokeniser: Tokeniser,
-    /// Of each class: begins a name, goes on with one, or neither.
+    /// BIO mark of each class.
     marks: Vec<Mark>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mark {
-    Begins,
-    GoesOn,
-    Neither,
+    Begin,
+    Inside,
+    Outside,
 }
 
 impl Mark {
-    /// By the customary names: B-PER, I-PER, also E-, S-, L- and U-; or plain PER and PERSON.
+    /// From a BIO, BIOES or BILOU label: B-PER, I-PER, also E-, S-, L- and U-; or plain PER and
+    /// PERSON.
     fn of(label: &str) -> Self {
         let (position, kind) = match label.split_once('-') {
             Some((position, kind)) if position.len() == 1 => (position, kind),
             _ => ("I", label),
         };
         match (kind.to_ascii_uppercase().as_str(), position) {
-            ("PER" | "PERSON", "B" | "S" | "U") => Self::Begins,
-            ("PER" | "PERSON", _) => Self::GoesOn,
-            _ => Self::Neither,
+            ("PER" | "PERSON", "B" | "S" | "U") => Self::Begin,
+            ("PER" | "PERSON", _) => Self::Inside,
+            _ => Self::Outside,
         }
     }
 }
 
 impl Tagger {
-    /// Of a model that classifies tokens and has a class for people.
+    /// Takes a token classification model that has a class for people.
     pub fn new(model: Model, tokeniser: Tokeniser) -> Result<Self> {
         if model.network.head.purpose != Purpose::TokenClassification {
-            return Err(Error::Request("the tagger is no model that classifies tokens".into()));
+            return Err(Error::Request("the tagger must be a token classification model".into()));
         }
         let labels = model.labels()?;
         let marks: Vec<Mark> = labels.iter().map(|label| Mark::of(label)).collect();
-        if marks.iter().all(|mark| *mark == Mark::Neither) {
+        if marks.iter().all(|mark| *mark == Mark::Outside) {
             let labels = labels.join(", ");
             return Err(Error::Request(format!(
                 "the tagger has no class for people (PER); its classes are {labels}"
@@ -53,7 +55,7 @@ impl Tagger {
         Ok(Self { model, tokeniser, marks })
     }
 
-    /// The mark of each token of each sequence, special ones included.
+    /// BIO mark of each token of each sequence, special tokens included.
     fn marks(&self, examples: &[Example]) -> Result<Vec<Vec<Mark>>> {
         let mut found = vec![Vec::new(); examples.len()];
         let limits = Limits::default();
@@ -71,7 +73,7 @@ impl Tagger {
     }
 }
 
-/// Whether letters or digits stand on both sides of this byte.
+/// Whether this byte offset lies between two letters or digits.
 fn within_word(text: &str, at: usize) -> bool {
     let is_of_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
     is_of_word(text[..at].chars().next_back()) && is_of_word(text[at..].chars().next())
@@ -81,8 +83,8 @@ impl Finder for Tagger {
     fn find(&self, texts: &[String]) -> Result<Vec<Vec<Span>>> {
         let broken = |e: crate::data::Error| Error::Request(e.to_string());
         let mut examples = Vec::new();
-        // Of each sequence, its text and the bytes of its tokens; `before` special ones stand ahead
-        // of them.
+        // For each sequence, the index of its text and the byte ranges of its tokens; `before`
+        // special tokens precede them.
         let (mut places, mut before) = (Vec::new(), 0);
         for (i, text) in texts.iter().enumerate() {
             let tokens = self.tokeniser.with_bytes(text).map_err(broken)?;
@@ -101,21 +103,22 @@ impl Finder for Tagger {
         let marks = self.marks(&examples)?;
         let mut spans: Vec<Vec<Span>> = vec![Vec::new(); texts.len()];
         for ((text, bytes), marks) in places.iter().zip(marks) {
-            let said = &texts[*text];
-            let mut mark = Mark::Neither;
+            let full_text = &texts[*text];
+            let mut mark = Mark::Outside;
             let mut last_end = None;
             for (bytes, own) in bytes.iter().zip(&marks[before..]) {
-                // Tokens within a word have the mark of its first token.
-                let same_word = last_end == Some(bytes.start) && within_word(said, bytes.start);
+                // Tokens within a word take the mark of its first token.
+                let same_word =
+                    last_end == Some(bytes.start) && within_word(full_text, bytes.start);
                 let begins = !same_word
-                    && (*own == Mark::Begins || (*own == Mark::GoesOn && mark == Mark::Neither));
+                    && (*own == Mark::Begin || (*own == Mark::Inside && mark == Mark::Outside));
                 if !same_word {
                     mark = *own;
                 }
                 last_end = Some(bytes.end);
                 match spans[*text].last_mut() {
-                    Some(span) if mark != Mark::Neither && !begins => span.end = bytes.end,
-                    _ if mark != Mark::Neither => {
+                    Some(span) if mark != Mark::Outside && !begins => span.end = bytes.end,
+                    _ if mark != Mark::Outside => {
                         spans[*text].push(Span {
                             start: bytes.start,
                             end: bytes.end,
@@ -126,12 +129,12 @@ impl Finder for Tagger {
                 }
             }
         }
-        // Some tokenizers count the space before a word as part of it.
+        // Some tokenizers include the space before a word in its byte range.
         for (spans, text) in spans.iter_mut().zip(texts) {
             for span in spans.iter_mut() {
-                let said = &text[span.range()];
-                span.start += said.len() - said.trim_start().len();
-                span.end = span.start + said.trim().len();
+                let covered = &text[span.range()];
+                span.start += covered.len() - covered.trim_start().len();
+                span.end = span.start + covered.trim().len();
             }
             spans.retain(|span| span.start < span.end);
         }
@@ -146,8 +149,8 @@ mod tests {
     #[test]
     fn customary_labels_are_understood() {
         let of = |labels: [&str; 4]| labels.map(Mark::of);
-        assert_eq!(of(["B-PER", "S-PERSON", "U-per", "B-PERSON"]), [Mark::Begins; 4]);
-        assert_eq!(of(["I-PER", "E-PER", "PERSON", "PER"]), [Mark::GoesOn; 4]);
-        assert_eq!(of(["O", "B-ORG", "I-LOC", "LABEL_3"]), [Mark::Neither; 4]);
+        assert_eq!(of(["B-PER", "S-PERSON", "U-per", "B-PERSON"]), [Mark::Begin; 4]);
+        assert_eq!(of(["I-PER", "E-PER", "PERSON", "PER"]), [Mark::Inside; 4]);
+        assert_eq!(of(["O", "B-ORG", "I-LOC", "LABEL_3"]), [Mark::Outside; 4]);
     }
 }

@@ -1,9 +1,9 @@
-//! Comma-separated values, quoted as RFC 4180 says.
+//! Comma-separated values, with quoting as in RFC 4180.
 //!
-//! Written here rather than taken from a library because private data is not to be guessed at:
-//! quotes that do not pair up are an error with the line at which the row began, where libraries
-//! swallow the rest of the file into one field, and a row's length is bounded. On well-formed files
-//! it reads what the `csv` crate reads, which a test holds it to.
+//! Written here rather than taken from a library so that nothing in the data is guessed: unbalanced
+//! quotes are an error with the row's first line, where libraries read the rest of the file into
+//! one field, and the length of a row is bounded. On well-formed files it agrees with the `csv`
+//! crate, which a test checks.
 
 use super::super::error::{Error, Result};
 use super::lines::Lines;
@@ -12,17 +12,17 @@ use std::path::Path;
 
 pub(super) struct Csv {
     records: Records,
-    /// Fields of the header.
+    /// Number of fields of the header.
     width: usize,
-    /// The asked columns.
-    places: Vec<usize>,
+    /// Indices of the requested columns.
+    indices: Vec<usize>,
 }
 
 impl Csv {
     pub fn open(path: &Path, columns: &[&str]) -> Result<Csv> {
         let (records, header) = open(path)?;
-        let places = header::places(path, &header, columns)?;
-        Ok(Csv { records, width: header.len(), places })
+        let indices = header::indices(path, &header, columns)?;
+        Ok(Csv { records, width: header.len(), indices })
     }
 
     pub fn meter(&self) -> Meter {
@@ -35,7 +35,7 @@ impl Csv {
             let file = self.records.lines.file().into();
             return Err(Error::TornRow { file, line, expected: self.width, found: fields.len() });
         }
-        let values = self.places.iter().map(|&place| fields[place].clone()).collect();
+        let values = self.indices.iter().map(|&index| fields[index].clone()).collect();
         Ok(Some(Row { line, values }))
     }
 }
@@ -60,10 +60,10 @@ fn open(path: &Path) -> Result<(Records, Vec<String>)> {
     }
 }
 
-/// Records, each of one line or of several that a quoted field joins.
+/// CSV records, each of one line or of several that a quoted field joins.
 struct Records {
     lines: Lines,
-    /// The line being read, and how far.
+    /// The current line, and the position in it.
     text: String,
     at: usize,
     /// Bytes of the record so far, over all its lines.
@@ -71,7 +71,7 @@ struct Records {
 }
 
 impl Records {
-    /// The next record and the line it begins at; blank lines are skipped.
+    /// The next record and its first line; blank lines are skipped.
     fn next(&mut self) -> Result<Option<(u64, Vec<String>)>> {
         loop {
             let Some(line) = self.lines.read(&mut self.text)? else { return Ok(None) };
@@ -100,7 +100,7 @@ impl Records {
         }
     }
 
-    /// A field without quotes around it; quotes within it are ordinary characters.
+    /// An unquoted field; quotes within it are ordinary characters.
     fn plain(&mut self) -> String {
         let rest = self.rest();
         let field = rest[..rest.find(',').unwrap_or(rest.len())].to_owned();
@@ -108,7 +108,7 @@ impl Records {
         field
     }
 
-    /// A field within quotes, on this line and those that follow until the closing quote.
+    /// A quoted field, over as many lines as it takes to its closing quote.
     fn quoted(&mut self, start: u64, ending: &mut &'static str) -> Result<String> {
         let mut field = String::new();
         self.at += 1;

@@ -1,17 +1,17 @@
-//! Columns by their names in the header.
+//! Lookup of columns in the header.
 
 use super::super::error::{Error, Result};
 use std::path::Path;
 
-/// Where in the header each asked column stands.
-pub(super) fn places(file: &Path, header: &[String], columns: &[&str]) -> Result<Vec<usize>> {
-    columns.iter().map(|column| place(file, header, column)).collect()
+/// The index in the header of each requested column.
+pub(super) fn indices(file: &Path, header: &[String], columns: &[&str]) -> Result<Vec<usize>> {
+    columns.iter().map(|column| index(file, header, column)).collect()
 }
 
-fn place(file: &Path, header: &[String], column: &str) -> Result<usize> {
-    let mut places = (0..header.len()).filter(|&i| header[i] == column);
-    match (places.next(), places.next()) {
-        (Some(place), None) => Ok(place),
+fn index(file: &Path, header: &[String], column: &str) -> Result<usize> {
+    let mut indices = (0..header.len()).filter(|&i| header[i] == column);
+    match (indices.next(), indices.next()) {
+        (Some(index), None) => Ok(index),
         (Some(_), Some(_)) => {
             Err(Error::RepeatedColumn { file: file.into(), column: column.into() })
         }
@@ -31,8 +31,8 @@ mod tests {
     fn a_column_is_found_once_or_not_at_all() {
         let header = ["a", "b", "b"].map(str::to_owned);
         let file = Path::new("x.tsv");
-        assert_eq!(places(file, &header, &["a", "a"]), Ok(vec![0, 0]));
-        assert!(matches!(places(file, &header, &["b"]), Err(Error::RepeatedColumn { .. })));
-        assert!(matches!(places(file, &header, &["c"]), Err(Error::MissingColumn { .. })));
+        assert_eq!(indices(file, &header, &["a", "a"]), Ok(vec![0, 0]));
+        assert!(matches!(indices(file, &header, &["b"]), Err(Error::RepeatedColumn { .. })));
+        assert!(matches!(indices(file, &header, &["c"]), Err(Error::MissingColumn { .. })));
     }
 }

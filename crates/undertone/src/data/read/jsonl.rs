@@ -1,4 +1,4 @@
-//! One JSON object a line.
+//! JSON Lines: one JSON object a line.
 
 use super::super::error::{Error, Result};
 use super::lines::Lines;
@@ -10,9 +10,9 @@ pub(super) struct Jsonl {
     lines: Lines,
     text: String,
     columns: Vec<String>,
-    /// Whether an object was read already: a column absent from the first is absent from the file.
+    /// Whether the first object was read: a column missing from it is missing from the file.
     begun: bool,
-    /// Whether a nested value is given as its JSON text rather than refused.
+    /// Whether a nested value is returned as its JSON text instead of refused.
     nested: bool,
 }
 
@@ -28,7 +28,7 @@ impl Jsonl {
         })
     }
 
-    /// Gives arrays and objects as their JSON text.
+    /// Returns arrays and objects as their JSON text.
     pub fn with_nested(self) -> Jsonl {
         Jsonl { nested: true, ..self }
     }
@@ -88,7 +88,7 @@ pub(super) fn columns(path: &Path) -> Result<Vec<String>> {
     }
 }
 
-/// The column of that name, or else the one that its dots lead to.
+/// The column of that name, or else the nested one at that dotted path.
 fn find<'a>(object: &'a Map<String, Value>, column: &str) -> Option<&'a Value> {
     object.get(column).or_else(|| {
         let (outer, inner) = column.split_once('.')?;
@@ -96,7 +96,7 @@ fn find<'a>(object: &'a Map<String, Value>, column: &str) -> Option<&'a Value> {
     })
 }
 
-/// The next line that is not blank, which must be an object.
+/// The next line that is not blank, which must be a JSON object.
 fn object(lines: &mut Lines, text: &mut String) -> Result<Option<(u64, Map<String, Value>)>> {
     while let Some(line) = lines.read(text)? {
         if text.trim().is_empty() {
@@ -106,7 +106,7 @@ fn object(lines: &mut Lines, text: &mut String) -> Result<Option<(u64, Map<Strin
         return match serde_json::from_str(text) {
             Ok(Value::Object(object)) => Ok(Some((line.number, object))),
             Ok(_) => Err(bad("the line is not an object".to_owned())),
-            // The parser sees one line, so the line it states would mislead.
+            // The parser sees one line only, so the line number in its message is dropped.
             Err(error) => Err(bad(error.to_string().replace(" at line 1 column ", " at column "))),
         };
     }

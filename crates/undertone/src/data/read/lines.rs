@@ -1,4 +1,4 @@
-//! Lines of UTF-8, counted, and of bounded length.
+//! Numbered lines of UTF-8 of bounded length.
 
 use super::super::error::{Error, Result};
 use super::meter::Meter;
@@ -6,13 +6,13 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// The most bytes of a row. A longer one is a file whose lines are not separated as they should be,
-/// and reading on would fill the memory.
+/// Maximum number of bytes of a row. A longer one means that rows are not separated by line breaks,
+/// and reading on would exhaust the memory.
 pub(super) const MOST_BYTES: usize = 64 << 20;
 
 const MARK: &[u8] = b"\xEF\xBB\xBF";
 
-/// A file that is read line by line.
+/// Reads a file line by line.
 pub(super) struct Lines {
     file: PathBuf,
     reader: BufReader<File>,
@@ -21,11 +21,11 @@ pub(super) struct Lines {
     meter: Meter,
 }
 
-/// What is known of a line beside its text.
+/// Number and line break of a line.
 pub(super) struct Line {
-    /// Which line of the file it is, from 1.
+    /// Line number, from 1.
     pub number: u64,
-    /// The line break that followed: none at the end of the file.
+    /// The line break that followed; empty at the end of the file.
     pub ending: &'static str,
 }
 
@@ -45,7 +45,7 @@ impl Lines {
         })
     }
 
-    /// Puts the next line into `text`, without its line break and without a byte order mark.
+    /// Reads the next line into `text`, without its line break and without a byte order mark.
     pub fn read(&mut self, text: &mut String) -> Result<Option<Line>> {
         let mut bytes = std::mem::take(text).into_bytes();
         bytes.clear();

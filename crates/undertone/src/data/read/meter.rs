@@ -1,9 +1,9 @@
-//! How far a reader has come, for progress bars.
+//! Reading progress, for progress bars.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A shared count of the bytes (for Parquet, the rows) that were read.
+/// Shared count of the bytes (for Parquet, the rows) read so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Meter {
     done: Arc<AtomicU64>,

@@ -1,7 +1,7 @@
-//! Rows of text out of files, one at a time.
+//! Readers that stream the rows of text files.
 //!
-//! No reader ever holds its file: a row is read, handed over and forgotten, so that the memory
-//! needed is that of the longest row (for Parquet, of a page of each column).
+//! No reader holds its whole file: the memory needed is that of the longest row (for Parquet, of a
+//! page of each column).
 
 mod csv;
 mod header;
@@ -17,18 +17,18 @@ use super::format::Format;
 pub(crate) use meter::Meter;
 use std::path::Path;
 
-/// A row of a file: the values of the columns that were asked for.
+/// A row of a file: the values of the requested columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Where the row begins, counting from 1 with the header; in a Parquet file, which row it is.
+    /// First line of the row, counting from 1 with the header; for Parquet, the row number.
     pub line: u64,
-    /// The values, in the order in which the columns were asked for.
+    /// The values, in the order of the requested columns.
     pub values: Vec<String>,
 }
 
 type Source = Box<dyn Iterator<Item = Result<Row>> + Send>;
 
-/// The rows of a file, until its end or the first mistake in it.
+/// The rows of a file, until its end or the first error.
 pub struct Rows {
     first: Option<Row>,
     rest: Option<Source>,
@@ -36,7 +36,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// How much of the file has been read.
+    /// Reading progress.
     pub(crate) fn meter(&self) -> &Meter {
         &self.meter
     }
@@ -51,7 +51,7 @@ impl Iterator for Rows {
         }
         let next = self.rest.as_mut()?.next();
         if !matches!(next, Some(Ok(_))) {
-            // After a mistake nothing that follows can be trusted to be a row.
+            // After an error, what follows cannot be trusted to be a row.
             self.rest = None;
         }
         next
@@ -61,12 +61,12 @@ impl Iterator for Rows {
 /// Opens a file and reads the named columns.
 ///
 /// In a JSONL file, `a.b` is column `b` of the object in column `a`, unless there is a column
-/// `a.b`. A file without a single row is an error here, as is a first row that is not one.
+/// `a.b`. A file without rows is an error here, as is an invalid first row.
 pub fn rows(path: &Path, format: Format, columns: &[&str]) -> Result<Rows> {
     open(path, format, columns, false)
 }
 
-/// The same, with arrays and objects of a JSONL file as their JSON text.
+/// As [`rows`], with arrays and objects of a JSONL file as their JSON text.
 pub fn rows_with_nested(path: &Path, format: Format, columns: &[&str]) -> Result<Rows> {
     open(path, format, columns, true)
 }

@@ -1,8 +1,7 @@
-//! Parquet, by its record interface: the top-level columns of text, numbers and booleans.
+//! Parquet, by the library's record interface: the top-level columns of text, numbers and booleans.
 //!
-//! The library trusts the sizes and offsets that a file states, and panics on some that are wrong.
-//! So the stated places are checked against the file's length first, and what still panics becomes
-//! an error.
+//! The library trusts the sizes and offsets that a file states, and panics on some wrong ones. So
+//! the offsets are checked against the file's size first, and remaining panics become errors.
 
 use super::super::error::{Error, Result};
 use super::super::guard::guarded;
@@ -26,7 +25,7 @@ pub(super) struct Parquet {
 impl Parquet {
     pub fn open(path: &Path, columns: &[&str]) -> Result<Parquet> {
         let reader = open(path)?;
-        fence(path, || {
+        guarded_read(path, || {
             let metadata = reader.metadata().file_metadata();
             let rows = u64::try_from(metadata.num_rows()).unwrap_or(0);
             let projection = projection(path, metadata.schema(), columns)?;
@@ -46,12 +45,12 @@ impl Parquet {
     }
 
     fn row(&mut self) -> Result<Option<Row>> {
-        let next = fence(&self.file, || Ok(self.records.next()))?;
+        let next = guarded_read(&self.file, || Ok(self.records.next()))?;
         let Some(record) = next else { return Ok(None) };
         self.row += 1;
         self.meter.add(1);
         let record = record.map_err(|error| match error.to_string().contains("as String") {
-            // The library's message would print the text's bytes.
+            // The library's message would print the bytes of the text.
             true => Error::BadUtf8 { file: self.file.clone(), line: self.row },
             false => broken(&self.file, &error),
         })?;
@@ -103,7 +102,7 @@ impl Iterator for Parquet {
 
 pub(super) fn columns(path: &Path) -> Result<Vec<String>> {
     let reader = open(path)?;
-    fence(path, || Ok(names(reader.metadata().file_metadata().schema())))
+    guarded_read(path, || Ok(names(reader.metadata().file_metadata().schema())))
 }
 
 fn open(path: &Path) -> Result<SerializedFileReader<File>> {
@@ -112,7 +111,7 @@ fn open(path: &Path) -> Result<SerializedFileReader<File>> {
     if size == 0 {
         return Err(Error::EmptyFile { file: path.into() });
     }
-    fence(path, || {
+    guarded_read(path, || {
         let reader = SerializedFileReader::new(file).map_err(|e| broken(path, &e))?;
         let mut chunks = reader.metadata().row_groups().iter().flat_map(|group| group.columns());
         match chunks.all(|chunk| within(chunk, size)) {
@@ -122,20 +121,20 @@ fn open(path: &Path) -> Result<SerializedFileReader<File>> {
     })
 }
 
-/// Whether a column's bytes lie where the file has bytes.
+/// Whether a column chunk lies within the file.
 fn within(chunk: &ColumnChunkMetaData, size: u64) -> bool {
     let start = chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset());
     let end = start.checked_add(chunk.compressed_size());
     start >= 0 && chunk.compressed_size() >= 0 && end.is_some_and(|end| end as u64 <= size)
 }
 
-/// The schema with the asked columns alone, so that the others are not even read.
+/// The schema of the requested columns, so that the others are not read.
 fn projection(path: &Path, schema: &Type, columns: &[&str]) -> Result<Type> {
-    let mut places = header::places(path, &names(schema), columns)?;
-    places.sort_unstable();
-    places.dedup();
+    let mut indices = header::indices(path, &names(schema), columns)?;
+    indices.sort_unstable();
+    indices.dedup();
     let fields: Vec<_> =
-        places.into_iter().map(|place| schema.get_fields()[place].clone()).collect();
+        indices.into_iter().map(|index| schema.get_fields()[index].clone()).collect();
     if let Some(nested) = fields.iter().find(|field| !field.is_primitive()) {
         return Err(unreadable(path, format!("column {:?} is nested", nested.name())));
     }
@@ -149,8 +148,8 @@ fn names(schema: &Type) -> Vec<String> {
     schema.get_fields().iter().map(|field| field.name().to_owned()).collect()
 }
 
-/// Runs `work`, a panic in it becoming an error about the file.
-fn fence<T>(path: &Path, work: impl FnOnce() -> Result<T>) -> Result<T> {
+/// Runs `work` and turns a panic into an error about the file.
+fn guarded_read<T>(path: &Path, work: impl FnOnce() -> Result<T>) -> Result<T> {
     guarded(work).unwrap_or_else(|panic| Err(unreadable(path, panic)))
 }
 
@@ -158,7 +157,7 @@ fn broken(path: &Path, error: &ParquetError) -> Error {
     unreadable(path, error.to_string())
 }
 
-/// The reason is cut: the library's messages may quote what the file holds.
+/// The reason is truncated: the library's messages may quote the file's contents.
 fn unreadable(path: &Path, reason: String) -> Error {
     Error::Parquet { file: path.into(), reason: reason.chars().take(120).collect() }
 }

@@ -1,24 +1,24 @@
-//! Plain text, of which every line is a row.
+//! Plain text: every line is a row.
 
 use super::super::error::Result;
 use super::lines::Lines;
 use super::{Meter, Row, header};
 use std::path::Path;
 
-/// The name of the only column.
+/// Name of the only column.
 pub(super) const COLUMN: &str = "text";
 
 pub(super) struct Text {
     lines: Lines,
     text: String,
-    /// How many times the only column was asked for.
+    /// How many times the only column is requested.
     copies: usize,
 }
 
 impl Text {
     pub fn open(path: &Path, columns: &[&str]) -> Result<Text> {
         let lines = Lines::open(path)?;
-        let copies = header::places(path, &[COLUMN.to_owned()], columns)?.len();
+        let copies = header::indices(path, &[COLUMN.to_owned()], columns)?.len();
         Ok(Text { lines, text: String::new(), copies })
     }
 

@@ -1,4 +1,4 @@
-//! Tab-separated values as GLUE writes them: no quoting, so a quote is a character like any other.
+//! Tab-separated values as in GLUE: no quoting, so quotes are ordinary characters.
 
 use super::super::error::{Error, Result};
 use super::lines::Lines;
@@ -8,17 +8,17 @@ use std::path::Path;
 pub(super) struct Tsv {
     lines: Lines,
     text: String,
-    /// Fields of the header.
+    /// Number of fields of the header.
     width: usize,
-    /// The asked columns.
-    places: Vec<usize>,
+    /// Indices of the requested columns.
+    indices: Vec<usize>,
 }
 
 impl Tsv {
     pub fn open(path: &Path, columns: &[&str]) -> Result<Tsv> {
         let (lines, header) = open(path)?;
-        let places = header::places(path, &header, columns)?;
-        Ok(Tsv { lines, text: String::new(), width: header.len(), places })
+        let indices = header::indices(path, &header, columns)?;
+        Ok(Tsv { lines, text: String::new(), width: header.len(), indices })
     }
 
     pub fn meter(&self) -> Meter {
@@ -28,8 +28,8 @@ impl Tsv {
     fn row(&mut self) -> Result<Option<Row>> {
         let mut blank = None;
         while let Some(line) = self.lines.read(&mut self.text)? {
-            // Editors leave blank lines at the end of a file, where they mean nothing; anywhere
-            // else a blank line is a torn row.
+            // Blank lines at the end of a file, which editors leave, are ignored; anywhere else a
+            // blank line is a row with missing fields.
             if self.text.is_empty() && self.width > 1 {
                 blank.get_or_insert(line.number);
                 continue;
@@ -42,7 +42,7 @@ impl Tsv {
                 return Err(self.torn(line.number, found));
             }
             let fields: Vec<&str> = self.text.split('\t').collect();
-            let values = self.places.iter().map(|&place| fields[place].to_owned()).collect();
+            let values = self.indices.iter().map(|&index| fields[index].to_owned()).collect();
             return Ok(Some(Row { line: line.number, values }));
         }
         Ok(None)

@@ -1,21 +1,22 @@
-//! The sequences that each task asks for.
+//! Token sequences for each task.
 
-use super::super::cut::{self, LongTexts, Predicted};
+use super::super::LongTexts;
+use super::super::cut::{self, Predicted};
 use super::super::error::Result;
 use super::Tokeniser;
 
-/// A tokenised text or pair.
+/// A tokenised text or pair of texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tokens {
-    /// The tokens, special ones included.
+    /// Token ids, special tokens included.
     pub ids: Vec<u32>,
-    /// For each token, the text of a pair that it belongs to; empty means that all are 0.
+    /// Segment (token type) id of each token; empty means that all are 0.
     pub segments: Vec<u32>,
 }
 
 impl Tokeniser {
-    /// One text, which loses its end where it is too long. An empty text that gives no token at all
-    /// becomes the token that ends a text.
+    /// One text, truncated from the right. A text that gives no token at all becomes the
+    /// end-of-text token.
     pub fn text(&self, text: &str) -> Result<Tokens> {
         let room = self.max_tokens - self.single.len();
         let mut ids = self.ids(text, room)?;
@@ -27,19 +28,18 @@ impl Tokeniser {
         Ok(Tokens { ids, segments })
     }
 
-    /// Tokens of one text with the special ones around them, and how many of those stand before.
+    /// Adds the special tokens around one text; also returns how many of them come before it.
     pub fn framed(&self, ids: &[u32]) -> (Tokens, usize) {
         let (ids, segments) = self.single.fill(ids, &[]);
         (Tokens { ids, segments }, self.single.before().len())
     }
 
-    /// How many tokens of one text there is room for.
+    /// Maximum number of tokens of one text, special tokens excluded.
     pub fn room(&self) -> usize {
         self.max_tokens - self.single.len()
     }
 
-    /// A pair of texts. Where they are too long, the longer loses tokens from its end until both
-    /// are as long, then both do.
+    /// A pair of texts, truncated from the right, longest first.
     pub fn pair(&self, first: &str, second: &str) -> Result<Tokens> {
         let room = self.max_tokens - self.pair.len();
         let (first, second) = (self.ids(first, room)?, self.ids(second, room)?);
@@ -51,8 +51,8 @@ impl Tokeniser {
         Ok(Tokens { ids, segments })
     }
 
-    /// A text whose tokens are to be predicted one after the other, with the token that ends a text
-    /// at its end. A text that is too long is cut or split; none result when there is nothing to
+    /// A text for causal language modelling, followed by the end-of-text token. A text above the
+    /// maximum number of tokens is truncated or split; the result is empty if there is nothing to
     /// predict.
     pub fn language(&self, text: &str, long: LongTexts) -> Result<Vec<Predicted>> {
         let pieces = long.most_per_text();
@@ -63,12 +63,12 @@ impl Tokeniser {
         Ok(cut::language(&before, &ids, self.max_tokens, pieces))
     }
 
-    /// A prompt, and its completion that is to be predicted, with the token that ends a text at its
-    /// end.
+    /// A prompt and the completion to be predicted, followed by the end-of-text token.
     ///
-    /// Both are tokenised on their own and as they are: a separator that should stand between them
-    /// belongs into the data. Where they are too long the prompt loses its beginning, down to a
-    /// quarter of the room, and then the completion its end. None when there is nothing to predict.
+    /// Both are tokenised separately and as they are: a separator between them must be in the data.
+    /// To fit the maximum number of tokens, the prompt is truncated from the left, down to a
+    /// quarter of them, and then the completion from the right. `None` if there is nothing to
+    /// predict.
     pub fn completion(&self, prompt: &str, completion: &str) -> Result<Option<Predicted>> {
         let prompt = self.ids(prompt, usize::MAX)?;
         let mut written = self.ids(completion, self.max_tokens)?;
@@ -78,7 +78,7 @@ impl Tokeniser {
         Ok((1..tokens.len()).contains(&from).then_some((tokens, from)))
     }
 
-    /// A prompt to be continued, of which the beginning is cut so that `reserve` tokens can follow.
+    /// A prompt to be continued, truncated from the left so that `reserve` tokens can be generated.
     pub fn prompt(&self, prompt: &str, reserve: usize) -> Result<Vec<u32>> {
         let prompt = self.ids(prompt, usize::MAX)?;
         let before = self.start(prompt.is_empty());
@@ -86,9 +86,8 @@ impl Tokeniser {
         Ok([before, prompt[prompt.len().saturating_sub(room)..].to_vec()].concat())
     }
 
-    /// What stands before a sequence to be continued. Where the tokenizer puts nothing there and
-    /// the sequence would have nothing to predict from, the token that ends the text before it
-    /// does.
+    /// The tokens before a sequence. If the tokenizer adds none and the first prediction has no
+    /// context (`needed`), the end-of-text token is its context.
     fn start(&self, needed: bool) -> Vec<u32> {
         let before = self.single.before();
         match before.is_empty() && needed {

@@ -35,7 +35,7 @@ fn a_pair_keeps_its_special_tokens_and_segments() {
     assert_eq!(bert.pair("a b c d e", "f g h i j").unwrap().ids, [1, 5, 6, 2, 10, 11, 12, 2]);
 }
 
-/// The library's own truncation, set to the same length, is the reference.
+/// The reference is the tokenizers library's own truncation to the same number of tokens.
 #[test]
 fn cutting_agrees_with_the_library() {
     let text =
@@ -62,7 +62,7 @@ fn a_language_text_ends_where_it_ends() {
     assert_eq!(gpt.language("a b c d e", LongTexts::Cut).unwrap(), [(vec![5, 6, 7, 8], 1)]);
     let split = gpt.language("a b c d e", LongTexts::Split { at_most: 9 }).unwrap();
     assert_eq!(split, [(vec![5, 6, 7, 8], 1), (vec![8, 9, 0], 1)]);
-    // An empty text still has its end to predict.
+    // An empty text still has its end-of-text token to predict.
     assert_eq!(gpt.language("", LongTexts::Cut).unwrap(), [(vec![0, 0], 1)]);
 
     let llama = with_max(fixture::llama(), 4);
@@ -127,14 +127,14 @@ fn a_missing_or_broken_tokenizer_is_an_error() {
     );
 }
 
-/// Of a huge text only the beginning is tokenised, to the same effect.
+/// Of a huge text only the beginning is tokenised, with the same result.
 #[test]
 fn a_huge_text_is_cut_before_it_is_tokenised() {
     let bert = with_max(fixture::bert(), 100);
     let huge = "a b c ".repeat(WHOLE_BYTES);
     let long = "a b c ".repeat(1000);
     assert_eq!(bert.text(&huge).unwrap(), bert.text(&long).unwrap());
-    // One word after a desert of spaces lies beyond the part looked at first.
+    // A word after many spaces lies beyond the part that is tokenised first.
     let desert = format!("{} a", " ".repeat(2 * WHOLE_BYTES));
     assert_eq!(bert.text(&desert).unwrap().ids, [1, 5, 2]);
 }

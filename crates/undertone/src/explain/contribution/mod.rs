@@ -1,12 +1,12 @@
-//! Layer-wise contribution propagation (LCP): how much each token contributes to each number that a
-//! sanitiser releases, from weights alone.
+//! Layer-wise contribution propagation (LCP): how much each token contributes to each coordinate of
+//! the released embedding, from weights alone.
 //!
 //! Input i contributes to output j of a linear layer the share r_ij = |W_ij| / Σ_k |W_kj|, so the
 //! shares of an output sum to 1. Through a chain of layers contributions multiply, R ← R r, and
-//! still sum to 1. Between tokens stands attention, whose weights depend on the text; here they are
-//! given ([`AttentionMap`]), each head's for itself: the columns of a head's values carry the
-//! head's weights, which is what makes outputs differ in the tokens that they draw on. Residual
-//! sums, normalisations and activations are passed over, as the method does.
+//! still sum to 1. Tokens are mixed by attention, whose weights depend on the text; here they are
+//! given ([`AttentionMap`]), separately for each head: the columns of a head's values have that
+//! head's weights, so different outputs depend on different tokens. Residual sums, normalisations
+//! and activations are skipped, as in the published method.
 
 mod attention;
 
@@ -16,7 +16,7 @@ use crate::model::layer::linear::Linear;
 use crate::model::{Error, Model, Parameters, Result};
 use nalgebra::DMatrix;
 
-/// r: [inputs, outputs], whose columns sum to 1.
+/// r: `[inputs, outputs]`, whose columns sum to 1.
 pub fn shares(layer: &Linear, parameters: &Parameters) -> Result<DMatrix<f64>> {
     let weight = parameters.value(layer.weight);
     let values = DMatrix::from_row_slice(weight.rows(), weight.columns(), &weight.to_vec()?);
@@ -27,7 +27,7 @@ pub fn shares(layer: &Linear, parameters: &Parameters) -> Result<DMatrix<f64>> {
     let even = 1.0 / layer.inputs.max(1) as f64;
     for mut column in shares.column_iter_mut() {
         let total = column.sum();
-        // An output that no input reaches draws on all alike.
+        // An output whose weights are all zero depends on all inputs alike.
         column
             .iter_mut()
             .for_each(|share| *share = if total > 0.0 { *share / total } else { even });
@@ -35,15 +35,17 @@ pub fn shares(layer: &Linear, parameters: &Parameters) -> Result<DMatrix<f64>> {
     Ok(shares)
 }
 
-/// Contributions of tokens to the outputs of the sanitiser: [tokens, outputs]. The tokens' shares
-/// of an output sum to 1.
+/// Contributions of tokens to the coordinates of the released embedding, `[tokens, outputs]`. Each
+/// column sums to 1.
 pub fn token_contributions(model: &Model, map: &AttentionMap) -> Result<DMatrix<f64>> {
     let (Some(block), Some(sanitiser)) = (model.network.blocks.last(), &model.network.sanitiser)
     else {
-        return Err(Error::Request("contributions need a block and a sanitiser".into()));
+        return Err(Error::Request(
+            "contributions need a transformer block and a sanitiser".into(),
+        ));
     };
     let attention = &block.attention;
-    // The values of head h, mixed by its weights.
+    // The values of head h, weighted by its attention.
     let mixed = DMatrix::from_fn(map.tokens, attention.heads * attention.width, |token, column| {
         map.weight(column / attention.width, token)
     });
@@ -51,7 +53,7 @@ pub fn token_contributions(model: &Model, map: &AttentionMap) -> Result<DMatrix<
     let feed_forward = &block.feed_forward;
     let wide = match &feed_forward.gate {
         None => shares(&feed_forward.up, &model.parameters)?,
-        // A gate and what it lets through have half of the product each.
+        // The two factors of the gated product get half of it each.
         Some(gate) => {
             (shares(&feed_forward.up, &model.parameters)? + shares(gate, &model.parameters)?) * 0.5
         }

@@ -1,4 +1,4 @@
-//! Attention: projections, two products of features, and softmax between them.
+//! Attention: projections, and two matrix products with softmax between them.
 
 use super::layers::{LinearTrace, add};
 use super::rules::features;
@@ -9,14 +9,14 @@ use crate::tensor::{self, Host, Matrix};
 
 pub(super) struct AttentionTrace {
     projections: Vec<LinearTrace>,
-    /// Queries, keys and values side by side, turned if there is a rotary embedding.
+    /// Queries, keys and values side by side, after the rotary embedding if there is one.
     qkv: Host,
-    /// For each head.
+    /// `[tokens, tokens]` for each head.
     probabilities: Vec<Host>,
     pub output: LinearTrace,
 }
 
-/// Some columns as a matrix of their own.
+/// A range of columns as a matrix.
 fn columns(matrix: &Host, range: std::ops::Range<usize>) -> Host {
     let values = (0..matrix.rows()).flat_map(|i| matrix.row(i)[range.clone()].to_vec());
     Host::from_vec(matrix.rows(), range.len(), values.collect())
@@ -30,18 +30,18 @@ fn add_columns(onto: &mut Host, first: usize, part: &Host) {
     }
 }
 
-/// Where the columns of a head's queries, keys and values begin.
-struct Places {
+/// First columns of a head's queries, keys and values.
+struct Offsets {
     query: usize,
     key: usize,
     value: usize,
 }
 
 impl Explainer {
-    fn places(attention: &Attention, head: usize) -> Places {
+    fn offsets(attention: &Attention, head: usize) -> Offsets {
         let (width, heads, key_heads) = (attention.width, attention.heads, attention.key_heads);
         let shared = head / (heads / key_heads.max(1)).max(1);
-        Places {
+        Offsets {
             query: head * width,
             key: (heads + shared) * width,
             value: (heads + key_heads + shared) * width,
@@ -77,7 +77,7 @@ impl Explainer {
         );
         let mut probabilities = Vec::new();
         for head in 0..attention.heads {
-            let at = Self::places(attention, head);
+            let at = Self::offsets(attention, head);
             let (q, k) =
                 (columns(&qkv, at.query..at.query + width), columns(&qkv, at.key..at.key + width));
             let mut scores = super::rules::product(&q, false, &k, true)?;
@@ -116,18 +116,18 @@ impl Explainer {
         let (rows, total) = (trace.qkv.rows(), trace.qkv.columns());
         let mut of_qkv = Host::from_vec(rows, total, vec![0.0; rows * total]);
         for (head, probabilities) in trace.probabilities.iter().enumerate() {
-            let at = Self::places(attention, head);
+            let at = Self::offsets(attention, head);
             let part = |first: usize| columns(&trace.qkv, first..first + width);
             let of_head = columns(&of_mixed, head * width..(head + 1) * width);
             let (of_scores, of_values) = features(probabilities, &part(at.value), false, &of_head)?;
-            // Softmax hands relevance on as it is; the scale of the scores cancels.
+            // Softmax passes relevance unchanged; the scale of the scores cancels.
             let (of_queries, of_keys) = features(&part(at.query), &part(at.key), true, &of_scores)?;
             add_columns(&mut of_qkv, at.query, &of_queries);
             add_columns(&mut of_qkv, at.key, &of_keys);
             add_columns(&mut of_qkv, at.value, &of_values);
         }
-        // A rotation mixes the two numbers of a pair; each keeps its relevance, so that the pair
-        // does.
+        // A rotation mixes the two coordinates of a pair; each keeps its relevance, so that the sum
+        // of the pair is kept.
         let (mut input, mut first): (Option<Host>, usize) = (None, 0);
         for (layer, projection) in attention.projections.layers().iter().zip(&trace.projections) {
             let part = columns(&of_qkv, first..first + layer.outputs);

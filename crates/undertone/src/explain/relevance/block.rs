@@ -1,4 +1,4 @@
-//! A transformer block: two branches, two residual sums.
+//! A transformer block: two branches and two residual sums.
 
 use super::attention::AttentionTrace;
 use super::layers::{AdapterTrace, FeedForwardTrace, add};
@@ -13,10 +13,10 @@ pub(super) struct BlockTrace {
     pub input: Host,
     attention: AttentionTrace,
     attention_adapter: Option<AdapterTrace>,
-    /// The branch as it enters the first sum.
+    /// Attention branch, as it is added to the residual.
     attended: Host,
     attention_normed: Host,
-    /// The other side of the second sum.
+    /// Residual input of the feed-forward branch.
     middle: Host,
     feed_forward: FeedForwardTrace,
     feed_forward_adapter: Option<AdapterTrace>,
@@ -79,7 +79,7 @@ impl Explainer {
         })
     }
 
-    /// The relevance of the block's input.
+    /// Returns the relevance of the block's input.
     pub(super) fn through_block(
         &self,
         block: &Block,

@@ -1,54 +1,37 @@
-//! Where relevance starts: at the answer.
+//! Initial relevance, at the model's output.
 
 use crate::model::Purpose;
 use crate::tensor::Host;
-use serde::{Deserialize, Serialize};
+use undertone_run::InitialRelevance;
 
-/// What of the model's answer is explained. Of a classification it is always the class that is
-/// right (its one-hot row); these are for generation, where every token has a distribution.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Initial {
-    /// All probabilities.
-    Naive,
-    /// The largest probabilities of each token, so many of them.
-    TopK(usize),
-    /// The largest probabilities of each token, until together they reach this.
-    TopP(f32),
-    /// The tokens of the likeliest sequences, so many of them.
-    Beam(usize),
-}
-
-impl Default for Initial {
-    fn default() -> Self {
-        Self::TopK(10)
-    }
-}
-
-impl Initial {
-    /// The relevance of every logit.
-    pub(super) fn of(self, logits: &Host, targets: &[u32], purpose: Purpose) -> Host {
-        let (rows, columns) = (logits.rows(), logits.columns());
-        if purpose != Purpose::CausalLanguageModel {
-            let one_hot = |i: usize| {
-                let target = targets.get(i).copied().unwrap_or(0) as usize;
-                (0..columns).map(move |j| if j == target { 1.0 } else { 0.0 })
-            };
-            return Host::from_vec(rows, columns, (0..rows).flat_map(one_hot).collect());
-        }
-        let probabilities: Vec<Vec<f32>> = (0..rows).map(|i| softmax(logits.row(i))).collect();
-        let kept: Vec<Vec<usize>> = match self {
-            Self::Naive => vec![(0..columns).collect(); rows],
-            Self::TopK(count) => probabilities.iter().map(|p| largest(p, count)).collect(),
-            Self::TopP(least) => probabilities.iter().map(|p| nucleus(p, least)).collect(),
-            Self::Beam(width) => beams(&probabilities, width),
+/// The initial relevance of every logit, `[rows, classes or vocabulary]`. For classification it is
+/// the one-hot row of the target class, whatever `initial` says.
+pub(super) fn initial_relevance(
+    initial: InitialRelevance,
+    logits: &Host,
+    targets: &[u32],
+    purpose: Purpose,
+) -> Host {
+    let (rows, columns) = (logits.rows(), logits.columns());
+    if purpose != Purpose::CausalLanguageModel {
+        let one_hot = |i: usize| {
+            let target = targets.get(i).copied().unwrap_or(0) as usize;
+            (0..columns).map(move |j| if j == target { 1.0 } else { 0.0 })
         };
-        let mut start = vec![0.0; rows * columns];
-        for (i, (kept, probabilities)) in kept.iter().zip(&probabilities).enumerate() {
-            kept.iter().for_each(|&j| start[i * columns + j] = probabilities[j]);
-        }
-        Host::from_vec(rows, columns, start)
+        return Host::from_vec(rows, columns, (0..rows).flat_map(one_hot).collect());
     }
+    let probabilities: Vec<Vec<f32>> = (0..rows).map(|i| softmax(logits.row(i))).collect();
+    let kept: Vec<Vec<usize>> = match initial {
+        InitialRelevance::Naive => vec![(0..columns).collect(); rows],
+        InitialRelevance::TopK(count) => probabilities.iter().map(|p| largest(p, count)).collect(),
+        InitialRelevance::TopP(least) => probabilities.iter().map(|p| nucleus(p, least)).collect(),
+        InitialRelevance::Beam(width) => beams(&probabilities, width),
+    };
+    let mut start = vec![0.0; rows * columns];
+    for (i, (kept, probabilities)) in kept.iter().zip(&probabilities).enumerate() {
+        kept.iter().for_each(|&j| start[i * columns + j] = probabilities[j]);
+    }
+    Host::from_vec(rows, columns, start)
 }
 
 fn softmax(row: &[f32]) -> Vec<f32> {
@@ -58,7 +41,7 @@ fn softmax(row: &[f32]) -> Vec<f32> {
     weights.iter().map(|w| w / sum).collect()
 }
 
-/// The places of the largest numbers, largest first.
+/// Indices of the `count` largest numbers, largest first.
 fn largest(numbers: &[f32], count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..numbers.len()).collect();
     order.sort_by(|&a, &b| numbers[b].total_cmp(&numbers[a]).then(a.cmp(&b)));
@@ -77,12 +60,12 @@ fn nucleus(probabilities: &[f32], least: f32) -> Vec<usize> {
     kept
 }
 
-/// The tokens, at each place, of the `width` likeliest sequences.
+/// The tokens at each position of the `width` most likely sequences.
 fn beams(probabilities: &[Vec<f32>], width: usize) -> Vec<Vec<usize>> {
     let width = width.max(1);
     let mut beams: Vec<(f32, Vec<usize>)> = vec![(0.0, Vec::new())];
     for row in probabilities {
-        // A token beyond the first `width` cannot be part of the best `width` sequences.
+        // A token beyond the first `width` cannot be in the best `width` sequences.
         let candidates = largest(row, width);
         let mut next: Vec<(f32, Vec<usize>)> = beams
             .iter()
@@ -98,8 +81,8 @@ fn beams(probabilities: &[Vec<f32>], width: usize) -> Vec<Vec<usize>> {
         next.truncate(width);
         beams = next;
     }
-    let tokens = |place: usize| {
-        let mut tokens: Vec<usize> = beams.iter().map(|(_, path)| path[place]).collect();
+    let tokens = |position: usize| {
+        let mut tokens: Vec<usize> = beams.iter().map(|(_, path)| path[position]).collect();
         tokens.sort_unstable();
         tokens.dedup();
         tokens
@@ -111,27 +94,35 @@ fn beams(probabilities: &[Vec<f32>], width: usize) -> Vec<Vec<usize>> {
 mod tests {
     use super::*;
 
-    fn kept(initial: Initial) -> Vec<Vec<f32>> {
+    fn kept(initial: InitialRelevance) -> Vec<Vec<f32>> {
         let logits: Vec<f32> =
             [0.5_f32, 0.3, 0.15, 0.05, 0.1, 0.2, 0.3, 0.4].iter().map(|p| p.ln()).collect();
-        let start =
-            initial.of(&Host::from_vec(2, 4, logits), &[0, 1], Purpose::CausalLanguageModel);
+        let start = initial_relevance(
+            initial,
+            &Host::from_vec(2, 4, logits),
+            &[0, 1],
+            Purpose::CausalLanguageModel,
+        );
         let rounded = |row: &[f32]| row.iter().map(|x| (x * 1e4).round() / 1e4).collect();
         (0..2).map(|i| rounded(start.row(i))).collect()
     }
 
     #[test]
     fn decoding_strategies_keep_the_important_tokens() {
-        assert_eq!(kept(Initial::TopK(2)), [[0.5, 0.3, 0.0, 0.0], [0.0, 0.0, 0.3, 0.4]]);
-        assert_eq!(kept(Initial::TopP(0.75)), [[0.5, 0.3, 0.0, 0.0], [0.0, 0.2, 0.3, 0.4]]);
+        assert_eq!(kept(InitialRelevance::TopK(2)), [[0.5, 0.3, 0.0, 0.0], [0.0, 0.0, 0.3, 0.4]]);
+        assert_eq!(
+            kept(InitialRelevance::TopP(0.75)),
+            [[0.5, 0.3, 0.0, 0.0], [0.0, 0.2, 0.3, 0.4]]
+        );
         // The two likeliest pairs are (0, 3) and (0, 2).
-        assert_eq!(kept(Initial::Beam(2)), [[0.5, 0.0, 0.0, 0.0], [0.0, 0.0, 0.3, 0.4]]);
-        assert_eq!(kept(Initial::Naive)[1], [0.1, 0.2, 0.3, 0.4]);
+        assert_eq!(kept(InitialRelevance::Beam(2)), [[0.5, 0.0, 0.0, 0.0], [0.0, 0.0, 0.3, 0.4]]);
+        assert_eq!(kept(InitialRelevance::Naive)[1], [0.1, 0.2, 0.3, 0.4]);
     }
 
     #[test]
     fn a_class_is_one_hot() {
-        let start = Initial::Naive.of(
+        let start = initial_relevance(
+            InitialRelevance::Naive,
             &Host::from_vec(1, 3, vec![1.0, 2.0, 3.0]),
             &[1],
             Purpose::SequenceClassification,

@@ -1,5 +1,4 @@
-//! Linear layers with their low-rank additions, adapters, feed-forward networks, normalisations and
-//! heads.
+//! Linear layers with LoRA, adapters, feed-forward networks, normalisations and task heads.
 
 use super::rules::{bias, linear, map, product, sum, zip};
 use super::{Explainer, Relevance};
@@ -11,12 +10,12 @@ use crate::model::layer::norm::Norm;
 use crate::model::{Pass, Result};
 use crate::tensor::{self, Activation, Host, Matrix};
 
-/// A linear layer's way forward.
+/// Forward pass of a linear layer.
 pub(super) struct LinearTrace {
     input: Host,
-    /// Without the low-rank addition.
+    /// Output without LoRA.
     frozen: Host,
-    /// s · x Aᵀ and its product with B.
+    /// s · x Aᵀ, and its product with B.
     low_rank: Option<(Host, Host)>,
     pub output: Host,
 }
@@ -35,7 +34,7 @@ pub(super) struct FeedForwardTrace {
 }
 
 pub(super) struct HeadTrace {
-    /// The rows that it looked at, of so many.
+    /// The token rows that the head reads, of `tokens` in all.
     rows: Vec<u32>,
     tokens: usize,
     dense: Option<LinearTrace>,
@@ -64,7 +63,7 @@ pub(super) fn add(a: &Host, b: &Host) -> Host {
 }
 
 impl Explainer {
-    /// The weight as [outputs, inputs].
+    /// The weight as `[outputs, inputs]`.
     fn weight(&self, layer: &Linear) -> Result<Host> {
         let weight = self.value(layer.weight)?;
         Ok(if layer.inputs_first { transposed(&weight) } else { weight })
@@ -95,7 +94,7 @@ impl Explainer {
         Ok(LinearTrace { input: input.clone(), frozen, low_rank, output })
     }
 
-    /// The relevance of the layer's input.
+    /// Returns the relevance of the layer's input.
     pub(super) fn through_linear(
         &self,
         layer: &Linear,
@@ -110,13 +109,13 @@ impl Explainer {
             }
             None => (relevance.clone(), None),
         };
-        let trained = self.is_trained(layer.weight);
-        let through = linear(self.rule, &trace.input, &self.weight(layer)?, &of_frozen, trained)?;
+        let trainable = self.is_trainable(layer.weight);
+        let through = linear(self.rule, &trace.input, &self.weight(layer)?, &of_frozen, trainable)?;
         if let Some(weights) = through.weights {
             let weights = if layer.inputs_first { transposed(&weights) } else { weights };
             found.add(layer.weight, &weights.dense());
         }
-        if let Some(id) = layer.bias.filter(|&id| self.is_trained(id)) {
+        if let Some(id) = layer.bias.filter(|&id| self.is_trainable(id)) {
             found.add(id, &bias(&trace.frozen, self.value(id)?.row(0), &of_frozen));
         }
         let mut inputs = through.inputs;
@@ -180,8 +179,8 @@ impl Explainer {
         let wide = self.through_linear(&layer.down, &trace.down, relevance, found)?;
         match (&layer.gate, &trace.gate) {
             (Some(gate), Some(of_gate)) => {
-                // Both factors of a product of numbers have all of its relevance by equation 8, and
-                // half of it by equation 11.
+                // By equation 8 each factor of an elementwise product has all of its relevance, and
+                // by equation 11 half of it.
                 let half = map(&wide, |r| 0.5 * r);
                 let one = self.through_linear(gate, of_gate, &half, found)?;
                 let other = self.through_linear(&layer.up, &trace.up, &half, found)?;
@@ -195,7 +194,7 @@ impl Explainer {
         Ok(norm.forward(pass, &Matrix::Host(x.clone()), None)?.0.to_host()?)
     }
 
-    /// Relevance passes a normalisation as it is; its bias is read off.
+    /// A normalisation passes relevance unchanged; the relevance of its bias is read off.
     pub(super) fn through_norm(
         &self,
         norm: &Norm,
@@ -203,7 +202,7 @@ impl Explainer {
         relevance: &Host,
         found: &mut Relevance,
     ) -> Result<()> {
-        if let Some(id) = norm.bias.filter(|&id| self.is_trained(id)) {
+        if let Some(id) = norm.bias.filter(|&id| self.is_trainable(id)) {
             found.add(id, &bias(output, self.value(id)?.row(0), relevance));
         }
         Ok(())

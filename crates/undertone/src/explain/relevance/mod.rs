@@ -1,15 +1,15 @@
-//! Layer-wise relevance of trainable parameters (Rap-FT, equations 2 to 17).
+//! Layer-wise relevance propagation (LRP) to trainable parameters (Rap-FT, equations 2 to 17).
 //!
-//! Relevance starts at the model's answer ([`Initial`]) and flows back to the embeddings, one
-//! operation at a time ([`rules`]), through the network as it is: linear layers by the α–β rule,
-//! residual sums and the products of attention split and renormalised, activations, softmax and
-//! normalisations unchanged. On its way it is read off at the trainable parameters: weights of
-//! linear layers, LoRA and adapters, and biases.
+//! Relevance starts at the model's output ([`InitialRelevance`]) and is propagated back to the embeddings,
+//! one operation at a time ([`rules`]): through linear layers by the α–β rule, through residual
+//! sums and the matrix products of attention split and renormalised, and through activations,
+//! softmax and normalisations unchanged. On the way it is read off at the trainable parameters:
+//! weights of linear layers, LoRA and adapters, and biases.
 //!
 //! **Parameters that are zero.** By the rules a weight of 0 has no relevance, and nothing behind it
-//! has any. LoRA's B and the second layer of an adapter begin at 0, so before training the map of
-//! both halves would be empty. For the map alone they are drawn at random ([`Explainer::new`]);
-//! what is found then says which inputs and outputs matter.
+//! has any. LoRA's B and the second layer of an adapter are initialised to 0, so before fine-tuning
+//! both halves would have none. For the relevance alone they are set to random values
+//! ([`Explainer::new`]); the result then says which inputs and outputs matter.
 
 mod attention;
 mod block;
@@ -17,29 +17,31 @@ mod initial;
 mod layers;
 pub mod rules;
 
-pub use initial::Initial;
+use initial::initial_relevance;
 pub use rules::AlphaBeta;
 
 use crate::data::{Batch, Example};
 use crate::model::{Model, Objective, Origin, ParameterId, Pass, Result};
 use crate::tensor::{Host, Matrix};
 use rules::total;
+use undertone_run::InitialRelevance;
 
-/// Reads relevance off a model.
+/// Computes relevance by layer-wise relevance propagation.
 #[derive(Debug)]
 pub struct Explainer {
     model: Model,
     rule: AlphaBeta,
-    initial: Initial,
+    initial: InitialRelevance,
 }
 
-/// The relevance of every trainable parameter for one example, and how much relevance passed each
-/// point on the way.
+/// The relevance of every trainable parameter for one example, and the total relevance at each
+/// point of the backward propagation.
 #[derive(Clone, Debug)]
 pub struct Relevance {
-    /// By parameter; empty where nothing is trained.
+    /// Indexed by parameter; empty for parameters that are not trainable.
     pub of: Vec<Vec<f32>>,
-    /// What started, what was left below the head, and below each block from the last to the first.
+    /// Total relevance at the output, below the task head, and below each block from the last to
+    /// the first.
     pub flow: Vec<f64>,
 }
 
@@ -58,10 +60,16 @@ impl Relevance {
 }
 
 impl Explainer {
-    /// For a model as it is. Additions that are all zero are drawn from `seed`.
-    pub fn new(model: &Model, rule: AlphaBeta, initial: Initial, seed: u64) -> Result<Self> {
+    /// For a copy of the model, in which LoRA and adapter weights that are all zero are drawn at
+    /// random from `seed`.
+    pub fn new(
+        model: &Model,
+        rule: AlphaBeta,
+        initial: InitialRelevance,
+        seed: u64,
+    ) -> Result<Self> {
         let mut model = model.clone();
-        model.to_place(&crate::tensor::Place::Host)?;
+        model.to_device(&crate::tensor::Device::Cpu)?;
         let mut state = seed | 1;
         for (_, parameter) in model.parameters.iter_mut() {
             let zero = parameter.value.to_vec()?.iter().all(|&x| x == 0.0);
@@ -114,7 +122,12 @@ impl Explainer {
             None => last,
         };
         let head = self.trace_head(&pass, &normed, &objective.rows)?;
-        let start = self.initial.of(&head.logits(), &objective.targets, network.head.purpose);
+        let start = initial_relevance(
+            self.initial,
+            &head.logits(),
+            &objective.targets,
+            network.head.purpose,
+        );
         found.flow.push(total(&start));
         let mut relevance = self.through_head(&head, start, &mut found)?;
         found.flow.push(total(&relevance));
@@ -136,7 +149,7 @@ impl Explainer {
         Ok(self.model.parameters.value(id).to_host()?)
     }
 
-    fn is_trained(&self, id: ParameterId) -> bool {
+    fn is_trainable(&self, id: ParameterId) -> bool {
         self.model.parameters.is_trainable(id)
     }
 }

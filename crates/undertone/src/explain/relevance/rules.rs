@@ -1,17 +1,15 @@
-//! How relevance goes through one operation.
+//! Relevance propagation rules, one for each operation.
 //!
-//! Relevance is conserved: what comes out of an operation goes to its inputs, neither more nor
-//! less. Where an operation has nothing to distribute by (all of its inputs are 0), relevance ends
-//! there.
+//! Relevance is conserved: an operation distributes the relevance of its output to its inputs,
+//! neither more nor less. If all of its inputs are 0, there is nothing to distribute by, and the
+//! relevance is lost.
 
 use crate::tensor::{self, Host, Matrix, Result};
 
-/// The shares of positive and negative contributions, α + β = 1.
+/// The α–β rule: the shares of positive and negative contributions, α + β = 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AlphaBeta {
-    /// Of the positive ones.
     pub alpha: f32,
-    /// Of the negative ones.
     pub beta: f32,
 }
 
@@ -22,26 +20,23 @@ impl Default for AlphaBeta {
     }
 }
 
-/// Applies a function to each pair of numbers.
 pub fn zip(a: &Host, b: &Host, f: impl Fn(f32, f32) -> f32) -> Host {
     let values = a.dense().iter().zip(b.dense().iter()).map(|(&x, &y)| f(x, y)).collect();
     Host::from_vec(a.rows(), a.columns(), values)
 }
 
-/// Applies a function to each number.
 pub fn map(a: &Host, f: impl Fn(f32) -> f32) -> Host {
     Host::from_vec(a.rows(), a.columns(), a.dense().iter().map(|&x| f(x)).collect())
 }
 
-/// The sum of all numbers.
 pub fn total(a: &Host) -> f64 {
     a.dense().iter().map(|&x| f64::from(x)).sum()
 }
 
-/// A B, A Bᵀ or Aᵀ B.
-pub fn product(a: &Host, turn_a: bool, b: &Host, turn_b: bool) -> Result<Host> {
+/// A B, A Bᵀ, Aᵀ B or Aᵀ Bᵀ.
+pub fn product(a: &Host, transpose_a: bool, b: &Host, transpose_b: bool) -> Result<Host> {
     let (a, b) = (Matrix::Host(a.clone()), Matrix::Host(b.clone()));
-    tensor::product(1.0, a.plain().turned(turn_a), b.plain().turned(turn_b))?.to_host()
+    tensor::product(1.0, a.plain().turned(transpose_a), b.plain().turned(transpose_b))?.to_host()
 }
 
 fn add(a: &Host, b: &Host) -> Host {
@@ -58,16 +53,15 @@ fn negative(a: &Host) -> Host {
 
 /// Relevance of the inputs and of the weights of y = x Wᵀ.
 pub struct Through {
-    /// Of the inputs.
     pub inputs: Host,
-    /// Of the weights, in the layout [outputs, inputs].
+    /// In the layout `[outputs, inputs]`.
     pub weights: Option<Host>,
 }
 
-/// Equations 4, 6 and 13: output i's relevance goes to its contributions z_ij = x_j w_ij, α of it
-/// to the positive and β to the negative ones, each in proportion. If it has only contributions of
-/// one sign, they get all of it. The relevance of a weight is that of its contributions over all
-/// tokens.
+/// Linear layer, equations 4, 6 and 13: output i's relevance is distributed over its contributions
+/// z_ij = x_j w_ij, the share α over the positive and β over the negative ones, each in proportion.
+/// If all contributions have one sign, they get all of it. The relevance of a weight is that of its
+/// contributions, summed over tokens.
 pub fn linear(
     rule: AlphaBeta,
     x: &Host,
@@ -95,7 +89,7 @@ pub fn linear(
     };
     let su = both(&|up, down, r| share(up, r, down, rule.alpha));
     let sd = both(&|up, down, r| share(down, r, up, rule.beta));
-    // Contributions are positive where both signs agree, negative where they differ.
+    // A contribution is positive if the signs of input and weight agree, negative if they differ.
     let to_positive = add(&product(&su, false, &wp, false)?, &product(&sd, false, &wn, false)?);
     let to_negative = add(&product(&su, false, &wn, false)?, &product(&sd, false, &wp, false)?);
     let times = |a: &Host, b: &Host| zip(a, b, |x, y| x * y);
@@ -110,8 +104,8 @@ pub fn linear(
     Ok(Through { inputs, weights })
 }
 
-/// The relevance that a bias b takes part in, b/(z + b) of that of its output, summed over tokens
-/// (equation 16). It is read off beside the flow and takes nothing from it.
+/// Bias, equation 16: the share b/(z + b) of its output's relevance, summed over tokens. It is read
+/// off without being taken from the relevance that is propagated.
 pub fn bias(outputs: &Host, bias: &[f32], relevance: &Host) -> Vec<f32> {
     let mut sums = vec![0.0; bias.len()];
     for t in 0..outputs.rows() {
@@ -122,14 +116,14 @@ pub fn bias(outputs: &Host, bias: &[f32], relevance: &Host) -> Vec<f32> {
     sums
 }
 
-/// r/z, kept finite where z is near 0.
+/// r/z, kept finite if z is near 0.
 fn divided(r: f32, z: f32) -> f32 {
     const SMALL: f32 = 1e-6;
     r / if z.abs() < SMALL { SMALL.copysign(z) } else { z }
 }
 
-/// Equations 8 to 11 for z = x + y: each gets its part of each number, and then both are brought to
-/// the sum that came, in proportion to the size of theirs.
+/// Residual sum z = x + y, equations 8 to 11: each term gets its share of each element, and then
+/// both are renormalised.
 pub fn sum(x: &Host, y: &Host, relevance: &Host) -> (Host, Host) {
     let z = add(x, y);
     let ratio = zip(relevance, &z, divided);
@@ -137,7 +131,8 @@ pub fn sum(x: &Host, y: &Host, relevance: &Host) -> (Host, Host) {
     renormalised(of_x, of_y, total(relevance))
 }
 
-/// Equation 11: both parts are scaled so that together they are as much as came.
+/// Equation 11: scales both parts, in proportion to the size of their totals, so that together they
+/// sum to `whole`.
 pub fn renormalised(x: Host, y: Host, whole: f64) -> (Host, Host) {
     let (of_x, of_y) = (total(&x), total(&y));
     let size = of_x.abs() + of_y.abs();
@@ -151,13 +146,16 @@ pub fn renormalised(x: Host, y: Host, whole: f64) -> (Host, Host) {
     (scaled(x, of_x), scaled(y, of_y))
 }
 
-/// Equations 8 to 11 for z = A B, of which both factors are features: attention's products.
-pub fn features(a: &Host, b: &Host, turn_b: bool, relevance: &Host) -> Result<(Host, Host)> {
-    let z = product(a, false, b, turn_b)?;
+/// Matrix product z = A B of two activations, as in attention, equations 8 to 11.
+pub fn features(a: &Host, b: &Host, transpose_b: bool, relevance: &Host) -> Result<(Host, Host)> {
+    let z = product(a, false, b, transpose_b)?;
     let ratio = zip(relevance, &z, divided);
-    let of_a = zip(a, &product(&ratio, false, b, !turn_b)?, |x, s| x * s);
-    let to_b =
-        if turn_b { product(&ratio, true, a, false)? } else { product(a, true, &ratio, false)? };
+    let of_a = zip(a, &product(&ratio, false, b, !transpose_b)?, |x, s| x * s);
+    let to_b = if transpose_b {
+        product(&ratio, true, a, false)?
+    } else {
+        product(a, true, &ratio, false)?
+    };
     let of_b = zip(b, &to_b, |x, s| x * s);
     Ok(renormalised(of_a, of_b, total(relevance)))
 }

@@ -75,12 +75,12 @@ pub(super) fn sizes(config: &Config) -> Result<Sizes> {
 
 pub(super) fn classifier_dropout(config: &Config) -> Result<f32> {
     match config.as_map().get("classifier_dropout") {
-        Some(value) if !value.is_null() => config.rate_or_zero("classifier_dropout"),
-        _ => config.rate_or_zero("hidden_dropout_prob"),
+        Some(value) if !value.is_null() => config.dropout_or_zero("classifier_dropout"),
+        _ => config.dropout_or_zero("hidden_dropout_prob"),
     }
 }
 
-/// Embeddings and blocks, which RoBERTa shares; its positions begin at another row.
+/// Embeddings and encoder blocks. RoBERTa shares them, with another `first_position`.
 pub(super) fn encoder(
     prefix: &str,
     config: &Config,
@@ -94,8 +94,8 @@ pub(super) fn encoder(
     let epsilon = config.epsilon_or("layer_norm_eps", 1e-12)?;
     let (hidden, width) = (sizes.hidden, sizes.head_width(config)?);
     let segments = config.size_or("type_vocab_size", 2)?;
-    let dropout = config.rate_or_zero("hidden_dropout_prob")?;
-    let attention_dropout = config.rate_or_zero("attention_probs_dropout_prob")?;
+    let dropout = config.dropout_or_zero("hidden_dropout_prob")?;
+    let attention_dropout = config.dropout_or_zero("attention_probs_dropout_prob")?;
     let activation = config.activation("hidden_act", "gelu")?;
     let table = |name: &str| format!("{prefix}.embeddings.{name}_embeddings.weight");
     let embeddings = Embeddings {
@@ -173,7 +173,7 @@ pub(super) fn encoder(
     Ok((embeddings, blocks))
 }
 
-/// A linear layer on every token.
+/// Token classification head: a linear layer on every token.
 pub(super) fn token_classifier(
     purpose: Purpose,
     hidden: usize,
@@ -185,8 +185,8 @@ pub(super) fn token_classifier(
     Ok(Head { purpose, pick: Pick::Tokens, dense: None, norm: None, dropout, out })
 }
 
-/// The layer from hidden states to the vocabulary, whose weight is the token embeddings unless the
-/// model says otherwise.
+/// Language modelling layer, from hidden states to vocabulary logits; its weight is tied to the
+/// token embeddings unless the configuration says otherwise.
 pub(super) fn vocabulary_layer(
     config: &Config,
     builder: &mut Builder,

@@ -7,20 +7,19 @@ use crate::model::layer::norm::Norm;
 use crate::model::parameters::{Origin, Parameter, ParameterId, Parameters};
 use crate::tensor::{Matrix, NormKind};
 
-/// Asks a source for parameters and remembers them. What the source lacks of a head is drawn at
-/// random.
+/// Reads parameters from a source and collects them. Task head parameters that the source lacks are
+/// randomly initialised.
 pub struct Builder<'a> {
     source: &'a mut dyn Source,
     random: Random,
     inside_head: bool,
-    /// What was asked for so far.
     pub parameters: Parameters,
-    /// Names of what was drawn at random.
+    /// Names of randomly initialised parameters.
     pub fresh: Vec<String>,
 }
 
 impl<'a> Builder<'a> {
-    /// A builder on this source; `seed` draws what a head lacks.
+    /// A builder on this source; `seed` initialises missing task head parameters.
     pub fn new(source: &'a mut dyn Source, seed: u64) -> Self {
         Self {
             source,
@@ -31,7 +30,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// From here on parameters belong to the head and may be missing in the source.
+    /// Marks that the following parameters belong to the task head and may be missing in the
+    /// source.
     pub fn begin_head(&mut self) {
         self.inside_head = true;
     }
@@ -41,7 +41,7 @@ impl<'a> Builder<'a> {
         self.source.has(name)
     }
 
-    /// A parameter of this name and shape (one or two sizes).
+    /// A parameter with this name and shape (one or two dimensions).
     pub fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<ParameterId> {
         let values = if self.inside_head && !self.source.has(name) {
             self.fresh.push(name.to_owned());
@@ -63,7 +63,7 @@ impl<'a> Builder<'a> {
         }))
     }
 
-    /// A linear layer with its weight as [outputs, inputs].
+    /// A linear layer with its weight as `[outputs, inputs]`.
     pub fn linear(
         &mut self,
         name: &str,
@@ -85,8 +85,9 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// A linear layer with its weight as [inputs, outputs].
-    pub fn convolution(&mut self, name: &str, inputs: usize, outputs: usize) -> Result<Linear> {
+    /// A linear layer with its weight as `[inputs, outputs]`, like GPT-2's `Conv1D` in
+    /// transformers.
+    pub fn conv1d(&mut self, name: &str, inputs: usize, outputs: usize) -> Result<Linear> {
         let weight = self.tensor(&format!("{name}.weight"), &[inputs, outputs])?;
         let bias = Some(self.tensor(&format!("{name}.bias"), &[outputs])?);
         Ok(Linear {
@@ -100,14 +101,12 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// LayerNorm.
     pub fn layer_norm(&mut self, name: &str, width: usize, epsilon: f32) -> Result<Norm> {
         let weight = self.tensor(&format!("{name}.weight"), &[width])?;
         let bias = Some(self.tensor(&format!("{name}.bias"), &[width])?);
         Ok(Norm { kind: NormKind::Layer, weight, bias, epsilon })
     }
 
-    /// RMSNorm.
     pub fn rms_norm(&mut self, name: &str, width: usize, epsilon: f32) -> Result<Norm> {
         let weight = self.tensor(&format!("{name}.weight"), &[width])?;
         Ok(Norm { kind: NormKind::RootMeanSquare, weight, bias: None, epsilon })

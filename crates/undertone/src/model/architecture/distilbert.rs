@@ -1,4 +1,4 @@
-//! DistilBERT: BERT without segments and pooler, under other names.
+//! DistilBERT: BERT without segment embeddings and pooler, with other tensor names.
 
 use super::{Builder, Sizes, bert};
 use crate::model::folder::Config;
@@ -10,7 +10,7 @@ use crate::model::layer::head::{Head, Pick};
 use crate::model::{Network, Purpose, Result};
 use crate::tensor::Activation;
 
-/// Fixed in this architecture.
+/// LayerNorm's ε, fixed in this architecture.
 const EPSILON: f32 = 1e-12;
 
 pub(super) fn build(
@@ -29,8 +29,8 @@ pub(super) fn build(
     }
     .checked(config)?;
     let (hidden, width) = (sizes.hidden, sizes.head_width(config)?);
-    let dropout = config.rate_or_zero("dropout")?;
-    let attention_dropout = config.rate_or_zero("attention_dropout")?;
+    let dropout = config.dropout_or_zero("dropout")?;
+    let attention_dropout = config.dropout_or_zero("attention_dropout")?;
     let activation = config.activation("activation", "gelu")?;
     let table = |name: &str| format!("distilbert.embeddings.{name}_embeddings.weight");
     let embeddings = Embeddings {
@@ -98,7 +98,7 @@ pub(super) fn build(
         Purpose::SequenceClassification => {
             let dense = builder.linear("pre_classifier", hidden, hidden, true)?;
             let out = builder.linear("classifier", hidden, classes, true)?;
-            let dropout = config.rate_or_zero("seq_classif_dropout")?;
+            let dropout = config.dropout_or_zero("seq_classif_dropout")?;
             Head {
                 purpose,
                 pick: Pick::First,

@@ -1,5 +1,5 @@
-//! GPT-2: normalisation first, weights stored as [inputs, outputs], one weight for queries, keys
-//! and values.
+//! GPT-2: pre-layer normalisation, weights stored as `[inputs, outputs]`, one fused weight for
+//! queries, keys and values.
 
 use super::{Builder, Sizes};
 use crate::model::folder::Config;
@@ -31,19 +31,22 @@ pub(super) fn build(
     if !config.flag_or("scale_attn_weights", true)?
         || config.flag_or("scale_attn_by_inverse_layer_idx", false)?
     {
-        return Err(config.error("attention must be scaled by the head's size alone"));
+        return Err(config.error(
+            "attention scores must be scaled by 1/√head width alone: scale_attn_weights must be \
+             true and scale_attn_by_inverse_layer_idx false",
+        ));
     }
     let width = sizes.head_width(config)?;
     let epsilon = config.epsilon_or("layer_norm_epsilon", 1e-5)?;
-    let dropout = config.rate_or_zero("resid_pdrop")?;
-    let attention_dropout = config.rate_or_zero("attn_pdrop")?;
+    let dropout = config.dropout_or_zero("resid_pdrop")?;
+    let attention_dropout = config.dropout_or_zero("attn_pdrop")?;
     let activation = config.activation("activation_function", "gelu_new")?;
     let embeddings = Embeddings {
         tokens: builder.tensor("transformer.wte.weight", &[sizes.vocabulary, hidden])?,
         positions: Some((builder.tensor("transformer.wpe.weight", &[sizes.positions, hidden])?, 0)),
         segments: None,
         norm: None,
-        dropout: config.rate_or_zero("embd_pdrop")?,
+        dropout: config.dropout_or_zero("embd_pdrop")?,
     };
     let mut blocks = Vec::new();
     for i in 0..sizes.layers {
@@ -53,12 +56,12 @@ pub(super) fn build(
             order: NormOrder::Before,
             attention_norm: builder.layer_norm(&format!("{name}.ln_1"), hidden, epsilon)?,
             attention: Attention {
-                projections: Projections::Fused(Box::new(builder.convolution(
+                projections: Projections::Fused(Box::new(builder.conv1d(
                     &format!("{name}.attn.c_attn"),
                     hidden,
                     3 * hidden,
                 )?)),
-                output: builder.convolution(&format!("{name}.attn.c_proj"), hidden, hidden)?,
+                output: builder.conv1d(&format!("{name}.attn.c_proj"), hidden, hidden)?,
                 heads: sizes.heads,
                 key_heads: sizes.heads,
                 width,
@@ -71,8 +74,8 @@ pub(super) fn build(
             feed_forward_norm: builder.layer_norm(&format!("{name}.ln_2"), hidden, epsilon)?,
             feed_forward: FeedForward {
                 gate: None,
-                up: builder.convolution(&format!("{name}.mlp.c_fc"), hidden, sizes.inner)?,
-                down: builder.convolution(&format!("{name}.mlp.c_proj"), sizes.inner, hidden)?,
+                up: builder.conv1d(&format!("{name}.mlp.c_fc"), hidden, sizes.inner)?,
+                down: builder.conv1d(&format!("{name}.mlp.c_proj"), sizes.inner, hidden)?,
                 activation,
             },
             feed_forward_adapter: None,
@@ -96,7 +99,7 @@ pub(super) fn build(
     })
 }
 
-/// The heads of decoders, none of which has a bias but the token classifier.
+/// Task heads of decoders. Only the token classification head has a bias.
 pub(super) fn decoder_head(
     purpose: Purpose,
     classes: usize,

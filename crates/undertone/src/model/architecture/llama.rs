@@ -1,4 +1,5 @@
-//! Llama-style decoders: RMSNorm, rotary positions, grouped-query attention, gated feed-forward.
+//! Llama-style decoders: RMSNorm, rotary position embeddings (RoPE), grouped-query attention, gated
+//! feed-forward (SwiGLU).
 
 use super::{Builder, Sizes, gpt2};
 use crate::model::folder::Config;
@@ -32,8 +33,8 @@ pub(super) fn build(
     let key_heads = config.size_or("num_key_value_heads", sizes.heads)?;
     if !sizes.heads.is_multiple_of(key_heads) || !width.is_multiple_of(2) {
         return Err(config.error(format!(
-            "{} heads cannot share {key_heads} heads of keys, or a head of {width} features cannot \
-             be turned in pairs",
+            "num_attention_heads ({}) must be a multiple of num_key_value_heads ({key_heads}), \
+             and the head width ({width}) must be even",
             sizes.heads
         )));
     }
@@ -43,7 +44,7 @@ pub(super) fn build(
     let epsilon = config.epsilon_or("rms_norm_eps", 1e-6)?;
     let attention_bias = config.flag_or("attention_bias", false)?;
     let mlp_bias = config.flag_or("mlp_bias", false)?;
-    let attention_dropout = config.rate_or_zero("attention_dropout")?;
+    let attention_dropout = config.dropout_or_zero("attention_dropout")?;
     let activation = config.activation("hidden_act", "silu")?;
     let frequencies = frequencies(config, width)?;
     let embeddings = Embeddings {
@@ -141,10 +142,10 @@ pub(super) fn build(
     })
 }
 
-/// The frequency of each pair of features: θ^(−2j/width), perhaps stretched for longer contexts.
+/// RoPE frequency of each pair of features: θ^(−2j/width), possibly scaled for longer contexts.
 fn frequencies(config: &Config, width: usize) -> Result<Vec<f32>> {
     let keys = config.as_map();
-    // Newer files keep everything in rope_parameters, older ones have rope_theta and rope_scaling.
+    // Newer files have rope_parameters; older ones rope_theta and rope_scaling.
     let newer = keys.get("rope_parameters").and_then(Value::as_object);
     let scaling = newer.or_else(|| keys.get("rope_scaling").and_then(Value::as_object));
     let number = |key: &str| scaling.and_then(|map| map.get(key)).and_then(Value::as_f64);
@@ -176,8 +177,8 @@ fn frequencies(config: &Config, width: usize) -> Result<Vec<f32>> {
                 return Err(config.error("high_freq_factor must be above low_freq_factor"));
             }
             let stretch = |f: f64| {
-                // Waves that fit often into the original context stay, those longer than it are
-                // stretched, and between the two the frequency is blended.
+                // High frequencies stay, low ones are divided by the factor, and between the two
+                // the frequency is interpolated.
                 let turns = context * f / std::f64::consts::TAU;
                 if turns > high {
                     return f;

@@ -1,4 +1,4 @@
-//! One file for each architecture: which layers it has, and what their tensors are called.
+//! One file for each architecture: its layers and their tensor names.
 
 mod bert;
 mod builder;
@@ -14,27 +14,25 @@ pub use random::Dimensions;
 use super::folder::Config;
 use super::{Network, Purpose, Result};
 
-/// A family of models.
+/// A model architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum), value(rename_all = "lower"))]
 pub enum Architecture {
-    /// BERT.
     Bert,
-    /// DistilBERT.
     DistilBert,
-    /// RoBERTa.
     Roberta,
-    /// GPT-2.
     Gpt2,
-    /// Llama, and what is built like it.
+    /// Llama and models with the same layers.
     Llama,
 }
 
-/// What the rest of the program needs to know of an architecture.
+/// Names, defaults and constructor of one architecture.
 struct Facts {
     model_type: &'static str,
     class_prefix: &'static str,
-    /// Before the names of all tensors but the head's.
+    /// Prefix of all tensor names but those of the task head.
     tensor_prefix: &'static str,
+    /// Task heads, with the suffix of their class names in transformers.
     purposes: &'static [(Purpose, &'static str)],
     lora_targets: &'static [&'static str],
     build: fn(&Config, Purpose, usize, &mut Builder) -> Result<Network>,
@@ -47,7 +45,7 @@ const ENCODER: &[(Purpose, &str)] = &[
 ];
 
 impl Architecture {
-    /// All of them.
+    /// Every architecture.
     pub const ALL: [Self; 5] =
         [Self::Bert, Self::DistilBert, Self::Roberta, Self::Gpt2, Self::Llama];
 
@@ -104,7 +102,7 @@ impl Architecture {
         }
     }
 
-    /// By the `model_type` of a configuration.
+    /// The architecture named by `model_type` in a configuration.
     pub fn of(config: &Config) -> Result<Self> {
         let Some(name) = config.text("model_type")? else {
             return Err(config.error("has no model_type, so the architecture is unknown"));
@@ -116,36 +114,36 @@ impl Architecture {
         })
     }
 
-    /// The name in `model_type`.
+    /// Value of `model_type` in config.json.
     pub fn model_type(self) -> &'static str {
         self.facts().model_type
     }
 
-    /// Before the names of all tensors but the head's.
+    /// Prefix of all tensor names but those of the task head.
     pub fn tensor_prefix(self) -> &'static str {
         self.facts().tensor_prefix
     }
 
-    /// The linear layers that LoRA is put on if nothing is said.
+    /// Linear layers that LoRA adapts by default.
     pub fn lora_targets(self) -> &'static [&'static str] {
         self.facts().lora_targets
     }
 
-    /// The class that transformers loads such a model with.
+    /// Class name in transformers of the model with this task head.
     pub fn class_name(self, purpose: Purpose) -> Option<String> {
         let facts = self.facts();
         let suffix = facts.purposes.iter().find(|(known, _)| *known == purpose)?.1;
         Some(format!("{}{suffix}", facts.class_prefix))
     }
 
-    /// The purpose of the head that `architectures` names, if it names one.
+    /// Task head of a transformers class name, such as `BertForSequenceClassification`.
     pub fn purpose(self, class: &str) -> Option<Purpose> {
         let facts = self.facts();
         let suffix = class.strip_prefix(facts.class_prefix)?;
         facts.purposes.iter().find(|(_, known)| *known == suffix).map(|(purpose, _)| *purpose)
     }
 
-    /// Builds the layers, asking the builder for each parameter.
+    /// Builds the layers, with parameters from the builder.
     pub fn build(
         self,
         config: &Config,
@@ -155,14 +153,14 @@ impl Architecture {
     ) -> Result<Network> {
         if self.class_name(purpose).is_none() {
             return Err(
-                config.error(format!("a {} model has no head for {purpose:?}", self.model_type()))
+                config.error(format!("a {} model has no task head {purpose:?}", self.model_type()))
             );
         }
         (self.facts().build)(config, purpose, classes, builder)
     }
 }
 
-/// Sizes that every architecture has, under its own names.
+/// Sizes common to all architectures, which each names differently in config.json.
 struct Sizes {
     vocabulary: usize,
     hidden: usize,
@@ -173,7 +171,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// Features of a head; the heads must divide the hidden size.
+    /// Width of one attention head, hidden size / heads.
     fn head_width(&self, config: &Config) -> Result<usize> {
         if self.hidden.is_multiple_of(self.heads) {
             return Ok(self.hidden / self.heads);
@@ -182,11 +180,11 @@ impl Sizes {
             .error(format!("{} heads do not divide a hidden size of {}", self.heads, self.hidden)))
     }
 
-    /// Most models have a few dozen layers; a wrong number must not build a million.
+    /// Rejects absurd layer counts, which would exhaust memory.
     fn checked(self, config: &Config) -> Result<Self> {
         if self.layers > 1_000 {
             return Err(
-                config.error(format!("asks for {} layers, which is more than 1000", self.layers))
+                config.error(format!("has {} layers, which is more than 1000", self.layers))
             );
         }
         Ok(self)

@@ -1,34 +1,34 @@
-//! Models with random weights: for timing, for tests, and to pretrain from nothing.
+//! Randomly initialised models: for benchmarks, for tests, and to train from scratch.
 
 use super::{Architecture, Builder};
 use crate::model::folder::{Config, Random};
 use crate::model::{Model, Purpose, Result};
 use serde_json::json;
 
-/// The sizes of a model.
 #[derive(Clone, Copy, Debug)]
 pub struct Dimensions {
-    /// Blocks.
+    /// Number of transformer blocks.
     pub layers: usize,
-    /// Features of a token.
+    /// Hidden size.
     pub hidden: usize,
-    /// Heads of attention.
+    /// Number of attention heads.
     pub heads: usize,
-    /// Features inside of the feed-forward network.
+    /// Intermediate size of the feed-forward network.
     pub inner: usize,
-    /// Tokens in the vocabulary.
+    /// Vocabulary size, in tokens.
     pub vocabulary: usize,
-    /// Longest sequence.
+    /// Maximum sequence length, in tokens.
     pub positions: usize,
 }
 
 impl Architecture {
-    /// A configuration of these sizes, without dropout.
+    /// A configuration with these sizes, without dropout.
     pub fn config(self, d: Dimensions, labels: &[String]) -> Config {
         let keys = match self {
             Self::Bert | Self::Roberta => json!({
-                "model_type": self.model_type(), "vocab_size": d.vocabulary, "hidden_size": d.hidden,
-                "num_hidden_layers": d.layers, "num_attention_heads": d.heads, "intermediate_size": d.inner,
+                "model_type": self.model_type(), "vocab_size": d.vocabulary,
+                "hidden_size": d.hidden, "num_hidden_layers": d.layers,
+                "num_attention_heads": d.heads, "intermediate_size": d.inner,
                 "max_position_embeddings": d.positions + if self == Self::Roberta { 2 } else { 0 },
                 "type_vocab_size": if self == Self::Roberta { 1 } else { 2 },
                 "pad_token_id": if self == Self::Roberta { 1 } else { 0 },
@@ -36,20 +36,23 @@ impl Architecture {
                 "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
             }),
             Self::DistilBert => json!({
-                "model_type": "distilbert", "vocab_size": d.vocabulary, "dim": d.hidden, "n_layers": d.layers,
-                "n_heads": d.heads, "hidden_dim": d.inner, "max_position_embeddings": d.positions,
-                "activation": "gelu", "dropout": 0.0, "attention_dropout": 0.0, "seq_classif_dropout": 0.0,
+                "model_type": "distilbert", "vocab_size": d.vocabulary, "dim": d.hidden,
+                "n_layers": d.layers, "n_heads": d.heads, "hidden_dim": d.inner,
+                "max_position_embeddings": d.positions, "activation": "gelu",
+                "dropout": 0.0, "attention_dropout": 0.0, "seq_classif_dropout": 0.0,
             }),
             Self::Gpt2 => json!({
-                "model_type": "gpt2", "vocab_size": d.vocabulary, "n_embd": d.hidden, "n_layer": d.layers,
-                "n_head": d.heads, "n_inner": d.inner, "n_positions": d.positions,
+                "model_type": "gpt2", "vocab_size": d.vocabulary, "n_embd": d.hidden,
+                "n_layer": d.layers, "n_head": d.heads, "n_inner": d.inner,
+                "n_positions": d.positions,
                 "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5,
                 "resid_pdrop": 0.0, "attn_pdrop": 0.0, "embd_pdrop": 0.0,
             }),
             Self::Llama => json!({
                 "model_type": "llama", "vocab_size": d.vocabulary, "hidden_size": d.hidden,
-                "num_hidden_layers": d.layers, "num_attention_heads": d.heads, "intermediate_size": d.inner,
-                "max_position_embeddings": d.positions, "hidden_act": "silu", "rms_norm_eps": 1e-5,
+                "num_hidden_layers": d.layers, "num_attention_heads": d.heads,
+                "intermediate_size": d.inner, "max_position_embeddings": d.positions,
+                "hidden_act": "silu", "rms_norm_eps": 1e-5,
                 "tie_word_embeddings": true,
             }),
         };
@@ -60,7 +63,7 @@ impl Architecture {
         config
     }
 
-    /// A model of these sizes with random weights.
+    /// A randomly initialised model with these sizes.
     pub fn random(
         self,
         d: Dimensions,

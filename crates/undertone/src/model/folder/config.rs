@@ -1,13 +1,13 @@
-//! config.json, read with errors that name the key.
+//! config.json of a model folder, with errors that name the key.
 
 use crate::model::{Error, Result};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
-/// Sizes above this are a mistake in the file, not a model.
+/// Largest plausible size; anything above is an error in the file.
 const LARGEST_SIZE: u64 = 1 << 24;
 
-/// The keys of config.json, kept whole so that what we don't know survives loading and saving.
+/// All keys of config.json, so that unknown ones survive loading and saving.
 #[derive(Clone, Debug)]
 pub struct Config {
     keys: Map<String, Value>,
@@ -35,13 +35,12 @@ impl Config {
         }
     }
 
-    /// A configuration from its keys, for models that come from no folder.
+    /// A configuration from its keys, for models without a folder.
     pub fn from_value(value: Value) -> Self {
         let keys = if let Value::Object(keys) = value { keys } else { Map::new() };
         Self { keys, path: PathBuf::from("config.json") }
     }
 
-    /// All keys.
     pub fn as_map(&self) -> &Map<String, Value> {
         &self.keys
     }
@@ -66,12 +65,12 @@ impl Config {
         }
     }
 
-    /// A size, or another if the key is absent.
+    /// A size, or a default if the key is absent.
     pub fn size_or(&self, key: &str, other: usize) -> Result<usize> {
         if self.present(key).is_none() { Ok(other) } else { self.size(key) }
     }
 
-    /// A whole number from 0, or another if the key is absent.
+    /// A whole number of at least 0, or a default if the key is absent.
     pub fn index_or(&self, key: &str, other: u32) -> Result<u32> {
         match self.present(key) {
             None => Ok(other),
@@ -82,7 +81,7 @@ impl Config {
         }
     }
 
-    /// A finite number, or another if the key is absent.
+    /// A finite number, or a default if the key is absent.
     pub fn number_or(&self, key: &str, other: f64) -> Result<f64> {
         match self.present(key) {
             None => Ok(other),
@@ -93,17 +92,18 @@ impl Config {
         }
     }
 
-    /// A dropout rate in [0, 1), or 0.
-    pub fn rate_or_zero(&self, key: &str) -> Result<f32> {
-        let rate = self.number_or(key, 0.0)?;
-        if (0.0..1.0).contains(&rate) {
-            return Ok(rate as f32);
+    /// A dropout probability in \[0, 1), 0 if the key is absent.
+    pub fn dropout_or_zero(&self, key: &str) -> Result<f32> {
+        let dropout = self.number_or(key, 0.0)?;
+        if (0.0..1.0).contains(&dropout) {
+            return Ok(dropout as f32);
         }
-        Err(self
-            .error(format!("{key} is {rate}, but a dropout rate must be at least 0 and below 1")))
+        Err(self.error(format!(
+            "{key} is {dropout}, but a dropout probability must be at least 0 and below 1"
+        )))
     }
 
-    /// A positive number for a normalisation.
+    /// ε of a normalisation, in (0, 1), or a default if the key is absent.
     pub fn epsilon_or(&self, key: &str, other: f64) -> Result<f32> {
         let epsilon = self.number_or(key, other)?;
         if epsilon > 0.0 && epsilon < 1.0 {
@@ -112,7 +112,7 @@ impl Config {
         Err(self.error(format!("{key} is {epsilon}, but must lie between 0 and 1")))
     }
 
-    /// A truth value, or another if the key is absent.
+    /// A Boolean, or a default if the key is absent.
     pub fn flag_or(&self, key: &str, other: bool) -> Result<bool> {
         match self.present(key) {
             None => Ok(other),
@@ -122,7 +122,7 @@ impl Config {
         }
     }
 
-    /// A string, if the key is there.
+    /// A string, if the key is present.
     pub fn text(&self, key: &str) -> Result<Option<&str>> {
         match self.present(key) {
             None => Ok(None),
@@ -144,12 +144,12 @@ impl Config {
         })
     }
 
-    /// The class that transformers would load, such as `BertForSequenceClassification`.
+    /// Class name in transformers, such as `BertForSequenceClassification`.
     pub fn architecture(&self) -> Option<&str> {
         self.keys.get("architectures")?.as_array()?.first()?.as_str()
     }
 
-    /// The names of the classes, in order; `LABEL_0` … where only their number is known.
+    /// Label names, in order; `LABEL_0`, `LABEL_1`, … if only their number is known.
     pub fn labels(&self) -> Result<Option<Vec<String>>> {
         if let Some(Value::Object(map)) = self.present("id2label") {
             let mut names: Vec<(usize, String)> = Vec::new();
@@ -180,7 +180,7 @@ impl Config {
         }
     }
 
-    /// Writes the names of the classes, as transformers stores them.
+    /// Sets the label names (`id2label`, `label2id`), as transformers stores them.
     pub fn set_labels(&mut self, names: &[String]) {
         let by_id: Map<String, Value> =
             names.iter().enumerate().map(|(i, name)| (i.to_string(), json!(name))).collect();
@@ -191,7 +191,6 @@ impl Config {
         self.keys.remove("num_labels");
     }
 
-    /// Sets one key.
     pub fn set(&mut self, key: &str, value: Value) {
         self.keys.insert(key.to_owned(), value);
     }

@@ -1,12 +1,12 @@
-//! Models by the name that they have on the Hugging Face hub.
+//! Models by their name on the Hugging Face hub.
 
 use crate::model::{Error, Result};
 use std::path::{Path, PathBuf};
 
-/// The folder of a model: a local path as it is, or a hub name fetched into the local cache.
+/// The folder of a model: a local path, or the local cache of a hub model, downloaded if needed.
 ///
 /// Anything that exists on disk is a path. A name such as `bert-base-uncased` or `owner/model` is
-/// looked up in the cache of the hub's own tools first, so that a model is fetched once.
+/// looked up in the Hugging Face cache first, so that a model is downloaded once.
 pub fn locate(path_or_name: &str) -> Result<PathBuf> {
     let path = Path::new(path_or_name);
     if path.is_dir() {
@@ -20,13 +20,13 @@ pub fn locate(path_or_name: &str) -> Result<PathBuf> {
     if !looks_like_a_name(path_or_name) {
         return Err(Error::MissingFile {
             path: path.to_owned(),
-            what_to_do: "give a model folder, or a model's name on the hub".into(),
+            what_to_do: "give a model folder, or a model's name on the Hugging Face hub".into(),
         });
     }
     fetch(path_or_name)
 }
 
-/// At most one slash, and only characters that the hub allows.
+/// Whether the text has at most one slash, and only characters that the hub allows.
 fn looks_like_a_name(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let parts: Vec<&str> = text.split('/').collect();
@@ -46,7 +46,7 @@ fn fetch(name: &str) -> Result<PathBuf> {
     let repository = hf_hub::api::sync::Api::new().map_err(failed)?.model(name.to_owned());
     let config = repository.get("config.json").map_err(failed)?;
     repository.get("tokenizer.json").map_err(failed)?;
-    // A model has one weights file, or an index and the files that it names.
+    // A model has one weights file, or an index and its shards.
     if repository.get("model.safetensors").is_err() {
         let index = repository.get("model.safetensors.index.json").map_err(|_| Error::Hub {
             name: name.to_owned(),

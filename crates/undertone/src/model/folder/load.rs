@@ -1,4 +1,4 @@
-//! From a folder to a model.
+//! Loading a model folder.
 
 use super::source::FileSource;
 use super::{Config, Weights};
@@ -7,27 +7,27 @@ use crate::model::sanitised::load_sanitiser;
 use crate::model::{Model, Purpose, Result};
 use std::path::Path;
 
-/// What is asked of a model beyond what its folder says.
+/// Options that override a model folder's configuration.
 #[derive(Clone, Debug, Default)]
 pub struct LoadOptions {
-    /// The head that is needed; by default the one that the configuration names.
+    /// Task head; by default the configuration's.
     pub purpose: Option<Purpose>,
-    /// Names of the classes; by default those of the configuration.
+    /// Label names; by default the configuration's.
     pub labels: Option<Vec<String>>,
-    /// Draws the parameters of a head that the weights do not have.
+    /// Seed of task head parameters that the weights lack.
     pub seed: u64,
 }
 
-/// Loads a model folder. A head that the weights do not have is drawn at random and listed in
-/// [`Model::fresh`].
+/// Loads a model folder. Task head parameters that the weights lack are randomly initialised and
+/// listed in [`Model::fresh`].
 pub fn load(folder: &Path, options: &LoadOptions) -> Result<Model> {
     let mut config = Config::read(folder)?;
     let architecture = Architecture::of(&config)?;
     let stated = config.architecture().and_then(|class| architecture.purpose(class));
     let Some(purpose) = options.purpose.or(stated) else {
         return Err(config.error(format!(
-            "names no head that is known ({}); say which task the model is for",
-            config.architecture().unwrap_or("no architectures")
+            "has no known task head in architectures ({}); say which task the model is for",
+            config.architecture().unwrap_or("none")
         )));
     };
     let labels = match &options.labels {
@@ -36,7 +36,7 @@ pub fn load(folder: &Path, options: &LoadOptions) -> Result<Model> {
     };
     let classes = labels.as_ref().map_or(2, Vec::len);
     if classes == 0 {
-        return Err(config.error("names no classes"));
+        return Err(config.error("has no label names"));
     }
     let weights = Weights::open(folder)?;
     let mut source = FileSource { weights: &weights, prefix: architecture.tensor_prefix() };
@@ -49,7 +49,7 @@ pub fn load(folder: &Path, options: &LoadOptions) -> Result<Model> {
     if let Some(labels) = options.labels.as_ref().filter(|_| purpose.has_labels()) {
         config.set_labels(labels);
     }
-    // Weights are held as f32 whatever they were, and saved so.
+    // Weights are held and saved as f32, whatever their type in the file.
     for key in ["dtype", "torch_dtype"] {
         if config.as_map().contains_key(key) {
             config.set(key, serde_json::json!("float32"));
@@ -61,7 +61,7 @@ pub fn load(folder: &Path, options: &LoadOptions) -> Result<Model> {
 }
 
 impl Purpose {
-    /// Whether its classes have names of their own, rather than being tokens.
+    /// Whether the head predicts labels, rather than tokens.
     pub fn has_labels(self) -> bool {
         matches!(self, Self::SequenceClassification | Self::TokenClassification)
     }

@@ -1,7 +1,6 @@
-//! Model folders in the layout of Hugging Face: config.json, model.safetensors (one file or
-//! several), tokenizer.json.
+//! Model folders in the Hugging Face layout: config.json, model.safetensors (one file or several
+//! shards), tokenizer.json.
 
-mod atomic;
 mod config;
 mod hub;
 mod load;
@@ -15,5 +14,3 @@ pub use load::{LoadOptions, load};
 pub use save::{save, save_tensors};
 pub use source::{Random, Source};
 pub use weights::Weights;
-
-pub use atomic::{write_atomically, write_json};

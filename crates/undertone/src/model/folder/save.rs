@@ -1,14 +1,14 @@
-//! From a model to a folder that transformers loads.
+//! Saving a model as a folder that transformers loads.
 
-use super::{write_atomically, write_json};
 use crate::model::{Error, Model, Origin, Parameter, Result};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
+use undertone_run::{write_atomically, write_json};
 
-/// Files of a model's folder that belong to its text side and are copied along.
+/// Tokenizer and generation files, which are copied from the base model's folder.
 const COMPANIONS: [&str; 8] = [
     "tokenizer.json",
     "tokenizer_config.json",
@@ -20,7 +20,7 @@ const COMPANIONS: [&str; 8] = [
     "generation_config.json",
 ];
 
-/// Saves the model without adapters; `origin` is the folder whose tokenizer is copied along.
+/// Saves the model without adapters; `origin` is the folder whose tokenizer is copied.
 pub fn save(model: &Model, folder: &Path, origin: Option<&Path>) -> Result<()> {
     let failed = |path: &Path| {
         let path = path.to_owned();
@@ -37,8 +37,8 @@ pub fn save(model: &Model, folder: &Path, origin: Option<&Path>) -> Result<()> {
         let bytes = std::fs::read(&from).map_err(failed(&from))?;
         write_atomically(&folder.join(name), |out| out.write_all(&bytes))?;
     }
-    // The configuration comes last: a folder that has one is whole.
-    write_json(&folder.join("config.json"), model.config.as_map())
+    // The configuration comes last: a folder that has one is complete.
+    Ok(write_json(&folder.join("config.json"), model.config.as_map())?)
 }
 
 /// Writes parameters under the given names as one safetensors file.
@@ -69,5 +69,5 @@ pub fn save_tensors<'a>(
         .map_err(wrong)?;
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
     let bytes = safetensors::serialize(views, Some(metadata)).map_err(wrong)?;
-    write_atomically(path, |out| out.write_all(&bytes))
+    Ok(write_atomically(path, |out| out.write_all(&bytes))?)
 }

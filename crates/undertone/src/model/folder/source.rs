@@ -1,22 +1,22 @@
-//! Where a model's parameters come from: a weights file, or chance.
+//! Sources of a model's parameters: a weights file or random initialisation.
 
 use super::Weights;
 use crate::model::{Error, Result};
 
-/// Gives the numbers of a parameter by name and shape.
+/// Source of parameter values.
 pub trait Source {
-    /// The numbers, or an error that names the tensor.
+    /// The values of a tensor by name and shape, row by row.
     fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>>;
 
-    /// Whether the numbers would come from a file.
+    /// Whether the source has this tensor.
     fn has(&self, name: &str) -> bool;
 }
 
-/// Names that the same tensor may have in a file: with or without the model's prefix, with
-/// LayerNorm's old names.
+/// Weights files as a source, whose tensor names may lack or have the model's prefix, or use
+/// LayerNorm's old names (gamma, beta).
 pub(crate) struct FileSource<'a> {
     pub weights: &'a Weights,
-    /// The prefix of the model without head, such as `bert.`, which a file of the bare model lacks.
+    /// Prefix of the base model, such as `bert.`, which files saved without task head lack.
     pub prefix: &'a str,
 }
 
@@ -66,20 +66,20 @@ impl Source for FileSource<'_> {
     }
 }
 
-/// Draws weights from a normal distribution, as a fresh model has them: biases 0, normalisations 1.
+/// Random initialisation: normal weights, zero biases, normalisation weights of one.
 pub struct Random {
     state: u64,
-    deviation: f32,
+    std: f32,
 }
 
 impl Random {
-    /// The same seed draws the same weights.
-    pub fn new(seed: u64, deviation: f32) -> Self {
-        Self { state: seed, deviation }
+    /// Normal weights with this std; the same seed gives the same weights.
+    pub fn new(seed: u64, std: f32) -> Self {
+        Self { state: seed, std }
     }
 
     fn uniform(&mut self) -> f64 {
-        // SplitMix64; initial weights need no more.
+        // SplitMix64: good enough for initial weights, which need no secure randomness.
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -87,25 +87,25 @@ impl Random {
         ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Normally distributed numbers.
-    pub fn normal(&mut self, count: usize, deviation: f32) -> Vec<f32> {
+    /// Normally distributed numbers with mean 0.
+    pub fn normal(&mut self, count: usize, std: f32) -> Vec<f32> {
         (0..count)
             .map(|_| {
                 let (u, v) = (1.0 - self.uniform(), self.uniform());
-                deviation * ((-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()) as f32
+                std * ((-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()) as f32
             })
             .collect()
     }
 
-    /// Evenly distributed numbers between −bound and bound.
-    pub fn even(&mut self, count: usize, bound: f32) -> Vec<f32> {
+    /// Uniformly distributed numbers between −bound and bound.
+    pub fn uniform_within(&mut self, count: usize, bound: f32) -> Vec<f32> {
         (0..count).map(|_| bound * (2.0 * self.uniform() - 1.0) as f32).collect()
     }
 }
 
 impl Source for Random {
     fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
-        // Sizes that come from the command line must not ask for more memory than a machine has.
+        // Sizes from the command line must not exhaust memory.
         let count = shape
             .iter()
             .try_fold(1_usize, |n, size| n.checked_mul(*size))
@@ -121,7 +121,7 @@ impl Source for Random {
         if shape.len() == 1 {
             return Ok(vec![1.0; count]);
         }
-        Ok(self.normal(count, self.deviation))
+        Ok(self.normal(count, self.std))
     }
 
     fn has(&self, _: &str) -> bool {

@@ -1,5 +1,5 @@
-//! safetensors files, read tensor by tensor: nothing is held twice, and no size is believed before
-//! the file's length has confirmed it.
+//! safetensors files, read tensor by tensor: nothing is held in memory twice, and every size in the
+//! header is checked against the file's length.
 
 use crate::model::{Error, Result};
 use safetensors::Dtype;
@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// No real header is longer.
+/// Longest accepted header, in bytes.
 const LONGEST_HEADER: u64 = 100_000_000;
 
 /// The tensors of one or several safetensors files.
@@ -30,7 +30,7 @@ struct Entry {
 }
 
 impl Weights {
-    /// Opens `model.safetensors` of a folder, or the files that `model.safetensors.index.json`
+    /// Opens `model.safetensors` of a folder, or the shards that `model.safetensors.index.json`
     /// lists.
     pub fn open(folder: &Path) -> Result<Self> {
         let single = folder.join("model.safetensors");
@@ -60,7 +60,7 @@ impl Weights {
         })
     }
 
-    /// Opens one file.
+    /// Opens a single safetensors file.
     pub fn open_file(path: &Path) -> Result<Self> {
         Self::open_files(path.parent().unwrap_or(Path::new(".")), vec![path.to_owned()])
     }
@@ -126,23 +126,22 @@ impl Weights {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// Whether there is a tensor of this name.
+    /// Whether there is a tensor with this name.
     pub fn has(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
     }
 
-    /// The shape of a tensor.
     pub fn shape(&self, name: &str) -> Option<&[usize]> {
         self.tensors.get(name).map(|entry| &entry.shape[..])
     }
 
-    /// Where the weights are.
+    /// Folder of the weights files.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Reads a tensor as f32. A number that is not finite is refused: it would spread to every
-    /// result without a word.
+    /// Reads a tensor as f32. Infinity and NaN are errors, because they would silently spread to
+    /// every result.
     pub fn read(&self, name: &str) -> Result<Vec<f32>> {
         let values = self.read_as_stored(name)?;
         if values.iter().all(|value| value.is_finite()) {
@@ -206,7 +205,7 @@ impl Weights {
     }
 }
 
-/// The files that an index names, each once; a name with a path in it is refused.
+/// The shard files that an index lists, each once; names that contain a path are errors.
 pub(super) fn files_of_index(index: &Path) -> Result<Vec<String>> {
     let wrong =
         |problem: &str| Error::Config { path: index.to_owned(), problem: problem.to_owned() };

@@ -1,4 +1,4 @@
-//! Beam search: the continuations with the highest probability, normalised by length.
+//! Beam search: the likeliest continuations, normalised by length.
 
 use super::{Session, Settings};
 use crate::model::{Model, Result};
@@ -14,15 +14,15 @@ impl Beam {
     }
 }
 
-/// The best continuation of one prompt.
+/// The highest-scoring continuation of one prompt.
 pub fn search(model: &Model, prompt: &[u32], settings: &Settings) -> Result<Vec<u32>> {
     let width = settings.beams;
-    let room = settings.max_new_tokens.min(model.network.most_positions - prompt.len());
+    let max_steps = settings.max_new_tokens.min(model.network.most_positions - prompt.len());
     let mut session = Session::new(model, 1);
     let mut logits = session.extend(&[prompt.to_vec()])?;
     let mut beams = vec![Beam { tokens: Vec::new(), log_probability: 0.0 }];
     let mut finished: Vec<Beam> = Vec::new();
-    for step in 1..=room {
+    for step in 1..=max_steps {
         let mut candidates = candidates(&logits.to_vec()?, logits.columns(), &beams, 2 * width);
         candidates.sort_by(|a, b| b.0.total_cmp(&a.0));
         let (mut next, mut origins) = (Vec::new(), Vec::new());
@@ -30,7 +30,7 @@ pub fn search(model: &Model, prompt: &[u32], settings: &Settings) -> Result<Vec<
             let mut tokens = beams[origin].tokens.clone();
             tokens.push(token);
             let beam = Beam { tokens, log_probability };
-            if settings.ends(token) || step == room {
+            if settings.ends(token) || step == max_steps {
                 finished.push(beam);
             } else if next.len() < width {
                 next.push(beam);
@@ -45,8 +45,7 @@ pub fn search(model: &Model, prompt: &[u32], settings: &Settings) -> Result<Vec<
         });
         finished.truncate(width);
         let Some(best_alive) = next.first() else { break };
-        // Nothing that is alive can beat what is finished, if even its present probability does
-        // not.
+        // Stop when every finished beam scores at least as high as the best unfinished one.
         if finished.len() == width
             && finished[width - 1].score(settings.length_penalty)
                 >= best_alive.score(settings.length_penalty)

@@ -1,11 +1,11 @@
-//! Choosing the next token from its logits.
+//! Sampling the next token from its logits.
 
 use super::Settings;
 use crate::tensor::cpu::simd::{max, widest};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::Rng;
 
-/// The first of the largest.
+/// Greedy decoding: the first token with the largest logit.
 pub fn argmax(logits: &[f32]) -> u32 {
     let largest = widest(
         #[inline(always)]
@@ -14,7 +14,7 @@ pub fn argmax(logits: &[f32]) -> u32 {
     logits.iter().position(|&logit| logit == largest).unwrap_or(0) as u32
 }
 
-/// Draws tokens for one text.
+/// Sampler of one text's tokens.
 pub struct Chooser<'a> {
     rng: ChaCha8Rng,
     settings: &'a Settings,
@@ -25,7 +25,7 @@ impl<'a> Chooser<'a> {
         Self { rng, settings }
     }
 
-    /// Draws from softmax(logits / temperature), cut to the likeliest tokens.
+    /// Samples from softmax(logits / temperature), restricted by top-k and top-p.
     pub fn choose(&mut self, logits: &[f32]) -> u32 {
         let mut order: Vec<u32> = (0..logits.len() as u32).collect();
         let by_logit =
@@ -49,7 +49,7 @@ impl<'a> Chooser<'a> {
             .collect();
         let total: f64 = weights.iter().sum();
         if self.settings.top_p < 1.0 {
-            // The smallest set of likeliest tokens that reaches the probability.
+            // Top-p: the smallest set of likeliest tokens that reaches the probability.
             let (mut reached, wanted) = (0.0, f64::from(self.settings.top_p) * total);
             let enough = weights.iter().position(|weight| {
                 reached += weight;

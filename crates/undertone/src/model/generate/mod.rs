@@ -1,5 +1,4 @@
-//! Continuing texts: greedy, sampled or by beam search, many at once, with a cache of keys and
-//! values.
+//! Text generation: greedy, sampled or by beam search, in batches, with a key-value cache.
 
 mod beam;
 mod choose;
@@ -12,26 +11,26 @@ use choose::{Chooser, argmax};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
-/// How texts are continued.
+/// Generation settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// At most so many tokens are added.
+    /// Maximum number of new tokens per prompt.
     pub max_new_tokens: usize,
-    /// 0 takes the likeliest token; larger values flatten the distribution.
+    /// Sampling temperature; 0 is greedy decoding.
     pub temperature: f32,
-    /// Only the likeliest so many tokens are considered; 0 means all.
+    /// Top-k sampling: number of likeliest tokens to sample from; 0 means all.
     pub top_k: usize,
-    /// Only the likeliest tokens that together have this probability are considered.
+    /// Top-p (nucleus) sampling: total probability of the likeliest tokens to sample from.
     pub top_p: f32,
-    /// Beam search with so many beams; 1 means none.
+    /// Number of beams; 1 means no beam search.
     pub beams: usize,
-    /// Scores of beams are divided by length to this power.
+    /// Beam scores are divided by length to this power.
     pub length_penalty: f32,
-    /// Text `i` is drawn by the seed and `i`, whatever it is batched with.
+    /// Random seed; text `i` depends on the seed and `i` alone, not on its batch.
     pub seed: u64,
-    /// A text ends with any of these.
+    /// End-of-sequence tokens.
     pub end_tokens: Vec<u32>,
-    /// Texts that are continued together.
+    /// Batch size, in prompts.
     pub batch: usize,
 }
 
@@ -55,7 +54,7 @@ impl Settings {
     fn check(&self, model: &Model, prompts: &[Vec<u32>]) -> Result<()> {
         let wrong = |problem: String| Err(Error::Request(problem));
         if model.network.head.purpose != Purpose::CausalLanguageModel {
-            return wrong("only a causal language model can continue a text".into());
+            return wrong("only a causal language model can generate text".into());
         }
         if !(self.temperature.is_finite() && self.temperature >= 0.0) {
             return wrong(format!("temperature is {}, but must be 0 or more", self.temperature));
@@ -95,7 +94,8 @@ impl Settings {
     }
 }
 
-/// The new tokens of each prompt, in order; `done` is told of each text that is finished.
+/// Generates the new tokens of each prompt; `done` is called with the number of texts just
+/// finished.
 pub fn generate(
     model: &Model,
     prompts: &[Vec<u32>],
@@ -116,19 +116,13 @@ pub fn generate(
     }
     for (group, prompts) in prompts.chunks(settings.batch).enumerate() {
         let first = group * settings.batch;
-        continue_together(
-            model,
-            prompts,
-            first,
-            settings,
-            &mut texts[first..first + prompts.len()],
-        )?;
+        generate_batch(model, prompts, first, settings, &mut texts[first..first + prompts.len()])?;
         done(prompts.len());
     }
     Ok(texts)
 }
 
-fn continue_together(
+fn generate_batch(
     model: &Model,
     prompts: &[Vec<u32>],
     first: usize,
@@ -143,7 +137,7 @@ fn continue_together(
         })
         .collect();
     let mut session = Session::new(model, prompts.len());
-    // Which text each sequence of the session is; finished ones leave.
+    // Text of each sequence of the session; finished ones are removed.
     let mut alive: Vec<usize> = (0..prompts.len()).collect();
     let mut next: Vec<Vec<u32>> = prompts.to_vec();
     while !alive.is_empty() {

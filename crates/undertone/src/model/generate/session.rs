@@ -1,11 +1,11 @@
-//! Sequences that grow, and the keys and values of what they hold so far.
+//! Growing sequences with their key-value caches.
 
 use crate::model::{Model, ParameterId, Pass, Result};
 use crate::tensor::{self, KeyValueCache, Matrix, Panels};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Several sequences of one model.
+/// A batch of sequences under generation, with their key-value caches.
 #[derive(Clone, Debug)]
 pub struct Session<'a> {
     model: &'a Model,
@@ -15,9 +15,9 @@ pub struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// So many empty sequences.
+    /// A session of `sequences` empty sequences.
     pub fn new(model: &'a Model, sequences: usize) -> Self {
-        let cache = || KeyValueCache::new(model.place(), sequences);
+        let cache = || KeyValueCache::new(model.device(), sequences);
         let blocks = model.network.blocks.iter().flat_map(|block| block.linear_layers());
         let panels = blocks
             .chain([&model.network.head.out])
@@ -31,7 +31,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Adds tokens (at least one) to each sequence; the logits of what follows each.
+    /// Appends tokens (at least one) to each sequence; returns the next token's logits,
+    /// `[sequences, vocabulary]`.
     pub fn extend(&mut self, tokens: &[Vec<u32>]) -> Result<Matrix> {
         let mut starts = vec![0];
         let mut packed = Vec::new();
@@ -65,7 +66,7 @@ impl<'a> Session<'a> {
         Ok(network.head.forward(&pass, &x, None)?.0)
     }
 
-    /// Sequence `i` becomes what sequence `origins[i]` was.
+    /// Reorders the sequences: sequence `i` becomes the former sequence `origins[i]`.
     pub fn select(&mut self, origins: &[usize]) {
         for cache in &mut self.caches {
             cache.select(origins);

@@ -1,22 +1,22 @@
-//! A bottleneck adapter: x + up(f(down x)), put after attention and after the feed-forward network.
+//! Bottleneck adapter, x + up(f(down x)), after attention and after the feed-forward network.
 
 use super::linear::{self, Linear};
 use crate::model::factor::Receiver;
 use crate::model::pass::Pass;
 use crate::tensor::{self, Activation, Matrix, Output, Result};
 
-/// The adapter.
+/// A bottleneck adapter.
 #[derive(Clone, Debug)]
 pub struct Adapter {
-    /// Into the narrow space.
+    /// Down-projection to the bottleneck.
     pub down: Linear,
-    /// Out of it; starts at zero, so that a new adapter changes nothing.
+    /// Up-projection; initialised to zero, so that a new adapter is the identity.
     pub up: Linear,
-    /// f.
+    /// Activation function f.
     pub activation: Activation,
 }
 
-/// What the backward pass needs.
+/// Activations saved for the backward pass.
 #[derive(Clone, Debug)]
 pub struct Saved {
     narrow: Matrix,
@@ -32,7 +32,7 @@ impl Adapter {
         Ok((tensor::add(x, &added)?, Saved { narrow, down, up }))
     }
 
-    /// The gradient of x.
+    /// Passes on the factors and returns the gradient of x.
     pub fn backward(
         &self,
         pass: &Pass,
@@ -43,7 +43,7 @@ impl Adapter {
         let active = self.up.backward_alone(pass, saved.up, output_gradient, receiver)?;
         let narrow = tensor::activate_backward(self.activation, &saved.narrow, &active)?;
         let mut gradient =
-            Output::new(&output_gradient.place(), output_gradient.rows(), self.down.inputs);
+            Output::new(&output_gradient.device(), output_gradient.rows(), self.down.inputs);
         gradient.copy(output_gradient)?;
         self.down.backward(pass, saved.down, &narrow, Some(&mut gradient), receiver)?;
         gradient.finish()

@@ -1,44 +1,44 @@
-//! Multi-head attention with its projections.
+//! Multi-head self-attention with its projections.
 
 use super::linear::{self, Linear};
 use crate::model::factor::Receiver;
 use crate::model::pass::Pass;
 use crate::tensor::{self, AttentionShape, Host, KeyValueCache, Matrix, Output, Result};
 
-/// Attention of every token of a sequence to every token, or to those before it.
+/// Multi-head self-attention, bidirectional or causal, with grouped-query attention if there are
+/// fewer heads of keys than of queries.
 #[derive(Clone, Debug)]
 pub struct Attention {
-    /// From the input to queries, keys and values.
+    /// Query, key and value projections.
     pub projections: Projections,
-    /// From the mixed values to the output.
+    /// Output projection.
     pub output: Linear,
-    /// Heads of queries.
+    /// Number of query heads.
     pub heads: usize,
-    /// Heads of keys and values.
+    /// Number of key and value heads.
     pub key_heads: usize,
-    /// Features of one head.
+    /// Head width, in features.
     pub width: usize,
-    /// Whether a token sees only what is before it.
+    /// Whether a token attends only to itself and earlier tokens.
     pub causal: bool,
-    /// Frequencies of the rotary position embedding.
+    /// Frequencies of the rotary position embedding (RoPE).
     pub rotary: Option<Vec<f32>>,
-    /// Rate of the dropout of the probabilities.
+    /// Dropout probability of the attention weights.
     pub dropout: f32,
-    /// Names its mask.
+    /// Index that distinguishes this layer's dropout mask.
     pub site: u64,
 }
 
-/// Queries, keys and values come from one weight or from three.
+/// Query, key and value projections as one layer or three.
 #[derive(Clone, Debug)]
 pub enum Projections {
-    /// One weight makes all three side by side (GPT-2).
+    /// One fused layer, with outputs `[q | k | v]` (GPT-2).
     Fused(Box<Linear>),
-    /// Query, key and value.
+    /// Separate query, key and value layers.
     Split(Box<[Linear; 3]>),
 }
 
 impl Projections {
-    /// The one or three layers.
     pub fn layers(&self) -> &[Linear] {
         match self {
             Self::Fused(one) => std::slice::from_ref(one),
@@ -46,7 +46,6 @@ impl Projections {
         }
     }
 
-    /// The one or three layers, to be changed.
     pub fn layers_mut(&mut self) -> &mut [Linear] {
         match self {
             Self::Fused(one) => std::slice::from_mut(one),
@@ -55,10 +54,10 @@ impl Projections {
     }
 }
 
-/// What the backward pass needs.
+/// Activations saved for the backward pass.
 #[derive(Clone, Debug)]
 pub struct Saved {
-    /// Queries, keys and values, turned if there is a rotary embedding.
+    /// `[q | k | v]`, after the rotary embedding if there is one.
     qkv: Matrix,
     mixed: Matrix,
     log_sums: Matrix,
@@ -78,14 +77,14 @@ impl Attention {
         }
     }
 
-    /// Columns that the rotary embedding turns: queries and keys.
-    fn turned_columns(&self) -> usize {
+    /// Columns that the rotary embedding rotates: queries and keys.
+    fn rotated_columns(&self) -> usize {
         (self.heads + self.key_heads) * self.width
     }
 
     fn project(&self, pass: &Pass, x: &Matrix) -> Result<(Matrix, Vec<linear::Saved>)> {
         let columns = (self.heads + 2 * self.key_heads) * self.width;
-        let mut out = Output::new(&x.place(), x.rows(), columns);
+        let mut out = Output::new(&x.device(), x.rows(), columns);
         let mut saved = Vec::new();
         let mut first = 0;
         for layer in self.projections.layers() {
@@ -94,12 +93,12 @@ impl Attention {
         }
         let mut qkv = out.finish()?;
         if let Some(frequencies) = &self.rotary {
-            qkv = tensor::rotate(qkv, self.turned_columns(), frequencies, pass.positions, 1.0)?;
+            qkv = tensor::rotate(qkv, self.rotated_columns(), frequencies, pass.positions, 1.0)?;
         }
         Ok((qkv, saved))
     }
 
-    /// The output of each token.
+    /// The output of each token, `[tokens, hidden]`.
     pub fn forward(&self, pass: &Pass, x: &Matrix) -> Result<(Matrix, Saved)> {
         let (qkv, projections) = self.project(pass, x)?;
         let (mixed, log_sums) = tensor::attend(&qkv, &self.shape(pass))?;
@@ -107,12 +106,12 @@ impl Attention {
         Ok((y, Saved { qkv, mixed, log_sums, projections, output }))
     }
 
-    /// The weights with which the first or the last token of each sequence looks at its sequence:
-    /// one row for each head.
-    pub fn weights_of_one(&self, pass: &Pass, x: &Matrix, last_token: bool) -> Result<Vec<Host>> {
+    /// Attention weights of the first or the last token of each sequence, `[heads, length]` per
+    /// sequence.
+    pub fn token_weights(&self, pass: &Pass, x: &Matrix, last_token: bool) -> Result<Vec<Host>> {
         let qkv = self.project(pass, x)?.0.to_host()?;
         let scale = (self.width as f32).sqrt().recip();
-        let looks = |window: &[usize]| {
+        let weights = |window: &[usize]| {
             let from = if last_token { window[1] - 1 } else { window[0] };
             let sees = if self.causal { window[0]..from + 1 } else { window[0]..window[1] };
             let length = window[1] - window[0];
@@ -133,17 +132,17 @@ impl Attention {
             }
             Host::from_vec(self.heads, length, weights)
         };
-        Ok(pass.starts.windows(2).map(looks).collect())
+        Ok(pass.starts.windows(2).map(weights).collect())
     }
 
-    /// The output of new tokens, which see those in the cache and join them.
+    /// The output of new tokens, which attend to the key-value cache and are appended to it.
     pub fn extend(&self, pass: &Pass, x: &Matrix, cache: &mut KeyValueCache) -> Result<Matrix> {
         let (qkv, _) = self.project(pass, x)?;
         let mixed = cache.attend(&qkv, &self.shape(pass))?;
         Ok(self.output.forward(pass, &mixed)?.0)
     }
 
-    /// Hands out the factors and adds the gradient of the input.
+    /// Passes on the factors and adds the gradient of the input to `input_gradient`.
     pub fn backward(
         &self,
         pass: &Pass,
@@ -159,8 +158,13 @@ impl Attention {
             tensor::attend_backward(&qkv, &mixed, &log_sums, &mixed_gradient, &shape)?;
         drop((qkv, mixed, log_sums, mixed_gradient));
         if let Some(frequencies) = &self.rotary {
-            gradient =
-                tensor::rotate(gradient, self.turned_columns(), frequencies, pass.positions, -1.0)?;
+            gradient = tensor::rotate(
+                gradient,
+                self.rotated_columns(),
+                frequencies,
+                pass.positions,
+                -1.0,
+            )?;
         }
         let mut first = 0;
         for (layer, saved) in self.projections.layers().iter().zip(projections) {

@@ -1,5 +1,5 @@
-//! One transformer block: attention and feed-forward, each with residual, normalisation, dropout
-//! and perhaps an adapter.
+//! Transformer block: attention and feed-forward network, each with residual connection,
+//! normalisation, dropout and an optional bottleneck adapter.
 
 use super::adapter::{self, Adapter};
 use super::attention::{self, Attention};
@@ -11,41 +11,36 @@ use crate::model::parameters::ParameterId;
 use crate::model::pass::Pass;
 use crate::tensor::{self, Dropout, KeyValueCache, Matrix, Output, Result};
 
-/// Where the normalisation stands.
+/// Order of normalisation and residual connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NormOrder {
-    /// x + f(norm(x)): GPT-2, Llama.
+    /// Pre-norm, x + f(norm(x)): GPT-2, Llama.
     Before,
-    /// norm(x + f(x)): BERT and its kin.
+    /// Post-norm, norm(x + f(x)): BERT, DistilBERT, RoBERTa.
     After,
 }
 
-/// A block.
+/// A transformer block.
 #[derive(Clone, Debug)]
 pub struct Block {
-    /// The module's path in the model, such as `bert.encoder.layer.0`.
+    /// Module path, such as `bert.encoder.layer.0`.
     pub name: String,
-    /// Where the normalisations stand.
     pub order: NormOrder,
-    /// Attention.
     pub attention: Attention,
-    /// The normalisation that belongs to it.
     pub attention_norm: Norm,
-    /// The adapter after it.
+    /// Adapter after attention.
     pub attention_adapter: Option<Adapter>,
-    /// The feed-forward network.
     pub feed_forward: FeedForward,
-    /// The normalisation that belongs to it.
     pub feed_forward_norm: Norm,
-    /// The adapter after it.
+    /// Adapter after the feed-forward network.
     pub feed_forward_adapter: Option<Adapter>,
-    /// Rate of the dropout after each of the two.
+    /// Dropout probability after attention and after the feed-forward network.
     pub dropout: f32,
-    /// Names the masks.
+    /// Index that distinguishes this block's dropout masks.
     pub site: u64,
 }
 
-/// What the backward pass needs.
+/// Activations saved for the backward pass.
 #[derive(Clone, Debug)]
 pub struct Saved {
     attention: attention::Saved,
@@ -56,7 +51,7 @@ pub struct Saved {
     feed_forward_end: BranchSaved,
 }
 
-/// Dropout and adapter at the end of a branch.
+/// Saved dropout and adapter at the end of a residual branch.
 #[derive(Clone, Debug)]
 struct BranchSaved {
     dropout: Option<Dropout>,
@@ -103,7 +98,7 @@ impl Block {
         [pass.dropout(self.dropout, self.site), pass.dropout(self.dropout, self.site + 1)]
     }
 
-    /// The output of each token.
+    /// The output of each token, `[tokens, hidden]`.
     pub fn forward(&self, pass: &Pass, x: &Matrix) -> Result<(Matrix, Saved)> {
         let [first_dropout, second_dropout] = self.dropouts(pass);
         let adapters = (self.attention_adapter.as_ref(), self.feed_forward_adapter.as_ref());
@@ -150,10 +145,9 @@ impl Block {
         }
     }
 
-    /// The output of new tokens of sequences whose earlier tokens are in the cache.
+    /// The output of new tokens, whose earlier tokens are in the key-value cache.
     pub fn extend(&self, pass: &Pass, x: &Matrix, cache: &mut KeyValueCache) -> Result<Matrix> {
-        let branch =
-            |x, adapter| Ok::<_, candle_core::Error>(end_branch(pass, x, None, adapter)?.0);
+        let branch = |x, adapter| Ok::<_, tensor::Error>(end_branch(pass, x, None, adapter)?.0);
         let adapters = (self.attention_adapter.as_ref(), self.feed_forward_adapter.as_ref());
         match self.order {
             NormOrder::After => {
@@ -173,7 +167,7 @@ impl Block {
         }
     }
 
-    /// Hands out the factors; the gradient of the input only if it is asked for.
+    /// Passes on the factors, and returns the gradient of the input if wanted.
     pub fn backward(
         &self,
         pass: &Pass,
@@ -191,7 +185,7 @@ impl Block {
             feed_forward_end,
         } = saved;
         let adapters = (self.attention_adapter.as_ref(), self.feed_forward_adapter.as_ref());
-        let place = output_gradient.place();
+        let device = output_gradient.device();
         let (rows, columns) = (output_gradient.rows(), output_gradient.columns());
         match self.order {
             NormOrder::After => {
@@ -204,7 +198,7 @@ impl Block {
                 drop(output_gradient);
                 let branch =
                     end_branch_backward(pass, feed_forward_end, &sum, adapters.1, receiver)?;
-                let mut middle = Output::new(&place, rows, columns);
+                let mut middle = Output::new(&device, rows, columns);
                 middle.copy(&sum)?;
                 drop(sum);
                 self.feed_forward.backward(pass, feed_forward, &branch, &mut middle, receiver)?;
@@ -216,7 +210,7 @@ impl Block {
                     self.attention.backward(pass, attention, &branch, None, receiver)?;
                     return Ok(None);
                 }
-                let mut input = Output::new(&place, rows, columns);
+                let mut input = Output::new(&device, rows, columns);
                 input.copy(&sum)?;
                 drop(sum);
                 self.attention.backward(pass, attention, &branch, Some(&mut input), receiver)?;
@@ -230,7 +224,7 @@ impl Block {
                     adapters.1,
                     receiver,
                 )?;
-                let mut inner = Output::new(&place, rows, columns);
+                let mut inner = Output::new(&device, rows, columns);
                 self.feed_forward.backward(pass, feed_forward, &branch, &mut inner, receiver)?;
                 let through = self.feed_forward_norm.backward(
                     pass,
@@ -242,9 +236,9 @@ impl Block {
                 drop((branch, through, output_gradient));
                 let branch =
                     end_branch_backward(pass, attention_end, &middle, adapters.0, receiver)?;
-                // The normalisation before attention has parameters of its own, so its gradient is
-                // needed even where that of the block's input is not.
-                let mut inner = Output::new(&place, rows, columns);
+                // The normalisation before attention has parameters, so its output gradient is
+                // needed even if the gradient of the block's input is not.
+                let mut inner = Output::new(&device, rows, columns);
                 self.attention.backward(pass, attention, &branch, Some(&mut inner), receiver)?;
                 let through = self.attention_norm.backward(
                     pass,
@@ -260,7 +254,7 @@ impl Block {
         }
     }
 
-    /// Every linear layer of the block proper, adapters left out.
+    /// All linear layers of the block, without adapters.
     pub fn linear_layers(&self) -> impl Iterator<Item = &Linear> {
         let attention = &self.attention;
         attention
@@ -271,7 +265,6 @@ impl Block {
             .chain(self.feed_forward.layers())
     }
 
-    /// The same, to be changed.
     pub fn linear_layers_mut(&mut self) -> impl Iterator<Item = &mut Linear> {
         let attention = &mut self.attention;
         attention
@@ -282,7 +275,7 @@ impl Block {
             .chain(self.feed_forward.layers_mut())
     }
 
-    /// Every parameter of the block, adapters and low-rank additions included.
+    /// All parameters of the block, adapters and LoRA included.
     pub fn parameters(&self) -> Vec<ParameterId> {
         let adapters = [&self.attention_adapter, &self.feed_forward_adapter];
         let adapters =

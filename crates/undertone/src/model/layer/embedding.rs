@@ -6,23 +6,23 @@ use crate::model::parameters::ParameterId;
 use crate::model::pass::Pass;
 use crate::tensor::{self, Dropout, Matrix, Result};
 
-/// The bottom of a model.
+/// Embedding layer.
 #[derive(Clone, Debug)]
 pub struct Embeddings {
-    /// One row for each token of the vocabulary.
+    /// Token embeddings, `[vocabulary, hidden]`.
     pub tokens: ParameterId,
-    /// One row for each place in a sequence, and the row of the first place (RoBERTa's tables begin
-    /// with two unused rows).
+    /// Position embeddings, `[positions, hidden]`, and the row of the first position (RoBERTa's
+    /// table begins with two unused rows).
     pub positions: Option<(ParameterId, u32)>,
-    /// One row for each segment.
+    /// Segment (token type) embeddings, `[segments, hidden]`.
     pub segments: Option<ParameterId>,
-    /// Applied to the sum.
+    /// Normalisation of the sum.
     pub norm: Option<Norm>,
-    /// Rate of the dropout after it.
+    /// Dropout probability after the normalisation.
     pub dropout: f32,
 }
 
-/// What the backward pass needs.
+/// Indices and activations saved for the backward pass.
 #[derive(Clone, Debug)]
 pub struct Saved {
     tokens: Vec<u32>,
@@ -32,11 +32,11 @@ pub struct Saved {
     dropout: Option<Dropout>,
 }
 
-/// Names the dropout mask of the embeddings.
+/// Index that distinguishes the embeddings' dropout mask.
 const DROPOUT_SITE: u64 = u64::MAX;
 
 impl Embeddings {
-    /// Looks the tokens up. No segments means that all are 0.
+    /// Embeds the tokens, `[tokens, hidden]`. An empty `segments` means that all are 0.
     pub fn forward(
         &self,
         pass: &Pass,
@@ -72,7 +72,7 @@ impl Embeddings {
         Ok((x, saved))
     }
 
-    /// Hands out the factors of the tables.
+    /// Passes on the factors of the embedding tables.
     pub fn backward(
         &self,
         pass: &Pass,
@@ -103,7 +103,7 @@ impl Embeddings {
         Ok(())
     }
 
-    /// Every parameter of this part.
+    /// All parameters of the layer.
     pub fn parameters(&self) -> impl Iterator<Item = ParameterId> {
         let norm = self.norm.iter().flat_map(|norm| [Some(norm.weight), norm.bias]);
         [Some(self.tokens), self.positions.map(|p| p.0), self.segments]

@@ -1,4 +1,4 @@
-//! The two- or three-matrix network that follows attention.
+//! Feed-forward network (MLP) of a transformer block, with or without a gate.
 
 use super::linear::{self, Linear};
 use crate::model::factor::Receiver;
@@ -8,17 +8,17 @@ use crate::tensor::{self, Activation, Matrix, Output, Result};
 /// down(f(up x)), or down(f(gate x) ⊙ up x).
 #[derive(Clone, Debug)]
 pub struct FeedForward {
-    /// The gate, if it has one.
+    /// Gate projection, in gated networks.
     pub gate: Option<Linear>,
-    /// Into the wide space.
+    /// Up-projection to the intermediate size.
     pub up: Linear,
-    /// Out of it.
+    /// Down-projection to the hidden size.
     pub down: Linear,
-    /// f.
+    /// Activation function f.
     pub activation: Activation,
 }
 
-/// What the backward pass needs.
+/// Activations saved for the backward pass.
 #[derive(Clone, Debug)]
 pub struct Saved {
     gate: Option<(Matrix, linear::Saved)>,
@@ -27,7 +27,7 @@ pub struct Saved {
 }
 
 impl FeedForward {
-    /// The output of each token.
+    /// The output of each token, `[tokens, hidden]`.
     pub fn forward(&self, pass: &Pass, x: &Matrix) -> Result<(Matrix, Saved)> {
         let up = self.up.forward(pass, x)?;
         let gate = self.gate.as_ref().map(|gate| gate.forward(pass, x)).transpose()?;
@@ -39,7 +39,7 @@ impl FeedForward {
         Ok((y, Saved { gate, up, down }))
     }
 
-    /// Hands out the factors and adds the gradient of the input.
+    /// Passes on the factors and adds the gradient of the input to `input_gradient`.
     pub fn backward(
         &self,
         pass: &Pass,
@@ -64,12 +64,11 @@ impl FeedForward {
         self.up.backward(pass, up_saved, &up_gradient, Some(input_gradient), receiver)
     }
 
-    /// Its two or three linear layers.
+    /// The two or three linear layers.
     pub fn layers(&self) -> impl Iterator<Item = &Linear> {
         self.gate.iter().chain([&self.up, &self.down])
     }
 
-    /// Its two or three linear layers, to be changed.
     pub fn layers_mut(&mut self) -> impl Iterator<Item = &mut Linear> {
         self.gate.iter_mut().chain([&mut self.up, &mut self.down])
     }

@@ -1,4 +1,4 @@
-//! What stands on top of the blocks: a classifier of sequences, or one of tokens.
+//! Task heads: sequence classification, token classification and language modelling.
 
 use super::linear::{self, Linear};
 use super::norm::{self, Norm};
@@ -7,8 +7,9 @@ use crate::model::parameters::ParameterId;
 use crate::model::pass::Pass;
 use crate::tensor::{self, Activation, Dropout, Matrix, Result};
 use std::sync::Arc;
+use undertone_run::TaskName;
 
-/// What a head predicts.
+/// Kind of task head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Purpose {
     /// One class for each sequence.
@@ -17,40 +18,49 @@ pub enum Purpose {
     TokenClassification,
     /// The next token.
     CausalLanguageModel,
-    /// The token behind a mask.
+    /// The original token of a masked position.
     MaskedLanguageModel,
 }
 
-/// Which tokens of a sequence a head looks at.
+impl Purpose {
+    /// The task head that a task needs.
+    pub fn of(task: TaskName) -> Self {
+        match task {
+            TaskName::Classification => Self::SequenceClassification,
+            TaskName::LanguageModelling | TaskName::Completion => Self::CausalLanguageModel,
+        }
+    }
+}
+
+/// Which hidden states of a sequence a task head reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pick {
     /// The first token, `[CLS]`.
     First,
     /// The last token.
     Last,
-    /// Every token, or those that are asked for.
+    /// Every token, or selected ones.
     Tokens,
 }
 
-/// dense, activation, normalisation and dropout where the architecture has them, then a linear
-/// layer to the classes.
+/// Task head: dense layer, activation, normalisation and dropout where the architecture has them,
+/// then a linear layer to the classes.
 #[derive(Clone, Debug)]
 pub struct Head {
-    /// What it predicts.
     pub purpose: Purpose,
-    /// Which tokens it looks at.
+    /// Which hidden states it reads.
     pub pick: Pick,
-    /// The layer before the last.
+    /// Dense layer before the output layer, with its activation.
     pub dense: Option<(Linear, Activation)>,
-    /// The normalisation after it.
+    /// Normalisation after the dense layer.
     pub norm: Option<Norm>,
-    /// Rate of the dropout before the last layer.
+    /// Dropout probability before the output layer.
     pub dropout: f32,
-    /// To the classes; its weight may be the token embeddings'.
+    /// Output layer, to classes or vocabulary; its weight may be tied to the token embeddings.
     pub out: Linear,
 }
 
-/// What the backward pass needs.
+/// Activations saved for the backward pass.
 #[derive(Clone, Debug)]
 pub struct Saved {
     rows: Option<Arc<Vec<u32>>>,
@@ -61,10 +71,10 @@ pub struct Saved {
     out: linear::Saved,
 }
 
-/// Names the dropout mask of the head.
+/// Index that distinguishes the head's dropout mask.
 const DROPOUT_SITE: u64 = u64::MAX - 1;
 
-/// Says of each factor which tokens its rows are.
+/// Receiver that adds to each factor which token each of its rows belongs to.
 struct OfRows<'a> {
     rows: Option<Arc<Vec<u32>>>,
     receiver: &'a mut dyn Receiver,
@@ -85,7 +95,7 @@ impl Receiver for OfRows<'_> {
 }
 
 impl Head {
-    /// The rows of the hidden states that the head looks at; none means all of them.
+    /// Rows of the hidden states that the head reads; `None` means all.
     fn rows(&self, pass: &Pass, wanted: Option<&[u32]>) -> Option<Arc<Vec<u32>>> {
         let windows = pass.starts.windows(2);
         match self.pick {
@@ -95,12 +105,13 @@ impl Head {
         }
     }
 
-    /// Features that it reads.
+    /// Input width, in features.
     pub fn width(&self) -> usize {
         self.dense.as_ref().map_or(self.out.inputs, |(dense, _)| dense.inputs)
     }
 
-    /// The logits: one row for each sequence, or for each token (of `wanted`, if given).
+    /// The logits, `[sequences, classes]` or `[tokens, classes]` (of the `wanted` tokens, if
+    /// given).
     pub fn forward(
         &self,
         pass: &Pass,
@@ -133,7 +144,7 @@ impl Head {
         Ok((logits, Saved { rows, tokens, dense, norm, dropout, out }))
     }
 
-    /// The gradient of the hidden states.
+    /// Passes on the factors and returns the gradient of the hidden states.
     pub fn backward(
         &self,
         pass: &Pass,
@@ -159,7 +170,7 @@ impl Head {
         }
     }
 
-    /// Every parameter of the head; a tied weight is left to the embeddings.
+    /// All parameters of the head.
     pub fn parameters(&self) -> impl Iterator<Item = ParameterId> {
         let layers = self.dense.iter().map(|dense| &dense.0).chain([&self.out]);
         let linear = layers.flat_map(|layer| {

@@ -1,4 +1,4 @@
-//! y = x Wᵀ + b, with an optional low-rank addition s · (x Aᵀ) Bᵀ (LoRA).
+//! Linear layer, y = x Wᵀ + b, with an optional LoRA update s · (x Aᵀ) Bᵀ.
 
 use crate::model::factor::{Factor, Receiver};
 use crate::model::parameters::{ParameterId, Parameters};
@@ -6,45 +6,44 @@ use crate::model::pass::Pass;
 use crate::tensor::{self, Dropout, Matrix, Operand, Output, Result};
 use std::ops::Range;
 
-/// A linear layer.
+/// A linear layer, with optional LoRA.
 #[derive(Clone, Debug)]
 pub struct Linear {
-    /// The module's path in the model, such as `bert.encoder.layer.0.attention.self.query`.
+    /// Module path, such as `bert.encoder.layer.0.attention.self.query`.
     pub name: String,
-    /// Its weight.
+    /// W.
     pub weight: ParameterId,
-    /// Its bias.
+    /// b, `[outputs]`.
     pub bias: Option<ParameterId>,
-    /// Features in.
+    /// Number of input features.
     pub inputs: usize,
-    /// Features out.
+    /// Number of output features.
     pub outputs: usize,
-    /// Whether the weight is stored as [inputs, outputs], as GPT-2 does, and not as [outputs,
-    /// inputs].
+    /// Whether W is stored as `[inputs, outputs]`, as in GPT-2, and not as `[outputs, inputs]`.
     pub inputs_first: bool,
-    /// The low-rank addition.
+    /// LoRA update of the layer.
     pub lora: Option<Lora>,
 }
 
-/// s · (dropout(x) Aᵀ) Bᵀ.
+/// LoRA: the low-rank update s · (dropout(x) Aᵀ) Bᵀ.
 #[derive(Clone, Debug)]
 pub struct Lora {
-    /// A, [rank, inputs].
+    /// A, `[rank, inputs]`.
     pub a: ParameterId,
-    /// B, [outputs, rank].
+    /// B, `[outputs, rank]`.
     pub b: ParameterId,
-    /// s.
+    /// Scale s.
     pub scale: f32,
-    /// Rate of the dropout before A.
+    /// Dropout probability before A.
     pub dropout: f32,
-    /// Names the dropout mask.
+    /// Index that distinguishes this layer's dropout mask.
     pub site: u64,
 }
 
-/// What the backward pass needs.
+/// Activations saved for the backward pass.
 #[derive(Clone, Debug, Default)]
 pub struct Saved {
-    /// The input, if the weight is trained.
+    /// The input, if the weight is trainable.
     input: Option<Matrix>,
     low_rank: Option<SavedLora>,
 }
@@ -59,12 +58,12 @@ struct SavedLora {
 }
 
 impl Linear {
-    /// The weight as the right factor of a product, [inputs, outputs].
+    /// The weight as right operand of a matrix product, `[inputs, outputs]`.
     pub fn factor<'a>(&self, parameters: &'a Parameters) -> Operand<'a> {
         parameters.value(self.weight).transposed().turned(self.inputs_first)
     }
 
-    /// Writes its output into a block of columns.
+    /// The forward pass, writing the output into a range of columns of `out`.
     pub fn forward_into(
         &self,
         pass: &Pass,
@@ -103,15 +102,14 @@ impl Linear {
         Ok(saved)
     }
 
-    /// The layer on its own.
+    /// The forward pass, `[tokens, outputs]`.
     pub fn forward(&self, pass: &Pass, x: &Matrix) -> Result<(Matrix, Saved)> {
-        let mut out = Output::new(&x.place(), x.rows(), self.outputs);
+        let mut out = Output::new(&x.device(), x.rows(), self.outputs);
         let saved = self.forward_into(pass, x, &mut out, 0..self.outputs)?;
         Ok((out.finish()?, saved))
     }
 
-    /// Hands out the factors and adds the gradient of the input to `input_gradient`, if that is
-    /// asked for.
+    /// Passes on the factors and adds the gradient of the input to `input_gradient`, if given.
     pub fn backward(
         &self,
         pass: &Pass,
@@ -175,7 +173,7 @@ impl Linear {
         Ok(())
     }
 
-    /// The backward pass of the layer on its own.
+    /// The backward pass, returning the gradient of the input, `[tokens, inputs]`.
     pub fn backward_alone(
         &self,
         pass: &Pass,
@@ -183,7 +181,7 @@ impl Linear {
         output_gradient: &Matrix,
         receiver: &mut dyn Receiver,
     ) -> Result<Matrix> {
-        let mut out = Output::new(&output_gradient.place(), output_gradient.rows(), self.inputs);
+        let mut out = Output::new(&output_gradient.device(), output_gradient.rows(), self.inputs);
         self.backward(pass, saved, output_gradient, Some(&mut out), receiver)?;
         out.finish()
     }

@@ -1,9 +1,9 @@
-//! Layers: each knows its forward pass, its backward pass, and hands out the factors of its
+//! Layers with their forward and backward passes; a backward pass passes on the factors of its
 //! parameters' gradients.
 //!
-//! A layer's `forward` returns what its `backward` needs as a value of a type of its own. There is
-//! no graph that could miss a layer's derivative: what has no `backward` cannot be composed into a
-//! block.
+//! A layer's `forward` returns the activations that its `backward` needs as a value of its own
+//! type. There is no autograd graph that could miss a layer's derivative: a layer without
+//! `backward` cannot be composed into a block.
 
 pub mod adapter;
 pub mod attention;

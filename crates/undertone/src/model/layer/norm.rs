@@ -5,24 +5,24 @@ use crate::model::parameters::ParameterId;
 use crate::model::pass::Pass;
 use crate::tensor::{self, Matrix, NormKind, Result};
 
-/// A normalisation with its parameters.
+/// LayerNorm or RMSNorm with its parameters.
 #[derive(Clone, Debug)]
 pub struct Norm {
-    /// Which of the two.
     pub kind: NormKind,
-    /// γ.
+    /// γ, `[hidden]`.
     pub weight: ParameterId,
-    /// β, which RMSNorm lacks.
+    /// β, `[hidden]`; RMSNorm has none.
     pub bias: Option<ParameterId>,
-    /// Added to the variance.
+    /// ε, added to the variance.
     pub epsilon: f32,
 }
 
-/// What the backward pass needs.
+/// Activations saved for the backward pass.
 #[derive(Clone, Debug)]
 pub struct Saved {
     normalised: Matrix,
-    inverse_deviation: Matrix,
+    /// 1/std of each row.
+    inverse_std: Matrix,
 }
 
 impl Norm {
@@ -41,12 +41,11 @@ impl Norm {
             self.bias.map(|bias| pass.parameters.value(bias)),
             self.epsilon,
         )?;
-        let saved =
-            Saved { normalised: done.normalised, inverse_deviation: done.inverse_deviation };
+        let saved = Saved { normalised: done.normalised, inverse_std: done.inverse_deviation };
         Ok((done.output, saved))
     }
 
-    /// The gradient of `x`, which is that of the residual too.
+    /// Passes on the factors and returns the gradient of `x`, which is that of the residual too.
     pub fn backward(
         &self,
         pass: &Pass,
@@ -57,7 +56,7 @@ impl Norm {
         let gradient = tensor::normalise_backward(
             self.kind,
             &saved.normalised,
-            &saved.inverse_deviation,
+            &saved.inverse_std,
             pass.parameters.value(self.weight),
             output_gradient,
         )?;

@@ -1,15 +1,16 @@
-//! The layer at which a record leaves its owner's hands: everything below it is the owner's,
-//! everything above it the provider's.
+//! Sanitiser: the local DP layer. The data holder runs the model up to it and releases perturbed
+//! embeddings; the provider runs the rest.
 //!
 //! ```text
-//! hidden states ─ rows ─ centre ─ encode ─ (squash) ─ bound ─▶ + noise ─▶ (calibrate) ─ decode ─▶ hidden states
-//! └──────────────────── pre(·), the owner's ──────────────────┘ released └──────── post(·), the provider's ───┘
+//! data holder, pre(·):   hidden states ─▶ rows ─▶ centre ─▶ encode ─▶ (squash) ─▶ bound ─▶ + noise
+//!                                                                                             │
+//! provider, post(·):     hidden states ◀─ decode ◀─ (calibrate) ◀─ perturbed embeddings ◀─────┘
 //! ```
 //!
-//! The rows of one sequence, after they are divided by the direction of the noise, have a Frobenius
-//! norm of at most C whatever the text is: that is what the [mechanism](crate::mechanism::forward)
-//! counts on. The norm is taken over real tokens alone; rows that pad a sequence to a fixed length
-//! are zero, so they carry no signal and use up no norm.
+//! The rows of one sequence, divided by the noise direction √Ψ, have a Frobenius norm of at most C
+//! whatever the text is: this bounds the sensitivity of the [mechanism](crate::method::local).
+//! The norm is taken over real tokens alone; rows that pad a sequence to a fixed length are zero,
+//! so they carry no signal and do not count towards the norm.
 
 use super::linear::{self, Linear};
 use crate::model::factor::Receiver;
@@ -18,105 +19,91 @@ use crate::model::pass::Pass;
 use crate::tensor::{self, Activation, Host, Matrix, Output, Result};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+pub use undertone_run::Bounding;
 
-/// Where in the network it stands.
+/// Position of the sanitiser in the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Spot {
-    /// After so many blocks; after the embeddings if none.
+    /// After this many blocks; 0 means after the embeddings.
     After(usize),
-    /// After the last block and its normalisation, before the head.
+    /// After the last block and the final normalisation, before the task head.
     Output,
 }
 
-/// Which rows of a sequence are released.
+/// Which hidden states of a sequence are released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rows {
-    /// One for each token. With a number, so many for every sequence, so that its length does not
-    /// show.
+    /// One row per token; with `Some(n)`, padded or truncated to n rows, so that the sequence
+    /// length is not released.
     Tokens(Option<usize>),
-    /// That of the first token.
+    /// The first token's (`[CLS]`).
     First,
-    /// That of the last token.
+    /// The last token's.
     Last,
     /// The mean over all tokens.
     Mean,
 }
 
-/// How the norm is held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Bounding {
-    /// What is longer is shortened.
-    Clip,
-    /// Everything is made exactly as long: nothing of the room is wasted.
-    Normalise,
-    /// Not at all: the squashing alone bounds each column.
-    Box,
-}
-
-/// The layer.
+/// The sanitiser layer.
 #[derive(Clone, Debug)]
 pub struct Sanitiser {
-    /// Where it stands.
     pub spot: Spot,
-    /// Which rows it releases.
     pub rows: Rows,
-    /// Is taken off each row first.
+    /// Vector subtracted from each row first, `[hidden]`.
     pub centre: Option<ParameterId>,
-    /// Into the space that is released; none for the hidden states themselves.
+    /// Encoder from hidden states to released embeddings; empty to release hidden states.
     pub encoder: Vec<Linear>,
-    /// Back from it.
+    /// Decoder from released embeddings to hidden states.
     pub decoder: Vec<Linear>,
-    /// Between the layers of a stack.
+    /// Activation between the layers of encoder and decoder.
     pub activation: Activation,
-    /// Each number is brought into [0, this].
+    /// Upper end s of the range \[0, s\] that each coordinate is clamped to.
     pub squash: Option<f32>,
-    /// How the norm is held.
     pub bounding: Bounding,
-    /// C.
+    /// Norm bound C.
     pub norm: f32,
-    /// How much noise each column gets, relative to the others: √Ψ; even if there is none.
+    /// √Ψ: relative noise std of each column; `None` for isotropic noise.
     pub direction: Option<Vec<f32>>,
-    /// What a noisy row is replaced by: the best linear guess of the row without noise.
+    /// Linear estimate of the noise-free embedding from the perturbed one (linear MMSE).
     pub calibration: Option<Linear>,
 }
 
-/// Adds the noise of the releases of a batch.
+/// Source of noise for the released embeddings of a batch.
 pub trait Perturb: std::fmt::Debug + Sync {
-    /// Adds the noise of one sequence's release to its rows.
+    /// Adds noise to one sequence's embeddings.
     fn perturb(&self, sequence: usize, rows: &mut [f32]);
 }
 
-/// What the backward pass of the lower half needs.
+/// Activations saved for the backward pass of the data holder's half.
 #[derive(Debug)]
 pub struct SavedBelow {
     tokens: usize,
     starts: Vec<usize>,
     encoder: Stack,
-    /// Before squashing.
+    /// Encoder output, before `squash`.
     encoded: Host,
-    /// Of each sequence, before bounding, in the weighted space.
+    /// Norm of each sequence before bounding, after division by √Ψ.
     norms: Vec<f64>,
 }
 
-/// What the backward pass of the upper half needs.
+/// Activations saved for the backward pass of the provider's half.
 #[derive(Debug)]
 pub struct SavedAbove {
     calibration: Option<linear::Saved>,
     decoder: Stack,
 }
 
-/// A stack of linear layers after its forward pass.
+/// Activations of a stack of linear layers, saved for its backward pass.
 #[derive(Debug, Default)]
 struct Stack {
     layers: Vec<linear::Saved>,
-    /// Before each activation.
+    /// Input of each activation function.
     before: Vec<Matrix>,
 }
 
-fn up(
+fn stack_forward(
     layers: &[Linear],
     activation: Activation,
     pass: &Pass,
@@ -135,7 +122,7 @@ fn up(
     Ok((x, stack))
 }
 
-fn down(
+fn stack_backward(
     layers: &[Linear],
     activation: Activation,
     pass: &Pass,
@@ -155,7 +142,7 @@ fn down(
     Ok(gradient)
 }
 
-/// Each sequence's rows of a matrix whose rows lie end to end.
+/// Splits packed rows into those of each sequence.
 fn of_sequences<'a>(values: &'a mut [f32], starts: &[usize], columns: usize) -> Vec<&'a mut [f32]> {
     let mut rest = values;
     let mut parts = Vec::with_capacity(starts.len().saturating_sub(1));
@@ -168,17 +155,17 @@ fn of_sequences<'a>(values: &'a mut [f32], starts: &[usize], columns: usize) -> 
 }
 
 impl Sanitiser {
-    /// Columns of what is released, where hidden states have so many.
+    /// Width of the released embeddings, given the hidden size.
     pub fn width(&self, hidden: usize) -> usize {
         self.encoder.last().map_or(hidden, |layer| layer.outputs)
     }
 
-    /// Every layer with parameters.
+    /// All linear layers.
     pub fn layers(&self) -> impl Iterator<Item = &Linear> {
         self.encoder.iter().chain(&self.decoder).chain(&self.calibration)
     }
 
-    /// Parameters of the owner's half.
+    /// Parameters of the data holder's half.
     pub fn parameters_below(&self) -> Vec<ParameterId> {
         let layers = self.encoder.iter().flat_map(|layer| [Some(layer.weight), layer.bias]);
         layers.chain([self.centre]).flatten().collect()
@@ -190,7 +177,7 @@ impl Sanitiser {
         layers.flat_map(|layer| [Some(layer.weight), layer.bias]).flatten().collect()
     }
 
-    /// Where each sequence's rows begin among what is released.
+    /// First released row of each sequence, and the number of released rows at the end.
     pub fn starts(&self, starts: &[usize]) -> Vec<usize> {
         match self.rows {
             Rows::Tokens(None) => starts.to_vec(),
@@ -210,7 +197,7 @@ impl Sanitiser {
                 tensor::gather(hidden, &windows.map(|w| (w[1] - 1) as u32).collect::<Vec<_>>())
             }
             Rows::Mean => {
-                let place = hidden.place();
+                let device = hidden.device();
                 let hidden = hidden.to_host()?;
                 let columns = hidden.columns();
                 let means = Host::build(starts.len() - 1, columns, |out| {
@@ -226,7 +213,7 @@ impl Sanitiser {
                         },
                     );
                 });
-                Matrix::Host(means).to_place(&place)
+                Matrix::Host(means).to_device(&device)
             }
         }
     }
@@ -260,22 +247,22 @@ impl Sanitiser {
         self.squash.map_or(x, |most| x.clamp(0.0, most))
     }
 
-    /// The owner's half: from hidden states to rows whose norm is bounded, in the space in which
-    /// noise is even.
+    /// The data holder's half: from hidden states to embeddings of bounded norm, divided by √Ψ so
+    /// that isotropic noise can be added.
     pub fn bounded(&self, pass: &Pass, hidden: &Matrix) -> Result<(Host, SavedBelow)> {
         let mut x = self.pick(hidden, pass.starts)?;
         if let Some(centre) = self.centre {
             let centre: Vec<f32> =
                 pass.parameters.value(centre).to_vec()?.iter().map(|c| -c).collect();
-            let mut shifted = Output::new(&x.place(), x.rows(), x.columns());
+            let mut shifted = Output::new(&x.device(), x.rows(), x.columns());
             shifted.fill_rows(
                 0..centre.len(),
-                &Matrix::from_vec(1, centre.len(), centre).to_place(&x.place())?,
+                &Matrix::from_vec(1, centre.len(), centre).to_device(&x.device())?,
             )?;
             shifted.add(&x)?;
             x = shifted.finish()?;
         }
-        let (encoded, encoder) = up(&self.encoder, self.activation, pass, x)?;
+        let (encoded, encoder) = stack_forward(&self.encoder, self.activation, pass, x)?;
         let encoded = encoded.to_host()?;
         let columns = encoded.columns();
         let released = self.starts(pass.starts);
@@ -316,8 +303,8 @@ impl Sanitiser {
         Ok((bounded, saved))
     }
 
-    /// What a sequence of this norm is multiplied by. What is not finite becomes nothing; a
-    /// millionth is kept back for rounding.
+    /// Factor that a sequence of this norm is multiplied by. A sequence whose norm is not finite
+    /// becomes 0; a relative margin of 1e-6 absorbs rounding.
     fn factor(&self, norm: f64) -> f32 {
         let most = f64::from(self.norm) * (1.0 - 1e-6);
         match self.bounding {
@@ -329,8 +316,8 @@ impl Sanitiser {
         }
     }
 
-    /// Adds the noise, if there is any, and leaves the space in which it is even: what the provider
-    /// sees.
+    /// The perturbed embeddings that the provider receives: adds the noise, if any, and multiplies
+    /// by √Ψ.
     pub fn released(&self, bounded: Host, starts: &[usize], noise: Option<&dyn Perturb>) -> Host {
         let mut rows = bounded;
         let columns = rows.columns();
@@ -351,7 +338,8 @@ impl Sanitiser {
         rows
     }
 
-    /// The provider's half: hidden states again. Rows with noise are calibrated first.
+    /// The provider's half: from released embeddings to hidden states. Perturbed embeddings are
+    /// calibrated first.
     pub fn reconstruct(
         &self,
         pass: &Pass,
@@ -365,11 +353,11 @@ impl Sanitiser {
             x = y;
             calibration = Some(saved);
         }
-        let (y, decoder) = up(&self.decoder, self.activation, pass, x)?;
+        let (y, decoder) = stack_forward(&self.decoder, self.activation, pass, x)?;
         Ok((y, SavedAbove { calibration, decoder }))
     }
 
-    /// The gradient of what was released.
+    /// Backward pass of the provider's half; returns the gradient of the released embeddings.
     pub fn backward_above(
         &self,
         pass: &Pass,
@@ -377,15 +365,22 @@ impl Sanitiser {
         gradient: Matrix,
         receiver: &mut dyn Receiver,
     ) -> Result<Matrix> {
-        let gradient =
-            down(&self.decoder, self.activation, pass, saved.decoder, gradient, receiver)?;
+        let gradient = stack_backward(
+            &self.decoder,
+            self.activation,
+            pass,
+            saved.decoder,
+            gradient,
+            receiver,
+        )?;
         match (&self.calibration, saved.calibration) {
             (Some(layer), Some(saved)) => layer.backward_alone(pass, saved, &gradient, receiver),
             _ => Ok(gradient),
         }
     }
 
-    /// The gradient of the hidden states: only where those below may learn from the record itself.
+    /// Backward pass of the data holder's half; returns the gradient of the hidden states. It
+    /// depends on the unperturbed example, so it is only for training that may see it.
     pub fn backward_below(
         &self,
         pass: &Pass,
@@ -394,7 +389,7 @@ impl Sanitiser {
         receiver: &mut dyn Receiver,
     ) -> Result<Matrix> {
         let SavedBelow { tokens, starts, encoder, encoded, norms } = saved;
-        let place = gradient.place();
+        let device = gradient.device();
         let gradient = gradient.to_host()?;
         let columns = encoded.columns();
         let released = self.starts(&starts);
@@ -417,7 +412,7 @@ impl Sanitiser {
                 let mut along = 0.0;
                 if shortened && norm > 0.0 {
                     for (row, at) in rows() {
-                        // ⟨x/d, dy·d⟩ = ⟨x, dy⟩: the direction cancels.
+                        // ⟨x/d, dy·d⟩ = ⟨x, dy⟩: the direction d = √Ψ cancels.
                         for (x, dy) in encoded.row(row).iter().zip(gradient.row(at)) {
                             along += f64::from(self.squashed(*x) * dy);
                         }
@@ -429,8 +424,8 @@ impl Sanitiser {
                         let x = encoded.row(row)[j];
                         let inside = self.squash.is_none_or(|most| x > 0.0 && x < most);
                         if inside && factor > 0.0 {
-                            // Into the weighted space and out of it again: dy·d for y·d, and x/d
-                            // for x.
+                            // Chain rule of the division by d before bounding and the
+                            // multiplication by d after it: dy·d for y·d, and x/d for x.
                             let weighted = gradient.row(at)[j] * direction(j);
                             let x = f64::from(self.squashed(x) / direction(j));
                             *out = factor * (weighted - (x * along) as f32) / direction(j);
@@ -439,8 +434,9 @@ impl Sanitiser {
                 }
             });
         });
-        let through = Matrix::Host(through).to_place(&place)?;
-        let gradient = down(&self.encoder, self.activation, pass, encoder, through, receiver)?;
+        let through = Matrix::Host(through).to_device(&device)?;
+        let gradient =
+            stack_backward(&self.encoder, self.activation, pass, encoder, through, receiver)?;
         self.pick_backward(&gradient, &starts, tokens)
     }
 }

@@ -1,7 +1,6 @@
-//! The passes below and above the sanitiser: what a record's owner computes, and what the provider
-//! does with it.
+//! Forward passes below the sanitiser (the data holder's half) and above it (the provider's half).
 
-use super::{Conditions, Model, NOTHING, positions};
+use super::{Conditions, Model, NO_BACKWARD, positions};
 use crate::data::Batch;
 use crate::model::layer::sanitiser::{self, Spot};
 use crate::model::layer::{block, embedding, head, norm};
@@ -11,7 +10,7 @@ use crate::model::{Error, Result};
 use crate::tensor::{Host, Matrix};
 use std::ops::Range;
 
-/// What the passes below and above the sanitiser give and keep.
+/// Output and saved activations of the forward pass below the sanitiser.
 pub(super) struct Below {
     pub output: Matrix,
     pub embeddings: Option<embedding::Saved>,
@@ -19,6 +18,7 @@ pub(super) struct Below {
     pub norm: Option<norm::Saved>,
 }
 
+/// Output and saved activations of the forward pass above the sanitiser.
 pub(super) struct Above {
     pub logits: Matrix,
     pub blocks: Vec<block::Saved>,
@@ -27,13 +27,13 @@ pub(super) struct Above {
 }
 
 impl Model {
-    /// Whether the last normalisation is below the sanitiser.
+    /// Whether the final normalisation is below the sanitiser.
     pub(super) fn norm_is_below(&self) -> bool {
         self.network.sanitiser.as_ref().is_some_and(|sanitiser| sanitiser.spot == Spot::Output)
     }
 
-    /// The first block whose backward pass is needed, and whether the embeddings' is: nothing below
-    /// the lowest trainable parameter.
+    /// The first block whose backward pass is needed, and whether the embeddings' is: the backward
+    /// pass stops at the lowest trainable parameter.
     pub(super) fn lowest_trainable(&self) -> (usize, bool) {
         let trained = |id: ParameterId| self.parameters.is_trainable(id);
         if self.network.embeddings.parameters().any(trained) {
@@ -42,14 +42,14 @@ impl Model {
         let blocks = &self.network.blocks;
         let first = blocks.iter().position(|block| block.parameters().into_iter().any(trained));
         let first = first.unwrap_or(blocks.len());
-        // A sanitiser that learns needs the gradient of everything above it.
-        let learns = self.network.sanitiser.as_ref().is_some_and(|layer| {
+        // A trainable sanitiser needs the backward pass of everything above it.
+        let sanitiser_is_trainable = self.network.sanitiser.as_ref().is_some_and(|layer| {
             layer.parameters_below().into_iter().chain(layer.parameters_above()).any(trained)
         });
-        (if learns { first.min(self.cut()) } else { first }, false)
+        (if sanitiser_is_trainable { first.min(self.cut()) } else { first }, false)
     }
 
-    /// Whether anything that the owner holds is trained.
+    /// Whether any parameter of the data holder's half is trainable.
     pub(super) fn trains_below(&self) -> bool {
         let (first_block, embeddings_too) = self.lowest_trainable();
         let trained = |id: ParameterId| self.parameters.is_trainable(id);
@@ -61,8 +61,8 @@ impl Model {
             || sanitiser.is_some_and(|layer| layer.parameters_below().into_iter().any(trained))
     }
 
-    /// Some of the blocks; states are kept from block `keep_from` on.
-    fn climb(
+    /// Forward pass of some of the blocks; activations are saved from block `keep_from` on.
+    fn forward_blocks(
         &self,
         (keeping, passing): (&Pass, &Pass),
         blocks: Range<usize>,
@@ -82,7 +82,8 @@ impl Model {
         Ok((x, kept))
     }
 
-    /// Embeddings and the blocks below the sanitiser; the last normalisation too, if it is below.
+    /// Forward pass of the embeddings, the blocks below the sanitiser, and the final normalisation
+    /// if it is below.
     pub(super) fn below(
         &self,
         keeping: &Pass,
@@ -93,7 +94,8 @@ impl Model {
         let (keep_from, embeddings_too) = keep;
         let pass = if embeddings_too { keeping } else { passing };
         let (x, saved) = self.network.embeddings.forward(pass, &batch.tokens, &batch.segments)?;
-        let (mut output, blocks) = self.climb((keeping, passing), 0..self.cut(), x, keep_from)?;
+        let (mut output, blocks) =
+            self.forward_blocks((keeping, passing), 0..self.cut(), x, keep_from)?;
         let mut norm = None;
         if let Some(layer) = self.network.last_norm.as_ref().filter(|_| self.norm_is_below()) {
             let (y, saved) = layer.forward(keeping, &output, None)?;
@@ -103,7 +105,7 @@ impl Model {
         Ok(Below { output, embeddings: embeddings_too.then_some(saved), blocks, norm })
     }
 
-    /// What is above the sanitiser: blocks, the last normalisation and the head.
+    /// Forward pass of the blocks above the sanitiser, the final normalisation and the task head.
     pub(super) fn above(
         &self,
         pass: &Pass,
@@ -112,8 +114,12 @@ impl Model {
         keep: (usize, bool),
     ) -> Result<Above> {
         let passing = Pass { keep: false, ..*pass };
-        let (mut x, blocks) =
-            self.climb((pass, &passing), self.cut()..self.network.blocks.len(), x, keep.0)?;
+        let (mut x, blocks) = self.forward_blocks(
+            (pass, &passing),
+            self.cut()..self.network.blocks.len(),
+            x,
+            keep.0,
+        )?;
         let mut norm = None;
         if let Some(layer) = self.network.last_norm.as_ref().filter(|_| !self.norm_is_below()) {
             let (y, saved) = layer.forward(pass, &x, None)?;
@@ -124,9 +130,8 @@ impl Model {
         Ok(Above { logits, blocks, norm, head })
     }
 
-    /// The provider's half, from bounded rows to logits: noise, the sanitiser's upper half, and
-    /// what is above it.
-    pub(super) fn provide(
+    /// From norm-bounded embeddings to logits: adds the noise, then runs the provider's half.
+    pub(super) fn forward_bounded(
         &self,
         bounded: Host,
         starts: &[usize],
@@ -138,9 +143,9 @@ impl Model {
             return Err(Error::Request("the model has no sanitiser".into()));
         };
         let positions = positions(starts);
-        let pass = self.pass(starts, &positions, conditions.dropout_seed, keep != NOTHING);
+        let pass = self.pass(starts, &positions, conditions.dropout_seed, keep != NO_BACKWARD);
         let released = sanitiser.released(bounded, starts, conditions.noise);
-        let released = Matrix::Host(released).to_place(&self.place)?;
+        let released = Matrix::Host(released).to_device(&self.device)?;
         let (x, saved) = sanitiser.reconstruct(&pass, released, conditions.noise.is_some())?;
         let above = self.above(&pass, x, wanted, keep)?;
         Ok((above, saved, positions))

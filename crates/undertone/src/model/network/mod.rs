@@ -1,4 +1,4 @@
-//! A whole model, and what is read from it.
+//! The whole model: layers, parameters and forward passes.
 
 mod halves;
 mod training;
@@ -13,48 +13,45 @@ use super::parameters::Parameters;
 use super::pass::Pass;
 use super::{Error, Result};
 use crate::data::Batch;
-use crate::tensor::{Host, Matrix, Place};
+use crate::tensor::{Device, Host, Matrix};
 pub use training::{Conditions, Forward};
 
 /// The layers of a model.
 #[derive(Clone, Debug)]
 pub struct Network {
-    /// The bottom.
     pub embeddings: Embeddings,
-    /// The blocks, first to last.
+    /// Transformer blocks, first to last.
     pub blocks: Vec<Block>,
-    /// The normalisation after the last block.
+    /// Final normalisation, after the last block.
     pub last_norm: Option<Norm>,
-    /// The top.
+    /// Task head.
     pub head: Head,
-    /// Where a record is bounded and perturbed, if anywhere.
+    /// Local DP layer, which bounds and perturbs embeddings.
     pub sanitiser: Option<Sanitiser>,
-    /// Tokens in the vocabulary.
+    /// Vocabulary size, in tokens.
     pub vocabulary: usize,
-    /// Longest sequence that the positions allow.
+    /// Maximum sequence length, in tokens.
     pub most_positions: usize,
 }
 
-/// A model: its configuration, its layers and its parameters.
+/// A model: configuration, layers and parameters.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// As in config.json.
+    /// Keys of config.json.
     pub config: Config,
-    /// The layers.
     pub network: Network,
-    /// What they compute with.
     pub parameters: Parameters,
-    /// How it is tuned; `None` until it was made ready for training.
+    /// Fine-tuning method; `None` until one is applied.
     pub tuning: Option<super::tuning::Tuning>,
-    /// Parameters that the weights did not have and that were drawn at random.
+    /// Names of parameters that the weights file lacks and that are randomly initialised.
     pub fresh: Vec<String>,
-    place: Place,
+    device: Device,
 }
 
-/// Of a pass without a backward pass.
-const NOTHING: (usize, bool) = (usize::MAX, false);
+/// First block and embeddings to save activations for, when no backward pass follows.
+const NO_BACKWARD: (usize, bool) = (usize::MAX, false);
 
-/// The place of each token in its own sequence.
+/// Position of each token in its sequence.
 fn positions(starts: &[usize]) -> Vec<u32> {
     starts.windows(2).flat_map(|w| 0..(w[1] - w[0]) as u32).collect()
 }
@@ -66,35 +63,34 @@ impl Model {
         parameters: Parameters,
         fresh: Vec<String>,
     ) -> Self {
-        Self { config, network, parameters, tuning: None, fresh, place: Place::Host }
+        Self { config, network, parameters, tuning: None, fresh, device: Device::Cpu }
     }
 
-    /// Moves it to a device, or back to main memory.
-    pub fn to_place(&mut self, place: &Place) -> Result<()> {
-        self.parameters.to_place(place)?;
-        self.place = place.clone();
+    /// Moves the parameters to a device (CPU or GPU).
+    pub fn to_device(&mut self, device: &Device) -> Result<()> {
+        self.parameters.to_device(device)?;
+        self.device = device.clone();
         Ok(())
     }
 
-    /// Where it computes.
-    pub fn place(&self) -> &Place {
-        &self.place
+    /// The device that holds the parameters.
+    pub fn device(&self) -> &Device {
+        &self.device
     }
 
-    /// Whether the model has all of these tokens.
+    /// Errors if a token is outside of the vocabulary.
     pub fn check_tokens(&self, tokens: &[u32]) -> Result<()> {
         let vocabulary = self.network.vocabulary;
         match tokens.iter().find(|&&token| token as usize >= vocabulary) {
             Some(token) => Err(Error::Request(format!(
-                "token {token} is beyond the model's vocabulary of {vocabulary}; is the tokenizer \
-                 that of the model?"
+                "token {token} is beyond the model's vocabulary of {vocabulary}; use the \
+                 model's own tokenizer"
             ))),
             None => Ok(()),
         }
     }
 
-    /// Whether the batch can be run at all: known tokens, sequences that are neither empty nor too
-    /// long.
+    /// Errors if the batch has an unknown token, or an empty or too long sequence.
     pub fn check(&self, batch: &Batch) -> Result<()> {
         self.check_tokens(&batch.tokens)?;
         let network = &self.network;
@@ -116,7 +112,7 @@ impl Model {
         let segments = network.embeddings.segments.map(|table| self.parameters.value(table).rows());
         match (segments, batch.segments.iter().max()) {
             (Some(rows), Some(&largest)) if largest as usize >= rows => Err(Error::Request(
-                format!("segment {largest} was asked for, but the model has {rows}"),
+                format!("segment {largest} is out of range: the model has {rows} segments"),
             )),
             _ => Ok(()),
         }
@@ -139,8 +135,8 @@ impl Model {
         }
     }
 
-    /// The hidden states after the embeddings, after each block, and after the last normalisation
-    /// if there is one.
+    /// Hidden states `[tokens, hidden]` after the embeddings, after each block, and after the final
+    /// normalisation if there is one.
     pub fn hidden_states(&self, batch: &Batch) -> Result<Vec<Matrix>> {
         self.check(batch)?;
         let positions = positions(&batch.starts);
@@ -158,12 +154,13 @@ impl Model {
         Ok(states)
     }
 
-    /// The logits: one row for each sequence, or for each token (of `wanted`, if given).
+    /// The logits, `[sequences, classes]` or `[tokens, classes]` (of the `wanted` tokens, if
+    /// given).
     pub fn logits(&self, batch: &Batch, wanted: Option<&[u32]>) -> Result<Matrix> {
         self.noisy_logits(batch, wanted, None)
     }
 
-    /// The same with the sanitiser's noise.
+    /// The logits with noise in the sanitiser.
     pub fn noisy_logits(
         &self,
         batch: &Batch,
@@ -173,23 +170,23 @@ impl Model {
         self.check(batch)?;
         let positions = positions(&batch.starts);
         let pass = self.pass(&batch.starts, &positions, None, false);
-        let x = self.below(&pass, &pass, batch, NOTHING)?.output;
+        let x = self.below(&pass, &pass, batch, NO_BACKWARD)?.output;
         let Some(sanitiser) = &self.network.sanitiser else {
             if noise.is_some() {
                 return Err(Error::Request(
-                    "noise was asked for, but the model has no sanitiser".into(),
+                    "noise needs a sanitiser, which the model does not have".into(),
                 ));
             }
-            return Ok(self.above(&pass, x, wanted, NOTHING)?.logits);
+            return Ok(self.above(&pass, x, wanted, NO_BACKWARD)?.logits);
         };
         let starts = sanitiser.starts(&batch.starts);
         let bounded = sanitiser.bounded(&pass, &x)?.0;
         let conditions = Conditions { noise, ..Conditions::default() };
-        Ok(self.provide(bounded, &starts, wanted, &conditions, NOTHING)?.0.logits)
+        Ok(self.forward_bounded(bounded, &starts, wanted, &conditions, NO_BACKWARD)?.0.logits)
     }
 
-    /// The weights with which the first or the last token of each sequence looks at its sequence in
-    /// the last block: one row for each head.
+    /// Attention weights of the first or the last token of each sequence in the last block,
+    /// `[heads, length]` per sequence.
     pub fn last_attention(&self, batch: &Batch, last_token: bool) -> Result<Vec<Host>> {
         self.check(batch)?;
         let positions = positions(&batch.starts);
@@ -202,10 +199,10 @@ impl Model {
         if last.order == block::NormOrder::Before {
             x = last.attention_norm.forward(&pass, &x, None)?.0;
         }
-        Ok(last.attention.weights_of_one(&pass, &x, last_token)?)
+        Ok(last.attention.token_weights(&pass, &x, last_token)?)
     }
 
-    /// How many blocks are below the sanitiser; all of them if there is none.
+    /// Number of blocks below the sanitiser; all of them if there is none.
     pub fn cut(&self) -> usize {
         match self.network.sanitiser.as_ref().map(|sanitiser| sanitiser.spot) {
             Some(Spot::After(blocks)) => blocks,
@@ -213,8 +210,8 @@ impl Model {
         }
     }
 
-    /// What the owner of each sequence computes before noise is added: rows of bounded norm, and
-    /// where each sequence's begin.
+    /// The data holder's half before noise is added: embeddings of bounded norm, and the first row
+    /// of each sequence.
     pub fn bounded_rows(&self, batch: &Batch) -> Result<(Host, Vec<usize>)> {
         let Some(sanitiser) = &self.network.sanitiser else {
             return Err(Error::Request("the model has no sanitiser".into()));
@@ -222,7 +219,7 @@ impl Model {
         self.check(batch)?;
         let positions = positions(&batch.starts);
         let pass = self.pass(&batch.starts, &positions, None, false);
-        let x = self.below(&pass, &pass, batch, NOTHING)?.output;
+        let x = self.below(&pass, &pass, batch, NO_BACKWARD)?.output;
         Ok((sanitiser.bounded(&pass, &x)?.0, sanitiser.starts(&batch.starts)))
     }
 }

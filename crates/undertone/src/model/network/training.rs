@@ -1,4 +1,4 @@
-//! Forward passes that a backward pass can follow, and the backward pass.
+//! Training passes: forward with saved activations, loss and backward.
 
 use super::halves::{Above, Below};
 use super::{Model, positions};
@@ -12,13 +12,13 @@ use crate::model::pass::Pass;
 use crate::model::{Error, Result};
 use crate::tensor::{self, Host, Matrix};
 
-/// A forward pass whose backward pass can follow.
+/// Result of a forward pass, with the activations saved for the backward pass.
 #[derive(Debug)]
 pub struct Forward {
-    /// One row for each sequence or token.
+    /// `[sequences, classes]` or `[tokens, classes]`.
     pub logits: Matrix,
     dropout_seed: Option<u64>,
-    /// From which block on states were kept.
+    /// First block with saved activations.
     first_block: usize,
     embeddings: Option<embedding::Saved>,
     below: Half,
@@ -28,7 +28,7 @@ pub struct Forward {
     head: head::Saved,
 }
 
-/// Kept states of the blocks below or above the sanitiser, and how the rows lay there.
+/// Saved activations of the blocks below or above the sanitiser, and the layout of their rows.
 #[derive(Debug, Default)]
 struct Half {
     starts: Vec<usize>,
@@ -36,20 +36,20 @@ struct Half {
     blocks: Vec<block::Saved>,
 }
 
-/// What is special about a pass.
+/// Options of a forward pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Conditions<'a> {
-    /// Names the dropout masks; none drops nothing.
+    /// Seed of the dropout masks; `None` disables dropout.
     pub dropout_seed: Option<u64>,
-    /// The noise of what the sanitiser releases; none leaves it as it is.
+    /// Noise of the sanitiser; `None` for no noise.
     pub noise: Option<&'a dyn Perturb>,
-    /// How often labels lie.
+    /// Randomised response that perturbed the labels; `None` for true labels.
     pub labels: Option<FlippedLabels>,
 }
 
 impl Model {
-    /// A forward pass that keeps what the backward pass needs. `dropout_seed` names the dropout
-    /// masks; none drops nothing.
+    /// Forward pass that saves activations for the backward pass; no dropout if `dropout_seed` is
+    /// `None`.
     pub fn forward(
         &self,
         batch: &Batch,
@@ -59,7 +59,7 @@ impl Model {
         self.forward_under(batch, wanted, &Conditions { dropout_seed, ..Conditions::default() })
     }
 
-    /// The same under conditions.
+    /// [`Model::forward`] with options.
     pub fn forward_under(
         &self,
         batch: &Batch,
@@ -100,7 +100,8 @@ impl Model {
         let (bounded, saved) = layer.bounded(pass, &x)?;
         drop(x);
         let starts = layer.starts(&batch.starts);
-        let (upper, above, positions) = self.provide(bounded, &starts, wanted, conditions, keep)?;
+        let (upper, above, positions) =
+            self.forward_bounded(bounded, &starts, wanted, conditions, keep)?;
         Ok(Forward {
             logits: upper.logits,
             dropout_seed,
@@ -114,9 +115,9 @@ impl Model {
         })
     }
 
-    /// The backward pass of blocks that were kept, the last first; `None` when nothing below is
-    /// wanted.
-    fn descend(
+    /// Backward pass of the blocks with saved activations, the last first; `None` if no gradient is
+    /// wanted below them.
+    fn backward_blocks(
         &self,
         pass: &Pass,
         blocks: &[block::Block],
@@ -135,7 +136,7 @@ impl Model {
         Ok(wanted_below.then_some(gradient))
     }
 
-    /// The backward pass: hands out the factors of every trainable parameter's gradient.
+    /// Backward pass: sends the factors of every trainable parameter's gradient to `receiver`.
     pub fn backward(
         &self,
         forward: Forward,
@@ -168,7 +169,7 @@ impl Model {
         let lower_pass = self.pass(&below.starts, &below.positions, dropout_seed, true);
         if let (Some(layer), Some((lower, upper))) = (&network.sanitiser, sanitiser) {
             let wanted = sanitiser_is_trained || lower.is_some();
-            let through = self.descend(
+            let through = self.backward_blocks(
                 &pass,
                 &network.blocks[cut..],
                 above.blocks,
@@ -178,7 +179,8 @@ impl Model {
             )?;
             let Some(through) = through else { return Ok(()) };
             let through = layer.backward_above(&pass, upper, through, receiver)?;
-            // Without a saved lower half nothing below learns: the record is not looked at again.
+            // Without saved activations below, nothing below is trainable, and the unperturbed
+            // example is not used.
             let Some(lower) = lower else { return Ok(()) };
             gradient = layer.backward_below(&lower_pass, lower, &through, receiver)?;
             if self.norm_is_below()
@@ -188,7 +190,7 @@ impl Model {
             }
         }
         let wanted = embeddings.is_some();
-        let gradient = self.descend(
+        let gradient = self.backward_blocks(
             &lower_pass,
             &network.blocks[..cut],
             below.blocks,
@@ -202,7 +204,7 @@ impl Model {
         Ok(())
     }
 
-    /// The loss of each example of the batch: the mean over what it predicts.
+    /// Loss of each example of the batch: the mean over its predictions, in nats.
     pub fn losses(&self, batch: &Batch) -> Result<Vec<f32>> {
         let objective = Objective::of(batch, self.network.head.purpose)?;
         let logits = self.logits(batch, Some(&objective.rows))?;
@@ -211,7 +213,7 @@ impl Model {
         Ok(objective.mean_by_example(&losses, batch.sequences()))
     }
 
-    /// Loss of each example, and the backward pass of their weighted sum.
+    /// Forward and backward pass of the weighted sum of losses; returns the loss of each example.
     pub fn train(
         &self,
         batch: &Batch,
@@ -227,7 +229,7 @@ impl Model {
         )
     }
 
-    /// The same under conditions.
+    /// [`Model::train`] with options.
     pub fn train_under(
         &self,
         batch: &Batch,
@@ -245,8 +247,8 @@ impl Model {
         Ok(objective.mean_by_example(&losses, batch.sequences()))
     }
 
-    /// The same from rows that [`Model::bounded_rows`] gave for the batch: what is below the
-    /// sanitiser is not run, and does not learn.
+    /// [`Model::train_under`] from embeddings that [`Model::bounded_rows`] returned for the batch:
+    /// layers below the sanitiser are neither run nor trained.
     pub fn train_above(
         &self,
         batch: &Batch,
@@ -262,7 +264,7 @@ impl Model {
         let starts = layer.starts(&batch.starts);
         let keep = self.lowest_trainable();
         let (upper, above, positions) =
-            self.provide(bounded, &starts, Some(&objective.rows), conditions, keep)?;
+            self.forward_bounded(bounded, &starts, Some(&objective.rows), conditions, keep)?;
         let Above { logits, blocks, norm, head } = upper;
         let (losses, gradient) =
             objective.losses(&logits, weighting, &batch.units, conditions.labels)?;

@@ -1,4 +1,4 @@
-//! Putting a sanitiser into a model.
+//! Attaching a sanitiser to a model.
 
 use crate::model::layer::linear::Linear;
 use crate::model::layer::sanitiser::{Bounding, Rows, Sanitiser, Spot};
@@ -7,38 +7,36 @@ use crate::model::{Error, Model, Result};
 use crate::tensor::{Activation, Matrix};
 use serde::{Deserialize, Serialize};
 
-/// What a sanitiser is like; its numbers are in a file of their own.
+/// Configuration of a sanitiser, as in `sanitiser.json`; its tensors are in a file of their own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SanitiserConfig {
-    /// Where it stands.
     pub spot: Spot,
-    /// Which rows it releases.
     pub rows: Rows,
-    /// Widths of the encoder's layers; none to release hidden states as they are.
+    /// Widths of the encoder's layers; empty to release hidden states.
     pub dims: Vec<usize>,
-    /// Whether something is taken off each row first.
+    /// Whether a vector is subtracted from each row first.
     pub centred: bool,
-    /// Whether rows are decoded again; if not, the classifier reads them as they were released.
+    /// Whether the provider decodes embeddings to hidden states; if not, the classifier reads them
+    /// directly.
     pub decoded: bool,
-    /// Each number is brought into [0, this].
+    /// Upper end s of the range \[0, s\] that each coordinate is clamped to.
     pub squash: Option<f32>,
-    /// How the norm is held.
     pub bounding: Bounding,
-    /// C.
+    /// Norm bound C.
     pub norm: f32,
-    /// √Ψ.
+    /// √Ψ: relative noise std of each column; `None` for isotropic noise.
     pub direction: Option<Vec<f32>>,
-    /// Whether noisy rows are replaced by the best guess of the rows without noise.
+    /// Whether perturbed embeddings are replaced by linear estimates of the noise-free ones.
     pub calibrated: bool,
-    /// The deviation of the noise that it was trained with, in the weighted space.
+    /// Noise std during training, before multiplication by √Ψ.
     pub deviation: f32,
 }
 
 impl SanitiserConfig {
-    /// How far, in units of the norm, replacing a record can move what is released: non-negative
-    /// rows of length C are at most √2 C apart. In a box each column moves by its side, divided by
-    /// its share of the noise; none if nothing bounds the record.
+    /// ℓ2 sensitivity to replacing an example, in units of C: non-negative rows of norm C are at
+    /// most √2 C apart, others 2 C. With [`Bounding::Box`] each coordinate moves by at most
+    /// `squash`, divided by its relative noise std; `None` if nothing bounds the example.
     pub fn sensitivity(&self) -> Option<f64> {
         match (self.bounding, self.squash, &self.direction) {
             (Bounding::Box, Some(side), Some(direction))
@@ -54,7 +52,7 @@ impl SanitiserConfig {
     }
 }
 
-/// A sanitiser that only picks rows, to look at them.
+/// A sanitiser that only selects rows, without encoder, bound or noise.
 pub fn rows_alone(spot: Spot, rows: Rows) -> Sanitiser {
     Sanitiser {
         spot,
@@ -71,15 +69,16 @@ pub fn rows_alone(spot: Spot, rows: Rows) -> Sanitiser {
     }
 }
 
-/// Gives a parameter new numbers.
+/// Sets the value of a parameter.
 pub fn set(model: &mut Model, id: ParameterId, values: Vec<f32>) -> Result<()> {
-    let place = model.place().clone();
+    let device = model.device().clone();
     let parameter = model.parameters.get_mut(id);
     let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
-    parameter.value = Matrix::from_vec(rows, columns, values).to_place(&place)?;
+    parameter.value = Matrix::from_vec(rows, columns, values).to_device(&device)?;
     Ok(())
 }
 
+/// Adds frozen, zero-initialised parameters to a model.
 struct Adding<'a> {
     model: &'a mut Model,
 }
@@ -88,7 +87,7 @@ impl Adding<'_> {
     fn tensor(&mut self, name: String, shape: &[usize]) -> Result<ParameterId> {
         let (rows, columns) =
             if let [rows, columns] = *shape { (rows, columns) } else { (1, shape[0]) };
-        let value = Matrix::zeros(rows, columns).to_place(self.model.place())?;
+        let value = Matrix::zeros(rows, columns).to_device(self.model.device())?;
         let parameter = Parameter {
             name,
             shape: shape.to_vec(),
@@ -106,8 +105,8 @@ impl Adding<'_> {
     }
 }
 
-/// A copy of a model whose sanitiser has a decoder, to fit an encoder with; parameters that both
-/// have keep their places.
+/// A copy of a model whose sanitiser has a decoder, for training the encoder; common parameters
+/// keep their indices.
 pub fn with_decoder(model: &Model) -> Result<Model> {
     let mut twin = model.clone();
     let Some(layer) = model.network.sanitiser.as_ref().filter(|layer| layer.decoder.is_empty())
@@ -129,23 +128,23 @@ pub fn with_decoder(model: &Model) -> Result<Model> {
     Ok(twin)
 }
 
-/// Puts a sanitiser in whose numbers are all zero, for the caller to set; nothing of it is
-/// trainable yet. Rows that are not decoded get a classifier of their own in place of the model's.
+/// Attaches a zero-initialised, frozen sanitiser, whose parameters the caller sets. Without a
+/// decoder a new linear classifier on the released embeddings replaces the model's task head.
 pub fn attach(model: &mut Model, config: &SanitiserConfig) -> Result<()> {
     let blocks = model.network.blocks.len();
     if matches!(config.spot, Spot::After(after) if after > blocks) {
         return Err(Error::Request(format!(
-            "the model has {blocks} blocks; put the noise after one of them"
+            "the model has {blocks} blocks; add the noise after one of them"
         )));
     }
     if config.dims.contains(&0) || config.dims.iter().any(|&d| d > 65_536) {
-        return Err(Error::Request("widths of an encoder must be from 1 to 65536".into()));
+        return Err(Error::Request("the encoder's widths must be from 1 to 65536".into()));
     }
     let hidden = model.network.head.width();
     let width = config.dims.last().copied().unwrap_or(hidden);
     if config.direction.as_ref().is_some_and(|direction| direction.len() != width) {
         return Err(Error::Request(format!(
-            "the noise has a direction for other than the {width} columns that are released"
+            "the noise direction must have one value for each of the {width} released columns"
         )));
     }
     let classes = model.network.head.out.outputs;
@@ -170,7 +169,7 @@ pub fn attach(model: &mut Model, config: &SanitiserConfig) -> Result<()> {
         let out = adding.linear("sanitiser.head".into(), width, classes)?;
         let head = &mut model.network.head;
         (head.dense, head.norm, head.out) = (None, None, out);
-        // Only heads are ever fresh, and this one is not used any more.
+        // Only task heads are ever newly initialised, and this one is not used any more.
         model.fresh.clear();
     }
     model.network.sanitiser = Some(Sanitiser {

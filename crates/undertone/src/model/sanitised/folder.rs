@@ -1,18 +1,18 @@
-//! `sanitiser.json` and `sanitiser.safetensors`.
+//! The sanitiser's files, `sanitiser.json` and `sanitiser.safetensors`.
 
 use super::attach::{SanitiserConfig, attach, set};
-use crate::model::folder::{Weights, save_tensors, write_json};
+use crate::model::folder::{Weights, save_tensors};
 use crate::model::{Error, Model, Result};
 use std::path::Path;
 
-/// Saves the sanitiser of a model beside its weights or its adapter.
+/// Saves a model's sanitiser into a folder, beside its weights or its adapter.
 pub fn save_sanitiser(model: &Model, config: &SanitiserConfig, folder: &Path) -> Result<()> {
     let own = model.parameters.iter().map(|(_, p)| p).filter(|p| p.name.starts_with("sanitiser."));
     save_tensors(&folder.join("sanitiser.safetensors"), own.map(|p| (p.name.clone(), p)))?;
-    write_json(&folder.join("sanitiser.json"), config)
+    Ok(undertone_run::write_json(&folder.join("sanitiser.json"), config)?)
 }
 
-/// What the sanitiser of a folder is like, if the folder has one.
+/// The configuration of a folder's sanitiser, if the folder has one.
 pub fn read_config(folder: &Path) -> Result<Option<SanitiserConfig>> {
     let path = folder.join("sanitiser.json");
     let text = match std::fs::read_to_string(&path) {
@@ -29,13 +29,13 @@ pub fn read_config(folder: &Path) -> Result<Option<SanitiserConfig>> {
     };
     let wrong = |problem: String| Error::Config { path: path.clone(), problem };
     let config: SanitiserConfig = serde_json::from_str(&text)
-        .map_err(|e| wrong(format!("is no description of a sanitiser: {e}")))?;
+        .map_err(|e| wrong(format!("is not a sanitiser configuration: {e}")))?;
     let above_zero = |x: &f32| x.is_finite() && *x > 0.0;
     let sizes = std::iter::once(&config.norm)
         .chain(&config.squash)
         .chain(config.direction.iter().flatten());
-    let quiet = config.deviation.is_finite() && config.deviation >= 0.0;
-    if !(quiet && sizes.into_iter().all(above_zero)) {
+    let std_is_valid = config.deviation.is_finite() && config.deviation >= 0.0;
+    if !(std_is_valid && sizes.into_iter().all(above_zero)) {
         return Err(wrong(
             "norm, squash and direction must be above 0, and deviation at least 0".into(),
         ));
@@ -43,7 +43,7 @@ pub fn read_config(folder: &Path) -> Result<Option<SanitiserConfig>> {
     Ok(Some(config))
 }
 
-/// Puts the sanitiser of a folder into a model, if the folder has one.
+/// Attaches a folder's sanitiser to a model, if the folder has one.
 pub fn load_sanitiser(model: &mut Model, folder: &Path) -> Result<Option<SanitiserConfig>> {
     let Some(config) = read_config(folder)? else { return Ok(None) };
     attach(model, &config)?;

@@ -1,7 +1,7 @@
-//! Models with a [sanitiser](crate::model::layer::sanitiser): put in, saved and loaded.
+//! Models with a [sanitiser](crate::model::layer::sanitiser) (local DP): attach, save and load it.
 //!
-//! A folder that has `sanitiser.json` and `sanitiser.safetensors` beside its weights, be it a model
-//! or an adapter, holds such a model.
+//! The folder of such a model or adapter has `sanitiser.json` and `sanitiser.safetensors` beside
+//! its weights.
 
 mod attach;
 mod folder;

@@ -5,26 +5,10 @@ use crate::model::layer::adapter::Adapter;
 use crate::model::layer::linear::Linear;
 use crate::model::parameters::{Origin, Parameter, Parameters};
 use crate::model::{Error, Model, Result};
-use crate::tensor::{Activation, Matrix, Place};
-use serde::{Deserialize, Serialize};
+use crate::tensor::{Activation, Device, Matrix};
+use undertone_run::AdapterSettings;
 
-/// How adapters are put in.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct AdapterSettings {
-    /// Width of the bottleneck.
-    pub size: usize,
-    /// The function between its two layers, by its Hugging Face name.
-    pub activation: String,
-}
-
-impl Default for AdapterSettings {
-    fn default() -> Self {
-        Self { size: 64, activation: "gelu".into() }
-    }
-}
-
-/// Puts new adapters in; their upper layer is zero, so that the model computes what it did.
+/// Attaches new adapters; their up-projection is zero, so that the model's outputs do not change.
 pub(super) fn attach(model: &mut Model, settings: &AdapterSettings, seed: u64) -> Result<()> {
     if settings.size == 0 || settings.size > 65_536 {
         return Err(Error::Tuning(format!(
@@ -38,7 +22,7 @@ pub(super) fn attach(model: &mut Model, settings: &AdapterSettings, seed: u64) -
             settings.activation
         )));
     };
-    let place = model.place().clone();
+    let device = model.device().clone();
     let mut random = Random::new(seed, 0.02);
     let Model { network, parameters, .. } = model;
     for block in &mut network.blocks {
@@ -50,13 +34,13 @@ pub(super) fn attach(model: &mut Model, settings: &AdapterSettings, seed: u64) -
             Ok(Adapter {
                 down: linear(
                     parameters,
-                    &place,
+                    &device,
                     format!("{name}.down"),
                     width,
                     settings.size,
                     down,
                 )?,
-                up: linear(parameters, &place, format!("{name}.up"), settings.size, width, up)?,
+                up: linear(parameters, &device, format!("{name}.up"), settings.size, width, up)?,
                 activation,
             })
         };
@@ -68,7 +52,7 @@ pub(super) fn attach(model: &mut Model, settings: &AdapterSettings, seed: u64) -
 
 fn linear(
     parameters: &mut Parameters,
-    place: &Place,
+    device: &Device,
     name: String,
     inputs: usize,
     outputs: usize,
@@ -77,7 +61,7 @@ fn linear(
     let mut add = |which: &str, shape: Vec<usize>, rows: usize, values: Vec<f32>| {
         Ok::<_, Error>(parameters.push(Parameter {
             name: format!("{name}.{which}"),
-            value: Matrix::from_vec(rows, values.len() / rows, values).to_place(place)?,
+            value: Matrix::from_vec(rows, values.len() / rows, values).to_device(device)?,
             shape,
             trainable: true,
             origin: Origin::Adapter,

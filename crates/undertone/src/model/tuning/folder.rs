@@ -1,19 +1,19 @@
 //! Adapter folders: `adapter_config.json`, `adapter_model.safetensors` and, for classifiers,
-//! `labels.json` with the names of the classes.
+//! `labels.json` with the label names.
 //!
-//! LoRA is kept in the layout of Python's peft. The other kinds have `"undertone_type"`:
-//! `"adapter"`, `"bitfit"`, `"head"` or `"full"` in their configuration, with the kind's settings
-//! under `"settings"`, and their tensors under the names that the parameters have in the model. All
-//! name the task under `"task_type"`, as peft does.
+//! LoRA has the layout of Hugging Face PEFT. The other fine-tuning methods have `"undertone_type"`:
+//! `"adapter"`, `"bitfit"`, `"head"` or `"full"` in their configuration, with the method's settings
+//! under `"settings"`, and tensors under the parameter names of the model. All have the task under
+//! `"task_type"`, as PEFT does.
 
 use super::{AdapterSettings, Tuning, adapter, peft, train_head};
-use crate::model::folder::{LoadOptions, Weights, load, save_tensors, write_json};
+use crate::model::folder::{LoadOptions, Weights, load, save_tensors};
 use crate::model::sanitised::load_sanitiser;
 use crate::model::{Error, Model, Result};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
-/// Saves what training changed; `base` names the model it belongs to.
+/// Saves the trainable parameters; `base` is the name or path of the base model.
 pub fn save_adapter(model: &Model, folder: &Path, base: &str) -> Result<()> {
     std::fs::create_dir_all(folder)
         .map_err(|source| Error::Io { path: folder.to_owned(), source })?;
@@ -45,17 +45,17 @@ pub fn save_adapter(model: &Model, folder: &Path, base: &str) -> Result<()> {
             })
         }
     };
-    // The names of the classes belong to the head that is in the adapter. peft refuses keys it does
-    // not know, so they have a file of their own.
+    // The label names belong to the task head, which the adapter holds. PEFT rejects unknown keys
+    // in adapter_config.json, so they have a file of their own.
     if let Some(labels) = model.config.labels()?.filter(|_| model.network.head.purpose.has_labels())
     {
-        write_json(&folder.join("labels.json"), &labels)?;
+        undertone_run::write_json(&folder.join("labels.json"), &labels)?;
     }
-    write_json(&folder.join("adapter_config.json"), &config)
+    Ok(undertone_run::write_json(&folder.join("adapter_config.json"), &config)?)
 }
 
-/// Loads a model and puts an adapter on it, if there is one; the model gets the head and the
-/// classes that the adapter was trained for.
+/// Loads a base model and its adapter, if there is one; the model gets the task head and labels
+/// that the adapter was trained for.
 pub fn load_adapted(folder: &Path, adapter: Option<&Path>, options: LoadOptions) -> Result<Model> {
     let Some(adapter) = adapter else { return load(folder, &options) };
     let config = read_config(adapter)?;
@@ -63,7 +63,7 @@ pub fn load_adapted(folder: &Path, adapter: Option<&Path>, options: LoadOptions)
     let labels = match std::fs::read_to_string(adapter.join("labels.json")) {
         Ok(text) => Some(serde_json::from_str(&text).map_err(|e| Error::Config {
             path: adapter.join("labels.json"),
-            problem: format!("is no list of names: {e}"),
+            problem: format!("is not a list of label names: {e}"),
         })?),
         Err(_) => None,
     };
@@ -88,11 +88,11 @@ fn read_config(folder: &Path) -> Result<Map<String, Value>> {
         .map_err(|e| Error::Config { path, problem: format!("is not JSON: {e}") })
 }
 
-/// Puts a saved adapter on a model.
+/// Loads a saved adapter into a model.
 pub fn load_adapter(model: &mut Model, folder: &Path) -> Result<()> {
     if let Some(earlier) = &model.tuning {
         return Err(Error::Tuning(format!(
-            "the model carries an adapter ({}) already",
+            "the model has an adapter ({}) already; load the base model first",
             earlier.name()
         )));
     }
@@ -113,7 +113,7 @@ pub fn load_adapter(model: &mut Model, folder: &Path) -> Result<()> {
     let weights = Weights::open_file(&tensors)?;
     if let Some(kind) = config.get("peft_type").and_then(Value::as_str) {
         if kind != "LORA" {
-            return Err(wrong(format!("peft_type is {kind}; of peft's kinds only LORA is known")));
+            return Err(wrong(format!("peft_type is {kind}, but only LORA is supported")));
         }
         return peft::load(model, folder, &config, &weights);
     }

@@ -1,4 +1,4 @@
-//! Low-rank adaptation: W + s · B A, with A and B trained and W not.
+//! LoRA, low-rank adaptation: W + s · B A, where A and B are trainable and W is frozen.
 
 use super::linear_layers;
 use crate::model::architecture::Architecture;
@@ -7,69 +7,38 @@ use crate::model::layer::linear::Lora;
 use crate::model::parameters::{Origin, Parameter};
 use crate::model::{Error, Model, Result};
 use crate::tensor::{Matrix, Output};
-use serde::{Deserialize, Serialize};
+use undertone_run::LoraSettings;
 
-/// How LoRA is put on.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LoraSettings {
-    /// Rank of the additions.
-    pub rank: usize,
-    /// The additions are scaled by alpha / rank, or by alpha / √rank if rank-stabilised.
-    pub alpha: f64,
-    /// Rate of the dropout before A.
-    pub dropout: f32,
-    /// Names of the linear layers, as the ends of their paths; none means what is usual for the
-    /// architecture.
-    pub targets: Vec<String>,
-    /// Scale by alpha / √rank.
-    pub rank_stabilised: bool,
+pub(super) fn check(settings: &LoraSettings) -> Result<()> {
+    if settings.rank == 0 || settings.rank > 4096 {
+        return Err(Error::Tuning(format!(
+            "lora.rank is {}, but must be from 1 to 4096",
+            settings.rank
+        )));
+    }
+    if !settings.alpha.is_finite() || settings.alpha <= 0.0 {
+        return Err(Error::Tuning(format!(
+            "lora.alpha is {}, but must be positive",
+            settings.alpha
+        )));
+    }
+    if !(0.0..1.0).contains(&settings.dropout) {
+        return Err(Error::Tuning(format!(
+            "lora.dropout is {}, but must be at least 0 and below 1",
+            settings.dropout
+        )));
+    }
+    Ok(())
 }
 
-impl Default for LoraSettings {
-    fn default() -> Self {
-        Self { rank: 8, alpha: 16.0, dropout: 0.0, targets: Vec::new(), rank_stabilised: false }
-    }
-}
-
-impl LoraSettings {
-    /// s.
-    pub fn scale(&self) -> f32 {
-        let rank = self.rank as f64;
-        (if self.rank_stabilised { self.alpha / rank.sqrt() } else { self.alpha / rank }) as f32
-    }
-
-    pub(super) fn check(&self) -> Result<()> {
-        if self.rank == 0 || self.rank > 4096 {
-            return Err(Error::Tuning(format!(
-                "lora.rank is {}, but must be from 1 to 4096",
-                self.rank
-            )));
-        }
-        if !self.alpha.is_finite() || self.alpha <= 0.0 {
-            return Err(Error::Tuning(format!(
-                "lora.alpha is {}, but must be positive",
-                self.alpha
-            )));
-        }
-        if !(0.0..1.0).contains(&self.dropout) {
-            return Err(Error::Tuning(format!(
-                "lora.dropout is {}, but must be at least 0 and below 1",
-                self.dropout
-            )));
-        }
-        Ok(())
-    }
-}
-
-/// Whether a layer's path ends with the target, at a dot.
+/// Whether a module path is the target, or ends with it after a dot.
 pub(super) fn matches(path: &str, target: &str) -> bool {
     path.strip_suffix(target).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
-/// Puts new additions on; B is zero, so that the model computes what it did.
+/// Attaches LoRA to the target modules; B is zero, so that the model's outputs do not change.
 pub(super) fn attach(model: &mut Model, settings: &mut LoraSettings, seed: u64) -> Result<()> {
-    settings.check()?;
+    check(settings)?;
     if settings.targets.is_empty() {
         let architecture = Architecture::of(&model.config)?;
         settings.targets = architecture.lora_targets().iter().map(ToString::to_string).collect();
@@ -91,9 +60,9 @@ pub(super) fn attach(model: &mut Model, settings: &mut LoraSettings, seed: u64) 
     let mut random = Random::new(seed, 0.02);
     for name in names.iter().filter(|name| chosen(name)) {
         let (inputs, outputs) = sizes(model, name);
-        let a = random.even(settings.rank * inputs, 1.0 / (inputs as f32).sqrt());
+        let a = random.uniform_within(settings.rank * inputs, 1.0 / (inputs as f32).sqrt());
         let b = vec![0.0; outputs * settings.rank];
-        put_on(model, settings, name, a, b)?;
+        attach_to(model, settings, name, a, b)?;
     }
     Ok(())
 }
@@ -104,15 +73,15 @@ fn sizes(model: &Model, name: &str) -> (usize, usize) {
         .map_or((0, 0), |layer| (layer.inputs, layer.outputs))
 }
 
-/// Puts one addition with these numbers on the layer of this name.
-pub(super) fn put_on(
+/// Attaches LoRA with these A and B to one linear layer.
+pub(super) fn attach_to(
     model: &mut Model,
     settings: &LoraSettings,
     name: &str,
     a: Vec<f32>,
     b: Vec<f32>,
 ) -> Result<()> {
-    let place = model.place().clone();
+    let device = model.device().clone();
     let Model { network, parameters, .. } = model;
     let rank = settings.rank;
     let mut site = 1 << 32;
@@ -126,7 +95,7 @@ pub(super) fn put_on(
                 Ok::<_, Error>(parameters.push(Parameter {
                     name: format!("{name}.{which}.weight"),
                     shape: vec![rows, columns],
-                    value: Matrix::from_vec(rows, columns, values).to_place(&place)?,
+                    value: Matrix::from_vec(rows, columns, values).to_device(&device)?,
                     trainable: true,
                     origin: Origin::Adapter,
                 }))
@@ -144,14 +113,14 @@ pub(super) fn put_on(
     Err(Error::Tuning(format!("the model has no linear layer {name}")))
 }
 
-/// W ← W + s · B A.
+/// Merges LoRA into the weights: W ← W + s · B A.
 pub(super) fn merge(model: &mut Model) -> Result<()> {
     let Model { network, parameters, .. } = model;
     for layer in network.blocks.iter_mut().flat_map(|block| block.linear_layers_mut()) {
         let Some(lora) = layer.lora.take() else { continue };
         let weight = parameters.value(layer.weight);
         let (a, b) = (parameters.value(lora.a), parameters.value(lora.b));
-        let mut merged = Output::new(&weight.place(), weight.rows(), weight.columns());
+        let mut merged = Output::new(&weight.device(), weight.rows(), weight.columns());
         merged.copy(weight)?;
         let columns = 0..weight.columns();
         if layer.inputs_first {

@@ -1,70 +1,40 @@
-//! Which parameters training changes: all, the head, the biases, or small ones put beside the
-//! model.
+//! Fine-tuning methods, which decide on the trainable parameters: full, task head, BitFit, LoRA and
+//! bottleneck adapters.
 
 mod adapter;
 mod folder;
 mod lora;
 mod peft;
 
-pub use adapter::AdapterSettings;
 pub use folder::{load_adapted, load_adapter, save_adapter};
-pub use lora::LoraSettings;
+pub use undertone_run::{AdapterSettings, LoraSettings, Tuning};
 
 use super::layer::linear::Linear;
 use super::{Error, Model, Origin, ParameterId, Result};
-use serde::{Deserialize, Serialize};
 
-/// A way of tuning.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase", deny_unknown_fields)]
-pub enum Tuning {
-    /// Every parameter.
-    Full,
-    /// The classification head alone.
-    Head,
-    /// Biases, and the classification head.
-    Bitfit,
-    /// Low-rank additions to linear layers, and the classification head.
-    Lora(LoraSettings),
-    /// Bottleneck adapters after attention and feed-forward, and the classification head.
-    Adapter(AdapterSettings),
-}
-
-impl Tuning {
-    /// A short name.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Full => "full",
-            Self::Head => "head",
-            Self::Bitfit => "bitfit",
-            Self::Lora(_) => "lora",
-            Self::Adapter(_) => "adapter",
-        }
-    }
-
-    /// Makes a freshly loaded model ready for training in this way; `seed` draws the initial values
-    /// of what is added.
-    pub fn apply(&self, model: &mut Model, seed: u64) -> Result<()> {
+impl Model {
+    /// Prepares a loaded model for this fine-tuning method; `seed` initialises added parameters.
+    pub fn apply_tuning(&mut self, tuning: &Tuning, seed: u64) -> Result<()> {
+        let model = self;
         if let Some(earlier) = &model.tuning {
             return Err(Error::Tuning(format!(
-                "the model is tuned with {} already; merge that first, or load the model anew",
+                "the model is fine-tuned with {} already; merge that first, or load the base model",
                 earlier.name()
             )));
         }
-        let mut fitted = self.clone();
+        let mut fitted = tuning.clone();
         for (_, parameter) in model.parameters.iter_mut() {
-            parameter.trainable = *self == Self::Full;
+            parameter.trainable = *tuning == Tuning::Full;
         }
         match &mut fitted {
-            Self::Full => {}
-            Self::Head if !model.network.head.purpose.has_labels() => {
+            Tuning::Full => {}
+            Tuning::Head if !model.network.head.purpose.has_labels() => {
                 return Err(Error::Tuning(
-                    "head tuning needs a classification head; this model has a language head"
-                        .into(),
+                    "head tuning needs a classification head, but this is a language model".into(),
                 ));
             }
-            Self::Head => {}
-            Self::Bitfit => {
+            Tuning::Head => {}
+            Tuning::Bitfit => {
                 let mut found = false;
                 for (_, parameter) in
                     model.parameters.iter_mut().filter(|(_, p)| p.name.ends_with("bias"))
@@ -78,8 +48,8 @@ impl Tuning {
                     ));
                 }
             }
-            Self::Lora(settings) => lora::attach(model, settings, seed)?,
-            Self::Adapter(settings) => adapter::attach(model, settings, seed)?,
+            Tuning::Lora(settings) => lora::attach(model, settings, seed)?,
+            Tuning::Adapter(settings) => adapter::attach(model, settings, seed)?,
         }
         train_head(model);
         model.tuning = Some(fitted);
@@ -87,7 +57,8 @@ impl Tuning {
     }
 }
 
-/// A classification head is new to its task, so it is trained whatever else is.
+/// Makes a classification head trainable: it is new to its task, so every fine-tuning method trains
+/// it.
 fn train_head(model: &mut Model) {
     if !model.network.head.purpose.has_labels() {
         return;
@@ -103,13 +74,13 @@ fn linear_layers(model: &Model) -> impl Iterator<Item = &Linear> {
     model.network.blocks.iter().flat_map(|block| block.linear_layers())
 }
 
-/// Folds low-rank additions into the weights that they stand beside, after which the model is an
-/// ordinary one.
+/// Merges LoRA into the weights, after which the model has no adapter.
 pub fn merge(model: &mut Model) -> Result<()> {
     if model.network.sanitiser.is_some() {
         return Err(Error::Tuning(
-            "a model that perturbs records keeps its sanitiser beside its adapter, so it cannot be \
-             merged; use it with --adapter".into(),
+            "a local DP model keeps its sanitiser beside its adapter, so it cannot be merged; use \
+             it with --adapter"
+                .into(),
         ));
     }
     match &model.tuning {

@@ -1,17 +1,17 @@
-//! The layout of Python's peft for LoRA: adapter_config.json and adapter_model.safetensors.
+//! Hugging Face PEFT's layout of LoRA: adapter_config.json and adapter_model.safetensors.
 
-use super::lora::{self, LoraSettings};
-use super::{Tuning, linear_layers, train_head};
+use super::lora;
+use super::{LoraSettings, Tuning, linear_layers, train_head};
 use crate::model::folder::Weights;
 use crate::model::{Error, Model, Origin, Parameter, ParameterId, Purpose, Result};
 use crate::tensor::Matrix;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
-/// Before every key of the file.
+/// Prefix of every tensor name in the file.
 const PREFIX: &str = "base_model.model.";
 
-/// peft's names of tasks.
+/// PEFT's `task_type` of each task head.
 const TASKS: [(Purpose, &str); 3] = [
     (Purpose::SequenceClassification, "SEQ_CLS"),
     (Purpose::TokenClassification, "TOKEN_CLS"),
@@ -26,7 +26,7 @@ pub(super) fn purpose(task_type: &str) -> Option<Purpose> {
     TASKS.iter().find(|task| task.1 == task_type).map(|task| task.0)
 }
 
-/// adapter_config.json as peft writes it.
+/// adapter_config.json as PEFT writes it.
 pub(super) fn config(model: &Model, settings: &LoraSettings, base: &str) -> Value {
     let fan_in_fan_out =
         linear_layers(model).any(|layer| layer.lora.is_some() && layer.inputs_first);
@@ -48,7 +48,7 @@ pub(super) fn config(model: &Model, settings: &LoraSettings, base: &str) -> Valu
     })
 }
 
-/// The modules of the head that are saved beside the additions.
+/// Modules of the task head that are saved beside LoRA.
 fn modules_to_save(model: &Model) -> Value {
     let head = &model.network.head;
     if !head.purpose.has_labels() {
@@ -56,7 +56,7 @@ fn modules_to_save(model: &Model) -> Value {
     }
     let mut names: Vec<&str> = Vec::new();
     for layer in head.dense.iter().map(|dense| &dense.0).chain([&head.out]) {
-        // The module is the part of the path that a model without head does not have:
+        // The module is the part of the path that the model without task head lacks:
         // bert.pooler.dense → pooler, classifier.out_proj → classifier.
         let parts: Vec<&str> = layer.name.split('.').collect();
         let name = if parts.len() == 3 { parts[1] } else { parts[0] };
@@ -67,16 +67,16 @@ fn modules_to_save(model: &Model) -> Value {
     json!(names)
 }
 
-/// The parameters that belong into adapter_model.safetensors, under peft's keys.
+/// The parameters of adapter_model.safetensors, under PEFT's names.
 pub(super) fn parameters(model: &Model) -> Vec<(String, ParameterId)> {
-    // A sanitiser has files of its own, which peft does not know.
+    // The sanitiser has files of its own, which PEFT does not know.
     let own = |p: &Parameter| p.origin == Origin::Adapter && !p.name.starts_with("sanitiser.");
     let added = model.parameters.iter().filter(|(_, p)| own(p)).map(|(id, _)| id);
     let head = model.network.head.parameters().filter(|_| model.network.head.purpose.has_labels());
     added.chain(head).map(|id| (format!("{PREFIX}{}", model.parameters.get(id).name), id)).collect()
 }
 
-/// Puts a LoRA that peft or we saved on a model.
+/// Loads LoRA in PEFT's layout into a model.
 pub(super) fn load(
     model: &mut Model,
     folder: &Path,
@@ -115,7 +115,7 @@ pub(super) fn load(
         targets: Vec::new(),
         rank_stabilised: config.get("use_rslora").and_then(Value::as_bool).unwrap_or(false),
     };
-    settings.check()?;
+    super::lora::check(&settings)?;
     for (_, parameter) in model.parameters.iter_mut() {
         parameter.trainable = false;
     }
@@ -124,7 +124,7 @@ pub(super) fn load(
     for key in &names {
         let Some(name) = key.strip_prefix(PREFIX) else {
             return Err(wrong(format!(
-                "tensor {key} does not begin with {PREFIX}; is it a peft adapter?"
+                "tensor {key} does not begin with {PREFIX}, so this is not a PEFT adapter"
             )));
         };
         if let Some(layer) = name.strip_suffix(".lora_A.weight") {
@@ -139,7 +139,7 @@ pub(super) fn load(
             };
             check_shape(weights, key, &[settings.rank, inputs])?;
             check_shape(weights, &other, &[outputs, settings.rank])?;
-            lora::put_on(model, &settings, layer, weights.read(key)?, weights.read(&other)?)?;
+            lora::attach_to(model, &settings, layer, weights.read(key)?, weights.read(&other)?)?;
             if let Some(end) =
                 layer.rsplit('.').next().filter(|end| !settings.targets.iter().any(|t| t == end))
             {
@@ -171,7 +171,7 @@ pub(super) fn check_shape(weights: &Weights, name: &str, expected: &[usize]) -> 
     }
 }
 
-/// Replaces a parameter of the model by the adapter's.
+/// Replaces a parameter of the base model by the adapter's.
 pub(super) fn load_saved_module(
     model: &mut Model,
     weights: &Weights,
@@ -184,11 +184,11 @@ pub(super) fn load_saved_module(
              adapter's task"
         )));
     };
-    let place = model.place().clone();
+    let device = model.device().clone();
     let parameter = model.parameters.get_mut(id);
     check_shape(weights, key, &parameter.shape)?;
     let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
-    parameter.value = Matrix::from_vec(rows, columns, weights.read(key)?).to_place(&place)?;
+    parameter.value = Matrix::from_vec(rows, columns, weights.read(key)?).to_device(&device)?;
     model.fresh.retain(|fresh| fresh != name);
     Ok(())
 }

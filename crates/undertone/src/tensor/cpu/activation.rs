@@ -1,40 +1,13 @@
-//! Activation functions and their derivatives.
+//! Activation functions and their derivatives, element by element.
 
 use super::parallel;
 use super::simd::{normal, sigmoid, tanh};
-use crate::tensor::Host;
-
-/// A function applied to each number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation {
-    /// x · Φ(x).
-    Gelu,
-    /// The approximation of GELU by tanh.
-    GeluTanh,
-    /// x / (1 + e⁻ˣ).
-    Silu,
-    /// max(x, 0).
-    Relu,
-    /// tanh x.
-    Tanh,
-}
+use crate::tensor::{Activation, Host};
 
 const SQRT_2_OVER_PI: f32 = 0.797_884_6;
 const CUBIC: f32 = 0.044_715;
 
 impl Activation {
-    /// The function's name in a Hugging Face configuration.
-    pub fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "gelu" => Some(Self::Gelu),
-            "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Some(Self::GeluTanh),
-            "silu" | "swish" => Some(Self::Silu),
-            "relu" => Some(Self::Relu),
-            "tanh" => Some(Self::Tanh),
-            _ => None,
-        }
-    }
-
     #[inline(always)]
     fn value(self, x: f32) -> f32 {
         match self {

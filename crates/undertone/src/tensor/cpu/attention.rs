@@ -5,55 +5,17 @@
 //! log-sum-exp of each row, a block of rows at a time: memory grows with the number of tokens, not
 //! with its square. Each sequence is one task.
 
-use super::dropout::Dropout;
-use super::matmul::{Update, View, multiply};
+use super::matmul::multiply;
 use super::parallel;
 use super::simd::{dot, exp, max, sum};
-use crate::tensor::Host;
+use super::view::{Update, View};
+use crate::tensor::{AttentionShape, Dropout, Host};
 use std::ops::Range;
 
 /// Rows of queries that are handled together.
 const BLOCK: usize = 128;
 
-/// How the columns are divided into heads, and who sees whom.
-#[derive(Clone, Copy, Debug)]
-pub struct AttentionShape<'a> {
-    /// Where each sequence begins, and after the last where it ends.
-    pub starts: &'a [usize],
-    /// Heads of queries.
-    pub heads: usize,
-    /// Heads of keys and of values; each serves heads / key_heads heads of queries.
-    pub key_heads: usize,
-    /// Features of one head.
-    pub width: usize,
-    /// Whether a token sees only itself and what is before it.
-    pub causal: bool,
-    /// Dropout of the probabilities.
-    pub dropout: Option<Dropout>,
-}
-
 impl AttentionShape<'_> {
-    /// Columns of queries, keys and values together.
-    pub fn columns(&self) -> usize {
-        (self.heads + 2 * self.key_heads) * self.width
-    }
-
-    pub(crate) fn scale(&self) -> f32 {
-        1.0 / (self.width as f32).sqrt()
-    }
-
-    pub(crate) fn query(&self, head: usize) -> usize {
-        head * self.width
-    }
-
-    pub(crate) fn key(&self, head: usize) -> usize {
-        (self.heads + head / (self.heads / self.key_heads)) * self.width
-    }
-
-    pub(crate) fn value(&self, head: usize) -> usize {
-        self.key(head) + self.key_heads * self.width
-    }
-
     /// Blocks of rows of a sequence, last first, each with how many keys it sees: the first block
     /// sees every key.
     fn blocks(&self, length: usize) -> impl Iterator<Item = (Range<usize>, usize)> + use<> {
@@ -67,10 +29,6 @@ impl AttentionShape<'_> {
 
     fn visible(&self, row: usize, keys: usize) -> usize {
         if self.causal { row + 1 } else { keys }
-    }
-
-    pub(crate) fn mask(&self, start: usize, head: usize) -> Option<Dropout> {
-        self.dropout.map(|dropout| dropout.fork((start * self.heads + head) as u64))
     }
 }
 
@@ -293,16 +251,4 @@ fn backward_sequence(
             multiply(target, columns, Update::Overwrite, scale, g, key, false);
         }
     }
-}
-
-/// Whether the pieces of a batch are in order and cover `tokens` tokens.
-pub fn check(shape: &AttentionShape, tokens: usize) {
-    assert!(
-        shape.starts.first() == Some(&0) && shape.starts.last() == Some(&tokens),
-        "sequences cover the tokens"
-    );
-    assert!(
-        shape.key_heads > 0 && shape.heads.is_multiple_of(shape.key_heads),
-        "heads share keys evenly"
-    );
 }

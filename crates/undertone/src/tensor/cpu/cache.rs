@@ -1,10 +1,11 @@
 //! Attention of new tokens to all earlier ones of their sequence, whose keys and values are kept.
 
-use super::attention::{AttentionShape, softmax};
-use super::matmul::{Update, View, multiply};
+use super::attention::softmax;
+use super::matmul::multiply;
 use super::parallel;
 use super::simd::dot;
-use crate::tensor::Host;
+use super::view::{Update, View};
+use crate::tensor::{AttentionShape, Host};
 
 /// Keys and values of one layer, one pair of growing lists for each sequence.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +16,11 @@ pub struct HostCache {
 impl HostCache {
     pub fn new(sequences: usize) -> Self {
         Self { sequences: vec![Default::default(); sequences] }
+    }
+
+    /// How many sequences there are.
+    pub fn sequences(&self) -> usize {
+        self.sequences.len()
     }
 
     /// Sequence `i` becomes a copy of what sequence `origins[i]` was.

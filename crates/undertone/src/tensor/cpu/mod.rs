@@ -8,10 +8,13 @@ pub mod activation;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub mod amx;
 pub mod attention;
+mod backend;
 pub mod cache;
 mod dots;
 pub mod dropout;
 mod few_rows;
+mod gemm;
+pub mod level;
 pub mod loss;
 pub mod matmul;
 pub mod norm;
@@ -21,3 +24,6 @@ pub mod rotary;
 pub mod rows;
 pub mod simd;
 pub mod unit_norms;
+pub mod view;
+
+pub use backend::Cpu;

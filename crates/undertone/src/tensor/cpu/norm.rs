@@ -7,33 +7,17 @@
 
 use super::parallel;
 use super::simd::{dot, sum};
-use crate::tensor::Host;
-
-/// Which of the two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// LayerNorm.
-    Layer,
-    /// RMSNorm.
-    RootMeanSquare,
-}
-
-/// Output, normalised input x̂, and r for each row.
-pub struct Normalised {
-    pub output: Host,
-    pub normalised: Host,
-    pub inverse_deviation: Host,
-}
+use crate::tensor::{Host, NormKind, Normalised};
 
 /// Normalises `x`, or `x + residual`.
 pub fn forward(
-    kind: Kind,
+    kind: NormKind,
     x: &Host,
     residual: Option<&Host>,
     weight: &[f32],
     bias: Option<&[f32]>,
     epsilon: f32,
-) -> Normalised {
+) -> Normalised<Host> {
     let (rows, columns) = (x.rows(), x.columns());
     let mut inverse = vec![0.0; rows];
     let mut normalised = Host::build(rows, columns, |_| {});
@@ -98,9 +82,9 @@ fn parallel_triples<'a>(
 
 /// Normalises one row in place and returns r.
 #[inline(always)]
-fn normalise(kind: Kind, row: &mut [f32], epsilon: f32) -> f32 {
+fn normalise(kind: NormKind, row: &mut [f32], epsilon: f32) -> f32 {
     let count = row.len() as f32;
-    if kind == Kind::Layer {
+    if kind == NormKind::Layer {
         let mean = sum(row) / count;
         row.iter_mut().for_each(|v| *v -= mean);
     }
@@ -111,7 +95,7 @@ fn normalise(kind: Kind, row: &mut [f32], epsilon: f32) -> f32 {
 
 /// Gradient of the input (and of the residual, which is the same).
 pub fn backward(
-    kind: Kind,
+    kind: NormKind,
     normalised: &Host,
     inverse_deviation: &[f32],
     weight: &[f32],
@@ -130,7 +114,7 @@ pub fn backward(
                     for ((d, dy), w) in dx.iter_mut().zip(output_gradient.row(row)).zip(weight) {
                         *d = dy * w;
                     }
-                    let mean = if kind == Kind::Layer { sum(dx) / columns as f32 } else { 0.0 };
+                    let mean = if kind == NormKind::Layer { sum(dx) / columns as f32 } else { 0.0 };
                     let along = dot(dx, hat) / columns as f32;
                     let r = inverse_deviation[row];
                     for (d, h) in dx.iter_mut().zip(hat) {

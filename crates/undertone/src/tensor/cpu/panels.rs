@@ -5,10 +5,12 @@
 //! them one cache line for every row of the weights, they are read from end to end, and a line
 //! meets up to sixteen rows of the left side, which stay in the nearest cache.
 
-use super::matmul::{Update, View};
+use super::level::arch;
 use super::simd::prefetch;
+use super::view::{Update, View};
+use crate::tensor::Shape;
 use crate::tensor::pages::ask_for_large;
-use pulp::{Arch, Simd, WithSimd};
+use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 const WIDTH: usize = 16;
@@ -17,7 +19,7 @@ pub const MOST_ROWS: usize = 48;
 
 /// One cache line: a row of a panel.
 #[repr(C, align(64))]
-#[derive(Clone, Copy, Debug, bytemuck::Pod, bytemuck::Zeroable)]
+#[derive(Clone, Copy, Debug)]
 struct Line([f32; WIDTH]);
 
 /// A matrix of `rows` × `columns` in panels; the last one is filled up with zeros.
@@ -46,6 +48,11 @@ impl Panels {
             }
         });
         Self { rows, columns, lines }
+    }
+
+    /// Rows and columns of the matrix.
+    pub(crate) fn shape(&self) -> Shape {
+        [self.rows, self.columns]
     }
 
     /// `out (+)= left · self`, where the rows of `out` begin `stride` apart.
@@ -78,7 +85,7 @@ impl Panels {
         }
         let left = Columnwise::of(left);
         let task = |(mut rows, lines): (Vec<&mut [f32]>, &[Line])| {
-            Arch::new().dispatch(Task { rows: &mut rows, how, lines, left: &left });
+            arch().dispatch(Task { rows: &mut rows, how, lines, left: &left });
         };
         if count == 1 {
             pieces.into_iter().zip(self.lines.chunks(panels * self.rows)).for_each(task);

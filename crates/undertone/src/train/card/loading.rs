@@ -1,12 +1,9 @@
 //! Which program loads a model, as metadata for the hub and as commands for people.
 
 use super::{Saved, base, name};
-use crate::evaluate::Metrics;
 use crate::model::Purpose;
-use crate::model::tuning::Tuning;
-use crate::train::plan::Method;
-use crate::train::summary::Summary;
 use serde_json::Value;
+use undertone_run::{MethodName, Metrics, Summary, Tuning};
 
 /// Which program loads what was saved.
 enum Loads {
@@ -16,7 +13,7 @@ enum Loads {
 }
 
 fn loads(summary: &Summary) -> Loads {
-    match (&summary.plan.model.tuning, summary.plan.is_forward()) {
+    match (&summary.plan.model.tuning, summary.plan.privacy.method.is_local()) {
         (_, true) => Loads::Undertone,
         (Tuning::Full, _) => Loads::Transformers,
         (Tuning::Lora(_), _) => Loads::Peft,
@@ -36,7 +33,7 @@ pub fn metadata(summary: &Summary) -> String {
         Loads::Peft => "peft",
         Loads::Undertone => "undertone",
     };
-    let pipeline = match summary.plan.purpose() {
+    let pipeline = match Purpose::of(summary.plan.data.task) {
         Purpose::SequenceClassification => "text-classification",
         _ => "text-generation",
     };
@@ -52,7 +49,7 @@ pub fn metadata(summary: &Summary) -> String {
     if summary.private {
         lines.push("- differential-privacy".to_owned());
     }
-    if summary.plan.privacy.method != Method::None {
+    if summary.plan.privacy.method != MethodName::None {
         lines.push(format!("- {}", name(summary.plan.privacy.method)));
     }
     if let Some(metrics) = &summary.metrics.validation {
@@ -69,7 +66,7 @@ pub fn metadata(summary: &Summary) -> String {
 
 /// How to load the model.
 pub fn loading(summary: &Summary, saved: Saved) -> String {
-    let classifies = summary.plan.purpose() == Purpose::SequenceClassification;
+    let classifies = Purpose::of(summary.plan.data.task) == Purpose::SequenceClassification;
     let class =
         if classifies { "AutoModelForSequenceClassification" } else { "AutoModelForCausalLM" };
     let python = match loads(summary) {

@@ -7,12 +7,10 @@
 
 mod loading;
 
-use super::plan::ModeName;
-use super::summary::Summary;
-use crate::evaluate::Metrics;
 use loading::{loading, metadata};
 use serde_json::Value;
 use undertone_accounting::{Guarantee, rounded_up};
+use undertone_run::{MethodName, Metrics, ModeName, Summary};
 
 /// How a model was saved.
 #[derive(Clone, Copy, Debug)]
@@ -156,7 +154,7 @@ fn training(summary: &Summary) -> String {
             format!(
                 "{}{}",
                 plan.training.batch,
-                if plan.is_private() { ", on average" } else { "" }
+                if plan.privacy.method != MethodName::None { ", on average" } else { "" }
             ),
         ),
         (

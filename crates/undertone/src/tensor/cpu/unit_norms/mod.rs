@@ -14,18 +14,17 @@ mod formed;
 mod gram;
 mod tables;
 
-use super::matmul::View;
+use super::level::Amx;
 use super::simd::{dot, widest};
+use super::view::View;
 use crate::tensor::Host;
+use crate::tensor::unit_norms::{SLACK, not_negative};
 use rayon::prelude::*;
 use std::ops::Range;
 
 pub use formed::weighted_products;
 pub use gram::inner_products;
 pub use tables::{table_rows, table_with_product, table_with_table};
-
-/// Five times the error of our products (2e-7 of Σ|aᵢbᵢ|).
-pub const SLACK: f64 = 1e-6;
 
 fn rows<'a>(matrix: &'a Host, range: &Range<usize>) -> View<'a> {
     part(matrix, range, 0..matrix.columns())
@@ -118,12 +117,12 @@ pub fn products(
     for (unit, range) in ranges.iter().enumerate() {
         let tiles = gram::tiles_suit(range.len());
         // On tiles a Gram matrix takes half of the products, and half of it is computed.
-        if range.len() * (d + p) >= if tiles { 4 } else { 1 } * d * p {
+        if range.len() * (d + p) >= if tiles.is_some() { 4 } else { 1 } * d * p {
             tasks.extend(
                 formed::blocks(d, es).map(|(layer, block)| (unit, Task::Formed(layer, block))),
             );
-        } else if tiles {
-            tasks.push((unit, Task::Tiles));
+        } else if let Some(tiles) = tiles {
+            tasks.push((unit, Task::Tiles(tiles)));
         } else {
             tasks.extend(gram::blocks(range.len()).map(|first| (unit, Task::Gram(first))));
         }
@@ -135,7 +134,7 @@ pub fn products(
         let range = &ranges[*unit];
         match task {
             Task::Gram(first) => gram::block(a, es, range, *first, weights),
-            Task::Tiles => gram::whole_by_tiles(a, es, range, roots),
+            Task::Tiles(tiles) => gram::whole_by_tiles(*tiles, a, es, range, roots),
             Task::Formed(layer, block) => {
                 formed::block(a, es[*layer], range, block.clone(), weights, space)
             }
@@ -153,17 +152,12 @@ pub fn products(
         .collect()
 }
 
-/// Rounding below zero is zero, and a NaN stays one: it must not pass for a short gradient.
-pub fn not_negative(x: f64) -> f64 {
-    if x < 0.0 { 0.0 } else { x }
-}
-
 /// A part of the work on one range.
 enum Task {
     /// Rows from here on, by Gram matrices.
     Gram(usize),
-    /// All rows, by Gram matrices on tiles.
-    Tiles,
+    /// All rows, by Gram matrices on AMX tiles.
+    Tiles(Amx),
     /// Some rows of the gradient of one layer, formed.
     Formed(usize, Range<usize>),
 }
@@ -274,8 +268,8 @@ mod tests {
                     };
                 }
                 close(total, "in registers", 1e-5);
-                if gram::tiles_suit(length) {
-                    close(gram::whole_by_tiles(&a, &es, &range, roots), "on tiles", 5e-3);
+                if let Some(tiles) = gram::tiles_suit(length) {
+                    close(gram::whole_by_tiles(tiles, &a, &es, &range, roots), "on tiles", 5e-3);
                 }
                 let mut total = Share::default();
                 for (layer, block) in formed::blocks(d, &es) {

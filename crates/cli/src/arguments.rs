@@ -1,0 +1,85 @@
+//! Arguments that several verbs share: each has one name, one help text and one check.
+
+use clap::Args;
+use std::path::PathBuf;
+use undertone_accounting::Accountant;
+
+/// The seed of an attack. It is no secret: nothing that an attack draws is released.
+#[derive(Args, Clone, Copy)]
+pub struct SeedArgument {
+    /// Seed of everything that is drawn at random: the same seed gives the same answer
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// How sure an interval or a bound is.
+#[derive(Args, Clone, Copy)]
+pub struct ConfidenceArgument {
+    /// Confidence of intervals and bounds, from 0.5 to below 1
+    #[arg(long, default_value_t = 0.95, value_parser = confidence)]
+    pub confidence: f64,
+}
+
+impl ConfidenceArgument {
+    pub fn percent(self) -> f64 {
+        100.0 * self.confidence
+    }
+}
+
+fn confidence(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|confidence| (0.5..1.0).contains(confidence))
+        .ok_or_else(|| "must be a number from 0.5 to below 1".to_owned())
+}
+
+/// The run that is attacked.
+#[derive(Args)]
+pub struct RunArgument {
+    /// Folder of the finished run
+    #[arg(long, value_name = "DIR")]
+    pub run: PathBuf,
+}
+
+/// Changes to a run file.
+#[derive(Args)]
+pub struct ChangeArguments {
+    /// Change a key of the run file; may be given several times
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub changes: Vec<String>,
+}
+
+/// A model by its folder or its name.
+#[derive(Args)]
+pub struct ModelArgument {
+    /// Model folder, or the model's name on the Hugging Face hub
+    #[arg(long, value_name = "DIR|NAME")]
+    pub model: String,
+}
+
+/// The accountant of a `budget` verb.
+#[derive(Args, Clone, Copy)]
+pub struct AccountantArgument {
+    /// Which accountant computes the answer
+    #[arg(long, value_enum, default_value_t)]
+    pub accountant: Accountant,
+}
+
+/// The budget that noise is calibrated to.
+#[derive(Args, Clone, Copy)]
+pub struct TargetArguments {
+    /// Target ε: the certified upper bound will not exceed it
+    #[arg(long)]
+    pub epsilon: f64,
+    /// Target δ: should be well below one over the number of units
+    #[arg(long)]
+    pub delta: f64,
+}
+
+/// Where a chart goes, if one is wanted.
+#[derive(Args)]
+pub struct PlotArgument {
+    /// Draw a chart of the answer
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+}

@@ -1,0 +1,106 @@
+//! `undertone sweep`: many runs, one table.
+
+use crate::arguments::ChangeArguments;
+use crate::device::DeviceArguments;
+use crate::failure::{Failure, Outcome};
+use crate::output::{self, Output};
+use clap::Args;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use undertone::train::Plan;
+use undertone_sweep::{Launch, Prepared, Run, formats};
+
+/// Run a grid of runs with several seeds, and make a table of them; resumable, in one folder
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  undertone sweep examples/papers/small/anadp-figure3.toml --out \
+     runs/budgets\n  undertone sweep sweep.toml --list"
+)]
+pub struct Sweep {
+    /// The sweep file (TOML)
+    sweep: PathBuf,
+    /// Folder of the sweep [default: runs/ and the name of the sweep file]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Runs at a time [default: one for every four cores, and one on a GPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    #[command(flatten)]
+    set: ChangeArguments,
+    /// Check every cell's plan and show what would run, and run nothing
+    #[arg(long)]
+    list: bool,
+    #[command(flatten)]
+    device: DeviceArguments,
+}
+
+impl Sweep {
+    pub fn run(self, output: Output) -> Outcome {
+        let sweep = undertone_sweep::Sweep::read(&self.sweep)?;
+        let out = self
+            .out
+            .clone()
+            .unwrap_or_else(|| Path::new("runs").join(self.sweep.file_stem().unwrap_or_default()));
+        let prepared = Prepared::new(sweep, out.clone(), &self.set.changes)?;
+        if self.list {
+            list(prepared.runs(), output);
+            return Ok(());
+        }
+        // Only to refuse a device that is not there before any run does.
+        self.device.device()?;
+        let table = prepared.run(&self.launch()?)?;
+        if output.json {
+            output::json(&table);
+        } else {
+            output::line(formats::text(&table).trim_end());
+            output::line(format_args!(
+                "Files: table.txt, .md, .tex, .csv and plot.svg in {}",
+                out.display()
+            ));
+        }
+        match table.failures.len() {
+            0 => Ok(()),
+            failed => Err(Failure::Runs { failed, all: prepared.runs().len() }),
+        }
+    }
+
+    fn launch(&self) -> Outcome<Launch> {
+        let usual = if self.device.is_gpu() { 1 } else { (cores() / 4).max(1) };
+        let jobs = self.jobs.map_or(usual, usize::from);
+        Ok(Launch {
+            program: std::env::current_exe()
+                .map_err(|e| Failure::write(Path::new("undertone"), e))?,
+            device: self.device.again(),
+            jobs,
+            threads: threads(jobs),
+        })
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// An equal part of the cores for each run, unless the user says how many threads.
+fn threads(jobs: usize) -> usize {
+    let said = std::env::var("RAYON_NUM_THREADS").ok().and_then(|threads| threads.parse().ok());
+    said.filter(|&threads| threads > 0).unwrap_or_else(|| (cores() / jobs).max(1))
+}
+
+/// Prints the runs that the sweep would do.
+fn list(runs: &[Run], output: Output) {
+    #[derive(Serialize)]
+    struct Listed<'a> {
+        name: &'a str,
+        folder: &'a str,
+        plan: &'a Plan,
+    }
+    if output.json {
+        let all: Vec<Listed> =
+            runs.iter().map(|Run { name, folder, plan }| Listed { name, folder, plan }).collect();
+        output::json(&all);
+        return;
+    }
+    runs.iter().for_each(|run| output::line(&run.name));
+    output::line(format_args!("{} runs", runs.len()));
+}

@@ -1,0 +1,154 @@
+//! What the folder of a finished run says.
+
+use crate::error::{Error, Result};
+use std::path::{Path, PathBuf};
+use undertone_accounting::Guarantee;
+use undertone_accounting::ledger::Ledger;
+use undertone_run::{Audit, Record, RunPaths, Summary, read_metrics};
+
+/// A finished run.
+#[derive(Debug)]
+pub struct Run {
+    /// What it is called in the report.
+    pub name: String,
+    pub(crate) folder: PathBuf,
+    pub(crate) summary: Summary,
+    pub(crate) records: Vec<Record>,
+    pub(crate) audit: Audit,
+    pub(crate) plan_text: String,
+    pub(crate) ledger: Option<Ledger>,
+    pub(crate) guarantee: Option<Guarantee>,
+    contradiction: Option<String>,
+}
+
+impl Run {
+    /// Whether its method ran as published, which looks at the data without noise.
+    pub(crate) fn is_paper(&self) -> bool {
+        self.guarantee.as_ref().is_some_and(|found| found.mode == undertone_accounting::Mode::Paper)
+    }
+
+    /// Reads a folder, and checks that its ledger proves what its summary says.
+    pub fn open(folder: &Path) -> Result<Self> {
+        let paths = RunPaths::new(folder);
+        let unfinished = |file| Error::Unfinished { folder: folder.to_owned(), file };
+        let text = std::fs::read_to_string(paths.summary())
+            .map_err(|_| unfinished(RunPaths::summary_name()))?;
+        let summary = Summary::parse(&paths.summary(), &text)?;
+        let plan_text =
+            std::fs::read_to_string(paths.plan()).map_err(|_| unfinished(RunPaths::plan_name()))?;
+        let (ledger, guarantee) = proved(&paths, &summary)?;
+        let audit = Audit::read(&paths.audit())?;
+        let contradiction = contradiction(&audit, ledger.as_ref())?;
+        Ok(Self {
+            name: name_of(folder),
+            folder: folder.to_owned(),
+            records: read_metrics(&paths.metrics())?,
+            audit,
+            contradiction,
+            summary,
+            plan_text,
+            ledger,
+            guarantee,
+        })
+    }
+
+    /// Reads several folders. Runs whose folders have the same name are called by their paths.
+    pub fn open_all(folders: &[PathBuf]) -> Result<Vec<Self>> {
+        let mut runs =
+            folders.iter().map(|folder| Self::open(folder)).collect::<Result<Vec<_>>>()?;
+        let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
+        for run in &mut runs {
+            if names.iter().filter(|name| **name == run.name).count() > 1 {
+                run.name = run.folder.display().to_string();
+            }
+        }
+        Ok(runs)
+    }
+
+    /// What the ledger proves; none if the run has no ledger.
+    pub fn guarantee(&self) -> Option<&Guarantee> {
+        self.guarantee.as_ref()
+    }
+
+    /// Why nothing is guaranteed, if nothing is.
+    pub fn no_guarantee(&self) -> Option<String> {
+        if self.summary.private && self.contradiction.is_some() {
+            return self.contradiction.clone();
+        }
+        let said = self.summary.not_private_because.clone();
+        let unsaid = || "summary.json says that the run is not private".to_owned();
+        (!self.summary.private).then(|| said.unwrap_or_else(unsaid))
+    }
+
+    pub(crate) fn ledger_path(&self) -> PathBuf {
+        RunPaths::new(&self.folder).ledger()
+    }
+}
+
+/// The ledger and what it proves at the summary's δ. A summary that says anything else is refused:
+/// one of the two was changed.
+fn proved(paths: &RunPaths, summary: &Summary) -> Result<(Option<Ledger>, Option<Guarantee>)> {
+    let path = paths.ledger();
+    let at = paths.summary();
+    let Some(said) = &summary.guarantee else {
+        if summary.private || path.exists() {
+            return Err(Error::damaged(
+                &at,
+                "has no guarantee, though the run is private or has a ledger",
+            ));
+        }
+        return Ok((None, None));
+    };
+    let ledger = Ledger::read(&path)?;
+    if summary.ledger_hash.as_deref().is_some_and(|hash| hash != ledger.hash()) {
+        return Err(Error::damaged(
+            &path,
+            "is not the ledger that the run ended with; the hash in summary.json is another",
+        ));
+    }
+    let found = ledger.guarantee(said.delta)?;
+    let close = |a: f64, b: f64| (a - b).abs() <= 1e-6 * b.abs().max(1.0);
+    let same = close(said.epsilon.upper, found.epsilon.upper)
+        && close(said.epsilon.lower, found.epsilon.lower)
+        && (said.unit, said.adjacency, said.threat, said.mode)
+            == (found.unit, found.adjacency, found.threat, found.mode);
+    if !same {
+        return Err(Error::damaged(
+            &at,
+            "states another guarantee than the ledger beside it proves",
+        ));
+    }
+    if summary.private && found.mode != undertone_accounting::Mode::Proved {
+        return Err(Error::damaged(
+            &at,
+            "says that the run is private, but its ledger guarantees nothing",
+        ));
+    }
+    Ok((Some(ledger), Some(found)))
+}
+
+/// What canaries showed, if it cannot be if the ledger's ε holds.
+fn contradiction(audit: &Audit, ledger: Option<&Ledger>) -> Result<Option<String>> {
+    let (Some(found), Some(ledger)) = (&audit.one_run, ledger) else { return Ok(None) };
+    let refuted = found.promised_curve_is_refuted;
+    let found = &found.found;
+    let proved = ledger.guarantee(found.delta)?.epsilon.upper;
+    // Without the figure, which comes from the data: this sentence is in public reports too.
+    let said = if found.epsilon_lower > proved {
+        "canaries show a larger ε than the ledger proves"
+    } else if refuted == Some(true) {
+        "canaries were told apart better than the ledger's privacy curve allows"
+    } else {
+        return Ok(None);
+    };
+    Ok(Some(format!(
+        "{said} (by an audit with {:.0} % confidence); repeat it with more canaries, and do not \
+         release the model meanwhile",
+        100.0 * found.confidence
+    )))
+}
+
+fn name_of(folder: &Path) -> String {
+    let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    whole.file_name().unwrap_or(whole.as_os_str()).to_string_lossy().into_owned()
+}

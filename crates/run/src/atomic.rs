@@ -1,0 +1,42 @@
+//! Files that are either whole or absent, whatever happens while they are written.
+
+use crate::error::{Error, Result};
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+/// Writes beside the file, flushes to disk, then renames over it.
+pub fn write_atomically(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
+) -> Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".part");
+    let beside = path.with_file_name(name);
+    let written = (|| {
+        let mut writer = BufWriter::with_capacity(1 << 20, File::create(&beside)?);
+        write(&mut writer)?;
+        writer.into_inner().map_err(|e| e.into_error())?.sync_all()?;
+        fs::rename(&beside, path)
+    })();
+    if let Err(source) = written {
+        // Half a file must not keep a full disk full.
+        let _ = fs::remove_file(&beside);
+        return Err(Error::io(path)(source));
+    }
+    if let Some(folder) = path.parent().and_then(|folder| File::open(folder).ok()) {
+        // Not every file system can flush a folder; the rename itself has happened.
+        let _ = folder.sync_all();
+    }
+    Ok(())
+}
+
+/// Writes a value as indented JSON, atomically.
+pub fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|e| Error::folder(path, format!("cannot be written as JSON: {e}")))?;
+    write_atomically(path, |out| {
+        out.write_all(text.as_bytes())?;
+        out.write_all(b"\n")
+    })
+}

@@ -1,0 +1,281 @@
+//! audit.json: results of attacks on a run, each with its interval.
+
+use crate::error::{Error, Result};
+use crate::numbers::null_as_nan;
+use crate::{FORMAT_VERSION, check_format, write_json};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// Results of attacks; each part is there if its attack was made.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Audit {
+    /// Version of the folder's layout; 1 had no such key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<u32>,
+    /// Membership inference.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub membership: Vec<Membership>,
+    /// The lower bound on ε from one training run with canaries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_run: Option<OneRunAudit>,
+    /// Exposure of planted secrets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exposure: Vec<SecretExposure>,
+    /// Private entities that the model generates.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub extraction: Vec<Extraction>,
+    /// Masked private entities that the model fills in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reconstruction: Vec<ReconstructionOfKind>,
+    /// All attacks beside those on other models.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub all: Vec<Figure>,
+    /// Results of attacks that this version does not know, kept as they are.
+    #[serde(flatten)]
+    pub others: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Audit {
+    /// Whether no attack was made.
+    pub fn is_empty(&self) -> bool {
+        let Self { membership, one_run, exposure, extraction, reconstruction, all, .. } = self;
+        membership.is_empty()
+            && one_run.is_none()
+            && exposure.is_empty()
+            && extraction.is_empty()
+            && reconstruction.is_empty()
+            && all.is_empty()
+    }
+
+    /// Reads the file; empty if it is not there. A damaged file is an error: its results would be
+    /// lost by writing over it.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(e) => return Err(Error::io(path)(e)),
+        };
+        let read: Self = serde_json::from_str(&text).map_err(|e| {
+            Error::folder(path, format!("is damaged: {e}; move it away and attack again"))
+        })?;
+        check_format(path, read.format)?;
+        Ok(read)
+    }
+
+    /// Reads the file, changes it and writes it again: results of other attacks are kept.
+    pub fn update(path: &Path, change: impl FnOnce(&mut Self)) -> Result<()> {
+        let mut audit = Self::read(path)?;
+        change(&mut audit);
+        audit.format = Some(FORMAT_VERSION);
+        write_json(path, &audit)
+    }
+}
+
+/// An estimate with its confidence interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// The lower end.
+    #[serde(deserialize_with = "null_as_nan")]
+    pub lower: f64,
+    /// The estimate.
+    #[serde(deserialize_with = "null_as_nan")]
+    pub estimate: f64,
+    /// The upper end.
+    #[serde(deserialize_with = "null_as_nan")]
+    pub upper: f64,
+}
+
+impl Interval {
+    /// Whether a number lies in the interval.
+    pub fn contains(&self, number: f64) -> bool {
+        (self.lower..=self.upper).contains(&number)
+    }
+}
+
+/// How well a membership inference attack tells members from non-members.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Membership {
+    /// The attack's name.
+    pub attack: String,
+    /// Area under the ROC curve: ½ for guessing.
+    pub auc: Interval,
+    /// True positive rate at a false positive rate of 0.1 %.
+    pub rate_at_0_1_percent: Interval,
+    /// True positive rate at a false positive rate of 1 %.
+    pub rate_at_1_percent: Interval,
+    /// Examples that were trained on.
+    pub members: usize,
+    /// Examples that were not.
+    pub others: usize,
+    /// (false positive rate, true positive rate), thinned out for plotting.
+    #[serde(default)]
+    pub roc: Vec<(f64, f64)>,
+}
+
+/// The lower bound on ε from one training run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OneRun {
+    /// Canaries, each in the training data or not by a fair coin.
+    pub canaries: u64,
+    /// Guesses.
+    pub guesses: u64,
+    /// Correct guesses.
+    pub right: u64,
+    /// ε is at least this with the stated confidence, whatever the training is.
+    pub epsilon_lower: f64,
+    /// ε is at least this with the stated confidence, if the training's trade-off curve is that of
+    /// a Gaussian mechanism.
+    #[serde(default)]
+    pub epsilon_lower_if_gaussian: f64,
+    /// δ of the statement.
+    pub delta: f64,
+    /// Probability that the statement is right, whatever the mechanism.
+    pub confidence: f64,
+}
+
+/// The lower bound beside what the run's ledger proves.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OneRunAudit {
+    /// What the guesses show.
+    #[serde(flatten)]
+    pub found: OneRun,
+    /// Whether the guesses are too good for the privacy curve that the ledger proves; none if it
+    /// proves none.
+    pub promised_curve_is_refuted: Option<bool>,
+}
+
+/// Rank of a planted secret among all that could have been planted.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Exposure {
+    /// log₂ of the number of candidates less log₂ of the rank: the bits of the secret that the
+    /// model gives away.
+    pub bits: f64,
+    /// The most that it could be.
+    pub most: f64,
+    /// 1 for the likeliest candidate; an estimate where the candidates are a sample.
+    #[serde(default)]
+    pub rank: f64,
+    /// Whether every candidate was asked for.
+    pub exact: bool,
+}
+
+/// Exposure of one planted secret.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SecretExposure {
+    /// The text around the secret.
+    pub text: String,
+    /// By the trained model.
+    pub trained: Exposure,
+    /// By the pretrained model that the run began from.
+    #[serde(rename = "pretrained", alias = "untouched")]
+    pub pretrained: Exposure,
+}
+
+/// A kind of private entity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[serde(rename_all = "kebab-case")]
+pub enum EntityKind {
+    /// Names of people
+    Person,
+    /// E-mail addresses
+    Email,
+    /// Phone numbers
+    Phone,
+}
+
+impl EntityKind {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::Person, Self::Email, Self::Phone];
+
+    /// The plural, for sentences.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::Person => "names",
+            Self::Email => "e-mail addresses",
+            Self::Phone => "phone numbers",
+        }
+    }
+}
+
+/// Private entities of one kind that the trained model generates.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Extraction {
+    /// Of which kind.
+    pub kind: EntityKind,
+    /// Entities in the training texts that the pretrained model does not generate.
+    pub in_training: usize,
+    /// Distinct entities that the trained model generates, without those of the pretrained one.
+    pub written: usize,
+    /// How many of them are in the training texts.
+    pub right: usize,
+    /// Entities of the training texts that the pretrained model generates.
+    #[serde(default)]
+    pub known_before: usize,
+    /// Share of what was generated that is in the training texts.
+    pub precision: Interval,
+    /// Share of what is in the training texts that was generated.
+    pub recall: Interval,
+}
+
+/// How often a masked private entity is filled in.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reconstruction {
+    /// Masked texts.
+    pub targets: usize,
+    /// How often the likeliest candidate is right.
+    pub top_1: Interval,
+    /// How often one of the k likeliest candidates is right.
+    pub top_k: Interval,
+    /// k.
+    pub k: usize,
+    /// How often the truth is among the candidates at all.
+    pub among_candidates: Interval,
+    /// Mean of 1/rank, 0 where the truth is no candidate.
+    pub mean_reciprocal_rank: f64,
+    /// Candidates of a text, on average.
+    pub candidates: f64,
+}
+
+/// Reconstruction of one kind of entity, by both models.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReconstructionOfKind {
+    /// Of which kind.
+    pub kind: EntityKind,
+    /// By the trained model.
+    pub trained: Reconstruction,
+    /// By the pretrained model that the run began from.
+    #[serde(rename = "pretrained", alias = "untouched")]
+    pub pretrained: Reconstruction,
+}
+
+/// What a figure measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// Area under a ROC curve.
+    Area,
+    /// A share of all cases, in [0, 1].
+    Share,
+    /// Bits of a secret.
+    Bits,
+}
+
+/// A figure of the run, of a non-private run and of the pretrained model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// Of which attack.
+    pub attack: String,
+    /// What it measures.
+    pub measure: Measure,
+    /// Of the run.
+    pub run: Interval,
+    /// Of a non-private run.
+    #[serde(default, alias = "open")]
+    pub non_private: Option<Interval>,
+    /// Of the pretrained model.
+    #[serde(default, alias = "untouched")]
+    pub pretrained: Option<Interval>,
+    /// What guessing gives.
+    pub guessing: Option<f64>,
+}

@@ -1,0 +1,49 @@
+//! Errors of run files and run folders, each one sentence that says what to do.
+
+use std::path::{Path, PathBuf};
+
+/// Why a run file or a run folder could not be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The run file asks for something that cannot be.
+    #[error("{0}")]
+    RunFile(String),
+    /// A folder, or a file in it, is not what it should be.
+    #[error("{path}: {problem}", path = path.display())]
+    Folder {
+        /// The folder or file.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
+    /// A file could not be read or written.
+    #[error("{path}: {source}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's error.
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    /// A mistake in a run file.
+    pub fn run_file(sentence: impl Into<String>) -> Self {
+        Self::RunFile(sentence.into())
+    }
+
+    /// A folder or file that cannot be used.
+    pub fn folder(path: &Path, problem: impl Into<String>) -> Self {
+        Self::Folder { path: path.to_owned(), problem: problem.into() }
+    }
+
+    /// For `map_err`: an operating system's error, with its path.
+    pub fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, source }
+    }
+}
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;

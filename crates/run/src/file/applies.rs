@@ -1,0 +1,148 @@
+//! Keys that have a meaning for some runs only. For others they are refused, never ignored.
+
+use super::{
+    AttentionSource, EncoderKind, LearnerKind, MethodName, ModeName, NoiseSchedule, OptimiserKind,
+    ReleasedRows, RelevanceSource, RunFile, TaskName,
+};
+use crate::error::{Error, Result};
+use toml::{Table, Value};
+
+/// A key, the runs that it applies to, and these in words.
+struct Rule {
+    key: &'static str,
+    applies: fn(&RunFile) -> bool,
+    to: &'static str,
+}
+
+const fn rule(key: &'static str, to: &'static str, applies: fn(&RunFile) -> bool) -> Rule {
+    Rule { key, applies, to }
+}
+
+const PRIVATE: &str = "private methods, but privacy.method is \"none\"";
+const CLASSIFICATION: &str = "data.task = \"classification\"";
+const COMPLETION: &str = "data.task = \"completion\"";
+const ADAM: &str = "the optimisers adamw and adam-corrected";
+
+fn is_private(file: &RunFile) -> bool {
+    file.privacy.method != MethodName::None
+}
+
+fn is_paper(file: &RunFile) -> bool {
+    file.privacy.mode == ModeName::Paper
+}
+
+fn is_adam(file: &RunFile) -> bool {
+    file.training.optimiser != OptimiserKind::Sgd
+}
+
+fn task_is(file: &RunFile, task: TaskName) -> bool {
+    file.data.task == task
+}
+
+/// Whether embeddings pass an encoder whose widths the run file may choose.
+fn has_encoder_of_own_width(file: &RunFile) -> bool {
+    let default_is_none = file.privacy.method == MethodName::DpForward;
+    match file.privacy.local.encoder {
+        Some(kind) => kind != EncoderKind::None && file.privacy.method != MethodName::Mvg,
+        None => !default_is_none && file.privacy.method != MethodName::Mvg,
+    }
+}
+
+const RULES: &[Rule] = &[
+    rule("privacy.mode", PRIVATE, is_private),
+    rule("privacy.delta", PRIVATE, is_private),
+    rule("privacy.clip", PRIVATE, is_private),
+    rule("privacy.schedule", PRIVATE, is_private),
+    rule("privacy.step_distance", "schedules other than uniform", |file| {
+        is_private(file) && file.privacy.schedule != NoiseSchedule::Uniform
+    }),
+    rule("privacy.reserve", "privacy.schedule = \"ewpba\"", |file| {
+        is_private(file) && file.privacy.schedule == NoiseSchedule::Ewpba
+    }),
+    rule("privacy.anadp", "the method anadp", |file| file.privacy.method == MethodName::Anadp),
+    rule("privacy.adaclip", "the method adaclip", |file| {
+        file.privacy.method == MethodName::Adaclip
+    }),
+    rule("privacy.rap_ft", "the method rap-ft", |file| file.privacy.method == MethodName::RapFt),
+    rule("privacy.rap_ft.relevance", "mode = \"proved\"; paper mode uses raw maps", |file| {
+        !is_paper(file)
+    }),
+    rule(
+        "privacy.rap_ft.examples",
+        "maps of public examples and for paper mode; a noised map has relevance.noised.examples",
+        |file| {
+            is_paper(file) || matches!(file.privacy.rap_ft.relevance, RelevanceSource::Public(_))
+        },
+    ),
+    rule("privacy.local", "the methods dp-forward, ew-ft and mvg", |file| {
+        file.privacy.method.is_local()
+    }),
+    rule("privacy.local.noise_is", "mode = \"paper\"", is_paper),
+    rule("privacy.local.dims", "encoders of dp-forward and ew-ft", has_encoder_of_own_width),
+    rule("privacy.local.lengths", "rows = \"tokens\"", |file| {
+        let default_is_tokens = is_paper(file) && file.privacy.local.after.is_some();
+        file.privacy.local.rows.map_or(default_is_tokens, |rows| rows == ReleasedRows::Tokens)
+    }),
+    rule("privacy.mvg", "the method mvg", |file| file.privacy.method == MethodName::Mvg),
+    rule("privacy.mvg.attention_epsilon", "attention = \"atten-dp\"", |file| {
+        file.privacy.mvg.attention == AttentionSource::AttenDp
+    }),
+    rule("privacy.mvg.attention_examples", "attention = \"atten-dp\" and \"raw\"", |file| {
+        file.privacy.mvg.attention != AttentionSource::Position
+    }),
+    rule("data.label", CLASSIFICATION, |file| task_is(file, TaskName::Classification)),
+    rule("data.labels", CLASSIFICATION, |file| task_is(file, TaskName::Classification)),
+    rule("data.prompt", COMPLETION, |file| task_is(file, TaskName::Completion)),
+    rule("data.completion", COMPLETION, |file| task_is(file, TaskName::Completion)),
+    rule("data.long_texts", "data.task = \"language-modelling\"", |file| {
+        task_is(file, TaskName::LanguageModelling)
+    }),
+    rule("data.most_per_author", "runs with data.author", |file| file.data.author.is_some()),
+    rule("training.momentum", "the optimiser sgd", |file| {
+        file.training.optimiser == OptimiserKind::Sgd
+    }),
+    rule("training.betas", ADAM, is_adam),
+    rule("training.adam_epsilon", ADAM, is_adam),
+    rule("training.dropout", "runs that learn by gradients", |file| {
+        file.privacy.local.learn != Some(LearnerKind::Discriminant)
+    }),
+];
+
+impl RunFile {
+    /// Refuses keys of `table`, the text of this file, that have no effect on such a run.
+    pub(super) fn check_that_keys_apply(&self, table: &Table) -> Result<()> {
+        for rule in RULES.iter().filter(|rule| !(rule.applies)(self)) {
+            if find(table, rule.key).is_some() {
+                let name = match find(table, rule.key) {
+                    Some(Value::Table(_)) if rule.key.matches('.').count() == 1 => {
+                        format!("[{}]", rule.key)
+                    }
+                    _ => rule.key.to_owned(),
+                };
+                return Err(Error::run_file(format!("{name} is for {}; remove it", rule.to)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes keys that [`RunFile::check_that_keys_apply`] would refuse.
+    pub(super) fn remove_keys_that_do_not_apply(&self, table: &mut Table) {
+        for rule in RULES.iter().filter(|rule| !(rule.applies)(self)) {
+            let (path, last) = rule.key.rsplit_once('.').unwrap_or(("", rule.key));
+            let mut here = Some(&mut *table);
+            for key in path.split('.').filter(|key| !key.is_empty()) {
+                here = here.and_then(|t| t.get_mut(key)).and_then(Value::as_table_mut);
+            }
+            if let Some(here) = here {
+                here.remove(last);
+            }
+        }
+    }
+}
+
+fn find<'a>(table: &'a Table, path: &str) -> Option<&'a Value> {
+    match path.split_once('.') {
+        None => table.get(path),
+        Some((first, rest)) => find(table.get(first)?.as_table()?, rest),
+    }
+}

@@ -1,0 +1,301 @@
+//! `[privacy.local]` and `[privacy.mvg]`: local DP, noise on embeddings that owners send.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::path::PathBuf;
+
+/// `[privacy.local]`. Defaults of what is left out depend on method and mode.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LocalSection {
+    /// The layer of the noise: after the embeddings, after so many blocks, or at the output.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<NoiseLayer>,
+    /// Which rows of a sequence are released.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rows: Option<ReleasedRows>,
+    /// How the norm of an embedding is bounded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bound: Option<Bounding>,
+    /// How often an embedding is released.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release: Option<ReleaseKind>,
+    /// Where the encoder comes from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encoder: Option<EncoderKind>,
+    /// Widths of the encoder's layers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dims: Option<Vec<usize>>,
+    /// Public text that encoder and centre are fitted on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub public: Option<PublicFile>,
+    /// Whether the number of tokens is hidden, by as many rows for every sequence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lengths: Option<Lengths>,
+    /// What a published noise multiplier is multiplied by, in paper mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub noise_is: Option<NoiseIs>,
+    /// ε of the labels' randomised response; 0 for labels that are public. By default half of what
+    /// an adaptation leaves of ε (over the examples of a unit) and at most 2, in paper mode 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label_epsilon: Option<f64>,
+    /// How the part above the noise is trained.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub learn: Option<LearnerKind>,
+    /// Fine-tunes the whole model first: on public labelled data, or on the private examples by
+    /// DP-SGD with a share of ε.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapt: Option<AdaptSection>,
+}
+
+/// The layer at which noise is added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoiseLayer {
+    /// After so many blocks; after the embeddings if none.
+    After(usize),
+    /// After the last block and its normalisation, before the task head.
+    Output,
+}
+
+impl Serialize for NoiseLayer {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Output => serializer.serialize_str("output"),
+            Self::After(0) => serializer.serialize_str("embeddings"),
+            Self::After(blocks) => serializer.serialize_u64(*blocks as u64),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for NoiseLayer {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Name(String),
+            Blocks(usize),
+        }
+        let wrong = || {
+            serde::de::Error::custom("after is \"embeddings\", \"output\" or a number of blocks")
+        };
+        match Written::deserialize(deserializer).map_err(|_| wrong())? {
+            Written::Name(name) if name == "output" => Ok(Self::Output),
+            Written::Name(name) if name == "embeddings" => Ok(Self::After(0)),
+            Written::Name(_) => Err(wrong()),
+            Written::Blocks(blocks) => Ok(Self::After(blocks)),
+        }
+    }
+}
+
+/// Which rows of a sequence are released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReleasedRows {
+    /// One for each token.
+    Tokens,
+    /// That of the first token.
+    First,
+    /// That of the last token.
+    Last,
+    /// The mean over the tokens.
+    Mean,
+}
+
+/// How the norm of an embedding is bounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bounding {
+    /// Clipped: what is longer than C is scaled down to C.
+    Clip,
+    /// Normalised: every embedding has norm C.
+    Normalise,
+    /// Not at all: a bounded activation keeps each column in a box.
+    Box,
+}
+
+/// How often an embedding is released, and how the noises of its releases belong together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReleaseKind {
+    /// Once; every epoch uses the same release.
+    #[default]
+    Once,
+    /// In every epoch, with noise that falls along one random path.
+    Path,
+    /// In every epoch, with independent noise.
+    Fresh,
+}
+
+/// Where an encoder comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EncoderKind {
+    /// There is none: hidden states are released.
+    None,
+    /// A random orthogonal projection.
+    Orthogonal,
+    /// The principal components of public text.
+    Pca,
+    /// A stacked autoencoder fitted on public text.
+    Autoencoder,
+    /// A stacked autoencoder trained on the private examples: paper mode only.
+    Trained,
+}
+
+/// Whether the number of tokens of a text shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Lengths {
+    /// It does not.
+    Hidden,
+    /// It does, and is taken to be public.
+    Public,
+}
+
+/// What a published noise multiplier is multiplied by: the papers leave both readings open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NoiseIs {
+    /// By the norm C.
+    #[default]
+    Norm,
+    /// By the sensitivity 2C.
+    Sensitivity,
+}
+
+/// How the part above the noise is trained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LearnerKind {
+    /// A linear discriminant in closed form, corrected for the known noise.
+    Discriminant,
+    /// By gradients, on embeddings that are calibrated to the known noise.
+    Gradient,
+    /// By gradients on the noisy embeddings as they are, as published.
+    Plain,
+}
+
+/// A file of public data: its path, or a table with its columns.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PublicFile {
+    /// The file.
+    pub file: PathBuf,
+    /// Its columns of text; by default those of the training file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<Vec<String>>,
+    /// Its column of labels; by default that of the training file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for PublicFile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Path(PathBuf),
+            Table(Table),
+        }
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Table {
+            file: PathBuf,
+            text: Option<Vec<String>>,
+            label: Option<String>,
+        }
+        match Written::deserialize(deserializer).map_err(|_| {
+            serde::de::Error::custom(
+                "public is \"file\" or { file = \"file\", text = [\"column\"] }",
+            )
+        })? {
+            Written::Path(file) => Ok(Self { file, text: None, label: None }),
+            Written::Table(Table { file, text, label }) => Ok(Self { file, text, label }),
+        }
+    }
+}
+
+/// Fine-tuning of the whole model before anything is perturbed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AdaptSection {
+    /// Public labelled data.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub public: Option<PublicFile>,
+    /// The share of ε that DP-SGD on the private examples may cost by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share: Option<f64>,
+    /// Passes over the data.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epochs: Option<u32>,
+    /// Examples in a step; the expected number under Poisson sampling.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<u64>,
+    /// The largest learning rate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub learning_rate: Option<f64>,
+}
+
+impl AdaptSection {
+    /// Passes over the data: two by default.
+    pub fn epochs(&self) -> u32 {
+        self.epochs.unwrap_or(2)
+    }
+
+    /// Examples in a step: DP-SGD wants large batches.
+    pub fn batch(&self) -> u64 {
+        self.batch.unwrap_or(if self.share.is_some() { 1024 } else { 32 })
+    }
+
+    /// The largest learning rate.
+    pub fn learning_rate(&self) -> f64 {
+        self.learning_rate.unwrap_or(if self.share.is_some() { 5e-4 } else { 5e-5 })
+    }
+}
+
+/// `[privacy.mvg]`: per-token budgets.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MvgSection {
+    /// Columns of the sanitisation layer.
+    pub width: usize,
+    /// k: where in a sequence the smallest budget is.
+    pub shift: f64,
+    /// v: how wide the dip is.
+    pub spread: f64,
+    /// The smallest budget.
+    pub epsilon_min: f64,
+    /// The largest budget.
+    pub epsilon_max: f64,
+    /// Whose attention the contributions are computed from.
+    pub attention: AttentionSource,
+    /// ε of the attention map, where it is released.
+    pub attention_epsilon: f64,
+    /// Examples that the map is the mean of.
+    pub attention_examples: usize,
+}
+
+impl Default for MvgSection {
+    fn default() -> Self {
+        Self {
+            width: 700,
+            shift: 0.0,
+            spread: 0.3,
+            epsilon_min: 1.0,
+            epsilon_max: 10.0,
+            attention: AttentionSource::Position,
+            attention_epsilon: 1.0,
+            attention_examples: 2000,
+        }
+    }
+}
+
+/// Whose attention the contributions are computed from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AttentionSource {
+    /// That of the private examples, without noise: paper mode only.
+    Raw,
+    /// That of the private examples, with noise whose cost is in the ledger.
+    AttenDp,
+    /// That of positions without text: no data are used.
+    Position,
+}

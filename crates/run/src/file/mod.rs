@@ -1,0 +1,224 @@
+//! The run file: one TOML file from which sampler, mechanism and ledger are all derived, so that
+//! they cannot disagree.
+
+mod applies;
+mod data;
+mod local;
+mod model;
+mod privacy;
+mod ranges;
+mod training;
+
+pub use data::{DataSection, Format, LongTexts, TaskName};
+pub use local::{
+    AdaptSection, AttentionSource, Bounding, EncoderKind, LearnerKind, Lengths, LocalSection,
+    MvgSection, NoiseIs, NoiseLayer, PublicFile, ReleaseKind, ReleasedRows,
+};
+pub use model::{AdapterSettings, LoraSettings, ModelSection, Tuning};
+pub use privacy::{
+    AdaclipSection, AnadpSection, Clip, ImportanceForm, InitialRelevance, MethodName, ModeName,
+    NoiseSchedule, PrivacySection, RapFtSection, RelevanceSource,
+};
+pub use training::{ComputeSection, LearningRateSchedule, OptimiserKind, TrainingSection};
+
+use crate::error::{Error, Result};
+use crate::{FORMAT_VERSION, Resolved, check_format, write_atomically};
+use serde::{Deserialize, Serialize};
+use std::io::Write;
+use std::path::Path;
+use toml::{Table, Value};
+
+/// A run as its file describes it, with defaults filled in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunFile {
+    /// Version of the run folder's layout, in a plan.toml that a run wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<u32>,
+    /// The base model and its trainable parameters.
+    pub model: ModelSection,
+    /// The files.
+    pub data: DataSection,
+    /// The method and its budget.
+    pub privacy: PrivacySection,
+    /// The optimiser's hyperparameters.
+    pub training: TrainingSection,
+    /// What changes time and memory, and nothing else.
+    #[serde(default)]
+    pub compute: ComputeSection,
+}
+
+/// What a run adds to its plan.toml; of no meaning in a run file.
+const RESOLVED: &str = "resolved";
+/// Earlier names of tables.
+const ALIASES: [(&str, &str, &str); 1] = [("privacy", "forward", "local")];
+
+impl RunFile {
+    /// Reads a run file; each of `changes` is `key=value` with the key's path, such as
+    /// `privacy.epsilon=2`.
+    pub fn read(path: &Path, changes: &[String]) -> Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| Error::folder(path, format!("the run file cannot be read: {e}")))?;
+        Self::parse(&text, changes).map_err(|e| match e {
+            Error::RunFile(sentence) => Error::folder(path, sentence),
+            other => other,
+        })
+    }
+
+    /// As [`RunFile::read`], from the file's text.
+    pub fn parse(text: &str, changes: &[String]) -> Result<Self> {
+        let lines = Lines { text, known: changes.is_empty() };
+        let mut table: Table = text.parse().map_err(|e| lines.unreadable(&e))?;
+        rename_aliases(&mut table)?;
+        for change in changes {
+            let Some((path, value)) = change.split_once('=') else {
+                return Err(Error::run_file(format!(
+                    "--set {change}: write it as key=value, such as privacy.epsilon=2"
+                )));
+            };
+            set(&mut table, path.trim(), value.trim())?;
+            rename_aliases(&mut table)?;
+        }
+        let was_run = table.remove(RESOLVED).is_some();
+        let file: Self = if changes.is_empty() && !was_run {
+            // From the text again, for the line in an error.
+            let text = toml::Deserializer::parse(text).map_err(|e| lines.unreadable(&e))?;
+            serde_path_to_error::deserialize(text)
+        } else {
+            serde_path_to_error::deserialize(Value::Table(table.clone()))
+        }
+        .map_err(|e| lines.wrong(&e))?;
+        check_format(Path::new("the run file"), file.format)?;
+        // Plans of format 1 have every key, whether or not it applies.
+        if !(was_run && file.format.is_none()) {
+            file.check_that_keys_apply(&table)?;
+        }
+        file.check_ranges()?;
+        Ok(file)
+    }
+
+    /// The file as TOML, with the keys that apply to its method.
+    pub fn to_toml(&self) -> Result<String> {
+        let unwritable =
+            |e: toml::ser::Error| Error::run_file(format!("the plan cannot be written: {e}"));
+        let mut table = Table::try_from(self).map_err(unwritable)?;
+        self.remove_keys_that_do_not_apply(&mut table);
+        toml::to_string(&table).map_err(unwritable)
+    }
+
+    /// Writes plan.toml.
+    pub fn write_plan(&self, path: &Path, resolved: &Resolved) -> Result<()> {
+        #[derive(Serialize)]
+        struct Answer<'a> {
+            resolved: &'a Resolved,
+        }
+        let plan = Self { format: Some(FORMAT_VERSION), ..self.clone() }.to_toml()?;
+        let answer = toml::to_string(&Answer { resolved })
+            .map_err(|e| Error::folder(path, format!("cannot be written: {e}")))?;
+        write_atomically(path, |out| {
+            write!(out, "{plan}\n# What it resolved to on the data; not read again.\n{answer}")
+        })
+    }
+
+    /// What plan.toml says that the run resolved to.
+    pub fn read_resolved(path: &Path) -> Result<Resolved> {
+        let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+        let damaged = |problem: String| Error::folder(path, format!("is damaged: {problem}"));
+        let mut table: Table = text.parse().map_err(|e: toml::de::Error| damaged(e.to_string()))?;
+        let resolved = table.remove(RESOLVED).ok_or_else(|| damaged("no [resolved]".into()))?;
+        resolved.try_into().map_err(|e: toml::de::Error| damaged(e.message().to_owned()))
+    }
+}
+
+/// Names the line of an error, unless `--set` has changed what is read.
+struct Lines<'a> {
+    text: &'a str,
+    known: bool,
+}
+
+impl Lines<'_> {
+    fn of(&self, error: &toml::de::Error) -> String {
+        match error.span() {
+            Some(span) if self.known => {
+                let before = &self.text.as_bytes()[..span.start.min(self.text.len())];
+                format!("line {}: ", 1 + before.iter().filter(|&&byte| byte == b'\n').count())
+            }
+            _ => String::new(),
+        }
+    }
+
+    fn unreadable(&self, error: &toml::de::Error) -> Error {
+        Error::run_file(format!("{}{}", self.of(error), error.message().replace('\n', " ")))
+    }
+
+    fn wrong(&self, error: &serde_path_to_error::Error<toml::de::Error>) -> Error {
+        let (key, error) = (error.path().to_string(), error.inner());
+        // At the top there is no key to name.
+        let key = if key == "." { String::new() } else { format!("{key}: ") };
+        Error::run_file(format!("{}{key}{}", self.of(error), error.message().replace('\n', " ")))
+    }
+}
+
+/// Brings tables to their present names, with what stands under either.
+fn rename_aliases(table: &mut Table) -> Result<()> {
+    for (parent, old, new) in ALIASES {
+        let Some(Value::Table(parent_table)) = table.get_mut(parent) else { continue };
+        let Some(moved) = parent_table.remove(old) else { continue };
+        match (parent_table.get_mut(new), moved) {
+            (None, moved) => {
+                parent_table.insert(new.to_owned(), moved);
+            }
+            (Some(Value::Table(there)), Value::Table(moved)) => {
+                for (key, value) in moved {
+                    if there.insert(key.clone(), value).is_some() {
+                        return Err(Error::run_file(format!(
+                            "{key} stands in [{parent}.{old}] and in [{parent}.{new}], which is \
+                             its present name; leave it in the latter"
+                        )));
+                    }
+                }
+            }
+            _ => {
+                return Err(Error::run_file(format!("[{parent}.{new}] is a table")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Sets a value at a dotted path; the value is TOML, or else text.
+fn set(table: &mut Table, path: &str, value: &str) -> Result<()> {
+    let parsed = format!("value = {value}")
+        .parse::<Table>()
+        .ok()
+        .and_then(|mut table| table.remove("value"));
+    let value = parsed.unwrap_or_else(|| Value::String(value.to_owned()));
+    let mut path = path.to_owned();
+    for (parent, old, new) in ALIASES {
+        if let Some(rest) = path.strip_prefix(&format!("{parent}.{old}"))
+            && (rest.is_empty() || rest.starts_with('.'))
+        {
+            path = format!("{parent}.{new}{rest}");
+        }
+    }
+    let mut keys: Vec<&str> = path.split('.').collect();
+    let last = keys.pop().filter(|key| !key.is_empty());
+    let Some(last) = last else {
+        return Err(Error::run_file(format!(
+            "--set {path}: write the key's path, such as privacy.epsilon"
+        )));
+    };
+    let mut here = table;
+    for key in keys {
+        let inner = here.entry(key).or_insert_with(|| Value::Table(Table::new()));
+        let Value::Table(inner) = inner else {
+            return Err(Error::run_file(format!("--set {path}: {key} is a value, not a table")));
+        };
+        here = inner;
+    }
+    here.insert(last.to_owned(), value);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

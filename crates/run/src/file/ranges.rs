@@ -1,0 +1,154 @@
+//! The numbers of a run file and the ranges that they must lie in, each by the name of its key.
+
+use super::{Clip, InitialRelevance, RelevanceSource, RunFile, Tuning};
+use crate::error::{Error, Result};
+use std::fmt::Debug;
+use std::ops::RangeInclusive;
+use undertone_accounting::limits;
+
+/// Beyond these, numbers in `f32` that are multiplied with each other leave its range.
+const SMALLEST: f64 = 1e-10;
+const LARGEST: f64 = 1e10;
+/// Widths, counts of tokens and the like.
+const WIDEST: usize = 65_536;
+
+fn within<T: PartialOrd + Debug>(key: &str, value: T, range: RangeInclusive<T>) -> Result<()> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    let [value, least, most] = [&value, range.start(), range.end()].map(written);
+    Err(Error::run_file(format!("{key} is {value}, but must be from {least} to {most}")))
+}
+
+/// As in a run file: 1e300, not three hundred digits.
+fn written(number: &impl Debug) -> String {
+    let text = format!("{number:?}");
+    text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
+}
+
+/// Zero is excluded.
+fn above_zero(key: &str, value: f64, largest: f64) -> Result<()> {
+    if value > 0.0 && value <= largest {
+        return Ok(());
+    }
+    Err(Error::run_file(format!(
+        "{key} is {}, but must be above 0 and at most {}",
+        written(&value),
+        written(&largest)
+    )))
+}
+
+/// One is excluded.
+fn share(key: &str, value: f64) -> Result<()> {
+    if (0.0..1.0).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::run_file(format!(
+        "{key} is {}, but must be at least 0 and below 1",
+        written(&value)
+    )))
+}
+
+impl RunFile {
+    /// Refuses numbers outside of their ranges, whether or not the method looks at them.
+    pub(super) fn check_ranges(&self) -> Result<()> {
+        self.check_training()?;
+        self.check_data_and_tuning()?;
+        self.check_budget()?;
+        self.check_allocations()?;
+        self.check_local_numbers()
+    }
+
+    fn check_training(&self) -> Result<()> {
+        let training = &self.training;
+        above_zero("training.learning_rate", training.learning_rate, 1e6)?;
+        above_zero("training.adam_epsilon", f64::from(training.adam_epsilon), 1e6)?;
+        share("training.momentum", f64::from(training.momentum))?;
+        share("training.betas", f64::from(training.betas.0))?;
+        share("training.betas", f64::from(training.betas.1))?;
+        share("training.warmup", training.warmup)?;
+        within("training.weight_decay", training.weight_decay, 0.0..=1e3)?;
+        within("training.epochs", u64::from(training.epochs), 1..=limits::STEPS)?;
+        within("training.batch", training.batch, 1..=u64::from(u32::MAX))?;
+        let compute = &self.compute;
+        within("compute.micro_batch", compute.micro_batch, 1..=usize::MAX)?;
+        within("compute.micro_tokens", compute.micro_tokens, 1..=usize::MAX)?;
+        within("compute.checkpoint_every", compute.checkpoint_every.unwrap_or(1), 1..=u64::MAX)
+    }
+
+    fn check_data_and_tuning(&self) -> Result<()> {
+        let data = &self.data;
+        within("data.max_tokens", data.max_tokens, 1..=1 << 20)?;
+        within("data.most_per_author", data.most_per_author, 1..=1 << 32)?;
+        if data.labels.as_ref().is_some_and(Vec::is_empty) {
+            return Err(Error::run_file("data.labels is empty; name the labels, or leave it out"));
+        }
+        match &self.model.tuning {
+            Tuning::Lora(lora) => {
+                within("model.tuning.lora.rank", lora.rank, 1..=4096)?;
+                above_zero("model.tuning.lora.alpha", lora.alpha, 1e6)?;
+                share("model.tuning.lora.dropout", f64::from(lora.dropout))
+            }
+            Tuning::Adapter(adapter) => {
+                within("model.tuning.adapter.size", adapter.size, 1..=WIDEST)
+            }
+            Tuning::Full | Tuning::Head | Tuning::Bitfit => Ok(()),
+        }
+    }
+
+    fn check_budget(&self) -> Result<()> {
+        let privacy = &self.privacy;
+        if let Some(epsilon) = privacy.epsilon {
+            above_zero("privacy.epsilon", epsilon, limits::EPSILON)?;
+        }
+        if let Some(delta) = privacy.delta {
+            within("privacy.delta", delta, limits::DELTA)?;
+        }
+        if let Some(noise) = privacy.noise_multiplier {
+            above_zero("privacy.noise_multiplier", noise, 1e9)?;
+        }
+        if let Clip::Flat(bound) | Clip::PerLayer(bound) = privacy.clip {
+            within("privacy.clip", bound, SMALLEST..=LARGEST)?;
+        }
+        above_zero("privacy.step_distance", privacy.step_distance, 1e6)?;
+        within("privacy.reserve", privacy.reserve, 0.0..=limits::EPSILON)
+    }
+
+    fn check_allocations(&self) -> Result<()> {
+        let anadp = &self.privacy.anadp;
+        share("privacy.anadp.beta1", f64::from(anadp.beta1))?;
+        share("privacy.anadp.beta2", f64::from(anadp.beta2))?;
+        within("privacy.anadp.alpha", anadp.alpha, 0.0..=1.0)?;
+        let adaclip = &self.privacy.adaclip;
+        share("privacy.adaclip.beta", f64::from(adaclip.beta))?;
+        within("privacy.adaclip.exponent", adaclip.exponent, 0.0..=1.0)?;
+        let rap_ft = &self.privacy.rap_ft;
+        within("privacy.rap_ft.alpha", rap_ft.alpha, 0.0..=100.0)?;
+        within("privacy.rap_ft.examples", rap_ft.examples, 1..=usize::MAX)?;
+        if let RelevanceSource::Noised { examples, .. } = rap_ft.relevance {
+            within("privacy.rap_ft.relevance.noised.examples", examples, 1..=u64::MAX)?;
+        }
+        match rap_ft.initial {
+            InitialRelevance::Naive => Ok(()),
+            InitialRelevance::TopK(k) => within("privacy.rap_ft.initial.top_k", k, 1..=usize::MAX),
+            InitialRelevance::TopP(p) => {
+                above_zero("privacy.rap_ft.initial.top_p", f64::from(p), 1.0)
+            }
+            InitialRelevance::Beam(beam) => within("privacy.rap_ft.initial.beam", beam, 1..=1024),
+        }
+    }
+
+    fn check_local_numbers(&self) -> Result<()> {
+        for &width in self.privacy.local.dims.iter().flatten() {
+            within("privacy.local.dims", width, 1..=WIDEST)?;
+        }
+        let mvg = &self.privacy.mvg;
+        within("privacy.mvg.width", mvg.width, 1..=WIDEST)?;
+        within("privacy.mvg.shift", mvg.shift, -10.0..=10.0)?;
+        above_zero("privacy.mvg.spread", mvg.spread, 1e6)?;
+        above_zero("privacy.mvg.epsilon_min", mvg.epsilon_min, 1e6)?;
+        above_zero("privacy.mvg.epsilon_max", mvg.epsilon_max, 1e6)?;
+        above_zero("privacy.mvg.attention_epsilon", mvg.attention_epsilon, limits::EPSILON)?;
+        within("privacy.mvg.attention_examples", mvg.attention_examples, 1..=usize::MAX)
+    }
+}

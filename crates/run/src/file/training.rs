@@ -1,0 +1,137 @@
+//! `[training]` and `[compute]`.
+
+use serde::{Deserialize, Serialize};
+
+/// `[training]`: the optimiser's hyperparameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainingSection {
+    /// Passes over the data.
+    pub epochs: u32,
+    /// Privacy units in a step; the expected number under Poisson sampling.
+    pub batch: u64,
+    /// The largest learning rate.
+    pub learning_rate: f64,
+    /// The learning rate after warm-up.
+    #[serde(default)]
+    pub learning_rate_schedule: LearningRateSchedule,
+    /// Share of all steps in which the learning rate rises, in [0, 1).
+    #[serde(default)]
+    pub warmup: f64,
+    /// The optimiser.
+    #[serde(default)]
+    pub optimiser: OptimiserKind,
+    /// Momentum of SGD.
+    #[serde(default = "momentum")]
+    pub momentum: f32,
+    /// β₁ and β₂ of Adam.
+    #[serde(default = "betas")]
+    pub betas: (f32, f32),
+    /// ε in the denominator of Adam.
+    #[serde(default = "adam_epsilon")]
+    pub adam_epsilon: f32,
+    /// Decoupled weight decay.
+    #[serde(default)]
+    pub weight_decay: f32,
+    /// Whether the model's dropout is on.
+    #[serde(default)]
+    pub dropout: bool,
+    /// Makes the run repeatable, and not private.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+}
+
+fn momentum() -> f32 {
+    0.9
+}
+fn betas() -> (f32, f32) {
+    (0.9, 0.999)
+}
+fn adam_epsilon() -> f32 {
+    1e-8
+}
+
+/// The optimiser.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OptimiserKind {
+    /// Stochastic gradient descent with momentum.
+    Sgd,
+    /// AdamW: Adam with decoupled weight decay.
+    #[default]
+    Adamw,
+    /// AdamW whose second moment has the variance of the privacy noise subtracted: noise makes
+    /// every coordinate look equally steep.
+    AdamCorrected,
+}
+
+/// The learning rate after warm-up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LearningRateSchedule {
+    /// Constant.
+    #[default]
+    Constant,
+    /// Linear decay to zero.
+    Linear,
+    /// Cosine decay to zero.
+    Cosine,
+}
+
+impl LearningRateSchedule {
+    /// The share of the largest learning rate in `step` (from 0) of `steps`; it rises linearly in
+    /// the first `warmup` of them. Never zero.
+    pub fn share(self, step: u64, steps: u64, warmup: f64) -> f64 {
+        let rising = (warmup * steps as f64).ceil();
+        let taken = step as f64 + 1.0;
+        if taken <= rising {
+            return taken / (rising + 1.0);
+        }
+        // In (0, 1]: the last step still moves the weights.
+        let left = 1.0 - (step as f64 - rising) / (steps as f64 - rising).max(1.0);
+        match self {
+            Self::Constant => 1.0,
+            Self::Linear => left,
+            Self::Cosine => 0.5 - 0.5 * (std::f64::consts::PI * left).cos(),
+        }
+    }
+}
+
+/// `[compute]`: what changes time and memory, and nothing else.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ComputeSection {
+    /// The most sequences of a micro-batch.
+    pub micro_batch: usize,
+    /// The most tokens of a micro-batch.
+    pub micro_tokens: usize,
+    /// A checkpoint after so many steps; by default every five minutes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint_every: Option<u64>,
+}
+
+impl Default for ComputeSection {
+    fn default() -> Self {
+        Self { micro_batch: 64, micro_tokens: 4096, checkpoint_every: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_learning_rate_rises_to_the_top_and_falls() {
+        use LearningRateSchedule::{Constant, Cosine, Linear};
+        for schedule in [Constant, Linear, Cosine] {
+            let shares: Vec<f64> = (0..100).map(|step| schedule.share(step, 100, 0.1)).collect();
+            assert!(shares.iter().all(|share| *share > 0.0 && *share <= 1.0));
+            assert!(shares[..10].windows(2).all(|pair| pair[0] < pair[1]));
+            assert_eq!(shares[10], 1.0);
+            assert!(shares[10..].windows(2).all(|pair| pair[0] >= pair[1]));
+            let last = shares[99];
+            assert!(if schedule == Constant { last == 1.0 } else { last < 0.02 });
+        }
+        assert_eq!(Linear.share(0, 1, 0.0), 1.0);
+    }
+}

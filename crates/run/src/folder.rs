@@ -1,0 +1,276 @@
+//! The run folder, which one process at a time may write to.
+//!
+//! ```text
+//! plan.toml               the run file with every default filled in, and what it resolved to
+//! ledger.jsonl            every release, recorded before it is made
+//! metrics.jsonl           one line for each step (computed from private data: keep it with them)
+//! checkpoint.safetensors  weights and optimiser state, to resume from
+//! secret.key              what the noise is drawn from; only while the run lasts
+//! identity.json           what must be the same on resuming; only while the run lasts
+//! relevance.safetensors   the relevance map that the noise was allocated by, if there is one
+//! noise.svg               noise of each trainable parameter (and relevance.svg), as heat maps
+//! model/                  the trained model, or adapter/, with a model card (README.md)
+//! audit.json              results of attacks, if any were made
+//! summary.json            written last: a folder that has one is finished
+//! ```
+
+use crate::error::{Error, Result};
+use crate::identity::Identity;
+use crate::{Summary, write_json};
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+const SUMMARY: &str = "summary.json";
+const PLAN: &str = "plan.toml";
+const LOCK: &str = "run.lock";
+
+/// The paths of the files in a run folder.
+#[derive(Clone, Debug)]
+pub struct RunPaths(PathBuf);
+
+impl RunPaths {
+    /// The files of this folder, whether or not they exist.
+    pub fn new(folder: &Path) -> Self {
+        Self(folder.to_owned())
+    }
+
+    /// The folder itself.
+    pub fn folder(&self) -> &Path {
+        &self.0
+    }
+
+    /// The run file with every default filled in.
+    pub fn plan(&self) -> PathBuf {
+        self.0.join(PLAN)
+    }
+
+    /// The ledger.
+    pub fn ledger(&self) -> PathBuf {
+        self.0.join("ledger.jsonl")
+    }
+
+    /// The ledger's head, by which a ledger that was cut short is noticed.
+    fn ledger_head(&self) -> PathBuf {
+        self.0.join("ledger.jsonl.head")
+    }
+
+    /// One record a step.
+    pub fn metrics(&self) -> PathBuf {
+        self.0.join("metrics.jsonl")
+    }
+
+    /// Results of attacks.
+    pub fn audit(&self) -> PathBuf {
+        self.0.join("audit.json")
+    }
+
+    /// The summary of a finished run.
+    pub fn summary(&self) -> PathBuf {
+        self.0.join(SUMMARY)
+    }
+
+    /// Weights and optimiser state.
+    pub fn checkpoint(&self) -> PathBuf {
+        self.0.join("checkpoint.safetensors")
+    }
+
+    /// The relevance map of Rap-FT.
+    pub fn relevance(&self) -> PathBuf {
+        self.0.join("relevance.safetensors")
+    }
+
+    /// Heat map of the noise by parameter.
+    pub fn noise_figure(&self) -> PathBuf {
+        self.0.join("noise.svg")
+    }
+
+    /// Heat map of the relevance by parameter.
+    pub fn relevance_figure(&self) -> PathBuf {
+        self.0.join("relevance.svg")
+    }
+
+    /// The trained model, where all of it was trained.
+    pub fn model(&self) -> PathBuf {
+        self.0.join("model")
+    }
+
+    /// The trained adapter, where the base model was not changed.
+    pub fn adapter(&self) -> PathBuf {
+        self.0.join("adapter")
+    }
+
+    /// The file that the process that trains holds locked.
+    pub fn lock(&self) -> PathBuf {
+        self.0.join(LOCK)
+    }
+
+    fn secret(&self) -> PathBuf {
+        self.0.join("secret.key")
+    }
+
+    fn identity(&self) -> PathBuf {
+        self.0.join("identity.json")
+    }
+
+    /// Whether the run is finished.
+    pub fn is_finished(&self) -> bool {
+        self.summary().exists()
+    }
+
+    /// The name of the summary's file, for messages about folders that have none.
+    pub fn summary_name() -> &'static str {
+        SUMMARY
+    }
+
+    /// The name of the plan's file.
+    pub fn plan_name() -> &'static str {
+        PLAN
+    }
+
+    /// The summary of a finished run.
+    pub fn read_summary(&self) -> Result<Summary> {
+        Summary::read(&self.summary())
+    }
+}
+
+/// Whether a process holds the folder. The lock is released at once.
+pub fn is_locked(folder: &Path) -> bool {
+    File::open(RunPaths::new(folder).lock()).is_ok_and(|lock| lock.try_lock_shared().is_err())
+}
+
+/// A run folder, locked until it is dropped.
+#[derive(Debug)]
+pub struct RunFolder {
+    paths: RunPaths,
+    _lock: File,
+}
+
+impl std::ops::Deref for RunFolder {
+    type Target = RunPaths;
+
+    fn deref(&self) -> &RunPaths {
+        &self.paths
+    }
+}
+
+impl RunFolder {
+    /// The folder of a new run, which may exist but must hold no run.
+    pub fn create(path: &Path) -> Result<Self> {
+        fs::create_dir_all(path).map_err(Error::io(path))?;
+        let folder = Self::lock_folder(path)?;
+        if folder.plan().exists() || folder.ledger().exists() {
+            return Err(Error::folder(
+                path,
+                "holds a run already; go on with it by --resume, or choose another folder",
+            ));
+        }
+        Ok(folder)
+    }
+
+    /// The folder of a run that has begun.
+    pub fn open(path: &Path) -> Result<Self> {
+        if !RunPaths::new(path).plan().is_file() {
+            return Err(Error::folder(
+                path,
+                "holds no run that has begun; start one without --resume",
+            ));
+        }
+        Self::lock_folder(path)
+    }
+
+    fn lock_folder(path: &Path) -> Result<Self> {
+        let paths = RunPaths::new(path);
+        let file = paths.lock();
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&file)
+            .map_err(Error::io(&file))?;
+        // `watch` takes the lock for a moment to see whether anybody holds it.
+        let wait = || std::thread::sleep(std::time::Duration::from_millis(30));
+        if lock.try_lock().is_err() && (0..3).all(|_| (wait(), lock.try_lock().is_err()).1) {
+            return Err(Error::folder(
+                path,
+                "is in use by another run; wait for it, or choose another folder",
+            ));
+        }
+        Ok(Self { paths, _lock: lock })
+    }
+
+    /// Whether something may have been released: then the run goes on with the secret it has, or
+    /// not at all. One of these files may have been lost.
+    pub fn has_begun(&self) -> bool {
+        [self.ledger(), self.ledger_head(), self.metrics(), self.checkpoint()]
+            .iter()
+            .any(|path| path.exists())
+    }
+
+    /// Keeps the secret of a run that is not seeded, readable by its owner alone.
+    pub fn keep_secret(&self, secret: &[u8; 32]) -> Result<()> {
+        let path = self.secret();
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(true).write(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(&path).map_err(Error::io(&path))?;
+        file.write_all(secret).and_then(|()| file.sync_all()).map_err(Error::io(&path))
+    }
+
+    /// The secret of a run that is resumed.
+    pub fn read_secret(&self) -> Result<[u8; 32]> {
+        let path = self.secret();
+        let mut bytes = [0; 32];
+        let whole = File::open(&path).and_then(|mut file| file.read_exact(&mut bytes));
+        whole.map_err(|e| {
+            Error::folder(
+                &path,
+                format!("the run's secret is gone ({e}), so it cannot go on; start a new run"),
+            )
+        })?;
+        Ok(bytes)
+    }
+
+    /// Keeps what must be the same on resuming.
+    pub fn keep_identity(&self, identity: &Identity) -> Result<()> {
+        write_json(&self.identity(), identity)
+    }
+
+    /// Refuses to resume a run on other terms than it was begun with.
+    pub fn check_identity(&self, identity: &Identity) -> Result<()> {
+        let path = self.identity();
+        let text = fs::read_to_string(&path).map_err(Error::io(&path))?;
+        let begun: Identity = serde_json::from_str(&text)
+            .map_err(|e| Error::folder(&path, format!("is damaged ({e}); start a new run")))?;
+        if begun.run != identity.run {
+            return Err(Error::folder(
+                self.folder(),
+                "was begun with another plan, other data or another secret; resume with what it \
+                 began with",
+            ));
+        }
+        if begun.machine != identity.machine {
+            let problem = format!(
+                "was begun on \"{}\" and this is \"{}\": the numbers would differ; resume there, \
+                 or with as many threads (RAYON_NUM_THREADS)",
+                begun.machine, identity.machine
+            );
+            return Err(Error::folder(self.folder(), problem));
+        }
+        Ok(())
+    }
+
+    /// Removes secret and identity once nothing is drawn from the secret any more.
+    pub fn forget_secrets(&self) -> Result<()> {
+        for path in [self.secret(), self.identity()] {
+            match fs::remove_file(&path) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Error::io(&path)(e));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}

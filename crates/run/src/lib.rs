@@ -1,0 +1,65 @@
+//! The run folder: every file that a run leaves behind, as types that are written and read in one
+//! place.
+//!
+//! ```text
+//! run.toml ──▶ RunFile ──▶ plan.toml                     file/
+//!              Resolved (steps, noise multipliers) ┘      resolved.rs
+//! training ──▶ Record ──▶ metrics.jsonl                  metrics.rs
+//!          ──▶ Summary ──▶ summary.json                  summary.rs
+//! attacks  ──▶ Audit ──▶ audit.json                      audit.rs
+//! ```
+//!
+//! [`RunPaths`] has the names of the files, [`RunFolder`] the lock that one process at a time
+//! holds, [`write_atomically`] the way in which all of them are written. [`FORMAT_VERSION`] says
+//! which layout a folder has; folders of earlier versions are still read.
+
+#![warn(missing_docs)]
+
+mod atomic;
+pub mod audit;
+mod error;
+mod file;
+mod folder;
+mod identity;
+mod metrics;
+mod numbers;
+mod resolved;
+mod summary;
+
+pub use atomic::{write_atomically, write_json};
+pub use audit::Audit;
+pub use error::{Error, Result};
+pub use file::{
+    AdaclipSection, AdaptSection, AdapterSettings, AnadpSection, AttentionSource, Bounding, Clip,
+    ComputeSection, DataSection, EncoderKind, Format, ImportanceForm, InitialRelevance,
+    LearnerKind, LearningRateSchedule, Lengths, LocalSection, LongTexts, LoraSettings, MethodName,
+    ModeName, ModelSection, MvgSection, NoiseIs, NoiseLayer, NoiseSchedule, OptimiserKind,
+    PrivacySection, PublicFile, RapFtSection, ReleaseKind, ReleasedRows, RelevanceSource, RunFile,
+    TaskName, TrainingSection, Tuning,
+};
+pub use folder::{RunFolder, RunPaths, is_locked};
+pub use identity::Identity;
+pub use metrics::{
+    ClassificationMetrics, LanguageMetrics, Metrics, MetricsWriter, Record, read_metrics,
+};
+pub use resolved::{Adaptation, Releases, Resolved};
+pub use summary::{
+    Claim, ParameterCounts, PerturbationFacts, Summary, Throughput, ValidationMetrics,
+};
+
+/// The layout of run folders that this version writes. Version 1 had no number; it is still read.
+pub const FORMAT_VERSION: u32 = 2;
+
+/// Refuses files that a later version wrote.
+pub(crate) fn check_format(path: &std::path::Path, found: Option<u32>) -> Result<()> {
+    match found {
+        Some(version) if version > FORMAT_VERSION => Err(Error::folder(
+            path,
+            format!(
+                "has format {version}, but this version of undertone reads formats up to \
+                 {FORMAT_VERSION}; use a newer undertone"
+            ),
+        )),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,194 @@
+//! From a sweep to the runs that it needs.
+
+use crate::error::{Error, Result};
+use crate::file::{Line, Sweep};
+use crate::metric::Metric;
+use crate::subset::Subsets;
+use toml::{Table, Value};
+use undertone::{Method, Plan};
+use undertone_run::TaskName;
+
+/// One run of `undertone train`.
+#[derive(Debug)]
+pub struct Run {
+    /// How people call it.
+    pub name: String,
+    /// Its folder below the sweep's.
+    pub folder: String,
+    pub plan: Plan,
+}
+
+/// All runs, and which of them each cell of the table is the mean of.
+#[derive(Debug)]
+pub struct Cells {
+    /// Each plan once, however many cells it belongs to.
+    pub runs: Vec<Run>,
+    /// By row, column and seed; none where the row does not have the column.
+    pub of: Vec<Vec<Option<Vec<usize>>>>,
+}
+
+impl Cells {
+    /// Every cell's plan, checked; `changes` are `key=value` for all of them.
+    pub fn new(sweep: &Sweep, changes: &[String], subsets: &mut Subsets) -> Result<Self> {
+        let mut runs: Vec<Run> = Vec::new();
+        let mut of = Vec::new();
+        for row in &sweep.rows {
+            let mut cells = Vec::new();
+            for column in &sweep.columns {
+                if !row.only.is_empty() && !row.only.contains(&column.label) {
+                    cells.push(None);
+                    continue;
+                }
+                let name = match (sweep.rows.len(), sweep.columns.len()) {
+                    (1, _) => column.label.clone(),
+                    (_, 1) => row.label.clone(),
+                    _ => format!("{}, {}", row.label, column.label),
+                };
+                let mistake = |e: String| Error::mistake(format!("{name}: {e}"));
+                let mut plan = plan(sweep, row, column, changes).map_err(mistake)?;
+                measurable(sweep.file.metric, &plan).map_err(mistake)?;
+                let examples = row.examples.or(column.examples).or(sweep.file.examples);
+                let validation = row
+                    .validation_examples
+                    .or(column.validation_examples)
+                    .or(sweep.file.validation_examples);
+                subsets.replace(&mut plan.data, examples, validation).map_err(mistake)?;
+                let mut found = Vec::new();
+                for seed in seeds(sweep, &plan) {
+                    let plan = {
+                        let mut seeded = plan.clone();
+                        seeded.training.seed = seed;
+                        seeded
+                    };
+                    let same = runs.iter().position(|run| run.plan == plan);
+                    found.push(same.unwrap_or(runs.len()));
+                    if same.is_none() {
+                        let tail = seed.map_or(String::new(), |seed| format!(", seed {seed}"));
+                        let folder = folder(&row.label, &column.label, seed, &runs);
+                        runs.push(Run { name: format!("{name}{tail}"), folder, plan });
+                    }
+                }
+                cells.push(Some(found));
+            }
+            of.push(cells);
+        }
+        Ok(Self { runs, of })
+    }
+}
+
+/// The seeds of the file, or else the run file's own, or none.
+fn seeds(sweep: &Sweep, plan: &Plan) -> Vec<Option<u64>> {
+    match sweep.file.seeds.as_slice() {
+        [] => vec![plan.training.seed],
+        seeds => seeds.iter().copied().map(Some).collect(),
+    }
+}
+
+fn plan(sweep: &Sweep, row: &Line, column: &Line, changes: &[String]) -> Result<Plan, String> {
+    let mut table = sweep.base.clone();
+    // In this order: what a row says is said last.
+    for line in [&sweep.every, column, row] {
+        for (key, value) in &line.set {
+            set(&mut table, key, value.clone())?;
+        }
+        for key in &line.unset {
+            unset(&mut table, key)?;
+        }
+    }
+    let text =
+        toml::to_string(&table).map_err(|e| format!("the run file cannot be written: {e}"))?;
+    let read = Plan::parse(&text, changes).map_err(|e| e.to_string())?;
+    // Once more through text, as a run's folder keeps it: numbers are then the same to the last
+    // digit.
+    let text = read.file().to_toml().map_err(|e| e.to_string())?;
+    Plan::parse(&text, &[]).map_err(|e| e.to_string())
+}
+
+fn set(table: &mut Table, path: &str, value: Value) -> Result<(), String> {
+    match path.split_once('.') {
+        None => {
+            table.insert(path.to_owned(), value);
+            Ok(())
+        }
+        Some((first, rest)) => {
+            let inner = table.entry(first).or_insert_with(|| Value::Table(Table::new()));
+            let Value::Table(inner) = inner else {
+                return Err(format!("set {path}: {first} is a value, not a table"));
+            };
+            set(inner, rest, value)
+        }
+    }
+}
+
+fn unset(table: &mut Table, path: &str) -> Result<(), String> {
+    let gone = match path.split_once('.') {
+        None => table.remove(path).is_some(),
+        Some((first, rest)) => table
+            .get_mut(first)
+            .and_then(Value::as_table_mut)
+            .is_some_and(|inner| unset(inner, rest).is_ok()),
+    };
+    if gone { Ok(()) } else { Err(format!("unset {path}: there is no such key in the run file")) }
+}
+
+/// Whether a run of this plan will have the figure.
+fn measurable(metric: Metric, plan: &Plan) -> Result<(), String> {
+    let classifies = plan.data.task == TaskName::Classification;
+    let right = match metric {
+        Metric::Accuracy | Metric::F1 => classifies,
+        Metric::AccuracyWithNoise => classifies && matches!(plan.method, Method::Local(_)),
+        Metric::Perplexity => !classifies,
+        Metric::MinutesPerEpoch => plan.data.author.is_none(),
+        Metric::Loss | Metric::Memory => true,
+    };
+    if !right {
+        return Err(format!("the metric ({metric}) is not one of such a run"));
+    }
+    if metric.needs_validation() && plan.data.validation.is_none() {
+        return Err("the metric is measured on data.validation, which is missing".into());
+    }
+    Ok(())
+}
+
+/// A folder's name from labels, unlike that of any other run.
+fn folder(row: &str, column: &str, seed: Option<u64>, runs: &[Run]) -> String {
+    let tail = seed.map_or(String::new(), |seed| format!("--seed-{seed}"));
+    let name = format!("{}--{}{tail}", plain(row), plain(column));
+    let taken = |name: &str| runs.iter().any(|run| run.folder == name);
+    let others = (2..).map(|i| format!("{name}-{i}"));
+    std::iter::once(name.clone()).chain(others).find(|name| !taken(name)).unwrap_or(name)
+}
+
+/// Letters, digits, points and hyphens; everything else is a hyphen between them.
+pub fn plain(label: &str) -> String {
+    let spelt = label.replace('ε', "epsilon").replace('δ', "delta");
+    let letters = |c: char| c.is_ascii_alphanumeric() || c == '.';
+    // Hidden files and ".." are not meant.
+    let parts = spelt.split(|c| !letters(c)).map(|part| part.trim_matches('.'));
+    let name = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-").to_lowercase();
+    if name.is_empty() { "cell".into() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_set_and_unset_by_their_path() {
+        let mut table: Table = "a = 1\n[b]\nc = 2".parse().unwrap();
+        set(&mut table, "b.d.e", Value::Integer(3)).unwrap();
+        assert_eq!(table["b"]["d"]["e"], Value::Integer(3));
+        assert!(set(&mut table, "a.x", Value::Integer(3)).unwrap_err().contains("a is a value"));
+        unset(&mut table, "b.c").unwrap();
+        assert!(table["b"].get("c").is_none());
+        assert!(unset(&mut table, "b.c").unwrap_err().contains("b.c"));
+        assert!(unset(&mut table, "z.c").is_err());
+    }
+
+    #[test]
+    fn labels_become_names_of_folders() {
+        assert_eq!(plain("ε = 8, DP-SGD"), "epsilon-8-dp-sgd");
+        assert_eq!(plain("../../etc"), "etc");
+        assert_eq!(plain("…"), "cell");
+    }
+}

@@ -1,0 +1,51 @@
+//! Why there is no table.
+
+use std::path::{Path, PathBuf};
+
+/// Why there is no table.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The sweep file, the plan of a cell or a data file is not right.
+    #[error("{0}")]
+    Mistake(String),
+    /// Another process works in the sweep's folder.
+    #[error(
+        "{} is in use by another sweep; wait for it, or choose another folder by --out",
+        folder.display()
+    )]
+    InUse { folder: PathBuf },
+    /// The folder of a run holds a private run of another plan, whose ledger must not be lost.
+    #[error(
+        "{} holds a private run of another plan, which is kept; choose another folder by --out",
+        folder.display()
+    )]
+    PrivateRun { folder: PathBuf },
+    /// A file or folder of the sweep could not be written.
+    #[error("could not write {}: {why}", path.display())]
+    Write { path: PathBuf, why: String },
+    /// The chart could not be drawn.
+    #[error(transparent)]
+    Chart(#[from] undertone_report::Error),
+}
+
+impl Error {
+    pub(crate) fn mistake(sentence: impl Into<String>) -> Self {
+        Self::Mistake(sentence.into())
+    }
+
+    pub(crate) fn write(path: &Path, why: impl std::fmt::Display) -> Self {
+        Self::Write { path: path.to_owned(), why: why.to_string() }
+    }
+
+    /// Whether the system failed, rather than what the user asked for.
+    pub fn is_of_system(&self) -> bool {
+        match self {
+            Self::Write { .. } => true,
+            Self::Chart(error) => error.is_of_system(),
+            _ => false,
+        }
+    }
+}
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,0 +1,56 @@
+//! The sweep files of the papers can all be run: every cell has a plan, and every plan a noise.
+
+use crate::cells::Cells;
+use crate::file::Sweep;
+use crate::subset::Subsets;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use undertone::{Plan, method};
+
+fn sweep_files() -> Vec<PathBuf> {
+    let papers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/papers");
+    let in_folder = |folder: &Path| -> Vec<PathBuf> {
+        let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+        files.filter(|path| path.extension().is_some_and(|extension| extension == "toml")).collect()
+    };
+    [in_folder(&papers), in_folder(&papers.join("small"))].concat()
+}
+
+/// Rows of the training file: those that the sweep chooses, or those of SST-2.
+fn units(plan: &Plan) -> usize {
+    let name = plan.data.train.file_stem().unwrap().to_string_lossy().into_owned();
+    name.rsplit_once("-first-").map_or(67_349, |(_, count)| count.parse().unwrap())
+}
+
+/// Plans that agree in this have the same noise, whatever they train and wherever the noise is.
+fn what_decides_noise(plan: &Plan, units: usize) -> String {
+    let file = plan.file();
+    let (privacy, training) = (&file.privacy, &file.training);
+    let budget = (privacy.epsilon, privacy.delta, privacy.noise_multiplier);
+    let schedule = (privacy.schedule, privacy.step_distance, privacy.reserve);
+    let local = (privacy.local.release, privacy.local.label_epsilon, privacy.mvg.attention);
+    let method = (privacy.method, privacy.mode, &privacy.rap_ft.relevance);
+    format!(
+        "{method:?} {budget:?} {schedule:?} {local:?} {} {} {units}",
+        training.epochs, training.batch
+    )
+}
+
+#[test]
+fn every_cell_of_every_paper_has_a_plan_that_meets_its_budget() {
+    let files = sweep_files();
+    assert!(files.len() >= 50, "{} files", files.len());
+    let mut resolved = BTreeSet::new();
+    for path in &files {
+        let sweep = Sweep::read(path).unwrap_or_else(|e| panic!("{e}"));
+        let cells = Cells::new(&sweep, &[], &mut Subsets::new("data".into()))
+            .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        for run in &cells.runs {
+            let (plan, units) = (&run.plan, units(&run.plan));
+            if resolved.insert(what_decides_noise(plan, units)) {
+                method::calibrate(plan, units, 2)
+                    .unwrap_or_else(|e| panic!("{}: {}: {e}", path.display(), run.name));
+            }
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The sweep file: a run file, and what is changed in it.
+
+use crate::error::{Error, Result};
+use crate::grid::spread;
+use crate::metric::Metric;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use toml::{Spanned, Table, Value};
+
+/// A sweep, as its file describes it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SweepFile {
+    /// The run file: its path from the sweep file's folder, or itself as a table.
+    base: Base,
+    /// What every cell changes.
+    #[serde(default)]
+    set: Changes,
+    /// What every cell takes out of the run file.
+    #[serde(default)]
+    unset: Vec<String>,
+    /// One run of each cell for every seed; without any, one run that is private.
+    #[serde(default)]
+    pub seeds: Vec<u64>,
+    /// What the table shows.
+    pub metric: Metric,
+    /// The row that the others are tested against.
+    pub baseline: Option<String>,
+    /// Train on so many rows of the training file, chosen by a fixed shuffle.
+    pub examples: Option<usize>,
+    /// Measure on so many rows of the validation file.
+    pub validation_examples: Option<usize>,
+    /// Whether trained weights stay in the runs' folders.
+    #[serde(default)]
+    pub keep_weights: bool,
+    #[serde(default)]
+    rows: Vec<Line>,
+    #[serde(default)]
+    columns: Vec<Line>,
+    /// In place of rows and columns: every combination of the values of some keys.
+    #[serde(default)]
+    grid: BTreeMap<Spanned<String>, Vec<Value>>,
+    /// Published figures by row and column, in the unit that the table has.
+    #[serde(default)]
+    published: BTreeMap<String, BTreeMap<String, f64>>,
+    /// Where the published figures are from.
+    pub source: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Base {
+    Path(String),
+    Table(Table),
+}
+
+/// Values by the path of their key, such as `privacy.epsilon`.
+pub type Changes = BTreeMap<String, Value>;
+
+/// A row or a column.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Line {
+    /// What the table calls it.
+    pub label: String,
+    #[serde(default)]
+    pub set: Changes,
+    /// What it takes out of the run file.
+    #[serde(default)]
+    pub unset: Vec<String>,
+    /// In place of the sweep's.
+    pub examples: Option<usize>,
+    /// In place of the sweep's.
+    pub validation_examples: Option<usize>,
+    /// Of a row: the columns that it has, if not all.
+    #[serde(default)]
+    pub only: Vec<String>,
+    /// Of a row: whether it is only there to compare with by eye, such as non-private training,
+    /// and takes no part in what is best.
+    #[serde(default)]
+    pub reference: bool,
+}
+
+/// A sweep that was read and checked.
+#[derive(Debug)]
+pub struct Sweep {
+    /// The run file that cells change.
+    pub(crate) base: Table,
+    /// What every cell changes.
+    pub(crate) every: Line,
+    pub(crate) rows: Vec<Line>,
+    pub(crate) columns: Vec<Line>,
+    pub(crate) file: SweepFile,
+}
+
+impl Sweep {
+    /// Reads a sweep file and the run file that it names.
+    pub fn read(path: &Path) -> Result<Self> {
+        let here = |sentence: String| Error::mistake(format!("{}: {sentence}", path.display()));
+        let text =
+            std::fs::read_to_string(path).map_err(|e| here(format!("cannot be read: {e}")))?;
+        let file: SweepFile = toml::from_str(&text).map_err(|e| here(one_sentence(&text, &e)))?;
+        let base = match &file.base {
+            Base::Table(table) => table.clone(),
+            Base::Path(name) => {
+                let place = path.parent().unwrap_or(Path::new("")).join(name);
+                let text = std::fs::read_to_string(&place).map_err(|e| {
+                    here(format!("its base {} cannot be read: {e}", place.display()))
+                })?;
+                text.parse().map_err(|e: toml::de::Error| {
+                    here(format!("its base {}: {}", place.display(), one_sentence(&text, &e)))
+                })?
+            }
+        };
+        Self::new(base, file).map_err(here)
+    }
+
+    fn new(base: Table, mut file: SweepFile) -> Result<Self, String> {
+        let (mut rows, mut columns) =
+            (std::mem::take(&mut file.rows), std::mem::take(&mut file.columns));
+        if !file.grid.is_empty() {
+            if !rows.is_empty() || !columns.is_empty() {
+                return Err("has both a grid and rows or columns; keep one of them".into());
+            }
+            (rows, columns) = spread(std::mem::take(&mut file.grid))?;
+        }
+        if rows.is_empty() && columns.is_empty() {
+            return Err("needs rows, columns or a grid".into());
+        }
+        for lines in [&mut rows, &mut columns] {
+            if lines.is_empty() {
+                lines.push(Line { label: file.metric.to_string(), ..Line::default() });
+            }
+        }
+        let (set, unset) = (std::mem::take(&mut file.set), std::mem::take(&mut file.unset));
+        let every = Line { set, unset, ..Line::default() };
+        let sweep = Self { base, every, rows, columns, file };
+        sweep.check()?;
+        Ok(sweep)
+    }
+
+    /// Labels are unique, and whatever names one names one that there is.
+    fn check(&self) -> Result<(), String> {
+        for (what, lines) in [("rows", &self.rows), ("columns", &self.columns)] {
+            for (i, line) in lines.iter().enumerate() {
+                if line.label.trim().is_empty()
+                    || lines[..i].iter().any(|other| other.label == line.label)
+                {
+                    return Err(format!(
+                        "{what}: the label {:?} is empty or there twice",
+                        line.label
+                    ));
+                }
+            }
+        }
+        if let Some(column) =
+            self.columns.iter().find(|column| !column.only.is_empty() || column.reference)
+        {
+            return Err(format!("column {:?}: only and reference are for rows", column.label));
+        }
+        let known = |lines: &[Line], label: &str| lines.iter().any(|line| line.label == label);
+        let unknown = |what: &str, kind: &str, label: &str| {
+            format!("{what} names the {kind} {label:?}, which there is not")
+        };
+        for row in &self.rows {
+            if let Some(label) = row.only.iter().find(|label| !known(&self.columns, label)) {
+                return Err(unknown("only", "column", label));
+            }
+        }
+        if let Some(label) = self.file.baseline.as_deref().filter(|label| !known(&self.rows, label))
+        {
+            return Err(unknown("baseline", "row", label));
+        }
+        for (row, figures) in &self.file.published {
+            if !known(&self.rows, row) {
+                return Err(unknown("published", "row", row));
+            }
+            if let Some(label) = figures.keys().find(|label| !known(&self.columns, label)) {
+                return Err(unknown("published", "column", label));
+            }
+        }
+        for (i, seed) in self.file.seeds.iter().enumerate() {
+            if self.file.seeds[..i].contains(seed) {
+                return Err(format!("the seed {seed} is there twice"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What was published for a cell.
+    pub(crate) fn published(&self, row: usize, column: usize) -> Option<f64> {
+        self.file.published.get(&self.rows[row].label)?.get(&self.columns[column].label).copied()
+    }
+}
+
+/// What is wrong with a TOML file, with the line.
+fn one_sentence(text: &str, error: &toml::de::Error) -> String {
+    let line = error.span().map(|span| text[..span.start.min(text.len())].lines().count().max(1));
+    let place = line.map_or(String::new(), |line| format!("line {line}: "));
+    format!("{place}{}", error.message().replace('\n', " "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Sweep, String> {
+        let file: SweepFile = toml::from_str(text).map_err(|e| one_sentence(text, &e))?;
+        Sweep::new(Table::new(), file)
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let rows = "rows = [{ label = \"a\" }, { label = \"b\" }]\n";
+        for (text, about) in [
+            ("", "needs rows"),
+            ("rows = [{ label = \"a\" }, { label = \"a\" }]", "twice"),
+            ("rows = [{ label = \"a\", sett = {} }]", "sett"),
+            (&format!("{rows}baseline = \"c\""), "baseline"),
+            (&format!("{rows}seeds = [1, 1]"), "seed 1"),
+            (&format!("{rows}grid = {{ \"a.b\" = [1] }}"), "both"),
+            (&format!("{rows}published = {{ c = {{ accuracy = 1.0 }} }}"), "published"),
+            (&format!("{rows}published = {{ a = {{ x = 1.0 }} }}"), "column \"x\""),
+            ("rows = [{ label = \"a\", only = [\"z\"] }]", "\"z\""),
+            ("grid = { \"a.b\" = [] }", "no values"),
+            ("colour = 1", "colour"),
+        ] {
+            let error = read(&format!("base = {{}}\nmetric = \"accuracy\"\n{text}")).unwrap_err();
+            assert!(error.contains(about) && !error.contains('\n'), "{text}: {error}");
+        }
+        assert!(read("base = {}\nmetric = \"beauty\"").unwrap_err().contains("beauty"));
+    }
+}

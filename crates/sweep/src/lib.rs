@@ -1,0 +1,124 @@
+//! Sweeps: a grid of training runs with several seeds, and the table that compares them.
+//!
+//! ```text
+//! sweep file ─▶ cells (plans, checked) ─▶ runs, each a process ─▶ summaries ─▶ table
+//!                                                 table ─▶ text, Markdown, LaTeX, CSV, SVG
+//! ```
+//!
+//! ```no_run
+//! use undertone_sweep::{Launch, Prepared, Sweep};
+//!
+//! let sweep = Sweep::read("sweep.toml".as_ref())?;
+//! let prepared = Prepared::new(sweep, "runs/sweep".into(), &[])?;
+//! let launch = Launch { program: "undertone".into(), device: Vec::new(), jobs: 2, threads: 4 };
+//! let table = prepared.run(&launch)?;
+//! println!("{}", undertone_sweep::formats::text(&table));
+//! # Ok::<(), undertone_sweep::Error>(())
+//! ```
+//!
+//! A sweep that is broken off goes on where it was: finished runs are kept, and a run under way is
+//! resumed from its checkpoint.
+
+mod cells;
+mod chart;
+mod child;
+mod error;
+#[cfg(test)]
+mod examples;
+mod file;
+pub mod formats;
+mod grid;
+mod metric;
+mod notes;
+mod progress;
+mod runner;
+mod state;
+mod statistics;
+mod subset;
+mod table;
+
+pub use cells::Run;
+pub use child::Launch;
+pub use error::{Error, Result};
+pub use file::Sweep;
+pub use table::{Cell, Row, Table};
+
+use cells::Cells;
+use child::Children;
+use state::State;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use subset::Subsets;
+
+/// A sweep whose every cell has a checked plan, and the folder that keeps it.
+#[derive(Debug)]
+pub struct Prepared {
+    sweep: Sweep,
+    cells: Cells,
+    subsets: Subsets,
+    folder: PathBuf,
+}
+
+impl Prepared {
+    /// Makes and checks every cell's plan; `changes` are `key=value` for all of them. Nothing is
+    /// written.
+    pub fn new(sweep: Sweep, folder: PathBuf, changes: &[String]) -> Result<Self> {
+        let mut subsets = Subsets::new(folder.join("data"));
+        let cells = Cells::new(&sweep, changes, &mut subsets)?;
+        Ok(Self { sweep, cells, subsets, folder })
+    }
+
+    /// The runs that the table needs, each once.
+    pub fn runs(&self) -> &[Run] {
+        &self.cells.runs
+    }
+
+    /// Does all runs that are not finished yet, and leaves the table in the folder as `table.txt`,
+    /// `.md`, `.tex` and `.csv` and as `plot.svg`. Runs that fail are named in the table.
+    pub fn run(&self, launch: &Launch) -> Result<Table> {
+        let runs = self.folder.join("runs");
+        std::fs::create_dir_all(&runs).map_err(|e| Error::write(&runs, e))?;
+        let lock = state::hold(&self.folder).map_err(|e| Error::write(&self.folder, e))?;
+        let Some(_lock) = lock else {
+            return Err(Error::InUse { folder: self.folder.clone() });
+        };
+        self.refuse_to_overwrite(&runs)?;
+        self.subsets.write()?;
+        let keep_weights = self.sweep.file.keep_weights;
+        let children = Children { launch, folder: runs, keep_weights };
+        let results = runner::run_all(&self.cells.runs, &children, self.sweep.file.metric);
+        let table = Table::new(&self.sweep, &self.cells, &results);
+        self.write(&table)?;
+        Ok(table)
+    }
+
+    /// A private run's ledger says what was released: it is not thrown away for a sweep that has
+    /// changed.
+    fn refuse_to_overwrite(&self, runs: &Path) -> Result<()> {
+        for run in &self.cells.runs {
+            let folder = runs.join(&run.folder);
+            if let State::Precious = state::look(&folder, run) {
+                return Err(Error::PrivateRun { folder });
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, table: &Table) -> Result<()> {
+        for (name, text) in [
+            ("table.txt", formats::text(table)),
+            ("table.md", formats::markdown(table)),
+            ("table.tex", formats::latex(table)),
+            ("table.csv", formats::csv(table)),
+        ] {
+            write_whole(&self.folder.join(name), &text)?;
+        }
+        chart::draw(&self.folder.join("plot.svg"), &self.sweep, table)
+    }
+}
+
+/// Writes a whole file, atomically.
+fn write_whole(path: &Path, text: &str) -> Result<()> {
+    let written = undertone_run::write_atomically(path, |out| out.write_all(text.as_bytes()));
+    written.map_err(|e| Error::write(path, e))
+}

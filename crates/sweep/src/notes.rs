@@ -1,0 +1,92 @@
+//! What must be known to read a table: above all, whether its runs are private.
+
+use crate::cells::Cells;
+use crate::file::{Line, Sweep};
+use crate::table::{LEVEL, Table};
+use undertone::Plan;
+
+/// The notes below a table, one sentence each.
+pub fn notes(sweep: &Sweep, cells: &Cells, table: &Table) -> Vec<String> {
+    let mut notes = Vec::new();
+    let seeds = sweep.file.seeds.len();
+    let shown = match seeds {
+        0 | 1 => "one run each".to_owned(),
+        _ => format!("mean ± standard error over {seeds} seeds"),
+    };
+    notes.push(format!("What is shown: {}; {shown}.", table.metric));
+    notes.extend(part("Trained", "training", sweep, sweep.file.examples, |line| line.examples));
+    notes.extend(part("Measured", "validation", sweep, sweep.file.validation_examples, |line| {
+        line.validation_examples
+    }));
+    notes.extend(about_privacy(cells));
+    let cells_shown = || table.rows.iter().flat_map(|row| row.cells.iter().flatten());
+    let tests = cells_shown().filter(|cell| cell.p_value.is_some()).count();
+    if let (Some(baseline), true) = (&table.baseline, tests > 0) {
+        notes.push(format!(
+            "* better than {baseline} with p < {LEVEL} by a paired one-tailed t-test over the \
+             seeds; {tests} tests, not corrected for their number."
+        ));
+    }
+    if cells_shown().any(|cell| cell.published.is_some()) {
+        let source =
+            sweep.file.source.as_ref().map_or(String::new(), |source| format!(" ({source})"));
+        notes.push(format!("In brackets: as published{source}."));
+    }
+    if cells_shown().any(|cell| cell.finished().0 < cell.finished().1) {
+        notes.push("† some runs failed, and the mean is that of the others.".into());
+    }
+    notes
+}
+
+/// That files were not used as a whole.
+fn part(
+    done: &str,
+    file: &str,
+    sweep: &Sweep,
+    usual: Option<usize>,
+    own: impl Fn(&Line) -> Option<usize>,
+) -> Option<String> {
+    let lines = sweep.columns.iter().chain(&sweep.rows);
+    let others: Vec<String> =
+        lines.filter_map(|line| Some(format!("{}: {}", line.label, own(line)?))).collect();
+    let usual = usual.map_or("all".to_owned(), |count| count.to_string());
+    match others.as_slice() {
+        [] if usual == "all" => None,
+        [] => Some(format!("{done} on {usual} rows of the {file} file.")),
+        _ => Some(format!("{done} on {usual} rows of the {file} file ({}).", others.join(", "))),
+    }
+}
+
+/// Whether what the runs released is covered by a guarantee.
+fn about_privacy(cells: &Cells) -> Vec<String> {
+    let plans = || cells.runs.iter().map(|run| &run.plan);
+    let noised = |plan: &&Plan| plan.is_private();
+    let mut notes = Vec::new();
+    let seeded = plans().filter(noised).filter(|plan| plan.training.seed.is_some()).count();
+    let published = plans().filter(|plan| plan.unaccounted().is_some()).count();
+    let private = plans()
+        .filter(noised)
+        .filter(|plan| plan.training.seed.is_none() && plan.unaccounted().is_none());
+    let private = private.count();
+    if seeded > 0 {
+        notes.push(
+            "Not private: the seeds are known, and whoever knows a seed can take the noise off \
+             again."
+                .into(),
+        );
+    }
+    if published > 0 {
+        notes.push(format!(
+            "{published} of {} runs follow a method as published, whose own count of ε does not \
+             hold (mode = \"paper\").",
+            cells.runs.len()
+        ));
+    }
+    if private > 1 {
+        notes.push(format!(
+            "Each run's guarantee is for that run alone: {private} runs on the same data, or the \
+             best of them, cost more together."
+        ));
+    }
+    notes
+}

@@ -1,0 +1,98 @@
+//! All runs of a sweep, several at a time where there is room.
+
+use crate::cells::Run;
+use crate::child::Children;
+use crate::metric::Metric;
+use crate::progress::Progress;
+use std::sync::{Condvar, Mutex, PoisonError};
+use undertone_run::Summary;
+
+/// What a run came to: its summary, or why there is none.
+pub type Outcome = Result<Summary, String>;
+
+/// What the workers know of each other.
+struct Room {
+    state: Mutex<Shared>,
+    ended: Condvar,
+}
+
+struct Shared {
+    next: usize,
+    active: usize,
+    /// The most memory that any finished run had, in bytes.
+    largest: u64,
+}
+
+/// Does all runs, as many at a time as the launch says, in their order; what each came to.
+pub fn run_all(runs: &[Run], children: &Children, metric: Metric) -> Vec<Outcome> {
+    let room = Room {
+        state: Mutex::new(Shared { next: 0, active: 0, largest: 0 }),
+        ended: Condvar::new(),
+    };
+    let progress = Progress::new(runs.len());
+    let results: Vec<Mutex<Option<Outcome>>> = runs.iter().map(|_| Mutex::new(None)).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..children.launch.jobs.min(runs.len()) {
+            scope.spawn(|| {
+                while let Some(next) = room.take(runs.len()) {
+                    let job = progress.begin(&runs[next].name);
+                    let result = children.run(&runs[next], &|line| job.tell(line));
+                    job.end(&outcome(&result, metric));
+                    room.give_back(&result);
+                    *results[next].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+                }
+            });
+        }
+    });
+    progress.end();
+    let taken = |result: Mutex<Option<Outcome>>| {
+        result.into_inner().unwrap_or_else(PoisonError::into_inner)
+    };
+    results
+        .into_iter()
+        .map(|result| taken(result).unwrap_or_else(|| Err("was not done".into())))
+        .collect()
+}
+
+fn outcome(result: &Outcome, metric: Metric) -> String {
+    match result {
+        Ok(summary) => {
+            let digits = metric.decimals();
+            metric
+                .of(summary)
+                .map_or("done".to_owned(), |found| format!("{metric} {found:.digits$}"))
+        }
+        Err(sentence) => format!("failed: {sentence}"),
+    }
+}
+
+impl Room {
+    /// The next run, once there is memory for one as large as the largest so far; one run may
+    /// always go.
+    fn take(&self, all: usize) -> Option<usize> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        while state.active > 0 && available_memory().is_some_and(|free| free < state.largest) {
+            state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        (state.next < all).then(|| {
+            state.next += 1;
+            state.active += 1;
+            state.next - 1
+        })
+    }
+
+    fn give_back(&self, result: &Outcome) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.active -= 1;
+        let memory = result.as_ref().ok().and_then(|summary| summary.peak_memory_bytes);
+        state.largest = state.largest.max(memory.unwrap_or(0));
+        self.ended.notify_all();
+    }
+}
+
+/// Memory that could be had, where the system tells (Linux).
+fn available_memory() -> Option<u64> {
+    let told = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = told.lines().find(|line| line.starts_with("MemAvailable:"))?;
+    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+}

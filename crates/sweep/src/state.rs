@@ -1,0 +1,70 @@
+//! What is left of a run by earlier sweeps.
+
+use crate::cells::Run;
+use std::fs::{File, OpenOptions};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use undertone::Plan;
+use undertone_run::{RunPaths, Summary};
+
+/// What a run's folder holds.
+#[derive(Debug)]
+pub enum State {
+    /// Nothing to go on from.
+    New,
+    /// The run, broken off.
+    Begun,
+    /// The run, finished: its summary.
+    Finished(Box<Summary>),
+    /// A run of another plan, which had a seed: nothing is lost with it.
+    Stale,
+    /// A run of another plan without a seed. Its ledger says what was released, and is nothing to
+    /// throw away.
+    Precious,
+}
+
+/// Looks into a run's folder.
+pub fn look(folder: &Path, run: &Run) -> State {
+    let paths = RunPaths::new(folder);
+    let plan = paths.plan();
+    if !plan.exists() {
+        return State::New;
+    }
+    let there = Plan::read(&plan, &[]).ok();
+    if there.as_ref() != Some(&run.plan) {
+        // What cannot be read may have been anything.
+        let seeded = there.is_some_and(|plan| plan.training.seed.is_some() || !plan.is_private());
+        return if seeded { State::Stale } else { State::Precious };
+    }
+    match paths.read_summary() {
+        Ok(summary) => State::Finished(Box::new(summary)),
+        Err(_) => State::Begun,
+    }
+}
+
+/// Waits for a run that was left behind by a sweep that was killed: it ends as soon as it notices.
+/// Whether it did.
+pub fn wait_until_free(folder: &Path) -> bool {
+    const PATIENCE: Duration = Duration::from_secs(30);
+    let Ok(lock) = OpenOptions::new().write(true).open(RunPaths::new(folder).lock()) else {
+        return true;
+    };
+    let start = Instant::now();
+    while lock.try_lock().is_err() {
+        if start.elapsed() > PATIENCE {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    true
+}
+
+/// Holds a sweep's folder until it is dropped.
+pub fn hold(folder: &Path) -> std::io::Result<Option<File>> {
+    let lock = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(folder.join("sweep.lock"))?;
+    Ok(lock.try_lock().is_ok().then_some(lock))
+}

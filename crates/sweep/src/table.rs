@@ -1,0 +1,199 @@
+//! The table: a mean for each cell, and how it compares.
+
+use crate::cells::Cells;
+use crate::file::Sweep;
+use crate::metric::Metric;
+use crate::runner::Outcome;
+use crate::statistics::{mean, paired_p_value, standard_error};
+use serde::Serialize;
+
+/// Below this a difference counts as more than chance.
+pub const LEVEL: f64 = 0.05;
+
+/// What a sweep found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Table {
+    /// What the numbers are.
+    pub metric: String,
+    /// Whether more is better.
+    pub higher_is_better: bool,
+    /// Digits behind the point that are shown.
+    #[serde(skip)]
+    pub decimals: usize,
+    /// The row that the others are tested against.
+    pub baseline: Option<String>,
+    /// Labels of the columns, in their order.
+    pub columns: Vec<String>,
+    pub rows: Vec<Row>,
+    /// What must be known to read it.
+    pub notes: Vec<String>,
+    /// Runs that failed, each with the reason.
+    pub failures: Vec<(String, String)>,
+}
+
+/// A row of the table.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    pub label: String,
+    /// Whether it takes no part in what is best.
+    pub reference: bool,
+    /// By column; none where the row does not have the column.
+    pub cells: Vec<Option<Cell>>,
+}
+
+/// A cell of the table.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Cell {
+    /// What the runs found, in the order of the seeds; none where a run failed.
+    pub values: Vec<Option<f64>>,
+    /// The mean over the seeds that finished.
+    pub mean: Option<f64>,
+    /// The standard error of the mean, of two or more.
+    pub standard_error: Option<f64>,
+    /// Whether no other mean of the column is better.
+    pub best: bool,
+    /// Of the paired one-tailed test that it is better than the baseline.
+    pub p_value: Option<f64>,
+    /// The published figure, in the unit of the table.
+    pub published: Option<f64>,
+}
+
+impl Cell {
+    /// Runs that finished, and all.
+    pub fn finished(&self) -> (usize, usize) {
+        (self.values.iter().flatten().count(), self.values.len())
+    }
+}
+
+impl Table {
+    /// From what the runs came to.
+    pub fn new(sweep: &Sweep, cells: &Cells, results: &[Outcome]) -> Self {
+        let metric = sweep.file.metric;
+        let figure =
+            |run: &usize| results[*run].as_ref().ok().and_then(|summary| metric.of(summary));
+        let rows = sweep.rows.iter().enumerate().map(|(r, row)| {
+            let cell = |c: usize| {
+                let values: Vec<Option<f64>> =
+                    cells.of[r][c].as_ref()?.iter().map(figure).collect();
+                Some(summarised(values, sweep.published(r, c)))
+            };
+            let cells = (0..sweep.columns.len()).map(cell).collect();
+            Row { label: row.label.clone(), reference: row.reference, cells }
+        });
+        let mut table = Self {
+            metric: metric.to_string(),
+            higher_is_better: metric.higher_is_better(),
+            decimals: metric.decimals(),
+            baseline: sweep.file.baseline.clone(),
+            columns: sweep.columns.iter().map(|column| column.label.clone()).collect(),
+            rows: rows.collect(),
+            notes: Vec::new(),
+            failures: failures(cells, results, metric),
+        };
+        table.compare();
+        table.notes = crate::notes::notes(sweep, cells, &table);
+        table
+    }
+
+    /// Finds the best of each column, and tests the others against the baseline.
+    fn compare(&mut self) {
+        let sign = if self.higher_is_better { 1.0 } else { -1.0 };
+        let baseline = self.rows.iter().position(|row| Some(&row.label) == self.baseline.as_ref());
+        for c in 0..self.columns.len() {
+            let rivals = || {
+                self.rows
+                    .iter()
+                    .filter(|row| !row.reference)
+                    .filter_map(|row| row.cells[c].as_ref())
+            };
+            let best = rivals()
+                .filter_map(|cell| cell.mean)
+                .map(|mean| sign * mean)
+                .fold(f64::NEG_INFINITY, f64::max);
+            let compared = rivals().count() > 1;
+            let theirs =
+                baseline.and_then(|row| self.rows[row].cells[c].clone()).unwrap_or_default().values;
+            for (r, row) in self.rows.iter_mut().enumerate() {
+                let Some(cell) = row.cells[c].as_mut().filter(|_| !row.reference) else { continue };
+                cell.best = compared && cell.mean.is_some_and(|mean| sign * mean == best);
+                if baseline.is_some_and(|row| row != r) {
+                    let pairs = cell.values.iter().zip(&theirs);
+                    let differences: Vec<f64> = pairs
+                        .filter_map(|(ours, theirs)| Some(sign * ((*ours)? - (*theirs)?)))
+                        .collect();
+                    cell.p_value = paired_p_value(&differences);
+                }
+            }
+        }
+    }
+}
+
+fn summarised(values: Vec<Option<f64>>, published: Option<f64>) -> Cell {
+    let found: Vec<f64> = values.iter().flatten().copied().collect();
+    Cell {
+        mean: mean(&found),
+        standard_error: standard_error(&found),
+        values,
+        published,
+        best: false,
+        p_value: None,
+    }
+}
+
+fn failures(cells: &Cells, results: &[Outcome], metric: Metric) -> Vec<(String, String)> {
+    let why = |result: &Outcome| match result {
+        Ok(summary) if metric.of(summary).is_none() => Some(format!("has no {metric}")),
+        Ok(_) => None,
+        Err(sentence) => Some(sentence.clone()),
+    };
+    let runs = cells.runs.iter().zip(results);
+    runs.filter_map(|(run, result)| Some((run.name.clone(), why(result)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(higher_is_better: bool, rows: &[(&str, Vec<Option<f64>>)]) -> Table {
+        let mut table = Table {
+            metric: "x".into(),
+            higher_is_better,
+            decimals: 2,
+            baseline: Some("base".into()),
+            columns: vec!["one".into()],
+            rows: rows
+                .iter()
+                .map(|(label, values)| Row {
+                    label: (*label).into(),
+                    reference: *label == "non-private",
+                    cells: vec![Some(summarised(values.clone(), None))],
+                })
+                .collect(),
+            notes: Vec::new(),
+            failures: Vec::new(),
+        };
+        table.compare();
+        table
+    }
+
+    #[test]
+    fn better_is_up_or_down_as_the_metric_says() {
+        let rows = |higher: bool| {
+            [
+                ("base", vec![Some(5.0), Some(6.0), Some(5.5)]),
+                ("high", vec![Some(7.0), Some(8.1), Some(7.4)]),
+                ("low", vec![Some(3.0), Some(4.1), None]),
+                ("non-private", vec![Some(if higher { 9.0 } else { 1.0 })]),
+            ]
+        };
+        for (higher, best) in [(true, 1), (false, 2)] {
+            let table = table(higher, &rows(higher));
+            let cell = |row: usize| table.rows[row].cells[0].clone().unwrap();
+            assert!(cell(best).best && !cell(0).best && !cell(3 - best).best);
+            assert_eq!((cell(0).p_value, cell(3).best, cell(3).p_value), (None, false, None));
+            assert_eq!(cell(1).p_value.unwrap() < LEVEL, higher);
+            assert_eq!(cell(2).p_value.unwrap() < LEVEL, !higher);
+            assert_eq!((cell(2).mean, cell(2).finished()), (Some(3.55), (2, 3)));
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Why a run did not begin, go on or end, in one sentence each that says what to do.
+
+use std::path::Path;
+
+/// Why a run did not begin, go on or end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The run file or the run folder.
+    #[error(transparent)]
+    Run(#[from] undertone_run::Error),
+    /// Trainable parameters got no gradient: a layer is not connected, and the run would be worth
+    /// nothing.
+    #[error(
+        "after the first step these parameters have not moved: {0}; the model cannot be trained \
+         in this way"
+    )]
+    NotMoved(String),
+    /// No secret for the noise.
+    #[error("the system gives no random numbers ({0}), without which no private run can begin")]
+    NoRandomness(std::io::Error),
+    /// The data.
+    #[error(transparent)]
+    Data(#[from] crate::data::Error),
+    /// The model.
+    #[error(transparent)]
+    Model(#[from] crate::model::Error),
+    /// The accountant or the ledger.
+    #[error(transparent)]
+    Accounting(#[from] undertone_accounting::Error),
+}
+
+impl Error {
+    /// A mistake in the run file.
+    pub(crate) fn plan(sentence: impl Into<String>) -> Self {
+        Self::Run(undertone_run::Error::run_file(sentence))
+    }
+
+    pub(crate) fn folder(path: &Path, problem: impl Into<String>) -> Self {
+        Self::Run(undertone_run::Error::folder(path, problem))
+    }
+
+    pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let wrap = undertone_run::Error::io(path);
+        move |source| Self::Run(wrap(source))
+    }
+}
+
+/// A result of planning or training.
+pub type Result<T> = std::result::Result<T, Error>;

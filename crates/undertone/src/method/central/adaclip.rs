@@ -1,0 +1,214 @@
+//! AdaClip (after Pichapati and others, 2019), factored: noise in proportion to the root of what it
+//! hides.
+//!
+//! Among all weights under which the usual gradient has the same length, which leave the least
+//! noise on the whole? Noise of variance σ²C²/w_j costs Σ_j 1/w_j; the length is kept if Σ_j w_j
+//! E[g_j²] is. The least cost under that condition has w_j ∝ E[g_j²]^(−½): coordinates with large
+//! gradients bear more noise, those with small ones less. That is the other way round than ANADP,
+//! which gives the least noise to what it holds most important.
+//!
+//! E[g²] comes from what was released, less the variance of the noise in it. For a single
+//! coordinate that difference is mostly noise; for the mean over a row, a column or a tensor it is
+//! not. So weights are products of one of each row and one of each column, and norms under them
+//! need no gradient to be formed. Clipping knows the weights, so a step is worth σ whatever they
+//! are.
+
+use super::allocation::{Allocation, Allocator};
+use crate::gradient::{Bounds, Clip, Clipping, Measure, Weights};
+use crate::method::Released;
+use crate::model::Parameters;
+use crate::tensor::{Host, Result};
+use rayon::prelude::*;
+use std::sync::Arc;
+use undertone_run::AdaclipSection;
+
+/// Running means of g² over the rows and over the columns of one parameter.
+#[derive(Clone, Debug)]
+struct Squares {
+    name: String,
+    rows: Vec<f32>,
+    columns: Vec<f32>,
+}
+
+/// The weights of one parameter, each relative to the others of its kind.
+struct Relative {
+    tensor: f64,
+    rows: Vec<f64>,
+    columns: Vec<f64>,
+}
+
+/// The allocator.
+#[derive(Debug)]
+pub struct Adaclip {
+    settings: AdaclipSection,
+    plain: Arc<Measure>,
+    measure: Arc<Measure>,
+    bounds: Bounds,
+    bound: f64,
+    squares: Vec<Option<Squares>>,
+    /// Whether there was a step.
+    seen: bool,
+}
+
+impl Adaclip {
+    /// Without having seen anything.
+    pub fn new(clip: &Clip, settings: AdaclipSection, parameters: &Parameters) -> Self {
+        let plain = Arc::new(clip.measure(parameters));
+        let squares = parameters.iter().map(|(_, parameter)| {
+            let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
+            parameter.trainable.then(|| Squares {
+                name: parameter.name.clone(),
+                rows: vec![0.0; rows],
+                columns: vec![0.0; columns],
+            })
+        });
+        Self {
+            settings,
+            bounds: clip.bounds(plain.groups()),
+            bound: clip.bound(),
+            measure: plain.clone(),
+            squares: squares.collect(),
+            plain,
+            seen: false,
+        }
+    }
+
+    fn weigh(&mut self) {
+        if !self.seen {
+            return;
+        }
+        let mean = |numbers: &[f32]| {
+            numbers.iter().map(|&x| f64::from(x)).sum::<f64>() / numbers.len().max(1) as f64
+        };
+        // What the mean over all coordinates is, to which everything is relative.
+        let count = |s: &Squares| (s.rows.len() * s.columns.len()) as f64;
+        let all: f64 = self.squares.iter().flatten().map(count).sum();
+        let whole =
+            self.squares.iter().flatten().map(|s| count(s) * mean(&s.rows).max(0.0)).sum::<f64>()
+                / all.max(1.0);
+        // The weights are a function of what is kept, so that a resumed run has those of the
+        // unbroken one.
+        self.measure = self.plain.clone();
+        if whole.is_nan() || whole <= 0.0 {
+            return;
+        }
+        let (least, largest) = (f64::from(self.settings.range.0), f64::from(self.settings.range.1));
+        let exponent = self.settings.exponent;
+        // Rows and columns each have the root of the range that is left to a tensor.
+        let factor = |square: f64, relative_to: f64, range: (f64, f64)| {
+            let ratio = (square / relative_to).max(1e-12);
+            ratio.powf(-exponent).clamp(range.0, range.1)
+        };
+        let inner = (least.powf(0.25), largest.powf(0.25));
+        let mut weights: Vec<Option<Relative>> = Vec::with_capacity(self.squares.len());
+        let mut sum = 0.0;
+        for squares in &self.squares {
+            let Some(squares) = squares else {
+                weights.push(None);
+                continue;
+            };
+            let own = mean(&squares.rows).max(0.0);
+            let tensor = factor(own, whole, (least, largest));
+            let side = |numbers: &[f32]| -> Vec<f64> {
+                let weight =
+                    |x: &f32| if own > 0.0 { factor(f64::from(*x), own, inner) } else { 1.0 };
+                let weights: Vec<f64> = numbers.iter().map(weight).collect();
+                let mean = weights.iter().sum::<f64>() / weights.len().max(1) as f64;
+                weights.into_iter().map(|w| w / mean).collect()
+            };
+            sum += tensor * count(squares);
+            let (rows, columns) = (side(&squares.rows), side(&squares.columns));
+            weights.push(Some(Relative { tensor, rows, columns }));
+        }
+        let scale = all / sum;
+        let of = |Relative { tensor, rows, columns }: &Relative| Weights::Factored {
+            rows: rows.iter().map(|w| (scale * tensor * w) as f32).collect(),
+            columns: columns.iter().map(|&w| w as f32).collect(),
+        };
+        self.measure = Arc::new(self.plain.weighted(|id| weights[id.index()].as_ref().map(of)));
+    }
+}
+
+impl Allocator for Adaclip {
+    fn allocation(&self, noise_multiplier: f64) -> Allocation {
+        Allocation::even(&self.measure, &self.bounds, noise_multiplier * self.bound)
+    }
+
+    fn observe(&mut self, released: Released, _parameters: &Parameters) -> Result<()> {
+        let beta = self.settings.beta;
+        for (id, gradient) in released.gradients() {
+            let Some(squares) = &mut self.squares[id.index()] else { continue };
+            let columns = gradient.columns();
+            let values = gradient.dense();
+            let height = (32_768 / columns.max(1)).max(1);
+            let parts: Vec<(Vec<f64>, Vec<f64>)> = values
+                .par_chunks(height * columns)
+                .enumerate()
+                .map(|(i, values)| {
+                    let mut deviations = vec![0.0; values.len()];
+                    released.write_deviations(id, i * height * columns, &mut deviations);
+                    let (mut of_rows, mut of_columns) = (Vec::new(), vec![0.0; columns]);
+                    for (row, deviations) in values.chunks(columns).zip(deviations.chunks(columns))
+                    {
+                        let mut sum = 0.0;
+                        for ((g, s), column) in row.iter().zip(deviations).zip(&mut of_columns) {
+                            let square = f64::from(g * g - s * s);
+                            sum += square;
+                            *column += square;
+                        }
+                        of_rows.push(sum / columns as f64);
+                    }
+                    (of_rows, of_columns)
+                })
+                .collect();
+            let mut of_columns = vec![0.0; columns];
+            let mut row = squares.rows.iter_mut();
+            let height = gradient.rows().max(1) as f64;
+            for (rows, columns) in &parts {
+                for (found, kept) in rows.iter().zip(row.by_ref()) {
+                    *kept = beta * *kept + (1.0 - beta) * *found as f32;
+                }
+                of_columns.iter_mut().zip(columns).for_each(|(sum, x)| *sum += x / height);
+            }
+            for (kept, found) in squares.columns.iter_mut().zip(of_columns) {
+                *kept = beta * *kept + (1.0 - beta) * found as f32;
+            }
+        }
+        self.seen = true;
+        drop(released);
+        self.weigh();
+        Ok(())
+    }
+
+    fn state(&self) -> Vec<(String, Host)> {
+        if !self.seen {
+            return Vec::new();
+        }
+        let host = |numbers: &[f32]| Host::from_vec(1, numbers.len(), numbers.to_vec());
+        let of = |squares: &Squares| {
+            [
+                (format!("squares.rows.{}", squares.name), host(&squares.rows)),
+                (format!("squares.columns.{}", squares.name), host(&squares.columns)),
+            ]
+        };
+        self.squares.iter().flatten().flat_map(of).collect()
+    }
+
+    fn restore(&mut self, find: &dyn Fn(&str) -> Option<Vec<f32>>) -> bool {
+        let mut all = true;
+        for squares in self.squares.iter_mut().flatten() {
+            for (kind, numbers) in [("rows", &mut squares.rows), ("columns", &mut squares.columns)]
+            {
+                match find(&format!("squares.{kind}.{}", squares.name)) {
+                    Some(found) if found.len() == numbers.len() => {
+                        *numbers = found;
+                    }
+                    _ => all = false,
+                }
+            }
+        }
+        self.seen = all;
+        self.weigh();
+        all
+    }
+}

@@ -1,0 +1,142 @@
+//! ANADP: less noise for the parameters that matter more.
+//!
+//! Every coordinate has a weight w, the [importance](super::importance) of equations 3 to 7, and
+//! noise of deviation σC/√w (equation 8, read as a multiple of C).
+//!
+//! **As published** gradients are clipped without the weights. Then σ_eff = σ/√(max w): the
+//! coordinate with the least noise decides, and "the same noise overall" is no proof. And the
+//! weights come from the gradient of the very step, before its noise, which no ledger accounts for.
+//!
+//! **Proved**, gradients are clipped in the norm with weights w, so that σ_eff = σ whatever the
+//! weights are, and the weights of a step come from what earlier steps released, with the variance
+//! of the known noise taken off. The first step has no weights.
+
+use super::allocation::{Allocation, Allocator, NoiseWeights, Published};
+use super::dp_sgd::DpSgd;
+use super::importance::{Importance, ImportanceSettings};
+use crate::gradient::{Bounds, Clip, ClippedSum, Clipping, Measure};
+use crate::method::Released;
+use crate::model::Parameters;
+use crate::tensor::{Host, Result};
+use std::sync::Arc;
+
+/// The proved form.
+#[derive(Debug)]
+pub struct Anadp {
+    plain: Arc<Measure>,
+    measure: Arc<Measure>,
+    bounds: Bounds,
+    bound: f64,
+    importance: Importance,
+}
+
+impl Anadp {
+    /// Without having seen anything.
+    pub fn new(clip: &Clip, settings: ImportanceSettings, parameters: &Parameters) -> Self {
+        let plain = Arc::new(clip.measure(parameters));
+        Self {
+            bounds: clip.bounds(plain.groups()),
+            bound: clip.bound(),
+            measure: plain.clone(),
+            plain,
+            importance: Importance::new(settings, parameters),
+        }
+    }
+
+    fn weigh(&mut self) {
+        // Before the old weights are let go of, so that their memory is used again.
+        self.measure = self.plain.clone();
+        if let Some(weights) = self.importance.weights() {
+            self.measure = Arc::new(self.plain.weighted(|id| weights[id.index()].clone()));
+        }
+    }
+}
+
+impl Allocator for Anadp {
+    fn allocation(&self, noise_multiplier: f64) -> Allocation {
+        Allocation::even(&self.measure, &self.bounds, noise_multiplier * self.bound)
+    }
+
+    fn observe(&mut self, released: Released, parameters: &Parameters) -> Result<()> {
+        for (id, gradient) in released.gradients() {
+            let deviations =
+                |start: usize, out: &mut [f32]| released.write_deviations(id, start, out);
+            self.importance.update(
+                id,
+                gradient,
+                Some(&deviations),
+                &parameters.value(id).to_host()?,
+            );
+        }
+        drop(released);
+        self.weigh();
+        Ok(())
+    }
+
+    fn state(&self) -> Vec<(String, Host)> {
+        self.importance.state()
+    }
+
+    fn restore(&mut self, find: &dyn Fn(&str) -> Option<Vec<f32>>) -> bool {
+        let all = self.importance.restore(find);
+        self.weigh();
+        all
+    }
+}
+
+/// The published form.
+#[derive(Debug)]
+pub struct PublishedAnadp {
+    uniform: DpSgd,
+    importance: Importance,
+    weights: Option<Arc<dyn NoiseWeights>>,
+}
+
+impl PublishedAnadp {
+    /// Without having seen anything.
+    pub fn new(clip: &Clip, settings: ImportanceSettings, parameters: &Parameters) -> Self {
+        let uniform = DpSgd::new(clip, parameters);
+        Self { uniform, importance: Importance::new(settings, parameters), weights: None }
+    }
+}
+
+impl Allocator for PublishedAnadp {
+    fn allocation(&self, noise_multiplier: f64) -> Allocation {
+        Allocation {
+            noise_weights: self.weights.clone(),
+            ..self.uniform.allocation(noise_multiplier)
+        }
+    }
+
+    fn state(&self) -> Vec<(String, Host)> {
+        self.importance.state()
+    }
+
+    fn restore(&mut self, find: &dyn Fn(&str) -> Option<Vec<f32>>) -> bool {
+        self.importance.restore(find)
+    }
+}
+
+impl Published for PublishedAnadp {
+    fn look(&mut self, raw: &ClippedSum, parameters: &Parameters) -> Result<()> {
+        // They share memory with the averages.
+        self.weights = None;
+        for (id, parameter) in parameters.iter().filter(|(_, parameter)| parameter.trainable) {
+            match raw.get(id) {
+                Some(sum) => {
+                    self.importance.update(id, &sum.to_host()?, None, &parameter.value.to_host()?);
+                }
+                None => {
+                    let nothing = Host::from_vec(
+                        parameter.value.rows(),
+                        parameter.value.columns(),
+                        vec![0.0; parameter.len()],
+                    );
+                    self.importance.update(id, &nothing, None, &parameter.value.to_host()?);
+                }
+            }
+        }
+        self.weights = self.importance.noise_weights();
+        Ok(())
+    }
+}

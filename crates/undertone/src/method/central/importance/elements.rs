@@ -1,0 +1,280 @@
+//! Importance of every coordinate.
+
+use super::numbers::{Normaliser, distance, for_each_sensitivity};
+use super::{Averages, Deviations, ImportanceSettings, next};
+use crate::gradient::{JUST_ABOVE, Weights};
+use crate::method::central::NoiseWeights;
+use crate::model::{ParameterId, Parameters};
+use crate::tensor::cpu::simd::{inverse_root, max, sum, sum_lanes, widest};
+use rayon::prelude::*;
+use std::sync::Arc;
+
+/// Coordinates that quantiles are read from: all if there are no more, else evenly spread ones.
+const SAMPLE: usize = 1 << 17;
+/// Coordinates of one task: their averages stay in the nearest caches.
+const CHUNK: usize = 1 << 13;
+
+/// The averages of all coordinates.
+#[derive(Debug)]
+pub(super) struct Elements {
+    settings: ImportanceSettings,
+    pub of: Vec<Option<Tensor>>,
+    /// How far apart the coordinates are that quantiles are read from.
+    stride: usize,
+}
+
+/// Those of one parameter.
+#[derive(Debug)]
+pub(super) struct Tensor {
+    pub name: String,
+    columns: usize,
+    pub averages: Arc<Averages>,
+    /// Of the averages as they are.
+    seen: Option<Seen>,
+    /// The memory of weights that are no longer used.
+    spare: Option<Arc<Vec<f32>>>,
+}
+
+/// What has to be known of a tensor's importance before any weight is: picked up while the averages
+/// are at hand, since alone it would be a walk through all of memory.
+#[derive(Clone, Debug)]
+struct Seen {
+    sum: f64,
+    /// Of those that are numbers.
+    largest: f32,
+    /// Every so many-th.
+    picked: Vec<f32>,
+}
+
+impl Seen {
+    /// Of the coordinates from `start` on, while their averages are in the cache.
+    fn of(sensitivity: &[f32], uncertainty: &[f32], start: usize, stride: usize) -> Self {
+        widest(
+            #[inline(always)]
+            || {
+                let (mut sums, mut most) = ([0.0_f32; 16], [f32::NEG_INFINITY; 16]);
+                let (s, s_rest) = sensitivity.as_chunks::<16>();
+                let (u, u_rest) = uncertainty.as_chunks::<16>();
+                for (s, u) in s.iter().zip(u) {
+                    for l in 0..16 {
+                        let importance = s[l] * u[l];
+                        sums[l] += importance;
+                        most[l] = if importance > most[l] { importance } else { most[l] };
+                    }
+                }
+                let (mut sum, mut largest) = (f64::from(sum_lanes(sums)), max(&most));
+                for (s, u) in s_rest.iter().zip(u_rest) {
+                    sum += f64::from(s * u);
+                    largest = largest.max(s * u);
+                }
+                let first = start.next_multiple_of(stride) - start;
+                let picked = (first..sensitivity.len()).step_by(stride);
+                Self {
+                    sum,
+                    largest,
+                    picked: picked.map(|k| sensitivity[k] * uncertainty[k]).collect(),
+                }
+            },
+        )
+    }
+
+    /// Of all averages of a tensor.
+    fn of_all(averages: &Averages, stride: usize) -> Self {
+        let Averages { sensitivity, uncertainty } = averages;
+        let chunks = sensitivity.par_chunks(CHUNK).zip(uncertainty.par_chunks(CHUNK)).enumerate();
+        Self::all(chunks.map(|(i, (s, u))| Self::of(s, u, i * CHUNK, stride)).collect())
+    }
+
+    fn all(parts: Vec<Self>) -> Self {
+        let mut all = Self { sum: 0.0, largest: f32::NEG_INFINITY, picked: Vec::new() };
+        for part in parts {
+            all.sum += part.sum;
+            all.largest = all.largest.max(part.largest);
+            all.picked.extend(part.picked);
+        }
+        all
+    }
+}
+
+impl Elements {
+    pub fn new(settings: ImportanceSettings, parameters: &Parameters) -> Self {
+        let trainable = parameters.iter().filter(|(_, parameter)| parameter.trainable);
+        let total: usize = trainable.map(|(_, parameter)| parameter.len()).sum();
+        let of = parameters.iter().map(|(_, parameter)| {
+            parameter.trainable.then(|| Tensor {
+                name: parameter.name.clone(),
+                columns: parameter.value.columns(),
+                averages: Arc::new(Averages::of(
+                    parameter.value.rows() * parameter.value.columns(),
+                )),
+                seen: None,
+                spare: None,
+            })
+        });
+        // Odd, so that it is no divisor of the widths that matrices have.
+        Self { settings, of: of.collect(), stride: total.div_ceil(SAMPLE) | 1 }
+    }
+
+    pub fn update(
+        &mut self,
+        id: ParameterId,
+        gradient: &[f32],
+        noise: Option<Deviations>,
+        value: &[f32],
+    ) {
+        let (settings, stride) = (self.settings, self.stride);
+        let Some(Tensor { averages, seen, .. }) = &mut self.of[id.index()] else { return };
+        let averages = Arc::make_mut(averages);
+        let averages = averages
+            .sensitivity
+            .par_chunks_mut(CHUNK)
+            .zip(averages.uncertainty.par_chunks_mut(CHUNK));
+        let given = gradient.par_chunks(CHUNK).zip(value.par_chunks(CHUNK));
+        type Chunk<'a> = ((&'a mut [f32], &'a mut [f32]), (&'a [f32], &'a [f32]));
+        let chunk = |deviations: &mut Vec<f32>, (i, ((s, u), (g, w))): (usize, Chunk)| {
+            let noise = noise.map(|noise| {
+                deviations.resize(g.len(), 0.0);
+                noise(i * CHUNK, deviations);
+                deviations.as_slice()
+            });
+            widest(
+                #[inline(always)]
+                || {
+                    for_each_sensitivity(
+                        g,
+                        w,
+                        noise,
+                        s.iter_mut().zip(&mut *u),
+                        #[inline(always)]
+                        |(s, u), found| (*s, *u) = next(&settings, *s, *u, found),
+                    );
+                },
+            );
+            Seen::of(s, u, i * CHUNK, stride)
+        };
+        *seen =
+            Some(Seen::all(averages.zip(given).enumerate().map_with(Vec::new(), chunk).collect()));
+    }
+
+    /// Equations 6 and 7 for what was seen, and the importance that was picked.
+    fn normaliser(&mut self) -> (Normaliser, Vec<f32>) {
+        let stride = self.stride;
+        let (mut total, mut sum, mut sample) = (0, 0.0, Vec::new());
+        for Tensor { averages, seen, .. } in self.of.iter_mut().flatten() {
+            let seen = seen.get_or_insert_with(|| Seen::of_all(averages, stride));
+            total += averages.sensitivity.len();
+            sum += seen.sum;
+            sample.extend_from_slice(&seen.picked);
+        }
+        let mean = (sum / total.max(1) as f64) as f32;
+        let unit = distance(&mut sample, self.settings.quantiles);
+        (Normaliser::new(&self.settings, mean, unit, self.settings.range), sample)
+    }
+
+    /// The weights, written down.
+    pub fn weights(&mut self) -> Vec<Option<Weights>> {
+        let (normaliser, _) = self.normaliser();
+        let (mut total, mut whole) = (0, 0.0);
+        let mut found = Vec::with_capacity(self.of.len());
+        for tensor in &mut self.of {
+            let Some(Tensor { columns, averages, spare, .. }) = tensor else {
+                found.push(None);
+                continue;
+            };
+            let Averages { sensitivity, uncertainty } = &**averages;
+            let mut values = spare.take().unwrap_or_default();
+            if Arc::get_mut(&mut values).is_none_or(|values| values.len() != sensitivity.len()) {
+                values = Arc::new(vec![1.0; sensitivity.len()]);
+            }
+            let out = Arc::get_mut(&mut values).expect("nobody else has it");
+            let parts: Vec<(f64, f32)> = out
+                .par_chunks_mut(CHUNK)
+                .zip(sensitivity.par_chunks(CHUNK).zip(uncertainty.par_chunks(CHUNK)))
+                .map(|(out, (s, u))| {
+                    widest(
+                        #[inline(always)]
+                        || {
+                            for (out, (s, u)) in out.iter_mut().zip(s.iter().zip(u)) {
+                                *out = normaliser.weight(s * u);
+                            }
+                            (f64::from(sum(out)), max(out))
+                        },
+                    )
+                })
+                .collect();
+            total += sensitivity.len();
+            whole += parts.iter().map(|part| part.0).sum::<f64>();
+            let largest = parts.iter().map(|part| part.1).fold(0.0, f32::max);
+            *spare = Some(values.clone());
+            found.push(Some((values, largest, *columns)));
+        }
+        let scale = (total.max(1) as f64 / whole.max(f64::MIN_POSITIVE)) as f32;
+        let weights =
+            |(values, largest, columns)| Weights::Elements { values, scale, largest, columns };
+        found.into_iter().map(|found| found.map(weights)).collect()
+    }
+
+    /// The same weights, made of the averages where noise is drawn: writing them down and reading
+    /// them again would take longer. What brings their mean to 1 is found from the coordinates that
+    /// quantiles are read from; where these are not all, the mean is 1 to about a thousandth.
+    pub fn noise_weights(&mut self) -> ElementNoise {
+        let (normaliser, sample) = self.normaliser();
+        let mean = sample.iter().map(|&i| f64::from(normaliser.weight(i))).sum::<f64>()
+            / sample.len().max(1) as f64;
+        let of = self.of.iter().map(|tensor| {
+            let tensor = tensor.as_ref()?;
+            let seen = tensor.seen.as_ref()?;
+            let largest = normaliser.largest(seen.largest, !seen.sum.is_finite());
+            Some((tensor.averages.clone(), largest))
+        });
+        let scale = if mean > 0.0 { 1.0 / mean as f32 } else { 1.0 };
+        ElementNoise { normaliser, scale, of: of.collect() }
+    }
+
+    /// Hands out all averages, to be changed.
+    pub fn each(&mut self, mut take: impl FnMut(&str, &mut Averages)) {
+        for tensor in self.of.iter_mut().flatten() {
+            tensor.seen = None;
+            take(&tensor.name, Arc::make_mut(&mut tensor.averages));
+        }
+    }
+}
+
+/// Weights of noise that are computed from averages when they are asked for.
+#[derive(Debug)]
+pub(in crate::method::central) struct ElementNoise {
+    normaliser: Normaliser,
+    /// What brings the mean over all parameters to 1.
+    scale: f32,
+    /// The averages, and the largest weight before it is scaled.
+    of: Vec<Option<(Arc<Averages>, f32)>>,
+}
+
+impl NoiseWeights for ElementNoise {
+    fn largest(&self, parameter: ParameterId) -> Option<f64> {
+        let (_, largest) = self.of[parameter.index()].as_ref()?;
+        Some(f64::from(self.scale) * f64::from(*largest))
+    }
+
+    fn write_inverse_roots(
+        &self,
+        parameter: ParameterId,
+        factor: f32,
+        start: usize,
+        out: &mut [f32],
+    ) {
+        let Some((averages, _)) = &self.of[parameter.index()] else { return out.fill(factor) };
+        let Averages { sensitivity, uncertainty } = &**averages;
+        let (scale, normaliser) = (self.scale, self.normaliser);
+        widest(
+            #[inline(always)]
+            || {
+                let factor = factor * JUST_ABOVE;
+                let averages = sensitivity[start..].iter().zip(&uncertainty[start..]);
+                for (out, (s, u)) in out.iter_mut().zip(averages) {
+                    *out = factor * inverse_root(scale * normaliser.weight(s * u));
+                }
+            },
+        );
+    }
+}

@@ -1,0 +1,210 @@
+//! How much each parameter matters: sensitivity times uncertainty (ANADP, equations 3 to 7).
+//!
+//! ```text
+//! S_t = |g_t ω|,  S̄_t = β₁ S̄_{t−1} + (1−β₁) S_t,  Ū_t = β₂ Ū_{t−1} + (1−β₂) |S_t − S̄_t|,  I_t = S̄_t Ū_t,
+//! x = (I − median) / (q₁ − q₂),  w = (1−α) x + α mean(x),  shifted so that its mean is 1.
+//! ```
+//!
+//! The last line is 1 + (1−α)(I − mean(I))/(q₁ − q₂): the median cancels. It can be negative, of
+//! which the paper says nothing; here it is clamped and brought back to mean 1.
+//!
+//! Where a gradient carries noise of deviation s, |g| is too large by about s everywhere, and most
+//! where most noise went. So S is taken from √max(g² − s², 0).
+//!
+//! **Forms.** *Element* keeps both averages for every coordinate, and the clipping then has to form
+//! each unit's gradient. *Factored* keeps them for the rows and the columns of each tensor, as
+//! Adafactor keeps second moments, and normalises tensors, rows and columns each on their own: a
+//! weight is the product of the three. Norms under such weights need no gradient to be formed.
+
+mod elements;
+mod factored;
+mod numbers;
+
+use super::allocation::NoiseWeights;
+use crate::gradient::Weights;
+use crate::model::{ParameterId, Parameters};
+use crate::tensor::Host;
+use elements::Elements;
+use factored::Factored;
+use std::sync::Arc;
+use undertone_run::ImportanceForm;
+
+/// The numbers of equations 3 to 7.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ImportanceSettings {
+    /// How long sensitivity is remembered.
+    pub beta1: f32,
+    /// How long uncertainty is remembered.
+    pub beta2: f32,
+    /// How far weights are drawn to their mean.
+    pub alpha: f32,
+    /// The quantiles whose distance is the unit of importance.
+    pub quantiles: (f64, f64),
+    /// The least and the largest weight, before the mean is brought back to 1.
+    pub range: (f32, f32),
+    /// What the averages are kept for.
+    pub form: ImportanceForm,
+}
+
+impl ImportanceSettings {
+    /// What is used where nothing else is said.
+    pub fn usual(form: ImportanceForm) -> Self {
+        Self {
+            beta1: 0.85,
+            beta2: 0.85,
+            alpha: 0.5,
+            quantiles: (0.75, 0.25),
+            range: (0.25, 4.0),
+            form,
+        }
+    }
+}
+
+/// S̄ and Ū.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Averages {
+    sensitivity: Vec<f32>,
+    uncertainty: Vec<f32>,
+}
+
+impl Averages {
+    fn of(count: usize) -> Self {
+        Self { sensitivity: vec![0.0; count], uncertainty: vec![0.0; count] }
+    }
+
+    fn importance(&self) -> Vec<f32> {
+        self.sensitivity.iter().zip(&self.uncertainty).map(|(s, u)| s * u).collect()
+    }
+
+    fn update(&mut self, settings: &ImportanceSettings, found: &[f32]) {
+        let averages = self.sensitivity.iter_mut().zip(&mut self.uncertainty);
+        for ((s, u), &found) in averages.zip(found) {
+            (*s, *u) = next(settings, *s, *u, found);
+        }
+    }
+}
+
+/// Equations 3 and 4.
+#[inline(always)]
+fn next(settings: &ImportanceSettings, s: f32, u: f32, found: f32) -> (f32, f32) {
+    let s = settings.beta1.mul_add(s, (1.0 - settings.beta1) * found);
+    let u = settings.beta2.mul_add(u, (1.0 - settings.beta2) * (found - s).abs());
+    (s, u)
+}
+
+#[derive(Debug)]
+enum Kept {
+    Elements(Elements),
+    Factored(Factored),
+}
+
+/// The averages of all trainable parameters.
+#[derive(Debug)]
+pub(super) struct Importance {
+    kept: Kept,
+    updates: u64,
+}
+
+/// Writes the deviations of the noise in a gradient from a coordinate on.
+pub(super) type Deviations<'a> = &'a (dyn Fn(usize, &mut [f32]) + Sync);
+
+impl Importance {
+    /// Nothing seen yet.
+    pub fn new(settings: ImportanceSettings, parameters: &Parameters) -> Self {
+        let kept = match settings.form {
+            ImportanceForm::Element => Kept::Elements(Elements::new(settings, parameters)),
+            ImportanceForm::Factored => Kept::Factored(Factored::new(settings, parameters)),
+        };
+        Self { kept, updates: 0 }
+    }
+
+    /// Takes one parameter's gradient in; `noise` says how much noise is in it.
+    pub fn update(
+        &mut self,
+        id: ParameterId,
+        gradient: &Host,
+        noise: Option<Deviations>,
+        value: &Host,
+    ) {
+        self.updates += 1;
+        let (gradient, value) = (gradient.dense(), value.dense());
+        match &mut self.kept {
+            Kept::Elements(elements) => elements.update(id, &gradient, noise, &value),
+            Kept::Factored(factored) => factored.update(id, &gradient, noise, &value),
+        }
+    }
+
+    /// The weights that follow from what was seen; none before anything was.
+    pub fn weights(&mut self) -> Option<Vec<Option<Weights>>> {
+        (self.updates > 0).then(|| match &mut self.kept {
+            Kept::Elements(elements) => elements.weights(),
+            Kept::Factored(factored) => factored.weights(),
+        })
+    }
+
+    /// The same for noise alone. They share memory with the averages: let go of them before the
+    /// next update.
+    pub fn noise_weights(&mut self) -> Option<Arc<dyn NoiseWeights>> {
+        (self.updates > 0).then(|| match &mut self.kept {
+            Kept::Elements(elements) => Arc::new(elements.noise_weights()) as Arc<dyn NoiseWeights>,
+            Kept::Factored(factored) => Arc::new(factored.weights()),
+        })
+    }
+
+    /// Both averages of every parameter, by name.
+    pub fn state(&self) -> Vec<(String, Host)> {
+        if self.updates == 0 {
+            return Vec::new();
+        }
+        let mut state = Vec::new();
+        let mut add = |what: &str, name: &str, averages: &Averages| {
+            for (kind, values) in
+                [("sensitivity", &averages.sensitivity), ("uncertainty", &averages.uncertainty)]
+            {
+                let host = Host::from_vec(1, values.len(), values.clone());
+                state.push((format!("{kind}{what}.{name}"), host));
+            }
+        };
+        match &self.kept {
+            Kept::Elements(elements) => {
+                elements
+                    .of
+                    .iter()
+                    .flatten()
+                    .for_each(|tensor| add("", &tensor.name, &tensor.averages));
+            }
+            Kept::Factored(factored) => {
+                for tensor in factored.of.iter().flatten() {
+                    add(".rows", &tensor.name, &tensor.rows);
+                    add(".columns", &tensor.name, &tensor.columns);
+                }
+            }
+        }
+        state
+    }
+
+    /// Takes up what was saved; whether everything was there.
+    pub fn restore(&mut self, find: &dyn Fn(&str) -> Option<Vec<f32>>) -> bool {
+        let mut all = true;
+        let mut take = |what: &str, name: &str, averages: &mut Averages| {
+            for (kind, values) in [
+                ("sensitivity", &mut averages.sensitivity),
+                ("uncertainty", &mut averages.uncertainty),
+            ] {
+                match find(&format!("{kind}{what}.{name}")) {
+                    Some(found) if found.len() == values.len() => *values = found,
+                    _ => all = false,
+                }
+            }
+        };
+        match &mut self.kept {
+            Kept::Elements(elements) => elements.each(|name, averages| take("", name, averages)),
+            Kept::Factored(factored) => factored.each(take),
+        }
+        self.updates = u64::from(all);
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests;

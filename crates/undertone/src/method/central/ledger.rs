@@ -1,0 +1,67 @@
+//! What methods that perturb sums of gradients tell their ledger.
+
+use super::plan::{AllocationPlan, CentralPlan, MapSource, RapFtPlan};
+use crate::error::Result;
+use crate::method::ledger::{assumptions, mode, unit};
+use crate::plan::Plan;
+use crate::train::Prepared;
+use undertone_accounting::ledger::Terms;
+use undertone_accounting::{Accountant, Adjacency, Composition, Event, Part, Threat, epsilon};
+use undertone_run::{Claim, Resolved};
+
+/// The event of one step.
+pub fn step_event(resolved: &Resolved, noise_multiplier: f64) -> Event {
+    let sampling_rate = resolved.sampling_rate.unwrap_or(1.0);
+    Event::PoissonGaussian { noise_multiplier, sampling_rate }
+}
+
+/// A noise multiplier that is not larger, from a grid with steps of one percent: effective noise
+/// multipliers that differ in their last digits would each be a part of the composition of its
+/// own, and composition is slow with thousands of parts.
+pub fn round_down(noise_multiplier: f64) -> f64 {
+    const STEP: f64 = 0.01;
+    ((noise_multiplier.ln() / STEP).floor() * STEP).exp().min(noise_multiplier)
+}
+
+/// The ledger's first line.
+pub fn terms(
+    plan: &Plan,
+    central: &CentralPlan,
+    resolved: &Resolved,
+    prepared: &Prepared,
+) -> Terms {
+    let nominal = resolved.noise_multipliers.iter().copied().fold(f64::INFINITY, f64::min);
+    // The step with the least noise is announced: nothing costlier can be recorded.
+    let least = match central.is_published() {
+        false => nominal,
+        true => round_down(central.least_noise_multiplier(nominal)),
+    };
+    let step = Part { event: step_event(resolved, least), count: 1 };
+    let map = resolved.before.map(|event| Part { event, count: 1 });
+    let mut assumptions = assumptions(plan, resolved, prepared, Vec::new());
+    if let AllocationPlan::RapFt(RapFtPlan { source: MapSource::Public { file, .. }, .. }) =
+        &central.allocation
+    {
+        let file = file.display();
+        assumptions.push(format!("{file} is public and does not depend on the training file"));
+    }
+    assumptions.extend(central.unaccounted().map(|what| format!("not covered: {what}")));
+    Terms {
+        unit: unit(plan),
+        adjacency: Adjacency::AddRemove,
+        threat: Threat::Central,
+        mode: mode(plan, central.is_published()),
+        assumptions,
+        announced: [step].into_iter().chain(map).collect(),
+    }
+}
+
+/// What the paper would claim: every step with its nominal noise multiplier.
+pub fn claim(resolved: &Resolved, delta: f64) -> Result<Claim> {
+    let mut nominal = Composition::new(Adjacency::AddRemove);
+    for &noise in &resolved.noise_multipliers {
+        nominal.push(step_event(resolved, noise), resolved.steps_per_epoch);
+    }
+    let epsilon = epsilon(&nominal, delta, Accountant::Auto)?.epsilon.upper;
+    Ok(Claim { epsilon, delta })
+}

@@ -1,0 +1,236 @@
+//! The plan of a method that perturbs sums of gradients.
+
+use super::importance::ImportanceSettings;
+use crate::error::{Error, Result};
+use crate::method::schedule::Schedule;
+use crate::plan::check::delta;
+use std::path::PathBuf;
+use undertone_run::{
+    AdaclipSection, AnadpSection, Clip, ImportanceForm, InitialRelevance, MethodName, ModeName,
+    RelevanceSource, RunFile, Tuning,
+};
+
+/// Clipping, noise allocation and budget.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CentralPlan {
+    /// How the noise is allocated over the coordinates.
+    pub allocation: AllocationPlan,
+    /// Gradient clipping.
+    pub clip: Clip,
+    /// What the noise is calibrated to.
+    pub budget: Budget,
+    /// δ.
+    pub delta: f64,
+}
+
+/// What the noise is calibrated to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Budget {
+    /// A target ε, spread over the epochs.
+    Epsilon {
+        /// The target.
+        epsilon: f64,
+        /// Noise over the epochs.
+        schedule: Schedule,
+    },
+    /// A given noise multiplier in every step.
+    NoiseMultiplier(f64),
+}
+
+/// How the noise is allocated over the coordinates.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AllocationPlan {
+    /// The same noise everywhere.
+    DpSgd,
+    /// Noise by the size of released gradients.
+    Adaclip(AdaclipSection),
+    /// Noise by the importance of released gradients.
+    Anadp(ImportanceSettings),
+    /// Noise by the importance of raw gradients: paper mode.
+    PublishedAnadp(ImportanceSettings),
+    /// Two groups by relevance.
+    RapFt(RapFtPlan),
+}
+
+/// Rap-FT's hyperparameters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RapFtPlan {
+    /// Share of the coordinates that count as weakly relevant: β.
+    pub irrelevance: f64,
+    /// α of LRP's α–β rule.
+    pub alpha: f32,
+    /// Where relevance starts in generation tasks.
+    pub initial: InitialRelevance,
+    /// Whose relevance.
+    pub source: MapSource,
+}
+
+/// Whose relevance map decides the groups.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MapSource {
+    /// That of the first so many public examples.
+    Public {
+        /// A file with the columns of the training file.
+        file: PathBuf,
+        /// How many examples.
+        examples: usize,
+    },
+    /// That of a Poisson sample of the private examples, with noise.
+    Noised {
+        /// ε that the map alone may cost.
+        epsilon: f64,
+        /// The expected number of examples.
+        examples: u64,
+    },
+    /// That of a sample of the private examples, without noise: paper mode.
+    Raw {
+        /// The expected number of examples.
+        examples: usize,
+    },
+}
+
+impl CentralPlan {
+    /// The plan of a run file with such a method.
+    pub fn check(file: &RunFile) -> Result<Self> {
+        let privacy = &file.privacy;
+        if privacy.mode == ModeName::Paper
+            && matches!(privacy.method, MethodName::DpSgd | MethodName::Adaclip)
+        {
+            return Err(Error::plan(
+                "privacy.mode = \"paper\" is for methods that differ as published, such as anadp; \
+                 leave it out",
+            ));
+        }
+        let budget = match (privacy.epsilon, privacy.noise_multiplier) {
+            (Some(epsilon), None) => Budget::Epsilon { epsilon, schedule: Schedule::of(privacy) },
+            (None, Some(_)) if !Schedule::of(privacy).is_uniform() => {
+                return Err(Error::plan(
+                    "a schedule is calibrated to epsilon; with noise_multiplier it is uniform",
+                ));
+            }
+            (None, Some(noise)) => Budget::NoiseMultiplier(noise),
+            _ => return Err(Error::plan("[privacy] needs either epsilon or noise_multiplier")),
+        };
+        let allocation = match privacy.method {
+            MethodName::Adaclip => {
+                check_range("adaclip", privacy.adaclip.range)?;
+                AllocationPlan::Adaclip(privacy.adaclip)
+            }
+            MethodName::Anadp => {
+                let settings = importance(&privacy.anadp, &file.model.tuning)?;
+                match privacy.mode {
+                    ModeName::Proved => AllocationPlan::Anadp(settings),
+                    ModeName::Paper => AllocationPlan::PublishedAnadp(settings),
+                }
+            }
+            MethodName::RapFt => AllocationPlan::RapFt(rap_ft(file)?),
+            _ => AllocationPlan::DpSgd,
+        };
+        Ok(Self { allocation, clip: privacy.clip, budget, delta: delta(file)? })
+    }
+
+    /// Whether the method runs as published.
+    pub fn is_published(&self) -> bool {
+        match &self.allocation {
+            AllocationPlan::PublishedAnadp(_) => true,
+            AllocationPlan::RapFt(plan) => matches!(plan.source, MapSource::Raw { .. }),
+            _ => false,
+        }
+    }
+
+    /// What the method does that its ledger does not hold, in paper mode.
+    pub fn unaccounted(&self) -> Option<&'static str> {
+        match &self.allocation {
+            AllocationPlan::PublishedAnadp(_) => Some(
+                "the noise was allocated in view of gradients without noise, which is a release \
+                 that the ledger does not hold",
+            ),
+            AllocationPlan::RapFt(RapFtPlan { source: MapSource::Raw { .. }, .. }) => Some(
+                "the mask was computed from private examples without noise, which is a release \
+                 that the ledger does not hold",
+            ),
+            _ => None,
+        }
+    }
+
+    /// The least effective noise multiplier that a step with this nominal one can have.
+    pub fn least_noise_multiplier(&self, nominal: f64) -> f64 {
+        match &self.allocation {
+            // A weight is at most largest/mean, and the mean is at least the smallest.
+            AllocationPlan::PublishedAnadp(settings) => {
+                let (least, largest) = settings.range;
+                nominal * f64::from(least / largest).sqrt() * 0.99
+            }
+            _ => nominal,
+        }
+    }
+}
+
+fn importance(anadp: &AnadpSection, tuning: &Tuning) -> Result<ImportanceSettings> {
+    let (high, low) = anadp.quantiles;
+    if !(0.0 <= low && low < high && high <= 1.0) {
+        return Err(Error::plan(
+            "privacy.anadp.quantiles are a larger and a smaller one between 0 and 1, such as \
+             [0.75, 0.25]",
+        ));
+    }
+    check_range("anadp", anadp.range)?;
+    let AnadpSection { beta1, beta2, alpha, quantiles, range, form } = *anadp;
+    // Forming every unit's gradient costs nothing where few parameters are trainable, and much in
+    // full fine-tuning.
+    let usual =
+        if *tuning == Tuning::Full { ImportanceForm::Factored } else { ImportanceForm::Element };
+    let form = form.unwrap_or(usual);
+    Ok(ImportanceSettings { beta1, beta2, alpha, quantiles, range, form })
+}
+
+fn check_range(name: &str, (least, largest): (f32, f32)) -> Result<()> {
+    if (1e-4..=1.0).contains(&least) && (1.0..=1e4).contains(&largest) {
+        return Ok(());
+    }
+    Err(Error::plan(format!(
+        "privacy.{name}.range is a weight from 0.0001 to 1 and one from 1 to 10000, such as \
+         [0.25, 4.0]"
+    )))
+}
+
+fn rap_ft(file: &RunFile) -> Result<RapFtPlan> {
+    let section = &file.privacy.rap_ft;
+    if !(section.irrelevance > 0.5 && section.irrelevance < 1.0) {
+        return Err(Error::plan("privacy.rap_ft.irrelevance must be above 0.5 and below 1"));
+    }
+    if file.model.tuning == Tuning::Full {
+        return Err(Error::plan(
+            "rap-ft masks single parameters, which is for lora, adapter, bitfit or head; change \
+             model.tuning",
+        ));
+    }
+    if matches!(file.privacy.clip, Clip::PerLayer(_)) {
+        return Err(Error::plan(
+            "rap-ft has its own two groups; clip must be a number or \"automatic\"",
+        ));
+    }
+    let source = match (file.privacy.mode, &section.relevance) {
+        (ModeName::Paper, _) => MapSource::Raw { examples: section.examples },
+        (ModeName::Proved, RelevanceSource::Public(path)) => {
+            MapSource::Public { file: path.clone(), examples: section.examples }
+        }
+        (ModeName::Proved, RelevanceSource::Noised { share, examples }) => {
+            if !(*share > 0.0 && *share < 1.0) {
+                return Err(Error::plan(
+                    "privacy.rap_ft.relevance is { public = \"file\" } or { noised = { share = \
+                     0.05, examples = 512 } } with a share between 0 and 1",
+                ));
+            }
+            let Some(target) = file.privacy.epsilon else {
+                return Err(Error::plan(
+                    "a noised relevance map takes a share of epsilon; give epsilon, or relevance \
+                     = { public = \"file\" }",
+                ));
+            };
+            MapSource::Noised { epsilon: share * target, examples: *examples }
+        }
+    };
+    let (irrelevance, alpha, initial) = (section.irrelevance, section.alpha, section.initial);
+    Ok(RapFtPlan { irrelevance, alpha, initial, source })
+}

@@ -1,0 +1,102 @@
+//! The relevance map that Rap-FT begins with, and what it costs.
+
+use super::plan::{MapSource, RapFtPlan};
+use super::rap_ft::{Map, MapSum, Paid, SeenMap};
+use crate::data::{Dataset, PoissonSampler};
+use crate::error::{Error, Result};
+use crate::explain::relevance::{AlphaBeta, Explainer};
+use crate::method::ledger::RunLedger;
+use crate::model::Parameters;
+use crate::model::folder::save_tensors;
+use crate::noise::{Noise, Secret, purpose};
+use crate::tensor::Matrix;
+use crate::train::{Prepared, TrainingEvent};
+use std::path::Path;
+use undertone_accounting::Event;
+
+/// A relevance map, by whether it may be known.
+pub enum RelevanceMap {
+    /// Of public examples, or noised.
+    Seen(SeenMap),
+    /// Of private examples, for paper mode.
+    Raw(Map),
+}
+
+/// The map of a plan. A noised one is recorded in the ledger before it is released; on resuming,
+/// the same sample and the same noise give the same map.
+pub fn map(
+    plan: &RapFtPlan,
+    prepared: &Prepared,
+    release: Option<Event>,
+    secret: &Secret,
+    ledger: &mut RunLedger,
+    callback: &mut dyn FnMut(TrainingEvent),
+) -> Result<RelevanceMap> {
+    let rule = AlphaBeta { alpha: plan.alpha, beta: 1.0 - plan.alpha };
+    let seed = secret.number(purpose::PROBES);
+    let explainer = Explainer::new(&prepared.model, rule, plan.initial, seed)?;
+    let mut sum_of = |data: &Dataset, examples: &[usize]| -> Result<MapSum> {
+        let mut sum = MapSum::new(&prepared.model.parameters);
+        for (done, &example) in examples.iter().enumerate() {
+            sum.add(&explainer.relevance(&data.examples[example])?.of);
+            callback(TrainingEvent::Relevance { done: done + 1, examples: examples.len() });
+        }
+        Ok(sum)
+    };
+    let data = &prepared.data;
+    match (&plan.source, &prepared.public.relevance, release) {
+        (MapSource::Public { examples, .. }, Some(public), _) => {
+            let first: Vec<usize> = (0..public.examples.len().min(*examples)).collect();
+            Ok(RelevanceMap::Seen(SeenMap::of_public(sum_of(public, &first)?.mean())))
+        }
+        (
+            MapSource::Noised { .. },
+            _,
+            Some(event @ Event::PoissonGaussian { noise_multiplier, sampling_rate }),
+        ) => {
+            let sum = sum_of(data, &sample(data, sampling_rate, secret)?)?;
+            let paid = Paid::after(|| ledger.record(0, event, 1))?;
+            Ok(RelevanceMap::Seen(SeenMap::noised(
+                sum,
+                &Noise::new(secret),
+                noise_multiplier,
+                paid,
+            )))
+        }
+        (MapSource::Raw { examples }, ..) => {
+            let rate = (*examples as f64 / data.units.max(1) as f64).min(1.0);
+            Ok(RelevanceMap::Raw(sum_of(data, &sample(data, rate, secret)?)?.mean()))
+        }
+        _ => Err(Error::plan(
+            "a relevance map of private examples needs epsilon, of which it takes a share",
+        )),
+    }
+}
+
+/// One example of each unit in a Poisson sample: a unit adds one map of norm 1.
+fn sample(data: &Dataset, rate: f64, secret: &Secret) -> Result<Vec<usize>> {
+    let units = PoissonSampler::new(data.units, rate, secret.key(purpose::RELEVANCE))?.step(0);
+    let members = data.members();
+    Ok(units.iter().filter_map(|&unit| members.of_units(&[unit]).first().copied()).collect())
+}
+
+/// The mean of each trainable parameter's normalised relevance.
+pub fn by_parameter(map: &Map, parameters: &Parameters) -> Vec<(String, f64)> {
+    let trained = parameters.iter().filter(|(_, parameter)| parameter.trainable);
+    let mean = |values: Vec<f32>| {
+        values.iter().map(|&x| f64::from(x)).sum::<f64>() / values.len().max(1) as f64
+    };
+    trained.map(|(id, parameter)| (parameter.name.clone(), mean(map.normalised(id)))).collect()
+}
+
+/// Writes a map under the names of the parameters.
+pub fn save(path: &Path, map: &Map, parameters: &Parameters) -> Result<()> {
+    let mut tensors = parameters.clone();
+    for (id, parameter) in tensors.iter_mut().filter(|(_, parameter)| parameter.trainable) {
+        let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
+        parameter.value = Matrix::from_vec(rows, columns, map.of[id.index()].clone());
+    }
+    let trained =
+        tensors.iter().map(|(_, parameter)| parameter).filter(|parameter| parameter.trainable);
+    Ok(save_tensors(path, trained.map(|parameter| (parameter.name.clone(), parameter)))?)
+}

@@ -1,0 +1,130 @@
+//! What both private procedures do with their ledger.
+
+use crate::error::{Error, Result};
+use crate::plan::Plan;
+use crate::train::Prepared;
+use undertone_accounting::ledger::{Ledger, Terms};
+use undertone_accounting::{Event, Guarantee, Mode, Unit};
+use undertone_run::{Resolved, RunFolder};
+
+/// The ledger of a run. Each release has an index in it, so that one that was recorded before a
+/// crash is not recorded again: it is made again with the same sample and the same noise, is the
+/// same release, and nobody has seen it.
+pub struct RunLedger {
+    ledger: Ledger,
+    delta: f64,
+}
+
+impl RunLedger {
+    /// A new ledger, or the one that the run began with.
+    pub fn open(folder: &RunFolder, terms: Terms, delta: f64) -> Result<Self> {
+        let path = folder.ledger();
+        if !path.exists() {
+            return Ok(Self { ledger: Ledger::create(&path, terms)?, delta });
+        }
+        let ledger = Ledger::open(&path)?;
+        if *ledger.terms() != terms {
+            return Err(Error::folder(
+                &path,
+                "was begun with another plan or other data; resume with what the run began with",
+            ));
+        }
+        Ok(Self { ledger, delta })
+    }
+
+    /// Records release number `index` (from 0), unless it is recorded already.
+    pub fn record(&mut self, index: u64, event: Event, count: u64) -> Result<()> {
+        if self.ledger.entries() <= index {
+            self.ledger.append(event, count)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a checkpoint that is newer than the ledger: the ledger is then not this run's, or an
+    /// older copy of it, and would prove too much.
+    pub fn check_that_it_holds(&self, releases: u64, folder: &std::path::Path) -> Result<()> {
+        if self.ledger.entries() >= releases {
+            return Ok(());
+        }
+        Err(Error::folder(
+            folder,
+            format!(
+                "has {} entries, but the checkpoint is {releases} releases old: bring back the \
+                 ledger that belongs to it",
+                self.ledger.entries()
+            ),
+        ))
+    }
+
+    /// What the recorded releases prove.
+    pub fn guarantee(&self) -> Result<Option<Guarantee>> {
+        Ok(Some(self.ledger.guarantee(self.delta)?))
+    }
+
+    /// The hash of the last line.
+    pub fn hash(&self) -> String {
+        self.ledger.hash().to_owned()
+    }
+}
+
+/// The privacy unit of a plan.
+pub fn unit(plan: &Plan) -> Unit {
+    if plan.data.author.is_some() { Unit::User } else { Unit::Example }
+}
+
+/// What kind of statement the ledger makes.
+pub fn mode(plan: &Plan, published: bool) -> Mode {
+    match (published, plan.training.seed) {
+        (true, _) => Mode::Paper,
+        (false, Some(_)) => Mode::Seeded,
+        (false, None) => Mode::Proved,
+    }
+}
+
+/// Why the ledger's guarantee does not cover a private run, if it does not.
+pub fn not_private_because(seed: Option<u64>, unaccounted: Option<&str>) -> Option<String> {
+    match seed {
+        Some(seed) => Some(format!("whoever knows the seed ({seed}) can take the noise off again")),
+        None => unaccounted.map(str::to_owned),
+    }
+}
+
+/// What every private run assumes, in the order of the ledger: what comes first, and what comes
+/// after the assumptions of the method.
+pub fn assumptions(
+    plan: &Plan,
+    resolved: &Resolved,
+    prepared: &Prepared,
+    of_method: Vec<String>,
+) -> Vec<String> {
+    let mut assumptions = vec![
+        format!("the number of units in the training file ({}) is public", resolved.units),
+        "the model that the run began from does not depend on the training file".to_owned(),
+        "metrics.jsonl, secret.key, identity.json, audit.json and its drawings, a relevance map \
+         without noise, the progress that was shown, and the time and memory that the run took \
+         are not released: they depend on the data without noise"
+            .to_owned(),
+        "rounding of f32 arithmetic, by which one unit moves the gradients of the others, and its \
+         own length, in their last digits, reveals nothing"
+            .to_owned(),
+        "the noise, drawn in f32 and rounded to a grid, is taken for the Gaussian that it is to \
+         about 2e-7 of itself"
+            .to_owned(),
+    ];
+    if prepared.labels_were_found {
+        let labels = prepared.data.labels.as_ref();
+        let names = labels.map(|labels| labels.names().join(", ")).unwrap_or_default();
+        assumptions.push(format!(
+            "the labels ({names}), which were found in the training file, are public"
+        ));
+    }
+    assumptions.extend(of_method);
+    if plan.training.dropout {
+        assumptions.push(
+            "dropout masks, which are hashed from a secret number and not drawn one by one, tell \
+             nothing of each other"
+                .to_owned(),
+        );
+    }
+    assumptions
+}

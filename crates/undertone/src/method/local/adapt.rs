@@ -1,0 +1,89 @@
+//! Everything, also what is below the noise, learns from public labelled data before anything is
+//! released.
+
+use super::embedding_noise::EmbeddingNoise;
+use crate::data::{Batch, Example, ShuffledEpochs, micro_batches};
+use crate::error::Result;
+use crate::gradient::ClippedSum;
+use crate::method::{Coordinates, GradientRelease};
+use crate::model::{Conditions, Model, Weighting};
+use crate::noise::{Secret, purpose};
+use crate::train::TrainingEvent;
+use crate::train::optimiser::{Optimiser, Settings};
+use undertone_run::{AdaptSection, ReleaseKind};
+
+/// The share of the largest learning rate at a step: up over a tenth of the steps, then down to 0.
+pub(super) fn ramp(step: u64, steps: u64) -> f64 {
+    let left = 1.0 - step as f64 / steps as f64;
+    left * ((step + 1) as f64 / (0.1 * steps as f64).max(1.0)).min(1.0)
+}
+
+/// Trains on public examples, with the noise that records will have: nothing private is looked at.
+pub fn adapt(
+    model: &mut Model,
+    examples: &[Example],
+    asked: &AdaptSection,
+    deviation: f32,
+    secret: &Secret,
+    callback: &mut dyn FnMut(TrainingEvent),
+) -> Result<()> {
+    // Calibration belongs to the private records.
+    let calibration = model.network.sanitiser.as_mut().and_then(|layer| layer.calibration.take());
+    let network = &model.network;
+    // What takes part: a head that was replaced does not.
+    let mut ids: Vec<_> =
+        network.embeddings.parameters().chain(network.head.parameters()).collect();
+    ids.extend(network.blocks.iter().flat_map(|block| block.parameters()));
+    ids.extend(network.last_norm.iter().flat_map(|norm| [Some(norm.weight), norm.bias]).flatten());
+    ids.extend(
+        network
+            .sanitiser
+            .iter()
+            .flat_map(|layer| [layer.parameters_below(), layer.parameters_above()])
+            .flatten(),
+    );
+    for (id, parameter) in model.parameters.iter_mut() {
+        parameter.trainable = ids.contains(&id);
+    }
+    let own = Secret::from_bytes(secret.key(purpose::ADAPTATION));
+    let noise = EmbeddingNoise::new(&own, ReleaseKind::Fresh, vec![f64::from(deviation)]);
+    let mut order =
+        ShuffledEpochs::new(examples.len(), asked.batch() as usize, own.key(purpose::SAMPLING))?;
+    let mut optimiser = Optimiser::new(Settings::default(), &model.parameters);
+    let coordinates = Coordinates::of(&model.parameters);
+    let steps = (examples.len() as u64).div_ceil(asked.batch()) * u64::from(asked.epochs());
+    let mut drawn = 0;
+    for step in 0..steps {
+        let chosen = order.step(step);
+        let mut sum = ClippedSum::new(&model.parameters);
+        for piece in micro_batches(&chosen, examples, 64, 4096) {
+            let mut batch = Batch::pack(piece.iter().map(|&i| &examples[i]));
+            batch.units = (0..piece.len() as u32).collect();
+            // New noise whenever a text is seen.
+            let records: Vec<u64> = (0..piece.len() as u64).map(|i| drawn + i).collect();
+            drawn += piece.len() as u64;
+            let noise = noise.of(&records, 0);
+            let conditions = Conditions { noise: Some(&noise), ..Conditions::default() };
+            model.train_under(&batch, Weighting::SumOfUnits, &conditions, &mut sum)?;
+        }
+        let release = GradientRelease {
+            step,
+            noise: None,
+            coordinates: &coordinates,
+            divisor: chosen.len().max(1) as f32,
+        };
+        optimiser
+            .step(
+                &mut model.parameters,
+                sum.take(),
+                &release,
+                asked.learning_rate() * ramp(step, steps),
+            )
+            .map_err(crate::model::Error::from)?;
+        callback(TrainingEvent::Adaptation { done: step + 1, steps });
+    }
+    if let Some(layer) = &mut model.network.sanitiser {
+        layer.calibration = calibration;
+    }
+    Ok(())
+}

@@ -1,0 +1,241 @@
+//! Noise of perturbed embeddings by epoch, and what it costs.
+
+use super::accounting;
+use super::plan::{LocalPlan, Target};
+use crate::error::{Error, Result};
+use crate::method::central::{AllocationPlan, Budget, CentralPlan};
+use undertone_accounting::calibrate::least_noise;
+use undertone_accounting::schedule::Passes;
+use undertone_accounting::{Accountant, Adjacency, Composition, Event, gaussian};
+use undertone_run::{
+    Adaptation, AttentionSource, Clip, NoiseIs, ReleaseKind, Releases, Resolved, TrainingSection,
+};
+
+impl LocalPlan {
+    /// The labels' randomised response, for so many classes.
+    pub fn label_event(&self, classes: usize) -> Option<Event> {
+        let epsilon = self.settings.label_epsilon?;
+        Some(Event::RandomisedResponse { epsilon, categories: classes as u64 })
+    }
+
+    /// The release of a noisy attention map: a Gaussian that by itself costs what it is given.
+    fn attention_event(&self) -> Result<Option<Event>> {
+        let Some(mvg) = self.mvg().filter(|mvg| mvg.attention == AttentionSource::AttenDp) else {
+            return Ok(None);
+        };
+        let shift = gaussian::largest_mu(mvg.attention_epsilon, self.delta)?;
+        let sensitivity = self.examples_per_unit as f64;
+        let noise_multiplier = sensitivity / shift * (1.0 + 1e-11);
+        Ok(Some(Event::Gaussian { noise_multiplier, sensitivity }))
+    }
+
+    /// DP-SGD on the private examples, with noise for which it costs its share of ε by itself.
+    fn adaptation(&self, units: usize) -> Result<Option<Adaptation>> {
+        let Some(adapt) = &self.adapt else { return Ok(None) };
+        let (Some(share), Target::Epsilon(target)) = (adapt.share, self.target) else {
+            return Ok(None);
+        };
+        let batch = adapt.batch().min(units as u64);
+        let passes = Passes::over(units as u64, batch, adapt.epochs())?;
+        let steps = passes.steps_per_epoch * u64::from(adapt.epochs());
+        let sampling_rate = passes.sampling_rate;
+        let compose = |noise_multiplier: f64| {
+            let mut all = Composition::new(Adjacency::ReplaceOne);
+            all.push(Event::PoissonGaussian { noise_multiplier, sampling_rate }, steps);
+            all
+        };
+        let range = (0.1, 1e3);
+        let found = least_noise(share * target, self.delta, Accountant::Auto, range, compose)?;
+        Ok(Some(Adaptation { noise_multiplier: found.noise, sampling_rate, steps }))
+    }
+
+    /// What the plan resolves to for so many units and classes. Of MVG as published the noise
+    /// depends on the model, and is filled in later.
+    pub fn calibrate(
+        &self,
+        training: &TrainingSection,
+        units: usize,
+        classes: usize,
+    ) -> Result<Resolved> {
+        let before = self.attention_event()?;
+        let adaptation = self.adaptation(units)?;
+        let settings = &self.settings;
+        let sensitivity = if self.mvg().is_some() { std::f64::consts::SQRT_2 } else { 2.0 };
+        let releases = |noise_multipliers: Vec<f64>| Releases {
+            release: settings.release,
+            noise_multipliers,
+            sensitivity,
+            records_per_unit: self.examples_per_unit,
+        };
+        let resolved = |found: Releases| Resolved {
+            units,
+            steps_per_epoch: (units as u64).div_ceil(training.batch).max(1),
+            sampling_rate: None,
+            noise_multipliers: found.noise_multipliers.clone(),
+            adaptation,
+            before,
+            releases: Some(found),
+        };
+        if self.is_published() {
+            let claimed = self.claimed_noise(training, units)?;
+            let scale = if settings.noise_is == NoiseIs::Sensitivity { 2.0 } else { 1.0 };
+            return Ok(resolved(releases(claimed.iter().map(|noise| scale * noise).collect())));
+        }
+        let Target::Epsilon(target) = self.target else {
+            return Err(Error::plan("[privacy] needs epsilon"));
+        };
+        let once = settings.release == ReleaseKind::Once;
+        if once && !self.schedule.is_uniform() {
+            return Err(Error::plan(
+                "an embedding that is released once has one noise; choose release = \"path\" for a \
+                 schedule, or schedule = \"uniform\"",
+            ));
+        }
+        let factors = match once {
+            true => vec![1.0; training.epochs as usize],
+            false => {
+                let passes = Passes::over(units as u64, training.batch, training.epochs)?;
+                self.schedule.factors(&passes, target, self.delta)?
+            }
+        };
+        let rises = factors.windows(2).any(|pair| pair[0] < pair[1]);
+        if settings.release == ReleaseKind::Path && rises {
+            return Err(Error::plan(
+                "the noise of a path falls; choose a step_distance of at least 1, or release = \
+                 \"fresh\"",
+            ));
+        }
+        let at = |noise: f64| releases(factors.iter().map(|factor| factor * noise).collect());
+        let labels = self.label_event(classes);
+        let compose = |noise: f64| {
+            let mut all = accounting::composition(&at(noise));
+            adaptation.iter().for_each(|adaptation| all.push(adaptation.event(), adaptation.steps));
+            before.into_iter().for_each(|event| all.push(event, 1));
+            labels.into_iter().for_each(|event| all.push(event, self.examples_per_unit));
+            all
+        };
+        let found = least_noise(target, self.delta, Accountant::Auto, (0.02, 1e4), compose)?;
+        Ok(resolved(at(found.noise)))
+    }
+
+    /// The noise multipliers of the papers' own accounting, as if an embedding were hidden among
+    /// those of its batch.
+    fn claimed_noise(&self, training: &TrainingSection, units: usize) -> Result<Vec<f64>> {
+        let Target::Epsilon(epsilon) = self.target else {
+            return Ok(vec![1.0; training.epochs as usize]);
+        };
+        let gradients = CentralPlan {
+            allocation: AllocationPlan::DpSgd,
+            clip: Clip::Automatic,
+            budget: Budget::Epsilon { epsilon, schedule: self.schedule },
+            delta: self.delta,
+        };
+        Ok(gradients.calibrate(training, units)?.noise_multipliers)
+    }
+
+    /// ε by the papers' own accounting.
+    pub fn claimed_epsilon(&self, training: &TrainingSection, units: usize) -> Result<f64> {
+        if let Some(mvg) = self.mvg() {
+            return Ok(mvg.epsilon_max);
+        }
+        let passes = Passes::over(units as u64, training.batch, training.epochs)?;
+        let mut nominal = Composition::new(Adjacency::AddRemove);
+        for noise_multiplier in self.claimed_noise(training, units)? {
+            let sampling_rate = passes.sampling_rate;
+            let event = Event::PoissonGaussian { noise_multiplier, sampling_rate };
+            nominal.push(event, passes.steps_per_epoch);
+        }
+        let found = undertone_accounting::epsilon(&nominal, self.delta, Accountant::Auto)?;
+        Ok(found.epsilon.upper)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Method, Plan};
+
+    const RUN: &str = r#"
+        [model]
+        path = "bert"
+        [data]
+        task = "classification"
+        train = "train.tsv"
+        text = "sentence"
+        [privacy]
+        method = "dp-forward"
+        epsilon = 8.0
+        delta = 1e-5
+        [training]
+        epochs = 3
+        batch = 32
+        learning_rate = 2e-5
+    "#;
+
+    fn spent(changes: &[&str]) -> (f64, f64, Vec<f64>) {
+        let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
+        let plan = Plan::parse(RUN, &changes).unwrap();
+        let Method::Local(local) = &plan.method else { panic!("a local method") };
+        let resolved = local.calibrate(&plan.training, 67_349, 2).unwrap();
+        let released = resolved.releases.unwrap();
+        let mut all = accounting::composition(&released);
+        resolved
+            .adaptation
+            .iter()
+            .for_each(|adaptation| all.push(adaptation.event(), adaptation.steps));
+        local
+            .label_event(2)
+            .into_iter()
+            .for_each(|event| all.push(event, released.records_per_unit));
+        let found =
+            undertone_accounting::epsilon(&all, 1e-5, Accountant::Auto).unwrap().epsilon.upper;
+        (local.claimed_epsilon(&plan.training, 67_349).unwrap(), found, resolved.noise_multipliers)
+    }
+
+    /// What a record's owner is really promised by the published settings: SST-2, batches of 32,
+    /// three epochs, claimed ε = 8.
+    #[test]
+    fn the_published_settings_promise_less_than_they_claim() {
+        let paper = "privacy.mode=paper";
+        let double = "privacy.local.noise_is=sensitivity";
+        let path = "privacy.local.release=path";
+        let ew_ft = ["privacy.method=ew-ft", "privacy.schedule=ewpba", "privacy.step_distance=2"];
+        let cases: [(&[&str], f64); 6] = [
+            (&[paper], 76.0),
+            (&[paper, double], 28.0),
+            (&[paper, ew_ft[0], ew_ft[1], ew_ft[2]], 71.0),
+            (&[paper, double, ew_ft[0], ew_ft[1], ew_ft[2]], 26.0),
+            (&[paper, path, ew_ft[0], ew_ft[1], ew_ft[2]], 37.0),
+            (&[paper, double, path, ew_ft[0], ew_ft[1], ew_ft[2]], 15.0),
+        ];
+        for (changes, wanted) in cases {
+            let (claimed, local, noise) = spent(changes);
+            println!("{changes:?}: claimed {claimed:.4}, local {local:.2}, noise {noise:?}");
+            assert!((claimed - 8.0).abs() < 0.01, "{changes:?} claims {claimed}");
+            assert!((local - wanted).abs() < 1.0, "{changes:?}: {local}, not {wanted}");
+        }
+    }
+
+    #[test]
+    fn proved_settings_meet_the_target_with_their_labels() {
+        for changes in [
+            vec!["privacy.epsilon=4"],
+            vec!["privacy.local.label_epsilon=0"],
+            vec!["privacy.local.adapt={ share = 0.5 }", "model.tuning=head"],
+            vec!["privacy.local.release=fresh"],
+            vec!["privacy.method=ew-ft", "privacy.local.release=path", "privacy.schedule=ewpba"],
+            vec!["privacy.method=mvg", "privacy.epsilon=2"],
+            vec!["data.author=who", "data.most_per_author=3"],
+        ] {
+            let (_, found, _) = spent(&changes);
+            let target = if changes[0].ends_with("=4") {
+                4.0
+            } else if changes.contains(&"privacy.epsilon=2") {
+                2.0
+            } else {
+                8.0
+            };
+            assert!(found <= target && found > target - 0.01, "{changes:?}: {found}");
+        }
+    }
+}

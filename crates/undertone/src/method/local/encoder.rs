@@ -1,0 +1,223 @@
+//! Encoders that know nothing of the private records: fitted on public text, or drawn at random.
+
+use super::moments::{Known, Moments, eigen};
+use crate::data::{Batch, Example, micro_batches};
+use crate::method::{Coordinates, GradientRelease};
+use crate::model::folder::Random;
+use crate::model::layer::linear::{Linear, Saved};
+use crate::model::layer::sanitiser::{Rows, Spot};
+use crate::model::sanitised::{rows_alone, set};
+use crate::model::{Gradients, Model, Pass, Result};
+use crate::tensor::{self, Host, Matrix};
+use crate::train::optimiser::{Optimiser, Settings};
+use nalgebra::DMatrix;
+
+/// Rows of hidden states of public texts.
+pub struct PublicRows {
+    /// One row after the other.
+    pub rows: Host,
+}
+
+/// Rows that a public text may give at most; more change nothing.
+const MOST_ROWS: usize = 60_000;
+
+impl PublicRows {
+    /// What the sanitiser at this spot would release of each text, without noise and bound.
+    pub fn of(model: &Model, spot: Spot, rows: Rows, examples: &[Example]) -> Result<Self> {
+        let mut model = model.clone();
+        // As many rows as tokens, whatever the lengths are padded to.
+        let rows = if let Rows::Tokens(_) = rows { Rows::Tokens(None) } else { rows };
+        model.network.sanitiser = Some(rows_alone(spot, rows));
+        let all: Vec<usize> = (0..examples.len()).collect();
+        let (mut values, mut columns) = (Vec::new(), 0);
+        for piece in micro_batches(&all, examples, 64, 4096) {
+            let found = model.bounded_rows(&Batch::pack(piece.iter().map(|&i| &examples[i])))?.0;
+            columns = found.columns();
+            values.extend_from_slice(&found.dense());
+            if values.len() >= MOST_ROWS * columns {
+                break;
+            }
+        }
+        Ok(Self { rows: Host::from_vec(values.len() / columns.max(1), columns, values) })
+    }
+
+    /// Their mean.
+    pub fn centre(&self) -> Result<Vec<f32>> {
+        Ok(self.moments()?.mean().iter().map(|&x| x as f32).collect())
+    }
+
+    fn moments(&self) -> Result<Moments> {
+        let mut moments = Moments::new(self.rows.columns(), 1);
+        moments.add(&self.rows, &vec![0; self.rows.rows()])?;
+        Ok(moments)
+    }
+
+    /// The directions in which they vary most, as rows.
+    pub fn principal(&self, count: usize) -> Result<Vec<f32>> {
+        let moments = self.moments()?;
+        let known = Known { variances: vec![0.0; moments.width()], labels: None };
+        let (_, vectors) = eigen(moments.covariance(&known));
+        let kept = (0..count)
+            .flat_map(|i| vectors.column(i).iter().map(|&x| x as f32).collect::<Vec<_>>());
+        Ok(kept.collect())
+    }
+}
+
+/// `count` random rows of `width` numbers; orthonormal if that many can be.
+pub fn orthogonal(seed: u64, count: usize, width: usize) -> Vec<f32> {
+    let values = Random::new(seed, 1.0).normal(count * width, 1.0);
+    let drawn = DMatrix::from_row_slice(count, width, &values).map(f64::from);
+    let rows = if count <= width {
+        drawn.transpose().qr().q().transpose()
+    } else {
+        drawn / (width as f64).sqrt()
+    };
+    (0..count).flat_map(|i| rows.row(i).iter().map(|&x| x as f32).collect::<Vec<_>>()).collect()
+}
+
+/// Gives an encoder of one layer, and its decoder if there is one, a projection: W(x − c) there, Wᵀ
+/// z + c back.
+pub fn set_projection(model: &mut Model, rows: &[f32], centre: Option<&[f32]>) -> Result<()> {
+    let Some(layer) = model.network.sanitiser.clone() else { return Ok(()) };
+    let (width, count) = (layer.encoder[0].inputs, layer.encoder[0].outputs);
+    set(model, layer.encoder[0].weight, rows.to_vec())?;
+    if let Some(decoder) = layer.decoder.first() {
+        let turned =
+            (0..width).flat_map(|j| (0..count).map(move |i| rows[i * width + j])).collect();
+        set(model, decoder.weight, turned)?;
+        if let (Some(bias), Some(centre)) = (decoder.bias, centre) {
+            set(model, bias, centre.to_vec())?;
+        }
+    }
+    Ok(())
+}
+
+/// First values of a stacked autoencoder, before it is fitted or trained.
+pub fn set_random(model: &mut Model, seed: u64) -> Result<()> {
+    let Some(layer) = model.network.sanitiser.clone() else { return Ok(()) };
+    let mut random = Random::new(seed, 1.0);
+    for linear in layer.encoder.iter().chain(&layer.decoder) {
+        let values =
+            random.normal(linear.inputs * linear.outputs, (linear.inputs as f32).sqrt().recip());
+        set(model, linear.weight, values)?;
+    }
+    Ok(())
+}
+
+/// Through encoder and decoder: the state before each layer and after the last, and what the
+/// backward pass needs.
+fn encode(
+    model: &Model,
+    pass: &Pass,
+    layers: &[Linear],
+    x: Matrix,
+) -> Result<(Vec<Matrix>, Vec<Saved>)> {
+    let activation =
+        model.network.sanitiser.as_ref().map_or(tensor::Activation::Gelu, |layer| layer.activation);
+    let (mut states, mut saved) = (vec![x], Vec::new());
+    for (i, layer) in layers.iter().enumerate() {
+        let last = states[states.len() - 1].clone();
+        // A stack has its activation between layers, not where encoder and decoder meet.
+        let inside = i > 0 && i != layers.len() / 2;
+        let input = if inside { tensor::activate(activation, &last)? } else { last };
+        let (y, kept) = layer.forward(pass, &input)?;
+        states.push(y);
+        saved.push(kept);
+    }
+    Ok((states, saved))
+}
+
+/// Fits encoder and decoder to give public rows back, by Adam on the mean square; the centre is not
+/// touched.
+pub fn fit_autoencoder(
+    model: &mut Model,
+    public: &PublicRows,
+    centre: &[f32],
+    epochs: usize,
+) -> Result<()> {
+    let Some(layer) = model.network.sanitiser.clone() else { return Ok(()) };
+    let layers: Vec<Linear> = layer.encoder.iter().chain(&layer.decoder).cloned().collect();
+    let activation = layer.activation;
+    let ids: Vec<_> = layers.iter().flat_map(|l| [Some(l.weight), l.bias]).flatten().collect();
+    let before: Vec<bool> = model.parameters.iter().map(|(_, p)| p.trainable).collect();
+    for (id, parameter) in model.parameters.iter_mut() {
+        parameter.trainable = ids.contains(&id);
+    }
+    let mut optimiser =
+        Optimiser::new(Settings { weight_decay: 0.0, ..Settings::default() }, &model.parameters);
+    let coordinates = Coordinates::of(&model.parameters);
+    const BATCH: usize = 512;
+    let batches = public.rows.rows().div_ceil(BATCH);
+    for step in 0..epochs * batches {
+        let first = (step % batches) * BATCH;
+        let rows = public.rows.row_range(first..(first + BATCH).min(public.rows.rows()));
+        let mut x = Host::from_vec(rows.rows(), rows.columns(), rows.dense().into_owned());
+        for row in x.values_mut().chunks_exact_mut(centre.len()) {
+            row.iter_mut().zip(centre).for_each(|(x, c)| *x -= c);
+        }
+        let x = Matrix::Host(x).to_device(model.device())?;
+        let mut gradients = Gradients::new(&model.parameters);
+        {
+            let pass = Pass::plain(&model.parameters);
+            let (states, saved) = encode(model, &pass, &layers, x.clone())?;
+            let count = x.rows() as f32;
+            let minus = tensor::scale_rows(&x, &vec![-1.0; x.rows()])?;
+            let error = tensor::add(&states[states.len() - 1], &minus)?;
+            let mut error = tensor::scale_rows(&error, &vec![2.0 / count; x.rows()])?;
+            for (i, (linear, saved)) in layers.iter().zip(saved).enumerate().rev() {
+                error = linear.backward_alone(&pass, saved, &error, &mut gradients)?;
+                if i > 0 && i != layers.len() / 2 {
+                    error = tensor::activate_backward(activation, &states[i], &error)?;
+                }
+            }
+        }
+        let release =
+            GradientRelease { step: 0, noise: None, coordinates: &coordinates, divisor: 1.0 };
+        let rate = 2e-3 * (1.0 - step as f64 / (epochs * batches) as f64);
+        optimiser.step(&mut model.parameters, gradients.take(), &release, rate)?;
+    }
+    // The decoder's output is centred so far; hidden states are not.
+    if let Some(bias) = layer.decoder.last().and_then(|l| l.bias) {
+        let shifted =
+            model.parameters.value(bias).to_vec()?.iter().zip(centre).map(|(b, c)| b + c).collect();
+        set(model, bias, shifted)?;
+    }
+    for ((_, parameter), trainable) in model.parameters.iter_mut().zip(before) {
+        parameter.trainable = trainable;
+    }
+    Ok(())
+}
+
+/// The share of the rows' variance that encoder and decoder lose; without a decoder, what lies
+/// outside of the encoder's directions is not known.
+pub fn reconstruction_error(model: &Model, public: &PublicRows) -> Result<Option<f64>> {
+    let Some(layer) = model.network.sanitiser.as_ref().filter(|layer| !layer.decoder.is_empty())
+    else {
+        return Ok(None);
+    };
+    let centre = public.centre()?;
+    let taken = match layer.centre {
+        Some(id) => model.parameters.value(id).to_vec()?,
+        None => vec![0.0; centre.len()],
+    };
+    let layers: Vec<Linear> = layer.encoder.iter().chain(&layer.decoder).cloned().collect();
+    let pass = Pass::plain(&model.parameters);
+    let (mut lost, mut all) = (0.0, 0.0);
+    for first in (0..public.rows.rows()).step_by(4096) {
+        let rows = public.rows.row_range(first..(first + 4096).min(public.rows.rows()));
+        let mut x = Host::from_vec(rows.rows(), rows.columns(), rows.dense().into_owned());
+        for row in x.values_mut().chunks_exact_mut(taken.len()) {
+            row.iter_mut().zip(&taken).for_each(|(x, c)| *x -= c);
+        }
+        let (states, _) =
+            encode(model, &pass, &layers, Matrix::Host(x).to_device(model.device())?)?;
+        let back = states[states.len() - 1].to_host()?;
+        for i in 0..rows.rows() {
+            for ((x, y), c) in rows.row(i).iter().zip(back.row(i)).zip(&centre) {
+                lost += f64::from(x - y).powi(2);
+                all += f64::from(x - c).powi(2);
+            }
+        }
+    }
+    Ok(Some(lost / all.max(1e-30)))
+}

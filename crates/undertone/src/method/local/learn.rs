@@ -1,0 +1,154 @@
+//! How a run whose records are perturbed learns.
+
+use super::calibration::calibration;
+use super::discriminant::discriminant;
+use super::moments::{Known, Moments};
+use super::prepare::Perturbation;
+use crate::data::{Batch, Example, Target, micro_batches};
+use crate::gradient::ClippedSum;
+use crate::method::MicroBatch;
+use crate::model::sanitised::set;
+use crate::model::{Conditions, Model, Result, Weighting};
+use crate::tensor::Host;
+
+/// Bounded rows of records that were computed before; with everything below the noise frozen they
+/// do not change.
+#[derive(Debug, Default)]
+pub struct Cache {
+    rows: Vec<Option<Box<[f32]>>>,
+    bytes: usize,
+}
+
+/// The most that is kept.
+const MOST_BYTES: usize = 2 << 30;
+
+impl Cache {
+    /// The bounded rows of a piece, from the cache or computed.
+    fn rows(&mut self, model: &Model, piece: &[usize], batch: &Batch) -> Result<Host> {
+        let largest = piece.iter().copied().max().unwrap_or(0);
+        if self.rows.len() <= largest {
+            self.rows.resize(largest + 1, None);
+        }
+        if piece.iter().all(|&i| self.rows[i].is_some()) {
+            let columns = model
+                .network
+                .sanitiser
+                .as_ref()
+                .map_or(0, |layer| layer.width(model.network.head.width()));
+            let values: Vec<f32> =
+                piece.iter().filter_map(|&i| self.rows[i].as_deref()).flatten().copied().collect();
+            return Ok(Host::from_vec(values.len() / columns.max(1), columns, values));
+        }
+        let (rows, starts) = model.bounded_rows(batch)?;
+        let columns = rows.columns();
+        let dense = rows.dense();
+        for (&i, window) in piece.iter().zip(starts.windows(2)) {
+            let bytes = 4 * columns * (window[1] - window[0]);
+            if self.rows[i].is_none() && self.bytes + bytes <= MOST_BYTES {
+                self.rows[i] = Some(dense[window[0] * columns..window[1] * columns].into());
+                self.bytes += bytes;
+            }
+        }
+        drop(dense);
+        Ok(rows)
+    }
+}
+
+impl Perturbation {
+    fn known(&self, epoch: usize, width: usize) -> Known {
+        let std = self.stds[epoch.min(self.stds.len() - 1)];
+        let of_column = |j: usize| self.config.direction.as_ref().map_or(1.0, |d| f64::from(d[j]));
+        Known {
+            variances: (0..width).map(|j| (std * of_column(j)).powi(2)).collect(),
+            labels: self.labels.as_ref().map(|labels| labels.flipped()),
+        }
+    }
+
+    /// Sums over the releases of all records in an epoch.
+    fn moments(
+        &self,
+        model: &Model,
+        examples: &[Example],
+        cache: &mut Cache,
+        epoch: usize,
+    ) -> Result<Moments> {
+        let classes = model.network.head.out.outputs;
+        let mut moments: Option<Moments> = None;
+        let all: Vec<usize> = (0..examples.len()).collect();
+        for piece in micro_batches(&all, examples, 64, 4096) {
+            let batch = Batch::pack(piece.iter().map(|&i| &examples[i]));
+            let bounded = cache.rows(model, &piece, &batch)?;
+            let Some(layer) = &model.network.sanitiser else { break };
+            let records: Vec<u64> = piece.iter().map(|&i| i as u64).collect();
+            let starts = layer.starts(&batch.starts);
+            let released = layer.released(bounded, &starts, Some(&self.noise.of(&records, epoch)));
+            let of_rows = |(target, window): (&Target, &[usize])| {
+                let class = if let Target::Class(class) = target { *class } else { 0 };
+                vec![class; window[1] - window[0]]
+            };
+            let labels: Vec<u32> =
+                batch.targets.iter().zip(starts.windows(2)).flat_map(of_rows).collect();
+            moments
+                .get_or_insert_with(|| Moments::new(released.columns(), classes))
+                .add(&released, &labels)?;
+        }
+        Ok(moments.unwrap_or_else(|| Moments::new(1, classes)))
+    }
+
+    /// Learns a linear classifier in closed form.
+    pub fn fit(&self, model: &mut Model, examples: &[Example], cache: &mut Cache) -> Result<()> {
+        let moments = self.moments(model, examples, cache, 0)?;
+        let found = discriminant(&moments, &self.known(0, moments.width()));
+        let out = model.network.head.out.clone();
+        set(model, out.weight, found.weights)?;
+        if let Some(bias) = out.bias {
+            set(model, bias, found.bias)?;
+        }
+        Ok(())
+    }
+
+    /// Sets the map from noisy rows to guesses, before an epoch that learns by gradients.
+    pub fn calibrate(
+        &self,
+        model: &mut Model,
+        examples: &[Example],
+        cache: &mut Cache,
+        epoch: usize,
+    ) -> Result<()> {
+        let Some(layer) =
+            model.network.sanitiser.as_ref().and_then(|layer| layer.calibration.clone())
+        else {
+            return Ok(());
+        };
+        let moments = self.moments(model, examples, cache, epoch)?;
+        let (weight, bias) = calibration(&moments, &self.known(epoch, moments.width()));
+        set(model, layer.weight, weight)?;
+        if let Some(id) = layer.bias {
+            set(model, id, bias)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the gradients of a micro-batch; the loss of each example.
+    pub fn accumulate(
+        &self,
+        model: &Model,
+        batch: &MicroBatch,
+        cache: Option<&mut Cache>,
+        sum: &mut ClippedSum,
+    ) -> Result<Vec<f32>> {
+        let packed = Batch::pack(batch.indices.iter().map(|&i| &batch.examples[i]));
+        let indices: Vec<u64> = batch.indices.iter().map(|&i| i as u64).collect();
+        let noise = self.noise.of(&indices, batch.epoch);
+        let labels = self.labels.as_ref().map(|labels| labels.flipped());
+        let conditions =
+            Conditions { dropout_seed: batch.dropout_seed, noise: Some(&noise), labels };
+        match cache {
+            Some(cache) => {
+                let bounded = cache.rows(model, batch.indices, &packed)?;
+                model.train_above(&packed, bounded, Weighting::SumOfUnits, &conditions, sum)
+            }
+            None => model.train_under(&packed, Weighting::SumOfUnits, &conditions, sum),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! What methods of local DP tell their ledger.
+
+use super::accounting::events;
+use super::plan::LocalPlan;
+use crate::method::ledger::{assumptions, mode, unit};
+use crate::model::layer::sanitiser::Rows;
+use crate::plan::Plan;
+use crate::train::Prepared;
+use undertone_accounting::ledger::Terms;
+use undertone_accounting::{Adjacency, Event, Part, Threat};
+use undertone_run::{AttentionSource, Resolved};
+
+/// Something that owners release.
+#[derive(Clone, Copy, Debug)]
+pub struct PlannedRelease {
+    /// The epoch before which it is recorded.
+    pub epoch: usize,
+    /// The event.
+    pub event: Event,
+    /// How often a privacy unit makes it.
+    pub count: u64,
+}
+
+/// Everything that owners release, in the order of the ledger.
+pub fn releases(plan: &LocalPlan, resolved: &Resolved, classes: usize) -> Vec<PlannedRelease> {
+    let Some(embeddings) = &resolved.releases else { return Vec::new() };
+    let count = embeddings.records_per_unit;
+    let at_first = |event: Event, count: u64| PlannedRelease { epoch: 0, event, count };
+    let adaptation = resolved.adaptation.map(|found| at_first(found.event(), found.steps));
+    let attention = resolved.before.map(|event| at_first(event, 1));
+    let labels = plan.label_event(classes).map(|event| at_first(event, count));
+    let rows = events(embeddings).into_iter();
+    let rows = rows.map(|(epoch, event)| PlannedRelease { epoch, event, count });
+    adaptation.into_iter().chain(attention).chain(labels).chain(rows).collect()
+}
+
+/// The ledger's first line.
+pub fn terms(plan: &Plan, local: &LocalPlan, resolved: &Resolved, prepared: &Prepared) -> Terms {
+    let classes = prepared.model.network.head.out.outputs;
+    let mut assumptions = assumptions(plan, resolved, prepared, of_method(plan, local));
+    assumptions.extend(local.unaccounted().map(|what| format!("not covered: {what}")));
+    let mut announced = announced(local, resolved, classes);
+    announced.extend(resolved.before.map(|event| Part { event, count: 1 }));
+    Terms {
+        unit: unit(plan),
+        adjacency: Adjacency::ReplaceOne,
+        threat: Threat::Local,
+        mode: mode(plan, local.is_published()),
+        assumptions,
+        announced,
+    }
+}
+
+/// The costliest release of each kind: nothing costlier can be recorded.
+fn announced(plan: &LocalPlan, resolved: &Resolved, classes: usize) -> Vec<Part> {
+    let published_mvg = plan.is_published() && plan.mvg().is_some();
+    let mut announced: Vec<Part> = Vec::new();
+    for PlannedRelease { event, count, .. } in releases(plan, resolved, classes) {
+        let event = match event {
+            // Its noise is known only when the model was looked at: anything may come.
+            Event::Gaussian { .. } if published_mvg => {
+                Event::Gaussian { noise_multiplier: 1e-4, sensitivity: 1.0 }
+            }
+            _ => event,
+        };
+        let comparable =
+            |part: &&mut Part| event.no_worse_than(&part.event) || part.event.no_worse_than(&event);
+        match announced.iter_mut().find(comparable) {
+            Some(part) => {
+                part.count = part.count.max(count);
+                if part.event.no_worse_than(&event) {
+                    part.event = event;
+                }
+            }
+            None => announced.push(Part { event, count }),
+        }
+    }
+    announced
+}
+
+fn of_method(plan: &Plan, local: &LocalPlan) -> Vec<String> {
+    let mut assumptions = vec![
+        "the provider sees each record's release and whose it is; whoever sees less, such as only \
+         the final weights, learns no more"
+            .to_owned(),
+    ];
+    if local.settings.label_epsilon.is_none() {
+        assumptions.push("the labels are public".to_owned());
+    }
+    if let Some(column) = &plan.data.author {
+        assumptions.push(format!(
+            "how many records each of {column} has, at most {}, is public",
+            plan.data.most_per_author
+        ));
+    }
+    if local.mvg().is_some_and(|mvg| mvg.attention == AttentionSource::AttenDp) {
+        assumptions.push(
+            "the attention map was averaged, before its noise was added, by somebody whom the \
+             owners trust with their records, or by secure aggregation"
+                .to_owned(),
+        );
+    }
+    if local.adapt.as_ref().is_some_and(|adapt| adapt.share.is_some()) {
+        assumptions.push(
+            "the gradients of the adaptation were clipped and summed, before their noise was \
+             added, by somebody whom the owners trust with their records; the provider sees the \
+             adapted weights"
+                .to_owned(),
+        );
+    }
+    assumptions.push(
+        "rounding, by which a record's rows may differ in their last digits when they are \
+         computed again, reveals nothing"
+            .to_owned(),
+    );
+    if local.settings.rows == Rows::Tokens(None) {
+        assumptions.push("the number of tokens of each record is public".to_owned());
+    }
+    let adaptation = local.adapt.as_ref().and_then(|adapt| adapt.public.as_ref());
+    for (file, what) in [(local.public.as_ref(), "text"), (adaptation, "labelled data")] {
+        if let Some(file) = file {
+            let file = file.file.display();
+            assumptions
+                .push(format!("{file} is public {what} that does not depend on the records"));
+        }
+    }
+    assumptions
+}

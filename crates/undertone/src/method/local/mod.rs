@@ -1,0 +1,212 @@
+//! Noise on what a record's owner sends: one release a record, seen by a provider who knows whose
+//! it is.
+//!
+//! # What is proved
+//!
+//! The owner of record x computes rows f(x) that, divided by the direction d of the noise, have
+//! Frobenius norm at most C ([`Sanitiser`](crate::model::layer::sanitiser::Sanitiser)), and sends
+//! f(x) + s d ⊙ N(0, I). Dividing by d is a bijection, so this is as good as sending f(x)/d + N(0,
+//! s² I).
+//!
+//! - *One release.* Replacing x moves f(x)/d by at most 2C, or √2 C if it has no negative number:
+//!   ‖a − b‖² = ‖a‖² + ‖b‖² − 2⟨a, b⟩ ≤ 2C². So a release is a Gaussian mechanism with μ = Δ/s.
+//!   **Which other records take part, and when, does not matter**: a record's release is seen on
+//!   its own, so sampling does not amplify anything, and no accountant of sampled sums applies.
+//! - *Fresh* noise in each of E epochs is E releases: μ² = Σ (Δ/s_e)².
+//! - *Once*: with everything below the noise frozen, f(x) is the same in every epoch; the one
+//!   release is used again and again, and costs once.
+//! - *Path*: for s_1 ≥ … ≥ s_E let release E be f + N(0, s_E²), and release e be release e+1 plus
+//!   N(0, s_e² − s_{e+1}²). The deviations are the scheduled ones, and every release is a function
+//!   of the last one and of noise that has nothing to do with x: together they cost what the last
+//!   one costs, μ = Δ/s_E. After epoch e, when releases 1 … e are out, they cost μ = Δ/s_e, so the
+//!   ledger's entry of epoch e is the difference of the squares.
+//! - *What may learn*: only what is computed from releases. Gradients into what is below the noise,
+//!   or into the encoder, are functions of the record itself; in proved mode there are none.
+//!   Dropout below the noise would make f(x) differ between epochs; there is none either.
+//! - *Labels* go through k-ary randomised response, once, and are an entry of their own.
+//! - *Lengths*: one row a sequence, or as many rows for every sequence, so that the number of
+//!   tokens does not show.
+
+mod accounting;
+mod adapt;
+mod adapt_privately;
+mod calibrate;
+mod calibration;
+mod discriminant;
+mod embedding_noise;
+mod encoder;
+mod labels;
+mod learn;
+mod ledger;
+mod moments;
+pub mod mvg;
+mod plan;
+mod prepare;
+mod settings;
+
+pub use embedding_noise::{BatchNoise, EmbeddingNoise};
+pub use labels::RandomisedLabels;
+pub use plan::{LocalMethod, LocalPlan, Target};
+pub use settings::LocalSettings;
+
+use super::ledger::{RunLedger, not_private_because};
+use super::{Begin, Facts, MicroBatch, Procedure, Sample, StepInfo};
+use crate::data::{Dataset, ShuffledEpochs};
+use crate::error::Result;
+use crate::evaluate::{Limits, Meter, Metrics, predict_perturbed};
+use crate::gradient::ClippedSum;
+use crate::model::Model;
+use crate::model::sanitised::save_sanitiser;
+use crate::noise::purpose;
+use crate::train::{Learner, Step};
+use learn::Cache;
+use ledger::{PlannedRelease, releases, terms};
+use prepare::Perturbation;
+use std::path::Path;
+use undertone_accounting::Guarantee;
+use undertone_run::{Claim, LearnerKind};
+
+/// The index of the first text whose embedding is perturbed for evaluation: no training example has
+/// such an index, so that none shares its noise.
+const EVALUATION_INDEX: u64 = 1 << 40;
+
+/// A method in which owners perturb their own embeddings, while the provider trains.
+pub(super) struct Local {
+    plan: LocalPlan,
+    perturbation: Perturbation,
+    /// Everything that owners release, in the order of the ledger.
+    releases: Vec<PlannedRelease>,
+    ledger: RunLedger,
+    sampler: ShuffledEpochs,
+    cache: Cache,
+    claim: Option<Claim>,
+    seed: Option<u64>,
+}
+
+impl Local {
+    pub(super) fn begin(plan: &LocalPlan, mut begin: Begin) -> Result<Self> {
+        let terms = terms(begin.plan, plan, begin.resolved, begin.prepared);
+        let mut ledger = RunLedger::open(begin.folder, terms, plan.delta)?;
+        let perturbation = prepare::prepare(plan, &mut begin, &mut ledger)?;
+        let Begin { plan: run, prepared, resolved, secret, .. } = begin;
+        let units = prepared.data.units;
+        let classes = prepared.model.network.head.out.outputs;
+        let batch = run.training.batch as usize;
+        let claim = match plan.is_published() {
+            false => None,
+            true => Some(Claim {
+                epsilon: plan.claimed_epsilon(&run.training, units)?,
+                delta: plan.delta,
+            }),
+        };
+        Ok(Self {
+            plan: plan.clone(),
+            perturbation,
+            releases: releases(plan, resolved, classes),
+            ledger,
+            sampler: ShuffledEpochs::new(units, batch, secret.key(purpose::SAMPLING))?,
+            cache: Cache::default(),
+            claim,
+            seed: run.training.seed,
+        })
+    }
+
+    /// Records what owners release in an epoch, before any does. Entries that a crash left behind
+    /// are of the same releases: embeddings and noise are the same again.
+    fn record_until(&mut self, epoch: usize) -> Result<()> {
+        for (index, release) in self.releases.iter().enumerate() {
+            if release.epoch <= epoch {
+                self.ledger.record(index as u64, release.event, release.count)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Procedure for Local {
+    fn sample(&mut self, step: u64) -> Result<Sample> {
+        let units = self.sampler.step(step);
+        Ok(Sample { divisor: units.len() as f64, units })
+    }
+
+    fn begin_epoch(
+        &mut self,
+        epoch: usize,
+        first: bool,
+        learner: &mut Learner,
+        data: &Dataset,
+    ) -> Result<()> {
+        self.record_until(epoch)?;
+        if first {
+            if self.plan.is_published() {
+                // What is below the noise has learnt since.
+                self.cache = Cache::default();
+            }
+            let (model, examples) = (&mut learner.model, &data.examples);
+            self.perturbation.calibrate(model, examples, &mut self.cache, epoch)?;
+        }
+        Ok(())
+    }
+
+    fn fit(&mut self, learner: &mut Learner, data: &Dataset) -> Result<bool> {
+        if self.perturbation.learn != LearnerKind::Discriminant {
+            return Ok(false);
+        }
+        self.begin_epoch(0, true, learner, data)?;
+        self.perturbation.fit(&mut learner.model, &data.examples, &mut self.cache)?;
+        Ok(true)
+    }
+
+    fn accumulate(
+        &mut self,
+        batch: &MicroBatch,
+        learner: &Learner,
+        sum: &mut ClippedSum,
+    ) -> Result<Vec<f32>> {
+        // With everything below the noise frozen, embeddings do not change.
+        let cache = (!self.plan.is_published()).then_some(&mut self.cache);
+        Ok(self.perturbation.accumulate(&learner.model, batch, cache, sum)?)
+    }
+
+    /// Nothing is released here: the update is post-processing of perturbed embeddings.
+    fn release(&mut self, sum: ClippedSum, step: &StepInfo, learner: &mut Learner) -> Result<()> {
+        Ok(learner.update(sum, &Step::of(step, 0.0))?)
+    }
+
+    fn guarantee(&self) -> Result<Option<Guarantee>> {
+        self.ledger.guarantee()
+    }
+
+    fn ledger_hash(&self) -> Option<String> {
+        Some(self.ledger.hash())
+    }
+
+    fn claim(&self) -> Result<Option<Claim>> {
+        Ok(self.claim)
+    }
+
+    fn not_private_because(&self) -> Option<String> {
+        not_private_because(self.seed, self.plan.unaccounted())
+    }
+
+    fn facts(&self) -> Facts {
+        Facts { perturbation: Some(self.perturbation.facts.clone()), ..Facts::default() }
+    }
+
+    fn changes_frozen_parameters(&self) -> bool {
+        self.plan.adapt.is_some()
+    }
+
+    fn save(&self, model: &Model, folder: &Path) -> Result<()> {
+        Ok(save_sanitiser(model, &self.perturbation.config, folder)?)
+    }
+
+    fn evaluate_perturbed(&self, model: &Model, data: &Dataset) -> Result<Option<Metrics>> {
+        let head = &model.network.head;
+        let mut meter = Meter::new(head.purpose, head.out.outputs);
+        let (limits, noise) = (Limits::default(), &self.perturbation.noise);
+        let found = predict_perturbed(model, &data.examples, limits, noise, EVALUATION_INDEX)?;
+        data.examples.iter().zip(&found).for_each(|(example, said)| meter.add(example, said));
+        Ok(Some(meter.metrics()))
+    }
+}

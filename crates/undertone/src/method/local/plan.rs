@@ -1,0 +1,358 @@
+//! The plan of a method in which owners perturb their own embeddings.
+
+use super::mvg::Budgets;
+use super::settings::{LocalSettings, examples_per_unit};
+use crate::data::Task;
+use crate::error::{Error, Result};
+use crate::method::schedule::Schedule;
+use crate::model::Network;
+use crate::model::layer::head::Pick;
+use crate::model::layer::sanitiser::{Rows, Spot};
+use crate::plan::check::delta;
+use undertone_run::{
+    AdaptSection, AttentionSource, Bounding, Clip, DataSection, EncoderKind, LearnerKind,
+    MethodName, ModeName, MvgSection, PublicFile, ReleaseKind, RunFile, TaskName, Tuning,
+};
+
+/// Mechanism, budget and learner of a local method.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LocalPlan {
+    /// Which method.
+    pub method: LocalMethod,
+    /// Whether as published.
+    pub mode: ModeName,
+    /// What the noise is calibrated to.
+    pub target: Target,
+    /// δ.
+    pub delta: f64,
+    /// Noise over the epochs.
+    pub schedule: Schedule,
+    /// Where noise is added, to what, and how the part above it learns.
+    pub settings: LocalSettings,
+    /// Public text that encoder and centre are fitted on.
+    pub public: Option<PublicFile>,
+    /// Fine-tuning of the whole model before anything is perturbed.
+    pub adapt: Option<AdaptSection>,
+    /// The most examples of a privacy unit.
+    pub examples_per_unit: u64,
+}
+
+/// The methods in which owners perturb their own embeddings.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LocalMethod {
+    /// Noise on hidden states.
+    DpForward,
+    /// Noise on what an encoder makes of hidden states, falling over the epochs.
+    EwFt,
+    /// Noise on a sanitisation layer, in the direction of the tokens' budgets.
+    Mvg(MvgSection),
+}
+
+/// What the noise is calibrated to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Target {
+    /// ε of an example; in paper mode by the paper's own accounting.
+    Epsilon(f64),
+    /// The tokens' own budgets, of MVG as published.
+    Tokens,
+}
+
+impl LocalPlan {
+    /// The plan of a run file with such a method.
+    pub fn check(file: &RunFile) -> Result<Self> {
+        let privacy = &file.privacy;
+        let paper = privacy.mode == ModeName::Paper;
+        let method = match privacy.method {
+            MethodName::EwFt => LocalMethod::EwFt,
+            MethodName::Mvg => LocalMethod::Mvg(privacy.mvg.clone()),
+            _ => LocalMethod::DpForward,
+        };
+        let settings = LocalSettings::of(file);
+        check_task(file)?;
+        check_settings(file, &settings)?;
+        check_encoder(file, &settings)?;
+        check_learner(file, &settings)?;
+        if privacy.noise_multiplier.is_some() {
+            return wrong(
+                "methods of local DP are calibrated to epsilon; give that in place of \
+                 noise_multiplier",
+            );
+        }
+        check_adapt(file, &settings)?;
+        let target = match (&method, paper, privacy.epsilon) {
+            (LocalMethod::Mvg(_), true, None) => Target::Tokens,
+            (LocalMethod::Mvg(_), true, Some(_)) => {
+                return wrong(
+                    "mvg as published has the tokens' budgets, privacy.mvg.epsilon_min and \
+                     epsilon_max, and no other; remove privacy.epsilon",
+                );
+            }
+            (_, _, Some(epsilon)) => Target::Epsilon(epsilon),
+            (_, _, None) => return wrong("[privacy] needs epsilon"),
+        };
+        check_labels(file, &settings)?;
+        check_mvg(file, &settings)?;
+        Ok(Self {
+            method,
+            mode: privacy.mode,
+            target,
+            delta: delta(file)?,
+            schedule: Schedule::of(privacy),
+            settings,
+            public: privacy.local.public.clone(),
+            adapt: privacy.local.adapt.clone(),
+            examples_per_unit: examples_per_unit(file),
+        })
+    }
+
+    /// Whether the method runs as published.
+    pub fn is_published(&self) -> bool {
+        self.mode == ModeName::Paper
+    }
+
+    /// MVG's hyperparameters, if it is MVG.
+    pub fn mvg(&self) -> Option<&MvgSection> {
+        match &self.method {
+            LocalMethod::Mvg(section) => Some(section),
+            _ => None,
+        }
+    }
+
+    /// What the method does that its ledger does not hold, in paper mode.
+    pub fn unaccounted(&self) -> Option<&'static str> {
+        match (self.mode, self.settings.release) {
+            (ModeName::Proved, _) => None,
+            (ModeName::Paper, ReleaseKind::Fresh) => Some(
+                "what is below the noise learnt from the records without noise, which is a \
+                 release that the ledger does not hold; the paper's own count takes a record to \
+                 be hidden among those of its batch, but it is sent, and seen, on its own",
+            ),
+            (ModeName::Paper, _) => Some(
+                "what is below the noise learnt from the records without noise, so that a \
+                 record's releases differ under one noise: their difference shows, and the ledger \
+                 does not hold that; sampling hides nothing either, since a record is seen on its \
+                 own",
+            ),
+        }
+    }
+
+    /// Refuses a model that cannot be split where the plan says.
+    pub fn check_model(&self, network: &Network) -> Result<()> {
+        let rows = self.settings.rows;
+        if network.head.pick == Pick::Last {
+            if matches!(rows, Rows::Tokens(Some(_))) {
+                return wrong(
+                    "this model reads the last row, which is padding where lengths are hidden; \
+                     choose rows = \"last\" or \"mean\", or lengths = \"public\"",
+                );
+            }
+            if rows == Rows::First {
+                return wrong(
+                    "the first token of this model sees no other; choose privacy.local.rows = \
+                     \"last\"",
+                );
+            }
+        }
+        let blocks = network.blocks.len();
+        if matches!(self.settings.spot, Spot::After(after) if after > blocks) {
+            return Err(Error::plan(format!(
+                "privacy.local.after names a block that the model, which has {blocks} blocks, \
+                 does not have"
+            )));
+        }
+        Ok(())
+    }
+
+    /// The columns that are read of a public file: without labels unless they are wanted.
+    pub fn public_task(&self, data: &DataSection, public: &PublicFile, labelled: bool) -> Task {
+        let text = public.text.clone().unwrap_or_else(|| data.text.clone());
+        let label = public.label.clone().unwrap_or_else(|| data.label.clone());
+        Task::Classification { text, label: labelled.then_some(label) }
+    }
+}
+
+/// The budgets of the tokens.
+pub(super) fn budgets(mvg: &MvgSection) -> Budgets {
+    Budgets { shift: mvg.shift, spread: mvg.spread, least: mvg.epsilon_min, most: mvg.epsilon_max }
+}
+
+fn wrong<T>(sentence: &str) -> Result<T> {
+    Err(Error::plan(sentence))
+}
+
+fn check_task(file: &RunFile) -> Result<()> {
+    if file.data.task != TaskName::Classification {
+        return wrong(
+            "noise on embeddings is for classification: a language model's targets are the \
+             private text itself, which would be released beside it",
+        );
+    }
+    if file.training.epochs > 65_536 {
+        return wrong("methods of local DP take at most 65536 epochs");
+    }
+    if file.training.dropout && file.privacy.mode == ModeName::Proved {
+        return wrong(
+            "dropout below the noise would make an embedding differ between releases; leave \
+             training.dropout out",
+        );
+    }
+    Ok(())
+}
+
+fn check_settings(file: &RunFile, settings: &LocalSettings) -> Result<()> {
+    if !matches!(file.privacy.clip, Clip::Flat(_) | Clip::Automatic) {
+        return wrong("privacy.clip in local DP is a number: the norm of an embedding");
+    }
+    let published_mvg =
+        file.privacy.mode == ModeName::Paper && file.privacy.method == MethodName::Mvg;
+    if settings.bounding == Bounding::Box && !published_mvg {
+        return wrong(
+            "privacy.local.bound is \"normalise\" or \"clip\": a box does not bound the norm of \
+             an embedding",
+        );
+    }
+    Ok(())
+}
+
+fn check_encoder(file: &RunFile, settings: &LocalSettings) -> Result<()> {
+    let given = &file.privacy.local;
+    let encoder = settings.encoder;
+    if encoder != EncoderKind::None && settings.dims.is_empty() {
+        return wrong("privacy.local.dims are widths, such as [64] or [256, 64, 4]");
+    }
+    let projection = matches!(encoder, EncoderKind::Orthogonal | EncoderKind::Pca);
+    if projection && settings.dims.len() != 1 {
+        return wrong(
+            "a projection has one width, such as dims = [64]; encoder = \"autoencoder\" stacks \
+             several",
+        );
+    }
+    let fitted = matches!(encoder, EncoderKind::Pca | EncoderKind::Autoencoder);
+    if fitted && given.public.is_none() {
+        return wrong(
+            "an encoder that is fitted needs public text: public = \"file\", or encoder = \
+             \"orthogonal\", which needs none",
+        );
+    }
+    let proved = file.privacy.mode == ModeName::Proved;
+    if encoder == EncoderKind::Trained && proved && given.adapt.is_none() {
+        return wrong(
+            "an encoder that learns from the private examples voids the guarantee; give it public \
+             data by adapt, or choose mode = \"paper\"",
+        );
+    }
+    if file.privacy.method == MethodName::EwFt && encoder == EncoderKind::None {
+        return wrong(
+            "ew-ft releases what an encoder makes of hidden states; without one, the method is \
+             dp-forward",
+        );
+    }
+    Ok(())
+}
+
+fn check_learner(file: &RunFile, settings: &LocalSettings) -> Result<()> {
+    if settings.learn == LearnerKind::Discriminant && settings.release != ReleaseKind::Once {
+        return wrong(
+            "learn = \"discriminant\" looks at each embedding once; leave release at \"once\"",
+        );
+    }
+    let tuning = &file.model.tuning;
+    if file.privacy.local.adapt.is_some() && !matches!(tuning, Tuning::Head | Tuning::Full) {
+        return wrong(
+            "adapt changes all of the model, so model.tuning must be \"head\" or \"full\"",
+        );
+    }
+    if settings.learn == LearnerKind::Discriminant
+        && (matches!(settings.rows, Rows::Tokens(_))
+            || settings.spot != Spot::Output
+            || *tuning != Tuning::Head)
+    {
+        return wrong(
+            "learn = \"discriminant\" is for one row at the output and model.tuning = \"head\"; \
+             deeper parts learn by \"gradient\"",
+        );
+    }
+    Ok(())
+}
+
+fn check_adapt(file: &RunFile, settings: &LocalSettings) -> Result<()> {
+    let Some(adapt) = &file.privacy.local.adapt else { return Ok(()) };
+    let paper = file.privacy.mode == ModeName::Paper;
+    let rate = adapt.learning_rate();
+    if !(adapt.epochs() > 0 && adapt.batch() > 0 && rate.is_finite() && rate > 0.0) {
+        return wrong("adapt needs epochs, batch and learning_rate above 0");
+    }
+    if adapt.public.is_some() == adapt.share.is_some() {
+        return wrong(
+            "adapt learns from public data, { public = \"file\" }, or from the private examples, \
+             { share = 0.5 }; name one of them",
+        );
+    }
+    if adapt.share.is_some_and(|share| !(share > 0.0 && share < 1.0)) {
+        return wrong(
+            "adapt.share must lie between 0 and 1: it is the part of epsilon that DP-SGD may cost",
+        );
+    }
+    if adapt.share.is_some() && (paper || file.data.author.is_some()) {
+        return wrong(
+            "adapt.share is for mode = \"proved\" and examples that each are a privacy unit of \
+             their own, without data.author",
+        );
+    }
+    if adapt.share.is_some() && settings.encoder == EncoderKind::Trained {
+        return wrong(
+            "DP-SGD adapts what is below the encoder, not the encoder; choose encoder = \
+             \"orthogonal\" or \"pca\"",
+        );
+    }
+    Ok(())
+}
+
+fn check_labels(file: &RunFile, settings: &LocalSettings) -> Result<()> {
+    if file.privacy.local.label_epsilon.is_some_and(|e| !(e.is_finite() && e >= 0.0)) {
+        return wrong("label_epsilon must be a number of at least 0");
+    }
+    let labels = settings.label_epsilon.map(|e| e * examples_per_unit(file) as f64);
+    if file.privacy.mode == ModeName::Proved && labels >= file.privacy.epsilon {
+        return wrong(
+            "the labels take all of epsilon (label_epsilon for each example of a unit); leave \
+             some for the text",
+        );
+    }
+    Ok(())
+}
+
+fn check_mvg(file: &RunFile, settings: &LocalSettings) -> Result<()> {
+    if file.privacy.method != MethodName::Mvg {
+        return Ok(());
+    }
+    let mvg = &file.privacy.mvg;
+    let proved = file.privacy.mode == ModeName::Proved;
+    if mvg.epsilon_max < mvg.epsilon_min {
+        return wrong("privacy.mvg.epsilon_max must not be below privacy.mvg.epsilon_min");
+    }
+    if mvg.attention == AttentionSource::Raw && proved {
+        return wrong(
+            "attention = \"raw\" uses the private examples without noise; choose \"position\" or \
+             \"atten-dp\", or mode = \"paper\"",
+        );
+    }
+    if proved
+        && mvg.attention == AttentionSource::AttenDp
+        && Some(mvg.attention_epsilon) >= file.privacy.epsilon
+    {
+        return wrong(
+            "the attention map takes all of epsilon; lower attention_epsilon, or choose attention \
+             = \"position\"",
+        );
+    }
+    if settings.encoder == EncoderKind::None {
+        return wrong(
+            "mvg releases the outputs of a sanitisation layer; its encoder cannot be \"none\"",
+        );
+    }
+    if !matches!(settings.rows, Rows::First | Rows::Last) {
+        return wrong("mvg releases one token's row: rows is \"first\" or \"last\"");
+    }
+    Ok(())
+}

@@ -1,0 +1,340 @@
+//! Puts the sanitiser in before a run begins: encoder, direction of the noise, and what may learn.
+
+use super::embedding_noise::EmbeddingNoise;
+use super::encoder::{
+    PublicRows, fit_autoencoder, orthogonal, reconstruction_error, set_projection, set_random,
+};
+use super::labels::RandomisedLabels;
+use super::mvg::{direction, mapped, record_shift, sufficient_epsilon};
+use super::plan::{LocalPlan, budgets};
+use super::settings::LocalSettings;
+use super::{adapt, adapt_privately};
+use crate::data::{Batch, PoissonSampler, Target};
+use crate::error::{Error, Result};
+use crate::explain::contribution::{AttentionMap, attention_of, positional, token_contributions};
+use crate::method::Begin;
+use crate::method::ledger::RunLedger;
+use crate::model::layer::attention::Projections;
+use crate::model::layer::sanitiser::{Rows, Spot};
+use crate::model::sanitised::{SanitiserConfig, attach, set, with_decoder};
+use crate::model::{Model, ParameterId};
+use crate::noise::{Noise, Secret, purpose};
+use crate::train::Prepared;
+use undertone_accounting::Event;
+use undertone_accounting::schedule::Passes;
+use undertone_run::{
+    AttentionSource, DataSection, EncoderKind, LearnerKind, MvgSection, PerturbationFacts,
+    Resolved, TrainingSection,
+};
+
+/// What perturbs the embeddings of a run.
+#[derive(Debug)]
+pub struct Perturbation {
+    /// The noise of the embeddings.
+    pub noise: EmbeddingNoise,
+    /// Randomised response on the labels.
+    pub labels: Option<RandomisedLabels>,
+    /// The sanitiser as it is saved.
+    pub config: SanitiserConfig,
+    /// How the part above the noise is trained.
+    pub learn: LearnerKind,
+    /// Standard deviation of the noise by epoch.
+    pub stds: Vec<f64>,
+    /// For the summary.
+    pub facts: PerturbationFacts,
+}
+
+/// Puts the sanitiser into the model.
+pub fn prepare(
+    plan: &LocalPlan,
+    begin: &mut Begin,
+    ledger: &mut RunLedger,
+) -> Result<Perturbation> {
+    let Begin { plan: run, prepared, resolved, secret, callback, .. } = begin;
+    let settings = &plan.settings;
+    let mut config = config_of(settings, plan.mvg().is_some(), prepared.public.text.is_some());
+    let trainable: Vec<bool> = prepared.model.parameters.iter().map(|(_, p)| p.trainable).collect();
+    if let (Some(found), Some(asked)) = (resolved.adaptation, &plan.adapt) {
+        // A run that broke off here has kept no weights, and comes to the same ones again.
+        ledger.record(0, found.event(), found.steps)?;
+        let (model, data) = (&mut prepared.model, &prepared.data);
+        adapt_privately::adapt_privately(model, data, asked, &found, secret, callback)?;
+    }
+    attach(&mut prepared.model, &config)?;
+    let public = match &prepared.public.text {
+        Some(public) => {
+            let examples = &public.examples;
+            Some(PublicRows::of(&prepared.model, settings.spot, settings.rows, examples)?)
+        }
+        None => None,
+    };
+    let seed = secret.number(purpose::SANITISER);
+    set_encoder(&mut prepared.model, settings, public.as_ref(), seed)?;
+    let mut facts = PerturbationFacts {
+        width: config.dims.last().copied().unwrap_or(prepared.model.network.head.width()),
+        ..PerturbationFacts::default()
+    };
+    if let Some(public) = &public {
+        facts.reconstruction_error = reconstruction_error(&prepared.model, public)?;
+    }
+    if let Some(mvg) = plan.mvg() {
+        let columns = Columns { plan, mvg, data: &run.data, training: &run.training };
+        let noise = columns.noise(prepared, resolved, secret, ledger)?;
+        let quietest = noise.iter().copied().fold(f64::INFINITY, f64::min);
+        facts.loudest_over_quietest = Some(noise.iter().copied().fold(0.0, f64::max) / quietest);
+        let found = if plan.is_published() {
+            // As published: column j has noise C σ_j, and all columns together move by this many
+            // standard deviations.
+            if let Some(releases) = &mut resolved.releases {
+                releases.sensitivity = record_shift(&noise);
+            }
+            let norm = f64::from(settings.norm);
+            facts.sufficient_epsilon = Some(sufficient_epsilon(&noise, norm, plan.delta));
+            noise.iter().map(|&s| s as f32).collect()
+        } else {
+            direction(&noise)
+        };
+        config.direction = Some(found.clone());
+        if let Some(layer) = &mut prepared.model.network.sanitiser {
+            layer.direction = Some(found);
+        }
+    }
+    let norm = f64::from(settings.norm);
+    let stds: Vec<f64> = resolved.noise_multipliers.iter().map(|noise| noise * norm).collect();
+    config.deviation = stds.last().copied().unwrap_or(0.0) as f32;
+    if let (Some(adaptation), Some(asked)) = (&prepared.public.adaptation, &plan.adapt) {
+        let (model, examples) = (&mut prepared.model, &adaptation.examples);
+        adapt::adapt(model, examples, asked, config.deviation, secret, callback)?;
+    }
+    set_trainable(&mut prepared.model, &trainable, plan.is_published(), settings.encoder);
+    let classes = prepared.model.network.head.out.outputs as u32;
+    let labels =
+        settings.label_epsilon.map(|epsilon| RandomisedLabels::new(secret, epsilon, classes));
+    if let Some(labels) = &labels {
+        for (index, example) in prepared.data.examples.iter_mut().enumerate() {
+            if let Target::Class(class) = &mut example.target {
+                *class = labels.answer(index as u64, *class);
+            }
+        }
+    }
+    let noise = EmbeddingNoise::new(secret, settings.release, stds.clone());
+    Ok(Perturbation { noise, labels, config, learn: settings.learn, stds, facts })
+}
+
+fn config_of(settings: &LocalSettings, mvg: bool, public: bool) -> SanitiserConfig {
+    let decoded = settings.learn != LearnerKind::Discriminant;
+    // Hidden states that go on into the network keep their centre.
+    let encoded = settings.encoder != EncoderKind::None && settings.encoder != EncoderKind::Trained;
+    SanitiserConfig {
+        spot: settings.spot,
+        rows: settings.rows,
+        dims: settings.dims.clone(),
+        centred: public && (encoded || !decoded),
+        decoded,
+        squash: mvg.then_some(settings.norm),
+        bounding: settings.bounding,
+        norm: settings.norm,
+        direction: None,
+        calibrated: settings.learn == LearnerKind::Gradient,
+        deviation: 0.0,
+    }
+}
+
+fn set_encoder(
+    model: &mut Model,
+    settings: &LocalSettings,
+    public: Option<&PublicRows>,
+    seed: u64,
+) -> Result<()> {
+    let Some(layer) = model.network.sanitiser.clone() else { return Ok(()) };
+    let centre = public.map(PublicRows::centre).transpose()?;
+    if let (Some(id), Some(centre)) = (layer.centre, &centre) {
+        set(model, id, centre.clone())?;
+    }
+    let Some(first) = layer.encoder.first() else { return Ok(()) };
+    let rows = match (settings.encoder, public) {
+        (EncoderKind::None, _) => return Ok(()),
+        (EncoderKind::Trained, _) | (EncoderKind::Autoencoder, None) => {
+            return Ok(set_random(model, seed)?);
+        }
+        (EncoderKind::Autoencoder, Some(public)) => {
+            // A classifier that reads releases as they are has no decoder; the encoder is fitted
+            // with one all the same.
+            let mut twin = with_decoder(model)?;
+            set_random(&mut twin, seed)?;
+            let epochs = 1 + 200_000 / public.rows.rows().max(1);
+            fit_autoencoder(&mut twin, public, &centre.unwrap_or_default(), epochs)?;
+            for linear in layer.encoder.iter().chain(&layer.decoder) {
+                for id in [Some(linear.weight), linear.bias].into_iter().flatten() {
+                    let values =
+                        twin.parameters.value(id).to_vec().map_err(crate::model::Error::from)?;
+                    set(model, id, values)?;
+                }
+            }
+            return Ok(());
+        }
+        (EncoderKind::Pca, Some(_)) if first.outputs > first.inputs => {
+            return Err(Error::plan(format!(
+                "pca has as many directions as hidden states have columns, {}; lower dims, or \
+                 choose encoder = \"orthogonal\"",
+                first.inputs
+            )));
+        }
+        (EncoderKind::Pca, Some(public)) => public.principal(first.outputs)?,
+        (EncoderKind::Pca | EncoderKind::Orthogonal, _) => {
+            orthogonal(seed, first.outputs, first.inputs)
+        }
+    };
+    Ok(set_projection(model, &rows, centre.as_deref())?)
+}
+
+/// In proved mode nothing below the noise learns; what is above does as the tuning says, and so do
+/// the decoder and a classifier of the sanitiser's own.
+fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: EncoderKind) {
+    let Some(layer) = model.network.sanitiser.clone() else { return };
+    let below = owner_parameters(model);
+    let above: Vec<ParameterId> =
+        layer.decoder.iter().flat_map(|l| [Some(l.weight), l.bias]).flatten().collect();
+    let head: Vec<ParameterId> = model.network.head.parameters().collect();
+    let learns = layer.parameters_below();
+    for (id, parameter) in model.parameters.iter_mut() {
+        parameter.trainable = tuned.get(id.index()).copied().unwrap_or(false);
+        if above.contains(&id)
+            || head.contains(&id)
+            || (paper && encoder == EncoderKind::Trained && learns.contains(&id))
+        {
+            parameter.trainable = true;
+        }
+        if !paper && below.contains(&id) {
+            parameter.trainable = false;
+        }
+    }
+    // A row that is alone in its sequence looks at nothing else: queries and keys have nothing to
+    // learn.
+    if !matches!(layer.rows, Rows::Tokens(_)) {
+        let blocks = &model.network.blocks[model.cut()..];
+        let looks = blocks.iter().filter_map(|block| match &block.attention.projections {
+            Projections::Split(three) => Some([three[0].clone(), three[1].clone()]),
+            Projections::Fused(_) => None,
+        });
+        for linear in looks.flatten().collect::<Vec<_>>() {
+            let lora = linear.lora.iter().flat_map(|lora| [lora.a, lora.b]);
+            for id in [Some(linear.weight), linear.bias]
+                .into_iter()
+                .flatten()
+                .chain(lora)
+                .collect::<Vec<_>>()
+            {
+                model.parameters.get_mut(id).trainable = false;
+            }
+        }
+    }
+    // Replaced by a classifier of the sanitiser's own, the model's takes no part.
+    if layer.decoder.is_empty() && model.parameters.find("sanitiser.head.weight").is_some() {
+        for (_, parameter) in model.parameters.iter_mut() {
+            parameter.trainable = parameter.name.starts_with("sanitiser.head.");
+        }
+    }
+}
+
+/// Everything that the owner of a record computes with.
+pub fn owner_parameters(model: &Model) -> Vec<ParameterId> {
+    let network = &model.network;
+    let mut ids: Vec<ParameterId> = network.embeddings.parameters().collect();
+    ids.extend(network.blocks[..model.cut()].iter().flat_map(|block| block.parameters()));
+    if let Some(layer) = &network.sanitiser {
+        ids.extend(layer.parameters_below());
+        if layer.spot == Spot::Output {
+            ids.extend(
+                network.last_norm.iter().flat_map(|norm| [Some(norm.weight), norm.bias]).flatten(),
+            );
+        }
+    }
+    ids
+}
+
+/// What the noise of MVG's columns is computed from.
+struct Columns<'a> {
+    plan: &'a LocalPlan,
+    mvg: &'a MvgSection,
+    data: &'a DataSection,
+    training: &'a TrainingSection,
+}
+
+impl Columns<'_> {
+    /// σ of each column, from the budgets of the tokens and their contributions.
+    fn noise(
+        &self,
+        prepared: &Prepared,
+        resolved: &Resolved,
+        secret: &Secret,
+        ledger: &mut RunLedger,
+    ) -> Result<Vec<f64>> {
+        let last_token = self.plan.settings.rows == Rows::Last;
+        let tokens = self.data.max_tokens.min(prepared.model.network.most_positions);
+        let map = match self.mvg.attention {
+            AttentionSource::Position => positional(&prepared.model, tokens, last_token)?,
+            AttentionSource::Raw | AttentionSource::AttenDp => {
+                let (mut map, examples) =
+                    self.mean_attention(prepared, secret, tokens, last_token)?;
+                if let Some(event @ Event::Gaussian { noise_multiplier, .. }) = resolved.before {
+                    ledger.record(u64::from(resolved.adaptation.is_some()), event, 1)?;
+                    add_noise(&mut map, examples, noise_multiplier, secret);
+                } else if !self.plan.is_published() {
+                    return Err(Error::plan(
+                        "an attention map of private examples needs an entry in the ledger",
+                    ));
+                }
+                map
+            }
+        };
+        let contributions = token_contributions(&prepared.model, &map)?;
+        let epochs = self.training.epochs;
+        let passes = Passes::over(resolved.units as u64, self.training.batch, epochs)?;
+        let steps = passes.steps_per_epoch * u64::from(epochs);
+        let rate = passes.sampling_rate;
+        let delta = self.plan.delta;
+        let noise = budgets(self.mvg).noise_multipliers(map.tokens, delta, rate, steps)?;
+        Ok(mapped(&contributions, &noise))
+    }
+
+    /// The mean attention of a sample of examples, and of how many.
+    fn mean_attention(
+        &self,
+        prepared: &Prepared,
+        secret: &Secret,
+        tokens: usize,
+        last_token: bool,
+    ) -> Result<(AttentionMap, usize)> {
+        let data = &prepared.data;
+        let wanted = self.mvg.attention_examples.min(data.examples.len()).max(1);
+        // Chosen without looking at them: how many there are does not depend on what is in them.
+        let rate = wanted as f64 / data.examples.len().max(1) as f64;
+        let key = secret.key(purpose::ATTENTION_SAMPLE);
+        let mut chosen = PoissonSampler::new(data.examples.len(), rate, key)?.step(0);
+        if chosen.is_empty() {
+            chosen.push(0);
+        }
+        let heads = prepared.model.network.blocks.last().map_or(0, |block| block.attention.heads);
+        let mut map = AttentionMap::zeros(heads, tokens);
+        for piece in chosen.chunks(32) {
+            let batch = Batch::pack(piece.iter().map(|&i| &data.examples[i]));
+            for weights in attention_of(&prepared.model, &batch, last_token)? {
+                map.add(&weights, 1.0 / chosen.len() as f64);
+            }
+        }
+        Ok((map, chosen.len()))
+    }
+}
+
+/// Gaussian noise on a mean of attention maps. An example's share of the mean is a distribution for
+/// each head, so replacing one moves the map by at most √(2 heads)/examples.
+fn add_noise(map: &mut AttentionMap, examples: usize, noise_multiplier: f64, secret: &Secret) {
+    let reach = (2.0 * map.heads as f64).sqrt() / examples.max(1) as f64 * (1.0 + 1e-5);
+    let mut weights: Vec<f32> = map.weights.iter().map(|&w| w as f32).collect();
+    let std = (noise_multiplier * reach) as f32;
+    let noise = Noise::with_key(&secret.key(purpose::ATTENTION));
+    noise.add(0, 0, std.next_up(), 1.0, &mut weights);
+    map.weights = weights.iter().map(|&w| f64::from(w)).collect();
+    map.normalise();
+}

@@ -1,0 +1,107 @@
+//! `[privacy.local]` with nothing left out.
+
+use crate::model::layer::sanitiser::{Rows, Spot};
+use undertone_run::{
+    Bounding, Clip, EncoderKind, LearnerKind, Lengths, MethodName, ModeName, NoiseIs, NoiseLayer,
+    ReleaseKind, ReleasedRows, RunFile, Tuning,
+};
+
+/// Where noise is added, to what, and how the part above it learns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LocalSettings {
+    /// The layer of the noise.
+    pub spot: Spot,
+    /// Which rows of a sequence are released.
+    pub rows: Rows,
+    /// How the norm of an embedding is bounded.
+    pub bounding: Bounding,
+    /// The norm bound C.
+    pub norm: f32,
+    /// How often an embedding is released.
+    pub release: ReleaseKind,
+    /// Where the encoder comes from.
+    pub encoder: EncoderKind,
+    /// Widths of the encoder's layers.
+    pub dims: Vec<usize>,
+    /// What a published noise multiplier is multiplied by.
+    pub noise_is: NoiseIs,
+    /// ε of the labels' randomised response; none if labels are public.
+    pub label_epsilon: Option<f64>,
+    /// How the part above the noise is trained.
+    pub learn: LearnerKind,
+}
+
+/// The most examples of a privacy unit.
+pub(super) fn examples_per_unit(file: &RunFile) -> u64 {
+    file.data.author.as_ref().map_or(1, |_| file.data.most_per_author as u64)
+}
+
+impl LocalSettings {
+    /// What a run file means, defaults by method and mode included.
+    pub fn of(file: &RunFile) -> Self {
+        let given = &file.privacy.local;
+        let paper = file.privacy.mode == ModeName::Paper;
+        let mvg = file.privacy.method == MethodName::Mvg;
+        let spot = match given.after {
+            None | Some(NoiseLayer::Output) => Spot::Output,
+            Some(NoiseLayer::After(blocks)) => Spot::After(blocks),
+        };
+        let rows = given.rows.unwrap_or(match (mvg, paper, spot) {
+            (true, ..) => ReleasedRows::First,
+            (_, true, Spot::After(_)) => ReleasedRows::Tokens,
+            (_, true, Spot::Output) => ReleasedRows::First,
+            _ => ReleasedRows::Mean,
+        });
+        let lengths =
+            given.lengths.unwrap_or(if paper { Lengths::Public } else { Lengths::Hidden });
+        let rows = match rows {
+            ReleasedRows::Tokens if lengths == Lengths::Hidden => {
+                Rows::Tokens(Some(file.data.max_tokens))
+            }
+            ReleasedRows::Tokens => Rows::Tokens(None),
+            ReleasedRows::First => Rows::First,
+            ReleasedRows::Last => Rows::Last,
+            ReleasedRows::Mean => Rows::Mean,
+        };
+        let usual = match (file.privacy.method, paper) {
+            (MethodName::DpForward, _) => EncoderKind::None,
+            (_, true) => EncoderKind::Trained,
+            // MVG's layer may be wider than the hidden states.
+            _ if given.public.is_some() && !mvg => EncoderKind::Pca,
+            _ => EncoderKind::Orthogonal,
+        };
+        let encoder = given.encoder.unwrap_or(usual);
+        let dims = match (encoder, mvg) {
+            (EncoderKind::None, _) => Vec::new(),
+            (_, true) => vec![file.privacy.mvg.width],
+            _ => given.dims.clone().unwrap_or_else(|| vec![16]),
+        };
+        let one_row = !matches!(rows, Rows::Tokens(_));
+        let closed_form = one_row && spot == Spot::Output && file.model.tuning == Tuning::Head;
+        let learn = given.learn.unwrap_or(match (paper, closed_form) {
+            (true, _) => LearnerKind::Plain,
+            (_, true) => LearnerKind::Discriminant,
+            _ => LearnerKind::Gradient,
+        });
+        let bounding = match (mvg, paper) {
+            (true, true) => Bounding::Box,
+            _ => given.bound.unwrap_or(Bounding::Normalise),
+        };
+        let norm = match file.privacy.clip {
+            Clip::Flat(bound) => bound as f32,
+            _ => 1.0,
+        };
+        // Beyond an ε of 2 labels tell the truth seven times in eight, and the text has more use
+        // for the rest.
+        let adaptation = given.adapt.as_ref().and_then(|adapt| adapt.share).unwrap_or(0.0);
+        let left = (1.0 - adaptation) * file.privacy.epsilon.unwrap_or(4.0);
+        let share = 0.5 * left / examples_per_unit(file) as f64;
+        let usual = if paper { 0.0 } else { share.min(2.0) };
+        let label_epsilon =
+            Some(given.label_epsilon.unwrap_or(usual)).filter(|&epsilon| epsilon > 0.0);
+        let release =
+            given.release.unwrap_or(if paper { ReleaseKind::Fresh } else { ReleaseKind::Once });
+        let noise_is = given.noise_is.unwrap_or_default();
+        Self { spot, rows, bounding, norm, release, encoder, dims, noise_is, label_epsilon, learn }
+    }
+}

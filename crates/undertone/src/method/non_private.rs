@@ -1,0 +1,85 @@
+//! Non-private fine-tuning: shuffled batches, no clipping, no noise.
+
+use super::{Begin, Facts, MicroBatch, Procedure, Sample, StepInfo};
+use crate::data::{Batch, ShuffledEpochs};
+use crate::error::Result;
+use crate::gradient::ClippedSum;
+use crate::noise::purpose;
+use crate::train::{Learner, Step};
+use undertone_accounting::Guarantee;
+use undertone_run::{Claim, Resolved, TrainingSection};
+
+/// Steps of an epoch over so many units.
+pub(super) fn calibrate(training: &TrainingSection, units: usize) -> Resolved {
+    Resolved {
+        units,
+        steps_per_epoch: (units as u64).div_ceil(training.batch).max(1),
+        sampling_rate: None,
+        noise_multipliers: Vec::new(),
+        adaptation: None,
+        before: None,
+        releases: None,
+    }
+}
+
+/// Shuffled batches.
+pub(super) struct NonPrivate {
+    sampler: ShuffledEpochs,
+}
+
+impl NonPrivate {
+    pub(super) fn begin(begin: &Begin) -> Result<Self> {
+        let batch = begin.plan.training.batch as usize;
+        let key = begin.secret.key(purpose::SAMPLING);
+        Ok(Self { sampler: ShuffledEpochs::new(begin.prepared.data.units, batch, key)? })
+    }
+}
+
+impl Procedure for NonPrivate {
+    fn sample(&mut self, step: u64) -> Result<Sample> {
+        let units = self.sampler.step(step);
+        Ok(Sample { divisor: units.len() as f64, units })
+    }
+
+    fn accumulate(
+        &mut self,
+        batch: &MicroBatch,
+        learner: &Learner,
+        sum: &mut ClippedSum,
+    ) -> Result<Vec<f32>> {
+        let packed = Batch::pack(batch.indices.iter().map(|&i| &batch.examples[i]));
+        Ok(learner.accumulate(&packed, batch.dropout_seed, sum)?)
+    }
+
+    fn release(&mut self, sum: ClippedSum, step: &StepInfo, learner: &mut Learner) -> Result<()> {
+        Ok(learner.update(sum, &Step::of(step, 0.0))?)
+    }
+
+    fn unmoved(&self, learner: &Learner, sum: &ClippedSum, first: bool) -> Result<Vec<String>> {
+        Ok(learner.unmoved(sum, first)?.into_iter().map(str::to_owned).collect())
+    }
+
+    fn counted_examples(&self, _divisor: f64, examples: usize) -> f64 {
+        examples as f64
+    }
+
+    fn guarantee(&self) -> Result<Option<Guarantee>> {
+        Ok(None)
+    }
+
+    fn ledger_hash(&self) -> Option<String> {
+        None
+    }
+
+    fn claim(&self) -> Result<Option<Claim>> {
+        Ok(None)
+    }
+
+    fn not_private_because(&self) -> Option<String> {
+        Some("the method is \"none\": no noise was added".to_owned())
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::default()
+    }
+}

@@ -1,0 +1,56 @@
+//! From what is written to what is meant, or one sentence that says what cannot be meant.
+
+use super::{Method, Plan};
+use crate::error::{Error, Result};
+use crate::method::central::CentralPlan;
+use crate::method::local::LocalPlan;
+use undertone_run::{MethodName, RunFile, TaskName};
+
+impl Plan {
+    /// Checks a run file and fills in what depends on its method.
+    pub fn check(file: RunFile) -> Result<Self> {
+        if file.model.path.is_some() == file.model.hub.is_some() {
+            return Err(Error::plan("[model] needs either path (a folder) or hub (a name)"));
+        }
+        let text_columns = match file.data.task {
+            TaskName::Classification => 1..=2,
+            TaskName::LanguageModelling => 1..=1,
+            TaskName::Completion => 0..=0,
+        };
+        if !text_columns.contains(&file.data.text.len()) {
+            return Err(Error::plan(match file.data.task {
+                TaskName::Classification => {
+                    "data.text names the column of the text, or the two of a pair"
+                }
+                TaskName::LanguageModelling => "data.text names the one column of the text",
+                TaskName::Completion => {
+                    "completion reads data.prompt and data.completion; leave data.text out"
+                }
+            }));
+        }
+        let method = match file.privacy.method {
+            MethodName::None => {
+                if file.privacy.epsilon.is_some() || file.privacy.noise_multiplier.is_some() {
+                    return Err(Error::plan(
+                        "privacy.method is \"none\", which has no epsilon and no \
+                         noise_multiplier; remove them, or choose dp-sgd",
+                    ));
+                }
+                Method::NonPrivate
+            }
+            method if method.is_local() => Method::Local(LocalPlan::check(&file)?),
+            _ => Method::Central(CentralPlan::check(&file)?),
+        };
+        let RunFile { model, data, privacy, training, compute, .. } = file;
+        Ok(Self { model, data, training, compute, method, privacy })
+    }
+}
+
+/// δ of a private method.
+pub(crate) fn delta(file: &RunFile) -> Result<f64> {
+    file.privacy.delta.ok_or_else(|| {
+        Error::plan(
+            "[privacy] needs delta; well below 1/(number of examples) is usual, such as 1e-5",
+        )
+    })
+}

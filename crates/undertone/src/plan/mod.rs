@@ -1,0 +1,208 @@
+//! The checked run file. `RunFile` is what is written; `Plan` is what is meant: defaults that
+//! depend on the method are filled in, and what cannot be meant has been refused.
+
+pub(crate) mod check;
+
+use crate::data::{Task, Unit};
+use crate::error::{Error, Result};
+use crate::method::central::CentralPlan;
+use crate::method::local::LocalPlan;
+use crate::model::Purpose;
+use crate::train::optimiser;
+use std::path::Path;
+use undertone_run::{
+    ComputeSection, DataSection, ModelSection, PrivacySection, RunFile, TaskName, TrainingSection,
+};
+
+/// A run that can be begun.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The base model and its trainable parameters.
+    pub model: ModelSection,
+    /// The files.
+    pub data: DataSection,
+    /// The optimiser's hyperparameters.
+    pub training: TrainingSection,
+    /// What changes time and memory, and nothing else.
+    pub compute: ComputeSection,
+    /// How the examples are protected.
+    pub method: Method,
+    /// The privacy section as it was written, for plan.toml.
+    privacy: PrivacySection,
+}
+
+/// How the examples are protected.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Method {
+    /// Not at all.
+    NonPrivate,
+    /// A trusted curator perturbs sums of gradients.
+    Central(CentralPlan),
+    /// Owners perturb their own embeddings: local DP.
+    Local(LocalPlan),
+}
+
+impl Plan {
+    /// Reads and checks a run file; each of `changes` is `key=value` with the key's path, such as
+    /// `privacy.epsilon=2`.
+    pub fn read(path: &Path, changes: &[String]) -> Result<Self> {
+        Self::check(RunFile::read(path, changes)?).map_err(|e| match e {
+            Error::Run(undertone_run::Error::RunFile(sentence)) => Error::folder(path, sentence),
+            other => other,
+        })
+    }
+
+    /// As [`Plan::read`], from the file's text.
+    pub fn parse(text: &str, changes: &[String]) -> Result<Self> {
+        Self::check(RunFile::parse(text, changes)?)
+    }
+
+    /// The run file, as plan.toml and summary.json keep it.
+    pub fn file(&self) -> RunFile {
+        RunFile {
+            format: None,
+            model: self.model.clone(),
+            data: self.data.clone(),
+            privacy: self.privacy.clone(),
+            training: self.training.clone(),
+            compute: self.compute.clone(),
+        }
+    }
+
+    /// The columns that the task reads.
+    pub fn task(&self) -> Task {
+        let data = &self.data;
+        match data.task {
+            TaskName::Classification => {
+                Task::Classification { text: data.text.clone(), label: Some(data.label.clone()) }
+            }
+            TaskName::LanguageModelling => Task::LanguageModelling { text: data.text[0].clone() },
+            TaskName::Completion => Task::Completion {
+                prompt: data.prompt.clone(),
+                completion: data.completion.clone(),
+            },
+        }
+    }
+
+    /// The task head that the model must have.
+    pub fn purpose(&self) -> Purpose {
+        Purpose::of(self.data.task)
+    }
+
+    /// Whether noise is added.
+    pub fn is_private(&self) -> bool {
+        self.method != Method::NonPrivate
+    }
+
+    /// δ of a private run.
+    pub fn delta(&self) -> Option<f64> {
+        match &self.method {
+            Method::NonPrivate => None,
+            Method::Central(central) => Some(central.delta),
+            Method::Local(local) => Some(local.delta),
+        }
+    }
+
+    /// What the method does that its ledger does not hold, in paper mode.
+    pub fn unaccounted(&self) -> Option<&'static str> {
+        match &self.method {
+            Method::NonPrivate => None,
+            Method::Central(central) => central.unaccounted(),
+            Method::Local(local) => local.unaccounted(),
+        }
+    }
+
+    /// The privacy unit.
+    pub fn unit(&self) -> Unit {
+        match &self.data.author {
+            Some(column) => {
+                Unit::Author { column: column.clone(), at_most: self.data.most_per_author }
+            }
+            None => Unit::Row,
+        }
+    }
+
+    /// The optimiser's settings.
+    pub fn optimiser(&self) -> optimiser::Settings {
+        let training = &self.training;
+        optimiser::Settings {
+            kind: training.optimiser,
+            momentum: training.momentum,
+            betas: training.betas,
+            epsilon: training.adam_epsilon,
+            weight_decay: training.weight_decay,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use undertone_accounting::schedule::Passes;
+    use undertone_accounting::{Accountant, epsilon};
+
+    const FILE: &str = r#"
+[model]
+path = "models/a"
+tuning = { lora = { rank = 8, alpha = 16, targets = ["query", "value"] } }
+[data]
+task = "classification"
+train = "train.tsv"
+text = ["sentence"]
+max_tokens = 64
+[privacy]
+method = "dp-sgd"
+epsilon = 8.0
+delta = 1e-5
+clip = "automatic"
+schedule = "uniform"
+[training]
+epochs = 3
+batch = 1024
+learning_rate = 5e-4
+optimiser = "adamw"
+"#;
+
+    fn changed(changes: &[&str]) -> Result<Plan> {
+        Plan::parse(FILE, &changes.iter().map(ToString::to_string).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (changes, sentence) in [
+            (&["privacy.noise_multiplier=1.0"][..], "either epsilon or noise_multiplier"),
+            (&["model.hub=name"], "either path"),
+            (&["data.text=[]"], "data.text"),
+            (&["privacy.mode=paper"], "as published"),
+            (&["privacy.method=anadp", "privacy.anadp.range=[2.0, 4.0]"], "anadp.range"),
+            (&["privacy.method=anadp", "privacy.anadp.quantiles=[0.5, 1.5]"], "anadp.quantiles"),
+            (&["privacy.method=rap-ft", "privacy.rap_ft.irrelevance=0.2"], "irrelevance"),
+            (&["privacy.method=rap-ft", "model.tuning=full"], "model.tuning"),
+            (&["privacy.method=mvg", "privacy.local.bound=box"], "a box does not bound"),
+            (&["privacy.method=dp-forward", "data.task=language-modelling"], "classification"),
+        ] {
+            let error = changed(changes).unwrap_err().to_string();
+            assert!(error.contains(sentence) && !error.contains('\n'), "{changes:?}: {error}");
+        }
+        let none = FILE
+            .replace("\"dp-sgd\"", "\"none\"")
+            .replace("delta = 1e-5\nclip = \"automatic\"\nschedule = \"uniform\"\n", "");
+        let error = Plan::parse(&none, &[]).unwrap_err().to_string();
+        assert!(error.contains("has no epsilon"), "{error}");
+    }
+
+    #[test]
+    fn the_noise_spends_the_budget_and_no_more() {
+        for schedule in ["uniform", "linear", "exponential", "cosine", "step", "ewpba"] {
+            let plan = changed(&[&format!("privacy.schedule={schedule}")]).unwrap();
+            let resolved = crate::method::calibrate(&plan, 67_349, 2).unwrap();
+            assert_eq!((resolved.steps_per_epoch, resolved.noise_multipliers.len()), (65, 3));
+            let passes = Passes::over(67_349, 1024, 3).unwrap();
+            let all = passes.compose(&resolved.noise_multipliers);
+            let spent = epsilon(&all, 1e-5, Accountant::Auto).unwrap().epsilon;
+            assert!(spent.upper <= 8.0 && spent.upper > 7.9, "{schedule}: {spent:?}");
+        }
+        let plan = changed(&[]).unwrap();
+        assert!(crate::method::calibrate(&plan, 1000, 2).is_err(), "a batch larger than the data");
+    }
+}

@@ -1,0 +1,322 @@
+//! The operations on matrices in main memory: each is one of the kernels beside this file.
+
+use super::cache::HostCache;
+use super::matmul::{multiply, multiply_weighted};
+use super::panels::{self, Panels};
+use super::view::{Update, View};
+use super::{activation, attention, dropout, loss, norm, parallel, rotary, rows, unit_norms};
+use crate::tensor::backend::{Backend, Block, Ranges};
+use crate::tensor::{
+    Activation, AttentionShape, Dropout, Host, Matrix, NormKind, Normalised, Operand, Result, Shape,
+};
+use std::ops::Range;
+
+/// Our own kernels, on all cores.
+pub struct Cpu;
+
+impl Block {
+    fn update(&self) -> Update {
+        if self.written { Update::Add } else { Update::Overwrite }
+    }
+}
+
+fn view<'a>(operand: Operand<'a, Host>) -> View<'a> {
+    let view = View::of(operand.matrix);
+    if operand.transposed { view.transposed() } else { view }
+}
+
+impl Backend for Cpu {
+    type Matrix = Host;
+    type Device = ();
+    type Cache = HostCache;
+    type Draft = Host;
+
+    fn of(matrix: &Matrix) -> Option<&Host> {
+        match matrix {
+            Matrix::Host(host) => Some(host),
+            #[cfg(feature = "candle")]
+            Matrix::Candle(_) => None,
+        }
+    }
+
+    fn take(matrix: Matrix) -> Option<Host> {
+        match matrix {
+            Matrix::Host(host) => Some(host),
+            #[cfg(feature = "candle")]
+            Matrix::Candle(_) => None,
+        }
+    }
+
+    fn wrap(matrix: Host) -> Matrix {
+        Matrix::Host(matrix)
+    }
+
+    fn shape(matrix: &Host) -> Shape {
+        [matrix.rows(), matrix.columns()]
+    }
+
+    fn from_host(host: &Host, (): &()) -> Result<Host> {
+        Ok(host.clone())
+    }
+
+    fn to_host(matrix: &Host) -> Result<Host> {
+        Ok(matrix.clone())
+    }
+
+    fn is_same(one: &Host, other: &Host) -> bool {
+        one.is_same(other)
+    }
+
+    fn row_range(matrix: &Host, rows: Range<usize>) -> Result<Host> {
+        Ok(matrix.row_range(rows))
+    }
+
+    fn column_range(matrix: &Host, columns: Range<usize>) -> Result<Host> {
+        Ok(matrix.column_range(columns))
+    }
+
+    fn normalise(
+        kind: NormKind,
+        x: &Host,
+        residual: Option<&Host>,
+        weight: &Host,
+        bias: Option<&Host>,
+        epsilon: f32,
+    ) -> Result<Normalised<Host>> {
+        let bias = bias.map(Host::dense);
+        Ok(norm::forward(kind, x, residual, &weight.dense(), bias.as_deref(), epsilon))
+    }
+
+    fn normalise_backward(
+        kind: NormKind,
+        normalised: &Host,
+        inverse_deviation: &Host,
+        weight: &Host,
+        output_gradient: &Host,
+    ) -> Result<Host> {
+        let (inverse, weight) = (inverse_deviation.dense(), weight.dense());
+        Ok(norm::backward(kind, normalised, &inverse, &weight, output_gradient))
+    }
+
+    fn activate(kind: Activation, x: &Host) -> Result<Host> {
+        Ok(activation::forward(kind, x))
+    }
+
+    fn activate_backward(kind: Activation, x: &Host, output_gradient: &Host) -> Result<Host> {
+        Ok(activation::backward(kind, x, output_gradient))
+    }
+
+    fn gate(kind: Activation, gate: &Host, up: &Host) -> Result<Host> {
+        Ok(activation::gated_forward(kind, gate, up))
+    }
+
+    fn gate_backward(
+        kind: Activation,
+        gate: &Host,
+        up: &Host,
+        output_gradient: &Host,
+    ) -> Result<(Host, Host)> {
+        Ok(activation::gated_backward(kind, gate, up, output_gradient))
+    }
+
+    fn attend(qkv: &Host, shape: &AttentionShape) -> Result<(Host, Host)> {
+        Ok(attention::forward(qkv, shape))
+    }
+
+    fn attend_backward(
+        qkv: &Host,
+        output: &Host,
+        log_sums: &Host,
+        output_gradient: &Host,
+        shape: &AttentionShape,
+    ) -> Result<Host> {
+        Ok(attention::backward(qkv, output, log_sums, output_gradient, shape))
+    }
+
+    fn new_cache(sequences: usize) -> HostCache {
+        HostCache::new(sequences)
+    }
+
+    fn cached_sequences(cache: &HostCache) -> usize {
+        cache.sequences()
+    }
+
+    fn select(cache: &mut HostCache, origins: &[usize]) {
+        cache.select(origins);
+    }
+
+    fn attend_cached(cache: &mut HostCache, qkv: &Host, shape: &AttentionShape) -> Result<Host> {
+        Ok(cache.attend(qkv, shape))
+    }
+
+    fn rotate(
+        mut x: Host,
+        columns: usize,
+        frequencies: &[f32],
+        positions: &[u32],
+        direction: f32,
+    ) -> Result<Host> {
+        rotary::turn(&mut x, columns, frequencies, positions, direction);
+        Ok(x)
+    }
+
+    fn add(a: &Host, b: &Host) -> Result<Host> {
+        Ok(rows::add(a, b))
+    }
+
+    fn scale_rows(x: &Host, factors: &[f32]) -> Result<Host> {
+        Ok(rows::scale_rows(x, factors))
+    }
+
+    fn scale_columns(x: &Host, factors: &[f32]) -> Result<Host> {
+        Ok(rows::scale_columns(x, factors))
+    }
+
+    fn gather(table: &Host, indices: &[u32]) -> Result<Host> {
+        Ok(rows::gather(table, indices))
+    }
+
+    fn scatter(x: &Host, indices: &[u32], rows: usize) -> Result<Host> {
+        Ok(rows::scatter(x, indices, rows))
+    }
+
+    fn scatter_onto(mut onto: Host, x: &Host, indices: &[u32]) -> Result<Host> {
+        rows::scatter_onto(&mut onto, x, indices);
+        Ok(onto)
+    }
+
+    fn column_sums(x: &Host) -> Result<Host> {
+        Ok(rows::column_sums(x))
+    }
+
+    fn column_sums_of_product(a: &Host, b: &Host) -> Result<Host> {
+        Ok(rows::column_sums_of_product(a, b))
+    }
+
+    fn cross_entropy(
+        logits: &Host,
+        targets: &[u32],
+        weights: Option<&[f32]>,
+    ) -> Result<(Vec<f32>, Option<Host>)> {
+        Ok(loss::cross_entropy(logits, targets, weights))
+    }
+
+    fn softmax(logits: &Host) -> Result<Host> {
+        Ok(loss::softmax(logits))
+    }
+
+    fn drop_out(dropout: Dropout, x: &Host) -> Result<Host> {
+        Ok(dropout::apply(dropout, x))
+    }
+
+    fn draft((): &(), [rows, columns]: Shape) -> Host {
+        Host::build(rows, columns, |_| {})
+    }
+
+    fn draft_onto(matrix: Host) -> Host {
+        matrix
+    }
+
+    fn fill_rows(draft: &mut Host, block: &Block, row: &Host) -> Result<()> {
+        let (stride, row) = (draft.columns(), row.dense());
+        parallel::rows(
+            draft.values_mut(),
+            stride,
+            #[inline(always)]
+            |_, out| {
+                for out in out.chunks_exact_mut(stride) {
+                    out[block.columns.clone()].copy_from_slice(&row);
+                }
+            },
+        );
+        Ok(())
+    }
+
+    fn add_matrix(draft: &mut Host, block: &Block, matrix: &Host) -> Result<()> {
+        let (stride, how) = (draft.columns(), block.update());
+        parallel::rows(
+            draft.values_mut(),
+            stride,
+            #[inline(always)]
+            |first, out| {
+                for (i, out) in out.chunks_exact_mut(stride).enumerate() {
+                    let row = matrix.row(first + i);
+                    match how {
+                        Update::Overwrite => out.copy_from_slice(row),
+                        Update::Add => out.iter_mut().zip(row).for_each(|(y, x)| *y += x),
+                    }
+                }
+            },
+        );
+        Ok(())
+    }
+
+    fn add_product(
+        draft: &mut Host,
+        block: &Block,
+        scale: f32,
+        left: Operand<Host>,
+        right: Operand<Host>,
+    ) -> Result<()> {
+        let stride = draft.columns();
+        if let Some(out) = draft.values_mut().get_mut(block.columns.start..) {
+            multiply(out, stride, block.update(), scale, view(left), view(right), true);
+        }
+        Ok(())
+    }
+
+    fn add_weighted_product(
+        draft: &mut Host,
+        block: &Block,
+        left: &Host,
+        weights: &[f32],
+        right: &Host,
+    ) -> Result<()> {
+        let stride = draft.columns();
+        let out = draft.values_mut();
+        if !out.is_empty() {
+            multiply_weighted(out, stride, block.update(), left, weights, right);
+        }
+        Ok(())
+    }
+
+    fn finish(draft: Host) -> Result<Host> {
+        Ok(draft)
+    }
+
+    fn panels(matrix: Operand<Host>) -> Option<Panels> {
+        Some(Panels::of(view(matrix)))
+    }
+
+    fn uses_panels(rows: usize) -> bool {
+        rows <= panels::MOST_ROWS
+    }
+
+    fn add_panels(draft: &mut Host, block: &Block, left: &Host, right: &Panels) -> bool {
+        let stride = draft.columns();
+        if let Some(out) = draft.values_mut().get_mut(block.columns.start..) {
+            right.multiply(out, stride, block.update(), View::of(left));
+        }
+        true
+    }
+
+    fn products(a: &Host, es: &[&Host], ranges: Ranges) -> Result<Vec<f64>> {
+        Ok(unit_norms::products(a, es, ranges, None))
+    }
+
+    fn product_under(a: &Host, w: &[f32], e: &Host, u: &[f32], ranges: Ranges) -> Result<Vec<f64>> {
+        let weights = unit_norms::ColumnWeights { a: w, e: u };
+        Ok(unit_norms::products(a, &[e], ranges, Some(weights)))
+    }
+
+    fn inner_products(
+        one: (&Host, &Host, Ranges),
+        other: (&Host, &Host, Ranges),
+    ) -> Result<Vec<f64>> {
+        Ok(unit_norms::inner_products(one, other))
+    }
+
+    fn row_sums(a: Option<&Host>, e: &Host, ranges: Ranges) -> Result<Host> {
+        Ok(unit_norms::row_sums(a, e, ranges))
+    }
+}

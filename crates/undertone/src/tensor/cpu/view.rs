@@ -1,0 +1,63 @@
+//! Operands of a matrix product: slices with any strides, and what becomes of the output.
+
+use crate::tensor::Host;
+
+/// A view of a slice as a matrix with any strides.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    pub values: &'a [f32],
+    pub rows: usize,
+    pub columns: usize,
+    pub row_stride: usize,
+    pub column_stride: usize,
+}
+
+impl<'a> View<'a> {
+    /// Rows that begin `stride` apart.
+    pub fn new(values: &'a [f32], rows: usize, columns: usize, stride: usize) -> Self {
+        let view = Self { values, rows, columns, row_stride: stride, column_stride: 1 };
+        view.check();
+        view
+    }
+
+    pub fn of(host: &'a Host) -> Self {
+        Self::new(host.span(), host.rows(), host.columns(), host.stride())
+    }
+
+    pub fn transposed(self) -> Self {
+        Self {
+            rows: self.columns,
+            columns: self.rows,
+            row_stride: self.column_stride,
+            column_stride: self.row_stride,
+            ..self
+        }
+    }
+
+    /// Every element that the strides reach lies inside the slice.
+    pub fn check(&self) {
+        if self.rows == 0 || self.columns == 0 {
+            return;
+        }
+        let last = (self.rows - 1) * self.row_stride + (self.columns - 1) * self.column_stride;
+        assert!(last < self.values.len(), "a matrix view reaches beyond its numbers");
+    }
+}
+
+/// What becomes of the numbers that are in the output already.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Update {
+    Overwrite,
+    Add,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "beyond its numbers")]
+    fn a_view_cannot_reach_outside() {
+        View::new(&[0.0; 5], 2, 3, 3);
+    }
+}
