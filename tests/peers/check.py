@@ -1,4 +1,6 @@
-"""Compares undertone with transformers and peft on real models and on the fixtures. tests/peers/run builds all and calls this.
+"""Compares undertone with transformers and peft, on real models and on the fixtures.
+
+tests/peers/run builds all and calls this.
 
 Versions: those in tests/peers/venv
 
@@ -6,9 +8,11 @@ Versions: those in tests/peers/venv
   b  stories15M: mean negative log-likelihood and logits of the last token of 100 texts
   c  stories15M: greedy generation of 200 tokens, token by token
   d  models saved by undertone, loaded by transformers: no key missing or left over, equal logits
-  e  adapters saved by undertone, loaded by peft: the same; and adapters merged by undertone, loaded by transformers
+  e  adapters saved by undertone, loaded by peft: the same; and adapters merged by undertone, loaded
+     by transformers
 
-A difference is relative: the largest over a row, divided by the row's largest value; the worst row counts.
+A difference is relative: the largest over a row, divided by the row's largest value; the worst row
+counts.
 """
 
 import argparse
@@ -27,7 +31,12 @@ from tokenizers import Tokenizer
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "crates/undertone/tests/fixtures/models"
 LIMIT = 1e-4
-PROMPTS = ["Once upon a time", "One day, a little girl named Lily", "The dragon was sad because", "Tom and his dog"]
+PROMPTS = [
+    "Once upon a time",
+    "One day, a little girl named Lily",
+    "The dragon was sad because",
+    "Tom and his dog",
+]
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--assets", type=pathlib.Path, default=ROOT / "target/assets")
@@ -44,15 +53,32 @@ failures = 0
 
 # Asking undertone
 
+
 def call(*command):
     done = subprocess.run([str(part) for part in command], cwd=ROOT, capture_output=True, text=True)
     if done.returncode != 0:
-        raise RuntimeError(f"exit code {done.returncode}: {(done.stderr.strip() or 'nothing said').splitlines()[-1]}")
+        raise RuntimeError(
+            f"exit code {done.returncode}: {(done.stderr.strip() or 'nothing said').splitlines()[-1]}"
+        )
     return done.stdout
 
 
 def example(name, model, out):
-    call("cargo", "run", "--release", "--quiet", "-p", "undertone", "--example", name, "--", "--model", model, "--out", out)
+    call(
+        "cargo",
+        "run",
+        "--release",
+        "--quiet",
+        "-p",
+        "undertone",
+        "--example",
+        name,
+        "--",
+        "--model",
+        model,
+        "--out",
+        out,
+    )
     return out
 
 
@@ -60,7 +86,20 @@ def predict(model, texts, *more):
     rows, out = work / "rows.jsonl", work / "out.jsonl"
     rows.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     out.unlink(missing_ok=True)
-    call(args.binary, "predict", "--model", model, "--data", rows, "--text", "text", "--out", out, "--logits", *more)
+    call(
+        args.binary,
+        "predict",
+        "--model",
+        model,
+        "--data",
+        rows,
+        "--text",
+        "text",
+        "--out",
+        out,
+        "--logits",
+        *more,
+    )
     found = [json.loads(line) for line in out.read_text().splitlines()]
     if len(found) != len(texts):
         raise RuntimeError(f"{len(found)} rows for {len(texts)} texts")
@@ -69,11 +108,21 @@ def predict(model, texts, *more):
 
 # Asking the peers
 
+
 def load(folder):
-    """The model of a folder, by transformers, in f32; every key of the file must be used, and none may be missing."""
-    model_class = getattr(transformers, json.loads((folder / "config.json").read_text())["architectures"][0])
-    model, info = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
-    wrong = [f"{kind}: {sorted(map(str, keys))[:3]}" for kind, keys in info.items() if keys and kind != "error_msgs"]
+    """The model of a folder, by transformers, in f32; every key of the file must be used, and none
+    may be missing."""
+    model_class = getattr(
+        transformers, json.loads((folder / "config.json").read_text())["architectures"][0]
+    )
+    model, info = model_class.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
+    )
+    wrong = [
+        f"{kind}: {sorted(map(str, keys))[:3]}"
+        for kind, keys in info.items()
+        if keys and kind != "error_msgs"
+    ]
     if wrong:
         raise RuntimeError("; ".join(wrong))
     return model.eval()
@@ -82,7 +131,9 @@ def load(folder):
 def load_adapter(base, adapter):
     """The base with the adapter, by peft; what peft holds must be what the file holds."""
     model = PeftModel.from_pretrained(load(base), adapter).eval()
-    file, held = load_file(adapter / "adapter_model.safetensors"), get_peft_model_state_dict(model, save_embedding_layers=False)
+    file, held = load_file(adapter / "adapter_model.safetensors"), get_peft_model_state_dict(
+        model, save_embedding_layers=False
+    )
     if set(file) != set(held):
         raise RuntimeError(f"keys differ: {sorted(set(file) ^ set(held))[:3]}")
     for key, value in file.items():
@@ -96,7 +147,11 @@ def logits(model, inputs):
     with torch.no_grad():
         found = []
         for i, ids in enumerate(inputs["sequences"]):
-            more = {"token_type_ids": torch.tensor([inputs["segments"][i]])} if "segments" in inputs else {}
+            more = (
+                {"token_type_ids": torch.tensor([inputs["segments"][i]])}
+                if "segments" in inputs
+                else {}
+            )
             found.append(model(input_ids=torch.tensor([ids]), **more).logits[0])
         return found
 
@@ -107,6 +162,7 @@ def encode(model, texts):
 
 
 # Comparing
+
 
 def apart(ours, theirs):
     """The largest relative difference of two lists of rows."""
@@ -137,8 +193,10 @@ def check(letter, name, work_of):
 
 # What is compared
 
+
 def real_texts(tokenizer, longest):
-    """60 sentences of SST-2 and 40 longer pieces of film reviews, each cut so that it needs at most `longest` tokens."""
+    """60 sentences of SST-2 and 40 longer pieces of film reviews, each cut so that it needs at most
+    `longest` tokens."""
     rows = (args.assets / "data/sst2/dev.tsv").read_text().splitlines()[1:]
     texts = [row.rsplit("\t", 1)[0].strip() for row in rows[:: len(rows) // 60][:60]]
     with open(args.assets / "data/imdb/test.jsonl") as reviews:
@@ -152,7 +210,9 @@ def real_texts(tokenizer, longest):
 
 def make_classifier(source, folder):
     torch.manual_seed(7)
-    model = transformers.BertForSequenceClassification.from_pretrained(source, num_labels=3, dtype=torch.float32)
+    model = transformers.BertForSequenceClassification.from_pretrained(
+        source, num_labels=3, dtype=torch.float32
+    )
     with torch.no_grad():
         model.classifier.weight.normal_(0, 0.3)
         model.classifier.bias.normal_(0, 0.3)
@@ -174,24 +234,45 @@ def check_language_model(adapter=None):
     inputs = encode(stories, story_texts)
     theirs = logits(model, inputs)
     losses = [likelihood(ids, found) for ids, found in zip(inputs["sequences"], theirs)]
-    return max(apart([[row["loss"]] for row in ours], losses), apart([row["logits"] for row in ours], [found[-1] for found in theirs]))
+    return max(
+        apart([[row["loss"]] for row in ours], losses),
+        apart([row["logits"] for row in ours], [found[-1] for found in theirs]),
+    )
 
 
 def check_generation(prompt):
     model = load(stories)
     ids = torch.tensor([encode(stories, [prompt])["sequences"][0]])
     with torch.no_grad():
-        theirs = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=200)[0, ids.shape[1] :].tolist()
-    said = call(args.binary, "generate", "--model", stories, "--prompt", prompt, "--max-new-tokens", 200, "--temperature", 0, "--json")
+        theirs = model.generate(
+            ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=200
+        )[0, ids.shape[1] :].tolist()
+    said = call(
+        args.binary,
+        "generate",
+        "--model",
+        stories,
+        "--prompt",
+        prompt,
+        "--max-new-tokens",
+        200,
+        "--temperature",
+        0,
+        "--json",
+    )
     ours = json.loads(said)["completions"][0]["tokens"]
     end = model.config.eos_token_id
     ours, theirs = ([t for t in tokens if t != end] for tokens in (ours, theirs))
     if ours != theirs:
-        at = next((i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), min(len(ours), len(theirs)))
+        at = next(
+            (i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), min(len(ours), len(theirs))
+        )
         with torch.no_grad():
             best = model(torch.tensor([ids[0].tolist() + theirs[:at]])).logits[0, -1].topk(2).values
-        raise RuntimeError(f"lengths {len(ours)} and {len(theirs)}, first difference at {at}, where the two best logits are "
-                           f"{(best[0] - best[1]).item():.1e} apart")
+        raise RuntimeError(
+            f"lengths {len(ours)} and {len(theirs)}, first difference at {at}, where the two best logits are "
+            f"{(best[0] - best[1]).item():.1e} apart"
+        )
     return 0.0
 
 
@@ -215,38 +296,91 @@ def check_adapter(base, inputs):
 
 
 def check_merge_of_peft(adapter):
-    base = (adapter / json.loads((adapter / "adapter_config.json").read_text())["base_model_name_or_path"]).resolve()
+    base = (
+        adapter
+        / json.loads((adapter / "adapter_config.json").read_text())["base_model_name_or_path"]
+    ).resolve()
     inputs = json.loads((adapter / "inputs.json").read_text())
-    return apart(logits(load(merge(base, adapter, f"merged-{adapter.name}")), inputs), logits(load_adapter(base, adapter), inputs))
+    return apart(
+        logits(load(merge(base, adapter, f"merged-{adapter.name}")), inputs),
+        logits(load_adapter(base, adapter), inputs),
+    )
 
 
-minilm, stories, classifier = args.assets / "models/all-MiniLM-L6-v2", args.assets / "models/stories15M", work / "minilm-classifier"
-missing = [path for path in (minilm, stories, args.assets / "data/sst2/dev.tsv", args.assets / "data/imdb/test.jsonl") if not path.exists()]
+minilm, stories, classifier = (
+    args.assets / "models/all-MiniLM-L6-v2",
+    args.assets / "models/stories15M",
+    work / "minilm-classifier",
+)
+missing = [
+    path
+    for path in (
+        minilm,
+        stories,
+        args.assets / "data/sst2/dev.tsv",
+        args.assets / "data/imdb/test.jsonl",
+    )
+    if not path.exists()
+]
 if missing:
-    sys.exit(f"no {missing[0]}: --assets must name a folder with models and data, see tests/peers/run")
+    sys.exit(
+        f"no {missing[0]}: --assets must name a folder with models and data, see tests/peers/run"
+    )
 make_classifier(minilm, classifier)
 classifier_texts = real_texts(Tokenizer.from_file(str(classifier / "tokenizer.json")), 512)
 story_texts = real_texts(Tokenizer.from_file(str(stories / "tokenizer.json")), 256)
 fixtures = sorted(path.parent for path in FIXTURES.glob("*/config.json"))
-plain = [folder for folder in fixtures if folder.name not in ("bert-sharded", "bert-f16", "bert-bf16")]
+plain = [
+    folder for folder in fixtures if folder.name not in ("bert-sharded", "bert-f16", "bert-bf16")
+]
 inputs_of = {folder: json.loads((folder / "inputs.json").read_text()) for folder in fixtures}
 inputs_of[classifier] = encode(classifier, classifier_texts)
 inputs_of[stories] = encode(stories, story_texts)
 
-check("a", "classifier on all-MiniLM-L6-v2, 100 texts",
-      lambda: apart([row["logits"] for row in predict(classifier, classifier_texts)], logits(load(classifier), inputs_of[classifier])))
+check(
+    "a",
+    "classifier on all-MiniLM-L6-v2, 100 texts",
+    lambda: apart(
+        [row["logits"] for row in predict(classifier, classifier_texts)],
+        logits(load(classifier), inputs_of[classifier]),
+    ),
+)
 check("b", "stories15M, 100 texts", check_language_model)
 for prompt in PROMPTS:
     check("c", f"stories15M, 200 tokens after “{prompt}”", lambda: check_generation(prompt))
 for folder in [classifier, stories, *fixtures]:
     check("d", f"{folder.name}, saved by undertone", lambda: check_saved(folder, inputs_of[folder]))
 for folder in [classifier, stories, *plain]:
-    check("e", f"{folder.name}, adapter saved and merged by undertone", lambda: check_adapter(folder, inputs_of[folder]))
-check("e", "classifier on all-MiniLM-L6-v2 with the adapter, 100 texts", lambda: apart(
-    [row["logits"] for row in predict(classifier, classifier_texts, "--adapter", work / f"adapter-{classifier.name}")],
-    logits(load_adapter(classifier, work / f"adapter-{classifier.name}"), inputs_of[classifier])))
-check("e", "stories15M with the adapter, 100 texts", lambda: check_language_model(work / f"adapter-{stories.name}"))
+    check(
+        "e",
+        f"{folder.name}, adapter saved and merged by undertone",
+        lambda: check_adapter(folder, inputs_of[folder]),
+    )
+check(
+    "e",
+    "classifier on all-MiniLM-L6-v2 with the adapter, 100 texts",
+    lambda: apart(
+        [
+            row["logits"]
+            for row in predict(
+                classifier, classifier_texts, "--adapter", work / f"adapter-{classifier.name}"
+            )
+        ],
+        logits(
+            load_adapter(classifier, work / f"adapter-{classifier.name}"), inputs_of[classifier]
+        ),
+    ),
+)
+check(
+    "e",
+    "stories15M with the adapter, 100 texts",
+    lambda: check_language_model(work / f"adapter-{stories.name}"),
+)
 for adapter in sorted(path.parent for path in FIXTURES.glob("*/adapter_config.json")):
-    check("e", f"{adapter.name}, made by peft and merged by undertone", lambda: check_merge_of_peft(adapter))
+    check(
+        "e",
+        f"{adapter.name}, made by peft and merged by undertone",
+        lambda: check_merge_of_peft(adapter),
+    )
 print("all OK" if failures == 0 else f"{failures} NOT OK")
 sys.exit(failures > 0)

@@ -181,7 +181,7 @@ fn prepare(folder: &Path) {
          [8.0]\n"
             .to_owned(),
     );
-    // What other pages, the demo and forward methods leave.
+    // What other pages, the demo and local methods leave.
     let train = |out: &str, file: &str, set: &[&str]| {
         let set = set.iter().flat_map(|change| ["--set", change]);
         let words: Vec<&str> = ["train", file, "--out", out].into_iter().chain(set).collect();
@@ -194,9 +194,12 @@ fn prepare(folder: &Path) {
     train("runs/epsilon-1", "run.toml", &["privacy.epsilon=1"]);
     train("runs/epsilon-8", "run.toml", &[]);
     train("runs/private", "mail.toml", &[]);
-    let open = fs::read_to_string(folder.join("mail.toml")).unwrap();
-    write("open.toml", open.replace("\"dp-sgd\"\nepsilon = 8.0\ndelta = 1e-3", "\"none\""));
-    train("runs/open", "open.toml", &[]);
+    let private = fs::read_to_string(folder.join("mail.toml")).unwrap();
+    write(
+        "non-private.toml",
+        private.replace("\"dp-sgd\"\nepsilon = 8.0\ndelta = 1e-3", "\"none\""),
+    );
+    train("runs/non-private", "non-private.toml", &[]);
     train("runs/local", "run.toml", &["privacy.method=dp-forward", "model.tuning=full"]);
     fs::rename(folder.join("runs/local/model"), folder.join("models/all-MiniLM-L6-v2-sst2"))
         .unwrap();
@@ -267,5 +270,5 @@ fn the_book_builds_without_a_warning() {
     let built = built.unwrap();
     let said = String::from_utf8_lossy(&built.stderr);
     assert!(built.status.success() && !said.contains("WARN") && !said.contains("ERROR"), "{said}");
-    assert!(out.path().join("start.html").exists());
+    assert!(out.path().join("quickstart.html").exists());
 }
