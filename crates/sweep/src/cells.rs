@@ -6,7 +6,7 @@ use crate::metric::Metric;
 use crate::subset::Subsets;
 use toml::{Table, Value};
 use undertone::{Method, Plan};
-use undertone_run::TaskName;
+use undertone_run::{RunFile, TaskName};
 
 /// One run of `undertone train`.
 #[derive(Debug)]
@@ -97,10 +97,14 @@ fn plan(sweep: &Sweep, row: &Line, column: &Line, changes: &[String]) -> Result<
     }
     let text =
         toml::to_string(&table).map_err(|e| format!("the run file cannot be written: {e}"))?;
-    let read = Plan::parse(&text, changes).map_err(|e| e.to_string())?;
-    // Once more through text, as a run's folder keeps it: numbers are then the same to the last
-    // digit.
-    let text = read.file().to_toml().map_err(|e| e.to_string())?;
+    // Cells of other methods share base, columns and changes; what has no meaning for this one's is
+    // left out. What the row itself says must have one.
+    let shared = RunFile::parse_shared(&text, changes).map_err(|e| e.to_string())?;
+    for key in row.set.keys() {
+        shared.check_that_key_applies(key).map_err(|e| e.to_string())?;
+    }
+    // Through text, as a run folder keeps it: numbers are then the same to the last digit.
+    let text = shared.to_toml().map_err(|e| e.to_string())?;
     Plan::parse(&text, &[]).map_err(|e| e.to_string())
 }
 

@@ -4,22 +4,23 @@
 use undertone::data::{Batch, Example, Target};
 use undertone::gradient::{Clip, Share};
 use undertone::method::central::{
-    Adaclip, AdaclipSettings, Allocation, Anadp, DpSgd, Form, ImportanceSettings, Map, Method,
-    PublishedAnadp, PublishedRapFt, RapFt, SeenMap,
+    Adaclip, AdaclipSection, Allocation, AllocationMethod, Anadp, DpSgd, ImportanceForm,
+    ImportanceSettings, Map, PublishedAnadp, PublishedRapFt, RapFt, SeenMap,
 };
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
-use undertone::model::{Model, Parameters, Purpose};
+use undertone::model::{Model, Parameters, TaskHead};
 use undertone::noise::{Noise, Secret};
-use undertone::train::optimiser::{Kind, Settings};
+use undertone::train::optimiser::Settings;
 use undertone::train::{Learner, Protection, Step};
 
 fn model(tuning: &Tuning) -> Model {
     let dimensions =
         Dimensions { layers: 1, hidden: 16, heads: 2, inner: 32, vocabulary: 50, positions: 32 };
     let labels = ["a".to_owned(), "b".to_owned()];
-    let mut model =
-        Architecture::Bert.random(dimensions, Purpose::SequenceClassification, &labels, 3).unwrap();
+    let mut model = Architecture::Bert
+        .random(dimensions, TaskHead::SequenceClassification, &labels, 3)
+        .unwrap();
     model.apply_tuning(&tuning, 1).unwrap();
     model
 }
@@ -43,7 +44,7 @@ fn after(
     steps: u64,
     noise: f64,
     tuning: &Tuning,
-    method: impl Fn(&Parameters) -> Method,
+    method: impl Fn(&Parameters) -> AllocationMethod,
 ) -> Learner {
     let model = model(tuning);
     let protection =
@@ -52,7 +53,7 @@ fn after(
     for number in 0..=steps {
         let mut sum = learner.start();
         learner.accumulate(&batch(), None, &mut sum).unwrap();
-        learner.worth(&sum, noise).unwrap();
+        learner.effective_noise_multiplier(&sum, noise).unwrap();
         if number < steps {
             learner
                 .update(sum, &Step { number, noise_multiplier: noise, divisor: 8.0, rate: 1e-2 })
@@ -153,39 +154,41 @@ type Make = Box<dyn Fn(&Parameters) -> Method>;
 /// Every method by name, with a tuning, and whether it is worth what is asked for.
 fn methods() -> Vec<(&'static str, Tuning, bool, Make)> {
     let clip = Clip::Flat(0.3);
-    let element = ImportanceSettings::usual(Form::Element);
-    let factored = ImportanceSettings::usual(Form::Factored);
+    let element = ImportanceSettings::usual(ImportanceForm::Element);
+    let factored = ImportanceSettings::usual(ImportanceForm::Factored);
     vec![
         (
             "uniform",
             Tuning::Full,
             true,
-            Box::new(move |p| Method::Proved(Box::new(DpSgd::new(&clip, p)))),
+            Box::new(move |p| AllocationMethod::Proved(Box::new(DpSgd::new(&clip, p)))),
         ),
         (
             "per layer",
             Tuning::Full,
             true,
-            Box::new(|p| Method::Proved(Box::new(DpSgd::new(&Clip::PerLayer(0.3), p)))),
+            Box::new(|p| AllocationMethod::Proved(Box::new(DpSgd::new(&Clip::PerLayer(0.3), p)))),
         ),
         (
             "anadp, elements",
             lora(),
             true,
-            Box::new(move |p| Method::Proved(Box::new(Anadp::new(&clip, element, p)))),
+            Box::new(move |p| AllocationMethod::Proved(Box::new(Anadp::new(&clip, element, p)))),
         ),
         (
             "anadp, factored",
             Tuning::Full,
             true,
-            Box::new(move |p| Method::Proved(Box::new(Anadp::new(&Clip::Automatic, factored, p)))),
+            Box::new(move |p| {
+                AllocationMethod::Proved(Box::new(Anadp::new(&Clip::Automatic, factored, p)))
+            }),
         ),
         (
             "anadp, factored, per layer",
             Tuning::Full,
             true,
             Box::new(move |p| {
-                Method::Proved(Box::new(Anadp::new(&Clip::PerLayer(2.0), factored, p)))
+                AllocationMethod::Proved(Box::new(Anadp::new(&Clip::PerLayer(2.0), factored, p)))
             }),
         ),
         (
@@ -193,14 +196,20 @@ fn methods() -> Vec<(&'static str, Tuning, bool, Make)> {
             lora(),
             true,
             Box::new(move |p| {
-                Method::Proved(Box::new(Adaclip::new(&clip, AdaclipSettings::default(), p)))
+                AllocationMethod::Proved(Box::new(Adaclip::new(
+                    &clip,
+                    AdaclipSection::default(),
+                    p,
+                )))
             }),
         ),
         (
             "anadp, published",
             Tuning::Adapter(AdapterSettings { size: 3, ..AdapterSettings::default() }),
             false,
-            Box::new(move |p| Method::Published(Box::new(PublishedAnadp::new(&clip, element, p)))),
+            Box::new(move |p| {
+                AllocationMethod::Published(Box::new(PublishedAnadp::new(&clip, element, p)))
+            }),
         ),
         (
             "rap-ft",
@@ -208,7 +217,7 @@ fn methods() -> Vec<(&'static str, Tuning, bool, Make)> {
             true,
             Box::new(move |p| {
                 let map = SeenMap::of_public(some_map(p));
-                Method::Proved(Box::new(RapFt::new(&clip, &map, 0.7, p)))
+                AllocationMethod::Proved(Box::new(RapFt::new(&clip, &map, 0.7, p)))
             }),
         ),
         (
@@ -216,7 +225,12 @@ fn methods() -> Vec<(&'static str, Tuning, bool, Make)> {
             Tuning::Bitfit,
             false,
             Box::new(move |p| {
-                Method::Published(Box::new(PublishedRapFt::new(&clip, &some_map(p), 0.7, p)))
+                AllocationMethod::Published(Box::new(PublishedRapFt::new(
+                    &clip,
+                    &some_map(p),
+                    0.7,
+                    p,
+                )))
             }),
         ),
     ]
@@ -250,9 +264,9 @@ fn no_direction_is_worse_than_stated_and_one_is_as_bad() {
 /// more clearly than the claimed ε allows.
 #[test]
 fn the_published_allocation_of_anadp_breaks_its_claim() {
-    let settings = ImportanceSettings::usual(Form::Element);
+    let settings = ImportanceSettings::usual(ImportanceForm::Element);
     let learner = after(3, 0.5, &lora(), |p| {
-        Method::Published(Box::new(PublishedAnadp::new(&Clip::Flat(0.3), settings, p)))
+        AllocationMethod::Published(Box::new(PublishedAnadp::new(&Clip::Flat(0.3), settings, p)))
     });
     let allocation = learner.method().unwrap().allocator().allocation(1.0);
     let coordinates = coordinates(&learner, &allocation);
@@ -291,9 +305,9 @@ fn rap_ft_as_published_pays_for_more_than_it_uses() {
 #[test]
 fn the_first_step_knows_nothing() {
     let learner = after(0, 0.5, &Tuning::Full, |p| {
-        Method::Proved(Box::new(Anadp::new(
+        AllocationMethod::Proved(Box::new(Anadp::new(
             &Clip::Automatic,
-            ImportanceSettings::usual(Form::Element),
+            ImportanceSettings::usual(ImportanceForm::Element),
             p,
         )))
     });
@@ -301,9 +315,9 @@ fn the_first_step_knows_nothing() {
     let coordinates = coordinates(&learner, &allocation);
     assert!(coordinates.iter().all(|c| c.weight == 1.0 && c.deviation == 1.0));
     let later = after(2, 0.5, &Tuning::Full, |p| {
-        Method::Proved(Box::new(Anadp::new(
+        AllocationMethod::Proved(Box::new(Anadp::new(
             &Clip::Automatic,
-            ImportanceSettings::usual(Form::Element),
+            ImportanceSettings::usual(ImportanceForm::Element),
             p,
         )))
     });
@@ -320,9 +334,9 @@ fn the_first_step_knows_nothing() {
 #[test]
 fn adaclip_follows_the_gradients() {
     let with = |exponent: f64| {
-        let settings = AdaclipSettings { exponent, ..AdaclipSettings::default() };
+        let settings = AdaclipSection { exponent, ..AdaclipSection::default() };
         let learner = after(3, 0.02, &lora(), |p| {
-            Method::Proved(Box::new(Adaclip::new(&Clip::Automatic, settings, p)))
+            AllocationMethod::Proved(Box::new(Adaclip::new(&Clip::Automatic, settings, p)))
         });
         let allocation = learner.method().unwrap().allocator().allocation(1.0);
         coordinates(&learner, &allocation)
@@ -343,8 +357,12 @@ fn trained(learner: &Learner) -> Vec<f64> {
 /// What the next step of a learner releases about a batch: weights move by exactly that under plain
 /// descent with rate 1.
 fn released(learner: &Learner, make: &Make, batch: &Batch, noise_multiplier: f64) -> Vec<f64> {
-    let settings =
-        Settings { kind: Kind::Sgd, momentum: 0.0, weight_decay: 0.0, ..Settings::default() };
+    let settings = Settings {
+        kind: OptimiserKind::Sgd,
+        momentum: 0.0,
+        weight_decay: 0.0,
+        ..Settings::default()
+    };
     let method = make(&learner.model.parameters);
     let protection = Protection { method, noise: Noise::new(&Secret::from_seed(8)) };
     let mut fresh = Learner::new(learner.model.clone(), settings, Some(protection));
@@ -355,7 +373,7 @@ fn released(learner: &Learner, make: &Make, batch: &Batch, noise_multiplier: f64
     let before = trained(&fresh);
     let mut sum = fresh.start();
     fresh.accumulate(batch, None, &mut sum).unwrap();
-    fresh.worth(&sum, noise_multiplier).unwrap();
+    fresh.effective_noise_multiplier(&sum, noise_multiplier).unwrap();
     fresh.update(sum, &Step { number: 9, noise_multiplier, divisor: 1.0, rate: 1.0 }).unwrap();
     before.iter().zip(trained(&fresh)).map(|(before, after)| before - after).collect()
 }

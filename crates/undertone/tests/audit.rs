@@ -10,13 +10,13 @@ use undertone::audit::update::by_update;
 use undertone::data::{Batch, Dataset, Example, Labels, Target};
 use undertone::evaluate::{Limits, predict};
 use undertone::gradient::Clip;
-use undertone::method::central::{DpSgd, Method};
+use undertone::method::central::{AllocationMethod, DpSgd};
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::Tuning;
-use undertone::model::{Model, ParameterId, Purpose};
+use undertone::model::{Model, ParameterId, TaskHead};
 use undertone::noise::{Noise, Secret};
 use undertone::tensor::Matrix;
-use undertone::train::optimiser::{Kind, Settings};
+use undertone::train::optimiser::Settings;
 use undertone::train::{Learner, Protection, Step};
 use undertone_accounting::gaussian::largest_mu;
 
@@ -30,8 +30,9 @@ fn model(tuning: &Tuning) -> Model {
     let dimensions =
         Dimensions { layers: 1, hidden: 32, heads: 4, inner: 32, vocabulary: 1000, positions: 20 };
     let labels = ["a".to_owned(), "b".to_owned()];
-    let mut model =
-        Architecture::Bert.random(dimensions, Purpose::SequenceClassification, &labels, 5).unwrap();
+    let mut model = Architecture::Bert
+        .random(dimensions, TaskHead::SequenceClassification, &labels, 5)
+        .unwrap();
     let matrices: Vec<ParameterId> =
         model.parameters.iter().filter(|(_, p)| p.shape.len() == 2).map(|(id, _)| id).collect();
     for id in matrices {
@@ -84,10 +85,17 @@ fn one_run(seed: u64, epsilon: f64, quieter: f64, clip: f64) -> OneRun {
         parameter.trainable = parameter.name.contains("word_embeddings");
     }
     let before = start.clone();
-    let method = Method::Proved(Box::new(DpSgd::new(&Clip::Flat(BOUND * clip), &start.parameters)));
+    let method = AllocationMethod::Proved(Box::new(DpSgd::new(
+        &Clip::Flat(BOUND * clip),
+        &start.parameters,
+    )));
     let protection = Protection { method, noise: Noise::new(&secret) };
-    let settings =
-        Settings { kind: Kind::Sgd, momentum: 0.0, weight_decay: 0.0, ..Settings::default() };
+    let settings = Settings {
+        kind: OptimiserKind::Sgd,
+        momentum: 0.0,
+        weight_decay: 0.0,
+        ..Settings::default()
+    };
     let mut learner = Learner::new(start, settings, Some(protection));
     // What an honest trainer needs for ε.
     let noise_multiplier = (STEPS as f64).sqrt() / largest_mu(epsilon, DELTA).unwrap();
@@ -168,7 +176,10 @@ fn an_overfitted_model_gives_its_members_away_and_a_private_one_does_not() {
         let (before_in, before_out) =
             (losses(&start, &data.examples), losses(&start, &others.examples));
         let protection = noise.map(|_| Protection {
-            method: Method::Proved(Box::new(DpSgd::new(&Clip::Flat(1.0), &start.parameters))),
+            method: AllocationMethod::Proved(Box::new(DpSgd::new(
+                &Clip::Flat(1.0),
+                &start.parameters,
+            ))),
             noise: Noise::new(&Secret::from_seed(3)),
         });
         let settings = Settings { weight_decay: 0.0, ..Settings::default() };

@@ -23,7 +23,7 @@ fn given(name: &str, contents: impl AsRef<[u8]>) -> Given {
 }
 
 fn all(file: &Path, columns: &[&str]) -> Result<Vec<Row>> {
-    read::rows(file, Format::of(file, None)?, columns)?.collect()
+    read::rows(file, format_of(file, None)?, columns)?.collect()
 }
 
 fn row(line: u64, values: &[&str]) -> Row {
@@ -118,7 +118,7 @@ fn the_formats_agree() {
             .collect();
         assert_eq!(values, expected, "{}", given.file.display());
         let mut columns =
-            read::columns(&given.file, Format::of(&given.file, None).unwrap()).unwrap();
+            read::columns(&given.file, format_of(&given.file, None).unwrap()).unwrap();
         columns.sort();
         assert_eq!(columns, ["number", "text", "truth"]);
     }

@@ -68,7 +68,7 @@ fn mutate(name: &str, bytes: &[u8], reading: impl Fn(&Path)) {
 }
 
 fn read_all(path: &Path) {
-    let format = Format::of(path, None).unwrap();
+    let format = format_of(path, None).unwrap();
     let _ = read::columns(path, format);
     if let Ok(rows) = read::rows(path, format, &["text", "number"]) {
         let _ = rows.take(10_000).collect::<Result<Vec<_>, _>>();

@@ -55,7 +55,7 @@ fn check(name: &str, device: &Device) {
     let mut gradients = Gradients::new(&model.parameters);
     let losses = model.train(&batch, Weighting::MeanOfPredictions, None, &mut gradients).unwrap();
     assert_eq!(losses.len(), batch.sequences());
-    let objective = undertone::model::Objective::of(&batch, model.network.head.purpose).unwrap();
+    let objective = undertone::model::Objective::of(&batch, model.network.head.task_head).unwrap();
     let counts: Vec<f32> = (0..batch.sequences())
         .map(|i| objective.examples.iter().filter(|&&e| e as usize == i).count() as f32)
         .collect();

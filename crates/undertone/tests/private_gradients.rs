@@ -9,18 +9,18 @@ use undertone::data::{Batch, Example, Target};
 use undertone::gradient::{Book, Bounds, Clip, ClippedSum, Measure, UnitRows, Weights};
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
-use undertone::model::{Gradients, Model, Purpose, Weighting};
+use undertone::model::{Gradients, Model, TaskHead, Weighting};
 
-const KINDS: [(Architecture, Purpose); 6] = [
-    (Architecture::Bert, Purpose::SequenceClassification),
-    (Architecture::Bert, Purpose::MaskedLanguageModel),
-    (Architecture::DistilBert, Purpose::SequenceClassification),
-    (Architecture::Roberta, Purpose::SequenceClassification),
-    (Architecture::Gpt2, Purpose::CausalLanguageModel),
-    (Architecture::Llama, Purpose::CausalLanguageModel),
+const KINDS: [(Architecture, TaskHead); 6] = [
+    (Architecture::Bert, TaskHead::SequenceClassification),
+    (Architecture::Bert, TaskHead::MaskedLanguageModel),
+    (Architecture::DistilBert, TaskHead::SequenceClassification),
+    (Architecture::Roberta, TaskHead::SequenceClassification),
+    (Architecture::Gpt2, TaskHead::CausalLanguageModel),
+    (Architecture::Llama, TaskHead::CausalLanguageModel),
 ];
 
-fn model(architecture: Architecture, purpose: Purpose, tuning: &Tuning, hidden: usize) -> Model {
+fn model(architecture: Architecture, task_head: TaskHead, tuning: &Tuning, hidden: usize) -> Model {
     let dimensions = Dimensions {
         layers: 2,
         hidden,
@@ -30,7 +30,7 @@ fn model(architecture: Architecture, purpose: Purpose, tuning: &Tuning, hidden: 
         positions: 100,
     };
     let labels = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
-    let mut model = architecture.random(dimensions, purpose, &labels, 5).unwrap();
+    let mut model = architecture.random(dimensions, task_head, &labels, 5).unwrap();
     model.apply_tuning(&tuning, 3).unwrap();
     // LoRA's B and an adapter's last layer begin as zeros, where half of all gradients vanish.
     let mut state = 9_u32;
@@ -48,13 +48,13 @@ fn model(architecture: Architecture, purpose: Purpose, tuning: &Tuning, hidden: 
 
 /// Sequences of the given lengths; tokens repeat, so that rows of the embeddings are met several
 /// times.
-fn examples(lengths: &[usize], units: &[u32], purpose: Purpose) -> Vec<Example> {
+fn examples(lengths: &[usize], units: &[u32], task_head: TaskHead) -> Vec<Example> {
     let example = |(i, (&length, &unit)): (usize, (&usize, &u32))| Example {
         tokens: (0..length).map(|t| ((t * t + 7 * i) % 23 + 3) as u32).collect(),
         segments: Vec::new(),
-        target: match purpose {
-            Purpose::CausalLanguageModel => Target::Next { from: 1 },
-            Purpose::MaskedLanguageModel => {
+        target: match task_head {
+            TaskHead::CausalLanguageModel => Target::Next { from: 1 },
+            TaskHead::MaskedLanguageModel => {
                 Target::Masked { positions: vec![0, length as u32 - 1], labels: vec![4, 9] }
             }
             _ => Target::Class((i % 3) as u32),
@@ -237,14 +237,14 @@ fn assert_same(what: &str, want: &Sums, have: &Sums) {
     }
 }
 
-fn tunings(purpose: Purpose) -> Vec<Tuning> {
+fn tunings(task_head: TaskHead) -> Vec<Tuning> {
     let lora = Tuning::Lora(LoraSettings { rank: 3, ..LoraSettings::default() });
     let adapter = Tuning::Adapter(AdapterSettings { size: 5, ..AdapterSettings::default() });
     let mut all = vec![Tuning::Full, lora, adapter];
-    if purpose != Purpose::CausalLanguageModel {
+    if task_head != TaskHead::CausalLanguageModel {
         all.push(Tuning::Bitfit);
     }
-    if purpose == Purpose::SequenceClassification {
+    if task_head == TaskHead::SequenceClassification {
         all.push(Tuning::Head);
     }
     all
@@ -256,13 +256,13 @@ fn book_keeping_equals_one_unit_at_a_time() {
     // are met.
     let (lengths, units) = ([5, 2, 40, 17, 3, 90, 1], [0, 1, 2, 2, 2, 3, 4]);
     for device in devices() {
-        for (architecture, purpose) in KINDS {
+        for (architecture, task_head) in KINDS {
             let lengths = lengths.map(|length| {
-                if purpose == Purpose::SequenceClassification { length } else { length.max(2) }
+                if task_head == TaskHead::SequenceClassification { length } else { length.max(2) }
             });
-            let examples = examples(&lengths, &units, purpose);
-            for tuning in tunings(purpose) {
-                let mut model = model(architecture, purpose, &tuning, 16);
+            let examples = examples(&lengths, &units, task_head);
+            for tuning in tunings(task_head) {
+                let mut model = model(architecture, task_head, &tuning, 16);
                 model.to_device(&device).unwrap();
                 let (_, norms) =
                     one_by_one(&model, &examples, &Way::plain(&model, &Clip::Automatic));
@@ -279,7 +279,7 @@ fn book_keeping_equals_one_unit_at_a_time() {
                 ];
                 for way in ways {
                     let what = format!(
-                        "{architecture:?} {purpose:?} {} {} {device:?}",
+                        "{architecture:?} {task_head:?} {} {} {device:?}",
                         tuning.name(),
                         way.name
                     );
@@ -305,9 +305,9 @@ fn book_keeping_equals_one_unit_at_a_time() {
 fn the_ghost_norm_and_the_formed_one_agree_at_larger_sizes() {
     // With 64 features a sequence of 16 tokens takes Gram matrices, one of 80 tokens forms the
     // gradient.
-    for purpose in [Purpose::SequenceClassification, Purpose::MaskedLanguageModel] {
-        let examples = examples(&[16, 80, 33], &[0, 1, 2], purpose);
-        let model = model(Architecture::Bert, purpose, &Tuning::Full, 64);
+    for task_head in [TaskHead::SequenceClassification, TaskHead::MaskedLanguageModel] {
+        let examples = examples(&[16, 80, 33], &[0, 1, 2], task_head);
+        let model = model(Architecture::Bert, task_head, &Tuning::Full, 64);
         for way in
             [Way::plain(&model, &Clip::Flat(0.5)), Way::weighted(&model, &Clip::Flat(0.5), true)]
         {
@@ -319,9 +319,9 @@ fn the_ghost_norm_and_the_formed_one_agree_at_larger_sizes() {
 
 #[test]
 fn no_unit_moves_the_sum_by_more_than_the_bound() {
-    let purpose = Purpose::CausalLanguageModel;
-    let model = model(Architecture::Gpt2, purpose, &Tuning::Full, 16);
-    let examples = examples(&[9, 30, 4, 12], &[0, 1, 2, 2], purpose);
+    let task_head = TaskHead::CausalLanguageModel;
+    let model = model(Architecture::Gpt2, task_head, &Tuning::Full, 16);
+    let examples = examples(&[9, 30, 4, 12], &[0, 1, 2, 2], task_head);
     for clip in [Clip::Flat(0.05), Clip::PerLayer(0.05), Clip::Automatic] {
         let way = Way::plain(&model, &clip);
         let all = by_book(&model, &examples, &way, &[0, 4]).0;
@@ -345,7 +345,7 @@ fn no_unit_moves_the_sum_by_more_than_the_bound() {
 
 #[test]
 fn an_empty_batch_adds_nothing() {
-    let model = model(Architecture::Bert, Purpose::SequenceClassification, &Tuning::Full, 16);
+    let model = model(Architecture::Bert, TaskHead::SequenceClassification, &Tuning::Full, 16);
     let way = Way::plain(&model, &Clip::Automatic);
     let mut sum = ClippedSum::new(&model.parameters);
     let empty = Batch::pack(&[]);
@@ -363,21 +363,21 @@ fn an_empty_batch_adds_nothing() {
 #[test]
 fn a_gradient_that_is_not_finite_counts_as_zero() {
     let lora = |rank| Tuning::Lora(LoraSettings { rank, ..LoraSettings::default() });
-    for (purpose, architecture, tuning, table) in [
+    for (task_head, architecture, tuning, table) in [
         (
-            Purpose::SequenceClassification,
+            TaskHead::SequenceClassification,
             Architecture::Bert,
             Tuning::Full,
             "bert.embeddings.word_embeddings.weight",
         ),
-        (Purpose::CausalLanguageModel, Architecture::Gpt2, lora(64), "transformer.wpe.weight"),
-        (Purpose::CausalLanguageModel, Architecture::Gpt2, lora(1), "transformer.wpe.weight"),
+        (TaskHead::CausalLanguageModel, Architecture::Gpt2, lora(64), "transformer.wpe.weight"),
+        (TaskHead::CausalLanguageModel, Architecture::Gpt2, lora(1), "transformer.wpe.weight"),
     ] {
         // In the middle; and in front, where what fills shorter ones up might come from it.
         for (device, broken) in
             devices().into_iter().flat_map(|device| [(device.clone(), 1), (device, 0)])
         {
-            let mut model = model(architecture, purpose, &tuning, 64);
+            let mut model = model(architecture, task_head, &tuning, 64);
             let table = model.parameters.find(table).unwrap();
             let parameter = model.parameters.get_mut(table);
             let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
@@ -388,7 +388,7 @@ fn a_gradient_that_is_not_finite_counts_as_zero() {
             parameter.value = undertone::tensor::Matrix::from_vec(rows, columns, values);
             model.to_device(&device).unwrap();
             let lengths = if broken == 1 { [5, 7, 6] } else { [7, 5, 6] };
-            let mut all = examples(&lengths, &[0, 1, 2], purpose);
+            let mut all = examples(&lengths, &[0, 1, 2], task_head);
             all[broken].tokens[2] = 50;
             let sound = [all[1 - broken].clone(), all[2].clone()];
             let flat = Clip::Flat(0.1);

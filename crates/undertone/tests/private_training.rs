@@ -3,35 +3,40 @@
 
 use undertone::data::{Batch, Example, Target};
 use undertone::gradient::Clip;
-use undertone::method::central::{DpSgd, Method};
+use undertone::method::central::{AllocationMethod, DpSgd};
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::Tuning;
-use undertone::model::{Model, Purpose};
+use undertone::model::{Model, TaskHead};
 use undertone::noise::{Noise, Secret};
-use undertone::train::optimiser::{Kind, Settings};
+use undertone::train::optimiser::Settings;
 use undertone::train::{Learner, Protection, Step};
 
 fn model() -> Model {
     let dimensions =
         Dimensions { layers: 1, hidden: 32, heads: 2, inner: 64, vocabulary: 500, positions: 32 };
     let labels = ["a".to_owned(), "b".to_owned()];
-    let mut model =
-        Architecture::Bert.random(dimensions, Purpose::SequenceClassification, &labels, 3).unwrap();
+    let mut model = Architecture::Bert
+        .random(dimensions, TaskHead::SequenceClassification, &labels, 3)
+        .unwrap();
     model.apply_tuning(&Tuning::Full, 1).unwrap();
     model
 }
 
 /// Plain descent with rate 1: the weights move by exactly what was released.
 fn learner(clip: Option<Clip>, seed: u64) -> Learner {
-    let settings =
-        Settings { kind: Kind::Sgd, momentum: 0.0, weight_decay: 0.0, ..Settings::default() };
+    let settings = Settings {
+        kind: OptimiserKind::Sgd,
+        momentum: 0.0,
+        weight_decay: 0.0,
+        ..Settings::default()
+    };
     let model = model();
     let protection = clip.map(|clip| protection(&model, clip, seed));
     Learner::new(model, settings, protection)
 }
 
 fn protection(model: &Model, clip: Clip, seed: u64) -> Protection {
-    let method = Method::Proved(Box::new(DpSgd::new(&clip, &model.parameters)));
+    let method = AllocationMethod::Proved(Box::new(DpSgd::new(&clip, &model.parameters)));
     Protection { method, noise: Noise::new(&Secret::from_seed(seed)) }
 }
 
@@ -137,7 +142,7 @@ fn one_unit_moves_the_release_by_at_most_its_bound() {
 #[test]
 fn optimisers_follow_their_formulas() {
     let all = batch(0..8);
-    for kind in [Kind::Sgd, Kind::Adamw, Kind::AdamCorrected] {
+    for kind in [OptimiserKind::Sgd, OptimiserKind::Adamw, OptimiserKind::AdamCorrected] {
         let settings = Settings { kind, weight_decay: 0.1, ..Settings::default() };
         let model = model();
         let given = protection(&model, Clip::Automatic, 2);
@@ -152,7 +157,7 @@ fn optimisers_follow_their_formulas() {
         for number in 0..3 {
             // The gradient that a plain learner in the same place releases.
             let probe_settings =
-                Settings { kind: Kind::Sgd, momentum: 0.0, weight_decay: 0.0, ..settings };
+                Settings { kind: OptimiserKind::Sgd, momentum: 0.0, weight_decay: 0.0, ..settings };
             let given = protection(&learner.model, Clip::Automatic, 2);
             let mut probe = Learner::new(learner.model.clone(), probe_settings, Some(given));
             let step = Step { number, noise_multiplier: 0.5, divisor: 8.0, rate: 0.01 };
@@ -170,14 +175,14 @@ fn optimisers_follow_their_formulas() {
             let mut furthest: f64 = 0.0;
             for (i, g) in gradient.iter().enumerate() {
                 let kept = if decays[i] { before[i] * (1.0 - 0.01 * 0.1) } else { before[i] };
-                let want = if kind == Kind::Sgd {
+                let want = if kind == OptimiserKind::Sgd {
                     m[i] = 0.9 * m[i] + g;
                     kept - 0.01 * m[i]
                 } else {
                     m[i] = 0.9 * m[i] + 0.1 * g;
                     v[i] = 0.999 * v[i] + 0.001 * g * g;
                     let mut second: f64 = v[i] / (1.0 - 0.999_f64.powi(t));
-                    if kind == Kind::AdamCorrected {
+                    if kind == OptimiserKind::AdamCorrected {
                         second = (second - variance).max(variance / 16.0);
                     }
                     kept - 0.01 * (m[i] / (1.0 - 0.9_f64.powi(t))) / (second.sqrt() + 1e-8)

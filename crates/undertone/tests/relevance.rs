@@ -1,50 +1,51 @@
 //! Relevance is neither made nor lost on its way through a model.
 
 use undertone::data::{Example, Target};
-use undertone::explain::relevance::{AlphaBeta, Explainer, Initial, rules};
+use undertone::explain::relevance::{AlphaBeta, Explainer, rules};
 use undertone::gradient::Clip;
 use undertone::method::central::{Allocator, Map, PublishedRapFt, RapFt, SeenMap};
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
-use undertone::model::{Model, Purpose};
+use undertone::model::{Model, TaskHead};
+use undertone::run::InitialRelevance;
 use undertone::tensor::Host;
 
-const KINDS: [(Architecture, Purpose); 7] = [
-    (Architecture::Bert, Purpose::SequenceClassification),
-    (Architecture::DistilBert, Purpose::SequenceClassification),
-    (Architecture::Roberta, Purpose::SequenceClassification),
-    (Architecture::Gpt2, Purpose::SequenceClassification),
-    (Architecture::Llama, Purpose::SequenceClassification),
-    (Architecture::Gpt2, Purpose::CausalLanguageModel),
-    (Architecture::Llama, Purpose::CausalLanguageModel),
+const KINDS: [(Architecture, TaskHead); 7] = [
+    (Architecture::Bert, TaskHead::SequenceClassification),
+    (Architecture::DistilBert, TaskHead::SequenceClassification),
+    (Architecture::Roberta, TaskHead::SequenceClassification),
+    (Architecture::Gpt2, TaskHead::SequenceClassification),
+    (Architecture::Llama, TaskHead::SequenceClassification),
+    (Architecture::Gpt2, TaskHead::CausalLanguageModel),
+    (Architecture::Llama, TaskHead::CausalLanguageModel),
 ];
 
-fn model(architecture: Architecture, purpose: Purpose, tuning: &Tuning) -> Model {
+fn model(architecture: Architecture, task_head: TaskHead, tuning: &Tuning) -> Model {
     let dimensions =
         Dimensions { layers: 3, hidden: 16, heads: 4, inner: 40, vocabulary: 60, positions: 100 };
     let labels = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
-    let mut model = architecture.random(dimensions, purpose, &labels, 5).unwrap();
+    let mut model = architecture.random(dimensions, task_head, &labels, 5).unwrap();
     model.apply_tuning(&tuning, 3).unwrap();
     model
 }
 
-fn example(purpose: Purpose) -> Example {
+fn example(task_head: TaskHead) -> Example {
     Example {
         tokens: (0..9).map(|t| (t * t + 3) % 50).collect(),
-        target: match purpose {
-            Purpose::CausalLanguageModel => Target::Next { from: 3 },
+        target: match task_head {
+            TaskHead::CausalLanguageModel => Target::Next { from: 3 },
             _ => Target::Class(1),
         },
         ..Example::default()
     }
 }
 
-fn tunings(purpose: Purpose) -> Vec<Tuning> {
+fn tunings(task_head: TaskHead) -> Vec<Tuning> {
     let mut all = vec![
         Tuning::Lora(LoraSettings { rank: 2, ..LoraSettings::default() }),
         Tuning::Adapter(AdapterSettings { size: 4, ..AdapterSettings::default() }),
     ];
-    if purpose == Purpose::SequenceClassification {
+    if task_head == TaskHead::SequenceClassification {
         all.push(Tuning::Head);
     }
     all
@@ -52,13 +53,13 @@ fn tunings(purpose: Purpose) -> Vec<Tuning> {
 
 #[test]
 fn the_total_is_the_same_at_every_layer() {
-    for (architecture, purpose) in KINDS {
-        for tuning in tunings(purpose) {
-            let model = model(architecture, purpose, &tuning);
+    for (architecture, task_head) in KINDS {
+        for tuning in tunings(task_head) {
+            let model = model(architecture, task_head, &tuning);
             for rule in [AlphaBeta::default(), AlphaBeta { alpha: 2.0, beta: -1.0 }] {
-                let explainer = Explainer::new(&model, rule, Initial::TopK(5), 7).unwrap();
-                let found = explainer.relevance(&example(purpose)).unwrap();
-                let what = format!("{architecture:?} {purpose:?} {} {rule:?}", tuning.name());
+                let explainer = Explainer::new(&model, rule, InitialRelevance::TopK(5), 7).unwrap();
+                let found = explainer.relevance(&example(task_head)).unwrap();
+                let what = format!("{architecture:?} {task_head:?} {} {rule:?}", tuning.name());
                 assert_eq!(found.flow.len(), 2 + 3, "{what}");
                 let start = found.flow[0];
                 assert!(start > 0.0, "{what}");
@@ -80,10 +81,11 @@ fn the_total_is_the_same_at_every_layer() {
 #[test]
 fn both_halves_of_a_lora_carry_the_same() {
     let tuning = Tuning::Lora(LoraSettings { rank: 2, ..LoraSettings::default() });
-    let purpose = Purpose::SequenceClassification;
-    let model = model(Architecture::Bert, purpose, &tuning);
-    let explainer = Explainer::new(&model, AlphaBeta::default(), Initial::default(), 7).unwrap();
-    let found = explainer.relevance(&example(purpose)).unwrap();
+    let task_head = TaskHead::SequenceClassification;
+    let model = model(Architecture::Bert, task_head, &tuning);
+    let explainer =
+        Explainer::new(&model, AlphaBeta::default(), InitialRelevance::default(), 7).unwrap();
+    let found = explainer.relevance(&example(task_head)).unwrap();
     let total = |name: &str| {
         let id = model.parameters.find(name).unwrap();
         found.of[id.index()].iter().map(|&r| f64::from(r)).sum::<f64>()
@@ -98,16 +100,17 @@ fn both_halves_of_a_lora_carry_the_same() {
 
 #[test]
 fn biases_have_relevance_under_bitfit() {
-    let purpose = Purpose::SequenceClassification;
-    let mut model = model(Architecture::Bert, purpose, &Tuning::Bitfit);
+    let task_head = TaskHead::SequenceClassification;
+    let mut model = model(Architecture::Bert, task_head, &Tuning::Bitfit);
     for (_, parameter) in
         model.parameters.iter_mut().filter(|(_, p)| p.trainable && p.shape.len() == 1)
     {
         let values = (0..parameter.len()).map(|i| 0.1 - 0.02 * (i % 9) as f32).collect();
         parameter.value = undertone::tensor::Matrix::from_vec(1, parameter.len(), values);
     }
-    let explainer = Explainer::new(&model, AlphaBeta::default(), Initial::default(), 7).unwrap();
-    let found = explainer.relevance(&example(purpose)).unwrap();
+    let explainer =
+        Explainer::new(&model, AlphaBeta::default(), InitialRelevance::default(), 7).unwrap();
+    let found = explainer.relevance(&example(task_head)).unwrap();
     for ((_, parameter), relevance) in model.parameters.iter().zip(&found.of) {
         if parameter.trainable && parameter.shape.len() == 1 && parameter.name.contains("layer.0") {
             assert!(relevance.iter().any(|&r| r != 0.0), "{}", parameter.name);
@@ -183,7 +186,7 @@ fn two_groups_equal_the_script() {
     }
     // No model has parameters of eleven coordinates: the map is repeated over a head, and the
     // shares are those of its mask.
-    let model = model(Architecture::Bert, Purpose::SequenceClassification, &Tuning::Head);
+    let model = model(Architecture::Bert, TaskHead::SequenceClassification, &Tuning::Head);
     let all: Vec<f32> = relevance.concat();
     let spread = model.parameters.iter().map(|(_, p)| match p.trainable {
         true => (0..p.len()).map(|i| all[i % 11]).collect(),

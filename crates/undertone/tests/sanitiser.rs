@@ -10,7 +10,7 @@ use undertone::model::layer::sanitiser::{Bounding, Perturb, Rows, Spot};
 use undertone::model::sanitised::{SanitiserConfig, attach, load_sanitiser, save_sanitiser, set};
 use undertone::model::tuning::Tuning;
 use undertone::model::{
-    Conditions, FlippedLabels, Gradients, Model, ParameterId, Purpose, Weighting,
+    Conditions, FlippedLabels, Gradients, Model, ParameterId, TaskHead, Weighting,
 };
 use undertone::noise::Secret;
 use undertone::tensor::Device;
@@ -49,7 +49,7 @@ fn model(architecture: Architecture, config: &SanitiserConfig) -> Model {
         Dimensions { layers: 3, hidden: 16, heads: 4, inner: 40, vocabulary: 60, positions: 100 };
     let labels = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
     let mut model =
-        architecture.random(dimensions, Purpose::SequenceClassification, &labels, 5).unwrap();
+        architecture.random(dimensions, TaskHead::SequenceClassification, &labels, 5).unwrap();
     model.apply_tuning(&Tuning::Full, 3).unwrap();
     // Fresh weights are tiny; with larger ones every part matters.
     let matrices: Vec<ParameterId> =
@@ -197,7 +197,7 @@ fn nothing_flows_below_the_noise_when_it_is_frozen() {
         below.extend(layer.parameters_below());
         below.iter().for_each(|&id| model.parameters.get_mut(id).trainable = false);
         let batch = batch(&[5, 3]);
-        let noise = EmbeddingNoise::new(&Secret::from_seed(1), Release::Once, vec![0.3]);
+        let noise = EmbeddingNoise::new(&Secret::from_seed(1), ReleaseKind::Once, vec![0.3]);
         let noise = noise.of(&[0, 1], 0);
         let conditions = Conditions { noise: Some(&noise), ..Conditions::default() };
         let mut gradients = Gradients::new(&model.parameters);
@@ -269,7 +269,7 @@ fn models_with_a_sanitiser_come_back_from_their_folder() {
         };
         let labels = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
         let mut second = Architecture::Bert
-            .random(dimensions, Purpose::SequenceClassification, &labels, 5)
+            .random(dimensions, TaskHead::SequenceClassification, &labels, 5)
             .unwrap();
         let base: Vec<ParameterId> = second.parameters.iter().map(|(id, _)| id).collect();
         base.iter().for_each(|&id| {

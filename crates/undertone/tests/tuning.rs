@@ -92,7 +92,7 @@ fn ways(model: &Model) -> Vec<Tuning> {
     let lora = LoraSettings { rank: 3, dropout: 0.1, ..LoraSettings::default() };
     let adapter = AdapterSettings { size: 5, ..AdapterSettings::default() };
     let mut ways = vec![Tuning::Full, Tuning::Lora(lora), Tuning::Adapter(adapter)];
-    if model.network.head.purpose.has_labels() {
+    if model.network.head.task_head.has_labels() {
         ways.push(Tuning::Head);
     }
     if model.parameters.iter().any(|(_, p)| p.name.ends_with("bias")) {

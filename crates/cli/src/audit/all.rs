@@ -19,7 +19,7 @@ use undertone::audit::extraction::Extraction;
 use undertone::audit::membership::Membership;
 use undertone::audit::statistics::Interval;
 use undertone::data::Example;
-use undertone::model::Purpose;
+use undertone::model::TaskHead;
 use undertone::train::read_data;
 use undertone_report::plot;
 use undertone_run::audit::{Figure, Measure};
@@ -98,7 +98,7 @@ impl All {
         let run = FinishedRun::open(&self.target.run)?;
         let non_private = self.non_private.as_deref().map(FinishedRun::open).transpose()?;
         if let Some(other) = &non_private
-            && other.plan.purpose() != run.plan.purpose()
+            && other.plan.task_head() != run.plan.task_head()
         {
             return Err(Failure::arguments("--non-private names a run of another kind of model"));
         }
@@ -108,14 +108,14 @@ impl All {
                  compare with",
             ));
         }
-        if self.canaries.is_some() && run.plan.purpose() != Purpose::CausalLanguageModel {
+        if self.canaries.is_some() && run.plan.task_head() != TaskHead::CausalLanguageModel {
             return Err(Failure::arguments(
                 "--canaries is for language models; this run is of a classifier",
             ));
         }
         let mut left_out = Vec::new();
         let mut figures = self.membership(&run, non_private.as_ref(), &mut left_out)?;
-        if run.plan.purpose() == Purpose::CausalLanguageModel {
+        if run.plan.task_head() == TaskHead::CausalLanguageModel {
             match &self.canaries {
                 Some(file) => figures.push(self.exposure(file, &run, non_private.as_ref())?),
                 None => left_out.push("exposure (name the planted secrets by --canaries)"),

@@ -10,7 +10,7 @@ use clap::Args;
 use serde::Serialize;
 use undertone::audit::attribute::{self, Inferred};
 use undertone::data::Task;
-use undertone::model::Purpose;
+use undertone::model::TaskHead;
 use undertone::model::layer::sanitiser::{Rows, Spot};
 use undertone_run::ReleasedRows;
 
@@ -57,7 +57,7 @@ impl Attribute {
         if self.epochs == 0 {
             return Err(Failure::arguments("--epochs must be at least 1"));
         }
-        let loaded = self.model.load(Some(Purpose::SequenceClassification))?;
+        let loaded = self.model.load(Some(TaskHead::SequenceClassification))?;
         let task = Task::Classification {
             text: vec![self.released.text.clone()],
             label: Some(self.attribute.clone()),

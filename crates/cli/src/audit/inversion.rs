@@ -9,7 +9,7 @@ use clap::Args;
 use serde::Serialize;
 use undertone::audit::inversion::{self, Recovered};
 use undertone::data::Task;
-use undertone::model::Purpose;
+use undertone::model::TaskHead;
 use undertone::model::layer::sanitiser::Spot;
 
 /// Embedding inversion: tokens from perturbed embeddings (local DP), by layer and budget
@@ -50,7 +50,7 @@ impl Inversion {
         if self.vocabulary == 0 || self.epochs == 0 {
             return Err(Failure::arguments("--vocabulary and --epochs must be at least 1"));
         }
-        let loaded = self.model.load(Some(Purpose::SequenceClassification))?;
+        let loaded = self.model.load(Some(TaskHead::SequenceClassification))?;
         let task = Task::Classification { text: vec![self.released.text.clone()], label: None };
         let (victims, known) = self.released.read(&loaded, &task, None)?;
         let cells = self.released.cells(&loaded.model)?;

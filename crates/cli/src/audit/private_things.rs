@@ -10,7 +10,7 @@ use undertone::audit::spans::patterns::Patterns;
 use undertone::audit::spans::tagger::Tagger;
 use undertone::audit::spans::{Finder, Kind, Span, Together};
 use undertone::data::{format_of, read};
-use undertone::model::Purpose;
+use undertone::model::TaskHead;
 use undertone::model::folder::{LoadOptions, load, locate};
 
 /// Which PII is looked for, and how.
@@ -74,7 +74,7 @@ impl FinderArguments {
             Some(name) => {
                 let folder = locate(name)?;
                 let options = LoadOptions {
-                    purpose: Some(Purpose::TokenClassification),
+                    task_head: Some(TaskHead::TokenClassification),
                     ..LoadOptions::default()
                 };
                 let model = load(&folder, &options)?;

@@ -8,7 +8,7 @@ use undertone::data::{Example, Tokeniser};
 use undertone::evaluate::{Limits, predict};
 use undertone::model::folder::{LoadOptions, load, locate};
 use undertone::model::tuning::load_adapted;
-use undertone::model::{Model, Purpose};
+use undertone::model::{Model, TaskHead};
 use undertone_run::{Audit, RunPaths, Summary};
 
 /// A run folder with its plan.
@@ -61,7 +61,7 @@ impl FinishedRun {
     pub fn model(&self, trained: bool, device: &DeviceArguments) -> Outcome<Model> {
         let origin = self.origin()?;
         let options = LoadOptions {
-            purpose: Some(self.plan.purpose()),
+            task_head: Some(self.plan.task_head()),
             labels: self.plan.data.labels.clone(),
             seed: 0,
         };
@@ -106,7 +106,7 @@ impl Reader {
 
 /// Refuses a run of anything but a language model.
 pub fn language_model(run: &FinishedRun, attack: &str) -> Outcome {
-    if run.plan.purpose() == Purpose::CausalLanguageModel {
+    if run.plan.task_head() == TaskHead::CausalLanguageModel {
         return Ok(());
     }
     Err(Failure::arguments(format!(

@@ -8,7 +8,7 @@ use crate::output::{self, Output};
 use clap::Args;
 use serde_json::json;
 use std::time::Instant;
-use undertone::model::Purpose;
+use undertone::model::TaskHead;
 use undertone::model::folder::{LoadOptions, load, locate};
 use undertone::model::generate::{Settings, generate};
 
@@ -38,8 +38,10 @@ impl Generate {
                 "--batch, --new-tokens and --repeats must be at least 1",
             ));
         }
-        let options =
-            LoadOptions { purpose: Some(Purpose::CausalLanguageModel), ..LoadOptions::default() };
+        let options = LoadOptions {
+            task_head: Some(TaskHead::CausalLanguageModel),
+            ..LoadOptions::default()
+        };
         let mut model = load(&locate(&self.base.model)?, &options)?;
         model.to_device(&self.device.device()?)?;
         let settings = Settings {

@@ -8,7 +8,7 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
 use undertone::data::{Dataset, Options, Task, Tokeniser};
-use undertone::model::Purpose;
+use undertone::model::TaskHead;
 use undertone::model::folder::{LoadOptions, load, locate};
 
 /// Time the loading of a model and the tokenisation of a file
@@ -34,8 +34,8 @@ impl Text {
         let folder = locate(&self.base.model)?;
         let start = Instant::now();
         // Every architecture can have this head, and a bare encoder names none.
-        let purpose = Some(Purpose::SequenceClassification);
-        let model = load(&folder, &LoadOptions { purpose, ..LoadOptions::default() })?;
+        let task_head = Some(TaskHead::SequenceClassification);
+        let model = load(&folder, &LoadOptions { task_head, ..LoadOptions::default() })?;
         let load_ms = 1e3 * start.elapsed().as_secs_f64();
         let start = Instant::now();
         let tokeniser = Tokeniser::load(&folder)?.with_max_tokens(self.max_tokens)?;

@@ -10,7 +10,7 @@ use crate::failure::{Failure, Outcome};
 use crate::train::Display;
 use serde_json::{Map, Value, json};
 use std::path::Path;
-use undertone::model::Purpose;
+use undertone::model::TaskHead;
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::folder::save;
 use undertone::tensor::Device;
@@ -46,7 +46,8 @@ pub fn pretrain(folder: &Path) -> Outcome {
         vocabulary: words,
         positions: 96,
     };
-    let mut model = Architecture::Gpt2.random(dimensions, Purpose::CausalLanguageModel, &[], 11)?;
+    let mut model =
+        Architecture::Gpt2.random(dimensions, TaskHead::CausalLanguageModel, &[], 11)?;
     for (key, token) in [("bos_token_id", 1), ("eos_token_id", 1), ("pad_token_id", 0)] {
         model.config.set(key, json!(token));
     }

@@ -9,7 +9,7 @@ use undertone::data::{Format, Options, Task, Tokeniser, format_of, read};
 use undertone::evaluate::Limits;
 use undertone::model::folder::{LoadOptions, locate};
 use undertone::model::tuning::load_adapted;
-use undertone::model::{Model, Purpose};
+use undertone::model::{Model, TaskHead};
 use undertone_run::TaskName;
 
 /// A model, the adapter to put on it, and the device that it is loaded on.
@@ -32,9 +32,9 @@ pub struct Loaded {
 
 impl ModelArguments {
     /// Loads the model for a task, or for the one that its folder names.
-    pub fn load(&self, purpose: Option<Purpose>) -> Outcome<Loaded> {
+    pub fn load(&self, task_head: Option<TaskHead>) -> Outcome<Loaded> {
         let folder = locate(&self.base.model)?;
-        let options = LoadOptions { purpose, ..LoadOptions::default() };
+        let options = LoadOptions { task_head, ..LoadOptions::default() };
         let mut model = load_adapted(&folder, self.adapter.as_deref(), options)?;
         if !model.fresh.is_empty() {
             let names = model.fresh.join(", ");
@@ -93,10 +93,10 @@ const USUAL_TEXTS: [&[&str]; 8] = [
 ];
 
 impl DataArguments {
-    pub fn purpose(&self) -> Option<Purpose> {
+    pub fn task_head(&self) -> Option<TaskHead> {
         self.task.map(|task| match task {
-            TaskName::Classification => Purpose::SequenceClassification,
-            TaskName::LanguageModelling | TaskName::Completion => Purpose::CausalLanguageModel,
+            TaskName::Classification => TaskHead::SequenceClassification,
+            TaskName::LanguageModelling | TaskName::Completion => TaskHead::CausalLanguageModel,
         })
     }
 
@@ -116,7 +116,7 @@ impl DataArguments {
     }
 
     /// The task and the columns it reads, for the model's head.
-    pub fn resolve(&self, purpose: Purpose, with_label: bool) -> Outcome<Task> {
+    pub fn resolve(&self, task_head: TaskHead, with_label: bool) -> Outcome<Task> {
         let text = || -> Outcome<Vec<String>> {
             if !self.text.is_empty() {
                 return Ok(self.text.clone());
@@ -134,16 +134,16 @@ impl DataArguments {
                 ))),
             }
         };
-        let task = match (self.task, purpose) {
+        let task = match (self.task, task_head) {
             (Some(TaskName::Completion), _) => Task::Completion {
                 prompt: self.prompt_column.clone(),
                 completion: self.completion_column.clone(),
             },
-            (_, Purpose::SequenceClassification) => Task::Classification {
+            (_, TaskHead::SequenceClassification) => Task::Classification {
                 text: text()?,
                 label: with_label.then(|| self.label.clone()),
             },
-            (_, Purpose::CausalLanguageModel) => {
+            (_, TaskHead::CausalLanguageModel) => {
                 let mut columns = text()?;
                 if columns.len() > 1 {
                     return Err(Failure::arguments(

@@ -6,7 +6,7 @@ use crate::output::{self, Output};
 use clap::Args;
 use undertone::data::stream;
 use undertone::evaluate::{Meter, Metrics, predict};
-use undertone::model::Purpose;
+use undertone::model::TaskHead;
 
 /// Evaluate a model on a file: accuracy, F1 and loss, or perplexity
 #[derive(Args)]
@@ -24,14 +24,14 @@ pub struct Eval {
 
 impl Eval {
     pub fn run(self, output: Output) -> Outcome {
-        let loaded = self.model.load(self.data.purpose())?;
-        let purpose = loaded.model.network.head.purpose;
-        let task = self.data.resolve(purpose, true)?;
+        let loaded = self.model.load(self.data.task_head())?;
+        let task_head = loaded.model.network.head.task_head;
+        let task = self.data.resolve(task_head, true)?;
         let tokeniser = self.data.tokeniser(&loaded)?;
         let names = loaded.model.label_set()?;
-        let given = (purpose == Purpose::SequenceClassification).then_some(&names);
+        let given = (task_head == TaskHead::SequenceClassification).then_some(&names);
         let limits = self.data.limits()?;
-        let mut meter = Meter::new(purpose, loaded.model.network.head.out.outputs);
+        let mut meter = Meter::new(task_head, loaded.model.network.head.out.outputs);
         for chunk in stream(&self.data.data, &task, &tokeniser, given, &self.data.options())? {
             let examples = chunk?;
             let found = predict(&loaded.model, &examples, limits, false)?;

@@ -9,7 +9,7 @@ use serde_json::json;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use undertone::data::{format_of, read};
-use undertone::model::Purpose;
+use undertone::model::TaskHead;
 use undertone::model::generate::{Settings, generate};
 
 /// Continue prompts with a language model
@@ -62,7 +62,7 @@ pub struct Generate {
 
 impl Generate {
     pub fn run(self, output: Output) -> Outcome {
-        let loaded = self.model.load(Some(Purpose::CausalLanguageModel))?;
+        let loaded = self.model.load(Some(TaskHead::CausalLanguageModel))?;
         let model = &loaded.model;
         let most = model.network.most_positions;
         let tokeniser = model.tokeniser(&loaded.folder, most)?;

@@ -12,7 +12,7 @@ use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use undertone::data::{Example, stream};
 use undertone::evaluate::{Prediction, likeliest, predict, predict_perturbed};
-use undertone::model::Purpose;
+use undertone::model::TaskHead;
 
 /// Predict each row of a file: label and probabilities, or loss and perplexity
 #[derive(Args)]
@@ -58,9 +58,9 @@ impl Predict {
         refuse_same(&self.out, &self.data.data, "the file that is read")?;
         let ledger = self.private.ledger(&self.out);
         refuse_same(&self.out, &ledger, "the ledger")?;
-        let loaded = self.model.load(self.data.purpose())?;
-        let purpose = loaded.model.network.head.purpose;
-        let task = self.data.resolve(purpose, false)?;
+        let loaded = self.model.load(self.data.task_head())?;
+        let task_head = loaded.model.network.head.task_head;
+        let task = self.data.resolve(task_head, false)?;
         let tokeniser = self.data.tokeniser(&loaded)?;
         let names = loaded.model.label_set()?;
         let limits = self.data.limits()?;
@@ -92,7 +92,7 @@ impl Predict {
             let mut rows = 0_u64;
             for chunk in stream(&self.data.data, &task, &tokeniser, None, &self.data.options())? {
                 let mut examples = chunk?;
-                if purpose != Purpose::SequenceClassification {
+                if task_head != TaskHead::SequenceClassification {
                     examples.iter_mut().for_each(|example| drop_end(example, tokeniser.eos()));
                 }
                 let said_of = match &paid {
@@ -102,7 +102,7 @@ impl Predict {
                     None => predict(&loaded.model, &examples, limits, self.logits)?,
                 };
                 for prediction in said_of {
-                    let said = self.said(purpose, names.names(), &prediction);
+                    let said = self.said(task_head, names.names(), &prediction);
                     write_row(&mut out, layout, rows == 0, &said).map_err(failed)?;
                     rows += 1;
                 }
@@ -129,12 +129,12 @@ impl Predict {
 
     fn said(
         &self,
-        purpose: Purpose,
+        task_head: TaskHead,
         names: &[String],
         prediction: &Prediction,
     ) -> Map<String, Value> {
         let mut said = Map::new();
-        if purpose == Purpose::SequenceClassification {
+        if task_head == TaskHead::SequenceClassification {
             let probabilities = prediction.probabilities();
             said.insert("label".into(), json!(names.get(likeliest(&prediction.logits))));
             let named: Map<String, Value> =

@@ -49,6 +49,13 @@ fn has_encoder_of_own_width(file: &RunFile) -> bool {
 }
 
 const RULES: &[Rule] = &[
+    rule("privacy.epsilon", PRIVATE, is_private),
+    rule(
+        "privacy.epsilon",
+        "methods other than mvg as published, whose budgets are the tokens' (privacy.mvg)",
+        |file| !(is_paper(file) && file.privacy.method == MethodName::Mvg),
+    ),
+    rule("privacy.noise_multiplier", PRIVATE, is_private),
     rule("privacy.mode", PRIVATE, is_private),
     rule("privacy.delta", PRIVATE, is_private),
     rule("privacy.clip", PRIVATE, is_private),
@@ -123,6 +130,18 @@ impl RunFile {
             }
         }
         Ok(())
+    }
+
+    /// Refuses a key, by its path, that has no effect on such a run.
+    pub fn check_that_key_applies(&self, key: &str) -> Result<()> {
+        let key = super::present_name(key);
+        let within = |rule: &&Rule| {
+            key.strip_prefix(rule.key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        match RULES.iter().filter(within).find(|rule| !(rule.applies)(self)) {
+            Some(rule) => Err(Error::run_file(format!("{key} is for {}; remove it", rule.to))),
+            None => Ok(()),
+        }
     }
 
     /// Removes keys that [`RunFile::check_that_keys_apply`] would refuse.

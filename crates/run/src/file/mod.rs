@@ -67,6 +67,16 @@ impl RunFile {
 
     /// As [`RunFile::read`], from the file's text.
     pub fn parse(text: &str, changes: &[String]) -> Result<Self> {
+        Self::parse_keys(text, changes, true)
+    }
+
+    /// As [`RunFile::parse`], for settings that runs of several methods share, as in a sweep: keys
+    /// that do not apply to the method are accepted. [`RunFile::to_toml`] leaves them out.
+    pub fn parse_shared(text: &str, changes: &[String]) -> Result<Self> {
+        Self::parse_keys(text, changes, false)
+    }
+
+    fn parse_keys(text: &str, changes: &[String], all_apply: bool) -> Result<Self> {
         let lines = Lines { text, known: changes.is_empty() };
         let mut table: Table = text.parse().map_err(|e| lines.unreadable(&e))?;
         rename_aliases(&mut table)?;
@@ -90,7 +100,7 @@ impl RunFile {
         .map_err(|e| lines.wrong(&e))?;
         check_format(Path::new("the run file"), file.format)?;
         // Plans of format 1 have every key, whether or not it applies.
-        if !(was_run && file.format.is_none()) {
+        if all_apply && !(was_run && file.format.is_none()) {
             file.check_that_keys_apply(&table)?;
         }
         file.check_ranges()?;
@@ -186,6 +196,18 @@ fn rename_aliases(table: &mut Table) -> Result<()> {
     Ok(())
 }
 
+/// The present name of a key, by its path.
+fn present_name(path: &str) -> String {
+    for (parent, old, new) in ALIASES {
+        if let Some(rest) = path.strip_prefix(&format!("{parent}.{old}"))
+            && (rest.is_empty() || rest.starts_with('.'))
+        {
+            return format!("{parent}.{new}{rest}");
+        }
+    }
+    path.to_owned()
+}
+
 /// Sets a value at a dotted path; the value is TOML, or else text.
 fn set(table: &mut Table, path: &str, value: &str) -> Result<()> {
     let parsed = format!("value = {value}")
@@ -193,14 +215,7 @@ fn set(table: &mut Table, path: &str, value: &str) -> Result<()> {
         .ok()
         .and_then(|mut table| table.remove("value"));
     let value = parsed.unwrap_or_else(|| Value::String(value.to_owned()));
-    let mut path = path.to_owned();
-    for (parent, old, new) in ALIASES {
-        if let Some(rest) = path.strip_prefix(&format!("{parent}.{old}"))
-            && (rest.is_empty() || rest.starts_with('.'))
-        {
-            path = format!("{parent}.{new}{rest}");
-        }
-    }
+    let path = present_name(path);
     let mut keys: Vec<&str> = path.split('.').collect();
     let last = keys.pop().filter(|key| !key.is_empty());
     let Some(last) = last else {

@@ -2,13 +2,13 @@
 
 use super::Prediction;
 use crate::data::{Example, Target};
-use crate::model::Purpose;
+use crate::model::TaskHead;
 use undertone_run::{ClassificationMetrics, LanguageMetrics, Metrics};
 
 /// Accumulates metrics over a stream of examples.
 #[derive(Clone, Debug)]
 pub struct Meter {
-    purpose: Purpose,
+    task_head: TaskHead,
     confusion: Vec<Vec<u64>>,
     examples: usize,
     predictions: usize,
@@ -17,13 +17,13 @@ pub struct Meter {
 
 impl Meter {
     /// For a task head of this kind with `classes` classes.
-    pub fn new(purpose: Purpose, classes: usize) -> Self {
-        let confusion = if purpose == Purpose::SequenceClassification {
+    pub fn new(task_head: TaskHead, classes: usize) -> Self {
+        let confusion = if task_head == TaskHead::SequenceClassification {
             vec![vec![0; classes]; classes]
         } else {
             Vec::new()
         };
-        Self { purpose, confusion, examples: 0, predictions: 0, loss: 0.0 }
+        Self { task_head, confusion, examples: 0, predictions: 0, loss: 0.0 }
     }
 
     pub fn add(&mut self, example: &Example, prediction: &Prediction) {
@@ -32,7 +32,7 @@ impl Meter {
         self.predictions += prediction.predictions;
         self.loss += f64::from(loss) * prediction.predictions as f64;
         if let (Target::Class(truth), true) =
-            (&example.target, self.purpose == Purpose::SequenceClassification)
+            (&example.target, self.task_head == TaskHead::SequenceClassification)
         {
             self.confusion[*truth as usize][likeliest(&prediction.logits)] += 1;
         }
@@ -41,7 +41,7 @@ impl Meter {
     /// The metrics so far.
     pub fn metrics(&self) -> Metrics {
         let loss = self.loss / self.predictions.max(1) as f64;
-        if self.purpose != Purpose::SequenceClassification {
+        if self.task_head != TaskHead::SequenceClassification {
             let (examples, tokens) = (self.examples, self.predictions);
             return Metrics::Language(LanguageMetrics {
                 examples,
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     fn counted(classes: usize, pairs: &[(u32, usize)]) -> ClassificationMetrics {
-        let mut meter = Meter::new(Purpose::SequenceClassification, classes);
+        let mut meter = Meter::new(TaskHead::SequenceClassification, classes);
         for &(truth, predicted) in pairs {
             let mut logits = vec![0.0; classes];
             logits[predicted] = 1.0;

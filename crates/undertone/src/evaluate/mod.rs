@@ -8,7 +8,7 @@ pub use undertone_run::{ClassificationMetrics, LanguageMetrics, Metrics};
 use crate::data::{Batch, Example, pieces};
 use crate::method::local::EmbeddingNoise;
 use crate::model::layer::sanitiser::Perturb;
-use crate::model::{Error, Model, Purpose, Result};
+use crate::model::{Error, Model, Result, TaskHead};
 use crate::tensor;
 
 /// Size of a forward pass; changes nothing but time and memory.
@@ -74,8 +74,8 @@ pub fn predict(
     limits: Limits,
     want_logits: bool,
 ) -> Result<Vec<Prediction>> {
-    in_batches(examples, limits, |_, batch| match model.network.head.purpose {
-        Purpose::SequenceClassification => classify(model, batch, None),
+    in_batches(examples, limits, |_, batch| match model.network.head.task_head {
+        TaskHead::SequenceClassification => classify(model, batch, None),
         _ => predict_tokens(model, batch, want_logits),
     })
 }
@@ -139,7 +139,7 @@ fn classify(model: &Model, batch: &Batch, noise: Option<&dyn Perturb>) -> Result
 }
 
 fn predict_tokens(model: &Model, batch: &Batch, want_logits: bool) -> Result<Vec<Prediction>> {
-    let objective = crate::model::Objective::of(batch, model.network.head.purpose)?;
+    let objective = crate::model::Objective::of(batch, model.network.head.task_head)?;
     let losses = model.losses(batch)?;
     let mut counts = vec![0; batch.sequences()];
     objective.examples.iter().for_each(|&example| counts[example as usize] += 1);

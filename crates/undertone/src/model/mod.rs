@@ -22,7 +22,7 @@ pub mod tuning;
 
 pub use error::{Error, Result};
 pub use factor::{Factor, Gradients, Receiver};
-pub use layer::head::Purpose;
+pub use layer::head::TaskHead;
 pub use network::{Conditions, Forward, Model, Network};
 pub use objective::{FlippedLabels, Objective, Weighting};
 pub use parameters::{Origin, Parameter, ParameterId, Parameters};

@@ -1,6 +1,6 @@
 //! Training objective: prediction targets of a batch, and how the losses are weighted.
 
-use super::layer::head::Purpose;
+use super::layer::head::TaskHead;
 use super::{Error, Result};
 use crate::data::{Batch, Target};
 use crate::tensor::{self, Matrix};
@@ -49,7 +49,7 @@ pub struct Objective {
 
 impl Objective {
     /// Prediction targets of a batch for this task head.
-    pub fn of(batch: &Batch, purpose: Purpose) -> Result<Self> {
+    pub fn of(batch: &Batch, task_head: TaskHead) -> Result<Self> {
         let mut objective = Self::default();
         for (i, target) in batch.targets.iter().enumerate() {
             let range = batch.range(i);
@@ -58,15 +58,15 @@ impl Objective {
                 objective.targets.push(target);
                 objective.examples.push(i as u32);
             };
-            match (purpose, target) {
-                (Purpose::SequenceClassification, Target::Class(class)) => push(i, *class),
-                (Purpose::CausalLanguageModel, Target::Next { from }) => {
+            match (task_head, target) {
+                (TaskHead::SequenceClassification, Target::Class(class)) => push(i, *class),
+                (TaskHead::CausalLanguageModel, Target::Next { from }) => {
                     for at in range.start + (*from).max(1)..range.end {
                         push(at - 1, batch.tokens[at]);
                     }
                 }
                 (
-                    Purpose::MaskedLanguageModel | Purpose::TokenClassification,
+                    TaskHead::MaskedLanguageModel | TaskHead::TokenClassification,
                     Target::Masked { positions, labels },
                 ) => {
                     for (&position, &label) in positions.iter().zip(labels) {
@@ -82,7 +82,7 @@ impl Objective {
                 }
                 _ => {
                     return Err(Error::Request(format!(
-                        "the model's task head ({purpose:?}) cannot use an example with target \
+                        "the model's task head ({task_head:?}) cannot use an example with target \
                          {target:?}; choose the task that fits the model"
                     )));
                 }

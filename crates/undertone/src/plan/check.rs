@@ -29,15 +29,7 @@ impl Plan {
             }));
         }
         let method = match file.privacy.method {
-            MethodName::None => {
-                if file.privacy.epsilon.is_some() || file.privacy.noise_multiplier.is_some() {
-                    return Err(Error::plan(
-                        "privacy.method is \"none\", which has no epsilon and no \
-                         noise_multiplier; remove them, or choose dp-sgd",
-                    ));
-                }
-                Method::NonPrivate
-            }
+            MethodName::None => Method::NonPrivate,
             method if method.is_local() => Method::Local(LocalPlan::check(&file)?),
             _ => Method::Central(CentralPlan::check(&file)?),
         };

@@ -7,7 +7,7 @@ use crate::data::{Task, Unit};
 use crate::error::{Error, Result};
 use crate::method::central::CentralPlan;
 use crate::method::local::LocalPlan;
-use crate::model::Purpose;
+use crate::model::TaskHead;
 use crate::train::optimiser;
 use std::path::Path;
 use undertone_run::{
@@ -85,8 +85,8 @@ impl Plan {
     }
 
     /// The task head that the model must have.
-    pub fn purpose(&self) -> Purpose {
-        Purpose::of(self.data.task)
+    pub fn task_head(&self) -> TaskHead {
+        TaskHead::of(self.data.task)
     }
 
     /// Whether noise is added.
@@ -188,7 +188,7 @@ optimiser = "adamw"
             .replace("\"dp-sgd\"", "\"none\"")
             .replace("delta = 1e-5\nclip = \"automatic\"\nschedule = \"uniform\"\n", "");
         let error = Plan::parse(&none, &[]).unwrap_err().to_string();
-        assert!(error.contains("has no epsilon"), "{error}");
+        assert!(error.contains("privacy.epsilon is for private methods"), "{error}");
     }
 
     #[test]

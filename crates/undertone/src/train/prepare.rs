@@ -5,7 +5,7 @@ use crate::data::{Dataset, Encoder, Labels, Options, Row, Tokeniser, Unit, forma
 use crate::error::{Error, Result};
 use crate::method::central::{AllocationPlan, MapSource};
 use crate::model::folder::{Config, LoadOptions, load, locate};
-use crate::model::{Model, Purpose};
+use crate::model::{Model, TaskHead};
 use crate::noise::{Secret, purpose};
 use crate::plan::{Method, Plan};
 use crate::tensor::Device;
@@ -47,7 +47,7 @@ impl Prepared {
         let (labels, labels_were_found) = labels(plan, &origin)?;
         let seed = secret.number(purpose::INITIAL_VALUES);
         let options = LoadOptions {
-            purpose: Some(plan.purpose()),
+            task_head: Some(plan.task_head()),
             labels: labels.as_ref().map(|labels| labels.names().to_vec()),
             seed,
         };
@@ -134,7 +134,7 @@ fn reader(plan: &Plan) -> Result<(Tokeniser, usize, Option<Labels>)> {
     let origin = locate(plan.model.name())?;
     let (labels, _) = labels(plan, &origin)?;
     let options = LoadOptions {
-        purpose: Some(plan.purpose()),
+        task_head: Some(plan.task_head()),
         labels: labels.as_ref().map(|l| l.names().to_vec()),
         seed: 0,
     };
@@ -185,7 +185,7 @@ pub fn mould(plan: &Plan) -> Result<Mould> {
 /// The labels that are given, that a finished classifier has, or that the training file holds; and
 /// whether they were found there.
 fn labels(plan: &Plan, origin: &Path) -> Result<(Option<Labels>, bool)> {
-    if plan.purpose() != Purpose::SequenceClassification {
+    if plan.task_head() != TaskHead::SequenceClassification {
         return Ok((None, false));
     }
     if let Some(names) = &plan.data.labels {

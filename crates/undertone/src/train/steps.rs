@@ -229,7 +229,7 @@ impl Run {
     pub(super) fn validate(&mut self) -> Result<Option<Metrics>> {
         let Some(validation) = &self.validation else { return Ok(None) };
         let model = &self.learner.model;
-        let mut meter = Meter::new(model.network.head.purpose, model.network.head.out.outputs);
+        let mut meter = Meter::new(model.network.head.task_head, model.network.head.out.outputs);
         for examples in validation.examples.chunks(1024) {
             let found = predict(model, examples, Limits::default(), false)?;
             examples

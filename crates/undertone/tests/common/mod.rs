@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use undertone::data::{Batch, Example, Target};
 use undertone::model::folder::Weights;
-use undertone::model::{Model, Purpose};
+use undertone::model::{Model, TaskHead};
 use undertone::tensor::{Device, Matrix};
 
 pub fn fixture(name: &str) -> PathBuf {
@@ -63,11 +63,11 @@ pub fn batch(name: &str, model: &Model) -> Batch {
                 Value::Array(all) => numbers(&all[i]).into_iter().map(|s| s as u32).collect(),
                 _ => Vec::new(),
             };
-            let target = match model.network.head.purpose {
-                Purpose::SequenceClassification => {
+            let target = match model.network.head.task_head {
+                TaskHead::SequenceClassification => {
                     Target::Class(inputs["labels"][i].as_u64().unwrap() as u32)
                 }
-                Purpose::CausalLanguageModel => Target::Next { from: 1 },
+                TaskHead::CausalLanguageModel => Target::Next { from: 1 },
                 _ => {
                     let labels = numbers(&inputs["labels"][i]);
                     let marked = labels.iter().enumerate().filter(|(_, label)| **label >= 0);

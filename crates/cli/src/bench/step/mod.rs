@@ -12,7 +12,7 @@ use serde_json::json;
 use undertone::data::{Batch, Example, Target};
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
-use undertone::model::{Model, Purpose};
+use undertone::model::{Model, TaskHead};
 use undertone::train::peak_memory;
 
 /// Time training steps of a model with random weights
@@ -89,7 +89,7 @@ enum Kind {
 impl StepBench {
     pub fn run(self, output: Output) -> Outcome {
         self.check()?;
-        let batch = self.random_batch(self.purpose());
+        let batch = self.random_batch(self.task_head());
         let mut contender = Contender::new(&self, self.method, &batch)?;
         if self.on_request {
             return self.answer_requests(&mut contender, &batch);
@@ -179,12 +179,12 @@ impl StepBench {
     }
 
     /// What the architecture is usually trained for.
-    fn purpose(&self) -> Purpose {
+    fn task_head(&self) -> TaskHead {
         match self.arch {
             Architecture::Bert | Architecture::DistilBert | Architecture::Roberta => {
-                Purpose::SequenceClassification
+                TaskHead::SequenceClassification
             }
-            Architecture::Gpt2 | Architecture::Llama => Purpose::CausalLanguageModel,
+            Architecture::Gpt2 | Architecture::Llama => TaskHead::CausalLanguageModel,
         }
     }
 
@@ -199,7 +199,7 @@ impl StepBench {
             positions: self.tokens.max(512),
         };
         let labels = ["no".to_owned(), "yes".to_owned()];
-        let mut model = self.arch.random(dimensions, self.purpose(), &labels, 1)?;
+        let mut model = self.arch.random(dimensions, self.task_head(), &labels, 1)?;
         let lora = LoraSettings { rank: self.size.unwrap_or(8), ..LoraSettings::default() };
         let adapter =
             AdapterSettings { size: self.size.unwrap_or(64), ..AdapterSettings::default() };
@@ -214,7 +214,7 @@ impl StepBench {
         Ok(model)
     }
 
-    fn random_batch(&self, purpose: Purpose) -> Batch {
+    fn random_batch(&self, task_head: TaskHead) -> Batch {
         // Any mixture of tokens will do; the time does not depend on them.
         let token = |i: usize| {
             ((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as usize % self.vocabulary
@@ -223,8 +223,8 @@ impl StepBench {
             .map(|row| Example {
                 tokens: (0..self.tokens).map(|i| token(row * self.tokens + i) as u32).collect(),
                 segments: Vec::new(),
-                target: match purpose {
-                    Purpose::CausalLanguageModel => Target::Next { from: 1 },
+                target: match task_head {
+                    TaskHead::CausalLanguageModel => Target::Next { from: 1 },
                     _ => Target::Class((row % 2) as u32),
                 },
                 unit: row as u32,

@@ -4,7 +4,7 @@
 use super::{Finder, Kind, Span};
 use crate::data::{Batch, Example, Tokeniser, pieces};
 use crate::evaluate::{Limits, likeliest};
-use crate::model::{Error, Model, Purpose, Result};
+use crate::model::{Error, Model, Result, TaskHead};
 
 /// A token classification model, and which of its classes mark people.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ impl Mark {
 impl Tagger {
     /// Takes a token classification model that has a class for people.
     pub fn new(model: Model, tokeniser: Tokeniser) -> Result<Self> {
-        if model.network.head.purpose != Purpose::TokenClassification {
+        if model.network.head.task_head != TaskHead::TokenClassification {
             return Err(Error::Request("the tagger must be a token classification model".into()));
         }
         let labels = model.labels()?;

@@ -1,6 +1,6 @@
 //! Initial relevance, at the model's output.
 
-use crate::model::Purpose;
+use crate::model::TaskHead;
 use crate::tensor::Host;
 use undertone_run::InitialRelevance;
 
@@ -10,10 +10,10 @@ pub(super) fn initial_relevance(
     initial: InitialRelevance,
     logits: &Host,
     targets: &[u32],
-    purpose: Purpose,
+    task_head: TaskHead,
 ) -> Host {
     let (rows, columns) = (logits.rows(), logits.columns());
-    if purpose != Purpose::CausalLanguageModel {
+    if task_head != TaskHead::CausalLanguageModel {
         let one_hot = |i: usize| {
             let target = targets.get(i).copied().unwrap_or(0) as usize;
             (0..columns).map(move |j| if j == target { 1.0 } else { 0.0 })
@@ -101,7 +101,7 @@ mod tests {
             initial,
             &Host::from_vec(2, 4, logits),
             &[0, 1],
-            Purpose::CausalLanguageModel,
+            TaskHead::CausalLanguageModel,
         );
         let rounded = |row: &[f32]| row.iter().map(|x| (x * 1e4).round() / 1e4).collect();
         (0..2).map(|i| rounded(start.row(i))).collect()
@@ -125,7 +125,7 @@ mod tests {
             InitialRelevance::Naive,
             &Host::from_vec(1, 3, vec![1.0, 2.0, 3.0]),
             &[1],
-            Purpose::SequenceClassification,
+            TaskHead::SequenceClassification,
         );
         assert_eq!(start.row(0), [0.0, 1.0, 0.0]);
     }

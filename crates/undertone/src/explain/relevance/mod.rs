@@ -97,7 +97,7 @@ impl Explainer {
         let batch = Batch::pack(std::slice::from_ref(example));
         self.model.check(&batch)?;
         let network = &self.model.network;
-        let objective = Objective::of(&batch, network.head.purpose)?;
+        let objective = Objective::of(&batch, network.head.task_head)?;
         let positions: Vec<u32> = (0..batch.tokens.len() as u32).collect();
         let pass = Pass {
             parameters: &self.model.parameters,
@@ -126,7 +126,7 @@ impl Explainer {
             self.initial,
             &head.logits(),
             &objective.targets,
-            network.head.purpose,
+            network.head.task_head,
         );
         found.flow.push(total(&start));
         let mut relevance = self.through_head(&head, start, &mut found)?;

@@ -81,7 +81,7 @@ fn descend(
 mod tests {
     use super::*;
     use crate::data::{Example, Target};
-    use crate::model::Purpose;
+    use crate::model::TaskHead;
     use crate::model::architecture::{Architecture, Dimensions};
     use crate::tensor::Matrix;
 
@@ -97,7 +97,7 @@ mod tests {
         };
         let labels = ["a".to_owned(), "b".to_owned()];
         let mut model = Architecture::Bert
-            .random(dimensions, Purpose::SequenceClassification, &labels, 5)
+            .random(dimensions, TaskHead::SequenceClassification, &labels, 5)
             .unwrap();
         for (_, parameter) in model.parameters.iter_mut().filter(|(_, p)| p.shape.len() == 2) {
             let values = parameter.value.to_vec().unwrap().iter().map(|w| 8.0 * w).collect();

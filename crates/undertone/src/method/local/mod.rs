@@ -203,7 +203,7 @@ impl Procedure for Local {
 
     fn evaluate_perturbed(&self, model: &Model, data: &Dataset) -> Result<Option<Metrics>> {
         let head = &model.network.head;
-        let mut meter = Meter::new(head.purpose, head.out.outputs);
+        let mut meter = Meter::new(head.task_head, head.out.outputs);
         let (limits, noise) = (Limits::default(), &self.perturbation.noise);
         let found = predict_perturbed(model, &data.examples, limits, noise, EVALUATION_INDEX)?;
         data.examples.iter().zip(&found).for_each(|(example, said)| meter.add(example, said));

@@ -80,13 +80,7 @@ impl LocalPlan {
         }
         check_adapt(file, &settings)?;
         let target = match (&method, paper, privacy.epsilon) {
-            (LocalMethod::Mvg(_), true, None) => Target::Tokens,
-            (LocalMethod::Mvg(_), true, Some(_)) => {
-                return wrong(
-                    "mvg as published has the tokens' budgets, privacy.mvg.epsilon_min and \
-                     epsilon_max, and no other; remove privacy.epsilon",
-                );
-            }
+            (LocalMethod::Mvg(_), true, _) => Target::Tokens,
             (_, _, Some(epsilon)) => Target::Epsilon(epsilon),
             (_, _, None) => return wrong("[privacy] needs epsilon"),
         };

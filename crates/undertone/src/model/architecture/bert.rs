@@ -9,12 +9,12 @@ use crate::model::layer::feed_forward::FeedForward;
 use crate::model::layer::head::{Head, Pick};
 use crate::model::layer::linear::Linear;
 use crate::model::parameters::ParameterId;
-use crate::model::{Network, Purpose, Result};
+use crate::model::{Network, Result, TaskHead};
 use crate::tensor::Activation;
 
 pub(super) fn build(
     config: &Config,
-    purpose: Purpose,
+    task_head: TaskHead,
     classes: usize,
     builder: &mut Builder,
 ) -> Result<Network> {
@@ -22,12 +22,12 @@ pub(super) fn build(
     let (embeddings, blocks) = encoder("bert", config, &sizes, 0, builder)?;
     builder.begin_head();
     let dropout = classifier_dropout(config)?;
-    let head = match purpose {
-        Purpose::SequenceClassification => {
+    let head = match task_head {
+        TaskHead::SequenceClassification => {
             let pooler = builder.linear("bert.pooler.dense", sizes.hidden, sizes.hidden, true)?;
             let out = builder.linear("classifier", sizes.hidden, classes, true)?;
             Head {
-                purpose,
+                task_head,
                 pick: Pick::First,
                 dense: Some((pooler, Activation::Tanh)),
                 norm: None,
@@ -35,7 +35,7 @@ pub(super) fn build(
                 out,
             }
         }
-        Purpose::MaskedLanguageModel => {
+        TaskHead::MaskedLanguageModel => {
             let transform = "cls.predictions.transform";
             let dense =
                 builder.linear(&format!("{transform}.dense"), sizes.hidden, sizes.hidden, true)?;
@@ -46,9 +46,9 @@ pub(super) fn build(
             let names = ("cls.predictions.decoder", "cls.predictions.bias");
             let out = vocabulary_layer(config, builder, names, &sizes, embeddings.tokens)?;
             let dense = Some((dense, activation));
-            Head { purpose, pick: Pick::Tokens, dense, norm: Some(norm), dropout: 0.0, out }
+            Head { task_head, pick: Pick::Tokens, dense, norm: Some(norm), dropout: 0.0, out }
         }
-        _ => token_classifier(purpose, sizes.hidden, classes, dropout, builder)?,
+        _ => token_classifier(task_head, sizes.hidden, classes, dropout, builder)?,
     };
     Ok(Network {
         embeddings,
@@ -175,14 +175,14 @@ pub(super) fn encoder(
 
 /// Token classification head: a linear layer on every token.
 pub(super) fn token_classifier(
-    purpose: Purpose,
+    task_head: TaskHead,
     hidden: usize,
     classes: usize,
     dropout: f32,
     builder: &mut Builder,
 ) -> Result<Head> {
     let out = builder.linear("classifier", hidden, classes, true)?;
-    Ok(Head { purpose, pick: Pick::Tokens, dense: None, norm: None, dropout, out })
+    Ok(Head { task_head, pick: Pick::Tokens, dense: None, norm: None, dropout, out })
 }
 
 /// Language modelling layer, from hidden states to vocabulary logits; its weight is tied to the

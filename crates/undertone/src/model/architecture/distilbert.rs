@@ -7,7 +7,7 @@ use crate::model::layer::block::{Block, NormOrder};
 use crate::model::layer::embedding::Embeddings;
 use crate::model::layer::feed_forward::FeedForward;
 use crate::model::layer::head::{Head, Pick};
-use crate::model::{Network, Purpose, Result};
+use crate::model::{Network, Result, TaskHead};
 use crate::tensor::Activation;
 
 /// LayerNorm's ε, fixed in this architecture.
@@ -15,7 +15,7 @@ const EPSILON: f32 = 1e-12;
 
 pub(super) fn build(
     config: &Config,
-    purpose: Purpose,
+    task_head: TaskHead,
     classes: usize,
     builder: &mut Builder,
 ) -> Result<Network> {
@@ -94,13 +94,13 @@ pub(super) fn build(
         });
     }
     builder.begin_head();
-    let head = match purpose {
-        Purpose::SequenceClassification => {
+    let head = match task_head {
+        TaskHead::SequenceClassification => {
             let dense = builder.linear("pre_classifier", hidden, hidden, true)?;
             let out = builder.linear("classifier", hidden, classes, true)?;
             let dropout = config.dropout_or_zero("seq_classif_dropout")?;
             Head {
-                purpose,
+                task_head,
                 pick: Pick::First,
                 dense: Some((dense, Activation::Relu)),
                 norm: None,
@@ -108,15 +108,15 @@ pub(super) fn build(
                 out,
             }
         }
-        Purpose::MaskedLanguageModel => {
+        TaskHead::MaskedLanguageModel => {
             let dense = builder.linear("vocab_transform", hidden, hidden, true)?;
             let norm = builder.layer_norm("vocab_layer_norm", hidden, EPSILON)?;
             let names = ("vocab_projector", "vocab_projector.bias");
             let out = bert::vocabulary_layer(config, builder, names, &sizes, embeddings.tokens)?;
             let dense = Some((dense, activation));
-            Head { purpose, pick: Pick::Tokens, dense, norm: Some(norm), dropout: 0.0, out }
+            Head { task_head, pick: Pick::Tokens, dense, norm: Some(norm), dropout: 0.0, out }
         }
-        _ => bert::token_classifier(purpose, hidden, classes, dropout, builder)?,
+        _ => bert::token_classifier(task_head, hidden, classes, dropout, builder)?,
     };
     Ok(Network {
         embeddings,

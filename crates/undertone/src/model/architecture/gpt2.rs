@@ -10,11 +10,11 @@ use crate::model::layer::feed_forward::FeedForward;
 use crate::model::layer::head::{Head, Pick};
 use crate::model::layer::linear::Linear;
 use crate::model::parameters::ParameterId;
-use crate::model::{Network, Purpose, Result};
+use crate::model::{Network, Result, TaskHead};
 
 pub(super) fn build(
     config: &Config,
-    purpose: Purpose,
+    task_head: TaskHead,
     classes: usize,
     builder: &mut Builder,
 ) -> Result<Network> {
@@ -87,7 +87,7 @@ pub(super) fn build(
     let last_norm = Some(builder.layer_norm("transformer.ln_f", hidden, epsilon)?);
     builder.begin_head();
     let tied = config.flag_or("tie_word_embeddings", true)?.then_some(embeddings.tokens);
-    let head = decoder_head(purpose, classes, &sizes, tied, builder)?;
+    let head = decoder_head(task_head, classes, &sizes, tied, builder)?;
     Ok(Network {
         embeddings,
         blocks,
@@ -101,17 +101,17 @@ pub(super) fn build(
 
 /// Task heads of decoders. Only the token classification head has a bias.
 pub(super) fn decoder_head(
-    purpose: Purpose,
+    task_head: TaskHead,
     classes: usize,
     sizes: &Sizes,
     tied: Option<ParameterId>,
     builder: &mut Builder,
 ) -> Result<Head> {
-    let (pick, out) = match purpose {
-        Purpose::SequenceClassification => {
+    let (pick, out) = match task_head {
+        TaskHead::SequenceClassification => {
             (Pick::Last, builder.linear("score", sizes.hidden, classes, false)?)
         }
-        Purpose::CausalLanguageModel => {
+        TaskHead::CausalLanguageModel => {
             let out = match tied {
                 None => builder.linear("lm_head", sizes.hidden, sizes.vocabulary, false)?,
                 Some(weight) => Linear {
@@ -131,5 +131,5 @@ pub(super) fn decoder_head(
             (Pick::Tokens, builder.linear(name, sizes.hidden, classes, true)?)
         }
     };
-    Ok(Head { purpose, pick, dense: None, norm: None, dropout: 0.0, out })
+    Ok(Head { task_head, pick, dense: None, norm: None, dropout: 0.0, out })
 }

@@ -7,12 +7,12 @@ use crate::model::layer::attention::{Attention, Projections};
 use crate::model::layer::block::{Block, NormOrder};
 use crate::model::layer::embedding::Embeddings;
 use crate::model::layer::feed_forward::FeedForward;
-use crate::model::{Network, Purpose, Result};
+use crate::model::{Network, Result, TaskHead};
 use serde_json::Value;
 
 pub(super) fn build(
     config: &Config,
-    purpose: Purpose,
+    task_head: TaskHead,
     classes: usize,
     builder: &mut Builder,
 ) -> Result<Network> {
@@ -130,7 +130,7 @@ pub(super) fn build(
     let last_norm = Some(builder.rms_norm("model.norm", hidden, epsilon)?);
     builder.begin_head();
     let tied = config.flag_or("tie_word_embeddings", false)?.then_some(embeddings.tokens);
-    let head = gpt2::decoder_head(purpose, classes, &sizes, tied, builder)?;
+    let head = gpt2::decoder_head(task_head, classes, &sizes, tied, builder)?;
     Ok(Network {
         embeddings,
         blocks,

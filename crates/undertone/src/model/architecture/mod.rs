@@ -12,7 +12,7 @@ pub use builder::Builder;
 pub use random::Dimensions;
 
 use super::folder::Config;
-use super::{Network, Purpose, Result};
+use super::{Network, Result, TaskHead};
 
 /// A model architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,15 +33,15 @@ struct Facts {
     /// Prefix of all tensor names but those of the task head.
     tensor_prefix: &'static str,
     /// Task heads, with the suffix of their class names in transformers.
-    purposes: &'static [(Purpose, &'static str)],
+    purposes: &'static [(TaskHead, &'static str)],
     lora_targets: &'static [&'static str],
-    build: fn(&Config, Purpose, usize, &mut Builder) -> Result<Network>,
+    build: fn(&Config, TaskHead, usize, &mut Builder) -> Result<Network>,
 }
 
-const ENCODER: &[(Purpose, &str)] = &[
-    (Purpose::SequenceClassification, "ForSequenceClassification"),
-    (Purpose::TokenClassification, "ForTokenClassification"),
-    (Purpose::MaskedLanguageModel, "ForMaskedLM"),
+const ENCODER: &[(TaskHead, &str)] = &[
+    (TaskHead::SequenceClassification, "ForSequenceClassification"),
+    (TaskHead::TokenClassification, "ForTokenClassification"),
+    (TaskHead::MaskedLanguageModel, "ForMaskedLM"),
 ];
 
 impl Architecture {
@@ -80,9 +80,9 @@ impl Architecture {
                 class_prefix: "GPT2",
                 tensor_prefix: "transformer.",
                 purposes: &[
-                    (Purpose::CausalLanguageModel, "LMHeadModel"),
-                    (Purpose::SequenceClassification, "ForSequenceClassification"),
-                    (Purpose::TokenClassification, "ForTokenClassification"),
+                    (TaskHead::CausalLanguageModel, "LMHeadModel"),
+                    (TaskHead::SequenceClassification, "ForSequenceClassification"),
+                    (TaskHead::TokenClassification, "ForTokenClassification"),
                 ],
                 lora_targets: &["c_attn"],
                 build: gpt2::build,
@@ -92,9 +92,9 @@ impl Architecture {
                 class_prefix: "Llama",
                 tensor_prefix: "model.",
                 purposes: &[
-                    (Purpose::CausalLanguageModel, "ForCausalLM"),
-                    (Purpose::SequenceClassification, "ForSequenceClassification"),
-                    (Purpose::TokenClassification, "ForTokenClassification"),
+                    (TaskHead::CausalLanguageModel, "ForCausalLM"),
+                    (TaskHead::SequenceClassification, "ForSequenceClassification"),
+                    (TaskHead::TokenClassification, "ForTokenClassification"),
                 ],
                 lora_targets: &["q_proj", "v_proj"],
                 build: llama::build,
@@ -130,33 +130,32 @@ impl Architecture {
     }
 
     /// Class name in transformers of the model with this task head.
-    pub fn class_name(self, purpose: Purpose) -> Option<String> {
+    pub fn class_name(self, task_head: TaskHead) -> Option<String> {
         let facts = self.facts();
-        let suffix = facts.purposes.iter().find(|(known, _)| *known == purpose)?.1;
+        let suffix = facts.purposes.iter().find(|(known, _)| *known == task_head)?.1;
         Some(format!("{}{suffix}", facts.class_prefix))
     }
 
     /// Task head of a transformers class name, such as `BertForSequenceClassification`.
-    pub fn purpose(self, class: &str) -> Option<Purpose> {
+    pub fn task_head(self, class: &str) -> Option<TaskHead> {
         let facts = self.facts();
         let suffix = class.strip_prefix(facts.class_prefix)?;
-        facts.purposes.iter().find(|(_, known)| *known == suffix).map(|(purpose, _)| *purpose)
+        facts.purposes.iter().find(|(_, known)| *known == suffix).map(|(task_head, _)| *task_head)
     }
 
     /// Builds the layers, with parameters from the builder.
     pub fn build(
         self,
         config: &Config,
-        purpose: Purpose,
+        task_head: TaskHead,
         classes: usize,
         builder: &mut Builder,
     ) -> Result<Network> {
-        if self.class_name(purpose).is_none() {
-            return Err(
-                config.error(format!("a {} model has no task head {purpose:?}", self.model_type()))
-            );
+        if self.class_name(task_head).is_none() {
+            return Err(config
+                .error(format!("a {} model has no task head {task_head:?}", self.model_type())));
         }
-        (self.facts().build)(config, purpose, classes, builder)
+        (self.facts().build)(config, task_head, classes, builder)
     }
 }
 

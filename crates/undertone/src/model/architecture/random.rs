@@ -2,7 +2,7 @@
 
 use super::{Architecture, Builder};
 use crate::model::folder::{Config, Random};
-use crate::model::{Model, Purpose, Result};
+use crate::model::{Model, Result, TaskHead};
 use serde_json::json;
 
 #[derive(Clone, Copy, Debug)]
@@ -67,17 +67,17 @@ impl Architecture {
     pub fn random(
         self,
         d: Dimensions,
-        purpose: Purpose,
+        task_head: TaskHead,
         labels: &[String],
         seed: u64,
     ) -> Result<Model> {
         let mut config = self.config(d, labels);
-        if let Some(class) = self.class_name(purpose) {
+        if let Some(class) = self.class_name(task_head) {
             config.set("architectures", json!([class]));
         }
         let mut source = Random::new(seed, 0.02);
         let mut builder = Builder::new(&mut source, seed);
-        let network = self.build(&config, purpose, labels.len().max(1), &mut builder)?;
+        let network = self.build(&config, task_head, labels.len().max(1), &mut builder)?;
         let (parameters, fresh) = (builder.parameters, builder.fresh);
         Ok(Model::new(config, network, parameters, fresh))
     }

@@ -4,12 +4,12 @@
 use super::{Builder, bert};
 use crate::model::folder::Config;
 use crate::model::layer::head::{Head, Pick};
-use crate::model::{Network, Purpose, Result};
+use crate::model::{Network, Result, TaskHead};
 use crate::tensor::Activation;
 
 pub(super) fn build(
     config: &Config,
-    purpose: Purpose,
+    task_head: TaskHead,
     classes: usize,
     builder: &mut Builder,
 ) -> Result<Network> {
@@ -23,12 +23,12 @@ pub(super) fn build(
     let (embeddings, blocks) = bert::encoder("roberta", config, &sizes, first_position, builder)?;
     builder.begin_head();
     let dropout = bert::classifier_dropout(config)?;
-    let head = match purpose {
-        Purpose::SequenceClassification => {
+    let head = match task_head {
+        TaskHead::SequenceClassification => {
             let dense = builder.linear("classifier.dense", sizes.hidden, sizes.hidden, true)?;
             let out = builder.linear("classifier.out_proj", sizes.hidden, classes, true)?;
             Head {
-                purpose,
+                task_head,
                 pick: Pick::First,
                 dense: Some((dense, Activation::Tanh)),
                 norm: None,
@@ -36,16 +36,16 @@ pub(super) fn build(
                 out,
             }
         }
-        Purpose::MaskedLanguageModel => {
+        TaskHead::MaskedLanguageModel => {
             let dense = builder.linear("lm_head.dense", sizes.hidden, sizes.hidden, true)?;
             let epsilon = config.epsilon_or("layer_norm_eps", 1e-12)?;
             let norm = builder.layer_norm("lm_head.layer_norm", sizes.hidden, epsilon)?;
             let names = ("lm_head.decoder", "lm_head.bias");
             let out = bert::vocabulary_layer(config, builder, names, &sizes, embeddings.tokens)?;
             let dense = Some((dense, Activation::Gelu));
-            Head { purpose, pick: Pick::Tokens, dense, norm: Some(norm), dropout: 0.0, out }
+            Head { task_head, pick: Pick::Tokens, dense, norm: Some(norm), dropout: 0.0, out }
         }
-        _ => bert::token_classifier(purpose, sizes.hidden, classes, dropout, builder)?,
+        _ => bert::token_classifier(task_head, sizes.hidden, classes, dropout, builder)?,
     };
     let vocabulary = sizes.vocabulary;
     Ok(Network {

@@ -4,14 +4,14 @@ use super::source::FileSource;
 use super::{Config, Weights};
 use crate::model::architecture::{Architecture, Builder};
 use crate::model::sanitised::load_sanitiser;
-use crate::model::{Model, Purpose, Result};
+use crate::model::{Model, Result, TaskHead};
 use std::path::Path;
 
 /// Options that override a model folder's configuration.
 #[derive(Clone, Debug, Default)]
 pub struct LoadOptions {
     /// Task head; by default the configuration's.
-    pub purpose: Option<Purpose>,
+    pub task_head: Option<TaskHead>,
     /// Label names; by default the configuration's.
     pub labels: Option<Vec<String>>,
     /// Seed of task head parameters that the weights lack.
@@ -23,8 +23,8 @@ pub struct LoadOptions {
 pub fn load(folder: &Path, options: &LoadOptions) -> Result<Model> {
     let mut config = Config::read(folder)?;
     let architecture = Architecture::of(&config)?;
-    let stated = config.architecture().and_then(|class| architecture.purpose(class));
-    let Some(purpose) = options.purpose.or(stated) else {
+    let stated = config.architecture().and_then(|class| architecture.task_head(class));
+    let Some(task_head) = options.task_head.or(stated) else {
         return Err(config.error(format!(
             "has no known task head in architectures ({}); say which task the model is for",
             config.architecture().unwrap_or("none")
@@ -41,12 +41,12 @@ pub fn load(folder: &Path, options: &LoadOptions) -> Result<Model> {
     let weights = Weights::open(folder)?;
     let mut source = FileSource { weights: &weights, prefix: architecture.tensor_prefix() };
     let mut builder = Builder::new(&mut source, options.seed);
-    let network = architecture.build(&config, purpose, classes, &mut builder)?;
+    let network = architecture.build(&config, task_head, classes, &mut builder)?;
     let (parameters, fresh) = (builder.parameters, builder.fresh);
-    if let Some(class) = architecture.class_name(purpose) {
+    if let Some(class) = architecture.class_name(task_head) {
         config.set("architectures", serde_json::json!([class]));
     }
-    if let Some(labels) = options.labels.as_ref().filter(|_| purpose.has_labels()) {
+    if let Some(labels) = options.labels.as_ref().filter(|_| task_head.has_labels()) {
         config.set_labels(labels);
     }
     // Weights are held and saved as f32, whatever their type in the file.
@@ -60,7 +60,7 @@ pub fn load(folder: &Path, options: &LoadOptions) -> Result<Model> {
     Ok(model)
 }
 
-impl Purpose {
+impl TaskHead {
     /// Whether the head predicts labels, rather than tokens.
     pub fn has_labels(self) -> bool {
         matches!(self, Self::SequenceClassification | Self::TokenClassification)

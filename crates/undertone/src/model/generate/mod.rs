@@ -6,7 +6,7 @@ mod session;
 
 pub use session::Session;
 
-use super::{Error, Model, Purpose, Result};
+use super::{Error, Model, Result, TaskHead};
 use choose::{Chooser, argmax};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -53,7 +53,7 @@ impl Default for Settings {
 impl Settings {
     fn check(&self, model: &Model, prompts: &[Vec<u32>]) -> Result<()> {
         let wrong = |problem: String| Err(Error::Request(problem));
-        if model.network.head.purpose != Purpose::CausalLanguageModel {
+        if model.network.head.task_head != TaskHead::CausalLanguageModel {
             return wrong("only a causal language model can generate text".into());
         }
         if !(self.temperature.is_finite() && self.temperature >= 0.0) {

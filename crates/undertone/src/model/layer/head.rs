@@ -11,7 +11,7 @@ use undertone_run::TaskName;
 
 /// Kind of task head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Purpose {
+pub enum TaskHead {
     /// One class for each sequence.
     SequenceClassification,
     /// One class for each token.
@@ -22,7 +22,7 @@ pub enum Purpose {
     MaskedLanguageModel,
 }
 
-impl Purpose {
+impl TaskHead {
     /// The task head that a task needs.
     pub fn of(task: TaskName) -> Self {
         match task {
@@ -47,7 +47,7 @@ pub enum Pick {
 /// then a linear layer to the classes.
 #[derive(Clone, Debug)]
 pub struct Head {
-    pub purpose: Purpose,
+    pub task_head: TaskHead,
     /// Which hidden states it reads.
     pub pick: Pick,
     /// Dense layer before the output layer, with its activation.

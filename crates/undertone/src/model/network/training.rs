@@ -206,7 +206,7 @@ impl Model {
 
     /// Loss of each example of the batch: the mean over its predictions, in nats.
     pub fn losses(&self, batch: &Batch) -> Result<Vec<f32>> {
-        let objective = Objective::of(batch, self.network.head.purpose)?;
+        let objective = Objective::of(batch, self.network.head.task_head)?;
         let logits = self.logits(batch, Some(&objective.rows))?;
         objective.check_targets(logits.columns())?;
         let (losses, _) = tensor::cross_entropy(&logits, &objective.targets, None)?;
@@ -237,7 +237,7 @@ impl Model {
         conditions: &Conditions,
         receiver: &mut dyn Receiver,
     ) -> Result<Vec<f32>> {
-        let objective = Objective::of(batch, self.network.head.purpose)?;
+        let objective = Objective::of(batch, self.network.head.task_head)?;
         let forward = self.forward_under(batch, Some(&objective.rows), conditions)?;
         let (losses, gradient) =
             objective.losses(&forward.logits, weighting, &batch.units, conditions.labels)?;
@@ -260,7 +260,7 @@ impl Model {
         let Some(layer) = &self.network.sanitiser else {
             return Err(Error::Request("the model has no sanitiser".into()));
         };
-        let objective = Objective::of(batch, self.network.head.purpose)?;
+        let objective = Objective::of(batch, self.network.head.task_head)?;
         let starts = layer.starts(&batch.starts);
         let keep = self.lowest_trainable();
         let (upper, above, positions) =

@@ -39,7 +39,7 @@ pub fn save_adapter(model: &Model, folder: &Path, base: &str) -> Result<()> {
             };
             json!({
                 "undertone_type": other.name(),
-                "task_type": peft::task_type(model.network.head.purpose),
+                "task_type": peft::task_type(model.network.head.task_head),
                 "base_model_name_or_path": base,
                 "settings": settings,
             })
@@ -47,7 +47,8 @@ pub fn save_adapter(model: &Model, folder: &Path, base: &str) -> Result<()> {
     };
     // The label names belong to the task head, which the adapter holds. PEFT rejects unknown keys
     // in adapter_config.json, so they have a file of their own.
-    if let Some(labels) = model.config.labels()?.filter(|_| model.network.head.purpose.has_labels())
+    if let Some(labels) =
+        model.config.labels()?.filter(|_| model.network.head.task_head.has_labels())
     {
         undertone_run::write_json(&folder.join("labels.json"), &labels)?;
     }
@@ -59,7 +60,7 @@ pub fn save_adapter(model: &Model, folder: &Path, base: &str) -> Result<()> {
 pub fn load_adapted(folder: &Path, adapter: Option<&Path>, options: LoadOptions) -> Result<Model> {
     let Some(adapter) = adapter else { return load(folder, &options) };
     let config = read_config(adapter)?;
-    let purpose = config.get("task_type").and_then(Value::as_str).and_then(peft::purpose);
+    let task_head = config.get("task_type").and_then(Value::as_str).and_then(peft::task_head);
     let labels = match std::fs::read_to_string(adapter.join("labels.json")) {
         Ok(text) => Some(serde_json::from_str(&text).map_err(|e| Error::Config {
             path: adapter.join("labels.json"),
@@ -68,7 +69,7 @@ pub fn load_adapted(folder: &Path, adapter: Option<&Path>, options: LoadOptions)
         Err(_) => None,
     };
     let options = LoadOptions {
-        purpose: options.purpose.or(purpose),
+        task_head: options.task_head.or(task_head),
         labels: options.labels.or(labels),
         seed: options.seed,
     };

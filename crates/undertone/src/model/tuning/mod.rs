@@ -28,7 +28,7 @@ impl Model {
         }
         match &mut fitted {
             Tuning::Full => {}
-            Tuning::Head if !model.network.head.purpose.has_labels() => {
+            Tuning::Head if !model.network.head.task_head.has_labels() => {
                 return Err(Error::Tuning(
                     "head tuning needs a classification head, but this is a language model".into(),
                 ));
@@ -60,7 +60,7 @@ impl Model {
 /// Makes a classification head trainable: it is new to its task, so every fine-tuning method trains
 /// it.
 fn train_head(model: &mut Model) {
-    if !model.network.head.purpose.has_labels() {
+    if !model.network.head.task_head.has_labels() {
         return;
     }
     let ids: Vec<ParameterId> = model.network.head.parameters().collect();

@@ -3,7 +3,7 @@
 use super::lora;
 use super::{LoraSettings, Tuning, linear_layers, train_head};
 use crate::model::folder::Weights;
-use crate::model::{Error, Model, Origin, Parameter, ParameterId, Purpose, Result};
+use crate::model::{Error, Model, Origin, Parameter, ParameterId, Result, TaskHead};
 use crate::tensor::Matrix;
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -12,17 +12,17 @@ use std::path::Path;
 const PREFIX: &str = "base_model.model.";
 
 /// PEFT's `task_type` of each task head.
-const TASKS: [(Purpose, &str); 3] = [
-    (Purpose::SequenceClassification, "SEQ_CLS"),
-    (Purpose::TokenClassification, "TOKEN_CLS"),
-    (Purpose::CausalLanguageModel, "CAUSAL_LM"),
+const TASKS: [(TaskHead, &str); 3] = [
+    (TaskHead::SequenceClassification, "SEQ_CLS"),
+    (TaskHead::TokenClassification, "TOKEN_CLS"),
+    (TaskHead::CausalLanguageModel, "CAUSAL_LM"),
 ];
 
-pub(super) fn task_type(purpose: Purpose) -> Value {
-    TASKS.iter().find(|task| task.0 == purpose).map_or(Value::Null, |task| json!(task.1))
+pub(super) fn task_type(task_head: TaskHead) -> Value {
+    TASKS.iter().find(|task| task.0 == task_head).map_or(Value::Null, |task| json!(task.1))
 }
 
-pub(super) fn purpose(task_type: &str) -> Option<Purpose> {
+pub(super) fn task_head(task_type: &str) -> Option<TaskHead> {
     TASKS.iter().find(|task| task.1 == task_type).map(|task| task.0)
 }
 
@@ -32,7 +32,7 @@ pub(super) fn config(model: &Model, settings: &LoraSettings, base: &str) -> Valu
         linear_layers(model).any(|layer| layer.lora.is_some() && layer.inputs_first);
     json!({
         "peft_type": "LORA",
-        "task_type": task_type(model.network.head.purpose),
+        "task_type": task_type(model.network.head.task_head),
         "base_model_name_or_path": base,
         "r": settings.rank,
         "lora_alpha": settings.alpha,
@@ -51,7 +51,7 @@ pub(super) fn config(model: &Model, settings: &LoraSettings, base: &str) -> Valu
 /// Modules of the task head that are saved beside LoRA.
 fn modules_to_save(model: &Model) -> Value {
     let head = &model.network.head;
-    if !head.purpose.has_labels() {
+    if !head.task_head.has_labels() {
         return Value::Null;
     }
     let mut names: Vec<&str> = Vec::new();
@@ -72,7 +72,8 @@ pub(super) fn parameters(model: &Model) -> Vec<(String, ParameterId)> {
     // The sanitiser has files of its own, which PEFT does not know.
     let own = |p: &Parameter| p.origin == Origin::Adapter && !p.name.starts_with("sanitiser.");
     let added = model.parameters.iter().filter(|(_, p)| own(p)).map(|(id, _)| id);
-    let head = model.network.head.parameters().filter(|_| model.network.head.purpose.has_labels());
+    let head =
+        model.network.head.parameters().filter(|_| model.network.head.task_head.has_labels());
     added.chain(head).map(|id| (format!("{PREFIX}{}", model.parameters.get(id).name), id)).collect()
 }
 

@@ -1,7 +1,7 @@
 //! Which program loads a model, as metadata for the hub and as commands for people.
 
 use super::{Saved, base, name};
-use crate::model::Purpose;
+use crate::model::TaskHead;
 use serde_json::Value;
 use undertone_run::{MethodName, Metrics, Summary, Tuning};
 
@@ -13,7 +13,7 @@ enum Loads {
 }
 
 fn loads(summary: &Summary) -> Loads {
-    match (&summary.plan.model.tuning, summary.plan.privacy.method.is_local()) {
+    match (&summary.plan.model.tuning, summary.records.is_some()) {
         (_, true) => Loads::Undertone,
         (Tuning::Full, _) => Loads::Transformers,
         (Tuning::Lora(_), _) => Loads::Peft,
@@ -33,8 +33,8 @@ pub fn metadata(summary: &Summary) -> String {
         Loads::Peft => "peft",
         Loads::Undertone => "undertone",
     };
-    let pipeline = match Purpose::of(summary.plan.data.task) {
-        Purpose::SequenceClassification => "text-classification",
+    let pipeline = match TaskHead::of(summary.plan.data.task) {
+        TaskHead::SequenceClassification => "text-classification",
         _ => "text-generation",
     };
     let mut lines = vec![
@@ -66,7 +66,7 @@ pub fn metadata(summary: &Summary) -> String {
 
 /// How to load the model.
 pub fn loading(summary: &Summary, saved: Saved) -> String {
-    let classifies = Purpose::of(summary.plan.data.task) == Purpose::SequenceClassification;
+    let classifies = TaskHead::of(summary.plan.data.task) == TaskHead::SequenceClassification;
     let class =
         if classifies { "AutoModelForSequenceClassification" } else { "AutoModelForCausalLM" };
     let python = match loads(summary) {
