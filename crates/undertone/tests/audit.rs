@@ -15,6 +15,7 @@ use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::Tuning;
 use undertone::model::{Model, ParameterId, TaskHead};
 use undertone::noise::{Noise, Secret};
+use undertone::run::OptimiserKind;
 use undertone::tensor::Matrix;
 use undertone::train::optimiser::Settings;
 use undertone::train::{Learner, Protection, Step};

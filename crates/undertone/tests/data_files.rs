@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
+use undertone::data::format_of;
 use undertone::data::read::{self, Row};
 use undertone::data::{Error, Format, Result};
 

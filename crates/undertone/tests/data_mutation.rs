@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::path::Path;
-use undertone::data::{Format, LongTexts, Tokeniser, read};
+use undertone::data::format_of;
+use undertone::data::{LongTexts, Tokeniser, read};
 
 #[path = "data_parquet/mod.rs"]
 mod data_parquet;

@@ -6,6 +6,7 @@ mod common;
 use common::devices;
 use std::collections::BTreeMap;
 use undertone::data::{Batch, Example, Target};
+use undertone::gradient::Clipping;
 use undertone::gradient::{Book, Bounds, Clip, ClippedSum, Measure, UnitRows, Weights};
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};

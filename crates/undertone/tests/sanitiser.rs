@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use undertone::data::{Batch, Example, Target};
 use undertone::explain::contribution::{positional, shares, token_contributions};
-use undertone::method::local::{EmbeddingNoise, Release};
+use undertone::method::local::EmbeddingNoise;
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::layer::sanitiser::{Bounding, Perturb, Rows, Spot};
 use undertone::model::sanitised::{SanitiserConfig, attach, load_sanitiser, save_sanitiser, set};
@@ -13,6 +13,7 @@ use undertone::model::{
     Conditions, FlippedLabels, Gradients, Model, ParameterId, TaskHead, Weighting,
 };
 use undertone::noise::Secret;
+use undertone::run::ReleaseKind;
 use undertone::tensor::Device;
 
 const KINDS: [Architecture; 5] = [
