@@ -90,6 +90,10 @@ fn main() -> ExitCode {
         Ok(command) => command,
         Err(error) => return misread(&error),
     };
+    if let Err(unknown) = undertone::tensor::CpuLevel::from_environment() {
+        eprintln!("error: {unknown}");
+        return ExitCode::from(2);
+    }
     let done = match command.verb {
         Verb::Demo(demo) => demo.run(),
         Verb::Budget(budget) => budget.run(),

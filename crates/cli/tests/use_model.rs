@@ -291,3 +291,22 @@ fn broken_numbers_and_torn_weights_are_refused() {
         "does not exist",
     );
 }
+
+#[test]
+fn an_unknown_level_of_instructions_is_refused() {
+    for level in ["avx1024", "AVX2", "tiles"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_undertone"))
+            .args(["budget", "epsilon", "--noise-multiplier", "1.1", "--examples", "600"])
+            .args(["--batch", "20", "--epochs", "1", "--delta", "1e-3"])
+            .env("UNDERTONE_CPU", level)
+            .output()
+            .unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{level}: {error}");
+        assert!(
+            error.contains(level) && error.contains("amx, avx512, avx2 or portable"),
+            "{error}"
+        );
+        assert_eq!(error.lines().count(), 1, "one sentence: {error}");
+    }
+}

@@ -32,10 +32,8 @@ macro_rules! double_round {
 #[inline(always)]
 pub fn blocks(key: &[u32; 8], stream: u64, first: u64) -> [Words; 16] {
     #[cfg(target_arch = "x86_64")]
-    if std::is_x86_feature_detected!("avx512f") {
-        #[allow(unsafe_code)]
-        // SAFETY: the machine has what it needs.
-        return unsafe { registers::blocks(key, stream, first) };
+    if let Some(avx512) = crate::tensor::Avx512::get() {
+        return registers::blocks(avx512, key, stream, first);
     }
     plain::blocks(key, stream, first)
 }
@@ -102,6 +100,7 @@ mod plain {
 #[cfg(target_arch = "x86_64")]
 mod registers {
     use super::{CONSTANTS, LANES, Words};
+    use crate::tensor::Avx512;
     use std::arch::x86_64::{
         __m512i, _mm512_add_epi32, _mm512_cmplt_epu32_mask, _mm512_mask_add_epi32,
         _mm512_rol_epi32, _mm512_set1_epi32, _mm512_setr_epi32, _mm512_storeu_si512,
@@ -125,8 +124,16 @@ mod registers {
         half_step::<7>(s, c, d, b);
     }
 
+    pub fn blocks(_: Avx512, key: &[u32; 8], stream: u64, first: u64) -> [Words; 16] {
+        #[allow(unsafe_code)]
+        // SAFETY: the token proves that the processor has AVX-512.
+        unsafe {
+            blocks_in_registers(key, stream, first)
+        }
+    }
+
     #[target_feature(enable = "avx512f")]
-    pub fn blocks(key: &[u32; 8], stream: u64, first: u64) -> [Words; 16] {
+    fn blocks_in_registers(key: &[u32; 8], stream: u64, first: u64) -> [Words; 16] {
         let all = |word: u32| _mm512_set1_epi32(word as i32);
         let lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
         let low = _mm512_add_epi32(all(first as u32), lanes);

@@ -20,6 +20,9 @@ pub mod unit_norms;
 pub use cpu::activation::Activation;
 pub use cpu::attention::AttentionShape;
 pub use cpu::dropout::Dropout;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use cpu::level::Avx512;
+pub use cpu::level::{CpuLevel, UnknownCpuLevel};
 pub use cpu::panels::Panels;
 pub use host::Host;
 pub use ops::*;
@@ -27,20 +30,10 @@ pub use output::{Operand, Output};
 pub use place::Place;
 pub use pool::release_idle_memory;
 
-/// The kernels that products run on here: together with the number of threads it decides the last
+/// The [level](CpuLevel) of the kernels: together with the number of threads it decides the last
 /// digits of a result.
 pub fn kernels() -> &'static str {
-    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-    if cpu::amx::available() {
-        return "amx";
-    }
-    match pulp::Arch::new() {
-        #[cfg(target_arch = "x86_64")]
-        pulp::Arch::V4(_) => "avx512",
-        #[cfg(target_arch = "x86_64")]
-        pulp::Arch::V3(_) => "avx2",
-        _ => "plain",
-    }
+    CpuLevel::current().name()
 }
 
 /// A failed tensor operation: only a device can fail, by running out of memory or by being absent.

@@ -4,8 +4,9 @@
 //! at a time.
 
 use super::dots::{HEIGHT, WIDTH, all_pairs};
+use super::level::arch;
 use super::matmul::{Update, View};
-use pulp::{Arch, Simd, WithSimd};
+use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 const MOST_ROWS: usize = 32;
@@ -39,14 +40,7 @@ pub fn multiply(
         row[..n].chunks_mut(width).zip(&mut pieces).for_each(|(part, piece)| piece.push(part));
     }
     let task = |(i, mut rows): (usize, Vec<&mut [f32]>)| {
-        Arch::new().dispatch(Columns {
-            rows: &mut rows,
-            first: i * width,
-            how,
-            scale,
-            left,
-            right,
-        });
+        arch().dispatch(Columns { rows: &mut rows, first: i * width, how, scale, left, right });
     };
     if pieces.len() == 1 {
         pieces.into_iter().enumerate().for_each(task);

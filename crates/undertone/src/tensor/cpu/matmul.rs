@@ -1,7 +1,7 @@
-//! Matrix products through the `gemm` crate: the one place where slices become pointers.
+//! Matrix products (GEMM): the kernel is chosen by the shape of the operands.
 
+use super::gemm::{Gemm, Strided};
 use crate::tensor::Host;
-use gemm::Parallelism;
 
 /// A view of a slice as a matrix with any strides.
 #[derive(Clone, Copy)]
@@ -83,42 +83,32 @@ pub fn multiply(
         return super::few_rows::multiply(out, stride, how, scale, left, right, parallel);
     }
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-    if super::amx::suits(&left, &right) {
-        return super::amx::multiply(out, stride, how, scale, left, None, right, parallel);
+    if let Some(amx) = super::amx::suits(&left, &right) {
+        return super::amx::multiply(amx, out, stride, how, scale, left, None, right, parallel);
     }
     let threads = rayon::current_num_threads();
     // Two threads pay from about a million multiplications.
-    let parallelism = if parallel && threads > 1 && m * n * k > 1_000_000 {
-        Parallelism::Rayon(threads)
-    } else {
-        Parallelism::None
+    let threads = if parallel && m * n * k > 1_000_000 { threads } else { 1 };
+    let strided = |view: &View| Strided {
+        first: view.values.as_ptr(),
+        row_stride: view.row_stride as isize,
+        column_stride: view.column_stride as isize,
+    };
+    let product = Gemm {
+        m,
+        k,
+        n,
+        out: Strided { first: out.as_mut_ptr(), row_stride: stride as isize, column_stride: 1 },
+        keep: how == Update::Add,
+        scale,
+        left: strided(&left),
+        right: strided(&right),
+        threads,
     };
     // SAFETY: the views and the output were checked above to lie inside their slices with these
-    // sizes and strides, the output is borrowed exclusively and does not overlap itself, and gemm
-    // writes every element of it when it need not read it first.
-    unsafe {
-        gemm::gemm(
-            m,
-            n,
-            k,
-            out.as_mut_ptr(),
-            1,
-            stride as isize,
-            how == Update::Add,
-            left.values.as_ptr(),
-            left.column_stride as isize,
-            left.row_stride as isize,
-            right.values.as_ptr(),
-            right.column_stride as isize,
-            right.row_stride as isize,
-            1.0,
-            scale,
-            false,
-            false,
-            false,
-            parallelism,
-        );
-    }
+    // sizes and strides, the output is borrowed exclusively and does not overlap itself, and every
+    // element of it is written before it is read unless it is kept.
+    unsafe { product.run() }
 }
 
 /// `out (+)= leftᵀ · diag(weights) · right` on all cores: the sum over rows t of weight_t · left_t
@@ -138,12 +128,8 @@ pub fn multiply_weighted(
     );
     let (l, r) = (View::of(left).transposed(), View::of(right));
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-    if super::amx::suits(&l, &r) {
-        assert!(
-            l.rows == 0 || (l.rows - 1) * stride + r.columns <= out.len(),
-            "the output is too short"
-        );
-        return super::amx::multiply(out, stride, how, 1.0, l, Some(weights), r, true);
+    if let Some(amx) = super::amx::suits(&l, &r) {
+        return super::amx::multiply(amx, out, stride, how, 1.0, l, Some(weights), r, true);
     }
     // The narrower side is scaled.
     if left.columns() <= right.columns() {

@@ -12,6 +12,8 @@ pub mod cache;
 mod dots;
 pub mod dropout;
 mod few_rows;
+mod gemm;
+pub mod level;
 pub mod loss;
 pub mod matmul;
 pub mod norm;

@@ -5,10 +5,11 @@
 //! them one cache line for every row of the weights, they are read from end to end, and a line
 //! meets up to sixteen rows of the left side, which stay in the nearest cache.
 
+use super::level::arch;
 use super::matmul::{Update, View};
 use super::simd::prefetch;
 use crate::tensor::pages::ask_for_large;
-use pulp::{Arch, Simd, WithSimd};
+use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 const WIDTH: usize = 16;
@@ -78,7 +79,7 @@ impl Panels {
         }
         let left = Columnwise::of(left);
         let task = |(mut rows, lines): (Vec<&mut [f32]>, &[Line])| {
-            Arch::new().dispatch(Task { rows: &mut rows, how, lines, left: &left });
+            arch().dispatch(Task { rows: &mut rows, how, lines, left: &left });
         };
         if count == 1 {
             pieces.into_iter().zip(self.lines.chunks(panels * self.rows)).for_each(task);

@@ -1,8 +1,9 @@
 //! Run-time choice of the instruction set, and elementary functions that vectorise.
 
-use pulp::{Arch, Simd, WithSimd};
+use super::level::arch;
+use pulp::{Simd, WithSimd};
 
-/// Runs a loop compiled for the widest instruction set that the machine has.
+/// Runs a loop compiled for the widest instruction set of this process's [level](super::level).
 #[inline]
 pub fn widest<R>(body: impl FnOnce() -> R) -> R {
     struct Body<F>(F);
@@ -13,7 +14,7 @@ pub fn widest<R>(body: impl FnOnce() -> R) -> R {
             (self.0)()
         }
     }
-    Arch::new().dispatch(Body(body))
+    arch().dispatch(Body(body))
 }
 
 /// Asks for the line of memory at an address, which will be needed soon.

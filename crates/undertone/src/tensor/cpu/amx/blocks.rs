@@ -2,7 +2,8 @@
 
 use super::pack::{K_STEP, Lanes, Layout};
 use super::tiles::{Configured, SIDE, STEP_TILES, four_tiles, room};
-use super::{K_BLOCK, LEFT, RIGHT, available, dense};
+use super::{K_BLOCK, LEFT, RIGHT, dense};
+use crate::tensor::cpu::level::Amx;
 use crate::tensor::cpu::matmul::View;
 
 /// Part of a product, with zeros beyond its edge.
@@ -12,16 +13,23 @@ pub struct Block(pub [f32; SIDE * SIDE]);
 /// Rows and columns of a block.
 pub const BLOCK_SIDE: usize = SIDE;
 
-/// Whether a product is of a kind that [`for_each_block`] is good for.
-pub fn blocks_suit(left: &View, right: &View) -> bool {
+/// The tiles, if there are any and the product is of a kind that [`for_each_block`] is good for.
+pub fn blocks_suit(left: &View, right: &View) -> Option<Amx> {
     let (m, k, n) = (left.rows, left.columns, right.columns);
-    m >= 16 && n >= 16 && (16..=K_BLOCK).contains(&k) && dense(left) && dense(right) && available()
+    let suits = m >= 16 && n >= 16 && (16..=K_BLOCK).contains(&k) && dense(left) && dense(right);
+    if suits { Amx::get() } else { None }
 }
 
 /// Calls `take(row, column, block)` with each block of left · right and the place of its first
 /// element.
-pub fn for_each_block(left: View, right: View, mut take: impl FnMut(usize, usize, &Block)) {
-    assert!(left.columns == right.rows && blocks_suit(&left, &right), "a product of another kind");
+pub fn for_each_block(
+    amx: Amx,
+    left: View,
+    right: View,
+    mut take: impl FnMut(usize, usize, &Block),
+) {
+    assert_eq!(left.columns, right.rows, "inner sizes of a product");
+    assert!((1..=K_BLOCK).contains(&left.columns), "one block along k");
     let (rows, columns) = (left.rows.div_ceil(SIDE), right.columns.div_ceil(SIDE));
     let depth = left.columns;
     let panel_tiles = depth.div_ceil(K_STEP) * STEP_TILES;
@@ -37,13 +45,14 @@ pub fn for_each_block(left: View, right: View, mut take: impl FnMut(usize, usize
         RIGHT.with_borrow_mut(|rights| {
             let (lefts, rights) =
                 (room(lefts, rows * panel_tiles), room(rights, columns * panel_tiles));
-            lanes(left, false).pack_panels(0, lefts, panel_tiles, Layout::LanesAreRows);
-            lanes(right, true).pack_panels(0, rights, panel_tiles, Layout::PairsAreRows);
-            let _tiles = Configured::new();
+            let avx512 = amx.avx512();
+            lanes(left, false).pack_panels(avx512, 0, lefts, panel_tiles, Layout::LanesAreRows);
+            lanes(right, true).pack_panels(avx512, 0, rights, panel_tiles, Layout::PairsAreRows);
+            let tiles = Configured::new(amx);
             let mut block = Block([0.0; SIDE * SIDE]);
             for (i, left) in lefts.chunks_exact(panel_tiles).enumerate() {
                 for (j, right) in rights.chunks_exact(panel_tiles).enumerate() {
-                    four_tiles(left, right, &mut block.0, SIDE, false);
+                    four_tiles(&tiles, left, right, &mut block.0, SIDE, false);
                     take(i * SIDE, j * SIDE, &block);
                 }
             }

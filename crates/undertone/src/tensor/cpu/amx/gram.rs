@@ -9,6 +9,7 @@
 use super::pack::{K_STEP, Lanes, turn};
 use super::tiles::{Configured, SIDE, TWO_PART_TILES, Tile, four_tiles_of_two_parts, room};
 use super::{K_BLOCK, LEFT, RIGHT};
+use crate::tensor::cpu::level::{Amx, Avx512};
 use crate::tensor::cpu::matmul::View;
 use crate::tensor::cpu::simd::widest;
 
@@ -23,7 +24,7 @@ pub fn gram_side(rows: usize) -> usize {
 
 /// Adds Σ_k w_k² x_tk x_sk to the element (t, s) of a square matrix, for all t ≤ s; what is below
 /// the diagonal has no meaning.
-pub fn add_gram(gram: &mut [f32], rows: View, weights: Option<&[f32]>) {
+pub fn add_gram(amx: Amx, gram: &mut [f32], rows: View, weights: Option<&[f32]>) {
     let side = gram_side(rows.rows);
     assert_eq!(gram.len(), side * side, "a square of whole tiles");
     assert!(rows.column_stride == 1 && weights.is_none_or(|weights| weights.len() == rows.columns));
@@ -43,12 +44,12 @@ pub fn add_gram(gram: &mut [f32], rows: View, weights: Option<&[f32]>) {
                     scale: 1.0,
                     weights,
                 };
-                pack(&lanes, left, right, panel_tiles);
-                let _tiles = Configured::new();
+                pack(amx.avx512(), &lanes, left, right, panel_tiles);
+                let tiles = Configured::new(amx);
                 for (i, left) in left.chunks_exact(panel_tiles).enumerate() {
                     for (j, right) in right.chunks_exact(panel_tiles).enumerate().skip(i) {
                         let target = &mut gram[i * SIDE * side + j * SIDE..];
-                        four_tiles_of_two_parts(left, right, target, side);
+                        four_tiles_of_two_parts(&tiles, left, right, target, side);
                     }
                 }
             }
@@ -57,7 +58,7 @@ pub fn add_gram(gram: &mut [f32], rows: View, weights: Option<&[f32]>) {
 }
 
 /// Both sides of all panels: the right one is the left one with rows for columns.
-fn pack(lanes: &Lanes, left: &mut [Tile], right: &mut [Tile], panel_tiles: usize) {
+fn pack(avx512: Avx512, lanes: &Lanes, left: &mut [Tile], right: &mut [Tile], panel_tiles: usize) {
     widest(
         #[inline(always)]
         || {
@@ -69,8 +70,8 @@ fn pack(lanes: &Lanes, left: &mut [Tile], right: &mut [Tile], panel_tiles: usize
                 for half in 0..2 {
                     lanes.fill(&mut block, i / steps * SIDE + 16 * half, i % steps * K_STEP);
                     split(&block, left, half);
-                    turn(&left[half], &mut right[half]);
-                    turn(&left[half + 2], &mut right[half + 2]);
+                    turn(avx512, &left[half], &mut right[half]);
+                    turn(avx512, &left[half + 2], &mut right[half + 2]);
                 }
             }
         },

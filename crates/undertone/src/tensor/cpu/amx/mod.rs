@@ -16,14 +16,13 @@ mod gram;
 mod pack;
 mod tiles;
 
+use super::level::Amx;
 use super::matmul::{Update, View};
 pub use blocks::{BLOCK_SIDE, Block, blocks_suit, for_each_block};
 pub use gram::{GRAM_ERROR, add_gram, gram_side};
 use pack::{K_STEP, Lanes, Layout};
 use rayon::prelude::*;
-use std::arch::asm;
 use std::cell::RefCell;
-use std::sync::OnceLock;
 use tiles::{Configured, SIDE, STEP_TILES, Tile, four_tiles, room};
 
 /// Numbers along k that are packed at once, so that panels stay in the cache.
@@ -31,46 +30,17 @@ const K_BLOCK: usize = 512;
 /// Rows of the output that are one task.
 const ROWS: usize = 256;
 
-/// Whether the machine has the tiles and the system lets us use them.
-pub fn available() -> bool {
-    static AVAILABLE: OnceLock<bool> = OnceLock::new();
-    *AVAILABLE
-        .get_or_init(|| std::is_x86_feature_detected!("avx512bw") && has_tiles() && ask_for_tiles())
-}
-
-fn has_tiles() -> bool {
-    let leaf = std::arch::x86_64::__cpuid_count(7, 0);
-    // EDX: bit 22 bfloat16 products, bit 24 tiles.
-    leaf.edx & (1 << 22) != 0 && leaf.edx & (1 << 24) != 0
-}
-
-/// Asks the system for the tile registers, which a process has to do once.
-#[allow(unsafe_code)]
-fn ask_for_tiles() -> bool {
-    let answer: i64;
-    // SAFETY: arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA) reads and writes no memory of ours.
-    unsafe {
-        asm!("syscall", inlateout("rax") 158_i64 => answer, in("rdi") 0x1023, in("rsi") 18,
-             out("rcx") _, out("r11") _, options(nostack));
-    }
-    answer == 0
-}
-
 /// Whether rows or columns lie end to end.
 fn dense(view: &View) -> bool {
     view.row_stride == 1 || view.column_stride == 1
 }
 
-/// Whether a product is of a kind that the tiles are good for.
-pub fn suits(left: &View, right: &View) -> bool {
+/// The tiles, if there are any and the product is of a kind that they are good for.
+pub fn suits(left: &View, right: &View) -> Option<Amx> {
     let (m, k, n) = (left.rows, left.columns, right.columns);
-    m >= 48
-        && n >= 16
-        && k >= 16
-        && m * n * k >= 300_000
-        && dense(left)
-        && dense(right)
-        && available()
+    let suits =
+        m >= 48 && n >= 16 && k >= 16 && m * n * k >= 300_000 && dense(left) && dense(right);
+    if suits { Amx::get() } else { None }
 }
 
 thread_local! {
@@ -80,9 +50,10 @@ thread_local! {
     static RIGHT: RefCell<Vec<Tile>> = const { RefCell::new(Vec::new()) };
 }
 
-/// `out (+)= scale · left · diag(weights) · right`; sizes were checked by the caller.
+/// `out (+)= scale · left · diag(weights) · right`, where the rows of `out` begin `stride` apart.
 #[allow(clippy::too_many_arguments)]
 pub fn multiply(
+    amx: Amx,
     out: &mut [f32],
     stride: usize,
     how: Update,
@@ -93,6 +64,9 @@ pub fn multiply(
     parallel: bool,
 ) {
     let (m, k, n) = (left.rows, left.columns, right.columns);
+    assert_eq!(k, right.rows, "inner sizes of a product");
+    assert!(weights.is_none_or(|weights| weights.len() == k), "one weight for each number along k");
+    assert!(m == 0 || (m - 1) * stride + n <= out.len(), "the output is too short for {m} × {n}");
     let panels = n.div_ceil(SIDE);
     let mut packed = RIGHT.with(RefCell::take);
     for k_start in (0..k).step_by(K_BLOCK) {
@@ -105,7 +79,8 @@ pub fn multiply(
         let together =
             if parallel { panels.div_ceil(rayon::current_num_threads()).min(8) } else { 8 };
         let pack = |(group, tiles): (usize, &mut [Tile])| {
-            lanes.pack_panels(group * together * SIDE, tiles, panel_tiles, Layout::PairsAreRows)
+            let first = group * together * SIDE;
+            lanes.pack_panels(amx.avx512(), first, tiles, panel_tiles, Layout::PairsAreRows)
         };
         if parallel {
             right_tiles.par_chunks_mut(together * panel_tiles).enumerate().for_each(pack);
@@ -122,7 +97,8 @@ pub fn multiply(
         };
         let task = |(i, out): (usize, &mut [f32])| {
             let count = rows.min(m - i * rows);
-            compute_rows(out, stride, keep, &lanes, i * rows, count, n, right_tiles, panel_tiles);
+            let columns = (n, right_tiles, panel_tiles);
+            compute_rows(amx, (out, stride, keep), &lanes, i * rows, count, columns);
         };
         if parallel {
             out.par_chunks_mut(rows * stride).take(m.div_ceil(rows)).enumerate().for_each(task);
@@ -135,32 +111,29 @@ pub fn multiply(
 
 /// A run of rows of the output: packs its part of the left side, then meets every panel of the
 /// right one.
-#[allow(clippy::too_many_arguments)]
 fn compute_rows(
-    out: &mut [f32],
-    stride: usize,
-    keep: bool,
+    amx: Amx,
+    (out, stride, keep): (&mut [f32], usize, bool),
     left: &Lanes,
     first: usize,
     rows: usize,
-    columns: usize,
-    right: &[Tile],
-    panel_tiles: usize,
+    (columns, right, panel_tiles): (usize, &[Tile], usize),
 ) {
     LEFT.with_borrow_mut(|packed| {
         let panels = rows.div_ceil(SIDE);
         let packed = room(packed, panels * panel_tiles);
-        left.pack_panels(first, packed, panel_tiles, Layout::LanesAreRows);
-        let _tiles = Configured::new();
+        left.pack_panels(amx.avx512(), first, packed, panel_tiles, Layout::LanesAreRows);
+        let tiles = Configured::new(amx);
         for (j, right) in right.chunks(panel_tiles).enumerate() {
             for (i, left) in packed.chunks(panel_tiles).enumerate() {
                 let (row, column) = (i * SIDE, j * SIDE);
                 let (height, width) = (SIDE.min(rows - row), SIDE.min(columns - column));
                 let target = &mut out[row * stride + column..];
                 if height == SIDE && width == SIDE {
-                    four_tiles(left, right, target, stride, keep);
+                    four_tiles(&tiles, left, right, target, stride, keep);
                 } else {
-                    four_tiles_at_edge(left, right, target, stride, keep, height, width);
+                    let size = (height, width);
+                    four_tiles_at_edge(&tiles, left, right, (target, stride, keep), size);
                 }
             }
         }
@@ -169,13 +142,11 @@ fn compute_rows(
 
 /// An output block that is smaller than four tiles is computed aside.
 fn four_tiles_at_edge(
+    tiles: &Configured,
     left: &[Tile],
     right: &[Tile],
-    out: &mut [f32],
-    stride: usize,
-    keep: bool,
-    height: usize,
-    width: usize,
+    (out, stride, keep): (&mut [f32], usize, bool),
+    (height, width): (usize, usize),
 ) {
     let mut aside = [0.0_f32; SIDE * SIDE];
     if keep {
@@ -183,7 +154,7 @@ fn four_tiles_at_edge(
             aside[..width].copy_from_slice(&out[..width]);
         }
     }
-    four_tiles(left, right, &mut aside, SIDE, keep);
+    four_tiles(tiles, left, right, &mut aside, SIDE, keep);
     for (aside, out) in aside.chunks(SIDE).zip(out.chunks_mut(stride)).take(height) {
         out[..width].copy_from_slice(&aside[..width]);
     }

@@ -1,6 +1,7 @@
 //! From rows of `f32` to tiles of bfloat16 parts.
 
 use super::tiles::{EMPTY, SIDE, STEP_TILES, Tile};
+use crate::tensor::cpu::level::Avx512;
 use crate::tensor::cpu::matmul::View;
 use crate::tensor::cpu::simd::{prefetch, widest};
 use std::arch::x86_64::{
@@ -39,6 +40,7 @@ impl Lanes<'_> {
     /// by step and in each all panels.
     pub fn pack_panels(
         &self,
+        avx512: Avx512,
         first: usize,
         panels: &mut [Tile],
         panel_tiles: usize,
@@ -57,7 +59,8 @@ impl Lanes<'_> {
                     };
                     let tiles =
                         &mut panels[panel * panel_tiles + step * STEP_TILES..][..STEP_TILES];
-                    self.pack_step(first + SIDE * panel, step * K_STEP, tiles, layout, &mut space);
+                    let (lane, k) = (first + SIDE * panel, step * K_STEP);
+                    self.pack_step(avx512, lane, k, tiles, layout, &mut space);
                 }
             },
         );
@@ -67,6 +70,7 @@ impl Lanes<'_> {
     #[inline(always)]
     fn pack_step(
         &self,
+        avx512: Avx512,
         first: usize,
         k: usize,
         tiles: &mut [Tile],
@@ -82,7 +86,7 @@ impl Lanes<'_> {
             } else {
                 split(block, lanes_are_rows, aside, [0, 1, 2]);
                 for (aside, part) in aside.iter().zip(parts) {
-                    turn(aside, &mut tiles[part]);
+                    turn(avx512, aside, &mut tiles[part]);
                 }
             }
         }
@@ -203,8 +207,8 @@ fn pairs(first: &[f32; 16], second: &[f32; 16]) -> [[u32; 16]; 3] {
 /// Writes the tile with rows for columns.
 #[inline(always)]
 #[allow(unsafe_code)]
-pub fn turn(tile: &Tile, out: &mut Tile) {
-    // SAFETY: tiles are only packed where `available` has found AMX and with it AVX-512.
+pub fn turn(_: Avx512, tile: &Tile, out: &mut Tile) {
+    // SAFETY: the token proves that the processor has AVX-512.
     unsafe { turn_in_registers(tile, out) }
 }
 
@@ -268,12 +272,10 @@ mod tests {
 
     #[test]
     fn rows_become_columns() {
-        if !super::super::available() {
-            return;
-        }
+        let Some(avx512) = Avx512::get() else { return };
         let tile = Tile(std::array::from_fn(|i| std::array::from_fn(|j| (16 * i + j) as u32)));
         let mut turned = tile;
-        turn(&tile, &mut turned);
+        turn(avx512, &tile, &mut turned);
         assert!((0..16).all(|i| (0..16).all(|j| turned.0[i][j] == (16 * j + i) as u32)));
     }
 }

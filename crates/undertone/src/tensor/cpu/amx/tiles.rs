@@ -1,6 +1,8 @@
 //! The tile registers: their configuration, and four tiles of an output.
 
+use crate::tensor::cpu::level::Amx;
 use std::arch::asm;
+use std::marker::PhantomData;
 
 /// 16 rows of 16 pairs of bfloat16 numbers.
 #[repr(C, align(64))]
@@ -23,15 +25,15 @@ pub fn room(tiles: &mut Vec<Tile>, count: usize) -> &mut [Tile] {
     &mut tiles[..count]
 }
 
-/// Tiles are ready for use on this thread while this lives.
-pub struct Configured;
+/// Tiles are ready for use on this thread while this lives; it stays on its thread.
+pub struct Configured(PhantomData<*const ()>);
 
 #[repr(C, align(64))]
 struct TileConfiguration([u8; 64]);
 
 impl Configured {
     #[allow(unsafe_code)]
-    pub fn new() -> Self {
+    pub fn new(_: Amx) -> Self {
         // Palette 1; eight tiles of 16 rows of 64 bytes.
         let mut bytes = [0; 64];
         bytes[0] = 1;
@@ -40,12 +42,12 @@ impl Configured {
             bytes[48 + tile] = 16;
         }
         let configuration = TileConfiguration(bytes);
-        // SAFETY: `available` has found that the tiles exist and may be used, and the configuration
-        // is 64 valid bytes.
+        // SAFETY: the token proves that the tiles exist and may be used, and the configuration is
+        // 64 valid bytes.
         unsafe {
             asm!("ldtilecfg [{}]", in(reg) configuration.0.as_ptr(), options(nostack, readonly))
         };
-        Self
+        Self(PhantomData)
     }
 }
 
@@ -143,12 +145,20 @@ macro_rules! cache_line {
 
 /// Four tiles of the output from two panels of as many steps; `keep` adds to what is there.
 #[allow(unsafe_code)]
-pub fn four_tiles(left: &[Tile], right: &[Tile], out: &mut [f32], stride: usize, keep: bool) {
+pub fn four_tiles(
+    _: &Configured,
+    left: &[Tile],
+    right: &[Tile],
+    out: &mut [f32],
+    stride: usize,
+    keep: bool,
+) {
     assert_eq!(left.len(), right.len(), "panels of the same depth");
+    assert!(!left.is_empty() && left.len().is_multiple_of(STEP_TILES), "whole steps");
     let steps = left.len() / STEP_TILES;
     let target = Target::new(out, stride);
     // SAFETY: the panels hold `steps` steps of six tiles of 1024 bytes, which the loop reads in
-    // order, and the target was checked. Tiles are configured while `compute_rows` runs.
+    // order, and the target was checked. Tiles are configured.
     unsafe {
         if keep {
             target.load();
@@ -215,13 +225,19 @@ pub fn four_tiles(left: &[Tile], right: &[Tile], out: &mut [f32], stride: usize,
 
 /// Adds four tiles of the output from two panels of as many steps of two parts: hm', mh' and hh'.
 #[allow(unsafe_code)]
-pub fn four_tiles_of_two_parts(left: &[Tile], right: &[Tile], out: &mut [f32], stride: usize) {
+pub fn four_tiles_of_two_parts(
+    _: &Configured,
+    left: &[Tile],
+    right: &[Tile],
+    out: &mut [f32],
+    stride: usize,
+) {
     assert_eq!(left.len(), right.len(), "panels of the same depth");
     assert!(!left.is_empty() && left.len().is_multiple_of(TWO_PART_TILES), "whole steps");
     let steps = left.len() / TWO_PART_TILES;
     let target = Target::new(out, stride);
     // SAFETY: the panels hold `steps` steps of four tiles of 1024 bytes, which the loop reads in
-    // order, and the target was checked. Tiles are configured while `add_gram` runs.
+    // order, and the target was checked. Tiles are configured.
     unsafe {
         target.load();
         // A step holds the tiles h0 h1 m0 m1 of each side.

@@ -97,8 +97,8 @@ pub fn weighted_products(
         let (l, r) = (part(left, range, block.clone()), rows(right, range));
         let mut sums = vec![0.0; weights.len()];
         #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-        if amx::blocks_suit(&l.transposed(), &r) {
-            amx::for_each_block(l.transposed(), r, |row, column, numbers| {
+        if let Some(tiles) = amx::blocks_suit(&l.transposed(), &r) {
+            amx::for_each_block(tiles, l.transposed(), r, |row, column, numbers| {
                 for (sum, weights) in sums.iter_mut().zip(weights) {
                     let weights = &weights[(block.start + row) * d + column..];
                     *sum += weighted_block(numbers, weights, d, block.len() - row, d - column);

@@ -5,9 +5,10 @@ use crate::tensor::Host;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use crate::tensor::cpu::amx;
 use crate::tensor::cpu::dots::{HEIGHT, WIDTH, all_pairs};
+use crate::tensor::cpu::level::{Amx, arch};
 use crate::tensor::cpu::matmul::{Update, multiply};
 use crate::tensor::cpu::simd::{dot, widest};
-use pulp::{Arch, Simd, WithSimd};
+use pulp::{Simd, WithSimd};
 use std::ops::Range;
 
 /// Rows of a Gram matrix that make one task.
@@ -26,7 +27,7 @@ pub fn block(
     first: usize,
     weights: Option<ColumnWeights>,
 ) -> Share {
-    Arch::new().dispatch(GramBlock { a, es, range, first, weights })
+    arch().dispatch(GramBlock { a, es, range, first, weights })
 }
 
 /// The share in ‖G‖² of a block of rows with itself and, twice, with all later rows of the range.
@@ -108,12 +109,9 @@ fn add_pairs<S: Simd>(
     }
 }
 
-/// Whether the tiles of the processor are good for Gram matrices of so many rows.
-pub fn tiles_suit(rows: usize) -> bool {
-    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-    return (24..=1024).contains(&rows) && amx::available();
-    #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
-    false
+/// AMX tiles, if there are any and they are good for Gram matrices of so many rows.
+pub fn tiles_suit(rows: usize) -> Option<Amx> {
+    if (24..=1024).contains(&rows) { Amx::get() } else { None }
 }
 
 /// An upper bound of ‖G‖² of one range, with both Gram matrices written down; under weights whose
@@ -125,6 +123,7 @@ pub fn tiles_suit(rows: usize) -> bool {
 /// since the matrices in it are those that were computed.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub fn whole_by_tiles(
+    tiles: Amx,
     a: &Host,
     es: &[&Host],
     range: &Range<usize>,
@@ -132,9 +131,9 @@ pub fn whole_by_tiles(
 ) -> Share {
     let side = amx::gram_side(range.len());
     let (mut x, mut y) = (vec![0.0; side * side], vec![0.0; side * side]);
-    amx::add_gram(&mut x, rows(a, range), roots.map(|roots| roots.a));
+    amx::add_gram(tiles, &mut x, rows(a, range), roots.map(|roots| roots.a));
     for e in es {
-        amx::add_gram(&mut y, rows(e, range), roots.map(|roots| roots.e));
+        amx::add_gram(tiles, &mut y, rows(e, range), roots.map(|roots| roots.e));
     }
     let lengths = |gram: &[f32]| -> Vec<f32> {
         (0..range.len())
@@ -205,8 +204,14 @@ fn wide_dot(x: &[f32], y: &[f32]) -> f64 {
 }
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
-pub fn whole_by_tiles(_: &Host, _: &[&Host], _: &Range<usize>, _: Option<ColumnWeights>) -> Share {
-    unreachable!("`tiles_suit` is never true here")
+pub fn whole_by_tiles(
+    tiles: Amx,
+    _: &Host,
+    _: &[&Host],
+    _: &Range<usize>,
+    _: Option<ColumnWeights>,
+) -> Share {
+    match tiles {}
 }
 
 /// All inner products of some rows of one matrix with some of another.

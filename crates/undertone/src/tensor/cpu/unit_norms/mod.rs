@@ -14,6 +14,7 @@ mod formed;
 mod gram;
 mod tables;
 
+use super::level::Amx;
 use super::matmul::View;
 use super::simd::{dot, widest};
 use crate::tensor::Host;
@@ -118,12 +119,12 @@ pub fn products(
     for (unit, range) in ranges.iter().enumerate() {
         let tiles = gram::tiles_suit(range.len());
         // On tiles a Gram matrix takes half of the products, and half of it is computed.
-        if range.len() * (d + p) >= if tiles { 4 } else { 1 } * d * p {
+        if range.len() * (d + p) >= if tiles.is_some() { 4 } else { 1 } * d * p {
             tasks.extend(
                 formed::blocks(d, es).map(|(layer, block)| (unit, Task::Formed(layer, block))),
             );
-        } else if tiles {
-            tasks.push((unit, Task::Tiles));
+        } else if let Some(tiles) = tiles {
+            tasks.push((unit, Task::Tiles(tiles)));
         } else {
             tasks.extend(gram::blocks(range.len()).map(|first| (unit, Task::Gram(first))));
         }
@@ -135,7 +136,7 @@ pub fn products(
         let range = &ranges[*unit];
         match task {
             Task::Gram(first) => gram::block(a, es, range, *first, weights),
-            Task::Tiles => gram::whole_by_tiles(a, es, range, roots),
+            Task::Tiles(tiles) => gram::whole_by_tiles(*tiles, a, es, range, roots),
             Task::Formed(layer, block) => {
                 formed::block(a, es[*layer], range, block.clone(), weights, space)
             }
@@ -162,8 +163,8 @@ pub fn not_negative(x: f64) -> f64 {
 enum Task {
     /// Rows from here on, by Gram matrices.
     Gram(usize),
-    /// All rows, by Gram matrices on tiles.
-    Tiles,
+    /// All rows, by Gram matrices on AMX tiles.
+    Tiles(Amx),
     /// Some rows of the gradient of one layer, formed.
     Formed(usize, Range<usize>),
 }
@@ -274,8 +275,8 @@ mod tests {
                     };
                 }
                 close(total, "in registers", 1e-5);
-                if gram::tiles_suit(length) {
-                    close(gram::whole_by_tiles(&a, &es, &range, roots), "on tiles", 5e-3);
+                if let Some(tiles) = gram::tiles_suit(length) {
+                    close(gram::whole_by_tiles(tiles, &a, &es, &range, roots), "on tiles", 5e-3);
                 }
                 let mut total = Share::default();
                 for (layer, block) in formed::blocks(d, &es) {
