@@ -1,9 +1,7 @@
 //! A language model that learns its letters by heart gives them away, and one that was trained
 //! privately does not.
 
-mod bench;
-
-use bench::run;
+use crate::bench::run;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -151,7 +149,8 @@ fn what_was_learnt_by_heart_is_found_and_what_was_learnt_privately_is_not() {
     extraction.extend(["--names", &names, "--texts", "8", "--tokens", "24"]);
     let said = String::from_utf8(run(&extraction)).unwrap();
     assert!(said.contains("precision") && said.contains("names"), "{said}");
-    let mut reconstruction = vec!["audit", "reconstruction", "--run", &non_private, "--kind", "person"];
+    let mut reconstruction =
+        vec!["audit", "reconstruction", "--run", &non_private, "--kind", "person"];
     reconstruction.extend(["--candidates", &names, "--names", &names, "--targets", "8"]);
     assert!(String::from_utf8(run(&reconstruction)).unwrap().contains("pretrained"));
 }

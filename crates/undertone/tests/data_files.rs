@@ -7,8 +7,7 @@ use undertone::data::format_of;
 use undertone::data::read::{self, Row};
 use undertone::data::{Error, Format, Result};
 
-#[path = "data_parquet/mod.rs"]
-mod data_parquet;
+use crate::data_parquet;
 
 /// A folder with one file in it.
 struct Given {

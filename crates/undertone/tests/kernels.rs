@@ -1,12 +1,9 @@
 //! Every kernel against its definition in double precision over random shapes, on all devices, and
 //! whole models against finite differences.
 
-mod common;
-mod reference;
-
-use common::{batch, devices, difference, fixture};
+use crate::common::{batch, devices, difference, fixture};
+use crate::reference::{Wide, activation, attention, loss, norm, rows};
 use proptest::prelude::*;
-use reference::{Wide, activation, attention, loss, norm, rows};
 use undertone::data::Batch;
 use undertone::model::folder::{LoadOptions, load};
 use undertone::model::{Gradients, Model, Weighting};

@@ -1,12 +1,9 @@
 //! The layer at which records leave their owners' hands: its norm, its gradients, and what never
 //! flows back through it.
 
-mod common;
-mod reference;
-
-use common::devices;
+use crate::common::devices;
+use crate::reference::{Wide, activation};
 use proptest::prelude::*;
-use reference::{Wide, activation};
 use undertone::data::{Batch, Example, Target};
 use undertone::explain::contribution::{positional, shares, token_contributions};
 use undertone::method::local::EmbeddingNoise;
