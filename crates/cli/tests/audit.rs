@@ -1,8 +1,6 @@
 //! `audit` as people call it.
 
-mod bench;
-
-use bench::*;
+use crate::bench::*;
 use serde_json::Value;
 use std::fs;
 use std::process::{Command, Output};
@@ -41,6 +39,7 @@ fn membership_has_intervals_a_drawing_and_a_place_in_the_folder() {
 
 #[test]
 fn mistakes_are_one_sentence() {
+    let sentences = Sentences::start();
     let bench = Bench::classifier();
     refused(
         &audit(&["membership", "--run", bench.path("model").to_str().unwrap()]),
@@ -57,6 +56,7 @@ fn mistakes_are_one_sentence() {
         &one_run(&["--set", "privacy.method=dp-forward", "--set", "model.tuning=head"]),
         "perturbed embeddings",
     );
+    sentences.assert("audit");
 }
 
 #[test]
@@ -175,8 +175,8 @@ fn attributes_are_told_from_embeddings_without_noise_and_not_under_much_of_it() 
     // The attribute is whether a text begins with a certain word, which the first rows show.
     let rows: String = (0..200)
         .map(|i| {
-            let word = bench::WORDS[i % 2];
-            format!("{word} {} {}\t{word}\n", bench::WORDS[(i * 5) % 8], bench::WORDS[(i * 3) % 8])
+            let word = WORDS[i % 2];
+            format!("{word} {} {}\t{word}\n", WORDS[(i * 5) % 8], WORDS[(i * 3) % 8])
         })
         .collect();
     let file = bench.path("attributes.tsv");
@@ -206,6 +206,7 @@ fn attributes_are_told_from_embeddings_without_noise_and_not_under_much_of_it() 
 
 #[test]
 fn attacks_on_language_models_refuse_what_they_cannot_do() {
+    let sentences = Sentences::start();
     let bench = Bench::classifier();
     bench.train("run", &["--set", "training.epochs=1"]);
     let run = bench.path("run");
@@ -227,4 +228,5 @@ fn attacks_on_language_models_refuse_what_they_cannot_do() {
         "tagger",
     );
     refused(&audit(&["extraction", "--run", run, "--spans", "label"]), "the spans cannot be read");
+    sentences.assert("audit-language-models");
 }

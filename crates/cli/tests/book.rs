@@ -1,9 +1,7 @@
 //! Every command of the README and of the book runs, on small models and small files that have the
 //! names the pages use.
 
-mod bench;
-
-use bench::fixture;
+use crate::bench::{WORDS, fixture};
 use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -113,9 +111,7 @@ fn prepare(folder: &Path) {
     model(folder, "models/gpt2", "gpt2-causal-lm", "tokenizer-bpe");
     let write = |name: &str, text: String| fs::write(folder.join(name), text).unwrap();
     let texts: Vec<String> = (0..120)
-        .map(|i| {
-            (0..3 + i % 5).map(|j| bench::WORDS[(i * 7 + j * 3) % 8]).collect::<Vec<_>>().join(" ")
-        })
+        .map(|i| (0..3 + i % 5).map(|j| WORDS[(i * 7 + j * 3) % 8]).collect::<Vec<_>>().join(" "))
         .collect();
     let label = |i: usize| ["bad", "good"][i % 2];
     let rows = |separator: &str, head: [&str; 3]| {

@@ -1,56 +1,75 @@
 //! A language model that learns its letters by heart gives them away, and one that was trained
 //! privately does not.
 
-mod bench;
-
-use bench::run;
+use crate::bench::run;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Letters that are attacked, and as many others.
-const LETTERS: usize = 48;
+const LETTERS: usize = 32;
 
-/// The demo's model, some of its letters, and a run file for a language model. All letters tell a
-/// name and a code, so that own and other ones differ in nothing but that; the first twelve are the
-/// planted secrets', one each. own.tsv has the letters that are attacked, all.tsv those and some
-/// nine hundred more.
+/// The demo's model, some of its letters, and a run file for a language model. own.tsv has the
+/// letters that are attacked, all.tsv those and some four hundred more, others.tsv ones that nobody
+/// learns. Each says who writes and what the code of their file is, and ends there; in all.tsv
+/// nobody writes twice who writes in own.tsv, so that a name and a code stand in one letter.
+///
+/// Letters begin with the token that an empty prompt consists of. Without it a model never learns
+/// how letters begin, and what it writes by itself begins in a way that depends on rounding.
 fn prepare(folder: &Path) -> PathBuf {
+    const CODE: &str = "the code of my file is ";
     run(&["demo", "--data-only", "--out", folder.to_str().unwrap()]);
     let telling = |name: &str| -> Vec<String> {
         let text = fs::read_to_string(folder.join(name)).unwrap();
-        text.lines()
-            .skip(1)
-            .filter(|row| row.contains("the code of my file"))
-            .map(str::to_owned)
-            .collect()
+        let end = |row: &str| row.find(CODE).map(|at| at + CODE.len() + "0 1 2 3 4 5".len());
+        text.lines().filter_map(|row| Some(format!("[END] {}", &row[..end(row)?]))).collect()
     };
-    let names = fs::read_to_string(folder.join("names.txt")).unwrap();
+    let name_of = |row: &str| -> String {
+        let (_, after) = row.split_once("my name is ").unwrap();
+        after.split(' ').take(2).collect::<Vec<_>>().join(" ")
+    };
     let (letters, others) = (telling("train.tsv"), telling("validation.tsv"));
-    let says = |row: &str, name: &str| row.contains(&format!("my name is {name} and"));
-    let planted = names.lines().map(|name| letters.iter().rfind(|row| says(row, name)).unwrap());
-    let rest = letters.iter().filter(|row| !names.lines().any(|name| says(row, name)));
-    let all: Vec<String> = planted.chain(rest).cloned().collect();
-    // Each planted letter up to its code, as it was read.
-    let canaries: Vec<String> = all[..12]
-        .iter()
-        .map(|row| {
-            let (before, after) = row.split_once("the code of my file is ").unwrap();
-            let text = format!("{before}the code of my file is # # # # # #");
-            let secret: String = after[..11].chars().filter(char::is_ascii_digit).collect();
-            json!({ "text": text, "secret": secret }).to_string()
-        })
-        .collect();
-    fs::write(folder.join("canaries.jsonl"), canaries.join("\n")).unwrap();
-    let table = |rows: &[String]| format!("text\tlabel\n{}\n", rows.join("\n"));
-    fs::write(folder.join("all.tsv"), table(&all)).unwrap();
-    fs::write(folder.join("own.tsv"), table(&all[..LETTERS])).unwrap();
-    fs::write(folder.join("others.tsv"), table(&others[..LETTERS])).unwrap();
+    let (mut own, mut names) = (Vec::new(), Vec::new());
+    for row in &letters {
+        if own.len() < LETTERS && !names.contains(&name_of(row)) {
+            names.push(name_of(row));
+            own.push(row.clone());
+        }
+    }
+    let rest = letters.iter().filter(|row| !names.contains(&name_of(row)));
+    let all: Vec<String> = own.iter().chain(rest.take(480 - LETTERS)).cloned().collect();
+    // Some of the letters up to their code.
+    let canaries = own[..16].iter().map(|row| {
+        let (before, code) = row.split_once(CODE).unwrap();
+        let text = format!("{before}{CODE}# # # # # #");
+        json!({ "text": text, "secret": code.replace(' ', "") }).to_string()
+    });
+    let lines = |lines: &[String]| lines.join("\n") + "\n";
+    let write = |name: &str, text: String| fs::write(folder.join(name), text).unwrap();
+    write("canaries.jsonl", lines(&canaries.collect::<Vec<_>>()));
+    write("names.txt", lines(&names));
+    write("all.tsv", format!("text\n{}", lines(&all)));
+    write("own.tsv", format!("text\n{}", lines(&own)));
+    write("others.tsv", format!("text\n{}", lines(&others[..LETTERS])));
     let file = folder.join("letters.toml");
     let text = format!(
-        "[model]\npath = {:?}\ntuning = \"full\"\n[data]\ntask = \"language-modelling\"\ntrain = {:?}\nvalidation = {:?}\ntext = \"text\"\nmax_tokens = 96\n\
-         [privacy]\nmethod = \"none\"\n[training]\nepochs = 100\nbatch = 16\nlearning_rate = \
-          1e-3\n",
+        r#"
+[model]
+path = {:?}
+tuning = "full"
+[data]
+task = "language-modelling"
+train = {:?}
+validation = {:?}
+text = "text"
+max_tokens = 96
+[privacy]
+method = "none"
+[training]
+epochs = 80
+batch = 8
+learning_rate = 1e-3
+"#,
         folder.join("model"),
         folder.join("own.tsv"),
         folder.join("others.tsv"),
@@ -59,56 +78,43 @@ fn prepare(folder: &Path) -> PathBuf {
     file
 }
 
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+/// The ends of an interval.
+fn ends(value: &Value) -> (f64, f64) {
+    let end = |key: &str| value[key].as_f64().unwrap_or_else(|| panic!("{value} has no {key}"));
+    (end("lower"), end("upper"))
 }
 
+/// Figures are compared by their intervals, and the model that learns by heart does so wholly: with
+/// other instructions, rounding and seeds are others too, and this must hold for all of them.
 #[test]
 fn what_was_learnt_by_heart_is_found_and_what_was_learnt_privately_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let file = prepare(folder.path());
     let file = file.to_str().unwrap();
-    run(&["train", file, "--out", &at("open"), "--seed", "1"]);
+    run(&["train", file, "--out", &at("non-private"), "--seed", "1"]);
     let all = format!("data.train={}", at("all.tsv"));
     let private = [
         "privacy.method=dp-sgd",
         "privacy.epsilon=8",
-        "privacy.delta=1e-4",
-        "training.epochs=5",
-        "training.batch=256",
+        "privacy.delta=1e-3",
+        "training.epochs=4",
+        "training.batch=120",
         "training.seed=1",
         &all,
     ];
     let private: Vec<&str> = private.iter().flat_map(|change| ["--set", change]).collect();
     run(&[&["train", file, "--out", &at("private")], &private[..]].concat());
 
-    let found = run(&[
-        "audit",
-        "all",
-        "--json",
-        "--run",
-        &at("private"),
-        "--non-private",
-        &at("open"),
-        "--canaries",
-        &at("canaries.jsonl"),
-        "--names",
-        &at("names.txt"),
-        "--kind",
-        "person",
-        "--texts",
-        "64",
-        "--tokens",
-        "64",
-        "--targets",
-        "16",
-        "--candidates",
-        "200",
-        "--examples",
-        "48",
-    ]);
-    let found: Value = serde_json::from_slice(&found).unwrap();
+    let (canaries, names) = (at("canaries.jsonl"), at("names.txt"));
+    let mut audit = vec!["audit", "all", "--json", "--kind", "person", "--names", &names];
+    let (private, non_private) = (at("private"), at("non-private"));
+    audit.extend(["--run", &private, "--non-private", &non_private, "--canaries", &canaries]);
+    // Three texts for each letter: a model that knows them all by heart writes nearly all of them,
+    // and one that knows how names are made hits one in seven by chance.
+    audit.extend(["--texts", "96", "--tokens", "24", "--targets", "16"]);
+    audit.extend(["--candidates", "100", "--examples", "32"]);
+    let found: Value = serde_json::from_slice(&run(&audit)).unwrap();
     let figure = |name: &str| -> Value {
         let all = found["figures"].as_array().unwrap();
         all.iter()
@@ -116,57 +122,35 @@ fn what_was_learnt_by_heart_is_found_and_what_was_learnt_privately_is_not() {
             .unwrap_or_else(|| panic!("{name}: {found}"))
             .clone()
     };
+    // 1.000, and from 0.32 to 0.60 where this was written; 0.5 is guessing. With 32 letters on
+    // either side an AUC of 0.5 is estimated with a standard deviation of 0.07, and an interval
+    // that begins at 0.6 needs an estimate that is three of them too high.
     let area = figure("AUC by loss against the pretrained");
-    // 1.000, and 0.579 with an interval from 0.452 to 0.684 where this was written; 0.5 is
-    // guessing.
-    assert!(number(&area["non_private"]["estimate"]) > 0.95, "{area}");
-    let (low, high) = (number(&area["run"]["lower"]), number(&area["run"]["upper"]));
-    assert!(low <= 0.51 && high < 0.75, "{area}");
+    assert!(ends(&area["non_private"]).0 > 0.95, "{area}");
+    let (lower, upper) = ends(&area["run"]);
+    assert!(lower < 0.6 && upper < 0.95, "{area}");
     // Six digits have 19.9 bits, and all of them were found. In private they are as hidden as from
-    // a model that never saw them: 2.3 bits beside 1.5.
+    // a model that never saw them: from 1.4 to 2.6 bits beside 1.3 to 2.9.
     let bits = figure("exposure");
-    assert!(number(&bits["non_private"]["estimate"]) > 18.0, "{bits}");
-    assert!(number(&bits["run"]["estimate"]) < 4.0, "{bits}");
-    assert!(number(&bits["run"]["lower"]) < number(&bits["pretrained"]["upper"]), "{bits}");
-    let recall = figure("extraction of names, recall");
-    assert!(number(&recall["non_private"]["estimate"]) > 0.2, "{recall}");
-    let filled = figure("reconstruction of names");
-    assert!(number(&filled["non_private"]["estimate"]) > 0.8, "{filled}");
-    assert!(number(&filled["run"]["estimate"]) < 0.3, "{filled}");
+    assert!(ends(&bits["non_private"]).0 > 15.0, "{bits}");
+    let (lower, upper) = ends(&bits["run"]);
+    assert!(lower < ends(&bits["pretrained"]).1 && upper < 6.0, "{bits}");
+    // 97 % and 3 %; 100 % and 0 %.
+    for attack in ["extraction of names, recall", "reconstruction of names"] {
+        let share = figure(attack);
+        assert!(ends(&share["non_private"]).0 > ends(&share["run"]).1, "{share}");
+    }
     let kept: Value =
         serde_json::from_slice(&fs::read(folder.path().join("private/audit.json")).unwrap())
             .unwrap();
     assert!(kept["all"].is_array() && kept["membership"].is_array());
 
-    let extraction = run(&[
-        "audit",
-        "extraction",
-        "--run",
-        &at("open"),
-        "--names",
-        &at("names.txt"),
-        "--kind",
-        "person",
-        "--texts",
-        "8",
-        "--tokens",
-        "48",
-    ]);
-    let said = String::from_utf8(extraction).unwrap();
+    let mut extraction = vec!["audit", "extraction", "--run", &non_private, "--kind", "person"];
+    extraction.extend(["--names", &names, "--texts", "8", "--tokens", "24"]);
+    let said = String::from_utf8(run(&extraction)).unwrap();
     assert!(said.contains("precision") && said.contains("names"), "{said}");
-    let reconstruction = run(&[
-        "audit",
-        "reconstruction",
-        "--run",
-        &at("open"),
-        "--candidates",
-        &at("names.txt"),
-        "--names",
-        &at("names.txt"),
-        "--kind",
-        "person",
-        "--targets",
-        "8",
-    ]);
-    assert!(String::from_utf8(reconstruction).unwrap().contains("pretrained"));
+    let mut reconstruction =
+        vec!["audit", "reconstruction", "--run", &non_private, "--kind", "person"];
+    reconstruction.extend(["--candidates", &names, "--names", &names, "--targets", "8"]);
+    assert!(String::from_utf8(run(&reconstruction)).unwrap().contains("pretrained"));
 }

@@ -1,8 +1,6 @@
 //! `report` on folders that `train` and `audit` left, and the model cards beside what was trained.
 
-mod bench;
-
-use bench::*;
+use crate::bench::*;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -85,6 +83,7 @@ fn a_report_says_what_the_ledger_proves() {
 
 #[test]
 fn folders_that_prove_nothing_are_refused_in_one_sentence() {
+    let sentences = Sentences::start();
     let bench = Bench::classifier();
     bench.train("run", &["--set", "training.epochs=1"]);
     let (run, out) = (bench.path("run"), bench.path("report.html"));
@@ -102,6 +101,7 @@ fn folders_that_prove_nothing_are_refused_in_one_sentence() {
     fs::write(run.join("ledger.jsonl"), ledger.replacen("\"count\":1", "\"count\":2", 2)).unwrap();
     refused(&report(), "ledger");
     assert!(!out.exists(), "nothing half is left");
+    sentences.assert("report");
 }
 
 /// The card says what summary.json says, and nothing that the guarantee does not cover.

@@ -1,9 +1,7 @@
 //! `sweep` as people call it: whole, killed and resumed, with runs that fail, and with everything
 //! that can be wrong.
 
-mod bench;
-
-use bench::*;
+use crate::bench::*;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -171,6 +169,7 @@ fn private_runs_are_never_thrown_away() {
 
 #[test]
 fn mistakes_are_one_sentence_and_nothing_runs() {
+    let sentences = Sentences::start();
     let bench = Bench::classifier();
     for (from, to, about) in [
         ("\"privacy.epsilon\" = 2.0", "\"privacy.epsilom\" = 2.0", "epsilom"),
@@ -198,6 +197,7 @@ fn mistakes_are_one_sentence_and_nothing_runs() {
         .output()
         .unwrap();
     refused(&missing, "nowhere.toml");
+    sentences.assert("sweep");
 }
 
 #[test]

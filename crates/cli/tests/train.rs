@@ -1,9 +1,7 @@
 //! `train` as people and scripts call it: private and not, broken off and resumed, and everything
 //! that can be wrong.
 
-mod bench;
-
-use bench::*;
+use crate::bench::*;
 use serde_json::Value;
 use std::fs;
 use std::process::{Command, Stdio};
@@ -383,6 +381,7 @@ fn adaptive_methods_are_resumed_as_if_nothing_had_happened() {
 
 #[test]
 fn mistakes_are_one_sentence() {
+    let sentences = Sentences::start();
     let bench = Bench::classifier();
     for (change, about) in [
         ("privacy.epsilon=0", "privacy.epsilon"),
@@ -405,6 +404,7 @@ fn mistakes_are_one_sentence() {
         .output()
         .unwrap();
     refused(&missing, "nowhere.toml");
+    sentences.assert("train");
 }
 
 #[test]

@@ -1,14 +1,11 @@
 //! `eval`, `predict`, `generate` and `merge` as people and scripts call them, on the small models
 //! of the library's tests.
 
+use crate::bench::{Sentences, fixture, note_sentence};
 use serde_json::Value;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
-
-fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../undertone/tests/fixtures").join(name)
-}
 
 /// A model folder with a tokenizer in it.
 fn model(to: &Path, name: &str, tokenizer: &str) -> String {
@@ -35,6 +32,7 @@ fn said(arguments: &[&str]) -> String {
 fn refused(arguments: &[&str], about: &str) {
     let output = undertone(arguments);
     let error = String::from_utf8_lossy(&output.stderr);
+    note_sentence(&error);
     assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
     assert!(error.contains(about), "{arguments:?} said {error}");
     assert!(!error.contains("panicked"), "{error}");
@@ -62,11 +60,22 @@ fn a_classifier_is_evaluated() {
     assert!((0.0..=1.0).contains(&accuracy) && found["loss"].as_f64().unwrap() > 0.0);
     assert!(found["f1"].is_number() && found["confusion"].is_array());
     assert!(said(&["eval", "--model", &model, "--data", &data]).contains("accuracy"));
-    // The unfused path says the same.
-    let slow =
-        said(&["eval", "--model", &model, "--data", &data, "--json", "--device", "candle-cpu"]);
-    let slow: Value = serde_json::from_str(&slow).unwrap();
-    assert!((slow["loss"].as_f64().unwrap() - found["loss"].as_f64().unwrap()).abs() < 1e-5);
+    // With other instructions, and so other kernels, it says the same.
+    for level in ["avx512", "avx2", "portable"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_undertone"))
+            .args(["eval", "--model", &model, "--data", &data, "--json"])
+            .env("UNDERTONE_CPU", level)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let other: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let loss = |found: &Value| found["loss"].as_f64().unwrap();
+        assert!((loss(&other) - loss(&found)).abs() < 1e-5, "{level}");
+    }
+    if cfg!(not(feature = "cuda")) {
+        let gpu = ["eval", "--model", &model, "--data", &data, "--device", "cuda"];
+        refused(&gpu, "--features cuda");
+    }
 }
 
 #[test]
@@ -178,6 +187,7 @@ fn an_adapter_can_be_used_or_merged_with_the_same_result() {
 
 #[test]
 fn mistakes_get_one_sentence_and_exit_code_2() {
+    let sentences = Sentences::start();
     let folder = tempfile::tempdir().unwrap();
     let (model, data) =
         (model(folder.path(), "bert-classification", "tokenizer-wordpiece"), data(folder.path()));
@@ -230,6 +240,7 @@ fn mistakes_get_one_sentence_and_exit_code_2() {
     eval(&["--model", &model, "--data", &data], "tokenizer.json");
     fs::write(Path::new(&model).join("model.safetensors"), "short").unwrap();
     eval(&["--model", &model, "--data", &data], "model.safetensors");
+    sentences.assert("use_model");
 }
 
 /// The bytes of a safetensors file with one number of its data replaced.
@@ -242,6 +253,7 @@ fn with_number(file: &Path, number: f32) -> Vec<u8> {
 
 #[test]
 fn broken_numbers_and_torn_weights_are_refused() {
+    let sentences = Sentences::start();
     let folder = tempfile::tempdir().unwrap();
     let (model, data) =
         (model(folder.path(), "bert-classification", "tokenizer-wordpiece"), data(folder.path()));
@@ -290,6 +302,7 @@ fn broken_numbers_and_torn_weights_are_refused() {
         &["predict", "--model", &model, "--data", &data, "--out", "no/such/said.jsonl"],
         "does not exist",
     );
+    sentences.assert("use_model-files");
 }
 
 #[test]

@@ -1,8 +1,6 @@
 //! `watch` beside a run of another process, in a pipe.
 
-mod bench;
-
-use bench::*;
+use crate::bench::*;
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Command, Output, Stdio};
@@ -77,9 +75,11 @@ fn a_seeded_run_is_never_called_private() {
 
 #[test]
 fn what_is_not_a_run_is_refused() {
+    let sentences = Sentences::start();
     let bench = Bench::classifier();
     refused(&watch(&bench, "nowhere").output().unwrap(), "holds no run");
     fs::create_dir(bench.path("empty")).unwrap();
     refused(&watch(&bench, "empty").output().unwrap(), "holds no run");
     assert!(files(&bench, "empty").is_empty());
+    sentences.assert("watch");
 }

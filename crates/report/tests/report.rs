@@ -1,6 +1,7 @@
 //! Reports about folders as runs leave them: what they say is what the ledger proves, and nothing
 //! in a file can become markup.
 
+use crate::snapshot::assert_snapshot;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -296,4 +297,14 @@ fn figures_that_are_not_finite_are_shown_as_missing() {
     });
     let (html, _) = both(&[Run::open(&path).unwrap()], false);
     assert!(html.contains("<dt>Loss</dt><dd>–</dd>") && !html.contains("NaN"));
+}
+
+/// A whole report, word by word.
+#[test]
+fn a_report_in_markdown() {
+    let place = tempfile::tempdir().unwrap();
+    let path = folder(place.path(), "private", Some(Mode::Proved), |_| {});
+    let run = Run::open(&path).unwrap();
+    let (_, markdown) = both(&[run], false);
+    assert_snapshot("report.md", &markdown);
 }

@@ -11,6 +11,7 @@ use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
 use undertone::model::{Model, Parameters, TaskHead};
 use undertone::noise::{Noise, Secret};
+use undertone::run::OptimiserKind;
 use undertone::train::optimiser::Settings;
 use undertone::train::{Learner, Protection, Step};
 
@@ -150,7 +151,7 @@ fn some_map(parameters: &Parameters) -> Map {
     Map { of: of.collect() }
 }
 
-type Make = Box<dyn Fn(&Parameters) -> Method>;
+type Make = Box<dyn Fn(&Parameters) -> AllocationMethod>;
 
 /// Every method by name, with a tuning, and whether its effective noise multiplier is the nominal
 /// one.

@@ -15,13 +15,15 @@ use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::Tuning;
 use undertone::model::{Model, ParameterId, TaskHead};
 use undertone::noise::{Noise, Secret};
+use undertone::run::OptimiserKind;
 use undertone::tensor::Matrix;
 use undertone::train::optimiser::Settings;
 use undertone::train::{Learner, Protection, Step};
 use undertone_accounting::gaussian::largest_mu;
 
 const DELTA: f64 = 1e-5;
-const STEPS: u64 = 8;
+/// The audit sees the sum of all steps: its signal and its noise grow alike, whatever the number.
+const STEPS: u64 = 2;
 /// Below the gradients' norms, so that every canary's gradient is clipped to the bound.
 const BOUND: f64 = 1e-3;
 
@@ -199,9 +201,10 @@ fn an_overfitted_model_gives_its_members_away_and_a_private_one_does_not() {
         }
         let (inside, outside) =
             (losses(&learner.model, &data.examples), losses(&learner.model, &others.examples));
-        let plain = judge("loss", &by_loss(&inside), &by_loss(&outside), 0.95, 1).auc;
+        // Wide intervals: a right one misses the truth once in a thousand, whatever the rounding.
+        let plain = judge("loss", &by_loss(&inside), &by_loss(&outside), 0.999, 1).auc;
         let scores = (by_reference(&inside, &before_in), by_reference(&outside, &before_out));
-        (plain, judge("reference", &scores.0, &scores.1, 0.95, 1).auc)
+        (plain, judge("reference", &scores.0, &scores.1, 0.999, 1).auc)
     };
     let (plain, reference) = auc(None);
     assert!(plain.estimate > 0.9 && reference.lower > 0.6, "{plain:?} {reference:?}");

@@ -7,8 +7,7 @@ use undertone::data::{
     Tokeniser, Unit, micro_batches, stream,
 };
 
-#[path = "../src/data/fixture.rs"]
-mod fixture;
+use crate::fixture;
 
 struct Given {
     folder: TempDir,

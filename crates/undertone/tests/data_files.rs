@@ -3,11 +3,11 @@
 
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
+use undertone::data::format_of;
 use undertone::data::read::{self, Row};
 use undertone::data::{Error, Format, Result};
 
-#[path = "data_parquet/mod.rs"]
-mod data_parquet;
+use crate::data_parquet;
 
 /// A folder with one file in it.
 struct Given {

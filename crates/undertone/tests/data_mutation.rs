@@ -3,12 +3,11 @@
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::path::Path;
-use undertone::data::{Format, LongTexts, Tokeniser, read};
+use undertone::data::format_of;
+use undertone::data::{LongTexts, Tokeniser, read};
 
-#[path = "data_parquet/mod.rs"]
-mod data_parquet;
-#[path = "../src/data/fixture.rs"]
-mod fixture;
+use crate::data_parquet;
+use crate::fixture;
 
 /// One change to a file, of those that break readers most often.
 #[derive(Clone, Debug)]

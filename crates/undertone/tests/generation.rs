@@ -1,9 +1,7 @@
 //! Continuing texts: the cache changes nothing, seeds are kept, beams find what greedy search
 //! misses.
 
-mod common;
-
-use common::{devices, difference, fixture};
+use crate::common::{devices, difference, fixture};
 use undertone::data::{Batch, Example};
 use undertone::model::Model;
 use undertone::model::folder::{LoadOptions, load};

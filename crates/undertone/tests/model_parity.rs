@@ -1,10 +1,8 @@
 //! Every architecture against transformers, tensor by tensor: hidden states, logits, loss and the
-//! gradient of every parameter, on the host's kernels and on candle's operations. The fixtures are
-//! made by `fixtures/models/make_models.py`.
+//! gradient of every parameter, on every device. The fixtures are made by
+//! `fixtures/models/make_models.py`.
 
-mod common;
-
-use common::{Expected, assert_close, batch, devices, difference, fixture};
+use crate::common::{Expected, assert_close, batch, devices, difference, fixture};
 use undertone::model::folder::{LoadOptions, load};
 use undertone::model::{Gradients, Model, Weighting};
 use undertone::tensor::Device;

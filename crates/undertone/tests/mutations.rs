@@ -1,9 +1,7 @@
 //! Damaged model folders: a clear error or a sound load each, never a panic, never memory that the
 //! file does not justify.
 
-mod common;
-
-use common::fixture;
+use crate::common::fixture;
 use std::fs;
 use std::path::Path;
 use undertone::data::{Batch, Example, Tokeniser};

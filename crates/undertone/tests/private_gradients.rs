@@ -1,11 +1,10 @@
 //! Book-keeping against the plain definition: every unit on its own, its gradient formed, clipped
 //! and added up.
 
-mod common;
-
-use common::devices;
+use crate::common::devices;
 use std::collections::BTreeMap;
 use undertone::data::{Batch, Example, Target};
+use undertone::gradient::Clipping;
 use undertone::gradient::{Book, Bounds, Clip, ClippedSum, Measure, UnitRows, Weights};
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
@@ -149,26 +148,36 @@ impl Way {
     }
 }
 
-/// Each unit on its own; the norm of each group from the formed gradient.
-fn one_by_one(model: &Model, examples: &[Example], way: &Way) -> (Sums, Vec<f64>) {
-    let mut sums: Sums = BTreeMap::new();
-    let mut norms = Vec::new();
-    for unit in examples.chunk_by(|a, b| a.unit == b.unit) {
+/// The gradient of one unit, parameter by parameter.
+type UnitGradient = Vec<(String, Vec<f32>)>;
+
+/// The gradient of each unit on its own, formed.
+fn unit_gradients(model: &Model, examples: &[Example]) -> Vec<UnitGradient> {
+    let units = examples.chunk_by(|a, b| a.unit == b.unit);
+    let formed = units.map(|unit| {
         let mut gradients = Gradients::new(&model.parameters);
         model.train(&Batch::pack(unit), Weighting::SumOfUnits, None, &mut gradients).unwrap();
+        let all = model.parameters.iter();
+        let with_gradient = all.filter_map(|(id, p)| Some((p.name.clone(), gradients.get(id)?)));
+        with_gradient.map(|(name, gradient)| (name, gradient.to_vec().unwrap())).collect()
+    });
+    formed.collect()
+}
+
+/// Each unit on its own; the norm of each group from the formed gradient.
+fn one_by_one(units: &[UnitGradient], way: &Way) -> (Sums, Vec<f64>) {
+    let mut sums: Sums = BTreeMap::new();
+    let mut norms = Vec::new();
+    for unit in units {
         let mut squared = vec![0.0; way.bounds.lengths().len()];
         let mut formed = Vec::new();
-        for (id, parameter) in model.parameters.iter() {
-            let (Some(parts), Some(gradient)) = (way.parts.get(&parameter.name), gradients.get(id))
-            else {
-                continue;
-            };
-            let values = gradient.to_vec().unwrap();
+        for (name, values) in unit {
+            let Some(parts) = way.parts.get(name) else { continue };
             for (group, weights) in parts {
                 let weighted = values.iter().zip(weights).map(|(&x, w)| w * f64::from(x).powi(2));
                 squared[*group] += weighted.sum::<f64>();
             }
-            formed.push((parts, parameter.name.clone(), values));
+            formed.push((parts, name.clone(), values));
         }
         norms.push(squared.iter().sum::<f64>().sqrt());
         let factors: Vec<f64> = squared
@@ -182,7 +191,7 @@ fn one_by_one(model: &Model, examples: &[Example], way: &Way) -> (Sums, Vec<f64>
         for (parts, name, values) in formed {
             let sum = sums.entry(name).or_insert_with(|| vec![0.0; values.len()]);
             for (group, weights) in parts {
-                for ((sum, x), weight) in sum.iter_mut().zip(&values).zip(weights) {
+                for ((sum, x), weight) in sum.iter_mut().zip(values).zip(weights) {
                     let mask = if way.masks { *weight } else { 1.0 };
                     *sum += factors[*group] * mask * f64::from(*x);
                 }
@@ -264,8 +273,8 @@ fn book_keeping_equals_one_unit_at_a_time() {
             for tuning in tunings(task_head) {
                 let mut model = model(architecture, task_head, &tuning, 16);
                 model.to_device(&device).unwrap();
-                let (_, norms) =
-                    one_by_one(&model, &examples, &Way::plain(&model, &Clip::Automatic));
+                let units = unit_gradients(&model, &examples);
+                let (_, norms) = one_by_one(&units, &Way::plain(&model, &Clip::Automatic));
                 let middle = norms.iter().sum::<f64>() / norms.len() as f64;
                 let flat = Clip::Flat(middle);
                 let ways = [
@@ -283,7 +292,7 @@ fn book_keeping_equals_one_unit_at_a_time() {
                         tuning.name(),
                         way.name
                     );
-                    let (want, norms) = one_by_one(&model, &examples, &way);
+                    let (want, norms) = one_by_one(&units, &way);
                     for cuts in [&[0, 7][..], &[0, 1, 2, 5, 7], &[0, 0, 6, 7]] {
                         let (have, found, _) = by_book(&model, &examples, &way, cuts);
                         assert_same(&what, &want, &have);
@@ -308,10 +317,11 @@ fn the_ghost_norm_and_the_formed_one_agree_at_larger_sizes() {
     for task_head in [TaskHead::SequenceClassification, TaskHead::MaskedLanguageModel] {
         let examples = examples(&[16, 80, 33], &[0, 1, 2], task_head);
         let model = model(Architecture::Bert, task_head, &Tuning::Full, 64);
+        let units = unit_gradients(&model, &examples);
         for way in
             [Way::plain(&model, &Clip::Flat(0.5)), Way::weighted(&model, &Clip::Flat(0.5), true)]
         {
-            let (want, _) = one_by_one(&model, &examples, &way);
+            let (want, _) = one_by_one(&units, &way);
             assert_same("larger sizes", &want, &by_book(&model, &examples, &way, &[0, 3]).0);
         }
     }

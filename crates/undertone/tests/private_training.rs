@@ -3,11 +3,13 @@
 
 use undertone::data::{Batch, Example, Target};
 use undertone::gradient::Clip;
+use undertone::gradient::Clipping;
 use undertone::method::central::{AllocationMethod, DpSgd};
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::Tuning;
 use undertone::model::{Model, TaskHead};
 use undertone::noise::{Noise, Secret};
+use undertone::run::OptimiserKind;
 use undertone::train::optimiser::Settings;
 use undertone::train::{Learner, Protection, Step};
 

@@ -1,9 +1,7 @@
 //! LoRA against peft, and the other ways of tuning: what is trained, what is saved, what comes
 //! back.
 
-mod common;
-
-use common::{Expected, assert_close, batch, devices, difference, fixture};
+use crate::common::{Expected, assert_close, batch, devices, difference, fixture};
 use std::path::Path;
 use undertone::model::folder::{LoadOptions, load, save};
 use undertone::model::tuning::{

@@ -31,6 +31,9 @@ pub struct Demo {
     /// Folder for the data and the runs; what an earlier demo left there is replaced
     #[arg(long, value_name = "FOLDER", default_value = "runs/demo")]
     out: PathBuf,
+    /// Private letters to train on; a quarter as many others are for validation
+    #[arg(long, default_value_t = 4_000)]
+    letters: usize,
     /// Write the model, the letters and the run file, and train nothing
     #[arg(long)]
     data_only: bool,
@@ -39,8 +42,9 @@ pub struct Demo {
     pretrain: Option<PathBuf>,
 }
 
-const TRAIN: usize = 4_000;
-const VALIDATION: usize = 1_000;
+/// How many letters may be asked for: no fewer than a batch has.
+const LETTERS: std::ops::RangeInclusive<usize> = BATCH..=1_000_000;
+const BATCH: usize = 256;
 
 /// The runs of the demo: a name and what is changed in the run file.
 const RUNS: [(&str, &[&str]); 3] = [
@@ -58,6 +62,13 @@ impl Demo {
             }
             return Ok(());
         }
+        if !LETTERS.contains(&self.letters) {
+            return Err(Failure::arguments(format!(
+                "--letters must be from {} to {}",
+                LETTERS.start(),
+                LETTERS.end()
+            )));
+        }
         let started = std::time::Instant::now();
         clear(&self.out)?;
         let file = self.prepare()?;
@@ -74,8 +85,9 @@ impl Demo {
         }
         if !output.json {
             line(format_args!(
-                "{TRAIN} letters to a hospital, some of which tell secrets; which of {} things \
+                "{} letters to a hospital, some of which tell secrets; which of {} things \
                  does each ask for?",
+                self.letters,
                 TOPICS.len()
             ));
         }
@@ -179,15 +191,15 @@ impl Demo {
         model::unpack(&self.out.join("model"))?;
         let mut writer = Writer::new(2);
         let planted = writer.planted(12);
-        let mut letters =
-            writer.letters(TRAIN - planted.iter().map(|planted| planted.times).sum::<usize>());
+        let mut letters = writer
+            .letters(self.letters - planted.iter().map(|planted| planted.times).sum::<usize>());
         for planted in &planted {
             letters.extend((0..planted.times).map(|_| writer.letter(Some(planted))));
         }
         write(&self.out.join("train.tsv"), tsv(&letters).as_bytes())?;
         write(
             &self.out.join("validation.tsv"),
-            tsv(&Writer::new(3).letters(VALIDATION)).as_bytes(),
+            tsv(&Writer::new(3).letters(self.letters / 4)).as_bytes(),
         )?;
         let secrets: Vec<String> =
             planted.iter().filter_map(|planted| serde_json::to_string(planted).ok()).collect();
@@ -216,7 +228,7 @@ impl Demo {
              text = \"text\"\nlabel = \"label\"\n\
              labels = {TOPICS:?}\nmax_tokens = 96\n\n\
              [privacy]\nmethod = \"dp-sgd\"\n\n\
-             [training]\nepochs = 5\nbatch = 256\nlearning_rate = 3e-3\n\
+             [training]\nepochs = 5\nbatch = {BATCH}\nlearning_rate = 3e-3\n\
              learning_rate_schedule = \"linear\"\n",
             folder.join("model"),
             folder.join("train.tsv"),

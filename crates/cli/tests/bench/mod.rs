@@ -1,6 +1,8 @@
 //! A small model, some rows and a run file in a folder, and how tests run the program on them.
-#![allow(dead_code)]
 
+mod sentences;
+
+pub use sentences::{Sentences, note_sentence};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -149,6 +151,7 @@ impl Bench {
 
 pub fn refused(output: &Output, about: &str) {
     let error = String::from_utf8_lossy(&output.stderr);
+    note_sentence(&error);
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(error.contains(about) && !error.contains("panicked"), "said {error}, not {about}");
 }

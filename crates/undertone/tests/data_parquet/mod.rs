@@ -1,8 +1,5 @@
 //! Small Parquet files for the tests.
 
-// Several test programs share this file, and none uses all of it.
-#![allow(dead_code)]
-
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, Int64Type};
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;

@@ -1,4 +1,4 @@
-use super::super::cut::LongTexts;
+use super::super::LongTexts;
 use super::super::fixture;
 use super::*;
 use serde_json::Value;

@@ -1,9 +1,7 @@
 //! Methods that perturb records, from the command line: what they promise, what they train, and
 //! what they refuse.
 
-mod bench;
-
-use bench::*;
+use crate::bench::*;
 use serde_json::Value;
 use std::fs;
 use std::process::Command;
@@ -22,39 +20,25 @@ fn entries(bench: &Bench, out: &str) -> Vec<Value> {
 #[test]
 fn every_forward_method_keeps_to_its_budget() {
     let bench = Bench::classifier();
-    let public = format!("privacy.forward.public={:?}", bench.path("rows.tsv"));
+    let public = format!("privacy.local.public={:?}", bench.path("rows.tsv"));
     // What is asked for, and the number of ledger entries.
     let cases: [(&[&str], usize); 14] = [
         (&["privacy.method=dp-forward", "model.tuning=head"], 2),
+        (&["privacy.method=dp-forward", "privacy.local.after=1", "privacy.local.rows=tokens"], 2),
         (
             &[
                 "privacy.method=dp-forward",
-                "privacy.forward.after=1",
-                "privacy.forward.rows=tokens",
+                "privacy.local.release=fresh",
+                "privacy.local.label_epsilon=0",
             ],
             2,
         ),
-        (
-            &[
-                "privacy.method=dp-forward",
-                "privacy.forward.release=fresh",
-                "privacy.forward.label_epsilon=0",
-            ],
-            2,
-        ),
+        (&["privacy.method=ew-ft", "privacy.local.dims=[4]", "privacy.local.after=embeddings"], 2),
         (
             &[
                 "privacy.method=ew-ft",
-                "privacy.forward.dims=[4]",
-                "privacy.forward.after=embeddings",
-            ],
-            2,
-        ),
-        (
-            &[
-                "privacy.method=ew-ft",
-                "privacy.forward.dims=[4]",
-                "privacy.forward.release=path",
+                "privacy.local.dims=[4]",
+                "privacy.local.release=path",
                 "privacy.schedule=ewpba",
             ],
             3,
@@ -62,18 +46,18 @@ fn every_forward_method_keeps_to_its_budget() {
         (
             &[
                 "privacy.method=ew-ft",
-                "privacy.forward.encoder=autoencoder",
-                "privacy.forward.dims=[6, 3]",
+                "privacy.local.encoder=autoencoder",
+                "privacy.local.dims=[6, 3]",
                 &public,
             ],
             2,
         ),
-        (&["privacy.method=ew-ft", "privacy.forward.dims=[4]", &public, "model.tuning=head"], 2),
+        (&["privacy.method=ew-ft", "privacy.local.dims=[4]", &public, "model.tuning=head"], 2),
         (
             &[
                 "privacy.method=ew-ft",
-                "privacy.forward.encoder=autoencoder",
-                "privacy.forward.dims=[6, 3]",
+                "privacy.local.encoder=autoencoder",
+                "privacy.local.dims=[6, 3]",
                 &public,
                 "model.tuning=head",
             ],
@@ -94,7 +78,7 @@ fn every_forward_method_keeps_to_its_budget() {
         (
             &[
                 "privacy.method=dp-forward",
-                "privacy.forward.adapt={ share = 0.4 }",
+                "privacy.local.adapt={ share = 0.4 }",
                 "model.tuning=head",
             ],
             3,
@@ -104,7 +88,7 @@ fn every_forward_method_keeps_to_its_budget() {
                 "privacy.method=mvg",
                 "privacy.mvg.width=20",
                 "privacy.mvg.attention=atten-dp",
-                "privacy.forward.adapt={ share = 0.3, batch = 20, epochs = 1 }",
+                "privacy.local.adapt={ share = 0.3, batch = 20, epochs = 1 }",
             ],
             4,
         ),
@@ -162,11 +146,8 @@ fn every_forward_method_keeps_to_its_budget() {
 fn what_is_below_the_noise_does_not_move_by_a_bit() {
     let bench = Bench::classifier();
     let base = safetensors_of(&bench, "model/model.safetensors");
-    let proved = set(&[
-        "privacy.method=dp-forward",
-        "privacy.forward.after=1",
-        "privacy.forward.rows=tokens",
-    ]);
+    let proved =
+        set(&["privacy.method=dp-forward", "privacy.local.after=1", "privacy.local.rows=tokens"]);
     bench.train("proved", &proved);
     let trained = safetensors_of(&bench, "proved/model/model.safetensors");
     let below = |name: &str| name.contains("embeddings.") || name.contains("layer.0.");
@@ -181,8 +162,7 @@ fn what_is_below_the_noise_does_not_move_by_a_bit() {
         }
     }
     assert!(still > 10 && moved > 10, "{still} {moved}");
-    let paper =
-        set(&["privacy.method=dp-forward", "privacy.forward.after=1", "privacy.mode=paper"]);
+    let paper = set(&["privacy.method=dp-forward", "privacy.local.after=1", "privacy.mode=paper"]);
     let summary = bench.train("paper", &paper);
     let trained = safetensors_of(&bench, "paper/model/model.safetensors");
     let moves = |(name, values): &(String, Vec<u8>)| {
@@ -204,8 +184,8 @@ fn dp_sgd_below_the_noise_moves_it_and_is_paid_for() {
     let base = safetensors_of(&bench, "model/model.safetensors");
     let changes = set(&[
         "privacy.method=dp-forward",
-        "privacy.forward.after=1",
-        "privacy.forward.adapt={ share = 0.5, batch = 20, epochs = 2 }",
+        "privacy.local.after=1",
+        "privacy.local.adapt={ share = 0.5, batch = 20, epochs = 2 }",
     ]);
     let summary = bench.train("run", &changes);
     let trained = safetensors_of(&bench, "run/model/model.safetensors");
@@ -216,7 +196,7 @@ fn dp_sgd_below_the_noise_moves_it_and_is_paid_for() {
     let first = entries(&bench, "run")[0].to_string();
     assert!(first.contains("\"count\":12") && first.contains("sampling_rate"), "{first}");
     let alone = summary["resolved"]["adaptation"]["noise_multiplier"].as_f64().unwrap();
-    let open = bench.train("open", &set(&["privacy.method=dp-forward", "privacy.forward.after=1"]));
+    let open = bench.train("open", &set(&["privacy.method=dp-forward", "privacy.local.after=1"]));
     let noise = |summary: &Value| summary["resolved"]["noise_multipliers"][0].as_f64().unwrap();
     assert!(alone > 0.3 && noise(&summary) > noise(&open), "what adapts is missing elsewhere");
     let assumptions = summary["guarantee"]["assumptions"].to_string();
@@ -225,7 +205,7 @@ fn dp_sgd_below_the_noise_moves_it_and_is_paid_for() {
         &bench
             .command(
                 "both",
-                &set(&["privacy.method=dp-forward", "privacy.forward.adapt={ epochs = 1 }"]),
+                &set(&["privacy.method=dp-forward", "privacy.local.adapt={ epochs = 1 }"]),
             )
             .output()
             .unwrap(),
@@ -259,7 +239,7 @@ fn published_methods_claim_and_guarantee_nothing() {
     let ew_ft = set(&[
         "privacy.method=ew-ft",
         "privacy.mode=paper",
-        "privacy.forward.after=1",
+        "privacy.local.after=1",
         "privacy.schedule=ewpba",
     ]);
     let summary = bench.train("ew-ft", &ew_ft);
@@ -271,8 +251,8 @@ fn a_killed_run_goes_on_with_the_same_releases() {
     let bench = Bench::classifier();
     let settings = set(&[
         "privacy.method=ew-ft",
-        "privacy.forward.dims=[4]",
-        "privacy.forward.release=path",
+        "privacy.local.dims=[4]",
+        "privacy.local.release=path",
         "privacy.schedule=linear",
         "training.epochs=3",
         "training.batch=4",
@@ -335,26 +315,27 @@ fn texts_are_predicted_in_private() {
 
 #[test]
 fn mistakes_are_one_sentence() {
+    let sentences = Sentences::start();
     let bench = Bench::classifier();
     let cases: [(&[&str], &str); 17] = [
-        (&["privacy.forward.dims=[4]"], "[privacy.forward] is for"),
-        (&["privacy.method=dp-forward", "privacy.forward.after=9"], "blocks"),
-        (&["privacy.method=dp-forward", "privacy.forward.after=roof"], "after is"),
-        (&["privacy.method=ew-ft", "privacy.forward.encoder=pca"], "public text"),
-        (&["privacy.method=ew-ft", "privacy.forward.encoder=trained"], "voids the guarantee"),
-        (&["privacy.method=ew-ft", "privacy.forward.dims=[0]"], "dims"),
+        (&["privacy.local.dims=[4]"], "[privacy.local] is for"),
+        (&["privacy.method=dp-forward", "privacy.local.after=9"], "blocks"),
+        (&["privacy.method=dp-forward", "privacy.local.after=roof"], "after is"),
+        (&["privacy.method=ew-ft", "privacy.local.encoder=pca"], "public text"),
+        (&["privacy.method=ew-ft", "privacy.local.encoder=trained"], "voids the guarantee"),
+        (&["privacy.method=ew-ft", "privacy.local.dims=[0]"], "dims"),
         (&["privacy.method=ew-ft", "privacy.schedule=ewpba"], "release = \"path\""),
         (&["privacy.method=mvg", "privacy.mvg.attention=raw"], "raw"),
         (&["privacy.method=mvg", "privacy.mvg.spread=0"], "privacy.mvg.spread"),
-        (&["privacy.method=dp-forward", "privacy.forward.label_epsilon=9"], "label_epsilon"),
+        (&["privacy.method=dp-forward", "privacy.local.label_epsilon=9"], "label_epsilon"),
         (&["privacy.method=dp-forward", "training.dropout=true"], "dropout"),
-        (&["privacy.method=dp-forward", "privacy.forward.learn=discriminant"], "model.tuning"),
-        (&["privacy.method=dp-forward", "privacy.forward.bound=box"], "bound the norm"),
-        (&["privacy.method=dp-forward", "privacy.forward.label_epsilon=nan"], "label_epsilon"),
-        (&["privacy.method=ew-ft", "privacy.forward.encoder=none"], "dp-forward"),
+        (&["privacy.method=dp-forward", "privacy.local.learn=discriminant"], "model.tuning"),
+        (&["privacy.method=dp-forward", "privacy.local.bound=box"], "bound the norm"),
+        (&["privacy.method=dp-forward", "privacy.local.label_epsilon=nan"], "label_epsilon"),
+        (&["privacy.method=ew-ft", "privacy.local.encoder=none"], "dp-forward"),
         (&["privacy.mvg.width=4"], "[privacy.mvg] is for"),
         (
-            &["privacy.method=dp-forward", "data.author=who", "privacy.forward.label_epsilon=2"],
+            &["privacy.method=dp-forward", "data.author=who", "privacy.local.label_epsilon=2"],
             "each record of a unit",
         ),
     ];
@@ -364,4 +345,5 @@ fn mistakes_are_one_sentence() {
     let language =
         Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modelling\"");
     language.refused("refused", &set(&["privacy.method=dp-forward"]), "classification");
+    sentences.assert("forward");
 }

@@ -1,0 +1,9 @@
+//! The integration tests, in one program: linking takes longer than most of them.
+
+mod closed_forms;
+mod inversion;
+mod ledger;
+mod properties;
+mod random_settings;
+mod reference;
+mod sampling;

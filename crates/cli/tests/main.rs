@@ -1,0 +1,18 @@
+//! The integration tests, in one program: linking takes longer than most of them.
+
+mod bench;
+#[path = "../../../tests/snapshot/mod.rs"]
+mod snapshot;
+
+mod audit;
+mod book;
+mod budget;
+mod help;
+mod local;
+mod memorising;
+mod report;
+mod sources;
+mod sweep;
+mod train;
+mod use_model;
+mod watch;

@@ -1,0 +1,25 @@
+//! The integration tests, in one program: linking takes longer than most of them.
+
+mod common;
+mod data_parquet;
+#[path = "../src/data/fixture.rs"]
+mod fixture;
+mod reference;
+
+mod allocations;
+mod audit;
+mod data_csv;
+mod data_dataset;
+mod data_files;
+mod data_mutation;
+mod data_sampler;
+mod generation;
+mod kernels;
+mod model_parity;
+mod mutations;
+mod private_gradients;
+mod private_training;
+mod relevance;
+mod sanitiser;
+mod spans;
+mod tuning;
