@@ -1,11 +1,11 @@
-//! Files that are either whole or absent, whatever happens while they are written.
+//! Atomic writing: a file is either complete or absent, even after a crash.
 
 use crate::error::{Error, Result};
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-/// Writes beside the file, flushes to disk, then renames over it.
+/// Writes a temporary file beside `path`, syncs it to disk, then renames it to `path`.
 pub fn write_atomically(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
@@ -20,12 +20,12 @@ pub fn write_atomically(
         fs::rename(&beside, path)
     })();
     if let Err(source) = written {
-        // Half a file must not keep a full disk full.
+        // Do not leave a partial file on a full disk.
         let _ = fs::remove_file(&beside);
         return Err(Error::io(path)(source));
     }
     if let Some(folder) = path.parent().and_then(|folder| File::open(folder).ok()) {
-        // Not every file system can flush a folder; the rename itself has happened.
+        // Not every file system can sync a folder; the rename itself has happened.
         let _ = folder.sync_all();
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! audit.json: results of attacks on a run, each with its interval.
+//! audit.json: results of attacks on a run, each with its confidence interval.
 
 use crate::error::{Error, Result};
 use crate::numbers::null_as_nan;
@@ -6,7 +6,7 @@ use crate::{FORMAT_VERSION, check_format, write_json};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Results of attacks; each part is there if its attack was made.
+/// Results of attacks on a run; each is present if its attack was made.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Audit {
     /// Version of the folder's layout; 1 had no such key.
@@ -27,10 +27,10 @@ pub struct Audit {
     /// Masked private entities that the model fills in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reconstruction: Vec<ReconstructionOfKind>,
-    /// All attacks beside those on other models.
+    /// Each attack on the run, on a non-private run and on the pretrained model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub all: Vec<Figure>,
-    /// Results of attacks that this version does not know, kept as they are.
+    /// Results of attacks that this version does not know, kept unchanged.
     #[serde(flatten)]
     pub others: serde_json::Map<String, serde_json::Value>,
 }
@@ -56,7 +56,7 @@ impl Audit {
             Err(e) => return Err(Error::io(path)(e)),
         };
         let read: Self = serde_json::from_str(&text).map_err(|e| {
-            Error::folder(path, format!("is damaged: {e}; move it away and attack again"))
+            Error::folder(path, format!("is damaged: {e}; move it away and audit again"))
         })?;
         check_format(path, read.format)?;
         Ok(read)
@@ -74,13 +74,13 @@ impl Audit {
 /// An estimate with its confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// The lower end.
+    /// Lower confidence limit.
     #[serde(deserialize_with = "null_as_nan")]
     pub lower: f64,
-    /// The estimate.
+    /// Point estimate.
     #[serde(deserialize_with = "null_as_nan")]
     pub estimate: f64,
-    /// The upper end.
+    /// Upper confidence limit.
     #[serde(deserialize_with = "null_as_nan")]
     pub upper: f64,
 }
@@ -103,9 +103,9 @@ pub struct Membership {
     pub rate_at_0_1_percent: Interval,
     /// True positive rate at a false positive rate of 1 %.
     pub rate_at_1_percent: Interval,
-    /// Examples that were trained on.
+    /// Number of examples that were trained on.
     pub members: usize,
-    /// Examples that were not.
+    /// Number of examples that were not trained on.
     pub others: usize,
     /// (false positive rate, true positive rate), thinned out for plotting.
     #[serde(default)]
@@ -115,47 +115,47 @@ pub struct Membership {
 /// The lower bound on ε from one training run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OneRun {
-    /// Canaries, each in the training data or not by a fair coin.
+    /// Number of canaries, each included in the training data by a fair coin.
     pub canaries: u64,
-    /// Guesses.
+    /// Number of guesses: canaries that the attack does not abstain on.
     pub guesses: u64,
-    /// Correct guesses.
+    /// Number of correct guesses.
     pub right: u64,
-    /// ε is at least this with the stated confidence, whatever the training is.
+    /// Lower bound on ε at the stated confidence, for any mechanism.
     pub epsilon_lower: f64,
-    /// ε is at least this with the stated confidence, if the training's trade-off curve is that of
-    /// a Gaussian mechanism.
+    /// Lower bound on ε at the stated confidence, if the trade-off curve of training is that of a
+    /// Gaussian mechanism.
     #[serde(default)]
     pub epsilon_lower_if_gaussian: f64,
-    /// δ of the statement.
+    /// The δ that the bounds on ε are for.
     pub delta: f64,
-    /// Probability that the statement is right, whatever the mechanism.
+    /// Confidence level of the bounds, in (0, 1).
     pub confidence: f64,
 }
 
-/// The lower bound beside what the run's ledger proves.
+/// The lower bound, compared with the ledger's guarantee.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OneRunAudit {
-    /// What the guesses show.
+    /// The lower bound.
     #[serde(flatten)]
     pub found: OneRun,
-    /// Whether the guesses are too good for the privacy curve that the ledger proves; none if it
-    /// proves none.
+    /// Whether the guesses contradict the privacy curve that the ledger proves; none without a
+    /// guarantee.
     pub promised_curve_is_refuted: Option<bool>,
 }
 
-/// Rank of a planted secret among all that could have been planted.
+/// Exposure of a planted secret: its rank by likelihood among all candidates.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Exposure {
-    /// log₂ of the number of candidates less log₂ of the rank: the bits of the secret that the
-    /// model gives away.
+    /// log₂ of the number of candidates minus log₂ of the rank: the bits of the secret that the
+    /// model reveals.
     pub bits: f64,
-    /// The most that it could be.
+    /// The largest possible exposure, log₂ of the number of candidates.
     pub most: f64,
     /// 1 for the likeliest candidate; an estimate where the candidates are a sample.
     #[serde(default)]
     pub rank: f64,
-    /// Whether every candidate was asked for.
+    /// Whether every candidate was ranked, and not a sample.
     pub exact: bool,
 }
 
@@ -164,9 +164,9 @@ pub struct Exposure {
 pub struct SecretExposure {
     /// The text around the secret.
     pub text: String,
-    /// By the trained model.
+    /// In the trained model.
     pub trained: Exposure,
-    /// By the pretrained model that the run began from.
+    /// In the pretrained model.
     #[serde(rename = "pretrained", alias = "untouched")]
     pub pretrained: Exposure,
 }
@@ -201,55 +201,55 @@ impl EntityKind {
 /// Private entities of one kind that the trained model generates.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Extraction {
-    /// Of which kind.
+    /// The kind of entity.
     pub kind: EntityKind,
     /// Entities in the training texts that the pretrained model does not generate.
     pub in_training: usize,
     /// Distinct entities that the trained model generates, without those of the pretrained one.
     pub written: usize,
-    /// How many of them are in the training texts.
+    /// Number of these that are in the training texts.
     pub right: usize,
     /// Entities of the training texts that the pretrained model generates.
     #[serde(default)]
     pub known_before: usize,
-    /// Share of what was generated that is in the training texts.
+    /// Share of the generated entities that are in the training texts.
     pub precision: Interval,
-    /// Share of what is in the training texts that was generated.
+    /// Share of the training texts' entities that were generated.
     pub recall: Interval,
 }
 
 /// How often a masked private entity is filled in.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reconstruction {
-    /// Masked texts.
+    /// Number of masked texts.
     pub targets: usize,
-    /// How often the likeliest candidate is right.
+    /// Top-1 accuracy: share of texts whose likeliest candidate is right.
     pub top_1: Interval,
-    /// How often one of the k likeliest candidates is right.
+    /// Top-k accuracy: share of texts of which one of the k likeliest candidates is right.
     pub top_k: Interval,
-    /// k.
+    /// k of the top-k accuracy.
     pub k: usize,
-    /// How often the truth is among the candidates at all.
+    /// Share of texts whose truth is among the candidates.
     pub among_candidates: Interval,
     /// Mean of 1/rank, 0 where the truth is no candidate.
     pub mean_reciprocal_rank: f64,
-    /// Candidates of a text, on average.
+    /// Mean number of candidates of a text.
     pub candidates: f64,
 }
 
 /// Reconstruction of one kind of entity, by both models.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReconstructionOfKind {
-    /// Of which kind.
+    /// The kind of entity.
     pub kind: EntityKind,
     /// By the trained model.
     pub trained: Reconstruction,
-    /// By the pretrained model that the run began from.
+    /// By the pretrained model.
     #[serde(rename = "pretrained", alias = "untouched")]
     pub pretrained: Reconstruction,
 }
 
-/// What a figure measures.
+/// The quantity of a [`Figure`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
@@ -257,25 +257,25 @@ pub enum Measure {
     Area,
     /// A share of all cases, in [0, 1].
     Share,
-    /// Bits of a secret.
+    /// Exposure of a secret, in bits.
     Bits,
 }
 
-/// A figure of the run, of a non-private run and of the pretrained model.
+/// One figure of an attack, on the run, on a non-private run and on the pretrained model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// Of which attack.
+    /// The attack's name.
     pub attack: String,
-    /// What it measures.
+    /// The measured quantity.
     pub measure: Measure,
-    /// Of the run.
+    /// On the run's model.
     pub run: Interval,
-    /// Of a non-private run.
+    /// On the model of a non-private run.
     #[serde(default, alias = "open")]
     pub non_private: Option<Interval>,
-    /// Of the pretrained model.
+    /// On the pretrained model.
     #[serde(default, alias = "untouched")]
     pub pretrained: Option<Interval>,
-    /// What guessing gives.
+    /// The expected figure of random guessing.
     pub guessing: Option<f64>,
 }

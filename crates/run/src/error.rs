@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The run file asks for something that cannot be.
+    /// The run file is invalid.
     #[error("{0}")]
     RunFile(String),
     /// A folder, or a file in it, is not what it should be.
     #[error("{path}: {problem}", path = path.display())]
     Folder {
-        /// The folder or file.
+        /// Path of the folder or file.
         path: PathBuf,
         /// What is wrong, and what to do.
         problem: String,
@@ -20,7 +20,7 @@ pub enum Error {
     /// A file could not be read or written.
     #[error("{path}: {source}", path = path.display())]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The operating system's error.
         source: std::io::Error,
@@ -28,7 +28,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// A mistake in a run file.
+    /// An invalid run file.
     pub fn run_file(sentence: impl Into<String>) -> Self {
         Self::RunFile(sentence.into())
     }

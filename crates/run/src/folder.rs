@@ -1,14 +1,14 @@
 //! The run folder, which one process at a time may write to.
 //!
 //! ```text
-//! plan.toml               the run file with every default filled in, and what it resolved to
+//! plan.toml               the run file with every default, and the calibrated noise
 //! ledger.jsonl            every release, recorded before it is made
-//! metrics.jsonl           one line for each step (computed from private data: keep it with them)
+//! metrics.jsonl           one line for each step (depends on private data: do not publish)
 //! checkpoint.safetensors  weights and optimiser state, to resume from
-//! secret.key              what the noise is drawn from; only while the run lasts
+//! secret.key              the secret that noise is derived from; only while the run lasts
 //! identity.json           what must be the same on resuming; only while the run lasts
 //! relevance.safetensors   the relevance map that the noise was allocated by, if there is one
-//! noise.svg               noise of each trainable parameter (and relevance.svg), as heat maps
+//! noise.svg               heat map of the noise by parameter (relevance.svg: of relevance)
 //! model/                  the trained model, or adapter/, with a model card (README.md)
 //! audit.json              results of attacks, if any were made
 //! summary.json            written last: a folder that has one is finished
@@ -45,17 +45,17 @@ impl RunPaths {
         self.0.join(PLAN)
     }
 
-    /// The ledger.
+    /// The privacy ledger.
     pub fn ledger(&self) -> PathBuf {
         self.0.join("ledger.jsonl")
     }
 
-    /// The ledger's head, by which a ledger that was cut short is noticed.
+    /// The ledger's head, by which a truncated ledger is detected.
     fn ledger_head(&self) -> PathBuf {
         self.0.join("ledger.jsonl.head")
     }
 
-    /// One record a step.
+    /// The metrics, one record a step.
     pub fn metrics(&self) -> PathBuf {
         self.0.join("metrics.jsonl")
     }
@@ -90,17 +90,17 @@ impl RunPaths {
         self.0.join("relevance.svg")
     }
 
-    /// The trained model, where all of it was trained.
+    /// The trained model, where it is saved as a whole.
     pub fn model(&self) -> PathBuf {
         self.0.join("model")
     }
 
-    /// The trained adapter, where the base model was not changed.
+    /// The trained adapter or task head, where the base model is unchanged.
     pub fn adapter(&self) -> PathBuf {
         self.0.join("adapter")
     }
 
-    /// The file that the process that trains holds locked.
+    /// The file that the training process keeps locked.
     pub fn lock(&self) -> PathBuf {
         self.0.join(LOCK)
     }
@@ -118,23 +118,23 @@ impl RunPaths {
         self.summary().exists()
     }
 
-    /// The name of the summary's file, for messages about folders that have none.
+    /// File name of the summary, for messages.
     pub fn summary_name() -> &'static str {
         SUMMARY
     }
 
-    /// The name of the plan's file.
+    /// File name of the plan.
     pub fn plan_name() -> &'static str {
         PLAN
     }
 
-    /// The summary of a finished run.
+    /// Reads the summary of a finished run.
     pub fn read_summary(&self) -> Result<Summary> {
         Summary::read(&self.summary())
     }
 }
 
-/// Whether a process holds the folder. The lock is released at once.
+/// Whether a process is training in the folder.
 pub fn is_locked(folder: &Path) -> bool {
     File::open(RunPaths::new(folder).lock()).is_ok_and(|lock| lock.try_lock_shared().is_err())
 }
@@ -155,20 +155,20 @@ impl std::ops::Deref for RunFolder {
 }
 
 impl RunFolder {
-    /// The folder of a new run, which may exist but must hold no run.
+    /// Creates and locks the folder of a new run. It may exist, but must hold no run.
     pub fn create(path: &Path) -> Result<Self> {
         fs::create_dir_all(path).map_err(Error::io(path))?;
         let folder = Self::lock_folder(path)?;
         if folder.plan().exists() || folder.ledger().exists() {
             return Err(Error::folder(
                 path,
-                "holds a run already; go on with it by --resume, or choose another folder",
+                "holds a run already; resume it with --resume, or choose another folder",
             ));
         }
         Ok(folder)
     }
 
-    /// The folder of a run that has begun.
+    /// Opens and locks the folder of a run that has begun.
     pub fn open(path: &Path) -> Result<Self> {
         if !RunPaths::new(path).plan().is_file() {
             return Err(Error::folder(
@@ -188,7 +188,7 @@ impl RunFolder {
             .write(true)
             .open(&file)
             .map_err(Error::io(&file))?;
-        // `watch` takes the lock for a moment to see whether anybody holds it.
+        // `undertone watch` takes the lock for a moment to see whether a process holds it.
         let wait = || std::thread::sleep(std::time::Duration::from_millis(30));
         if lock.try_lock().is_err() && (0..3).all(|_| (wait(), lock.try_lock().is_err()).1) {
             return Err(Error::folder(
@@ -199,15 +199,15 @@ impl RunFolder {
         Ok(Self { paths, _lock: lock })
     }
 
-    /// Whether something may have been released: then the run goes on with the secret it has, or
-    /// not at all. One of these files may have been lost.
+    /// Whether something may have been released; then the run can only be resumed with its secret.
+    /// Any one of these files proves it: others may have been lost.
     pub fn has_begun(&self) -> bool {
         [self.ledger(), self.ledger_head(), self.metrics(), self.checkpoint()]
             .iter()
             .any(|path| path.exists())
     }
 
-    /// Keeps the secret of a run that is not seeded, readable by its owner alone.
+    /// Saves the secret of a run without a seed, readable by the file's owner only.
     pub fn keep_secret(&self, secret: &[u8; 32]) -> Result<()> {
         let path = self.secret();
         let mut options = OpenOptions::new();
@@ -218,7 +218,7 @@ impl RunFolder {
         file.write_all(secret).and_then(|()| file.sync_all()).map_err(Error::io(&path))
     }
 
-    /// The secret of a run that is resumed.
+    /// Reads the secret of a run that is resumed.
     pub fn read_secret(&self) -> Result<[u8; 32]> {
         let path = self.secret();
         let mut bytes = [0; 32];
@@ -226,18 +226,18 @@ impl RunFolder {
         whole.map_err(|e| {
             Error::folder(
                 &path,
-                format!("the run's secret is gone ({e}), so it cannot go on; start a new run"),
+                format!("the run's secret is gone ({e}), so it cannot resume; start a new run"),
             )
         })?;
         Ok(bytes)
     }
 
-    /// Keeps what must be the same on resuming.
+    /// Saves what must be the same on resuming.
     pub fn keep_identity(&self, identity: &Identity) -> Result<()> {
         write_json(&self.identity(), identity)
     }
 
-    /// Refuses to resume a run on other terms than it was begun with.
+    /// Refuses to resume a run with another plan, other data, another secret or another machine.
     pub fn check_identity(&self, identity: &Identity) -> Result<()> {
         let path = self.identity();
         let text = fs::read_to_string(&path).map_err(Error::io(&path))?;
@@ -252,8 +252,8 @@ impl RunFolder {
         }
         if begun.machine != identity.machine {
             let problem = format!(
-                "was begun on \"{}\" and this is \"{}\": the numbers would differ; resume there, \
-                 or with as many threads (RAYON_NUM_THREADS)",
+                "was begun on \"{}\" and this is \"{}\": rounding would differ; resume there, or \
+                 with as many threads (RAYON_NUM_THREADS)",
                 begun.machine, identity.machine
             );
             return Err(Error::folder(self.folder(), problem));
@@ -261,7 +261,7 @@ impl RunFolder {
         Ok(())
     }
 
-    /// Removes secret and identity once nothing is drawn from the secret any more.
+    /// Removes secret and identity of a finished run.
     pub fn forget_secrets(&self) -> Result<()> {
         for path in [self.secret(), self.identity()] {
             match fs::remove_file(&path) {

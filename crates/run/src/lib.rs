@@ -10,7 +10,7 @@
 //! ```
 //!
 //! [`RunPaths`] has the names of the files, [`RunFolder`] the lock that one process at a time
-//! holds, [`write_atomically`] the way in which all of them are written. [`FORMAT_VERSION`] says
+//! holds; [`write_atomically`] writes all of them. [`FORMAT_VERSION`] says
 //! which layout a folder has; folders of earlier versions are still read.
 
 #![warn(missing_docs)]

@@ -12,47 +12,47 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Metrics {
-    /// Of a classifier.
+    /// Metrics of a classifier.
     Classification(ClassificationMetrics),
-    /// Of a language model.
+    /// Metrics of a language model.
     Language(LanguageMetrics),
 }
 
 /// Metrics of a classifier.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassificationMetrics {
-    /// Examples with a label.
+    /// Number of examples with a label.
     pub examples: usize,
-    /// Share of examples whose likeliest class is the label, in [0, 1].
+    /// Share of correctly classified examples, in [0, 1].
     #[serde(deserialize_with = "null_as_nan")]
     pub accuracy: f64,
-    /// F1 of class 1 if there are two classes, otherwise the mean of the classes' F1.
+    /// F1 score of class 1 if there are two classes, otherwise the macro average.
     #[serde(deserialize_with = "null_as_nan")]
     pub f1: f64,
     /// Mean cross-entropy, in nats.
     #[serde(deserialize_with = "null_as_nan")]
     pub loss: f64,
-    /// `confusion[label][prediction]`.
+    /// Confusion matrix: counts by `[label][prediction]`.
     pub confusion: Vec<Vec<u64>>,
 }
 
 /// Metrics of a language model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LanguageMetrics {
-    /// Texts.
+    /// Number of texts.
     pub examples: usize,
-    /// Tokens that were predicted.
+    /// Number of predicted tokens.
     pub tokens: usize,
     /// Mean cross-entropy of a token, in nats.
     #[serde(deserialize_with = "null_as_nan")]
     pub loss: f64,
-    /// e to the loss.
+    /// Perplexity, exp(loss).
     #[serde(deserialize_with = "null_as_nan")]
     pub perplexity: f64,
 }
 
 impl Metrics {
-    /// The name of the metric that models are compared by.
+    /// Name of the main metric.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Classification(_) => "accuracy",
@@ -60,7 +60,7 @@ impl Metrics {
         }
     }
 
-    /// The metric that models are compared by; accuracy in percent.
+    /// The main metric, by which models are compared: accuracy in percent, or perplexity.
     pub fn main(&self) -> f64 {
         match self {
             Self::Classification(metrics) => 100.0 * metrics.accuracy,
@@ -68,7 +68,7 @@ impl Metrics {
         }
     }
 
-    /// [`Metrics::main`] as people read it.
+    /// The main metric as text.
     pub fn shown(&self) -> String {
         match self {
             Self::Classification(_) => format!("{:.2} %", self.main()),
@@ -85,14 +85,14 @@ impl Metrics {
     }
 }
 
-/// One line of metrics.jsonl. All of it is computed from private data without noise.
+/// One line of metrics.jsonl. It is computed from private data without noise, and so is private.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// Steps taken, this one included.
     pub step: u64,
     /// The epoch, from 1.
     pub epoch: u64,
-    /// Privacy units in the batch.
+    /// Number of privacy units in the batch.
     pub units: usize,
     /// Mean loss over the batch; none if it was empty.
     pub loss: Option<f64>,
@@ -101,17 +101,17 @@ pub struct Record {
     /// Mean ℓ2 norm of the per-unit gradients before clipping, of a private run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gradient_norm: Option<f64>,
-    /// Share of the units whose gradient was clipped, of a private run.
+    /// Share of the units whose gradient was clipped, in [0, 1], of a private run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clipped: Option<f64>,
     /// ε spent so far (upper bound), at the end of an epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epsilon: Option<f64>,
-    /// On the validation file, at the end of an epoch.
+    /// Metrics on the validation file, at the end of an epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation: Option<Metrics>,
-    /// Noise of each trainable parameter relative to the mean over all coordinates, at the end of
-    /// an epoch; empty if it is the same everywhere.
+    /// Noise std of each trainable parameter relative to the mean over all coordinates, at the end
+    /// of an epoch; empty if it is the same for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub noise_by_parameter: Vec<(String, f64)>,
 }
@@ -128,8 +128,8 @@ struct StepOnly {
 }
 
 impl MetricsWriter {
-    /// Opens the file, of which only the lines up to `steps` are kept: a resumed run writes later
-    /// ones again.
+    /// Opens the file and keeps only the lines up to step `steps`: a resumed run writes later ones
+    /// again.
     pub fn open(path: &Path, steps: u64) -> Result<Self> {
         if let Ok(text) = std::fs::read_to_string(path) {
             let kept = text.lines().filter(|line| {
@@ -145,7 +145,7 @@ impl MetricsWriter {
         Ok(Self { file })
     }
 
-    /// Adds a line.
+    /// Appends a record.
     pub fn add(&mut self, path: &Path, record: &Record) -> Result<()> {
         let mut line = serde_json::to_string(record)
             .map_err(|e| Error::folder(path, format!("cannot be written: {e}")))?;
@@ -154,12 +154,12 @@ impl MetricsWriter {
     }
 }
 
-/// All records of a finished run; none if the file is not there, as when it was kept back.
+/// All records of a finished run; none if the file is missing, as when it was not published.
 pub fn read_metrics(path: &Path) -> Result<Vec<Record>> {
     let Ok(text) = std::fs::read_to_string(path) else { return Ok(Vec::new()) };
     let line = |(i, line): (usize, &str)| {
         serde_json::from_str(line).map_err(|e| {
-            Error::folder(path, format!("is not what a run writes: line {}: {e}", i + 1))
+            Error::folder(path, format!("line {} is not a record of metrics: {e}", i + 1))
         })
     };
     text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(line).collect()

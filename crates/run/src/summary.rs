@@ -1,4 +1,4 @@
-//! summary.json: what a finished run says about itself.
+//! summary.json: guarantee, metrics and settings of a finished run.
 
 use crate::error::{Error, Result};
 use crate::file::RunFile;
@@ -9,42 +9,42 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use undertone_accounting::Guarantee;
 
-/// summary.json.
+/// The summary of a finished run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Summary {
     /// Version of the folder's layout; 1 had no such key.
     #[serde(default = "first_format")]
     pub format: u32,
-    /// Whether the guarantee holds: not for a non-private run, and not for a seeded one.
+    /// Whether the guarantee holds: not for non-private, seeded or published (paper mode) runs.
     pub private: bool,
-    /// Why not, if not.
+    /// Why the run is not private, if it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_private_because: Option<String>,
-    /// What the ledger proves.
+    /// The ledger's guarantee.
     pub guarantee: Option<Guarantee>,
-    /// What the paper would print, in paper mode.
+    /// The (ε, δ) that the paper would claim, in paper mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claimed: Option<Claim>,
     /// Metrics of the trained model.
     pub metrics: ValidationMetrics,
-    /// What the files were used for besides training.
+    /// What the validation file was used for.
     pub selection: String,
-    /// About the perturbed embeddings, in local DP.
+    /// Facts about perturbed embeddings, in local DP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub records: Option<PerturbationFacts>,
-    /// Examples per second.
+    /// Throughput of training.
     pub throughput: Throughput,
-    /// Peak resident memory of the process, where the operating system tells.
+    /// Peak resident memory of the process, on Linux.
     pub peak_memory_bytes: Option<u64>,
-    /// Steps taken.
+    /// Number of steps taken.
     pub steps: u64,
-    /// Trainable and all parameters.
+    /// Numbers of parameters.
     pub parameters: ParameterCounts,
-    /// Noise of each trainable parameter at the end, relative to the mean over all coordinates.
+    /// Noise std of each trainable parameter at the end, relative to the mean over all coordinates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub noise_by_parameter: Vec<(String, f64)>,
-    /// Mean relevance of each trainable parameter's coordinates after normalisation to [0, 1],
-    /// where the method begins with a relevance map.
+    /// Mean relevance of each trainable parameter, normalised to [0, 1], where the method has a
+    /// relevance map.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub relevance_by_parameter: Vec<(String, f64)>,
     /// Units, steps and calibrated noise.
@@ -74,13 +74,13 @@ impl Summary {
             format: Option<u32>,
         }
         let damaged =
-            |e: serde_json::Error| Error::folder(path, format!("is not what a run writes: {e}"));
+            |e: serde_json::Error| Error::folder(path, format!("is not a summary of a run: {e}"));
         let FormatOnly { format } = serde_json::from_str(text).map_err(damaged)?;
         check_format(path, format)?;
         serde_json::from_str(text).map_err(damaged)
     }
 
-    /// The version that is written.
+    /// The format version that is written.
     pub const FORMAT: u32 = FORMAT_VERSION;
 }
 
@@ -89,25 +89,25 @@ impl Summary {
 pub struct Claim {
     /// ε by the paper's accounting.
     pub epsilon: f64,
-    /// δ.
+    /// The δ that it is for.
     pub delta: f64,
 }
 
 /// Metrics on the validation file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ValidationMetrics {
-    /// On the texts as they are.
+    /// On embeddings without noise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation: Option<Metrics>,
-    /// On texts whose embeddings are perturbed as those of the training examples were.
+    /// On perturbed embeddings, with the noise of training (local DP).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation_with_noise: Option<Metrics>,
 }
 
-/// About perturbed embeddings, in local DP.
+/// Facts about perturbed embeddings, in local DP.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PerturbationFacts {
-    /// Columns of a released embedding.
+    /// Number of columns of a released embedding.
     pub width: usize,
     /// Share of the variance of public rows that encoder and decoder lose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -121,7 +121,7 @@ pub struct PerturbationFacts {
     pub sufficient_epsilon: Option<f64>,
 }
 
-/// Speed since the run was started or resumed.
+/// Throughput since the run was started or resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {
     /// Examples through a forward and a backward pass, per second of training.

@@ -1,5 +1,4 @@
-//! Puts a LoRA with random numbers on a model and saves it, for checking that peft loads what we
-//! save.
+//! Adds LoRA with random weights to a model and saves the adapter, to check that peft loads it.
 //!
 //!     cargo run --release --example save_adapter -- --model DIR --out DIR
 
@@ -20,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         &Tuning::Lora(LoraSettings { rank: 4, alpha: 8.0, ..LoraSettings::default() }),
         1,
     )?;
-    // A fresh B is zero, which would show nothing; the head moves a little too.
+    // LoRA's B is initialised to zero, which would test nothing; the task head changes too.
     let mut random = Random::new(2, 0.02);
     for (_, parameter) in model.parameters.iter_mut().filter(|(_, p)| p.trainable) {
         let (rows, columns) = (parameter.value.rows(), parameter.value.columns());

@@ -1,4 +1,4 @@
-//! Loads a model folder and saves it again, for checking that transformers loads what we save.
+//! Loads a model folder and saves it again, to check that transformers loads the result.
 //!
 //!     cargo run --release --example save_model -- --model DIR --out DIR
 

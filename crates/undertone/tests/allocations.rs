@@ -1,5 +1,5 @@
-//! What each allocation is worth, against brute force: the direction in which one unit can move a
-//! release the furthest, measured in noise.
+//! The effective noise multiplier of each allocation, against brute force: the direction in which
+//! one unit can move a release the furthest, measured in noise.
 
 use undertone::data::{Batch, Example, Target};
 use undertone::gradient::{Clip, Share};
@@ -57,19 +57,21 @@ fn after(
         learner.effective_noise_multiplier(&sum, noise).unwrap();
         if number < steps {
             learner
-                .update(sum, &Step { number, noise_multiplier: noise, divisor: 8.0, rate: 1e-2 })
+                .update(
+                    sum,
+                    &Step { number, noise_multiplier: noise, divisor: 8.0, learning_rate: 1e-2 },
+                )
                 .unwrap();
         }
     }
     learner
 }
 
-/// Every coordinate: its group, its weight in the norm that is clipped, and the deviation of its
-/// noise.
+/// Every coordinate: its group, its weight in the norm that is clipped, and the std of its noise.
 struct Coordinate {
     group: usize,
     weight: f64,
-    deviation: f64,
+    std: f64,
 }
 
 fn coordinates(learner: &Learner, allocation: &Allocation) -> Vec<Coordinate> {
@@ -78,8 +80,8 @@ fn coordinates(learner: &Learner, allocation: &Allocation) -> Vec<Coordinate> {
         learner.model.parameters.iter().filter(|(_, parameter)| parameter.trainable)
     {
         let count = parameter.len();
-        let (mut deviations, mut weights) = (vec![0.0; count], vec![1.0; count]);
-        allocation.write_deviations(id, 0, &mut deviations);
+        let (mut stds, mut weights) = (vec![0.0; count], vec![1.0; count]);
+        allocation.write_stds(id, 0, &mut stds);
         let mut groups = vec![0; count];
         match allocation.measure.of(id).unwrap() {
             Share::Plain(group) => groups.fill(*group),
@@ -96,7 +98,7 @@ fn coordinates(learner: &Learner, allocation: &Allocation) -> Vec<Coordinate> {
             all.push(Coordinate {
                 group: groups[j],
                 weight: f64::from(weights[j]),
-                deviation: f64::from(deviations[j]),
+                std: f64::from(stds[j]),
             });
         }
     }
@@ -121,16 +123,15 @@ fn furthest(coordinates: &[Coordinate], bounds: &[f64], seed: u64) -> (f64, f64)
             *x *= bounds[c.group] / squared[c.group].sqrt().max(1e-300);
         }
     };
-    let far = |v: &[f64]| {
-        v.iter().zip(coordinates).map(|(x, c)| (x / c.deviation).powi(2)).sum::<f64>().sqrt()
-    };
+    let far =
+        |v: &[f64]| v.iter().zip(coordinates).map(|(x, c)| (x / c.std).powi(2)).sum::<f64>().sqrt();
     onto_bounds(&mut v);
     let at_random = far(&v);
     let mut most = at_random;
     for _ in 0..400 {
         // Uphill in the geometry of the bounds: x/s² against the weight of the coordinate.
         for (x, c) in v.iter_mut().zip(coordinates) {
-            *x *= (1.0 / (c.deviation * c.deviation * c.weight)).sqrt();
+            *x *= (1.0 / (c.std * c.std * c.weight)).sqrt();
         }
         onto_bounds(&mut v);
         most = most.max(far(&v));
@@ -152,7 +153,8 @@ fn some_map(parameters: &Parameters) -> Map {
 
 type Make = Box<dyn Fn(&Parameters) -> AllocationMethod>;
 
-/// Every method by name, with a tuning, and whether it is worth what is asked for.
+/// Every method by name, with a tuning, and whether its effective noise multiplier is the nominal
+/// one.
 fn methods() -> Vec<(&'static str, Tuning, bool, Make)> {
     let clip = Clip::Flat(0.3);
     let element = ImportanceSettings::usual(ImportanceForm::Element);
@@ -255,7 +257,7 @@ fn no_direction_is_worse_than_stated_and_one_is_as_bad() {
         if proved {
             assert!(
                 (stated / 0.8 - 1.0).abs() < 1e-9,
-                "{name} is worth what was asked for, {stated}"
+                "{name}: the effective noise multiplier is the nominal one, {stated}"
             );
         }
     }
@@ -271,17 +273,17 @@ fn the_published_allocation_of_anadp_breaks_its_claim() {
     });
     let allocation = learner.method().unwrap().allocator().allocation(1.0);
     let coordinates = coordinates(&learner, &allocation);
-    let least = coordinates.iter().map(|c| c.deviation).fold(f64::INFINITY, f64::min);
+    let least = coordinates.iter().map(|c| c.std).fold(f64::INFINITY, f64::min);
     // The unit moves that coordinate by its whole bound.
     let seen = 0.3 / least;
-    assert!(seen > 1.2, "it is seen at {seen} deviations, where the claim is 1");
+    assert!(seen > 1.2, "it is seen at {seen} stds, where the claim is 1");
     assert!(
         (allocation.noise_multiplier() * seen - 1.0).abs() < 1e-5,
-        "and the stated worth says so"
+        "and the effective noise multiplier says so"
     );
     // On the whole the noise is not less: that is what the claim rests on.
-    let mean_weight = coordinates.iter().map(|c| (0.3 / c.deviation).powi(2)).sum::<f64>()
-        / coordinates.len() as f64;
+    let mean_weight =
+        coordinates.iter().map(|c| (0.3 / c.std).powi(2)).sum::<f64>() / coordinates.len() as f64;
     assert!((mean_weight - 1.0).abs() < 1e-3, "{mean_weight}");
 }
 
@@ -296,11 +298,11 @@ fn rap_ft_as_published_pays_for_more_than_it_uses() {
     let weak = mask.iter().flatten().map(|&m| f64::from(m)).sum::<f64>() / count;
     assert!((weak - 0.7).abs() < 0.02, "{weak}");
     let published = PublishedRapFt::new(&clip, &map, 0.7, &model.parameters);
-    let worth =
+    let effective =
         undertone::method::central::Allocator::allocation(&published, 1.0).noise_multiplier();
     let expected = (weak.powi(3) + (1.0 - weak).powi(3)).powf(-0.5);
-    assert!((worth - expected).abs() < 1e-9, "{worth}, not {expected}");
-    assert!((1.55..1.75).contains(&worth), "{worth}");
+    assert!((effective - expected).abs() < 1e-9, "{effective}, not {expected}");
+    assert!((1.55..1.75).contains(&effective), "{effective}");
 }
 
 #[test]
@@ -314,7 +316,7 @@ fn the_first_step_knows_nothing() {
     });
     let allocation = learner.method().unwrap().allocator().allocation(1.0);
     let coordinates = coordinates(&learner, &allocation);
-    assert!(coordinates.iter().all(|c| c.weight == 1.0 && c.deviation == 1.0));
+    assert!(coordinates.iter().all(|c| c.weight == 1.0 && c.std == 1.0));
     let later = after(2, 0.5, &Tuning::Full, |p| {
         AllocationMethod::Proved(Box::new(Anadp::new(
             &Clip::Automatic,
@@ -355,8 +357,8 @@ fn trained(learner: &Learner) -> Vec<f64> {
     trained.flat_map(|(_, p)| p.value.to_vec().unwrap()).map(f64::from).collect()
 }
 
-/// What the next step of a learner releases about a batch: weights move by exactly that under plain
-/// descent with rate 1.
+/// What the next step of a learner releases about a batch: weights move by exactly that under SGD
+/// with learning rate 1.
 fn released(learner: &Learner, make: &Make, batch: &Batch, noise_multiplier: f64) -> Vec<f64> {
     let settings = Settings {
         kind: OptimiserKind::Sgd,
@@ -375,13 +377,15 @@ fn released(learner: &Learner, make: &Make, batch: &Batch, noise_multiplier: f64
     let mut sum = fresh.start();
     fresh.accumulate(batch, None, &mut sum).unwrap();
     fresh.effective_noise_multiplier(&sum, noise_multiplier).unwrap();
-    fresh.update(sum, &Step { number: 9, noise_multiplier, divisor: 1.0, rate: 1.0 }).unwrap();
+    fresh
+        .update(sum, &Step { number: 9, noise_multiplier, divisor: 1.0, learning_rate: 1.0 })
+        .unwrap();
     before.iter().zip(trained(&fresh)).map(|(before, after)| before - after).collect()
 }
 
-/// The noise that is really added has the deviations that the worth is computed from, and one unit
-/// moves no group by more than its bound: fails if noise is scaled wrongly for any coordinate, or
-/// if clipping forgets a weight, a mask or a bound.
+/// The noise that is added has the stds that σ_eff is computed from, and one unit moves no group by
+/// more than its bound: fails if noise is scaled wrongly for any coordinate, or if clipping forgets
+/// a weight, a mask or a bound.
 #[test]
 fn every_method_releases_what_it_states() {
     for (name, tuning, proved, make) in methods() {
@@ -394,7 +398,7 @@ fn every_method_releases_what_it_states() {
         let allocation = learner.method().unwrap().allocator().allocation(50.0);
         let coordinates = coordinates(&learner, &allocation);
         let noise = released(&learner, &make, &Batch::pack(&[]), 50.0);
-        let squares = noise.iter().zip(&coordinates).map(|(x, c)| (x / c.deviation).powi(2));
+        let squares = noise.iter().zip(&coordinates).map(|(x, c)| (x / c.std).powi(2));
         let ratio = (squares.sum::<f64>() / noise.len() as f64).sqrt();
         let tolerance = 5.0 / (2.0 * noise.len() as f64).sqrt() + 1e-3;
         assert!((ratio - 1.0).abs() < tolerance, "{name}: noise of {ratio} times what is stated");

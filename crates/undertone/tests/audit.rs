@@ -24,7 +24,7 @@ use undertone_accounting::gaussian::largest_mu;
 const DELTA: f64 = 1e-5;
 /// The audit sees the sum of all steps: its signal and its noise grow alike, whatever the number.
 const STEPS: u64 = 2;
-/// Below the gradients' lengths, so that every canary pulls as hard as it may.
+/// Below the gradients' norms, so that every canary's gradient is clipped to the bound.
 const BOUND: f64 = 1e-3;
 
 /// A model in which different texts look different.
@@ -106,7 +106,9 @@ fn one_run(seed: u64, epsilon: f64, quieter: f64, clip: f64) -> OneRun {
         let mut sum = learner.start();
         learner.accumulate(&batch, None, &mut sum).unwrap();
         let noise_multiplier = noise_multiplier / quieter / clip;
-        learner.update(sum, &Step { number, noise_multiplier, divisor: 1.0, rate: 0.1 }).unwrap();
+        learner
+            .update(sum, &Step { number, noise_multiplier, divisor: 1.0, learning_rate: 0.1 })
+            .unwrap();
     }
     let scores = by_update(&before, &learner.model, &planted).unwrap();
     audit(&scores, &coins.inside, 40, DELTA, 0.95)
@@ -189,8 +191,12 @@ fn an_overfitted_model_gives_its_members_away_and_a_private_one_does_not() {
         for number in 0..80 {
             let mut sum = learner.start();
             learner.accumulate(&Batch::pack(&data.examples), None, &mut sum).unwrap();
-            let step =
-                Step { number, noise_multiplier: noise.unwrap_or(0.0), divisor: 60.0, rate: 3e-3 };
+            let step = Step {
+                number,
+                noise_multiplier: noise.unwrap_or(0.0),
+                divisor: 60.0,
+                learning_rate: 3e-3,
+            };
             learner.update(sum, &step).unwrap();
         }
         let (inside, outside) =
@@ -202,7 +208,7 @@ fn an_overfitted_model_gives_its_members_away_and_a_private_one_does_not() {
     };
     let (plain, reference) = auc(None);
     assert!(plain.estimate > 0.9 && reference.lower > 0.6, "{plain:?} {reference:?}");
-    // 80 releases of this noise are worth ε = 3 or so.
+    // 80 releases with this noise multiplier cost ε = 3 or so.
     let (plain, reference) = auc(Some(12.0));
     assert!(plain.contains(0.5) && reference.contains(0.5), "{plain:?} {reference:?}");
 }

@@ -1,4 +1,4 @@
-//! The Poisson sampler draws each unit with its rate, and all of them independently.
+//! The Poisson sampler includes each unit with the sampling rate, and all of them independently.
 
 use undertone::data::PoissonSampler;
 

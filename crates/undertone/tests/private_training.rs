@@ -1,5 +1,5 @@
-//! What a private step releases: the clipped sum, noise of the deviation that the ledger is told
-//! of, and nothing else.
+//! What a private step releases: the clipped sum, noise of the std that the ledger records, and
+//! nothing else.
 
 use undertone::data::{Batch, Example, Target};
 use undertone::gradient::Clip;
@@ -24,7 +24,7 @@ fn model() -> Model {
     model
 }
 
-/// Plain descent with rate 1: the weights move by exactly what was released.
+/// SGD with learning rate 1: the weights move by exactly what was released.
 fn learner(clip: Option<Clip>, seed: u64) -> Learner {
     let settings = Settings {
         kind: OptimiserKind::Sgd,
@@ -72,18 +72,18 @@ fn released(
     let before = weights(&learner);
     let mut sum = learner.start();
     learner.accumulate(batch, None, &mut sum).unwrap();
-    learner.update(sum, &Step { number, noise_multiplier, divisor, rate: 1.0 }).unwrap();
+    learner.update(sum, &Step { number, noise_multiplier, divisor, learning_rate: 1.0 }).unwrap();
     before.iter().zip(weights(&learner)).map(|(before, after)| before - after).collect()
 }
 
-fn deviation(values: impl Iterator<Item = f64>) -> f64 {
+fn root_mean_square(values: impl Iterator<Item = f64>) -> f64 {
     let (count, squares) =
         values.fold((0.0, 0.0), |(count, squares), x| (count + 1.0, squares + x * x));
     (squares / f64::max(count, 1.0)).sqrt()
 }
 
 #[test]
-fn an_empty_batch_releases_noise_of_the_stated_deviation() {
+fn an_empty_batch_releases_noise_of_the_stated_std() {
     let nobody = batch(0..0);
     for (clip, bound) in
         [(Clip::Flat(0.5), 0.5), (Clip::PerLayer(2.0), 2.0), (Clip::Automatic, 1.0)]
@@ -91,8 +91,8 @@ fn an_empty_batch_releases_noise_of_the_stated_deviation() {
         let (noise_multiplier, divisor) = (1.7, 40.0);
         let noise = released(Some(clip), 5, &nobody, 3, noise_multiplier, divisor);
         let want = noise_multiplier * bound / divisor;
-        let found = deviation(noise.iter().copied());
-        // Five deviations of the estimate, and the rounding of a weight near 1 to f32.
+        let found = root_mean_square(noise.iter().copied());
+        // Five standard deviations of the estimate, and the rounding of a weight near 1 to f32.
         let tolerance = 5.0 / (2.0 * noise.len() as f64).sqrt() + 1e-3;
         assert!((found / want - 1.0).abs() < tolerance, "{clip:?}: {found}, not {want}");
     }
@@ -113,17 +113,17 @@ fn the_noise_of_a_step_is_its_own() {
 #[test]
 fn without_noise_what_is_released_is_the_clipped_mean_over_the_expected_batch() {
     let all = batch(0..12);
-    // A bound that nobody reaches: the sum is the plain one, divided by what was expected and not
+    // A bound that no unit reaches: the sum is the plain one, divided by what was expected and not
     // by what came.
     let plain = released(None, 1, &all, 0, 0.0, 20.0);
     let clipped = released(Some(Clip::Flat(1e6)), 1, &all, 0, 0.0, 20.0);
-    let size = deviation(plain.iter().copied());
-    let error = deviation(plain.iter().zip(&clipped).map(|(x, y)| x - y));
+    let size = root_mean_square(plain.iter().copied());
+    let error = root_mean_square(plain.iter().zip(&clipped).map(|(x, y)| x - y));
     assert!(error < 1e-4 * size + 1e-7, "{error} of {size}");
-    // A bound that everybody exceeds: twelve units of length 0.01 at most.
+    // A bound that every unit exceeds: twelve gradients of ℓ2 norm 0.01 at most.
     let short = released(Some(Clip::Flat(0.01)), 1, &all, 0, 0.0, 1.0);
-    let length = short.iter().map(|x| x * x).sum::<f64>().sqrt();
-    assert!(length <= 12.0 * 0.01 * 1.01 && length > 0.0, "{length}");
+    let norm = short.iter().map(|x| x * x).sum::<f64>().sqrt();
+    assert!(norm <= 12.0 * 0.01 * 1.01 && norm > 0.0, "{norm}");
 }
 
 /// One more unit moves the release by no more than the bound, with the noise of both runs the same.
@@ -162,11 +162,11 @@ fn optimisers_follow_their_formulas() {
                 Settings { kind: OptimiserKind::Sgd, momentum: 0.0, weight_decay: 0.0, ..settings };
             let given = protection(&learner.model, Clip::Automatic, 2);
             let mut probe = Learner::new(learner.model.clone(), probe_settings, Some(given));
-            let step = Step { number, noise_multiplier: 0.5, divisor: 8.0, rate: 0.01 };
+            let step = Step { number, noise_multiplier: 0.5, divisor: 8.0, learning_rate: 0.01 };
             let before = weights(&learner);
             let mut sum = probe.start();
             probe.accumulate(&all, None, &mut sum).unwrap();
-            probe.update(sum, &Step { rate: 1.0, ..step }).unwrap();
+            probe.update(sum, &Step { learning_rate: 1.0, ..step }).unwrap();
             let gradient: Vec<f64> =
                 before.iter().zip(weights(&probe)).map(|(x, y)| x - y).collect();
             let mut sum = learner.start();

@@ -168,7 +168,7 @@ fn rules_equal_the_script() {
     assert_near("b", &b, &features["rbar_b"]);
 }
 
-/// Mask, bounds, noise and worth of both groups (equations 19, 21 and 22) against the same script.
+/// Mask, bounds, noise and σ_eff of both groups (equations 19, 21 and 22) against the same script.
 #[test]
 fn two_groups_equal_the_script() {
     let cases = cases();
@@ -202,14 +202,14 @@ fn two_groups_equal_the_script() {
     let share = |k: usize| if k == 0 { weak } else { 1.0 - weak };
     for k in 0..2 {
         assert!((published.bounds.lengths()[k] - of("clip") * share(k).powi(2)).abs() < 1e-9);
-        assert!((published.deviations[k] - sigma * share(k).sqrt() * of("clip")).abs() < 1e-9);
+        assert!((published.stds[k] - sigma * share(k).sqrt() * of("clip")).abs() < 1e-9);
     }
     let proved = RapFt::new(&clip, &SeenMap::of_public(map), of("beta"), &model.parameters)
         .allocation(sigma);
     assert!((proved.noise_multiplier() - sigma).abs() < 1e-9);
     // With the script's shares the numbers are the script's.
     let rho = [of("rho_w"), of("rho_s")];
-    let worth = sigma / (rho[0].powi(3) + rho[1].powi(3)).sqrt();
-    assert!((worth - of("sigma_eff")).abs() < 1e-6);
+    let effective = sigma / (rho[0].powi(3) + rho[1].powi(3)).sqrt();
+    assert!((effective - of("sigma_eff")).abs() < 1e-6);
     assert!((sigma * (rho[0].powi(3) + rho[1].powi(3)).sqrt() - of("sigma_matched")).abs() < 1e-6);
 }

@@ -1,5 +1,5 @@
-//! The layer at which records leave their owners' hands: its norm, its gradients, and what never
-//! flows back through it.
+//! The layer that perturbs embeddings: its norm, its gradients, and what never flows back through
+//! it.
 
 use crate::common::devices;
 use crate::reference::{Wide, activation};
@@ -387,10 +387,10 @@ fn contributions_multiply_and_sum_to_one() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Whatever the text, the weights and the bound: no record is longer than the norm, so two are
-    /// no farther apart than the accountant is told.
+    /// Whatever the text, the weights and the bound: no embedding exceeds the norm, so two are no
+    /// farther apart than the sensitivity.
     #[test]
-    fn no_record_is_longer_than_the_norm(
+    fn no_embedding_exceeds_the_norm(
         lengths in prop::collection::vec(1_usize..12, 1..4),
         scale in prop::sample::select(vec![1e-30_f32, 1e-3, 1.0, 1e8, f32::INFINITY]),
         norm in 0.01_f32..50.0,

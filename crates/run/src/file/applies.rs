@@ -1,4 +1,4 @@
-//! Keys that have a meaning for some runs only. For others they are refused, never ignored.
+//! Keys that apply to some runs only. In other runs they are an error, never ignored.
 
 use super::{
     AttentionSource, EncoderKind, LearnerKind, MethodName, ModeName, NoiseSchedule, OptimiserKind,
@@ -7,7 +7,7 @@ use super::{
 use crate::error::{Error, Result};
 use toml::{Table, Value};
 
-/// A key, the runs that it applies to, and these in words.
+/// A key, the runs that it applies to, and their description for the error.
 struct Rule {
     key: &'static str,
     applies: fn(&RunFile) -> bool,
@@ -52,7 +52,7 @@ const RULES: &[Rule] = &[
     rule("privacy.epsilon", PRIVATE, is_private),
     rule(
         "privacy.epsilon",
-        "methods other than mvg as published, whose budgets are the tokens' (privacy.mvg)",
+        "methods other than mvg in paper mode, which has per-token budgets (privacy.mvg)",
         |file| !(is_paper(file) && file.privacy.method == MethodName::Mvg),
     ),
     rule("privacy.noise_multiplier", PRIVATE, is_private),
@@ -116,7 +116,7 @@ const RULES: &[Rule] = &[
 ];
 
 impl RunFile {
-    /// Refuses keys of `table`, the text of this file, that have no effect on such a run.
+    /// Refuses keys of `table`, the parsed run file, that do not apply to the run.
     pub(super) fn check_that_keys_apply(&self, table: &Table) -> Result<()> {
         for rule in RULES.iter().filter(|rule| !(rule.applies)(self)) {
             if find(table, rule.key).is_some() {
@@ -132,7 +132,7 @@ impl RunFile {
         Ok(())
     }
 
-    /// Refuses a key, by its path, that has no effect on such a run.
+    /// Refuses a key, by its path, that does not apply to the run.
     pub fn check_that_key_applies(&self, key: &str) -> Result<()> {
         let key = super::present_name(key);
         let within = |rule: &&Rule| {

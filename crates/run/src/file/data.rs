@@ -1,33 +1,33 @@
-//! `[data]`: the files, their columns and the privacy unit.
+//! `[data]`: the data files, their columns and the privacy unit.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use std::path::{Path, PathBuf};
 
-/// A task by name.
+/// The task that the model is fine-tuned for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum TaskName {
-    /// A label for a text or a pair of texts.
+    /// Classification of a text or a pair of texts.
     Classification,
-    /// The next token of a text.
+    /// Causal language modelling: the next token of a text.
     LanguageModelling,
-    /// The completion of a prompt.
+    /// Causal language modelling of completions, given their prompts.
     Completion,
 }
 
-/// `[data]`.
+/// `[data]`: the data files, their columns and the privacy unit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataSection {
-    /// The task.
+    /// The task that the model is fine-tuned for.
     pub task: TaskName,
     /// The private training file.
     pub train: PathBuf,
     /// The file that the trained model is evaluated on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation: Option<PathBuf>,
-    /// Format of the files, where the extension does not tell.
+    /// Format of the files; by default that of their extension.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,
     /// Column of the text, or the two columns of a pair.
@@ -36,25 +36,25 @@ pub struct DataSection {
     /// Column of the label.
     #[serde(default = "label")]
     pub label: String,
-    /// The labels; read from the training file if they are not given, and then taken to be public.
+    /// Names of the labels; by default read from the training file, and then assumed to be public.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<Vec<String>>,
-    /// Column of the prompt (completion).
+    /// Column of the prompt, in the task `completion`.
     #[serde(default = "prompt")]
     pub prompt: String,
-    /// Column of the completion (completion).
+    /// Column of the completion, in the task `completion`.
     #[serde(default = "completion")]
     pub completion: String,
-    /// The most tokens of a sequence.
+    /// Maximum number of tokens of a sequence.
     #[serde(default = "max_tokens")]
     pub max_tokens: usize,
-    /// What becomes of longer texts in language modelling.
+    /// How longer texts are treated in language modelling.
     #[serde(default)]
     pub long_texts: LongTexts,
-    /// Column that names the author: the privacy unit is then all examples of an author.
+    /// Column of the author: the privacy unit is then the user, with all examples of an author.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<String>,
-    /// The most examples of an author.
+    /// Maximum examples of an author.
     #[serde(default = "most_per_author")]
     pub most_per_author: usize,
 }
@@ -120,22 +120,22 @@ impl Format {
     }
 }
 
-/// What becomes of a text with more tokens than the model takes, in language modelling.
+/// How a text with more than the maximum tokens is treated, in language modelling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LongTexts {
-    /// It is truncated.
+    /// The text is truncated.
     #[default]
     Cut,
     /// It becomes several examples, all of the privacy unit of its row.
     Split {
-        /// The most examples of a text; what goes beyond is dropped.
+        /// Maximum examples of a text; the rest of it is dropped.
         at_most: usize,
     },
 }
 
 impl LongTexts {
-    /// The most examples that a text can become.
+    /// Maximum examples of a text.
     pub fn most_per_text(&self) -> usize {
         match self {
             LongTexts::Cut => 1,

@@ -1,13 +1,13 @@
-//! `[privacy.local]` and `[privacy.mvg]`: local DP, noise on embeddings that owners send.
+//! `[privacy.local]` and `[privacy.mvg]`: local DP, with perturbed embeddings.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::PathBuf;
 
-/// `[privacy.local]`. Defaults of what is left out depend on method and mode.
+/// `[privacy.local]`: local DP. Defaults depend on method and mode.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LocalSection {
-    /// The layer of the noise: after the embeddings, after so many blocks, or at the output.
+    /// The layer at which noise is added: embeddings, after a number of blocks, or output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<NoiseLayer>,
     /// Which rows of a sequence are released.
@@ -19,7 +19,7 @@ pub struct LocalSection {
     /// How often an embedding is released.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release: Option<ReleaseKind>,
-    /// Where the encoder comes from.
+    /// The encoder of the hidden states.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encoder: Option<EncoderKind>,
     /// Widths of the encoder's layers.
@@ -28,21 +28,21 @@ pub struct LocalSection {
     /// Public text that encoder and centre are fitted on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub public: Option<PublicFile>,
-    /// Whether the number of tokens is hidden, by as many rows for every sequence.
+    /// Whether the number of tokens is hidden, by padding every sequence to the same length.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lengths: Option<Lengths>,
-    /// What a published noise multiplier is multiplied by, in paper mode.
+    /// The reading of a published noise multiplier, in paper mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub noise_is: Option<NoiseIs>,
-    /// ε of the labels' randomised response; 0 for labels that are public. By default half of what
-    /// an adaptation leaves of ε (over the examples of a unit) and at most 2, in paper mode 0.
+    /// ε of the labels' randomised response; 0 if labels are public. By default half of the ε that
+    /// the adaptation leaves, divided by the examples of a unit, and at most 2; in paper mode 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_epsilon: Option<f64>,
     /// How the part above the noise is trained.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub learn: Option<LearnerKind>,
-    /// Fine-tunes the whole model first: on public labelled data, or on the private examples by
-    /// DP-SGD with a share of ε.
+    /// Fine-tuning of the whole model before anything is perturbed: on public labelled data, or on
+    /// the private examples by DP-SGD with a share of ε.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapt: Option<AdaptSection>,
 }
@@ -50,7 +50,7 @@ pub struct LocalSection {
 /// The layer at which noise is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoiseLayer {
-    /// After so many blocks; after the embeddings if none.
+    /// After this many transformer blocks; 0 is after the embeddings.
     After(usize),
     /// After the last block and its normalisation, before the task head.
     Output,
@@ -91,11 +91,11 @@ impl<'de> Deserialize<'de> for NoiseLayer {
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum ReleasedRows {
-    /// One for each token.
+    /// One row for each token.
     Tokens,
-    /// That of the first token.
+    /// The first token's row.
     First,
-    /// That of the last token.
+    /// The last token's row.
     Last,
     /// The mean over the tokens.
     Mean,
@@ -105,36 +105,36 @@ pub enum ReleasedRows {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bounding {
-    /// Clipped: what is longer than C is scaled down to C.
+    /// Clipping: an embedding of norm above C is scaled down to C.
     Clip,
-    /// Normalised: every embedding has norm C.
+    /// Normalisation: every embedding is scaled to norm C.
     Normalise,
-    /// Not at all: a bounded activation keeps each column in a box.
+    /// No norm bound: a bounded activation keeps each column in an interval.
     Box,
 }
 
-/// How often an embedding is released, and how the noises of its releases belong together.
+/// How often an embedding is released, and how the noise of its releases is correlated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReleaseKind {
     /// Once; every epoch uses the same release.
     #[default]
     Once,
-    /// In every epoch, with noise that falls along one random path.
+    /// In every epoch, with correlated noise that decreases: all releases cost what the last costs.
     Path,
     /// In every epoch, with independent noise.
     Fresh,
 }
 
-/// Where an encoder comes from.
+/// The encoder of the hidden states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EncoderKind {
-    /// There is none: hidden states are released.
+    /// No encoder: hidden states are released.
     None,
-    /// A random orthogonal projection.
+    /// A random orthogonal projection, which needs no data.
     Orthogonal,
-    /// The principal components of public text.
+    /// A projection to the principal components of public text.
     Pca,
     /// A stacked autoencoder fitted on public text.
     Autoencoder,
@@ -142,24 +142,24 @@ pub enum EncoderKind {
     Trained,
 }
 
-/// Whether the number of tokens of a text shows.
+/// Whether the number of tokens of a text is hidden.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Lengths {
-    /// It does not.
+    /// Hidden by padding.
     Hidden,
-    /// It does, and is taken to be public.
+    /// Visible, and assumed to be public.
     Public,
 }
 
-/// What a published noise multiplier is multiplied by: the papers leave both readings open.
+/// What a published noise multiplier is a multiple of: the papers allow both readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NoiseIs {
-    /// By the norm C.
+    /// The norm bound C.
     #[default]
     Norm,
-    /// By the sensitivity 2C.
+    /// The sensitivity 2C.
     Sensitivity,
 }
 
@@ -169,16 +169,16 @@ pub enum NoiseIs {
 pub enum LearnerKind {
     /// A linear discriminant in closed form, corrected for the known noise.
     Discriminant,
-    /// By gradients, on embeddings that are calibrated to the known noise.
+    /// By gradients, on embeddings that are calibrated to the known noise (regression calibration).
     Gradient,
-    /// By gradients on the noisy embeddings as they are, as published.
+    /// By gradients on the perturbed embeddings, as published.
     Plain,
 }
 
 /// A file of public data: its path, or a table with its columns.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PublicFile {
-    /// The file.
+    /// Path of the file.
     pub file: PathBuf,
     /// Its columns of text; by default those of the training file.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -224,10 +224,10 @@ pub struct AdaptSection {
     /// The share of ε that DP-SGD on the private examples may cost by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
-    /// Passes over the data.
+    /// Number of epochs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epochs: Option<u32>,
-    /// Examples in a step; the expected number under Poisson sampling.
+    /// Batch size; the expected one under Poisson sampling.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<u64>,
     /// The largest learning rate.
@@ -236,41 +236,41 @@ pub struct AdaptSection {
 }
 
 impl AdaptSection {
-    /// Passes over the data: two by default.
+    /// Number of epochs: two by default.
     pub fn epochs(&self) -> u32 {
         self.epochs.unwrap_or(2)
     }
 
-    /// Examples in a step: DP-SGD wants large batches.
+    /// Batch size; by default larger for DP-SGD, which needs large batches.
     pub fn batch(&self) -> u64 {
         self.batch.unwrap_or(if self.share.is_some() { 1024 } else { 32 })
     }
 
-    /// The largest learning rate.
+    /// The largest learning rate; the default depends on the kind of adaptation.
     pub fn learning_rate(&self) -> f64 {
         self.learning_rate.unwrap_or(if self.share.is_some() { 5e-4 } else { 5e-5 })
     }
 }
 
-/// `[privacy.mvg]`: per-token budgets.
+/// `[privacy.mvg]`: hyperparameters of per-attribute MVG.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MvgSection {
-    /// Columns of the sanitisation layer.
+    /// Width of the sanitisation layer.
     pub width: usize,
-    /// k: where in a sequence the smallest budget is.
+    /// k: position of the smallest budget, from −1 (beginning of the sequence) to 1 (end).
     pub shift: f64,
-    /// v: how wide the dip is.
+    /// v: width of the bell of budgets, in the same unit.
     pub spread: f64,
-    /// The smallest budget.
+    /// The smallest per-token ε.
     pub epsilon_min: f64,
-    /// The largest budget.
+    /// The largest per-token ε.
     pub epsilon_max: f64,
-    /// Whose attention the contributions are computed from.
+    /// The attention that tokens' contributions are computed from.
     pub attention: AttentionSource,
-    /// ε of the attention map, where it is released.
+    /// ε of a noisy attention map (`atten-dp`).
     pub attention_epsilon: f64,
-    /// Examples that the map is the mean of.
+    /// Expected number of examples that the attention map is the mean of.
     pub attention_examples: usize,
 }
 
@@ -289,14 +289,14 @@ impl Default for MvgSection {
     }
 }
 
-/// Whose attention the contributions are computed from.
+/// The attention that tokens' contributions are computed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AttentionSource {
-    /// That of the private examples, without noise: paper mode only.
+    /// The private examples' mean attention without noise: paper mode only.
     Raw,
-    /// That of the private examples, with noise whose cost is in the ledger.
+    /// The private examples' mean attention with noise, recorded in the ledger.
     AttenDp,
-    /// That of positions without text: no data are used.
+    /// The attention of positions without text: no data are used.
     Position,
 }

@@ -1,4 +1,4 @@
-//! The run file: one TOML file from which sampler, mechanism and ledger are all derived, so that
+//! The run file: one TOML file that sampler, mechanism and ledger are all derived from, so that
 //! they cannot disagree.
 
 mod applies;
@@ -28,7 +28,7 @@ use std::io::Write;
 use std::path::Path;
 use toml::{Table, Value};
 
-/// A run as its file describes it, with defaults filled in.
+/// A run file, with defaults filled in.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunFile {
@@ -37,20 +37,20 @@ pub struct RunFile {
     pub format: Option<u32>,
     /// The base model and its trainable parameters.
     pub model: ModelSection,
-    /// The files.
+    /// The data files, their columns and the privacy unit.
     pub data: DataSection,
     /// The method and its budget.
     pub privacy: PrivacySection,
     /// The optimiser's hyperparameters.
     pub training: TrainingSection,
-    /// What changes time and memory, and nothing else.
+    /// Settings that change time and memory only.
     #[serde(default)]
     pub compute: ComputeSection,
 }
 
-/// What a run adds to its plan.toml; of no meaning in a run file.
+/// The table that a run adds to its plan.toml; ignored when read as a run file.
 const RESOLVED: &str = "resolved";
-/// Earlier names of tables.
+/// Earlier names of tables: parent, old name, new name.
 const ALIASES: [(&str, &str, &str); 1] = [("privacy", "forward", "local")];
 
 impl RunFile {
@@ -126,11 +126,11 @@ impl RunFile {
         let answer = toml::to_string(&Answer { resolved })
             .map_err(|e| Error::folder(path, format!("cannot be written: {e}")))?;
         write_atomically(path, |out| {
-            write!(out, "{plan}\n# What it resolved to on the data; not read again.\n{answer}")
+            write!(out, "{plan}\n# The plan resolved on the data; not read again.\n{answer}")
         })
     }
 
-    /// What plan.toml says that the run resolved to.
+    /// The resolved part of a plan.toml.
     pub fn read_resolved(path: &Path) -> Result<Resolved> {
         let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
         let damaged = |problem: String| Error::folder(path, format!("is damaged: {problem}"));
@@ -140,7 +140,7 @@ impl RunFile {
     }
 }
 
-/// Names the line of an error, unless `--set` has changed what is read.
+/// Line numbers of errors; not known where `--set` has changed the file.
 struct Lines<'a> {
     text: &'a str,
     known: bool,
@@ -163,13 +163,13 @@ impl Lines<'_> {
 
     fn wrong(&self, error: &serde_path_to_error::Error<toml::de::Error>) -> Error {
         let (key, error) = (error.path().to_string(), error.inner());
-        // At the top there is no key to name.
+        // At the top level there is no key to name.
         let key = if key == "." { String::new() } else { format!("{key}: ") };
         Error::run_file(format!("{}{key}{}", self.of(error), error.message().replace('\n', " ")))
     }
 }
 
-/// Brings tables to their present names, with what stands under either.
+/// Renames tables to their present names; merges a table that stands under both.
 fn rename_aliases(table: &mut Table) -> Result<()> {
     for (parent, old, new) in ALIASES {
         let Some(Value::Table(parent_table)) = table.get_mut(parent) else { continue };
@@ -189,7 +189,9 @@ fn rename_aliases(table: &mut Table) -> Result<()> {
                 }
             }
             _ => {
-                return Err(Error::run_file(format!("[{parent}.{new}] is a table")));
+                return Err(Error::run_file(format!(
+                    "[{parent}.{new}] must be a table, not a value"
+                )));
             }
         }
     }

@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// `[model]`.
+/// `[model]`: the base model and which of its parameters are trainable.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelSection {
     /// Folder of the base model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Or its name on the Hugging Face hub.
+    /// Name of the base model on the Hugging Face hub, in place of a folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hub: Option<String>,
     /// Which parameters are trainable.
@@ -28,7 +28,7 @@ impl ModelSection {
     }
 }
 
-/// Which parameters are trainable. A classification head always is.
+/// Which parameters are trainable. A classification head always is trainable.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Tuning {
@@ -94,7 +94,7 @@ impl LoraSettings {
 pub struct AdapterSettings {
     /// Width of the bottleneck.
     pub size: usize,
-    /// Activation between its two layers, by its Hugging Face name.
+    /// Activation of the bottleneck, by its Hugging Face name.
     pub activation: String,
 }
 

@@ -4,30 +4,31 @@ use super::local::{LocalSection, MvgSection};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::path::PathBuf;
 
-/// A method by name.
+/// The method: non-private fine-tuning, central DP or local DP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MethodName {
     /// Non-private fine-tuning.
     None,
-    /// Per-example gradient clipping, and Gaussian noise on the sum.
+    /// DP-SGD: per-example gradient clipping, and Gaussian noise on the sum.
     DpSgd,
-    /// DP-SGD with less noise on the parameters that are more important.
+    /// ANADP: DP-SGD with less noise on more important parameters.
     Anadp,
-    /// Two groups of parameters by relevance, each with a clipping norm and noise of its own.
+    /// Rap-FT: two groups of parameters by relevance, each with its own clipping bound and noise.
     RapFt,
-    /// DP-SGD with noise in proportion to the root of the gradients that it hides.
+    /// AdaClip: DP-SGD with noise std in proportion to the root of the gradient's magnitude.
     Adaclip,
-    /// Local DP: noise on each example's embedding.
+    /// DP-Forward: local DP with noise on each example's embedding.
     DpForward,
-    /// Local DP through an encoder, with noise that falls from epoch to epoch.
+    /// EW-FT: local DP through an encoder, with noise that falls from epoch to epoch.
     EwFt,
-    /// Local DP on a sanitisation layer, with noise in the direction of the tokens' budgets.
+    /// Per-attribute MVG: local DP on a sanitisation layer, with noise in a direction that follows
+    /// from the tokens' budgets.
     Mvg,
 }
 
 impl MethodName {
-    /// Whether embeddings are perturbed by their owners (local DP) rather than gradients.
+    /// Whether the method is one of local DP, which perturbs embeddings in place of gradients.
     pub fn is_local(self) -> bool {
         matches!(self, Self::DpForward | Self::EwFt | Self::Mvg)
     }
@@ -47,14 +48,14 @@ impl MethodName {
     }
 }
 
-/// Whether the printed ε is a theorem.
+/// Whether ε is proved for the algorithm that runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ModeName {
-    /// The nearest algorithm for which ε is proved.
+    /// The method in a form for which ε is proved.
     #[default]
     Proved,
-    /// The method as published, to compare with.
+    /// The method as published, for comparison: nothing is guaranteed.
     Paper,
 }
 
@@ -66,8 +67,8 @@ pub enum Clip {
     Flat(f64),
     /// Per-layer clipping: each of K layers to ℓ2 norm C/√K, so that the whole is at most C.
     PerLayer(f64),
-    /// Automatic clipping: the gradient is scaled by 1/(‖g‖ + γ), so that no threshold is left to
-    /// tune. Its norm is then below 1.
+    /// Automatic clipping: the gradient is scaled by 1/(‖g‖ + γ), to a norm below 1, so that there
+    /// is no threshold to tune.
     Automatic,
 }
 
@@ -79,14 +80,13 @@ pub struct AnadpSection {
     pub beta1: f32,
     /// Decay of the moving average of uncertainty, β₂.
     pub beta2: f32,
-    /// How far weights are drawn to their mean, in [0, 1].
+    /// α: how far weights are shrunk towards their mean, in [0, 1].
     pub alpha: f32,
-    /// The quantiles whose distance is the unit of importance.
+    /// The quantiles q₁ and q₂ whose distance importance is divided by.
     pub quantiles: (f64, f64),
-    /// The smallest and the largest weight.
+    /// The smallest and the largest weight, before the mean is brought to 1.
     pub range: (f32, f32),
-    /// Importance of elements, or of rows and columns; by default factored for full fine-tuning
-    /// and element for all others.
+    /// Granularity of importance; by default factored for full fine-tuning, and element otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub form: Option<ImportanceForm>,
 }
@@ -104,13 +104,13 @@ impl Default for AnadpSection {
     }
 }
 
-/// What ANADP's moving averages are kept for.
+/// Granularity of ANADP's importance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ImportanceForm {
-    /// Every coordinate.
+    /// One importance for every coordinate.
     Element,
-    /// Rows and columns of each weight matrix.
+    /// One for each row and each column of a weight matrix.
     Factored,
 }
 
@@ -139,11 +139,11 @@ impl Default for AdaclipSection {
 pub struct RapFtSection {
     /// Share of the coordinates that count as weakly relevant: β.
     pub irrelevance: f64,
-    /// Whose relevance, in proved mode; paper mode uses the private examples' without noise.
+    /// Source of the relevance map in proved mode; paper mode uses private examples without noise.
     pub relevance: RelevanceSource,
-    /// Examples that a map of public examples, or of private ones in paper mode, is the mean of.
+    /// Number of examples of a public map, or in paper mode of the map of private examples.
     pub examples: usize,
-    /// Where relevance starts in generation tasks.
+    /// Which logits relevance propagation starts from in generation tasks.
     pub initial: InitialRelevance,
     /// α of LRP's α–β rule; β is 1 − α.
     pub alpha: f32,
@@ -161,17 +161,17 @@ impl Default for RapFtSection {
     }
 }
 
-/// Where a relevance map comes from.
+/// Source of a relevance map.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum RelevanceSource {
     /// A file of public examples with the columns of the training file.
     Public(PathBuf),
-    /// The private examples, with noise whose cost is in the ledger.
+    /// A Poisson sample of the private examples, with noise; recorded in the ledger.
     Noised {
-        /// The part of ε that the map alone would cost.
+        /// The share of ε that the map by itself costs.
         share: f64,
-        /// How many examples it is the sum of, on average.
+        /// Expected number of examples in the sample.
         examples: u64,
     },
 }
@@ -182,18 +182,18 @@ impl Default for RelevanceSource {
     }
 }
 
-/// Which logits relevance propagation starts from in generation tasks. In classification it is
-/// always the label's.
+/// Which logits relevance propagation starts from in generation tasks. In classification it starts
+/// from the label's logit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum InitialRelevance {
-    /// All probabilities.
+    /// All tokens, weighted by their probabilities.
     Naive,
     /// The k largest probabilities of each token.
     TopK(usize),
     /// The largest probabilities of each token, until together they reach p.
     TopP(f32),
-    /// The tokens of the likeliest sequences of a beam search, so many of them.
+    /// The tokens of the likeliest sequences of a beam search of this width.
     Beam(usize),
 }
 
@@ -203,7 +203,7 @@ impl Default for InitialRelevance {
     }
 }
 
-/// Noise over the epochs.
+/// Schedule of the noise multiplier over the epochs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
@@ -219,38 +219,38 @@ pub enum NoiseSchedule {
     Cosine,
     /// One step down, half-way.
     Step,
-    /// Epoch-weighted privacy budget allocation, EW-FT's.
+    /// EW-FT's epoch-weighted privacy budget allocation.
     Ewpba,
 }
 
-/// `[privacy]`.
+/// `[privacy]`: the method, its budget and its hyperparameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PrivacySection {
-    /// The method.
+    /// The method of fine-tuning.
     pub method: MethodName,
     /// Proved, or as published.
     #[serde(default)]
     pub mode: ModeName,
-    /// ε that the run may spend.
+    /// Target ε of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epsilon: Option<f64>,
-    /// δ.
+    /// Target δ of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delta: Option<f64>,
-    /// The noise multiplier, in place of ε.
+    /// Noise multiplier, in place of a target ε.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise_multiplier: Option<f64>,
-    /// Gradient clipping; in local DP the norm of an example's embedding.
+    /// Gradient clipping; in local DP the norm bound of an example's embedding.
     #[serde(default = "automatic", deserialize_with = "clip_or_number")]
     pub clip: Clip,
-    /// Noise over the epochs.
+    /// Schedule of the noise multiplier over the epochs.
     #[serde(default)]
     pub schedule: NoiseSchedule,
-    /// Ratio or step distance of a schedule that is not uniform.
+    /// Ratio of the first to the last noise multiplier of a schedule; S of EWPBA.
     #[serde(default = "step_distance")]
     pub step_distance: f64,
-    /// The part of ε that EWPBA starts from holding back.
+    /// ε that EWPBA reserves for the spread of noise multipliers.
     #[serde(default = "reserve")]
     pub reserve: f64,
     /// Hyperparameters of ANADP.
@@ -280,7 +280,7 @@ fn reserve() -> f64 {
     1.0
 }
 
-/// A number alone is the norm of flat clipping.
+/// Reads a plain number as the bound of flat clipping.
 fn clip_or_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Clip, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]

@@ -1,4 +1,4 @@
-//! The numbers of a run file and the ranges that they must lie in, each by the name of its key.
+//! Ranges of the numbers in a run file.
 
 use super::{Clip, InitialRelevance, RelevanceSource, RunFile, Tuning};
 use crate::error::{Error, Result};
@@ -6,10 +6,10 @@ use std::fmt::Debug;
 use std::ops::RangeInclusive;
 use undertone_accounting::limits;
 
-/// Beyond these, numbers in `f32` that are multiplied with each other leave its range.
+/// Beyond these, products of numbers overflow or underflow `f32`.
 const SMALLEST: f64 = 1e-10;
 const LARGEST: f64 = 1e10;
-/// Widths, counts of tokens and the like.
+/// The largest width of a layer.
 const WIDEST: usize = 65_536;
 
 fn within<T: PartialOrd + Debug>(key: &str, value: T, range: RangeInclusive<T>) -> Result<()> {
@@ -20,13 +20,13 @@ fn within<T: PartialOrd + Debug>(key: &str, value: T, range: RangeInclusive<T>) 
     Err(Error::run_file(format!("{key} is {value}, but must be from {least} to {most}")))
 }
 
-/// As in a run file: 1e300, not three hundred digits.
+/// A number as in a run file: 1e300, not three hundred digits.
 fn written(number: &impl Debug) -> String {
     let text = format!("{number:?}");
     text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
 }
 
-/// Zero is excluded.
+/// Requires a number in (0, largest].
 fn above_zero(key: &str, value: f64, largest: f64) -> Result<()> {
     if value > 0.0 && value <= largest {
         return Ok(());
@@ -38,7 +38,7 @@ fn above_zero(key: &str, value: f64, largest: f64) -> Result<()> {
     )))
 }
 
-/// One is excluded.
+/// Requires a number in [0, 1).
 fn share(key: &str, value: f64) -> Result<()> {
     if (0.0..1.0).contains(&value) {
         return Ok(());
@@ -50,7 +50,7 @@ fn share(key: &str, value: f64) -> Result<()> {
 }
 
 impl RunFile {
-    /// Refuses numbers outside of their ranges, whether or not the method looks at them.
+    /// Refuses numbers outside of their ranges, whether or not the method uses them.
     pub(super) fn check_ranges(&self) -> Result<()> {
         self.check_training()?;
         self.check_data_and_tuning()?;

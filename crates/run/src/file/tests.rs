@@ -68,7 +68,7 @@ fn what_is_written_is_read_again() {
 
 #[test]
 fn plans_of_the_first_format_are_read() {
-    // Every key stood in them, whether or not it applied, and local DP had another name.
+    // They have every key, whether or not it applies, and another name for local DP.
     let old = format!(
         "{FILE}momentum = 0.9\n[privacy.anadp]\nbeta1 = 0.85\n[privacy.forward]\n\
          [resolved]\nunits = 3\n"

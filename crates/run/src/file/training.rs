@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainingSection {
-    /// Passes over the data.
+    /// Number of epochs.
     pub epochs: u32,
-    /// Privacy units in a step; the expected number under Poisson sampling.
+    /// Batch size in privacy units; the expected one under Poisson sampling.
     pub batch: u64,
     /// The largest learning rate.
     pub learning_rate: f64,
-    /// The learning rate after warm-up.
+    /// Schedule of the learning rate after warm-up.
     #[serde(default)]
     pub learning_rate_schedule: LearningRateSchedule,
-    /// Share of all steps in which the learning rate rises, in [0, 1).
+    /// Warm-up: share of all steps in which the learning rate rises linearly, in [0, 1).
     #[serde(default)]
     pub warmup: f64,
-    /// The optimiser.
+    /// SGD, AdamW, or AdamW corrected for noise.
     #[serde(default)]
     pub optimiser: OptimiserKind,
     /// Momentum of SGD.
@@ -36,7 +36,7 @@ pub struct TrainingSection {
     /// Whether the model's dropout is on.
     #[serde(default)]
     pub dropout: bool,
-    /// Makes the run repeatable, and not private.
+    /// Seed of all randomness: makes the run reproducible, and not private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 }
@@ -51,7 +51,7 @@ fn adam_epsilon() -> f32 {
     1e-8
 }
 
-/// The optimiser.
+/// An optimiser.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OptimiserKind {
@@ -60,16 +60,16 @@ pub enum OptimiserKind {
     /// AdamW: Adam with decoupled weight decay.
     #[default]
     Adamw,
-    /// AdamW whose second moment has the variance of the privacy noise subtracted: noise makes
-    /// every coordinate look equally steep.
+    /// AdamW with the variance of the privacy noise subtracted from the second moment, which noise
+    /// otherwise dominates.
     AdamCorrected,
 }
 
-/// The learning rate after warm-up.
+/// Schedule of the learning rate after warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LearningRateSchedule {
-    /// Constant.
+    /// Constant learning rate.
     #[default]
     Constant,
     /// Linear decay to zero.
@@ -97,15 +97,15 @@ impl LearningRateSchedule {
     }
 }
 
-/// `[compute]`: what changes time and memory, and nothing else.
+/// `[compute]`: settings that change time and memory only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ComputeSection {
-    /// The most sequences of a micro-batch.
+    /// Maximum sequences of a micro-batch.
     pub micro_batch: usize,
-    /// The most tokens of a micro-batch.
+    /// Maximum tokens of a micro-batch.
     pub micro_tokens: usize,
-    /// A checkpoint after so many steps; by default every five minutes.
+    /// Number of steps between checkpoints; by default one every five minutes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint_every: Option<u64>,
 }

@@ -61,8 +61,8 @@ pub fn predict_perturbed(
     first: u64,
 ) -> Result<Vec<Prediction>> {
     in_batches(examples, limits, |piece, batch| {
-        let records: Vec<u64> = piece.iter().map(|&i| first + i as u64).collect();
-        classify(model, batch, Some(&noise.of(&records, noise.last_epoch())))
+        let indices: Vec<u64> = piece.iter().map(|&i| first + i as u64).collect();
+        classify(model, batch, Some(&noise.of(&indices, noise.last_epoch())))
     })
 }
 

@@ -1,4 +1,4 @@
-//! What both private procedures do with their ledger.
+//! The privacy ledger of a run, and the terms that central and local DP have in common.
 
 use crate::error::{Error, Result};
 use crate::plan::Plan;
@@ -7,16 +7,16 @@ use undertone_accounting::ledger::{Ledger, Terms};
 use undertone_accounting::{Event, Guarantee, Mode, Unit};
 use undertone_run::{Resolved, RunFolder};
 
-/// The ledger of a run. Each release has an index in it, so that one that was recorded before a
-/// crash is not recorded again: it is made again with the same sample and the same noise, is the
-/// same release, and nobody has seen it.
+/// The ledger of a run. Each release has an index in it: a release that was recorded before a
+/// crash is not recorded again on resuming. It is repeated with the same sample and the same noise,
+/// so it is the same release, and costs once.
 pub struct RunLedger {
     ledger: Ledger,
     delta: f64,
 }
 
 impl RunLedger {
-    /// A new ledger, or the one that the run began with.
+    /// Creates the ledger, or opens the one that the run began with, whose terms must be the same.
     pub fn open(folder: &RunFolder, terms: Terms, delta: f64) -> Result<Self> {
         let path = folder.ledger();
         if !path.exists() {
@@ -40,8 +40,8 @@ impl RunLedger {
         Ok(())
     }
 
-    /// Refuses a checkpoint that is newer than the ledger: the ledger is then not this run's, or an
-    /// older copy of it, and would prove too much.
+    /// Refuses a checkpoint that is newer than the ledger: the ledger is then of another run, or an
+    /// older copy, and would state too small an ε.
     pub fn check_that_it_holds(&self, releases: u64, folder: &std::path::Path) -> Result<()> {
         if self.ledger.entries() >= releases {
             return Ok(());
@@ -49,19 +49,19 @@ impl RunLedger {
         Err(Error::folder(
             folder,
             format!(
-                "has {} entries, but the checkpoint is {releases} releases old: bring back the \
-                 ledger that belongs to it",
+                "has {} entries, but the checkpoint was taken after {releases} releases: restore \
+                 the ledger that belongs to it",
                 self.ledger.entries()
             ),
         ))
     }
 
-    /// What the recorded releases prove.
+    /// The guarantee of all recorded releases.
     pub fn guarantee(&self) -> Result<Option<Guarantee>> {
         Ok(Some(self.ledger.guarantee(self.delta)?))
     }
 
-    /// The hash of the last line.
+    /// The hash of the ledger's last line.
     pub fn hash(&self) -> String {
         self.ledger.hash().to_owned()
     }
@@ -72,7 +72,7 @@ pub fn unit(plan: &Plan) -> Unit {
     if plan.data.author.is_some() { Unit::User } else { Unit::Example }
 }
 
-/// What kind of statement the ledger makes.
+/// The mode in the ledger's terms: proved, as published, or seeded.
 pub fn mode(plan: &Plan, published: bool) -> Mode {
     match (published, plan.training.seed) {
         (true, _) => Mode::Paper,
@@ -84,13 +84,13 @@ pub fn mode(plan: &Plan, published: bool) -> Mode {
 /// Why the ledger's guarantee does not cover a private run, if it does not.
 pub fn not_private_because(seed: Option<u64>, unaccounted: Option<&str>) -> Option<String> {
     match seed {
-        Some(seed) => Some(format!("whoever knows the seed ({seed}) can take the noise off again")),
+        Some(seed) => Some(format!("anyone who knows the seed ({seed}) can subtract the noise")),
         None => unaccounted.map(str::to_owned),
     }
 }
 
-/// What every private run assumes, in the order of the ledger: what comes first, and what comes
-/// after the assumptions of the method.
+/// The assumptions of the guarantee, in the order of the ledger: those of every private run, with
+/// those of the method among them.
 pub fn assumptions(
     plan: &Plan,
     resolved: &Resolved,

@@ -1,11 +1,11 @@
 //! Methods: how examples are protected while a model is fine-tuned on them.
 //!
-//! A [`Procedure`] is what the training loop asks; the loop does not know which one it has.
+//! The training loop calls a [`Procedure`] and does not know which method it runs.
 //!
 //! ```text
 //! non_private.rs   shuffled batches, no noise
 //! central/         a trusted curator clips, sums and perturbs gradients: DP-SGD, ANADP, Rap-FT, …
-//! local/           owners perturb their own embeddings: DP-Forward, EW-FT, per-attribute MVG
+//! local/           local DP: owners perturb their embeddings: DP-Forward, EW-FT, MVG
 //! ```
 //!
 //! Each of the two private folders has its part of the plan (`plan.rs`), its calibration
@@ -33,17 +33,17 @@ use std::path::Path;
 use undertone_accounting::Guarantee;
 use undertone_run::{Claim, PerturbationFacts, Resolved, RunFolder};
 
-/// The privacy units of a step.
+/// The privacy units that a step is computed on.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// Indices of the units.
     pub units: Vec<usize>,
-    /// What the sum over units is divided by: under Poisson sampling the expected number of units,
-    /// since the drawn number is private.
+    /// Divisor of the sum over units. Under Poisson sampling it is the expected number of units,
+    /// since the number that was drawn is private.
     pub divisor: f64,
 }
 
-/// Some of a step's examples, which are computed together.
+/// A micro-batch: examples of a step that share one forward and backward pass.
 #[derive(Clone, Copy, Debug)]
 pub struct MicroBatch<'a> {
     /// Indices of the examples.
@@ -56,34 +56,33 @@ pub struct MicroBatch<'a> {
     pub dropout_seed: Option<u64>,
 }
 
-/// What the update of a step needs besides the sum.
+/// Arguments of [`Procedure::release`] besides the sum.
 #[derive(Clone, Copy, Debug)]
 pub struct StepInfo {
-    /// The step, from 0, which names its noise.
+    /// Index of the step, from 0; its noise is a function of it.
     pub step: u64,
     /// The epoch, from 0.
     pub epoch: usize,
-    /// What the sum is divided by.
+    /// Divisor of the sum.
     pub divisor: f64,
-    /// The learning rate.
     pub learning_rate: f64,
 }
 
-/// What a procedure adds to the summary.
+/// Facts that a procedure adds to the run's summary.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Mean relevance of each trainable parameter, where the method has a map that may be shown.
+    /// Mean relevance of each trainable parameter, where the method has released a relevance map.
     pub relevance_by_parameter: Vec<(String, f64)>,
     /// About the perturbed embeddings.
     pub perturbation: Option<PerturbationFacts>,
 }
 
-/// A method while it trains.
+/// A method during training.
 ///
 /// Implementers promise that every release about private data is recorded in the ledger before it
-/// is made, and that the recorded event is no better than what is released.
+/// is made, and that the recorded event costs at least as much privacy as the release.
 pub trait Procedure {
-    /// The units of a step.
+    /// The privacy units of a step.
     fn sample(&mut self, step: u64) -> Result<Sample>;
 
     /// Called before every step. `first` is set for the first step of an epoch, and for the first
@@ -98,12 +97,12 @@ pub trait Procedure {
         Ok(())
     }
 
-    /// Trains in closed form, where the method does; whether it did.
+    /// Fits the model in closed form; returns false if the method trains by gradients instead.
     fn fit(&mut self, _learner: &mut Learner, _data: &Dataset) -> Result<bool> {
         Ok(false)
     }
 
-    /// Adds the gradients of a micro-batch to the sum; the loss of each example.
+    /// Adds the gradients of a micro-batch to the sum; returns the loss of each example.
     fn accumulate(
         &mut self,
         batch: &MicroBatch,
@@ -114,36 +113,36 @@ pub trait Procedure {
     /// Records the release of the sum, adds its noise and updates the weights, in this order.
     fn release(&mut self, sum: ClippedSum, step: &StepInfo, learner: &mut Learner) -> Result<()>;
 
-    /// Names of trainable parameters that a sum over at least one unit does not move; `first` is
-    /// set for the first such sum. Whether a private run stops here must not depend on its
-    /// examples, so what is private asks only which parameters take part.
+    /// Names of trainable parameters that have no gradient in a sum over at least one unit; `first`
+    /// is set for the first such sum. Whether a private run stops here must not depend on its
+    /// examples, so private methods check only which parameters are connected to the loss.
     fn unmoved(&self, learner: &Learner, sum: &ClippedSum, _first: bool) -> Result<Vec<String>> {
         Ok(learner.left_out(sum).into_iter().map(str::to_owned).collect())
     }
 
-    /// Examples that a step counts for throughput, which is shown: a public number.
+    /// Number of examples that a step adds to the throughput, which is shown and so must be public.
     fn counted_examples(&self, divisor: f64, _examples: usize) -> f64 {
         divisor
     }
 
-    /// Refuses a checkpoint whose steps the ledger does not hold.
+    /// Refuses a checkpoint taken after more steps than the ledger has recorded.
     fn check_checkpoint(&self, _steps: u64) -> Result<()> {
         Ok(())
     }
 
-    /// What the ledger proves so far; none without a ledger.
+    /// The guarantee of all releases so far; none without a ledger.
     fn guarantee(&self) -> Result<Option<Guarantee>>;
 
     /// The hash of the ledger's last line.
     fn ledger_hash(&self) -> Option<String>;
 
-    /// What the method's own paper would claim for the whole run, in paper mode.
+    /// The (ε, δ) that the method's paper would claim for the whole run, in paper mode.
     fn claim(&self) -> Result<Option<Claim>>;
 
     /// Why the ledger's guarantee does not cover the run, if it does not.
     fn not_private_because(&self) -> Option<String>;
 
-    /// For the summary.
+    /// Facts for the run's summary.
     fn facts(&self) -> Facts;
 
     /// Whether parameters other than the trainable ones have changed, so that the whole model must
@@ -152,18 +151,18 @@ pub trait Procedure {
         false
     }
 
-    /// Saves what the method adds to the model.
+    /// Saves what the method adds to the model, such as the sanitiser, to the model's folder.
     fn save(&self, _model: &Model, _folder: &Path) -> Result<()> {
         Ok(())
     }
 
-    /// Metrics on texts whose embeddings are perturbed as those of the training examples.
+    /// Metrics on perturbed embeddings of `data`, with the noise of training, in local DP.
     fn evaluate_perturbed(&self, _model: &Model, _data: &Dataset) -> Result<Option<Metrics>> {
         Ok(None)
     }
 }
 
-/// Steps and calibrated noise for so many units and classes.
+/// Steps and calibrated noise multipliers for a number of privacy units and classes.
 pub fn calibrate(plan: &Plan, units: usize, classes: usize) -> Result<Resolved> {
     match &plan.method {
         Method::NonPrivate => Ok(non_private::calibrate(&plan.training, units)),
@@ -172,20 +171,20 @@ pub fn calibrate(plan: &Plan, units: usize, classes: usize) -> Result<Resolved> 
     }
 }
 
-/// What a procedure is begun with.
+/// Arguments of [`begin`].
 pub(crate) struct Begin<'a> {
     pub plan: &'a Plan,
     /// Model and data; local methods change the model.
     pub prepared: &'a mut Prepared,
-    /// Of MVG as published the noise is known only now.
+    /// Changed by MVG as published, whose noise depends on the model.
     pub resolved: &'a mut Resolved,
     pub secret: &'a Secret,
     pub folder: &'a RunFolder,
     pub callback: &'a mut dyn FnMut(TrainingEvent),
 }
 
-/// Opens the ledger, makes what the method needs before its first step, and begins. The second
-/// part is for the learner: what protects its gradients.
+/// Opens the ledger, makes the releases that come before the first step, and returns the procedure.
+/// The [`Protection`] (clipping and noise) is for the learner of methods that perturb gradients.
 pub(crate) fn begin(begin: Begin) -> Result<(Box<dyn Procedure>, Option<Protection>)> {
     match &begin.plan.method {
         Method::NonPrivate => Ok((Box::new(non_private::NonPrivate::begin(&begin)?), None)),

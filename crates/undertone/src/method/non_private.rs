@@ -9,7 +9,7 @@ use crate::train::{Learner, Step};
 use undertone_accounting::Guarantee;
 use undertone_run::{Claim, Resolved, TrainingSection};
 
-/// Steps of an epoch over so many units.
+/// Steps of an epoch, without noise.
 pub(super) fn calibrate(training: &TrainingSection, units: usize) -> Resolved {
     Resolved {
         units,
@@ -22,7 +22,7 @@ pub(super) fn calibrate(training: &TrainingSection, units: usize) -> Resolved {
     }
 }
 
-/// Shuffled batches.
+/// Non-private fine-tuning on shuffled batches.
 pub(super) struct NonPrivate {
     sampler: ShuffledEpochs,
 }

@@ -1,4 +1,4 @@
-//! From a clipped sum to a gradient that may be seen.
+//! The release of a step: a clipped sum becomes a noisy mean gradient.
 
 use super::central::{Allocation, no_less};
 use crate::model::{ParameterId, Parameters};
@@ -6,14 +6,14 @@ use crate::noise::{GRAIN, Noise};
 use crate::tensor::Host;
 use crate::tensor::cpu::simd::widest;
 
-/// Where each trainable parameter's coordinates begin among all, for the noise.
+/// Offset of each trainable parameter among all coordinates, which the noise is a function of.
 #[derive(Clone, Debug)]
 pub struct Coordinates {
     firsts: Vec<u64>,
 }
 
 impl Coordinates {
-    /// One after the other, each from a multiple of the noise's grain on.
+    /// Parameters one after the other, each from a multiple of [`GRAIN`] on.
     pub fn of(parameters: &Parameters) -> Self {
         let mut next = 0;
         let firsts = parameters
@@ -30,51 +30,51 @@ impl Coordinates {
     }
 }
 
-/// One step's release: noise is added to the clipped sum, which is then divided by the *expected*
-/// number of units. The true number is private.
+/// The release of one step: (clipped sum + noise) / divisor, where the divisor is the *expected*
+/// number of units, since the true number is private.
 #[derive(Clone, Copy, Debug)]
 pub struct GradientRelease<'a> {
-    /// The step, which names the noise.
+    /// Index of the step, which the noise is a function of.
     pub step: u64,
-    /// The noise and where how much of it goes; none for training without privacy.
+    /// The noise and its allocation over coordinates; none for non-private training.
     pub noise: Option<(&'a Noise, &'a Allocation)>,
-    /// Where each parameter's coordinates begin.
+    /// Offset of each parameter's coordinates.
     pub coordinates: &'a Coordinates,
-    /// What the sum is divided by.
+    /// Divisor of the noisy sum.
     pub divisor: f32,
 }
 
 impl GradientRelease<'_> {
-    /// The deviation of the noise in a parameter's released gradient, if it is the same for all
-    /// coordinates.
-    pub fn deviation(&self, parameter: ParameterId) -> Option<f32> {
+    /// Standard deviation of the noise in a parameter's released gradient, if it is the same for
+    /// all coordinates.
+    pub fn std(&self, parameter: ParameterId) -> Option<f32> {
         match self.noise {
-            Some((_, allocation)) => Some(allocation.deviation(parameter)? as f32 / self.divisor),
+            Some((_, allocation)) => Some(allocation.std(parameter)? as f32 / self.divisor),
             None => Some(0.0),
         }
     }
 
-    /// Turns the sum of a parameter's coordinates from `start` on (a multiple of the noise's grain)
-    /// into what is released of them. Where deviations differ, those of the noise are left in
-    /// `deviations`, before the division.
+    /// Turns the sum of a parameter's coordinates from `start` on (a multiple of [`GRAIN`]) into
+    /// their released gradient. Where standard deviations differ between coordinates, those of the
+    /// noise before the division are left in `stds`.
     pub fn finish(
         &self,
         parameter: ParameterId,
         start: usize,
         values: &mut [f32],
-        deviations: &mut Vec<f32>,
+        stds: &mut Vec<f32>,
     ) {
         let factor = 1.0 / self.divisor;
         let Some((noise, allocation)) = self.noise else {
             return scale(values, factor);
         };
         let first = self.coordinates.firsts[parameter.index()] + start as u64;
-        match allocation.deviation(parameter) {
-            Some(deviation) => noise.add(self.step, first, no_less(deviation), factor, values),
+        match allocation.std(parameter) {
+            Some(std) => noise.add(self.step, first, no_less(std), factor, values),
             None => {
-                deviations.resize(values.len(), 0.0);
-                allocation.write_deviations(parameter, start, deviations);
-                noise.add_each(self.step, first, deviations, factor, values);
+                stds.resize(values.len(), 0.0);
+                allocation.write_stds(parameter, start, stds);
+                noise.add_each(self.step, first, stds, factor, values);
             }
         }
     }
@@ -91,7 +91,7 @@ fn scale(values: &mut [f32], factor: f32) {
     );
 }
 
-/// What a step released: noise is on all of it, so anything may be learnt from it.
+/// The noisy gradients that a step released: computing with them is post-processing.
 #[derive(Debug)]
 pub struct Released {
     gradients: Vec<Option<Host>>,
@@ -100,22 +100,23 @@ pub struct Released {
 }
 
 impl Released {
-    /// Gradients on which [`GradientRelease::finish`] has put noise.
+    /// Gradients to which [`GradientRelease::finish`] has added noise.
     pub(crate) fn new(gradients: Vec<Option<Host>>, release: &GradientRelease) -> Self {
         let allocation = release.noise.map(|(_, allocation)| allocation.clone());
         Self { gradients, allocation, divisor: release.divisor }
     }
 
-    /// The gradient of each trained parameter.
+    /// The noisy gradient of each trainable parameter.
     pub fn gradients(&self) -> impl Iterator<Item = (ParameterId, &Host)> {
         let gradients = self.gradients.iter().enumerate();
         gradients.filter_map(|(i, gradient)| Some((ParameterId(i), gradient.as_ref()?)))
     }
 
-    /// Writes the deviations of the noise in a parameter's gradient, from coordinate `start` on.
-    pub fn write_deviations(&self, parameter: ParameterId, start: usize, out: &mut [f32]) {
+    /// Writes the standard deviations of the noise in a parameter's gradient, from coordinate
+    /// `start` on.
+    pub fn write_stds(&self, parameter: ParameterId, start: usize, out: &mut [f32]) {
         let Some(allocation) = &self.allocation else { return out.fill(0.0) };
-        allocation.write_deviations(parameter, start, out);
+        allocation.write_stds(parameter, start, out);
         scale(out, 1.0 / self.divisor);
     }
 }

@@ -1,24 +1,23 @@
-//! Noise over the epochs, as a run file asks for it.
+//! Schedules of the noise multiplier over the epochs.
 
 use crate::error::Result;
 use undertone_accounting::schedule::{Ewpba, Passes, Shape, ewpba, shaped};
 use undertone_run::{NoiseSchedule, PrivacySection};
 
-/// A schedule with its hyperparameters.
+/// A noise schedule with its hyperparameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Schedule {
-    /// A fixed shape; only its scale is calibrated.
+    /// A fixed shape over the epochs, whose scale is calibrated.
     Shaped {
-        /// The shape over the epochs.
         shape: Shape,
-        /// How far apart first and last epoch are.
+        /// Ratio of the first epoch's noise multiplier to the last one's.
         step_distance: f64,
     },
-    /// EW-FT's epoch-weighted privacy budget allocation, which finds its own shape.
+    /// EWPBA, EW-FT's epoch-weighted privacy budget allocation, which also finds the shape.
     Ewpba {
-        /// S of Algorithm 2.
+        /// S of EW-FT's Algorithm 2.
         step_distance: f64,
-        /// The part of ε that it starts from holding back.
+        /// ε that the search begins by holding back.
         reserve: f64,
     },
 }
@@ -40,12 +39,12 @@ impl Schedule {
         Self::Shaped { shape, step_distance }
     }
 
-    /// Whether every epoch has the same noise.
+    /// Whether every epoch has the same noise multiplier.
     pub fn is_uniform(&self) -> bool {
         matches!(self, Self::Shaped { shape: Shape::Uniform, .. })
     }
 
-    /// The noise multipliers by epoch that spend (ε, δ) in Poisson-sampled steps.
+    /// Noise multiplier of each epoch, for Poisson-sampled steps that together spend (ε, δ).
     pub fn calibrate(&self, passes: &Passes, epsilon: f64, delta: f64) -> Result<Vec<f64>> {
         Ok(match *self {
             Self::Shaped { shape, step_distance } => {
@@ -59,7 +58,7 @@ impl Schedule {
         })
     }
 
-    /// The noise of each epoch relative to the last one's.
+    /// Noise multiplier of each epoch relative to the last one's.
     pub fn factors(&self, passes: &Passes, epsilon: f64, delta: f64) -> Result<Vec<f64>> {
         match *self {
             Self::Shaped { shape, step_distance } => {

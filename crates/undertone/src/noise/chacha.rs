@@ -28,7 +28,7 @@ macro_rules! double_round {
     };
 }
 
-/// Word w of block `first + l` is `[w][l]` of the result.
+/// Sixteen blocks from number `first` on; word w of block `first + l` is `[w][l]` of the result.
 #[inline(always)]
 pub fn blocks(key: &[u32; 8], stream: u64, first: u64) -> [Words; 16] {
     #[cfg(target_arch = "x86_64")]
@@ -38,16 +38,15 @@ pub fn blocks(key: &[u32; 8], stream: u64, first: u64) -> [Words; 16] {
     plain::blocks(key, stream, first)
 }
 
-/// In loops over lanes.
+/// Portable code: loops over lanes.
 mod plain {
-    // Index loops over fixed-size arrays: these become single wide instructions, which iterators
-    // were seen not to.
+    // Index loops over fixed-size arrays compile to single wide instructions; iterators did not.
     #![allow(clippy::needless_range_loop)]
 
     use super::{CONSTANTS, LANES, Words};
 
-    /// x += y, then z = (z ^ x) turned left. Plain loops, so that each becomes one instruction on a
-    /// wide register.
+    /// x += y, then z = (z ^ x) rotated left. Plain loops, so that each becomes one instruction on
+    /// a wide register.
     #[inline(always)]
     fn half_step(s: &mut [Words; 16], x: usize, y: usize, z: usize, shift: u32) {
         for l in 0..LANES {
@@ -95,8 +94,8 @@ mod plain {
     }
 }
 
-/// In registers of sixteen lanes. The compiler was seen to turn the loops of [`plain`] into walks
-/// across the words, through memory.
+/// AVX-512: registers of sixteen lanes. The compiler vectorises the loops of [`plain`] across the
+/// words, through memory, which is slower.
 #[cfg(target_arch = "x86_64")]
 mod registers {
     use super::{CONSTANTS, LANES, Words};
@@ -107,7 +106,7 @@ mod registers {
         _mm512_xor_si512,
     };
 
-    /// x += y, then z = (z ^ x) turned left.
+    /// x += y, then z = (z ^ x) rotated left.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn half_step<const SHIFT: i32>(s: &mut [__m512i; 16], x: usize, y: usize, z: usize) {
@@ -137,7 +136,7 @@ mod registers {
         let all = |word: u32| _mm512_set1_epi32(word as i32);
         let lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
         let low = _mm512_add_epi32(all(first as u32), lanes);
-        // The lower half of a counter has overflown where it is smaller than what was added.
+        // The lower half of a counter has overflowed where it is smaller than what was added.
         let high = all((first >> 32) as u32);
         let high = _mm512_mask_add_epi32(high, _mm512_cmplt_epu32_mask(low, lanes), high, all(1));
         let [c0, c1, c2, c3] = CONSTANTS.map(all);
@@ -151,7 +150,7 @@ mod registers {
         let mut words = [[0; LANES]; 16];
         for ((words, s), start) in words.iter_mut().zip(s).zip(start) {
             #[allow(unsafe_code)]
-            // SAFETY: there is room for sixteen words, and an unaligned store asks for no more.
+            // SAFETY: the array has sixteen words, and the store needs no alignment.
             unsafe {
                 _mm512_storeu_si512(words.as_mut_ptr().cast(), _mm512_add_epi32(s, start));
             }

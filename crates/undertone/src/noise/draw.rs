@@ -1,44 +1,43 @@
-//! Gaussian noise from a cryptographic stream, on all cores.
+//! Gaussian noise from a cryptographic random number generator.
 //!
 //! The noise of coordinate i in step t is a function of the key, t and i alone. So it does not
-//! depend on how the work is cut up, a run that goes on after a crash meets the noise it would have
-//! met, and several workers could each make their share.
+//! depend on how the work is split between threads, and a resumed run draws the same noise.
 //!
 //! # Floating point
 //!
-//! The theorems speak of real numbers. What a computer adds is one of finitely many floating-point
-//! numbers, and which of them can occur as `sum + noise` depends on `sum`: an attack can read
-//! private bits off the last digits, or off results that are impossible. Three things are done
-//! about it. The noise is added with one rounding (a fused multiply-add), so the result is a
-//! function of the exact sum of both. The result is rounded to a grid of s/512 to s/256, which is
-//! post-processing and adds a few millionths to the variance. And the noise itself is fine
-//! *everywhere* at that scale, near 0 as in the tails, in both coordinates of a pair together
-//! ([`pair`]): every point of the grid near the sum can be reached from any sum, by thousands of
-//! different draws or with a chance too small to matter. What is not proved is that the
-//! probabilities of grid points are those of the real Gaussian to the last digit: the noise is
-//! accurate to about 2e-7 of itself, 2e-4 of a cell. The ledger lists it as an assumption.
+//! The theorems are about real numbers. A computer adds floating-point numbers, and which of them
+//! can occur as `sum + noise` depends on `sum`: an attack can read private bits from the last
+//! digits, or from results that are impossible for some sums. There are three defences. The noise
+//! is added with one rounding (a fused multiply-add), so the result is a function of the exact sum
+//! of both. The result is rounded to a grid of s/512 to s/256 (s is the std), which is
+//! post-processing and adds a few millionths to the variance. And the noise itself is finer than
+//! the grid *everywhere*, near 0 and in the tails, in both coordinates of a pair together
+//! ([`pair`]): every grid point near the sum can be reached from any sum, by thousands of different
+//! draws or with negligible probability. What is not proved is that the probabilities of grid
+//! points are exactly those of the real Gaussian: the noise has a relative error of about 2e-7,
+//! 2e-4 of a cell. The ledger lists it as an assumption.
 
 use super::chacha::{LANES, blocks};
 use super::normal::{TAIL, pair, tail_pair};
 use super::secret::{Secret, purpose};
 use crate::tensor::cpu::simd::widest;
 
-/// Numbers that sixteen blocks give: eight pairs from each block, two words a pair.
+/// Normal numbers from sixteen blocks: eight pairs from each block, two words a pair.
 const ROUND: usize = 16 * LANES;
 
-/// Where the counters of blocks begin that continue a tail.
+/// First block counter of the extra bits for tails.
 const TAILS: u64 = 1 << 63;
 
-/// Cut chunks at multiples of this.
+/// Granularity of the noise: parallel chunks must begin at multiples of this.
 pub const GRAIN: usize = ROUND;
 
-/// A source of noise.
+/// A source of Gaussian noise.
 #[derive(Clone)]
 pub struct Noise {
     key: [u32; 8],
 }
 
-/// Without the key, which is a secret.
+/// Omits the key, which is secret.
 impl std::fmt::Debug for Noise {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Noise")
@@ -46,12 +45,12 @@ impl std::fmt::Debug for Noise {
 }
 
 impl Noise {
-    /// The noise of a run.
+    /// The noise of a run's mechanism.
     pub fn new(secret: &Secret) -> Self {
         Self::with_key(&secret.key(purpose::NOISE))
     }
 
-    /// Of another use of the secret.
+    /// The noise of another use of the secret.
     pub(crate) fn with_key(bytes: &[u8; 32]) -> Self {
         Self {
             key: std::array::from_fn(|i| {
@@ -60,19 +59,19 @@ impl Noise {
         }
     }
 
-    /// Adds noise of deviation `deviation` to the coordinates from `first` on, rounds to the grid,
-    /// and multiplies by `factor`. Nothing is added with deviation 0.
+    /// Adds Gaussian noise of standard deviation `std` to the coordinates from `first` on, rounds
+    /// to the grid, and multiplies by `factor`. With `std` 0 no noise is added.
     ///
     /// # Panics
     /// If `first` is not a multiple of [`GRAIN`].
-    pub fn add(&self, step: u64, first: u64, deviation: f32, factor: f32, values: &mut [f32]) {
+    pub fn add(&self, step: u64, first: u64, std: f32, factor: f32, values: &mut [f32]) {
         assert!(first.is_multiple_of(ROUND as u64), "noise begins at a multiple of its grain");
-        if deviation == 0.0 {
+        if std == 0.0 {
             values.iter_mut().for_each(|value| *value *= factor);
             return;
         }
-        let grid = grid(deviation);
-        let (scale, inverse, back) = (deviation / grid, 1.0 / grid, grid * factor);
+        let grid = grid(std);
+        let (scale, inverse, back) = (std / grid, 1.0 / grid, grid * factor);
         widest(
             #[inline(always)]
             || {
@@ -86,39 +85,31 @@ impl Noise {
         );
     }
 
-    /// The same with a deviation of its own for each coordinate.
+    /// As [`Noise::add`], with a standard deviation for each coordinate.
     ///
     /// # Panics
     /// If `first` is not a multiple of [`GRAIN`].
-    pub fn add_each(
-        &self,
-        step: u64,
-        first: u64,
-        deviations: &[f32],
-        factor: f32,
-        values: &mut [f32],
-    ) {
+    pub fn add_each(&self, step: u64, first: u64, stds: &[f32], factor: f32, values: &mut [f32]) {
         assert!(first.is_multiple_of(ROUND as u64), "noise begins at a multiple of its grain");
         widest(
             #[inline(always)]
             || {
-                let chunks = values.chunks_mut(ROUND).zip(deviations.chunks(ROUND));
-                for (round, (values, deviations)) in chunks.enumerate() {
+                let chunks = values.chunks_mut(ROUND).zip(stds.chunks(ROUND));
+                for (round, (values, stds)) in chunks.enumerate() {
                     let normal = self.round(step, first / ROUND as u64 + round as u64);
-                    for ((value, z), &deviation) in values.iter_mut().zip(&normal).zip(deviations) {
-                        let grid = grid(deviation);
+                    for ((value, z), &std) in values.iter_mut().zip(&normal).zip(stds) {
+                        let grid = grid(std);
                         let inverse = inverse_of_power(grid);
                         let noisy =
-                            z.mul_add(deviation * inverse, *value * inverse).round_ties_even()
-                                * grid;
-                        *value = factor * if deviation == 0.0 { *value } else { noisy };
+                            z.mul_add(std * inverse, *value * inverse).round_ties_even() * grid;
+                        *value = factor * if std == 0.0 { *value } else { noisy };
                     }
                 }
             },
         );
     }
 
-    /// Standard normal numbers for the coordinates of one round.
+    /// Standard normal numbers for the [`ROUND`] coordinates of one round.
     #[inline(always)]
     fn round(&self, step: u64, round: u64) -> [f32; ROUND] {
         let words = blocks(&self.key, step, round * LANES as u64);
@@ -131,7 +122,7 @@ impl Noise {
                 (cosines[l], sines[l]) = pair(one[l], other[l]);
             }
         }
-        // One round in five hundred.
+        // Needed in one round of five hundred.
         let mut least = u32::MAX;
         for ones in words.iter().step_by(2) {
             for &one in ones {
@@ -144,8 +135,8 @@ impl Noise {
         normal
     }
 
-    /// Pairs beyond the resolution of their bits get more of them, from blocks that nothing else is
-    /// drawn from.
+    /// Recomputes pairs in the tails with more random bits, from blocks that are used for nothing
+    /// else.
     #[cold]
     fn finish_tails(
         &self,
@@ -166,10 +157,10 @@ impl Noise {
     }
 }
 
-/// The power of two between deviation/512 and deviation/256.
+/// The width of the grid: the power of two in (std/512, std/256].
 #[inline(always)]
-fn grid(deviation: f32) -> f32 {
-    let power = f32::from_bits(deviation.to_bits() & 0x7f80_0000);
+fn grid(std: f32) -> f32 {
+    let power = f32::from_bits(std.to_bits() & 0x7f80_0000);
     (power / 256.0).max(f32::MIN_POSITIVE)
 }
 
@@ -185,14 +176,14 @@ mod tests {
 
     #[test]
     fn powers_of_two_are_inverted_exactly() {
-        for deviation in [f32::MIN_POSITIVE, 1e-20, 0.3, 1.0, 7e4, f32::MAX] {
-            let grid = grid(deviation);
-            assert_eq!(inverse_of_power(grid), 1.0 / grid, "{deviation}");
+        for std in [f32::MIN_POSITIVE, 1e-20, 0.3, 1.0, 7e4, f32::MAX] {
+            let grid = grid(std);
+            assert_eq!(inverse_of_power(grid), 1.0 / grid, "{std}");
         }
     }
 
     impl Noise {
-        /// The numbers before they are scaled and rounded.
+        /// The normal numbers before they are scaled and rounded.
         fn standard(&self, step: u64, count: usize) -> Vec<f32> {
             let rounds = count.div_ceil(ROUND) as u64;
             let mut numbers: Vec<f32> =
@@ -203,29 +194,29 @@ mod tests {
     }
 
     #[test]
-    fn deviations_may_differ_from_coordinate_to_coordinate() {
+    fn stds_may_differ_between_coordinates() {
         let noise = noise(4);
         let start: Vec<f32> = (0..600).map(|i| i as f32 * 0.01).collect();
         let (mut same, mut each) = (start.clone(), start.clone());
         noise.add(3, 256, 0.7, 0.5, &mut same);
         noise.add_each(3, 256, &[0.7; 600], 0.5, &mut each);
         assert_eq!(same, each);
-        let deviations: Vec<f32> =
+        let stds: Vec<f32> =
             (0..600).map(|i| if i % 3 == 0 { 0.0 } else { 0.01 * i as f32 }).collect();
         let mut mixed = start.clone();
-        noise.add_each(3, 256, &deviations, 1.0, &mut mixed);
+        noise.add_each(3, 256, &stds, 1.0, &mut mixed);
         for i in 0..600 {
             let mut alone = start.clone();
-            noise.add(3, 256, deviations[i], 1.0, &mut alone);
+            noise.add(3, 256, stds[i], 1.0, &mut alone);
             assert_eq!(alone[i], mixed[i], "coordinate {i}");
         }
     }
 
-    /// Pairs together, near the sum: no cell of the grid may be empty that the normal distribution
-    /// fills, nor the other way round.
+    /// The joint distribution of pairs near the sum: every grid cell has the probability that the
+    /// normal distribution gives it.
     #[test]
     fn cells_next_to_the_sum_are_filled_as_they_should_be() {
-        // Cells of a quarter deviation, so that a few million draws fill them; pairs are 16 apart.
+        // Cells of a quarter std, so that a few million draws fill them; pairs are 16 apart.
         let (count, side) = (4_000_000, 0.25_f64);
         let numbers = noise(8).standard(1, count);
         let mut cells = [[0.0_f64; 5]; 5];
@@ -303,12 +294,12 @@ mod tests {
         let mut numbers = noise(3).standard(5, count);
         let n = count as f64;
         let moment = |k: i32| numbers.iter().map(|&x| f64::from(x).powi(k)).sum::<f64>() / n;
-        // Five deviations of each estimate.
+        // Five standard deviations of each estimate.
         assert!(moment(1).abs() < 5.0 / n.sqrt());
         assert!((moment(2) - 1.0).abs() < 5.0 * (2.0 / n).sqrt());
         assert!(moment(3).abs() < 5.0 * (15.0 / n).sqrt());
         assert!((moment(4) - 3.0).abs() < 5.0 * (96.0 / n).sqrt());
-        // Kolmogorov and Smirnov: a right sampler fails this with a chance below 1e-6.
+        // Kolmogorov–Smirnov test: a correct sampler fails it with probability below 1e-6.
         numbers.sort_by(f32::total_cmp);
         let distance = |(i, &x): (usize, &f32)| {
             let f = phi(f64::from(x));
@@ -355,30 +346,25 @@ mod tests {
     }
 
     #[test]
-    fn noise_has_the_deviation_that_was_asked_for_and_lies_on_the_grid() {
-        for deviation in [1e-3_f32, 0.7, 1.0, 130.0] {
-            let mut values = vec![2.0 * deviation; 500_000];
-            noise(6).add(2, 0, deviation, 1.0, &mut values);
+    fn noise_has_the_std_that_was_asked_for_and_lies_on_the_grid() {
+        for std in [1e-3_f32, 0.7, 1.0, 130.0] {
+            let mut values = vec![2.0 * std; 500_000];
+            noise(6).add(2, 0, std, 1.0, &mut values);
             let n = values.len() as f64;
-            let mean = values.iter().map(|&x| f64::from(x)).sum::<f64>() / n / f64::from(deviation);
-            let square = values
-                .iter()
-                .map(|&x| (f64::from(x) / f64::from(deviation) - 2.0).powi(2))
-                .sum::<f64>()
-                / n;
-            assert!((mean - 2.0).abs() < 5.0 / n.sqrt(), "{deviation}: mean {mean}");
-            assert!(
-                (square - 1.0).abs() < 5.0 * (2.0 / n).sqrt(),
-                "{deviation}: variance {square}"
-            );
-            let grid = grid(deviation);
-            assert!((256.0..512.0).contains(&(deviation / grid)));
+            let mean = values.iter().map(|&x| f64::from(x)).sum::<f64>() / n / f64::from(std);
+            let square =
+                values.iter().map(|&x| (f64::from(x) / f64::from(std) - 2.0).powi(2)).sum::<f64>()
+                    / n;
+            assert!((mean - 2.0).abs() < 5.0 / n.sqrt(), "{std}: mean {mean}");
+            assert!((square - 1.0).abs() < 5.0 * (2.0 / n).sqrt(), "{std}: variance {square}");
+            let grid = grid(std);
+            assert!((256.0..512.0).contains(&(std / grid)));
             assert!(values.iter().all(|x| (x / grid).fract() == 0.0));
         }
     }
 
     #[test]
-    fn no_deviation_leaves_the_sum_as_it_is() {
+    fn a_std_of_zero_leaves_the_sum_as_it_is() {
         let mut values = vec![0.123_456_7; 10];
         noise(1).add(0, 0, 0.0, 1.0, &mut values);
         assert_eq!(values, [0.123_456_7; 10]);

@@ -1,31 +1,31 @@
 //! The Gaussian mechanism on groups of coordinates.
 
-/// Groups of a sum, how far one unit can move each, and the noise that each gets.
+/// A sum in groups of coordinates, each with its clipping bound and its noise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupedGaussian {
     bounds: Vec<f64>,
-    deviations: Vec<f64>,
+    stds: Vec<f64>,
 }
 
 impl GroupedGaussian {
-    /// Bound C_k and deviation s_k of each group.
+    /// Clipping bound C_k and noise std s_k of each group.
     ///
     /// # Panics
-    /// If there is not one of each for every group.
-    pub fn new(bounds: Vec<f64>, deviations: Vec<f64>) -> Self {
-        assert_eq!(bounds.len(), deviations.len(), "one bound and one deviation for each group");
-        Self { bounds, deviations }
+    /// If the two lists differ in length.
+    pub fn new(bounds: Vec<f64>, stds: Vec<f64>) -> Self {
+        assert_eq!(bounds.len(), stds.len(), "one bound and one std for each group");
+        Self { bounds, stds }
     }
 
-    /// The noise multiplier that the step is worth: σ_eff of the lemma above.
+    /// Effective noise multiplier: σ_eff of the [lemma](crate::noise).
     pub fn noise_multiplier(&self) -> f64 {
         let squared: f64 = self
             .bounds
             .iter()
-            .zip(&self.deviations)
-            // A group that nobody moves costs nothing, whatever its noise.
+            .zip(&self.stds)
+            // A group that no unit can change costs nothing, whatever its noise.
             .filter(|(bound, _)| **bound != 0.0)
-            .map(|(bound, deviation)| (bound / deviation).powi(2))
+            .map(|(bound, std)| (bound / std).powi(2))
             .sum();
         squared.sqrt().recip()
     }
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_groups_are_worth_what_one_is() {
+    fn equal_groups_have_the_noise_multiplier_of_one() {
         for groups in [1, 2, 7, 100] {
             let bound = 0.3 / f64::from(groups).sqrt();
             let groups = groups as usize;
@@ -49,9 +49,9 @@ mod tests {
     /// bounds does worse than σ_eff says.
     #[test]
     fn no_direction_is_worse_than_stated() {
-        let (bounds, deviations) = ([0.5, 1.0, 0.1], [1.0, 0.8, 0.3]);
+        let (bounds, stds) = ([0.5, 1.0, 0.1], [1.0, 0.8, 0.3]);
         let sizes = [2, 3, 1];
-        let stated = GroupedGaussian::new(bounds.to_vec(), deviations.to_vec()).noise_multiplier();
+        let stated = GroupedGaussian::new(bounds.to_vec(), stds.to_vec()).noise_multiplier();
         let mut state = 1_u64;
         let mut random = move || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -62,11 +62,11 @@ mod tests {
             let mut squared = 0.0;
             for group in 0..3 {
                 let mut direction: Vec<f64> = (0..sizes[group]).map(|_| random()).collect();
-                let length = direction.iter().map(|x| x * x).sum::<f64>().sqrt();
+                let norm = direction.iter().map(|x| x * x).sum::<f64>().sqrt();
                 // Mostly on the bound, where the worst cases are, sometimes inside.
                 let radius = bounds[group] * if trial % 4 == 0 { random() + 0.5 } else { 1.0 };
-                direction.iter_mut().for_each(|x| *x *= radius / length);
-                squared += direction.iter().map(|x| (x / deviations[group]).powi(2)).sum::<f64>();
+                direction.iter_mut().for_each(|x| *x *= radius / norm);
+                squared += direction.iter().map(|x| (x / stds[group]).powi(2)).sum::<f64>();
             }
             worst = worst.min(squared.sqrt().recip());
         }

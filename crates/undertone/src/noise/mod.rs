@@ -5,19 +5,19 @@
 //!
 //! Let the coordinates of a sum be split into groups k. Adding or removing one privacy unit moves
 //! the sum by v with ‖v_k‖ ≤ C_k in group k (that is what [clipping](crate::gradient) ensures).
-//! Gaussian noise of deviation s_k is added to group k. Scaling group k by 1/s_k, which is a
-//! bijection and so changes nothing, turns the noise into a standard normal vector and v into one
-//! of length ‖(v_k/s_k)_k‖ ≤ ( Σ_k (C_k/s_k)² )^½. A Gaussian mechanism is determined by that
-//! length alone, and is the worse the longer it is. So the step is no worse than the Gaussian
-//! mechanism with noise multiplier
+//! Gaussian noise of std s_k is added to group k. Scaling group k by 1/s_k, a bijection, changes
+//! nothing about privacy and turns the noise into a standard normal vector and v into one of ℓ2
+//! norm ‖(v_k/s_k)_k‖ ≤ ( Σ_k (C_k/s_k)² )^½. The privacy loss of a Gaussian mechanism depends on
+//! that norm alone, and grows with it. So the step costs no more than the Gaussian mechanism with
+//! noise multiplier
 //!
 //! ```text
 //! σ_eff = ( Σ_k (C_k / s_k)² )^(−½)
 //! ```
 //!
-//! and with Poisson sampling it is the subsampled one, which is what the ledger is told. The bound
-//! is reached by a unit that is as long as allowed in every group, so it cannot be improved.
-//! [`GroupedGaussian`] is this lemma; [`Allocation`](crate::method::central::Allocation) has it with weights.
+//! and with Poisson sampling no more than the subsampled one, which is what the ledger records. A
+//! unit whose norm is C_k in every group reaches the bound, so it is tight. [`GroupedGaussian`] is
+//! this lemma; [`Allocation`](crate::method::central::Allocation) has it with weights.
 
 mod chacha;
 mod draw;

@@ -1,5 +1,4 @@
-//! From random words to standard normal numbers, by the method of Box and Muller, in loops that
-//! vectorise.
+//! Standard normal numbers from random bits by the Box–Muller transform, in code that vectorises.
 
 use std::f32::consts::{LN_2, PI};
 
@@ -7,10 +6,10 @@ use std::f32::consts::{LN_2, PI};
 ///
 /// The radius is √(−2 ln u) with u uniform to 40 bits, N + ½ of 2⁴⁰; the angle has the other 24
 /// bits. Noise is rounded to a grid, and the possible radii must lie closer than its cells
-/// *everywhere*: a cell that no radius hits is a result that proves what the sum was not. Near u =
-/// 1, where the radius is small, an `f32` is too coarse for u itself, so u is held as its distance
-/// from the nearer of 0 and 1. Near u = 0, where N is small and radii lie far apart, [`tail_pair`]
-/// has more bits: it must be used where `one` is below [`TAIL`].
+/// *everywhere*: a grid cell that no radius reaches is an output that rules out some sums. Near
+/// u = 1, where the radius is small, an `f32` is too coarse for u itself, so u is held as its
+/// distance from the nearer of 0 and 1. Near u = 0, where N is small and radii lie far apart,
+/// [`tail_pair`] has more bits: it must be used where `one` is below [`TAIL`].
 #[inline(always)]
 pub fn pair(one: u32, other: u32) -> (f32, f32) {
     let radius = (-2.0 * ln_of_uniform(one, other & 0xff)).sqrt();
@@ -18,11 +17,11 @@ pub fn pair(one: u32, other: u32) -> (f32, f32) {
     (radius * cosine, radius * sine)
 }
 
-/// Below this first word a pair needs more bits: beyond 4.7 deviations. From here on, neighbouring
-/// radii are less than 2e-8 apart.
+/// Below this first word a pair needs more bits: beyond 4.7 standard deviations. From here on,
+/// neighbouring radii are less than 2e-8 apart.
 pub const TAIL: u32 = 1 << 16;
 
-/// The pair with 64 more bits behind the 40 of u.
+/// As [`pair`], with 64 more bits after the 40 of u.
 pub fn tail_pair(one: u32, other: u32, more: u64) -> (f32, f32) {
     let whole = f64::from(one) * 256.0 + f64::from(other & 0xff);
     let u = (whole + (more as f64 + 0.5) / 2_f64.powi(64)) / 2_f64.powi(40);
@@ -31,7 +30,7 @@ pub fn tail_pair(one: u32, other: u32, more: u64) -> (f32, f32) {
     (radius * cosine, radius * sine)
 }
 
-/// ln u of u = (256 · one + last + ½)/2⁴⁰, to 2e-7 of itself at both ends.
+/// ln u for u = (256 · one + last + ½)/2⁴⁰, with a relative error of 2e-7 at both ends.
 #[inline(always)]
 fn ln_of_uniform(one: u32, last: u32) -> f32 {
     // The distance of u from 0 or 1, whichever is nearer.
@@ -58,12 +57,12 @@ fn ln_of_uniform(one: u32, last: u32) -> f32 {
 /// Sine and cosine of 2π · angle/2³².
 #[inline(always)]
 fn sine_and_cosine(angle: u32) -> (f32, f32) {
-    // The nearest quarter turn, and what is left of it: at most an eighth of a turn.
+    // The nearest quarter turn, and the remainder: at most an eighth of a turn.
     let quarter = angle.wrapping_add(1 << 29) >> 30;
     let rest = angle.wrapping_sub(quarter << 30) as i32;
     let x = rest as f32 * (2.0 * PI / 4_294_967_296.0);
     let z = x * x;
-    // Taylor's series; with |x| ≤ π/4 what is left out is below 4e-9 and 3e-8.
+    // Taylor series; with |x| ≤ π/4 the remainders are below 4e-9 and 3e-8.
     let s =
         z.mul_add(1.0 / 362_880.0, -1.0 / 5_040.0).mul_add(z, 1.0 / 120.0).mul_add(z, -1.0 / 6.0);
     let sine = (x * z).mul_add(s, x);
@@ -90,8 +89,8 @@ mod tests {
         }
     }
 
-    /// Radii are as fine as the definition has them, above all where u is next to 0 or to 1: there
-    /// a sampler that holds u itself in an `f32` has holes.
+    /// Radii are as fine as defined, in particular where u is close to 0 or 1: there a sampler that
+    /// holds u itself in an `f32` has gaps.
     #[test]
     fn radii_are_those_of_the_definition_at_both_ends() {
         let ends = (0..2_000_u32).flat_map(|i| [i, u32::MAX - i]);

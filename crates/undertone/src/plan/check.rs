@@ -1,4 +1,4 @@
-//! From what is written to what is meant, or one sentence that says what cannot be meant.
+//! From a run file to a plan, or to an error of one sentence.
 
 use super::{Method, Plan};
 use crate::error::{Error, Result};
@@ -7,7 +7,7 @@ use crate::method::local::LocalPlan;
 use undertone_run::{MethodName, RunFile, TaskName};
 
 impl Plan {
-    /// Checks a run file and fills in what depends on its method.
+    /// Checks a run file and fills in the defaults that depend on its method.
     pub fn check(file: RunFile) -> Result<Self> {
         if file.model.path.is_some() == file.model.hub.is_some() {
             return Err(Error::plan("[model] needs either path (a folder) or hub (a name)"));
@@ -38,7 +38,7 @@ impl Plan {
     }
 }
 
-/// δ of a private method.
+/// δ, which every private method needs.
 pub(crate) fn delta(file: &RunFile) -> Result<f64> {
     file.privacy.delta.ok_or_else(|| {
         Error::plan(

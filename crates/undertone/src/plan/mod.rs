@@ -1,5 +1,5 @@
-//! The checked run file. `RunFile` is what is written; `Plan` is what is meant: defaults that
-//! depend on the method are filled in, and what cannot be meant has been refused.
+//! The checked run file. `RunFile` is what serde reads; `Plan` has the defaults that depend on the
+//! method filled in, and contradictory settings have been refused.
 
 pub(crate) mod check;
 
@@ -14,31 +14,30 @@ use undertone_run::{
     ComputeSection, DataSection, ModelSection, PrivacySection, RunFile, TaskName, TrainingSection,
 };
 
-/// A run that can be begun.
+/// A checked run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// The base model and its trainable parameters.
     pub model: ModelSection,
-    /// The files.
+    /// The data files, their columns and the privacy unit.
     pub data: DataSection,
     /// The optimiser's hyperparameters.
     pub training: TrainingSection,
-    /// What changes time and memory, and nothing else.
+    /// Settings that change time and memory only.
     pub compute: ComputeSection,
-    /// How the examples are protected.
+    /// The method and its plan.
     pub method: Method,
     /// The privacy section as it was written, for plan.toml.
     privacy: PrivacySection,
 }
 
-/// How the examples are protected.
+/// Non-private fine-tuning, central DP or local DP.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Method {
-    /// Not at all.
     NonPrivate,
-    /// A trusted curator perturbs sums of gradients.
+    /// Central DP: a trusted curator adds noise to sums of clipped gradients.
     Central(CentralPlan),
-    /// Owners perturb their own embeddings: local DP.
+    /// Local DP: owners perturb their own embeddings.
     Local(LocalPlan),
 }
 
@@ -69,7 +68,7 @@ impl Plan {
         }
     }
 
-    /// The columns that the task reads.
+    /// The task, with the columns that it reads.
     pub fn task(&self) -> Task {
         let data = &self.data;
         match data.task {
@@ -89,7 +88,7 @@ impl Plan {
         TaskHead::of(self.data.task)
     }
 
-    /// Whether noise is added.
+    /// Whether the method adds noise.
     pub fn is_private(&self) -> bool {
         self.method != Method::NonPrivate
     }
@@ -103,7 +102,7 @@ impl Plan {
         }
     }
 
-    /// What the method does that its ledger does not hold, in paper mode.
+    /// The release that the method makes and the ledger does not hold, in paper mode.
     pub fn unaccounted(&self) -> Option<&'static str> {
         match &self.method {
             Method::NonPrivate => None,
@@ -112,7 +111,7 @@ impl Plan {
         }
     }
 
-    /// The privacy unit.
+    /// The privacy unit: a row, or all rows of an author.
     pub fn unit(&self) -> Unit {
         match &self.data.author {
             Some(column) => {
@@ -122,7 +121,7 @@ impl Plan {
         }
     }
 
-    /// The optimiser's settings.
+    /// The optimiser's hyperparameters.
     pub fn optimiser(&self) -> optimiser::Settings {
         let training = &self.training;
         optimiser::Settings {

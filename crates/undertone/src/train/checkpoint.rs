@@ -1,4 +1,4 @@
-//! Weights and optimiser on disk, to go on from after a crash.
+//! Checkpoints: weights, optimiser state and method state on disk, to resume from.
 
 use super::learner::Learner;
 use crate::error::{Error, Result};
@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::Path;
 use undertone_run::write_atomically;
 
-/// Saves what the learner has after `steps` steps.
+/// Saves the learner's state after `steps` steps.
 pub fn save(path: &Path, learner: &Learner, steps: u64) -> Result<()> {
     let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
     for id in learner.trainable() {
@@ -61,7 +61,7 @@ fn numbers(view: &TensorView) -> Vec<f32> {
     view.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
 }
 
-/// Puts a learner where it was; the number of steps it had taken.
+/// Restores a learner from a checkpoint; returns the number of steps that it had taken.
 pub fn load(path: &Path, learner: &mut Learner) -> Result<u64> {
     let file = std::fs::read(path).map_err(Error::io(path))?;
     let damaged = |e: safetensors::SafeTensorError| {
@@ -111,7 +111,7 @@ pub fn load(path: &Path, learner: &mut Learner) -> Result<u64> {
     if steps > 0 && !restored {
         return Err(Error::folder(
             path,
-            "is damaged: what the method had learnt is missing; start a new run",
+            "is damaged: the state of the noise allocation is missing; start a new run",
         ));
     }
     Ok(steps)

@@ -2,41 +2,30 @@
 
 use undertone_run::{ParameterCounts, Record, Resolved, Throughput};
 
-/// What happened in a run.
+/// A training event.
 #[derive(Debug)]
 pub enum TrainingEvent<'a> {
     /// The relevance map of one more example was computed.
-    Relevance {
-        /// Examples done.
-        done: usize,
-        /// Examples in all.
-        examples: usize,
-    },
+    Relevance { done: usize, examples: usize },
     /// A step of the adaptation, on public data or by DP-SGD, was taken.
-    Adaptation {
-        /// Steps done.
-        done: u64,
-        /// Steps in all.
-        steps: u64,
-    },
-    /// Everything is loaded and calibrated.
+    Adaptation { done: u64, steps: u64 },
+    /// Model and data are loaded, the noise is calibrated, and training begins.
     Ready {
-        /// Steps and calibrated noise.
+        /// Steps and calibrated noise multipliers.
         resolved: &'a Resolved,
-        /// Examples in the training file.
+        /// Number of examples in the training file.
         examples: usize,
-        /// Trainable and all parameters.
         parameters: ParameterCounts,
-        /// Steps already taken by the run that is resumed.
+        /// Steps that a resumed run has already taken.
         done: u64,
-        /// Steps in all.
+        /// Steps of the whole run.
         steps: u64,
     },
     /// A step was taken.
     Step {
         /// Its line in metrics.jsonl.
         record: &'a Record,
-        /// Speed since the start.
+        /// Throughput since the process started.
         throughput: Throughput,
         /// ε spent so far, when it was last computed.
         epsilon: Option<f64>,

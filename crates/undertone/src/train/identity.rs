@@ -1,9 +1,9 @@
-//! What must be the same for a run to go on as if it had never stopped.
+//! The identity of a run: what must be the same for it to be resumed.
 //!
-//! A step that a crash lost is taken again with the noise that it had. That is the same release
-//! only if everything else is the same too: with other data or another plan, two different sums
-//! under one noise could be told apart by their difference; with another secret, the steps are
-//! other ones, which the ledger does not have.
+//! A step that was lost in a crash is repeated with the same noise. That is the same release only
+//! if everything else is the same too: with other data or another plan, the difference of two
+//! releases with the same noise would reveal the difference of their sums; with another secret, the
+//! repeated steps are new releases, which the ledger does not have.
 
 use super::prepare::Prepared;
 use crate::error::Result;
@@ -12,8 +12,8 @@ use crate::plan::Plan;
 use sha2::{Digest, Sha256};
 use undertone_run::Identity;
 
-/// Of the secret, the plan without what may change on the way, the weights that training begins
-/// from, the tokens that are trained on or explained, and what decides the last digits.
+/// Hashes the secret, the plan (without keys that may change on resuming), the initial weights and
+/// all examples; and names what determines floating-point rounding.
 pub fn identity(plan: &Plan, secret: &Secret, prepared: &Prepared) -> Result<Identity> {
     let model = &prepared.model;
     let mut file = plan.file();

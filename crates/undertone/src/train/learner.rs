@@ -1,4 +1,4 @@
-//! A model that learns, one step at a time: the part of training that knows nothing of files.
+//! Training one step at a time, without files: clipped sum, noise, optimiser.
 
 use super::optimiser::{Optimiser, Settings};
 use crate::data::Batch;
@@ -9,49 +9,45 @@ use crate::method::{Coordinates, GradientRelease};
 use crate::model::{Error, Model, Origin, ParameterId, Result, Weighting};
 use crate::noise::Noise;
 
-/// A model with its optimiser and, for private training, with its clipping and its noise.
+/// A model with its optimiser and, for private training, its gradient clipping and noise.
 #[derive(Debug)]
 pub struct Learner {
-    /// The model.
     pub model: Model,
-    /// The optimiser's memory.
     pub optimiser: Optimiser,
     protection: Option<Protection>,
     coordinates: Coordinates,
 }
 
-/// What makes training private.
+/// Gradient clipping and noise of private training.
 #[derive(Debug)]
 pub struct Protection {
-    /// Where the noise goes.
+    /// Clipping, and the allocation of noise over coordinates.
     pub method: AllocationMethod,
-    /// The noise.
     pub noise: Noise,
 }
 
-/// What one step is told.
+/// Arguments of [`Learner::update`].
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
-    /// Its number, which names its noise.
+    /// Index of the step, from 0. Its noise is a function of it: never use one twice.
     pub number: u64,
-    /// What its noise is worth; without meaning if there is no protection.
+    /// The effective noise multiplier; ignored without protection.
     pub noise_multiplier: f64,
-    /// What the sum over units is divided by: the expected number of units if the run is private.
+    /// Divisor of the sum over units: the expected number of units in private training.
     pub divisor: f64,
-    /// The learning rate.
-    pub rate: f64,
+    pub learning_rate: f64,
 }
 
 impl Step {
-    /// Of a step of the training loop.
+    /// Arguments of a step of the training loop.
     pub(crate) fn of(info: &StepInfo, noise_multiplier: f64) -> Self {
         let StepInfo { step, divisor, learning_rate, .. } = *info;
-        Self { number: step, noise_multiplier, divisor, rate: learning_rate }
+        Self { number: step, noise_multiplier, divisor, learning_rate }
     }
 }
 
 impl Learner {
-    /// Without protection for training that is not private.
+    /// A learner; without `protection`, training is non-private.
     pub fn new(model: Model, settings: Settings, protection: Option<Protection>) -> Self {
         Self {
             optimiser: Optimiser::new(settings, &model.parameters),
@@ -61,25 +57,25 @@ impl Learner {
         }
     }
 
-    /// The method of private training.
+    /// The allocation method of private training.
     pub fn method(&self) -> Option<&AllocationMethod> {
         self.protection.as_ref().map(|protection| &protection.method)
     }
 
-    /// Gives the method back what it had learnt; whether everything was there.
+    /// Restores the allocation method's state from a checkpoint; returns whether it was complete.
     pub fn restore_method(&mut self, find: &dyn Fn(&str) -> Option<Vec<f32>>) -> bool {
         self.protection
             .as_mut()
             .is_none_or(|protection| protection.method.allocator_mut().restore(find))
     }
 
-    /// A sum to which nothing was added.
+    /// The empty sum that a step begins with.
     pub fn start(&self) -> ClippedSum {
         ClippedSum::new(&self.model.parameters)
     }
 
-    /// Adds the gradients of a micro-batch, each unit's clipped if the training is private; the
-    /// loss of each example.
+    /// Adds the gradients of a micro-batch to the sum, in private training with each unit's
+    /// gradient clipped by book-keeping (ghost clipping); returns the loss of each example.
     pub fn accumulate(
         &self,
         batch: &Batch,
@@ -102,8 +98,8 @@ impl Learner {
         }
     }
 
-    /// What the release of a sum with this noise multiplier is worth. A published method looks at
-    /// the sum first.
+    /// Effective noise multiplier of the release of a sum with this nominal one, to be recorded in
+    /// the ledger. A published method first updates its allocation from the sum.
     pub fn effective_noise_multiplier(
         &mut self,
         sum: &ClippedSum,
@@ -117,12 +113,12 @@ impl Learner {
             }
             Some(Protection { method: AllocationMethod::Proved(method), .. }) => {
                 let effective = method.allocation(noise_multiplier).noise_multiplier();
-                // Allocators prove this; a mistake in one must not become a wrong entry.
+                // Allocators guarantee this; a mistake in one must not become a wrong ledger entry.
                 let enough = effective >= noise_multiplier * (1.0 - 1e-9);
                 if !enough {
                     return Err(Error::Request(format!(
-                        "the effective noise multiplier is {effective}, not {noise_multiplier}: nothing was \
-                         released"
+                        "the effective noise multiplier is {effective}, not {noise_multiplier}: \
+                         nothing was released"
                     )));
                 }
                 Ok(noise_multiplier)
@@ -130,7 +126,8 @@ impl Learner {
         }
     }
 
-    /// Adds the noise and moves the weights.
+    /// Releases the sum: adds noise, divides, and updates the weights. Record the release in a
+    /// ledger before.
     pub fn update(&mut self, sum: ClippedSum, step: &Step) -> Result<()> {
         let Self { model, optimiser, protection, coordinates } = self;
         let allocation = protection.as_ref().map(|protection| {
@@ -142,7 +139,8 @@ impl Learner {
             coordinates,
             divisor: step.divisor as f32,
         };
-        let released = optimiser.step(&mut model.parameters, sum.take(), &release, step.rate)?;
+        let released =
+            optimiser.step(&mut model.parameters, sum.take(), &release, step.learning_rate)?;
         drop(allocation);
         if let Some(protection) = protection {
             protection.method.allocator_mut().observe(released, &model.parameters)?;
@@ -150,17 +148,17 @@ impl Learner {
         Ok(())
     }
 
-    /// The trainable parameters that take no part in a sum over at least one unit. That is the
-    /// model's doing, and no example's.
+    /// Names of trainable parameters without gradient in a sum over at least one unit, which
+    /// depends on the model and not on the examples.
     pub fn left_out(&self, sum: &ClippedSum) -> Vec<&str> {
         let trainable = self.model.parameters.iter().filter(|(_, parameter)| parameter.trainable);
         let left_out = trainable.filter(|(id, _)| sum.get(*id).is_none());
         left_out.map(|(_, parameter)| parameter.name.as_str()).collect()
     }
 
-    /// The trainable parameters that a sum over at least one unit does not move. Half of what
-    /// stands beside the model (LoRA's A, the first layer of an adapter) has no gradient before its
-    /// other half has moved: with `at_first` it only has to take part.
+    /// Names of trainable parameters whose gradient is zero in a sum over at least one unit. LoRA's
+    /// A and the first layer of an adapter have a zero gradient before the other half has changed:
+    /// with `at_first` they only have to be connected to the loss.
     pub fn unmoved(&self, sum: &ClippedSum, at_first: bool) -> Result<Vec<&str>> {
         let mut unmoved = Vec::new();
         for (id, parameter) in
@@ -178,7 +176,8 @@ impl Learner {
         Ok(unmoved)
     }
 
-    /// How much noise each trained parameter gets next, relative to the mean over all coordinates.
+    /// Noise std of each trainable parameter in the next step, relative to the mean over all
+    /// coordinates.
     pub fn noise_by_parameter(&self) -> Vec<(String, f64)> {
         let Some(protection) = &self.protection else { return Vec::new() };
         let allocation = protection.method.allocator().allocation(1.0);
@@ -188,10 +187,10 @@ impl Learner {
             self.model.parameters.iter().filter(|(_, parameter)| parameter.trainable)
         {
             let coordinates = parameter.len() as f64;
-            let mean = allocation.deviation(id).unwrap_or_else(|| {
-                let mut deviations = vec![0.0; parameter.len()];
-                allocation.write_deviations(id, 0, &mut deviations);
-                deviations.iter().map(|&s| f64::from(s)).sum::<f64>() / coordinates.max(1.0)
+            let mean = allocation.std(id).unwrap_or_else(|| {
+                let mut stds = vec![0.0; parameter.len()];
+                allocation.write_stds(id, 0, &mut stds);
+                stds.iter().map(|&s| f64::from(s)).sum::<f64>() / coordinates.max(1.0)
             });
             (sum, count) = (sum + mean * coordinates, count + coordinates);
             found.push((parameter.name.clone(), mean));
@@ -200,7 +199,6 @@ impl Learner {
         found
     }
 
-    /// The trainable parameters.
     pub fn trainable(&self) -> Vec<ParameterId> {
         self.model
             .parameters

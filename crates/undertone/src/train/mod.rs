@@ -5,7 +5,7 @@
 //!             └──▶ ledger (recorded first) ─▶ guarantee
 //! ```
 //!
-//! The loop asks a [`Procedure`](crate::method::Procedure) and does not know which method it runs.
+//! The loop calls a [`Procedure`](crate::method::Procedure) and does not know which method it runs.
 
 mod card;
 mod checkpoint;

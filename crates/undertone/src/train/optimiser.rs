@@ -1,7 +1,7 @@
-//! Optimisers: from a released gradient to new weights, in the same pass over memory that adds the
-//! noise.
+//! Optimisers: SGD with momentum, AdamW, and AdamW corrected for noise, in the same pass over
+//! memory that adds the noise.
 //!
-//! Everything here is post-processing of what was released, so none of it costs privacy.
+//! An optimiser's step is post-processing of the released gradient, so it costs no privacy.
 
 use crate::method::{GradientRelease, Released};
 use crate::model::{Parameter, ParameterId, Parameters};
@@ -11,19 +11,17 @@ use crate::tensor::{Host, Matrix, Result};
 use rayon::prelude::*;
 use undertone_run::OptimiserKind;
 
-/// What an optimiser is told.
+/// Hyperparameters of an optimiser.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// Which one.
     pub kind: OptimiserKind,
-    /// Of SGD.
+    /// Momentum of SGD.
     pub momentum: f32,
-    /// How long Adam remembers gradients and their squares.
+    /// β₁ and β₂ of Adam.
     pub betas: (f32, f32),
-    /// Adam's smallest denominator.
+    /// ε in the denominator of Adam.
     pub epsilon: f32,
-    /// Share of a weight that is taken off in each step, times the learning rate; biases and
-    /// normalisations are spared.
+    /// Decoupled weight decay, on weight matrices only: not on biases and normalisation layers.
     pub weight_decay: f32,
 }
 
@@ -39,13 +37,13 @@ impl Default for Settings {
     }
 }
 
-/// The smallest denominator of corrected Adam, as a share of the noise's deviation: below it the
-/// second moment is noise only.
+/// The smallest denominator of corrected Adam, as a share of the noise's std: below it the second
+/// moment is noise only.
 const CORRECTION_FLOOR: f32 = 0.25;
-/// Coordinates of one task: their sum, weights and moments stay in the nearest caches.
+/// Coordinates of one parallel task: their sum, weights and moments stay in cache.
 const CHUNK: usize = 32 * GRAIN;
 
-/// An optimiser with its memory.
+/// An optimiser with its state.
 #[derive(Clone, Debug)]
 pub struct Optimiser {
     settings: Settings,
@@ -53,37 +51,37 @@ pub struct Optimiser {
     moments: Vec<Option<(Host, Host)>>,
 }
 
-/// What one chunk's update needs to know.
+/// The update of one parameter in a step.
 #[derive(Clone, Copy)]
 struct Update {
     settings: Settings,
-    rate: f32,
+    learning_rate: f32,
     decay: f32,
-    /// 1 − β^t of both moments.
+    /// Bias corrections 1 − β^t of both moments.
     corrections: (f32, f32),
-    /// Of the noise in the gradient, if it is the same everywhere.
-    deviation: Option<f32>,
-    /// What the sum was divided by, noise and all.
+    /// Standard deviation of the noise in the gradient, if it is the same for all coordinates.
+    std: Option<f32>,
+    /// Divisor of the noisy sum.
     divisor: f32,
 }
 
 impl Optimiser {
-    /// Without memory of any gradient.
+    /// An optimiser before its first step.
     pub fn new(settings: Settings, parameters: &Parameters) -> Self {
         Self { settings, steps: 0, moments: vec![None; parameters.len()] }
     }
 
-    /// How many steps were taken.
+    /// Number of steps taken.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Both moments of a parameter, if it has been updated.
+    /// First and second moment of a parameter, if it has been updated.
     pub fn moments(&self, id: ParameterId) -> Option<(&Host, &Host)> {
         self.moments[id.index()].as_ref().map(|(first, second)| (first, second))
     }
 
-    /// Takes up a memory that was saved.
+    /// Restores the state from a checkpoint.
     pub fn restore(&mut self, steps: u64, moments: Vec<(ParameterId, Host, Host)>) {
         self.steps = steps;
         for (id, first, second) in moments {
@@ -91,14 +89,14 @@ impl Optimiser {
         }
     }
 
-    /// Releases each parameter's sum and moves the parameter. A parameter that nothing was added to
-    /// is released all the same.
+    /// Releases each trainable parameter's sum and updates the parameter. A parameter without a sum
+    /// is released too: its release is noise alone.
     pub fn step(
         &mut self,
         parameters: &mut Parameters,
         mut sums: Vec<Option<Matrix>>,
         release: &GradientRelease,
-        rate: f64,
+        learning_rate: f64,
     ) -> Result<Released> {
         self.steps += 1;
         let power = |beta: f32| 1.0 - (f64::from(beta).powf(self.steps as f64)) as f32;
@@ -111,10 +109,10 @@ impl Optimiser {
             let decay = if parameter.shape.len() > 1 { self.settings.weight_decay } else { 0.0 };
             let update = Update {
                 settings: self.settings,
-                rate: rate as f32,
+                learning_rate: learning_rate as f32,
                 decay,
                 corrections,
-                deviation: release.deviation(id),
+                std: release.std(id),
                 divisor: release.divisor,
             };
             let sum = sums[id.index()].take();
@@ -139,7 +137,7 @@ fn move_parameter(
     update: &Update,
 ) -> Result<Host> {
     let device = parameter.value.device();
-    // On a device the numbers visit the host, where the noise is drawn.
+    // Gradients on a GPU are copied to the host, where the noise is drawn.
     let mut sum = match sum {
         Some(sum) => sum.to_host()?,
         None => zeros_like(&parameter.value),
@@ -147,18 +145,18 @@ fn move_parameter(
     let (mut first, mut second) = moments
         .take()
         .unwrap_or_else(|| (zeros_like(&parameter.value), zeros_like(&parameter.value)));
-    // Taken out, so that nobody shares it and it is changed in place.
+    // Taken out of the parameter, so that it is not shared and is updated in place.
     let mut value = std::mem::replace(&mut parameter.value, Matrix::zeros(0, 0)).to_host()?;
     let numbers =
         sum.values_mut().par_chunks_mut(CHUNK).zip(value.values_mut().par_chunks_mut(CHUNK));
     let memory =
         first.values_mut().par_chunks_mut(CHUNK).zip(second.values_mut().par_chunks_mut(CHUNK));
     let all = numbers.zip(memory).enumerate();
-    all.for_each_init(Vec::new, |deviations, (i, ((sum, value), (first, second)))| {
-        release.finish(id, i * CHUNK, sum, deviations);
+    all.for_each_init(Vec::new, |stds, (i, ((sum, value), (first, second)))| {
+        release.finish(id, i * CHUNK, sum, stds);
         widest(
             #[inline(always)]
-            || update.apply(value, sum, deviations, first, second),
+            || update.apply(value, sum, stds, first, second),
         );
     });
     parameter.value = Matrix::Host(value).to_device(&device)?;
@@ -167,24 +165,25 @@ fn move_parameter(
 }
 
 impl Update {
-    /// `deviations` are those of the noise in each coordinate of the sum, where they differ.
+    /// `stds` are the standard deviations of the noise in each coordinate of the sum, where they
+    /// differ.
     #[inline(always)]
     fn apply(
         &self,
         weights: &mut [f32],
         gradient: &[f32],
-        deviations: &[f32],
+        stds: &[f32],
         first: &mut [f32],
         second: &mut [f32],
     ) {
         let Settings { kind, momentum, betas, epsilon, .. } = self.settings;
-        let keep = 1.0 - self.rate * self.decay;
+        let keep = 1.0 - self.learning_rate * self.decay;
         let numbers = weights.iter_mut().zip(gradient).zip(first.iter_mut().zip(second));
         match kind {
             OptimiserKind::Sgd => {
                 for ((w, g), (m, _)) in numbers {
                     *m = momentum.mul_add(*m, *g);
-                    *w = (-self.rate).mul_add(*m, keep * *w);
+                    *w = (-self.learning_rate).mul_add(*m, keep * *w);
                 }
             }
             OptimiserKind::Adamw | OptimiserKind::AdamCorrected => {
@@ -192,24 +191,24 @@ impl Update {
                     betas,
                     epsilon,
                     keep,
-                    rate: self.rate / self.corrections.0,
+                    step_size: self.learning_rate / self.corrections.0,
                     second_correction: 1.0 / self.corrections.1,
                 };
-                match self.deviation {
+                match self.std {
                     _ if kind == OptimiserKind::Adamw => {
                         for ((w, g), (m, v)) in numbers {
                             adam.step(w, *g, m, v, 0.0);
                         }
                     }
-                    Some(deviation) => {
+                    Some(std) => {
                         for ((w, g), (m, v)) in numbers {
-                            adam.step(w, *g, m, v, deviation);
+                            adam.step(w, *g, m, v, std);
                         }
                     }
                     None => {
                         let factor = 1.0 / self.divisor;
-                        for (((w, g), (m, v)), deviation) in numbers.zip(deviations) {
-                            adam.step(w, *g, m, v, factor * *deviation);
+                        for (((w, g), (m, v)), std) in numbers.zip(stds) {
+                            adam.step(w, *g, m, v, factor * *std);
                         }
                     }
                 }
@@ -218,27 +217,29 @@ impl Update {
     }
 }
 
-/// Adam for one number.
+/// Adam's update of one coordinate.
 #[derive(Clone, Copy)]
 struct Adam {
     betas: (f32, f32),
     epsilon: f32,
     keep: f32,
-    rate: f32,
+    /// Learning rate over the first moment's bias correction.
+    step_size: f32,
     second_correction: f32,
 }
 
 impl Adam {
-    /// `deviation` is that of the noise that is taken off the second moment.
+    /// `std` is the standard deviation of the noise whose variance is subtracted from the second
+    /// moment.
     #[inline(always)]
-    fn step(&self, w: &mut f32, g: f32, m: &mut f32, v: &mut f32, deviation: f32) {
-        // The noise of each step is taken off where it comes in: its deviation may change from step
-        // to step.
-        let variance = deviation * deviation;
+    fn step(&self, w: &mut f32, g: f32, m: &mut f32, v: &mut f32, std: f32) {
+        // The variance of each step's noise is subtracted in that step: it may change from step to
+        // step.
+        let variance = std * std;
         *m = self.betas.0.mul_add(*m, (1.0 - self.betas.0) * g);
         *v = self.betas.1.mul_add(*v, (1.0 - self.betas.1) * g.mul_add(g, -variance));
         let floor = variance * CORRECTION_FLOOR * CORRECTION_FLOOR;
         let square = (*v * self.second_correction).max(floor);
-        *w = self.keep * *w - self.rate * *m / (square.sqrt() + self.epsilon);
+        *w = self.keep * *w - self.step_size * *m / (square.sqrt() + self.epsilon);
     }
 }

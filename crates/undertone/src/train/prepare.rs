@@ -1,4 +1,4 @@
-//! Model and data, loaded as a plan says.
+//! Loads the model and the data of a plan.
 
 use crate::audit::canaries::Mould;
 use crate::data::{Dataset, Encoder, Labels, Options, Row, Tokeniser, Unit, format_of};
@@ -12,22 +12,22 @@ use crate::tensor::Device;
 use std::path::{Path, PathBuf};
 use undertone_run::PublicFile;
 
-/// Model and data, ready to begin.
+/// Model and data of a run, loaded.
 pub struct Prepared {
     pub model: Model,
     pub data: Dataset,
     pub validation: Option<Dataset>,
     pub public: PublicData,
-    /// The folder that the model came from.
+    /// Folder of the base model.
     pub origin: PathBuf,
-    /// Whether the labels come from the training file.
+    /// Whether the label names were read from the private training file.
     pub labels_were_found: bool,
 }
 
-/// Public data, as far as the method uses any.
+/// Public data that the method uses.
 #[derive(Default)]
 pub struct PublicData {
-    /// Examples whose relevance is used.
+    /// Examples of a public relevance map.
     pub relevance: Option<Dataset>,
     /// Texts that an encoder is fitted on.
     pub text: Option<Dataset>,
@@ -36,7 +36,8 @@ pub struct PublicData {
 }
 
 impl Prepared {
-    /// Loads everything, but for data that are given; new parameters are drawn from the secret.
+    /// Loads model and data; `data` replaces the training file. New parameters are drawn from the
+    /// secret.
     pub fn load(
         plan: &Plan,
         secret: &Secret,
@@ -54,8 +55,8 @@ impl Prepared {
         let mut model = load(&origin, &options)?;
         if model.network.sanitiser.is_some() {
             return Err(Error::plan(
-                "the model has been trained with perturbed embeddings already; begin from the \
-                 model that it was trained from",
+                "the model has already been trained on perturbed embeddings; begin from its base \
+                 model",
             ));
         }
         if let Method::Local(local) = &plan.method {
@@ -75,7 +76,7 @@ impl Prepared {
         Ok(Self { model, data, validation, public, origin, labels_were_found })
     }
 
-    /// Everything that training or what comes before it computes with.
+    /// All data that the trained model depends on.
     pub fn datasets(&self) -> impl Iterator<Item = &Dataset> {
         let PublicData { relevance, text, adaptation } = &self.public;
         [Some(&self.data), relevance.as_ref(), text.as_ref(), adaptation.as_ref()]
@@ -101,7 +102,7 @@ impl Files<'_> {
         Ok(Dataset::load(path, &self.plan.task(), self.tokeniser, labels, &options)?)
     }
 
-    /// The public data of the method.
+    /// Reads the public data of the method.
     fn public(&self) -> Result<PublicData> {
         let mut public = PublicData::default();
         match &self.plan.method {
@@ -129,7 +130,7 @@ impl Files<'_> {
     }
 }
 
-/// What texts are read with: the tokenizer, how many of its tokens the model knows, and the labels.
+/// The tokenizer, the number of its tokens that the model has embeddings for, and the labels.
 fn reader(plan: &Plan) -> Result<(Tokeniser, usize, Option<Labels>)> {
     let origin = locate(plan.model.name())?;
     let (labels, _) = labels(plan, &origin)?;
@@ -144,8 +145,8 @@ fn reader(plan: &Plan) -> Result<(Tokeniser, usize, Option<Labels>)> {
     Ok((tokeniser, known, labels))
 }
 
-/// The examples of a file as a plan reads them, each a privacy unit of its own; the plan's training
-/// file if none is named.
+/// Reads the examples of a file (by default the training file) as the plan says, each as a privacy
+/// unit of its own.
 pub fn read_data(plan: &Plan, path: Option<&Path>) -> Result<Dataset> {
     let (tokeniser, _, labels) = reader(plan)?;
     let options = Options {
@@ -157,8 +158,8 @@ pub fn read_data(plan: &Plan, path: Option<&Path>) -> Result<Dataset> {
     Ok(Dataset::load(path.unwrap_or(&plan.data.train), &plan.task(), &tokeniser, labels, &options)?)
 }
 
-/// What canaries for a run are made of: the tokenizer's words, in examples of the run's task that
-/// are as long as sentences. Nothing of the data.
+/// The mould of canaries for a run: random tokens in examples of the run's task, as long as
+/// sentences. It does not depend on the data.
 pub fn mould(plan: &Plan) -> Result<Mould> {
     let (tokeniser, known, labels) = reader(plan)?;
     let unknown = ["[UNK]", "<unk>"].map(|token| tokeniser.token_id(token));
@@ -182,8 +183,8 @@ pub fn mould(plan: &Plan) -> Result<Mould> {
     Ok(Mould { frames, words, special, classes: labels.map(|labels| labels.names().len()) })
 }
 
-/// The labels that are given, that a finished classifier has, or that the training file holds; and
-/// whether they were found there.
+/// The label names of the run file, of a base model that is a classifier, or of the training file;
+/// and whether they come from the last.
 fn labels(plan: &Plan, origin: &Path) -> Result<(Option<Labels>, bool)> {
     if plan.task_head() != TaskHead::SequenceClassification {
         return Ok((None, false));

@@ -1,4 +1,4 @@
-//! A run from beginning to end.
+//! A training run from a plan to a finished run folder.
 
 use super::card::{Saved, card};
 use super::checkpoint;
@@ -19,22 +19,20 @@ use std::io::Write;
 use std::path::Path;
 use undertone_run::{RunFolder, Summary, Tuning, ValidationMetrics, write_atomically, write_json};
 
-/// How a run is started.
+/// Arguments of [`train`].
 #[derive(Debug)]
 pub struct Start<'a> {
-    /// The plan.
     pub plan: Plan,
     /// The run folder.
     pub out: &'a Path,
     /// Whether to resume the run in that folder.
     pub resume: bool,
-    /// The device.
     pub device: Device,
-    /// Examples in place of those of the training file: an audit leaves some out, or adds canaries.
+    /// Examples in place of the training file's: an audit leaves some out, or adds canaries.
     pub data: Option<Dataset>,
 }
 
-/// Trains, and leaves the run folder behind.
+/// Fine-tunes a model, and writes the run folder.
 pub fn train(start: Start, callback: &mut dyn FnMut(TrainingEvent)) -> Result<Summary> {
     let folder =
         if start.resume { RunFolder::open(start.out)? } else { RunFolder::create(start.out)? };
@@ -52,8 +50,8 @@ pub fn train(start: Start, callback: &mut dyn FnMut(TrainingEvent)) -> Result<Su
     let mut prepared = Prepared::load(&plan, &secret, &start.device, start.data)?;
     let classes = prepared.model.network.head.out.outputs;
     let mut resolved = method::calibrate(&plan, prepared.data.units, classes)?;
-    // Before the ledger: a run that breaks off here is begun anew by --resume, and has released
-    // nothing.
+    // Before the ledger: a run that is interrupted here has released nothing, and --resume starts
+    // it again.
     let identity = identity(&plan, &secret, &prepared)?;
     if begun {
         folder.check_identity(&identity)?;
@@ -96,7 +94,7 @@ impl Run {
         };
         let folder = if whole { self.folder.model() } else { self.folder.adapter() };
         std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
-        // Before the rest: a folder with a configuration is whole.
+        // Before the model: a folder with a configuration is complete.
         self.procedure.save(model, &folder)?;
         if whole {
             save(model, &folder, Some(&self.origin))?;
@@ -134,19 +132,19 @@ impl Run {
         let saved = Saved { whole, classes: model.network.head.out.outputs };
         let card = card(&summary, saved);
         write_atomically(&folder.join("README.md"), |out| out.write_all(card.as_bytes()))?;
-        // In this order: a run that breaks off between the two is finished, and its secret is
-        // removed when it is looked at next.
+        // In this order: a run that is interrupted between the two is finished, and its secret is
+        // removed when the folder is opened next.
         write_json(&self.folder.summary(), &summary)?;
         self.folder.forget_secrets()?;
         Ok(summary)
     }
 
-    /// Which data hyperparameters were selected on.
+    /// What the validation file was used for.
     fn selection(&self) -> String {
         match &self.plan.data.validation {
             Some(path) => format!(
-                "{} was used to report, not to choose; if it is private, what is reported about \
-                 it is not covered by the guarantee",
+                "{} was used to report metrics, not to select hyperparameters; if it is private, \
+                 the guarantee does not cover these metrics",
                 path.display()
             ),
             None => "no other data were used".to_owned(),

@@ -1,4 +1,4 @@
-//! The steps of a run, one after the other.
+//! The training loop over the steps of a run.
 
 use super::checkpoint;
 use super::event::TrainingEvent;
@@ -15,11 +15,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use undertone_run::{MetricsWriter, ParameterCounts, Record, Resolved, RunFolder, Throughput};
 
-/// How often ε is computed for the callback.
+/// Interval at which ε is computed for the callback.
 const EPSILON_EVERY: Duration = Duration::from_secs(10);
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
 
-/// A run under way.
+/// A run during training.
 pub struct Run {
     pub(super) folder: RunFolder,
     pub(super) plan: Plan,
@@ -31,9 +31,9 @@ pub struct Run {
     pub(super) validation: Option<Dataset>,
     pub(super) origin: PathBuf,
     dropout_key: u64,
-    /// Steps taken.
+    /// Number of steps taken.
     pub(super) done: u64,
-    /// The first steps of this process that had examples, at most two.
+    /// Number of this process's steps on non-empty batches, counted up to two.
     steps_with_examples: u64,
     examples: f64,
     time: Duration,
@@ -84,7 +84,7 @@ impl Run {
         Throughput { examples_per_second: self.examples / seconds.max(1e-9), seconds }
     }
 
-    /// ε spent so far: the upper bound of what the ledger proves.
+    /// ε spent so far: the upper bound of the ledger's guarantee.
     fn spent(&self) -> Result<Option<f64>> {
         Ok(self.procedure.guarantee()?.map(|guarantee| guarantee.epsilon.upper))
     }
@@ -105,8 +105,8 @@ impl Run {
         let (mut saved, mut asked) = (Instant::now(), Instant::now());
         let mut spent = None;
         if self.done == self.steps() {
-            // What only lives in memory is made again for a run that broke off while its model was
-            // being written.
+            // A run that was interrupted while its model was written: restores state that is in
+            // memory only.
             let last = self.plan.training.epochs as usize - 1;
             self.procedure.begin_epoch(last, true, &mut self.learner, &self.data)?;
         }
@@ -138,7 +138,7 @@ impl Run {
         Ok(())
     }
 
-    /// Noise by parameter, unless it is the same everywhere.
+    /// Noise by parameter; empty if it is the same for all.
     fn uneven_noise(&self) -> Vec<(String, f64)> {
         let mut noise = self.learner.noise_by_parameter();
         if noise.iter().all(|(_, number)| (number - 1.0).abs() <= 1e-6) {
@@ -147,7 +147,7 @@ impl Run {
         noise
     }
 
-    /// One step. The procedure records the release before it makes it.
+    /// Takes one step. The procedure records the release before it makes it.
     fn step(&mut self) -> Result<Record> {
         let step = self.done;
         let epoch = (step / self.resolved.steps_per_epoch) as usize;
@@ -202,7 +202,7 @@ impl Run {
         Ok((sum, losses))
     }
 
-    /// Trains in closed form, if the method does.
+    /// Fits the model in closed form, if the method does; returns whether it did.
     fn fit(&mut self) -> Result<bool> {
         let begun = Instant::now();
         if !self.procedure.fit(&mut self.learner, &self.data)? {
@@ -214,8 +214,8 @@ impl Run {
         Ok(true)
     }
 
-    /// Stops a run in which a trainable parameter does not move, in its first two steps that have
-    /// examples.
+    /// Stops a run in which a trainable parameter gets no gradient, in its first two steps on
+    /// non-empty batches.
     fn check_that_all_moves(&mut self, sum: &ClippedSum, examples: usize) -> Result<()> {
         if examples == 0 || self.steps_with_examples > 1 {
             return Ok(());

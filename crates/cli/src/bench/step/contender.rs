@@ -82,8 +82,8 @@ impl Contender {
     pub fn step(&mut self, batch: &Batch, number: u64, update: bool) -> Result<f64, Failure> {
         let Self { learner, method, noise, rows } = self;
         let units = batch.sequences();
-        let records: Vec<u64> = (0..units as u64).collect();
-        let noise = noise.of(&records, 0);
+        let indices: Vec<u64> = (0..units as u64).collect();
+        let noise = noise.of(&indices, 0);
         let conditions = Conditions { noise: Some(&noise), ..Conditions::default() };
         let start = Instant::now();
         let mut sum = learner.start();
@@ -108,7 +108,10 @@ impl Contender {
         if update {
             learner.effective_noise_multiplier(&sum, 1.0)?;
             let divisor = units as f64;
-            learner.update(sum, &Step { number, noise_multiplier: 1.0, divisor, rate: 1e-6 })?;
+            learner.update(
+                sum,
+                &Step { number, noise_multiplier: 1.0, divisor, learning_rate: 1e-6 },
+            )?;
         }
         Ok(1e3 * start.elapsed().as_secs_f64())
     }

@@ -1,17 +1,17 @@
-//! AdaClip (after Pichapati and others, 2019), factored: noise in proportion to the root of what it
-//! hides.
+//! AdaClip (after Pichapati and others, 2019), factored: noise std in proportion to the square root
+//! of the gradient's root mean square.
 //!
-//! Among all weights under which the usual gradient has the same length, which leave the least
-//! noise on the whole? Noise of variance σ²C²/w_j costs Σ_j 1/w_j; the length is kept if Σ_j w_j
-//! E[g_j²] is. The least cost under that condition has w_j ∝ E[g_j²]^(−½): coordinates with large
-//! gradients bear more noise, those with small ones less. That is the other way round than ANADP,
-//! which gives the least noise to what it holds most important.
+//! Among all weights w that leave the expected squared norm Σ_j w_j E[g_j²] of a gradient the same,
+//! which give the least total noise? Noise of variance σ²C²/w_j adds up to σ²C² Σ_j 1/w_j, which
+//! under that condition is least for w_j ∝ E[g_j²]^(−½): coordinates with large gradients get more
+//! noise, those with small ones less. ANADP does the opposite: it gives the least noise to the
+//! coordinates that it considers most important.
 //!
-//! E[g²] comes from what was released, less the variance of the noise in it. For a single
-//! coordinate that difference is mostly noise; for the mean over a row, a column or a tensor it is
-//! not. So weights are products of one of each row and one of each column, and norms under them
-//! need no gradient to be formed. Clipping knows the weights, so a step is worth σ whatever they
-//! are.
+//! E[g²] is estimated from released gradients, minus the known variance of their noise. For a
+//! single coordinate that estimate is mostly noise; for the mean over a row, a column or a tensor
+//! it is not. So the weight of a coordinate is a weight of its row times one of its column, and
+//! per-example norms under such weights need no per-example gradient (ghost clipping). Clipping
+//! uses the same weights, so the effective noise multiplier is σ whatever they are.
 
 use super::allocation::{Allocation, Allocator};
 use crate::gradient::{Bounds, Clip, Clipping, Measure, Weights};
@@ -22,7 +22,7 @@ use rayon::prelude::*;
 use std::sync::Arc;
 use undertone_run::AdaclipSection;
 
-/// Running means of g² over the rows and over the columns of one parameter.
+/// Moving averages of g² over each row and each column of one parameter.
 #[derive(Clone, Debug)]
 struct Squares {
     name: String,
@@ -30,14 +30,14 @@ struct Squares {
     columns: Vec<f32>,
 }
 
-/// The weights of one parameter, each relative to the others of its kind.
+/// Weights of one parameter: of the tensor relative to all, of rows and columns within it.
 struct Relative {
     tensor: f64,
     rows: Vec<f64>,
     columns: Vec<f64>,
 }
 
-/// The allocator.
+/// AdaClip's allocator.
 #[derive(Debug)]
 pub struct Adaclip {
     settings: AdaclipSection,
@@ -46,12 +46,12 @@ pub struct Adaclip {
     bounds: Bounds,
     bound: f64,
     squares: Vec<Option<Squares>>,
-    /// Whether there was a step.
+    /// Whether any gradient was released yet.
     seen: bool,
 }
 
 impl Adaclip {
-    /// Without having seen anything.
+    /// Starts with uniform weights.
     pub fn new(clip: &Clip, settings: AdaclipSection, parameters: &Parameters) -> Self {
         let plain = Arc::new(clip.measure(parameters));
         let squares = parameters.iter().map(|(_, parameter)| {
@@ -80,21 +80,21 @@ impl Adaclip {
         let mean = |numbers: &[f32]| {
             numbers.iter().map(|&x| f64::from(x)).sum::<f64>() / numbers.len().max(1) as f64
         };
-        // What the mean over all coordinates is, to which everything is relative.
+        // E[g²] over all coordinates, which the tensors' are relative to.
         let count = |s: &Squares| (s.rows.len() * s.columns.len()) as f64;
         let all: f64 = self.squares.iter().flatten().map(count).sum();
         let whole =
             self.squares.iter().flatten().map(|s| count(s) * mean(&s.rows).max(0.0)).sum::<f64>()
                 / all.max(1.0);
-        // The weights are a function of what is kept, so that a resumed run has those of the
-        // unbroken one.
+        // The weights are a function of the moving averages alone, so that a resumed run has those
+        // of the uninterrupted one.
         self.measure = self.plain.clone();
         if whole.is_nan() || whole <= 0.0 {
             return;
         }
         let (least, largest) = (f64::from(self.settings.range.0), f64::from(self.settings.range.1));
         let exponent = self.settings.exponent;
-        // Rows and columns each have the root of the range that is left to a tensor.
+        // Rows and columns each have the fourth root of the tensors' range.
         let factor = |square: f64, relative_to: f64, range: (f64, f64)| {
             let ratio = (square / relative_to).max(1e-12);
             ratio.powf(-exponent).clamp(range.0, range.1)
@@ -145,13 +145,12 @@ impl Allocator for Adaclip {
                 .par_chunks(height * columns)
                 .enumerate()
                 .map(|(i, values)| {
-                    let mut deviations = vec![0.0; values.len()];
-                    released.write_deviations(id, i * height * columns, &mut deviations);
+                    let mut stds = vec![0.0; values.len()];
+                    released.write_stds(id, i * height * columns, &mut stds);
                     let (mut of_rows, mut of_columns) = (Vec::new(), vec![0.0; columns]);
-                    for (row, deviations) in values.chunks(columns).zip(deviations.chunks(columns))
-                    {
+                    for (row, stds) in values.chunks(columns).zip(stds.chunks(columns)) {
                         let mut sum = 0.0;
-                        for ((g, s), column) in row.iter().zip(deviations).zip(&mut of_columns) {
+                        for ((g, s), column) in row.iter().zip(stds).zip(&mut of_columns) {
                             let square = f64::from(g * g - s * s);
                             sum += square;
                             *column += square;

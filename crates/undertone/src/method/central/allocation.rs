@@ -1,15 +1,15 @@
-//! Where the noise goes: over the coordinates of a gradient, and over time.
+//! Noise allocation: how much noise each coordinate of the gradient gets, step by step.
 //!
-//! A method of private training is an [`Allocator`]: before each step it says how the length of a
-//! unit's gradient is measured and bounded, and how much noise each coordinate gets. [`Allocation`]
-//! is that answer, and knows its effective noise multiplier. A new method is a file beside this one,
-//! a variant of [`AllocationPlan`](super::AllocationPlan) and a line in `CentralPlan::allocator`.
+//! An allocation method is an [`Allocator`]: before each step it gives an [`Allocation`], the norm
+//! in which a unit's gradient is clipped, the clipping bounds and the noise of each coordinate;
+//! the effective noise multiplier follows from these. A new method is a file beside this one, a
+//! variant of [`AllocationPlan`](super::AllocationPlan) and a line in `CentralPlan::allocator`.
 //!
 //! # The lemma with weights
 //!
 //! Let a unit move coordinate j of group k by v_j, with (Σ_{j∈k} a_j² v_j²)^½ ≤ C_k: gradients are
-//! clipped in the norm with weights a². Let coordinate j get Gaussian noise of deviation s_k/b_j.
-//! Scaled to unit noise, the group moves by (Σ_j (b_j v_j/s_k)²)^½ ≤ (C_k/s_k) · max_{j∈k} b_j/a_j,
+//! clipped in the norm with weights a². Let coordinate j get Gaussian noise of std s_k/b_j. Scaled
+//! to unit noise, the group moves by (Σ_j (b_j v_j/s_k)²)^½ ≤ (C_k/s_k) · max_{j∈k} b_j/a_j,
 //! and some v reaches it: all of it on the coordinate with the largest ratio. So by the [lemma of
 //! groups](crate::noise)
 //!
@@ -17,19 +17,19 @@
 //! σ_eff = ( Σ_k (C_k/s_k · max_{j∈k} b_j/a_j)² )^(−½).
 //! ```
 //!
-//! - Clipping and noise with the same weights, a = b: the weights cancel, and the step is worth
-//!   what it would be worth without any. Noise may be moved from one coordinate to another for
-//!   nothing, so long as the clipping knows.
-//! - Clipping without weights, a = 1, and noise with them, as ANADP was published: the quietest
-//!   coordinate decides.
+//! - Clipping and noise with the same weights, a = b: the weights cancel, and the effective noise
+//!   multiplier is that without weights. Moving noise between coordinates costs no privacy, as long
+//!   as clipping uses the same weights.
+//! - Clipping without weights, a = 1, and noise with them, as ANADP was published: the coordinate
+//!   with the least noise determines σ_eff.
 //!
 //! # What an allocation may depend on
 //!
-//! Composition holds for mechanisms that are chosen in view of what was released before, if each of
-//! them is worth its entry in the ledger. So an [`Allocator`] sees constants, the pretrained model,
-//! and what was [`Released`]: [`Allocator::observe`] is handed nothing else. What was published
-//! with weights or masks from raw gradients is a [`Published`] allocator; only runs in paper mode,
-//! whose ledger says that it guarantees nothing, can have one.
+//! Adaptive composition holds for mechanisms that are chosen in view of earlier releases, if each
+//! has at least the noise multiplier of its ledger entry. So an [`Allocator`] sees constants, the
+//! pretrained model, and what was [`Released`]: [`Allocator::observe`] is given nothing else.
+//! Methods that were published with weights or masks from raw gradients are [`Published`]
+//! allocators; only runs in paper mode, whose ledger states no guarantee, can have one.
 
 use crate::gradient::{Bounds, ClippedSum, Measure, Share, Weights};
 use crate::method::Released;
@@ -38,32 +38,31 @@ use crate::noise::GroupedGaussian;
 use crate::tensor::{Host, Result};
 use std::sync::Arc;
 
-/// The smallest `f32` that is no smaller, so that no coordinate gets less noise than the ledger
-/// says.
-pub(crate) fn no_less(deviation: f64) -> f32 {
-    let nearest = deviation as f32;
-    if f64::from(nearest) < deviation { nearest.next_up() } else { nearest }
+/// Rounds up to `f32`, so that no coordinate gets less noise than the ledger says.
+pub(crate) fn no_less(std: f64) -> f32 {
+    let nearest = std as f32;
+    if f64::from(nearest) < std { nearest.next_up() } else { nearest }
 }
 
-/// One step: how gradients are measured and bounded, and the noise of every coordinate.
+/// Clipping and noise of one step.
 #[derive(Clone, Debug)]
 pub struct Allocation {
-    /// How the length of a unit's gradient is measured, group by group.
+    /// The (weighted) norm of a unit's gradient, group by group.
     pub measure: Arc<Measure>,
-    /// C_k.
+    /// Clipping bound C_k of each group.
     pub bounds: Bounds,
-    /// s_k.
-    pub deviations: Vec<f64>,
-    /// b², if they are not those of the measure.
+    /// Noise scale s_k of each group: coordinate j gets noise of std s_k/b_j.
+    pub stds: Vec<f64>,
+    /// Noise weights b², where they are not the weights a² of the measure.
     pub noise_weights: Option<Arc<dyn NoiseWeights>>,
 }
 
-/// b² of the coordinates of each parameter.
+/// Noise weights b² of each parameter's coordinates.
 pub trait NoiseWeights: std::fmt::Debug + Send + Sync {
-    /// The largest of a parameter's, or a bound of it; none if it has none.
+    /// Upper bound on a parameter's weights; none if it has no weights.
     fn largest(&self, parameter: ParameterId) -> Option<f64>;
 
-    /// Writes `factor`/b of the coordinates from `start` on.
+    /// Writes `factor`/b for the coordinates from `start` on.
     fn write_inverse_roots(
         &self,
         parameter: ParameterId,
@@ -93,17 +92,17 @@ impl NoiseWeights for Vec<Option<Weights>> {
 }
 
 impl Allocation {
-    /// Noise of one deviation in all groups, divided by the roots of the measure's weights.
-    pub(super) fn even(measure: &Arc<Measure>, bounds: &Bounds, deviation: f64) -> Self {
+    /// The same noise scale in all groups, and noise with the weights of the measure (a = b).
+    pub(super) fn even(measure: &Arc<Measure>, bounds: &Bounds, std: f64) -> Self {
         Self {
             measure: measure.clone(),
             bounds: bounds.clone(),
-            deviations: vec![deviation; measure.groups()],
+            stds: vec![std; measure.groups()],
             noise_weights: None,
         }
     }
 
-    /// What the step is worth: σ_eff of the lemma above.
+    /// Effective noise multiplier: σ_eff of the lemma above.
     pub fn noise_multiplier(&self) -> f64 {
         let mut bounds = self.bounds.lengths().to_vec();
         if let Some(weights) = &self.noise_weights {
@@ -113,43 +112,37 @@ impl Allocation {
                     (Share::Plain(group), Some(found)) => {
                         largest[*group] = largest[*group].max(found)
                     }
-                    // Nothing is known of other pairs, so nothing is claimed.
+                    // The lemma is not evaluated for other combinations: claim no noise.
                     _ => return 0.0,
                 }
             }
             bounds.iter_mut().zip(largest).for_each(|(bound, largest)| *bound *= largest.sqrt());
         }
-        GroupedGaussian::new(bounds, self.deviations.clone()).noise_multiplier()
+        GroupedGaussian::new(bounds, self.stds.clone()).noise_multiplier()
     }
 
-    /// The deviation of the noise of a parameter's coordinates, if it is the same for all of them.
-    pub fn deviation(&self, parameter: ParameterId) -> Option<f64> {
+    /// Standard deviation of the noise in a parameter's sum, if it is the same for all coordinates.
+    pub fn std(&self, parameter: ParameterId) -> Option<f64> {
         match (self.measure.of(parameter)?, &self.noise_weights) {
-            (Share::Plain(group), None) => Some(self.deviations[*group]),
+            (Share::Plain(group), None) => Some(self.stds[*group]),
             _ => None,
         }
     }
 
-    /// Writes the deviations of a parameter's coordinates from `start` on.
-    pub fn write_deviations(&self, parameter: ParameterId, start: usize, out: &mut [f32]) {
+    /// Writes the standard deviations of the noise of a parameter's coordinates from `start` on.
+    pub fn write_stds(&self, parameter: ParameterId, start: usize, out: &mut [f32]) {
         let Some(share) = self.measure.of(parameter) else { return out.fill(0.0) };
         match (share, &self.noise_weights) {
-            (Share::Plain(group), None) => out.fill(no_less(self.deviations[*group])),
+            (Share::Plain(group), None) => out.fill(no_less(self.stds[*group])),
             (Share::Plain(group), Some(weights)) => {
-                weights.write_inverse_roots(
-                    parameter,
-                    no_less(self.deviations[*group]),
-                    start,
-                    out,
-                );
+                weights.write_inverse_roots(parameter, no_less(self.stds[*group]), start, out);
             }
             (Share::Weighted(group, weights), _) => {
-                weights.write_inverse_roots(no_less(self.deviations[*group]), start, out);
+                weights.write_inverse_roots(no_less(self.stds[*group]), start, out);
             }
             (Share::Split(sides), _) => {
                 let [(one, mask), (other, _)] = sides;
-                let (one, other) =
-                    (no_less(self.deviations[*one]), no_less(self.deviations[*other]));
+                let (one, other) = (no_less(self.stds[*one]), no_less(self.stds[*other]));
                 let mask = &mask[start..];
                 out.iter_mut()
                     .zip(mask)
@@ -159,46 +152,46 @@ impl Allocation {
     }
 }
 
-/// A method: how the noise of each step is allocated, in view of what was released before.
+/// An allocation method: gives the allocation of each step, in view of earlier releases.
 pub trait Allocator: std::fmt::Debug + Send + Sync {
-    /// The allocation of the coming step. In proved mode it is worth at least `noise_multiplier`.
+    /// The allocation of the next step. In proved mode its effective noise multiplier is at least
+    /// `noise_multiplier`.
     fn allocation(&self, noise_multiplier: f64) -> Allocation;
 
-    /// Learns from what a step released.
+    /// Updates the state from the noisy gradients that a step released.
     fn observe(&mut self, _released: Released, _parameters: &Parameters) -> Result<()> {
         Ok(())
     }
 
-    /// What it has learnt, by name, for a checkpoint.
+    /// State by tensor name, for a checkpoint.
     fn state(&self) -> Vec<(String, Host)> {
         Vec::new()
     }
 
-    /// Takes up what a checkpoint holds under the names of [`Self::state`]; whether everything was
-    /// there.
+    /// Restores the state from a checkpoint, by the names of [`Self::state`]; returns whether it
+    /// was complete.
     fn restore(&mut self, _find: &dyn Fn(&str) -> Option<Vec<f32>>) -> bool {
         true
     }
 }
 
-/// A method as published, which looks at sums before there is noise on them. Nothing is proved of
-/// it.
+/// An allocation method as published, which uses the sum of a step before noise is added. Nothing
+/// is proved about it.
 pub trait Published: Allocator {
-    /// Looks at the sum that is about to be released.
+    /// Updates the state from the sum that is about to be released, without noise.
     fn look(&mut self, raw: &ClippedSum, parameters: &Parameters) -> Result<()>;
 }
 
-/// A method in one of its two modes.
+/// An allocation method in proved or in paper mode.
 #[derive(Debug)]
 pub enum AllocationMethod {
-    /// Every release is worth what the ledger says.
+    /// The effective noise multiplier of every release is at least the recorded one.
     Proved(Box<dyn Allocator>),
-    /// As published.
+    /// As published: paper mode.
     Published(Box<dyn Published>),
 }
 
 impl AllocationMethod {
-    /// The allocator.
     pub fn allocator(&self) -> &dyn Allocator {
         match self {
             Self::Proved(allocator) => allocator.as_ref(),
@@ -206,7 +199,6 @@ impl AllocationMethod {
         }
     }
 
-    /// The allocator, to be changed.
     pub fn allocator_mut(&mut self) -> &mut dyn Allocator {
         match self {
             Self::Proved(allocator) => allocator.as_mut(),
@@ -220,16 +212,13 @@ mod tests {
     use super::no_less;
 
     #[test]
-    fn no_deviation_is_rounded_down() {
+    fn no_std_is_rounded_down() {
         assert_eq!(no_less(0.0), 0.0);
         assert_eq!(no_less(0.75), 0.75);
         for i in 1..10_000 {
-            let deviation = f64::from(i).sqrt() * 1e-3;
-            let given = f64::from(no_less(deviation));
-            assert!(
-                (deviation..deviation * (1.0 + 1.2e-7)).contains(&given),
-                "{deviation} became {given}"
-            );
+            let std = f64::from(i).sqrt() * 1e-3;
+            let given = f64::from(no_less(std));
+            assert!((std..std * (1.0 + 1.2e-7)).contains(&given), "{std} became {given}");
         }
     }
 }

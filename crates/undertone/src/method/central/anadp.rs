@@ -1,15 +1,15 @@
-//! ANADP: less noise for the parameters that matter more.
+//! ANADP: less noise for parameters that are more important.
 //!
 //! Every coordinate has a weight w, the [importance](super::importance) of equations 3 to 7, and
-//! noise of deviation σC/√w (equation 8, read as a multiple of C).
+//! noise of std σC/√w (equation 8, read as a multiple of C).
 //!
-//! **As published** gradients are clipped without the weights. Then σ_eff = σ/√(max w): the
-//! coordinate with the least noise decides, and "the same noise overall" is no proof. And the
-//! weights come from the gradient of the very step, before its noise, which no ledger accounts for.
+//! **As published**, gradients are clipped without the weights. Then σ_eff = σ/√(max w): the
+//! coordinate with the least noise determines it, and the same total noise is no proof. And the
+//! weights come from the gradient of the same step without noise, which no ledger accounts for.
 //!
 //! **Proved**, gradients are clipped in the norm with weights w, so that σ_eff = σ whatever the
-//! weights are, and the weights of a step come from what earlier steps released, with the variance
-//! of the known noise taken off. The first step has no weights.
+//! weights are, and the weights of a step come from the gradients that earlier steps released,
+//! minus the known variance of their noise. The first step has uniform weights.
 
 use super::allocation::{Allocation, Allocator, NoiseWeights, Published};
 use super::dp_sgd::DpSgd;
@@ -20,7 +20,7 @@ use crate::model::Parameters;
 use crate::tensor::{Host, Result};
 use std::sync::Arc;
 
-/// The proved form.
+/// ANADP in proved mode.
 #[derive(Debug)]
 pub struct Anadp {
     plain: Arc<Measure>,
@@ -31,7 +31,7 @@ pub struct Anadp {
 }
 
 impl Anadp {
-    /// Without having seen anything.
+    /// Starts with uniform weights.
     pub fn new(clip: &Clip, settings: ImportanceSettings, parameters: &Parameters) -> Self {
         let plain = Arc::new(clip.measure(parameters));
         Self {
@@ -44,7 +44,7 @@ impl Anadp {
     }
 
     fn weigh(&mut self) {
-        // Before the old weights are let go of, so that their memory is used again.
+        // Drops the old weights first, so that their memory is reused.
         self.measure = self.plain.clone();
         if let Some(weights) = self.importance.weights() {
             self.measure = Arc::new(self.plain.weighted(|id| weights[id.index()].clone()));
@@ -59,14 +59,8 @@ impl Allocator for Anadp {
 
     fn observe(&mut self, released: Released, parameters: &Parameters) -> Result<()> {
         for (id, gradient) in released.gradients() {
-            let deviations =
-                |start: usize, out: &mut [f32]| released.write_deviations(id, start, out);
-            self.importance.update(
-                id,
-                gradient,
-                Some(&deviations),
-                &parameters.value(id).to_host()?,
-            );
+            let stds = |start: usize, out: &mut [f32]| released.write_stds(id, start, out);
+            self.importance.update(id, gradient, Some(&stds), &parameters.value(id).to_host()?);
         }
         drop(released);
         self.weigh();
@@ -84,7 +78,7 @@ impl Allocator for Anadp {
     }
 }
 
-/// The published form.
+/// ANADP in paper mode.
 #[derive(Debug)]
 pub struct PublishedAnadp {
     uniform: DpSgd,
@@ -93,7 +87,7 @@ pub struct PublishedAnadp {
 }
 
 impl PublishedAnadp {
-    /// Without having seen anything.
+    /// Starts with uniform weights.
     pub fn new(clip: &Clip, settings: ImportanceSettings, parameters: &Parameters) -> Self {
         let uniform = DpSgd::new(clip, parameters);
         Self { uniform, importance: Importance::new(settings, parameters), weights: None }
@@ -119,7 +113,7 @@ impl Allocator for PublishedAnadp {
 
 impl Published for PublishedAnadp {
     fn look(&mut self, raw: &ClippedSum, parameters: &Parameters) -> Result<()> {
-        // They share memory with the averages.
+        // Dropped first: they share memory with the averages.
         self.weights = None;
         for (id, parameter) in parameters.iter().filter(|(_, parameter)| parameter.trainable) {
             match raw.get(id) {

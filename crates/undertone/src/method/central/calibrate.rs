@@ -1,4 +1,4 @@
-//! Steps, sampling rate and the noise of each epoch, from a budget and the number of units.
+//! Steps, sampling rate and noise multipliers, from a budget and the number of privacy units.
 
 use super::plan::{AllocationPlan, Budget, CentralPlan, MapSource};
 use crate::error::Result;
@@ -8,7 +8,7 @@ use undertone_accounting::{Accountant, Event, epsilon};
 use undertone_run::{Resolved, TrainingSection};
 
 impl CentralPlan {
-    /// What the plan resolves to for so many units.
+    /// Calibrates the plan for a number of privacy units.
     pub fn calibrate(&self, training: &TrainingSection, units: usize) -> Result<Resolved> {
         let before = self.map_event(units)?;
         let passes =
@@ -18,7 +18,7 @@ impl CentralPlan {
                 schedule.calibrate(&passes, epsilon, self.delta)?
             }
             Budget::NoiseMultiplier(noise) => {
-                // Refuses what the accountant cannot answer for, before anything is computed.
+                // Refuses what the accountant cannot bound, before anything is computed.
                 epsilon(&passes.compose(&[noise]), self.delta, Accountant::Auto)?;
                 vec![noise; training.epochs as usize]
             }
@@ -34,7 +34,7 @@ impl CentralPlan {
         })
     }
 
-    /// The release of a noised relevance map, with noise that by itself would cost its share of ε.
+    /// The release of a noisy relevance map, with noise that by itself costs its share of ε.
     fn map_event(&self, units: usize) -> Result<Option<Event>> {
         let AllocationPlan::RapFt(rap_ft) = &self.allocation else { return Ok(None) };
         let MapSource::Noised { epsilon, examples } = rap_ft.source else { return Ok(None) };

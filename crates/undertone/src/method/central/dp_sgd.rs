@@ -1,11 +1,11 @@
-//! The same noise everywhere: DP-SGD, with one bound for the whole gradient or one for each layer.
+//! DP-SGD: the same noise on every coordinate, with flat, per-layer or automatic clipping.
 
 use super::allocation::{Allocation, Allocator};
 use crate::gradient::{Bounds, Clip, Clipping, Measure};
 use crate::model::Parameters;
 use std::sync::Arc;
 
-/// DP-SGD.
+/// DP-SGD's allocator.
 #[derive(Clone, Debug)]
 pub struct DpSgd {
     measure: Arc<Measure>,
@@ -14,7 +14,6 @@ pub struct DpSgd {
 }
 
 impl DpSgd {
-    /// As the clipping says.
     pub fn new(clip: &Clip, parameters: &Parameters) -> Self {
         let measure = Arc::new(clip.measure(parameters));
         let bounds = clip.bounds(measure.groups());
@@ -23,7 +22,7 @@ impl DpSgd {
 }
 
 impl Allocator for DpSgd {
-    /// With K bounds of C/√K and deviation σC, σ_eff = (K · (C/√K / σC)²)^(−½) = σ.
+    /// With K bounds of C/√K and std σC, σ_eff = (K · (C/√K / σC)²)^(−½) = σ.
     fn allocation(&self, noise_multiplier: f64) -> Allocation {
         Allocation::even(&self.measure, &self.bounds, noise_multiplier * self.bound)
     }

@@ -1,4 +1,4 @@
-//! What methods that perturb sums of gradients tell their ledger.
+//! Ledger terms and events of methods of central DP.
 
 use super::plan::{AllocationPlan, CentralPlan, MapSource, RapFtPlan};
 use crate::error::Result;
@@ -9,15 +9,15 @@ use undertone_accounting::ledger::Terms;
 use undertone_accounting::{Accountant, Adjacency, Composition, Event, Part, Threat, epsilon};
 use undertone_run::{Claim, Resolved};
 
-/// The event of one step.
+/// The accounting event of one step.
 pub fn step_event(resolved: &Resolved, noise_multiplier: f64) -> Event {
     let sampling_rate = resolved.sampling_rate.unwrap_or(1.0);
     Event::PoissonGaussian { noise_multiplier, sampling_rate }
 }
 
-/// A noise multiplier that is not larger, from a grid with steps of one percent: effective noise
-/// multipliers that differ in their last digits would each be a part of the composition of its
-/// own, and composition is slow with thousands of parts.
+/// Rounds a noise multiplier down to a grid of one percent: effective noise multipliers that differ
+/// in their last digits would each be a part of the composition, which is slow with thousands of
+/// parts.
 pub fn round_down(noise_multiplier: f64) -> f64 {
     const STEP: f64 = 0.01;
     ((noise_multiplier.ln() / STEP).floor() * STEP).exp().min(noise_multiplier)
@@ -31,7 +31,7 @@ pub fn terms(
     prepared: &Prepared,
 ) -> Terms {
     let nominal = resolved.noise_multipliers.iter().copied().fold(f64::INFINITY, f64::min);
-    // The step with the least noise is announced: nothing costlier can be recorded.
+    // The least noise of any step is announced: the ledger refuses costlier entries.
     let least = match central.is_published() {
         false => nominal,
         true => round_down(central.least_noise_multiplier(nominal)),
@@ -56,7 +56,7 @@ pub fn terms(
     }
 }
 
-/// What the paper would claim: every step with its nominal noise multiplier.
+/// The (ε, δ) that the paper would claim: every step with its nominal noise multiplier.
 pub fn claim(resolved: &Resolved, delta: f64) -> Result<Claim> {
     let mut nominal = Composition::new(Adjacency::AddRemove);
     for &noise in &resolved.noise_multipliers {

@@ -41,7 +41,7 @@ use relevance::RelevanceMap;
 use undertone_accounting::Guarantee;
 use undertone_run::{Claim, Resolved, RunPaths};
 
-/// A method that perturbs sums of gradients, while it trains.
+/// A method of central DP during training.
 pub(super) struct Central {
     plan: CentralPlan,
     resolved: Resolved,
@@ -72,7 +72,7 @@ impl Central {
         };
         let parameters = &prepared.model.parameters;
         let mut relevance_by_parameter = Vec::new();
-        // A map without noise, in paper mode, is shown nowhere.
+        // A raw map, in paper mode, is not written: it is private.
         if let Some(RelevanceMap::Seen(map)) = &map {
             relevance_by_parameter = relevance::by_parameter(map.map(), parameters);
             relevance::save(&folder.relevance(), map.map(), parameters)?;
@@ -94,14 +94,13 @@ impl Central {
         Ok((procedure, Protection { method, noise: Noise::new(secret) }))
     }
 
-    /// Releases before the first step: a noised relevance map.
+    /// Number of releases before the first step: 1 with a noisy relevance map.
     fn releases_before(&self) -> u64 {
         u64::from(self.resolved.before.is_some())
     }
 }
 
 impl CentralPlan {
-    /// The allocator of the plan.
     fn allocator(
         &self,
         parameters: &crate::model::Parameters,

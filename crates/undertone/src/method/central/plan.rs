@@ -1,4 +1,4 @@
-//! The plan of a method that perturbs sums of gradients.
+//! The plan of a method of central DP.
 
 use super::importance::ImportanceSettings;
 use crate::error::{Error, Result};
@@ -13,42 +13,40 @@ use undertone_run::{
 /// Clipping, noise allocation and budget.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CentralPlan {
-    /// How the noise is allocated over the coordinates.
+    /// Noise allocation over the coordinates.
     pub allocation: AllocationPlan,
     /// Gradient clipping.
     pub clip: Clip,
     /// What the noise is calibrated to.
     pub budget: Budget,
-    /// δ.
     pub delta: f64,
 }
 
 /// What the noise is calibrated to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Budget {
-    /// A target ε, spread over the epochs.
+    /// A target ε for the whole run.
     Epsilon {
-        /// The target.
         epsilon: f64,
-        /// Noise over the epochs.
+        /// Noise multiplier over the epochs, up to its scale.
         schedule: Schedule,
     },
     /// A given noise multiplier in every step.
     NoiseMultiplier(f64),
 }
 
-/// How the noise is allocated over the coordinates.
+/// Noise allocation over the coordinates.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AllocationPlan {
-    /// The same noise everywhere.
+    /// The same noise on every coordinate.
     DpSgd,
-    /// Noise by the size of released gradients.
+    /// Noise by the mean square of released gradients.
     Adaclip(AdaclipSection),
     /// Noise by the importance of released gradients.
     Anadp(ImportanceSettings),
     /// Noise by the importance of raw gradients: paper mode.
     PublishedAnadp(ImportanceSettings),
-    /// Two groups by relevance.
+    /// Two groups of coordinates by relevance, each with its clipping bound and noise.
     RapFt(RapFtPlan),
 }
 
@@ -59,30 +57,30 @@ pub struct RapFtPlan {
     pub irrelevance: f64,
     /// α of LRP's α–β rule.
     pub alpha: f32,
-    /// Where relevance starts in generation tasks.
+    /// Which logits relevance propagation starts from in generation tasks.
     pub initial: InitialRelevance,
-    /// Whose relevance.
+    /// Which examples the relevance map is of.
     pub source: MapSource,
 }
 
-/// Whose relevance map decides the groups.
+/// Which examples the relevance map is of.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MapSource {
-    /// That of the first so many public examples.
+    /// The first examples of a public file.
     Public {
         /// A file with the columns of the training file.
         file: PathBuf,
-        /// How many examples.
+        /// The number of examples.
         examples: usize,
     },
-    /// That of a Poisson sample of the private examples, with noise.
+    /// A Poisson sample of the private examples; noise is added to the map.
     Noised {
-        /// ε that the map alone may cost.
+        /// ε of the map's release by itself.
         epsilon: f64,
         /// The expected number of examples.
         examples: u64,
     },
-    /// That of a sample of the private examples, without noise: paper mode.
+    /// A Poisson sample of the private examples, without noise: paper mode.
     Raw {
         /// The expected number of examples.
         examples: usize,
@@ -90,7 +88,7 @@ pub enum MapSource {
 }
 
 impl CentralPlan {
-    /// The plan of a run file with such a method.
+    /// Checks a run file whose method is one of central DP.
     pub fn check(file: &RunFile) -> Result<Self> {
         let privacy = &file.privacy;
         if privacy.mode == ModeName::Paper
@@ -138,7 +136,7 @@ impl CentralPlan {
         }
     }
 
-    /// What the method does that its ledger does not hold, in paper mode.
+    /// The release that the method makes and the ledger does not hold, in paper mode.
     pub fn unaccounted(&self) -> Option<&'static str> {
         match &self.allocation {
             AllocationPlan::PublishedAnadp(_) => Some(
@@ -153,10 +151,10 @@ impl CentralPlan {
         }
     }
 
-    /// The least effective noise multiplier that a step with this nominal one can have.
+    /// Lower bound on the effective noise multiplier of a step with this nominal one.
     pub fn least_noise_multiplier(&self, nominal: f64) -> f64 {
         match &self.allocation {
-            // A weight is at most largest/mean, and the mean is at least the smallest.
+            // A weight is at most largest/mean, and the mean is at least the smallest weight.
             AllocationPlan::PublishedAnadp(settings) => {
                 let (least, largest) = settings.range;
                 nominal * f64::from(least / largest).sqrt() * 0.99
@@ -170,14 +168,14 @@ fn importance(anadp: &AnadpSection, tuning: &Tuning) -> Result<ImportanceSetting
     let (high, low) = anadp.quantiles;
     if !(0.0 <= low && low < high && high <= 1.0) {
         return Err(Error::plan(
-            "privacy.anadp.quantiles are a larger and a smaller one between 0 and 1, such as \
-             [0.75, 0.25]",
+            "privacy.anadp.quantiles must be two numbers between 0 and 1, the larger one first, \
+             such as [0.75, 0.25]",
         ));
     }
     check_range("anadp", anadp.range)?;
     let AnadpSection { beta1, beta2, alpha, quantiles, range, form } = *anadp;
-    // Forming every unit's gradient costs nothing where few parameters are trainable, and much in
-    // full fine-tuning.
+    // Per-example gradients cost little where few parameters are trainable, and much in full
+    // fine-tuning.
     let usual =
         if *tuning == Tuning::Full { ImportanceForm::Factored } else { ImportanceForm::Element };
     let form = form.unwrap_or(usual);
@@ -189,7 +187,7 @@ fn check_range(name: &str, (least, largest): (f32, f32)) -> Result<()> {
         return Ok(());
     }
     Err(Error::plan(format!(
-        "privacy.{name}.range is a weight from 0.0001 to 1 and one from 1 to 10000, such as \
+        "privacy.{name}.range must be a weight from 0.0001 to 1 and one from 1 to 10000, such as \
          [0.25, 4.0]"
     )))
 }
@@ -201,13 +199,14 @@ fn rap_ft(file: &RunFile) -> Result<RapFtPlan> {
     }
     if file.model.tuning == Tuning::Full {
         return Err(Error::plan(
-            "rap-ft masks single parameters, which is for lora, adapter, bitfit or head; change \
+            "rap-ft masks single coordinates, which is for lora, adapter, bitfit or head; change \
              model.tuning",
         ));
     }
     if matches!(file.privacy.clip, Clip::PerLayer(_)) {
         return Err(Error::plan(
-            "rap-ft has its own two groups; clip must be a number or \"automatic\"",
+            "rap-ft has two clipping groups of its own; privacy.clip must be a number or \
+             \"automatic\"",
         ));
     }
     let source = match (file.privacy.mode, &section.relevance) {

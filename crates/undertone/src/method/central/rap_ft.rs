@@ -1,22 +1,21 @@
-//! Rap-FT: two groups of coordinates, by the relevance of the parameters; each is clipped and gets
-//! noise of its own (Algorithm 1, equations 18 to 23).
+//! Rap-FT: two groups of coordinates by relevance, each with its own clipping bound and noise
+//! (Algorithm 1, equations 18 to 23).
 //!
 //! With the shares ρ_w + ρ_s = 1 of weak and strong coordinates, group k is clipped to C_k = C ρ_k²
-//! and gets noise of deviation s_k = σ √ρ_k C (equation 22, in which |g_k|/|g| has lost its
-//! fraction bar). By the lemma of groups
+//! and gets noise of std s_k = σ √ρ_k C (equation 22, in which |g_k|/|g| has lost its fraction
+//! bar). By the [lemma of groups](crate::noise)
 //!
 //! ```text
 //! σ_eff = ( Σ_k (C ρ_k² / (σ √ρ_k C))² )^(−½) = σ / (ρ_w³ + ρ_s³)^½,
 //! ```
 //!
-//! which is above σ. As published, Rap-FT pays for more than it uses. **Proved**, σ is the noise
-//! multiplier that the step is to be worth, times (ρ_w³ + ρ_s³)^½: the noise shrinks and the ledger
-//! is told no more than it was.
+//! which is above σ: as published, Rap-FT adds more noise than its ε needs. **Proved**, σ is the
+//! target effective noise multiplier times (ρ_w³ + ρ_s³)^½: less noise for the same ledger entry.
 //!
-//! **The mask** comes from relevance, and relevance of private examples is a release. Proved mode
-//! takes a [`SeenMap`] only: relevance of public examples, or a sum over a Poisson sample with each
-//! example's map cut to length 1 and Gaussian noise on it, for which the ledger has an entry of its
-//! own.
+//! **The mask** is computed from relevance, and relevance of private examples is a release. Proved
+//! mode takes a [`SeenMap`] only: relevance of public examples, or a sum over a Poisson sample of
+//! private examples, each example's map scaled to ℓ2 norm 1, plus Gaussian noise, which has a
+//! ledger entry of its own.
 
 use super::allocation::{Allocation, Allocator, Published, no_less};
 use crate::gradient::{Bounds, Clip, ClippedSum, Clipping, Measure};
@@ -25,25 +24,25 @@ use crate::noise::Noise;
 use crate::tensor::Result;
 use std::sync::Arc;
 
-/// The average relevance of every coordinate; empty for parameters that are not trained.
+/// A relevance map: the mean relevance of every coordinate of the trainable parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Map {
-    /// By parameter.
+    /// By parameter, row after row; empty for frozen parameters.
     pub of: Vec<Vec<f32>>,
 }
 
-/// A map that may be known: of public examples, or noised.
+/// A relevance map that may be released: of public examples, or with noise.
 #[derive(Clone, Debug)]
 pub struct SeenMap(Map);
 
 impl SeenMap {
-    /// The map of examples that are public: whoever calls this vouches for that.
+    /// The map of public examples. The caller guarantees that they are public.
     pub fn of_public(map: Map) -> Self {
         Self(map)
     }
 
-    /// Adds noise of deviation σ to a sum of maps, none of which is longer than 1. `paid` must have
-    /// written its entry.
+    /// Adds Gaussian noise of std `noise_multiplier` to a sum of maps of ℓ2 norm at most 1. `paid`
+    /// proves that the release is recorded in the ledger.
     pub fn noised(mut sum: MapSum, noise: &Noise, noise_multiplier: f64, paid: Paid) -> Self {
         let Paid(()) = paid;
         let mut first = 0;
@@ -54,30 +53,29 @@ impl SeenMap {
         Self(Map { of: sum.of })
     }
 
-    /// The map.
     pub fn map(&self) -> &Map {
         &self.0
     }
 }
 
-/// Names the noise of a map: no step has this number.
+/// Step index of a map's noise: no training step has it.
 const MAP_STEP: u64 = u64::MAX;
 
-/// That the ledger has an entry for what is about to be released.
+/// Proof that a release is recorded in the ledger.
 #[derive(Debug)]
 pub struct Paid(());
 
 impl Paid {
-    /// After `enter` has written the entry.
+    /// Runs `record`, which records the release.
     pub(crate) fn after<E>(
-        enter: impl FnOnce() -> std::result::Result<(), E>,
+        record: impl FnOnce() -> std::result::Result<(), E>,
     ) -> std::result::Result<Self, E> {
-        enter()?;
+        record()?;
         Ok(Self(()))
     }
 }
 
-/// A sum of the maps of single examples, each cut to length 1. It is private.
+/// A sum of single examples' relevance maps, each scaled to ℓ2 norm 1. It is private.
 #[derive(Clone, Debug)]
 pub struct MapSum {
     of: Vec<Vec<f32>>,
@@ -85,7 +83,7 @@ pub struct MapSum {
 }
 
 impl MapSum {
-    /// Of no example.
+    /// The sum over no example.
     pub fn new(parameters: &Parameters) -> Self {
         let of = parameters
             .iter()
@@ -93,23 +91,23 @@ impl MapSum {
         Self { of: of.collect(), count: 0 }
     }
 
-    /// Adds one example's map, brought to length 1 at most.
+    /// Adds one example's map, scaled to ℓ2 norm 1.
     pub fn add(&mut self, map: &[Vec<f32>]) {
         self.count += 1;
         let squared: f64 = map.iter().flatten().map(|&x| f64::from(x).powi(2)).sum();
-        // What is not finite, or so short that its inverse is not, counts as nothing; a little
-        // below 1, for the rounding of the products.
-        let length = squared.sqrt();
-        if !(length.is_finite() && length > 1e-30) {
+        // A map that is not finite, or whose norm has no finite inverse, counts as zero. The norm
+        // is a little below 1, for the rounding of the products.
+        let norm = squared.sqrt();
+        if !(norm.is_finite() && norm > 1e-30) {
             return;
         }
-        let factor = ((1.0 - 1e-6) / length) as f32;
+        let factor = ((1.0 - 1e-6) / norm) as f32;
         for (sum, map) in self.of.iter_mut().zip(map) {
             sum.iter_mut().zip(map).for_each(|(sum, x)| *sum += factor * x);
         }
     }
 
-    /// The mean of the maps (equation 18). Not to be shown where the examples are private.
+    /// The mean of the maps (equation 18). It is private if the examples are.
     pub fn mean(self) -> Map {
         let count = self.count.max(1) as f32;
         let of = self.of.into_iter().map(|values| values.into_iter().map(|x| x / count).collect());
@@ -118,13 +116,13 @@ impl MapSum {
 }
 
 impl Map {
-    /// A parameter's relevance brought to [0, 1].
+    /// A parameter's relevance, min–max normalised to [0, 1].
     pub fn normalised(&self, parameter: ParameterId) -> Vec<f32> {
         min_max(&self.of[parameter.index()])
     }
 
-    /// 1 for each weak coordinate: the share `irrelevance` of all that has the least relevance
-    /// after each parameter's was brought to [0, 1] (equation 19).
+    /// 1 for each weakly relevant coordinate: the share `irrelevance` of all coordinates with the
+    /// least relevance after min–max normalisation by parameter (equation 19).
     pub fn mask(&self, irrelevance: f64) -> Vec<Vec<f32>> {
         let normalised: Vec<Vec<f32>> = self.of.iter().map(|values| min_max(values)).collect();
         let mut all: Vec<f32> = normalised.iter().flatten().copied().collect();
@@ -145,12 +143,12 @@ fn min_max(values: &[f32]) -> Vec<f32> {
     values.iter().map(|x| if width > 0.0 { (x - least) / width } else { 0.0 }).collect()
 }
 
-/// Both modes; they differ in where the mask comes from and in σ.
+/// The two groups of both modes, which differ in the source of the mask and in σ.
 #[derive(Debug)]
 struct TwoGroups {
     measure: Arc<Measure>,
     bounds: Bounds,
-    /// ρ_w and ρ_s.
+    /// ρ_w and ρ_s: shares of weakly and strongly relevant coordinates.
     shares: [f64; 2],
     bound: f64,
 }
@@ -172,21 +170,18 @@ impl TwoGroups {
         Allocation {
             measure: self.measure.clone(),
             bounds: self.bounds.clone(),
-            deviations: self
-                .shares
-                .map(|share| noise_multiplier * share.sqrt() * self.bound)
-                .to_vec(),
+            stds: self.shares.map(|share| noise_multiplier * share.sqrt() * self.bound).to_vec(),
             noise_weights: None,
         }
     }
 }
 
-/// The proved form.
+/// Rap-FT in proved mode.
 #[derive(Debug)]
 pub struct RapFt(TwoGroups);
 
 impl RapFt {
-    /// With a mask from a map that may be known.
+    /// The mask comes from a map that may be released.
     pub fn new(clip: &Clip, map: &SeenMap, irrelevance: f64, parameters: &Parameters) -> Self {
         Self(TwoGroups::new(clip, &map.0, irrelevance, parameters))
     }
@@ -199,12 +194,12 @@ impl Allocator for RapFt {
     }
 }
 
-/// The published form.
+/// Rap-FT in paper mode.
 #[derive(Debug)]
 pub struct PublishedRapFt(TwoGroups);
 
 impl PublishedRapFt {
-    /// With a mask from any map.
+    /// The mask comes from any map.
     pub fn new(clip: &Clip, map: &Map, irrelevance: f64, parameters: &Parameters) -> Self {
         Self(TwoGroups::new(clip, map, irrelevance, parameters))
     }
@@ -236,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn no_example_adds_more_than_length_one() {
+    fn no_example_adds_more_than_norm_one() {
         let mut sum = MapSum { of: vec![vec![0.0; 3]], count: 0 };
         for map in [
             vec![3.0, 4.0, 0.0],
@@ -253,16 +248,17 @@ mod tests {
         assert!(sum.of[0].iter().all(|x| x.is_finite()));
     }
 
-    /// A map is released with the noise that its entry in the ledger names.
+    /// A map is released with the noise that its ledger entry states.
     #[test]
-    fn a_map_gets_the_noise_that_was_paid_for() {
-        let nobody = MapSum { of: vec![vec![0.0; 5_000], Vec::new(), vec![0.0; 3_000]], count: 0 };
+    fn a_map_gets_the_noise_that_is_recorded() {
+        let no_example =
+            MapSum { of: vec![vec![0.0; 5_000], Vec::new(), vec![0.0; 3_000]], count: 0 };
         let noise = Noise::new(&crate::noise::Secret::from_seed(3));
         let paid = Paid::after(|| Ok::<(), ()>(())).unwrap();
-        let seen = SeenMap::noised(nobody, &noise, 1.7, paid);
+        let seen = SeenMap::noised(no_example, &noise, 1.7, paid);
         let all: Vec<f64> = seen.map().of.iter().flatten().map(|&x| f64::from(x)).collect();
-        let deviation = (all.iter().map(|x| x * x).sum::<f64>() / all.len() as f64).sqrt();
-        assert!((deviation / 1.7 - 1.0).abs() < 0.05, "{deviation}");
+        let std = (all.iter().map(|x| x * x).sum::<f64>() / all.len() as f64).sqrt();
+        assert!((std / 1.7 - 1.0).abs() < 0.05, "{std}");
         assert!(Paid::after(|| Err("no entry")).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! The relevance map that Rap-FT begins with, and what it costs.
+//! Rap-FT's relevance map, and its release.
 
 use super::plan::{MapSource, RapFtPlan};
 use super::rap_ft::{Map, MapSum, Paid, SeenMap};
@@ -14,16 +14,16 @@ use crate::train::{Prepared, TrainingEvent};
 use std::path::Path;
 use undertone_accounting::Event;
 
-/// A relevance map, by whether it may be known.
+/// A relevance map, by whether it may be released.
 pub enum RelevanceMap {
-    /// Of public examples, or noised.
+    /// Of public examples, or with noise.
     Seen(SeenMap),
-    /// Of private examples, for paper mode.
+    /// Of private examples without noise: paper mode.
     Raw(Map),
 }
 
-/// The map of a plan. A noised one is recorded in the ledger before it is released; on resuming,
-/// the same sample and the same noise give the same map.
+/// Computes the relevance map of a plan. One with noise is recorded in the ledger before it is
+/// released; on resuming, the same sample and the same noise give the same map.
 pub fn map(
     plan: &RapFtPlan,
     prepared: &Prepared,
@@ -64,8 +64,8 @@ pub fn map(
             )))
         }
         (MapSource::Raw { examples }, ..) => {
-            let rate = (*examples as f64 / data.units.max(1) as f64).min(1.0);
-            Ok(RelevanceMap::Raw(sum_of(data, &sample(data, rate, secret)?)?.mean()))
+            let sampling_rate = (*examples as f64 / data.units.max(1) as f64).min(1.0);
+            Ok(RelevanceMap::Raw(sum_of(data, &sample(data, sampling_rate, secret)?)?.mean()))
         }
         _ => Err(Error::plan(
             "a relevance map of private examples needs epsilon, of which it takes a share",
@@ -73,14 +73,15 @@ pub fn map(
     }
 }
 
-/// One example of each unit in a Poisson sample: a unit adds one map of norm 1.
-fn sample(data: &Dataset, rate: f64, secret: &Secret) -> Result<Vec<usize>> {
-    let units = PoissonSampler::new(data.units, rate, secret.key(purpose::RELEVANCE))?.step(0);
+/// The first example of each unit in a Poisson sample: a unit adds one map of norm at most 1.
+fn sample(data: &Dataset, sampling_rate: f64, secret: &Secret) -> Result<Vec<usize>> {
+    let key = secret.key(purpose::RELEVANCE);
+    let units = PoissonSampler::new(data.units, sampling_rate, key)?.step(0);
     let members = data.members();
     Ok(units.iter().filter_map(|&unit| members.of_units(&[unit]).first().copied()).collect())
 }
 
-/// The mean of each trainable parameter's normalised relevance.
+/// Mean of each trainable parameter's normalised relevance.
 pub fn by_parameter(map: &Map, parameters: &Parameters) -> Vec<(String, f64)> {
     let trained = parameters.iter().filter(|(_, parameter)| parameter.trainable);
     let mean = |values: Vec<f32>| {
@@ -89,7 +90,7 @@ pub fn by_parameter(map: &Map, parameters: &Parameters) -> Vec<(String, f64)> {
     trained.map(|(id, parameter)| (parameter.name.clone(), mean(map.normalised(id)))).collect()
 }
 
-/// Writes a map under the names of the parameters.
+/// Saves a map as safetensors, under the names of the parameters.
 pub fn save(path: &Path, map: &Map, parameters: &Parameters) -> Result<()> {
     let mut tensors = parameters.clone();
     for (id, parameter) in tensors.iter_mut().filter(|(_, parameter)| parameter.trainable) {

@@ -1,9 +1,9 @@
-//! The accounting events of an embedding's releases, epoch by epoch.
+//! Accounting events of the releases of a perturbed embedding, epoch by epoch.
 
 use undertone_accounting::{Adjacency, Composition, Event};
 use undertone_run::{ReleaseKind, Releases};
 
-/// What the release of an epoch adds to the releases before; nothing if it is among them.
+/// The event that an epoch's release adds to the earlier ones; none if it repeats one of them.
 fn event(releases: &Releases, epoch: usize) -> Option<Event> {
     let noise = *releases.noise_multipliers.get(epoch)?;
     let sensitivity = releases.sensitivity;
@@ -16,7 +16,7 @@ fn event(releases: &Releases, epoch: usize) -> Option<Event> {
             let before =
                 epoch.checked_sub(1).map_or(0.0, |e| releases.noise_multipliers[e].powi(-2));
             let more = noise.powi(-2) - before;
-            // Rounded towards more loss.
+            // Rounded towards more privacy loss.
             (more > 0.0).then(|| Event::Gaussian {
                 noise_multiplier: (more * (1.0 + 1e-12)).sqrt().recip(),
                 sensitivity,
@@ -25,13 +25,13 @@ fn event(releases: &Releases, epoch: usize) -> Option<Event> {
     }
 }
 
-/// The releases of all epochs in the order of the ledger: the epoch, and the event.
+/// The releases of all epochs in the order of the ledger: epoch and event.
 pub fn events(releases: &Releases) -> Vec<(usize, Event)> {
     let epochs = 0..releases.noise_multipliers.len();
     epochs.filter_map(|epoch| Some((epoch, event(releases, epoch)?))).collect()
 }
 
-/// All releases of a privacy unit.
+/// The composition of all releases of a privacy unit's embeddings.
 pub fn composition(releases: &Releases) -> Composition {
     let mut all = Composition::new(Adjacency::ReplaceOne);
     for (_, event) in events(releases) {

@@ -1,5 +1,5 @@
-//! Everything, also what is below the noise, learns from public labelled data before anything is
-//! released.
+//! Fine-tuning of the whole model, layers below the noise included, on public labelled data before
+//! anything is released.
 
 use super::embedding_noise::EmbeddingNoise;
 use crate::data::{Batch, Example, ShuffledEpochs, micro_batches};
@@ -12,25 +12,27 @@ use crate::train::TrainingEvent;
 use crate::train::optimiser::{Optimiser, Settings};
 use undertone_run::{AdaptSection, ReleaseKind};
 
-/// The share of the largest learning rate at a step: up over a tenth of the steps, then down to 0.
+/// Learning rate of a step as a share of the largest: linear warm-up over a tenth of the steps,
+/// times linear decay to 0.
 pub(super) fn ramp(step: u64, steps: u64) -> f64 {
     let left = 1.0 - step as f64 / steps as f64;
     left * ((step + 1) as f64 / (0.1 * steps as f64).max(1.0)).min(1.0)
 }
 
-/// Trains on public examples, with the noise that records will have: nothing private is looked at.
+/// Fine-tunes on public examples, with the noise that the private embeddings will have. No private
+/// data are used.
 pub fn adapt(
     model: &mut Model,
     examples: &[Example],
     asked: &AdaptSection,
-    deviation: f32,
+    std: f32,
     secret: &Secret,
     callback: &mut dyn FnMut(TrainingEvent),
 ) -> Result<()> {
-    // Calibration belongs to the private records.
+    // Calibration is for the private examples' releases.
     let calibration = model.network.sanitiser.as_mut().and_then(|layer| layer.calibration.take());
     let network = &model.network;
-    // What takes part: a head that was replaced does not.
+    // The parameters in use: not those of a task head that was replaced.
     let mut ids: Vec<_> =
         network.embeddings.parameters().chain(network.head.parameters()).collect();
     ids.extend(network.blocks.iter().flat_map(|block| block.parameters()));
@@ -46,7 +48,7 @@ pub fn adapt(
         parameter.trainable = ids.contains(&id);
     }
     let own = Secret::from_bytes(secret.key(purpose::ADAPTATION));
-    let noise = EmbeddingNoise::new(&own, ReleaseKind::Fresh, vec![f64::from(deviation)]);
+    let noise = EmbeddingNoise::new(&own, ReleaseKind::Fresh, vec![f64::from(std)]);
     let mut order =
         ShuffledEpochs::new(examples.len(), asked.batch() as usize, own.key(purpose::SAMPLING))?;
     let mut optimiser = Optimiser::new(Settings::default(), &model.parameters);
@@ -59,10 +61,10 @@ pub fn adapt(
         for piece in micro_batches(&chosen, examples, 64, 4096) {
             let mut batch = Batch::pack(piece.iter().map(|&i| &examples[i]));
             batch.units = (0..piece.len() as u32).collect();
-            // New noise whenever a text is seen.
-            let records: Vec<u64> = (0..piece.len() as u64).map(|i| drawn + i).collect();
+            // Fresh noise every time that a text is used.
+            let indices: Vec<u64> = (0..piece.len() as u64).map(|i| drawn + i).collect();
             drawn += piece.len() as u64;
-            let noise = noise.of(&records, 0);
+            let noise = noise.of(&indices, 0);
             let conditions = Conditions { noise: Some(&noise), ..Conditions::default() };
             model.train_under(&batch, Weighting::SumOfUnits, &conditions, &mut sum)?;
         }

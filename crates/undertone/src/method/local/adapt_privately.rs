@@ -1,13 +1,13 @@
-//! Everything, also what is below the noise, learns from the records by DP-SGD before any is
-//! perturbed.
+//! DP-SGD fine-tuning of the whole model, layers below the noise included, on the private examples
+//! before their embeddings are perturbed.
 //!
 //! # What is proved
 //!
-//! What leaves is the weights: a function of `steps` releases, each of which is the sum over a
-//! Poisson sample of the records (each joins with probability `sampling_rate`, by coins of its own)
-//! of gradients no longer than 1, plus normal noise of deviation `noise_multiplier` in every
-//! coordinate, divided by a number that does not depend on the records. That is
-//! [`Adaptation::event`], as often as the ledger says before the first step.
+//! The adapted weights are a function of `steps` releases. Each is a sum, over a Poisson sample of
+//! the examples (each joins independently with probability `sampling_rate`), of per-example
+//! gradients of ℓ2 norm at most 1, plus Gaussian noise of std `noise_multiplier` in every
+//! coordinate, divided by a number that does not depend on the examples. That is
+//! [`Adaptation::event`], which is recorded in the ledger `steps` times before the first step.
 
 use super::adapt::ramp;
 use crate::data::{Batch, Dataset, PoissonSampler, micro_batches};
@@ -20,8 +20,8 @@ use crate::train::optimiser::Settings;
 use crate::train::{Learner, Protection, Step, TrainingEvent};
 use undertone_run::{AdaptSection, Adaptation, OptimiserKind};
 
-/// DP-SGD on the records, of the model as it is without a sanitiser. Its cost must be in the ledger
-/// before.
+/// DP-SGD on the private examples, of the model without a sanitiser. It must be recorded in the
+/// ledger before.
 pub fn adapt_privately(
     model: &mut Model,
     data: &Dataset,
@@ -33,8 +33,8 @@ pub fn adapt_privately(
     let trainable: Vec<bool> = model.parameters.iter().map(|(_, p)| p.trainable).collect();
     let settings =
         Settings { kind: OptimiserKind::AdamCorrected, weight_decay: 0.0, ..Settings::default() };
-    let rate = |step: u64| asked.learning_rate() * ramp(step, found.steps);
-    descend(model, data, found, secret, settings, rate, callback)?;
+    let learning_rate = |step: u64| asked.learning_rate() * ramp(step, found.steps);
+    descend(model, data, found, secret, settings, learning_rate, callback)?;
     for ((_, parameter), trainable) in model.parameters.iter_mut().zip(trainable) {
         parameter.trainable = trainable;
     }
@@ -47,7 +47,7 @@ fn descend(
     found: &Adaptation,
     secret: &Secret,
     settings: Settings,
-    rate: impl Fn(u64) -> f64,
+    learning_rate: impl Fn(u64) -> f64,
     callback: &mut dyn FnMut(TrainingEvent),
 ) -> Result<()> {
     for (_, parameter) in model.parameters.iter_mut() {
@@ -67,10 +67,11 @@ fn descend(
             let batch = Batch::pack(piece.iter().map(|&i| &data.examples[i]));
             learner.accumulate(&batch, None, &mut sum)?;
         }
-        // The expected number of records, whatever the sample is.
+        // The expected number of examples, whatever was sampled.
         let divisor = found.sampling_rate * data.units as f64;
         let noise_multiplier = found.noise_multiplier;
-        learner.update(sum, &Step { number: step, noise_multiplier, divisor, rate: rate(step) })?;
+        let learning_rate = learning_rate(step);
+        learner.update(sum, &Step { number: step, noise_multiplier, divisor, learning_rate })?;
         callback(TrainingEvent::Adaptation { done: step + 1, steps: found.steps });
     }
     *model = learner.model;
@@ -85,7 +86,7 @@ mod tests {
     use crate::model::architecture::{Architecture, Dimensions};
     use crate::tensor::Matrix;
 
-    /// A model with steep gradients.
+    /// A model with large gradients.
     fn model() -> Model {
         let dimensions = Dimensions {
             layers: 1,
@@ -107,23 +108,23 @@ mod tests {
         model
     }
 
-    /// The same record many times, each a unit of its own.
-    fn records(count: usize) -> Dataset {
-        let record = |unit: usize| Example {
+    /// The same example many times, each a privacy unit of its own.
+    fn examples(count: usize) -> Dataset {
+        let example = |unit: usize| Example {
             tokens: (0..8).map(|t| 3 + 5 * t).collect(),
             target: Target::Class(0),
             unit: unit as u32,
             ..Example::default()
         };
         Dataset {
-            examples: (0..count).map(record).collect(),
+            examples: (0..count).map(example).collect(),
             labels: None,
             units: count,
             most_per_unit: 1,
         }
     }
 
-    /// The noisy sum of one step: weights move by minus that, if the rate is what it is divided by.
+    /// The noisy sum of one step: with the divisor as learning rate, weights move by minus the sum.
     fn released(noise_multiplier: f64, sampling_rate: f64, units: usize, seed: u64) -> Vec<f64> {
         let (before, mut after) = (model(), model());
         let found = Adaptation { noise_multiplier, sampling_rate, steps: 1 };
@@ -136,7 +137,7 @@ mod tests {
         let divisor = sampling_rate * units as f64;
         descend(
             &mut after,
-            &records(units),
+            &examples(units),
             &found,
             &Secret::from_seed(seed),
             settings,
@@ -151,37 +152,34 @@ mod tests {
         values(&before).iter().zip(values(&after)).map(|(old, new)| old - new).collect()
     }
 
-    fn length(values: &[f64]) -> f64 {
+    fn norm(values: &[f64]) -> f64 {
         values.iter().map(|x| x * x).sum::<f64>().sqrt()
     }
 
     #[test]
-    fn without_records_a_release_is_noise_of_the_size_that_is_accounted_for() {
-        // So small a rate that nobody is drawn.
+    fn without_examples_a_release_is_noise_of_the_std_that_is_accounted_for() {
+        // A sampling rate so small that no example is drawn.
         let noise = released(3.0, 1e-12, 40, 1);
-        let deviation = length(&noise) / (noise.len() as f64).sqrt();
-        assert!(
-            (deviation / 3.0 - 1.0).abs() < 0.03,
-            "{deviation} over {} coordinates",
-            noise.len()
-        );
+        let std = norm(&noise) / (noise.len() as f64).sqrt();
+        assert!((std / 3.0 - 1.0).abs() < 0.03, "{std} over {} coordinates", noise.len());
         assert_ne!(noise, released(3.0, 1e-12, 40, 2), "another secret draws other noise");
     }
 
     #[test]
-    fn no_record_moves_a_release_by_more_than_one() {
-        let one = length(&released(1e-7, 1.0, 1, 1));
+    fn no_example_moves_a_release_by_more_than_one() {
+        let one = norm(&released(1e-7, 1.0, 1, 1));
         assert!(one <= 1.0 && one > 0.9, "{one}");
-        let mut open = model();
-        let mut sum = crate::gradient::ClippedSum::new(&open.parameters);
-        open.parameters.iter_mut().for_each(|(_, p)| p.trainable = true);
-        open.train(
-            &Batch::pack(&records(1).examples),
-            crate::model::Weighting::SumOfUnits,
-            None,
-            &mut sum,
-        )
-        .unwrap();
+        let mut non_private = model();
+        let mut sum = crate::gradient::ClippedSum::new(&non_private.parameters);
+        non_private.parameters.iter_mut().for_each(|(_, p)| p.trainable = true);
+        non_private
+            .train(
+                &Batch::pack(&examples(1).examples),
+                crate::model::Weighting::SumOfUnits,
+                None,
+                &mut sum,
+            )
+            .unwrap();
         let all = sum.take();
         let squares: f64 = all
             .iter()
@@ -193,17 +191,18 @@ mod tests {
     }
 
     #[test]
-    fn every_record_joins_by_a_coin_of_its_own() {
-        // All records pull alike, so the length of the sum counts them.
-        let (units, rate, trials) = (20, 0.3, 300);
-        let one = length(&released(1e-7, 1.0, 1, 1));
+    fn every_example_is_sampled_independently() {
+        // All gradients are the same, so the norm of the sum counts them.
+        let (units, sampling_rate, trials) = (20, 0.3, 300);
+        let one = norm(&released(1e-7, 1.0, 1, 1));
         let counts: Vec<f64> =
-            (0..trials).map(|seed| length(&released(1e-7, rate, units, seed)) / one).collect();
+            (0..trials).map(|s| norm(&released(1e-7, sampling_rate, units, s)) / one).collect();
         let mean = counts.iter().sum::<f64>() / trials as f64;
         let variance =
             counts.iter().map(|c| (c - mean).powi(2)).sum::<f64>() / (trials as f64 - 1.0);
-        let (expected, spread) = (rate * units as f64, rate * (1.0 - rate) * units as f64);
-        // Batches of one size would have no variance at all.
+        let expected = sampling_rate * units as f64;
+        let spread = sampling_rate * (1.0 - sampling_rate) * units as f64;
+        // Batches of a fixed size would have no variance.
         assert!(
             (mean - expected).abs() < 4.0 * (spread / trials as f64).sqrt(),
             "{mean} of {expected}"

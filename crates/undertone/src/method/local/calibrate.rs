@@ -1,4 +1,4 @@
-//! Noise of perturbed embeddings by epoch, and what it costs.
+//! Noise multipliers of perturbed embeddings by epoch, calibrated to ε.
 
 use super::accounting;
 use super::plan::{LocalPlan, Target};
@@ -12,13 +12,13 @@ use undertone_run::{
 };
 
 impl LocalPlan {
-    /// The labels' randomised response, for so many classes.
+    /// The event of one label's randomised response.
     pub fn label_event(&self, classes: usize) -> Option<Event> {
         let epsilon = self.settings.label_epsilon?;
         Some(Event::RandomisedResponse { epsilon, categories: classes as u64 })
     }
 
-    /// The release of a noisy attention map: a Gaussian that by itself costs what it is given.
+    /// The release of a noisy attention map, which by itself costs `attention_epsilon`.
     fn attention_event(&self) -> Result<Option<Event>> {
         let Some(mvg) = self.mvg().filter(|mvg| mvg.attention == AttentionSource::AttenDp) else {
             return Ok(None);
@@ -29,7 +29,7 @@ impl LocalPlan {
         Ok(Some(Event::Gaussian { noise_multiplier, sensitivity }))
     }
 
-    /// DP-SGD on the private examples, with noise for which it costs its share of ε by itself.
+    /// DP-SGD on the private examples, with noise for which it by itself costs its share of ε.
     fn adaptation(&self, units: usize) -> Result<Option<Adaptation>> {
         let Some(adapt) = &self.adapt else { return Ok(None) };
         let (Some(share), Target::Epsilon(target)) = (adapt.share, self.target) else {
@@ -49,7 +49,7 @@ impl LocalPlan {
         Ok(Some(Adaptation { noise_multiplier: found.noise, sampling_rate, steps }))
     }
 
-    /// What the plan resolves to for so many units and classes. Of MVG as published the noise
+    /// Calibrates the plan for a number of privacy units and classes. The noise of MVG as published
     /// depends on the model, and is filled in later.
     pub fn calibrate(
         &self,
@@ -87,8 +87,8 @@ impl LocalPlan {
         let once = settings.release == ReleaseKind::Once;
         if once && !self.schedule.is_uniform() {
             return Err(Error::plan(
-                "an embedding that is released once has one noise; choose release = \"path\" for a \
-                 schedule, or schedule = \"uniform\"",
+                "an embedding that is released once has one noise multiplier; choose release = \
+                 \"path\" for a schedule, or schedule = \"uniform\"",
             ));
         }
         let factors = match once {
@@ -101,8 +101,8 @@ impl LocalPlan {
         let rises = factors.windows(2).any(|pair| pair[0] < pair[1]);
         if settings.release == ReleaseKind::Path && rises {
             return Err(Error::plan(
-                "the noise of a path falls; choose a step_distance of at least 1, or release = \
-                 \"fresh\"",
+                "with release = \"path\" the noise must not rise from epoch to epoch; choose a \
+                 step_distance of at least 1, or release = \"fresh\"",
             ));
         }
         let at = |noise: f64| releases(factors.iter().map(|factor| factor * noise).collect());
@@ -118,8 +118,7 @@ impl LocalPlan {
         Ok(resolved(at(found.noise)))
     }
 
-    /// The noise multipliers of the papers' own accounting, as if an embedding were hidden among
-    /// those of its batch.
+    /// Noise multipliers by the papers' own accounting, which claims amplification by sampling.
     fn claimed_noise(&self, training: &TrainingSection, units: usize) -> Result<Vec<f64>> {
         let Target::Epsilon(epsilon) = self.target else {
             return Ok(vec![1.0; training.epochs as usize]);
@@ -192,10 +191,10 @@ mod tests {
         (local.claimed_epsilon(&plan.training, 67_349).unwrap(), found, resolved.noise_multipliers)
     }
 
-    /// What a record's owner is really promised by the published settings: SST-2, batches of 32,
+    /// The local DP guarantee of an example under the published settings: SST-2, batches of 32,
     /// three epochs, claimed ε = 8.
     #[test]
-    fn the_published_settings_promise_less_than_they_claim() {
+    fn the_published_settings_cost_more_than_they_claim() {
         let paper = "privacy.mode=paper";
         let double = "privacy.local.noise_is=sensitivity";
         let path = "privacy.local.release=path";

@@ -1,19 +1,19 @@
-//! A linear classifier in closed form, from noisy rows and lying labels: the discriminant of the
-//! rows *without* noise.
+//! A linear classifier in closed form, from perturbed embeddings and randomised labels: the linear
+//! discriminant of the embeddings *without* noise.
 //!
-//! An ordinary head trained on the noisy rows answers with the majority class: noise in its input
-//! shrinks its weights and leaves its bias alone. Here the known covariance of the noise is taken
-//! off the sample covariance within the classes, and the threshold lies between the class means.
+//! An ordinary task head trained on perturbed embeddings predicts the majority class: noise in its
+//! input shrinks its weights but not its bias. Here the known covariance of the noise is subtracted
+//! from the sample covariance within the classes, and the threshold lies between the class means.
 
 use super::moments::{Known, Moments, eigen};
 use nalgebra::DMatrix;
 
-/// Weights, a row for each class, and biases.
+/// A linear classifier.
 #[derive(Clone, Debug)]
 pub struct Discriminant {
-    /// [classes, width], row after row.
+    /// `[classes, width]`, row after row.
     pub weights: Vec<f32>,
-    /// One for each class.
+    /// `[classes]`.
     pub bias: Vec<f32>,
 }
 
@@ -26,7 +26,7 @@ pub fn discriminant(moments: &Moments, known: &Known) -> Discriminant {
         let apart = classes.means.column(class) - &mean;
         within -= &apart * apart.transpose() * *share;
     }
-    // Where noise hides how much the rows vary, they are taken to vary as much as could be hidden.
+    // Variances below the uncertainty of the estimate are raised to it.
     let floor = moments.uncertainty(known);
     let (values, vectors) = eigen(within);
     let largest = values.first().copied().unwrap_or(1.0).abs();
@@ -35,7 +35,7 @@ pub fn discriminant(moments: &Moments, known: &Known) -> Discriminant {
     let inverse = &vectors * DMatrix::from_diagonal(&inverse.into()) * vectors.transpose();
     let (mut weights, mut bias) = (Vec::new(), Vec::new());
     for class in 0..classes.shares.len() {
-        // A class that the labels do not show is never the answer.
+        // A class without labels is never predicted.
         if !classes.seen[class] {
             bias.push(-1e30);
             weights.extend(vec![0.0; moments.width()]);
@@ -60,7 +60,7 @@ mod tests {
     /// Two classes in four columns, one of which tells them apart, under noise that is larger than
     /// they are.
     fn data(n: usize, noise: f64, label_epsilon: Option<f64>) -> (Moments, Known) {
-        let records = EmbeddingNoise::new(&Secret::from_seed(5), ReleaseKind::Once, vec![noise]);
+        let release = EmbeddingNoise::new(&Secret::from_seed(5), ReleaseKind::Once, vec![noise]);
         let shape = EmbeddingNoise::new(&Secret::from_seed(6), ReleaseKind::Once, vec![0.3]);
         let labels =
             label_epsilon.map(|epsilon| RandomisedLabels::new(&Secret::from_seed(7), epsilon, 2));
@@ -71,7 +71,7 @@ mod tests {
             let class = u32::from(i % 3 == 0);
             let mut row = [if class == 0 { 0.4 } else { -0.2 }, 0.5, 0.0, 0.0];
             shape.perturb(i, 0, &mut row);
-            records.perturb(i, 0, &mut row);
+            release.perturb(i, 0, &mut row);
             rows.extend(row);
             classes.push(labels.as_ref().map_or(class, |labels| labels.answer(i, class)));
         }
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_noise_and_the_lies_are_taken_off() {
+    fn noise_and_label_flips_are_corrected_for() {
         for label_epsilon in [None, Some(1.0)] {
             let (moments, known) = data(200_000, 1.0, label_epsilon);
             let covariance = moments.covariance(&known);

@@ -1,51 +1,50 @@
-//! The noise of each record, from a stream of its own: nothing has to be stored to release a record
-//! again.
+//! Noise of each example's embedding, a function of key, example and epoch: a release can be
+//! repeated without being stored.
 
 use crate::model::layer::sanitiser::Perturb;
 use crate::noise::{Noise, Secret};
 use undertone_run::ReleaseKind;
 
-/// The noise of all records of a run.
+/// The noise of all perturbed embeddings of a run.
 #[derive(Clone, Debug)]
 pub struct EmbeddingNoise {
     noise: Noise,
     release: ReleaseKind,
-    /// Deviation by epoch.
-    deviations: Vec<f32>,
+    /// Standard deviation by epoch.
+    stds: Vec<f32>,
 }
 
-/// Epochs that a record's streams are named for.
+/// Stream numbers of one example: the most epochs of a run.
 const EPOCHS: u64 = 1 << 16;
 
 impl EmbeddingNoise {
-    /// With these deviations by epoch, which fall if the release is a path.
+    /// Noise with a standard deviation by epoch, which must not rise if the release is a path.
     ///
     /// # Panics
-    /// If a path rises, or has more than 65,536 epochs.
-    pub fn new(secret: &Secret, release: ReleaseKind, deviations: Vec<f64>) -> Self {
-        assert!(deviations.len() as u64 <= EPOCHS, "at most {EPOCHS} epochs");
-        let falls = deviations.windows(2).all(|pair| pair[0] >= pair[1]);
-        assert!(release != ReleaseKind::Path || falls, "the noise of a path falls");
-        // Rounded up: the ledger holds the deviations as they were given.
-        let deviations = deviations.into_iter().map(|s| (s as f32).next_up()).collect();
-        Self { noise: Noise::new(secret), release, deviations }
+    /// If it rises along a path, or there are more than 65,536 epochs.
+    pub fn new(secret: &Secret, release: ReleaseKind, stds: Vec<f64>) -> Self {
+        assert!(stds.len() as u64 <= EPOCHS, "at most {EPOCHS} epochs");
+        let falls = stds.windows(2).all(|pair| pair[0] >= pair[1]);
+        assert!(release != ReleaseKind::Path || falls, "the noise of a path does not rise");
+        // Rounded up: the ledger records the standard deviations as they were given.
+        let stds = stds.into_iter().map(|s| (s as f32).next_up()).collect();
+        Self { noise: Noise::new(secret), release, stds }
     }
 
-    /// Adds a record's noise of an epoch to its rows.
-    pub fn perturb(&self, record: u64, epoch: usize, rows: &mut [f32]) {
-        let mut add = |stream: usize, deviation: f32| {
-            self.noise.add(record * EPOCHS + stream as u64, 0, deviation, 1.0, rows);
+    /// Adds an example's noise of an epoch to its rows.
+    pub fn perturb(&self, example: u64, epoch: usize, rows: &mut [f32]) {
+        let mut add = |stream: usize, std: f32| {
+            self.noise.add(example * EPOCHS + stream as u64, 0, std, 1.0, rows);
         };
         let last = self.last_epoch();
         match self.release {
-            ReleaseKind::Once => add(0, self.deviations[0]),
-            ReleaseKind::Fresh => add(epoch, self.deviations[epoch]),
+            ReleaseKind::Once => add(0, self.stds[0]),
+            ReleaseKind::Fresh => add(epoch, self.stds[epoch]),
             ReleaseKind::Path => {
-                // From the last release upwards: the earlier ones are made from the later ones.
-                add(last, self.deviations[last]);
+                // From the last release backwards: each earlier one is a later one plus noise.
+                add(last, self.stds[last]);
                 for e in (epoch..last).rev() {
-                    let (more, less) =
-                        (f64::from(self.deviations[e]), f64::from(self.deviations[e + 1]));
+                    let (more, less) = (f64::from(self.stds[e]), f64::from(self.stds[e + 1]));
                     add(e, (more * more - less * less).max(0.0).sqrt() as f32);
                 }
             }
@@ -54,26 +53,26 @@ impl EmbeddingNoise {
 
     /// The epoch with the least noise.
     pub fn last_epoch(&self) -> usize {
-        self.deviations.len() - 1
+        self.stds.len() - 1
     }
 
-    /// The noise of a batch.
-    pub fn of<'a>(&'a self, records: &'a [u64], epoch: usize) -> BatchNoise<'a> {
-        BatchNoise { noise: self, records, epoch }
+    /// The noise of a batch of examples, by their indices, in an epoch.
+    pub fn of<'a>(&'a self, examples: &'a [u64], epoch: usize) -> BatchNoise<'a> {
+        BatchNoise { noise: self, examples, epoch }
     }
 }
 
-/// The noise of the records of a batch in an epoch.
+/// The noise of a batch of examples in an epoch.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchNoise<'a> {
     noise: &'a EmbeddingNoise,
-    records: &'a [u64],
+    examples: &'a [u64],
     epoch: usize,
 }
 
 impl Perturb for BatchNoise<'_> {
     fn perturb(&self, sequence: usize, rows: &mut [f32]) {
-        self.noise.perturb(self.records[sequence], self.epoch, rows);
+        self.noise.perturb(self.examples[sequence], self.epoch, rows);
     }
 }
 
@@ -83,14 +82,14 @@ mod tests {
 
     fn releases(
         release: ReleaseKind,
-        deviations: &[f64],
-        record: u64,
+        stds: &[f64],
+        example: u64,
         epoch: usize,
         n: usize,
     ) -> Vec<f32> {
-        let noise = EmbeddingNoise::new(&Secret::from_seed(11), release, deviations.to_vec());
+        let noise = EmbeddingNoise::new(&Secret::from_seed(11), release, stds.to_vec());
         let mut rows = vec![0.0; n];
-        noise.perturb(record, epoch, &mut rows);
+        noise.perturb(example, epoch, &mut rows);
         rows
     }
 
@@ -100,11 +99,11 @@ mod tests {
 
     #[test]
     fn a_path_has_the_scheduled_variances_and_independent_steps() {
-        let deviations = [2.0, 1.5, 0.7];
+        let stds = [2.0, 1.5, 0.7];
         let n = 1_000_000;
         let paths: Vec<Vec<f32>> =
-            (0..3).map(|e| releases(ReleaseKind::Path, &deviations, 5, e, n)).collect();
-        for (path, s) in paths.iter().zip(deviations) {
+            (0..3).map(|e| releases(ReleaseKind::Path, &stds, 5, e, n)).collect();
+        for (path, s) in paths.iter().zip(stds) {
             let variance = mean_of_products(path, path);
             assert!(
                 (variance / (s * s) - 1.0).abs() < 5.0 * (2.0 / n as f64).sqrt(),
@@ -113,32 +112,30 @@ mod tests {
         }
         for e in 0..2 {
             let step: Vec<f32> = paths[e].iter().zip(&paths[e + 1]).map(|(a, b)| a - b).collect();
-            let wanted = deviations[e].powi(2) - deviations[e + 1].powi(2);
+            let wanted = stds[e].powi(2) - stds[e + 1].powi(2);
             let variance = mean_of_products(&step, &step);
             assert!((variance / wanted - 1.0).abs() < 5.0 * (2.0 / n as f64).sqrt());
             // Independent, not only uncorrelated: squares too.
             let together = mean_of_products(&step, &paths[e + 1]);
-            let most = 5.0 * (wanted.sqrt() * deviations[e + 1]) / (n as f64).sqrt();
+            let most = 5.0 * (wanted.sqrt() * stds[e + 1]) / (n as f64).sqrt();
             assert!(together.abs() < most, "{together}");
             let squares =
                 |x: &[f32], v: f64| x.iter().map(|x| x * x - v as f32).collect::<Vec<_>>();
-            let (a, b) =
-                (squares(&step, wanted), squares(&paths[e + 1], deviations[e + 1].powi(2)));
-            let most = 5.0 * 2.0 * wanted * deviations[e + 1].powi(2) / (n as f64).sqrt();
+            let (a, b) = (squares(&step, wanted), squares(&paths[e + 1], stds[e + 1].powi(2)));
+            let most = 5.0 * 2.0 * wanted * stds[e + 1].powi(2) / (n as f64).sqrt();
             assert!(mean_of_products(&a, &b).abs() < most);
         }
     }
 
     #[test]
     fn the_last_release_of_a_path_tells_as_much_as_all_of_them() {
-        // The best guess whether a record is +1 or −1, from all releases of a path, is the sign of
-        // their sum weighted by the inverse covariance. For a path that weight is on the last
-        // release alone; so whatever linear combination an attacker takes, it is right no more
+        // The optimal guess whether a value is +1 or −1, from all releases of a path, is the sign
+        // of their sum weighted by the inverse covariance. For a path that weight is on the last
+        // release alone; so whatever linear combination an adversary takes, it is right no more
         // often than the last release's sign.
-        let deviations = [3.0, 2.0, 1.0];
+        let stds = [3.0, 2.0, 1.0];
         let trials = 40_000;
-        let noise =
-            EmbeddingNoise::new(&Secret::from_seed(2), ReleaseKind::Path, deviations.to_vec());
+        let noise = EmbeddingNoise::new(&Secret::from_seed(2), ReleaseKind::Path, stds.to_vec());
         let combinations = [
             [0.0, 0.0, 1.0],
             [1.0, 1.0, 1.0],
@@ -147,11 +144,11 @@ mod tests {
             [1.0 / 9.0, 0.25, 1.0],
         ];
         let mut right = [0; 5];
-        for record in 0..trials {
+        for example in 0..trials {
             let seen: Vec<f32> = (0..3)
                 .map(|e| {
                     let mut row = [1.0];
-                    noise.perturb(record, e, &mut row);
+                    noise.perturb(example, e, &mut row);
                     row[0]
                 })
                 .collect();
@@ -161,21 +158,20 @@ mod tests {
             }
         }
         let rate = |n: usize| n as f64 / trials as f64;
-        // P(N > −1): replacing −1 by +1 is a shift of 2 at deviation 1.
+        // P(N > −1): replacing −1 by +1 is a shift of 2 at std 1.
         assert!((rate(right[0]) - 0.841_3).abs() < 0.01, "{right:?}");
         for other in &right[1..] {
             assert!(rate(*other) < rate(right[0]) + 0.006, "{right:?}");
         }
         // With fresh noise the releases do add up, so the same attack gains.
-        let fresh =
-            EmbeddingNoise::new(&Secret::from_seed(2), ReleaseKind::Fresh, deviations.to_vec());
+        let fresh = EmbeddingNoise::new(&Secret::from_seed(2), ReleaseKind::Fresh, stds.to_vec());
         let mut gained = 0;
-        for record in 0..trials {
+        for example in 0..trials {
             let guess: f32 = (0..3)
                 .map(|e| {
                     let mut row = [1.0];
-                    fresh.perturb(record, e, &mut row);
-                    row[0] / (deviations[e] * deviations[e]) as f32
+                    fresh.perturb(example, e, &mut row);
+                    row[0] / (stds[e] * stds[e]) as f32
                 })
                 .sum();
             gained += usize::from(guess > 0.0);
@@ -184,9 +180,9 @@ mod tests {
     }
 
     #[test]
-    fn a_record_has_its_own_noise_and_always_the_same() {
+    fn an_example_has_its_own_noise_and_always_the_same() {
         for release in [ReleaseKind::Once, ReleaseKind::Path, ReleaseKind::Fresh] {
-            let of = |record, epoch| releases(release, &[2.0, 1.0], record, epoch, 300);
+            let of = |example, epoch| releases(release, &[2.0, 1.0], example, epoch, 300);
             assert_eq!(of(1, 0), of(1, 0));
             assert_ne!(of(1, 0), of(2, 0));
             let same = of(1, 0) == of(1, 1);

@@ -1,4 +1,4 @@
-//! Encoders that know nothing of the private records: fitted on public text, or drawn at random.
+//! Encoders that do not depend on the private examples: fitted on public text, or random.
 
 use super::moments::{Known, Moments, eigen};
 use crate::data::{Batch, Example, micro_batches};
@@ -12,20 +12,20 @@ use crate::tensor::{self, Host, Matrix};
 use crate::train::optimiser::{Optimiser, Settings};
 use nalgebra::DMatrix;
 
-/// Rows of hidden states of public texts.
+/// Hidden states of public texts, `[rows, hidden]`.
 pub struct PublicRows {
-    /// One row after the other.
     pub rows: Host,
 }
 
-/// Rows that a public text may give at most; more change nothing.
+/// The most rows that are used: more do not improve the fit.
 const MOST_ROWS: usize = 60_000;
 
 impl PublicRows {
-    /// What the sanitiser at this spot would release of each text, without noise and bound.
+    /// The rows that a sanitiser at this layer would release of each text, without noise and norm
+    /// bound.
     pub fn of(model: &Model, spot: Spot, rows: Rows, examples: &[Example]) -> Result<Self> {
         let mut model = model.clone();
-        // As many rows as tokens, whatever the lengths are padded to.
+        // As many rows as tokens, without padding.
         let rows = if let Rows::Tokens(_) = rows { Rows::Tokens(None) } else { rows };
         model.network.sanitiser = Some(rows_alone(spot, rows));
         let all: Vec<usize> = (0..examples.len()).collect();
@@ -41,7 +41,7 @@ impl PublicRows {
         Ok(Self { rows: Host::from_vec(values.len() / columns.max(1), columns, values) })
     }
 
-    /// Their mean.
+    /// The mean row.
     pub fn centre(&self) -> Result<Vec<f32>> {
         Ok(self.moments()?.mean().iter().map(|&x| x as f32).collect())
     }
@@ -52,7 +52,7 @@ impl PublicRows {
         Ok(moments)
     }
 
-    /// The directions in which they vary most, as rows.
+    /// The first principal components, `[count, hidden]`.
     pub fn principal(&self, count: usize) -> Result<Vec<f32>> {
         let moments = self.moments()?;
         let known = Known { variances: vec![0.0; moments.width()], labels: None };
@@ -63,7 +63,7 @@ impl PublicRows {
     }
 }
 
-/// `count` random rows of `width` numbers; orthonormal if that many can be.
+/// A random projection `[count, width]`, with orthonormal rows if count ≤ width.
 pub fn orthogonal(seed: u64, count: usize, width: usize) -> Vec<f32> {
     let values = Random::new(seed, 1.0).normal(count * width, 1.0);
     let drawn = DMatrix::from_row_slice(count, width, &values).map(f64::from);
@@ -75,8 +75,8 @@ pub fn orthogonal(seed: u64, count: usize, width: usize) -> Vec<f32> {
     (0..count).flat_map(|i| rows.row(i).iter().map(|&x| x as f32).collect::<Vec<_>>()).collect()
 }
 
-/// Gives an encoder of one layer, and its decoder if there is one, a projection: W(x − c) there, Wᵀ
-/// z + c back.
+/// Sets an encoder of one layer to the projection W(x − c), and its decoder, if there is one, to
+/// Wᵀ z + c.
 pub fn set_projection(model: &mut Model, rows: &[f32], centre: Option<&[f32]>) -> Result<()> {
     let Some(layer) = model.network.sanitiser.clone() else { return Ok(()) };
     let (width, count) = (layer.encoder[0].inputs, layer.encoder[0].outputs);
@@ -92,7 +92,7 @@ pub fn set_projection(model: &mut Model, rows: &[f32], centre: Option<&[f32]>) -
     Ok(())
 }
 
-/// First values of a stacked autoencoder, before it is fitted or trained.
+/// Sets a stacked autoencoder to random initial values.
 pub fn set_random(model: &mut Model, seed: u64) -> Result<()> {
     let Some(layer) = model.network.sanitiser.clone() else { return Ok(()) };
     let mut random = Random::new(seed, 1.0);
@@ -104,8 +104,8 @@ pub fn set_random(model: &mut Model, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Through encoder and decoder: the state before each layer and after the last, and what the
-/// backward pass needs.
+/// The forward pass through encoder and decoder: the state before each layer and after the last,
+/// and what the backward pass needs.
 fn encode(
     model: &Model,
     pass: &Pass,
@@ -117,7 +117,7 @@ fn encode(
     let (mut states, mut saved) = (vec![x], Vec::new());
     for (i, layer) in layers.iter().enumerate() {
         let last = states[states.len() - 1].clone();
-        // A stack has its activation between layers, not where encoder and decoder meet.
+        // Activations stand between the layers of a stack, not between encoder and decoder.
         let inside = i > 0 && i != layers.len() / 2;
         let input = if inside { tensor::activate(activation, &last)? } else { last };
         let (y, kept) = layer.forward(pass, &input)?;
@@ -127,8 +127,8 @@ fn encode(
     Ok((states, saved))
 }
 
-/// Fits encoder and decoder to give public rows back, by Adam on the mean square; the centre is not
-/// touched.
+/// Fits encoder and decoder to reconstruct public rows, by Adam on the mean squared error; the
+/// centre is not changed.
 pub fn fit_autoencoder(
     model: &mut Model,
     public: &PublicRows,
@@ -173,10 +173,10 @@ pub fn fit_autoencoder(
         }
         let release =
             GradientRelease { step: 0, noise: None, coordinates: &coordinates, divisor: 1.0 };
-        let rate = 2e-3 * (1.0 - step as f64 / (epochs * batches) as f64);
-        optimiser.step(&mut model.parameters, gradients.take(), &release, rate)?;
+        let learning_rate = 2e-3 * (1.0 - step as f64 / (epochs * batches) as f64);
+        optimiser.step(&mut model.parameters, gradients.take(), &release, learning_rate)?;
     }
-    // The decoder's output is centred so far; hidden states are not.
+    // The decoder was fitted to centred rows; hidden states are not centred.
     if let Some(bias) = layer.decoder.last().and_then(|l| l.bias) {
         let shifted =
             model.parameters.value(bias).to_vec()?.iter().zip(centre).map(|(b, c)| b + c).collect();
@@ -188,8 +188,7 @@ pub fn fit_autoencoder(
     Ok(())
 }
 
-/// The share of the rows' variance that encoder and decoder lose; without a decoder, what lies
-/// outside of the encoder's directions is not known.
+/// Share of the rows' variance that encoder and decoder lose, in [0, 1]; none without a decoder.
 pub fn reconstruction_error(model: &Model, public: &PublicRows) -> Result<Option<f64>> {
     let Some(layer) = model.network.sanitiser.as_ref().filter(|layer| !layer.decoder.is_empty())
     else {

@@ -1,4 +1,4 @@
-//! Labels through k-ary randomised response.
+//! Randomised response on labels.
 
 use crate::model::FlippedLabels;
 use crate::noise::{Secret, purpose};
@@ -6,7 +6,8 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use undertone_accounting::Event;
 
-/// The true label with probability e^ε/(e^ε + k − 1), any other one alike.
+/// k-ary randomised response: the true label with probability e^ε/(e^ε + k − 1), otherwise a
+/// uniform one of the others.
 ///
 /// # What is proved
 /// Whatever the true label, each answer has a probability of at least q = 1/(e^ε + k − 1) and at
@@ -19,7 +20,7 @@ pub struct RandomisedLabels {
     classes: u32,
 }
 
-/// Without the key.
+/// Omits the key.
 impl std::fmt::Debug for RandomisedLabels {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "RandomisedLabels {{ epsilon: {}, classes: {} }}", self.epsilon, self.classes)
@@ -27,12 +28,12 @@ impl std::fmt::Debug for RandomisedLabels {
 }
 
 impl RandomisedLabels {
-    /// Answers with this ε for so many classes.
+    /// Randomised response with this ε for k = `classes`.
     pub fn new(secret: &Secret, epsilon: f64, classes: u32) -> Self {
         Self { key: secret.key(purpose::LABELS), epsilon, classes }
     }
 
-    /// How often answers lie.
+    /// Probability of the true label, and of each other one.
     pub fn flipped(&self) -> FlippedLabels {
         // 1/(1 + (k − 1) e^−ε) does not overflow.
         let away = (-self.epsilon).exp();
@@ -40,10 +41,10 @@ impl RandomisedLabels {
         FlippedLabels { kept, other: kept * away }
     }
 
-    /// The answer of a record: always the same one.
-    pub fn answer(&self, record: u64, label: u32) -> u32 {
+    /// The randomised label of an example: always the same one.
+    pub fn answer(&self, example: u64, label: u32) -> u32 {
         let mut stream = ChaCha20Rng::from_seed(self.key);
-        stream.set_stream(record);
+        stream.set_stream(example);
         let (coin, other) = (stream.next_u64(), stream.next_u64());
         if (coin as f64) < self.flipped().kept * (1.0 - 1e-15) * 2.0_f64.powi(64) {
             return label;
@@ -53,7 +54,7 @@ impl RandomisedLabels {
         if choice < label { choice } else { choice + 1 }
     }
 
-    /// What it costs.
+    /// The accounting event of one response.
     pub fn event(&self) -> Event {
         Event::RandomisedResponse { epsilon: self.epsilon, categories: u64::from(self.classes) }
     }

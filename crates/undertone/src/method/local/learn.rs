@@ -1,4 +1,4 @@
-//! How a run whose records are perturbed learns.
+//! Training on perturbed embeddings.
 
 use super::calibration::calibration;
 use super::discriminant::discriminant;
@@ -11,19 +11,19 @@ use crate::model::sanitised::set;
 use crate::model::{Conditions, Model, Result, Weighting};
 use crate::tensor::Host;
 
-/// Bounded rows of records that were computed before; with everything below the noise frozen they
-/// do not change.
+/// Norm-bounded embeddings of examples before noise. With all layers below the noise frozen they do
+/// not change, so they are computed once.
 #[derive(Debug, Default)]
 pub struct Cache {
     rows: Vec<Option<Box<[f32]>>>,
     bytes: usize,
 }
 
-/// The most that is kept.
+/// The most memory of a [`Cache`].
 const MOST_BYTES: usize = 2 << 30;
 
 impl Cache {
-    /// The bounded rows of a piece, from the cache or computed.
+    /// The norm-bounded rows of a micro-batch, from the cache or computed.
     fn rows(&mut self, model: &Model, piece: &[usize], batch: &Batch) -> Result<Host> {
         let largest = piece.iter().copied().max().unwrap_or(0);
         if self.rows.len() <= largest {
@@ -55,6 +55,7 @@ impl Cache {
 }
 
 impl Perturbation {
+    /// The known noise of an epoch's releases.
     fn known(&self, epoch: usize, width: usize) -> Known {
         let std = self.stds[epoch.min(self.stds.len() - 1)];
         let of_column = |j: usize| self.config.direction.as_ref().map_or(1.0, |d| f64::from(d[j]));
@@ -64,7 +65,7 @@ impl Perturbation {
         }
     }
 
-    /// Sums over the releases of all records in an epoch.
+    /// Moments of the releases of all examples in an epoch.
     fn moments(
         &self,
         model: &Model,
@@ -79,9 +80,9 @@ impl Perturbation {
             let batch = Batch::pack(piece.iter().map(|&i| &examples[i]));
             let bounded = cache.rows(model, &piece, &batch)?;
             let Some(layer) = &model.network.sanitiser else { break };
-            let records: Vec<u64> = piece.iter().map(|&i| i as u64).collect();
+            let indices: Vec<u64> = piece.iter().map(|&i| i as u64).collect();
             let starts = layer.starts(&batch.starts);
-            let released = layer.released(bounded, &starts, Some(&self.noise.of(&records, epoch)));
+            let released = layer.released(bounded, &starts, Some(&self.noise.of(&indices, epoch)));
             let of_rows = |(target, window): (&Target, &[usize])| {
                 let class = if let Target::Class(class) = target { *class } else { 0 };
                 vec![class; window[1] - window[0]]
@@ -95,7 +96,7 @@ impl Perturbation {
         Ok(moments.unwrap_or_else(|| Moments::new(1, classes)))
     }
 
-    /// Learns a linear classifier in closed form.
+    /// Fits the linear discriminant in closed form.
     pub fn fit(&self, model: &mut Model, examples: &[Example], cache: &mut Cache) -> Result<()> {
         let moments = self.moments(model, examples, cache, 0)?;
         let found = discriminant(&moments, &self.known(0, moments.width()));
@@ -107,7 +108,8 @@ impl Perturbation {
         Ok(())
     }
 
-    /// Sets the map from noisy rows to guesses, before an epoch that learns by gradients.
+    /// Sets the calibration, the map from noisy rows to estimates of clean ones, before an epoch of
+    /// training by gradients.
     pub fn calibrate(
         &self,
         model: &mut Model,
@@ -129,7 +131,7 @@ impl Perturbation {
         Ok(())
     }
 
-    /// Adds the gradients of a micro-batch; the loss of each example.
+    /// Adds the gradients of a micro-batch to the sum; returns the loss of each example.
     pub fn accumulate(
         &self,
         model: &Model,

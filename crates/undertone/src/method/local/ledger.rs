@@ -1,4 +1,4 @@
-//! What methods of local DP tell their ledger.
+//! Ledger terms and events of methods of local DP.
 
 use super::accounting::events;
 use super::plan::LocalPlan;
@@ -10,18 +10,17 @@ use undertone_accounting::ledger::Terms;
 use undertone_accounting::{Adjacency, Event, Part, Threat};
 use undertone_run::{AttentionSource, Resolved};
 
-/// Something that owners release.
+/// A release that owners make.
 #[derive(Clone, Copy, Debug)]
 pub struct PlannedRelease {
     /// The epoch before which it is recorded.
     pub epoch: usize,
-    /// The event.
     pub event: Event,
     /// How often a privacy unit makes it.
     pub count: u64,
 }
 
-/// Everything that owners release, in the order of the ledger.
+/// All releases that owners make, in the order of the ledger.
 pub fn releases(plan: &LocalPlan, resolved: &Resolved, classes: usize) -> Vec<PlannedRelease> {
     let Some(embeddings) = &resolved.releases else { return Vec::new() };
     let count = embeddings.records_per_unit;
@@ -51,13 +50,13 @@ pub fn terms(plan: &Plan, local: &LocalPlan, resolved: &Resolved, prepared: &Pre
     }
 }
 
-/// The costliest release of each kind: nothing costlier can be recorded.
+/// The costliest release of each kind: the ledger refuses costlier entries.
 fn announced(plan: &LocalPlan, resolved: &Resolved, classes: usize) -> Vec<Part> {
     let published_mvg = plan.is_published() && plan.mvg().is_some();
     let mut announced: Vec<Part> = Vec::new();
     for PlannedRelease { event, count, .. } in releases(plan, resolved, classes) {
         let event = match event {
-            // Its noise is known only when the model was looked at: anything may come.
+            // Its noise depends on the model and is not known yet: announces almost none.
             Event::Gaussian { .. } if published_mvg => {
                 Event::Gaussian { noise_multiplier: 1e-4, sensitivity: 1.0 }
             }

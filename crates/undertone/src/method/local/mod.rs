@@ -1,31 +1,33 @@
-//! Noise on what a record's owner sends: one release a record, seen by a provider who knows whose
-//! it is.
+//! Local DP: the owner of an example perturbs its embedding and sends it to a provider, who sees
+//! each release and knows whose it is.
 //!
 //! # What is proved
 //!
-//! The owner of record x computes rows f(x) that, divided by the direction d of the noise, have
+//! The owner of example x computes rows f(x) that, divided by the direction d of the noise, have
 //! Frobenius norm at most C ([`Sanitiser`](crate::model::layer::sanitiser::Sanitiser)), and sends
-//! f(x) + s d ⊙ N(0, I). Dividing by d is a bijection, so this is as good as sending f(x)/d + N(0,
-//! s² I).
+//! f(x) + s d ⊙ N(0, I). Dividing by d is a bijection, so this is equivalent to sending
+//! f(x)/d + N(0, s² I).
 //!
-//! - *One release.* Replacing x moves f(x)/d by at most 2C, or √2 C if it has no negative number:
-//!   ‖a − b‖² = ‖a‖² + ‖b‖² − 2⟨a, b⟩ ≤ 2C². So a release is a Gaussian mechanism with μ = Δ/s.
-//!   **Which other records take part, and when, does not matter**: a record's release is seen on
-//!   its own, so sampling does not amplify anything, and no accountant of sampled sums applies.
+//! - *One release.* Replacing x moves f(x)/d by at most Δ = 2C, or √2 C if it has no negative
+//!   entry: ‖a − b‖² = ‖a‖² + ‖b‖² − 2⟨a, b⟩ ≤ 2C². So a release is a Gaussian mechanism with μ =
+//!   Δ/s. **Which other examples take part, and when, does not matter**: an example's release is
+//!   seen on its own, so there is no amplification by sampling, and no accountant of sampled sums
+//!   applies.
 //! - *Fresh* noise in each of E epochs is E releases: μ² = Σ (Δ/s_e)².
-//! - *Once*: with everything below the noise frozen, f(x) is the same in every epoch; the one
-//!   release is used again and again, and costs once.
+//! - *Once*: with all layers below the noise frozen, f(x) is the same in every epoch; the one
+//!   release is reused in every epoch, and costs once.
 //! - *Path*: for s_1 ≥ … ≥ s_E let release E be f + N(0, s_E²), and release e be release e+1 plus
-//!   N(0, s_e² − s_{e+1}²). The deviations are the scheduled ones, and every release is a function
-//!   of the last one and of noise that has nothing to do with x: together they cost what the last
-//!   one costs, μ = Δ/s_E. After epoch e, when releases 1 … e are out, they cost μ = Δ/s_e, so the
-//!   ledger's entry of epoch e is the difference of the squares.
-//! - *What may learn*: only what is computed from releases. Gradients into what is below the noise,
-//!   or into the encoder, are functions of the record itself; in proved mode there are none.
-//!   Dropout below the noise would make f(x) differ between epochs; there is none either.
-//! - *Labels* go through k-ary randomised response, once, and are an entry of their own.
-//! - *Lengths*: one row a sequence, or as many rows for every sequence, so that the number of
-//!   tokens does not show.
+//!   N(0, s_e² − s_{e+1}²). The standard deviations are the scheduled ones, and every release is a
+//!   function of the last one and of noise independent of x: together they cost what the last one
+//!   costs, μ = Δ/s_E. After epoch e, with releases 1 … e made, they cost μ = Δ/s_e, so the ledger
+//!   entry of epoch e is the difference of the squares.
+//! - *Trainable parameters*: only those above the noise, whose gradients are computed from
+//!   releases. Gradients of layers below the noise, or of the encoder, are functions of the example
+//!   itself; in proved mode there are none. Dropout below the noise would make f(x) differ between
+//!   epochs, and is refused.
+//! - *Labels* go through k-ary randomised response, once, with a ledger entry of their own.
+//! - *Lengths*: one row a sequence, or the same number of rows for every sequence, so that the
+//!   number of tokens is hidden.
 
 mod accounting;
 mod adapt;
@@ -66,15 +68,15 @@ use std::path::Path;
 use undertone_accounting::Guarantee;
 use undertone_run::{Claim, LearnerKind};
 
-/// The index of the first text whose embedding is perturbed for evaluation: no training example has
-/// such an index, so that none shares its noise.
+/// Noise index of the first evaluation text: above those of all training examples, so that no two
+/// share their noise.
 const EVALUATION_INDEX: u64 = 1 << 40;
 
-/// A method in which owners perturb their own embeddings, while the provider trains.
+/// A method of local DP during training.
 pub(super) struct Local {
     plan: LocalPlan,
     perturbation: Perturbation,
-    /// Everything that owners release, in the order of the ledger.
+    /// All releases that owners make, in the order of the ledger.
     releases: Vec<PlannedRelease>,
     ledger: RunLedger,
     sampler: ShuffledEpochs,
@@ -111,7 +113,7 @@ impl Local {
         })
     }
 
-    /// Records what owners release in an epoch, before any does. Entries that a crash left behind
+    /// Records the releases up to an epoch, before any of them is made. Entries from before a crash
     /// are of the same releases: embeddings and noise are the same again.
     fn record_until(&mut self, epoch: usize) -> Result<()> {
         for (index, release) in self.releases.iter().enumerate() {
@@ -139,7 +141,7 @@ impl Procedure for Local {
         self.record_until(epoch)?;
         if first {
             if self.plan.is_published() {
-                // What is below the noise has learnt since.
+                // Layers below the noise have been trained since.
                 self.cache = Cache::default();
             }
             let (model, examples) = (&mut learner.model, &data.examples);
@@ -163,7 +165,7 @@ impl Procedure for Local {
         learner: &Learner,
         sum: &mut ClippedSum,
     ) -> Result<Vec<f32>> {
-        // With everything below the noise frozen, embeddings do not change.
+        // With all layers below the noise frozen, embeddings do not change.
         let cache = (!self.plan.is_published()).then_some(&mut self.cache);
         Ok(self.perturbation.accumulate(&learner.model, batch, cache, sum)?)
     }

@@ -1,9 +1,9 @@
-//! Means and covariances of rows that are seen through known noise.
+//! Means and covariances of embeddings, estimated from releases with known noise.
 //!
 //! A released row is z = x + n with n ~ N(0, diag(v)) and v known, so cov(x) = cov(z) − diag(v) in
-//! expectation. A label that went through randomised response is ỹ with P(ỹ = a | y = b) = T_ab =
-//! (p − q) [a = b] + q. So the counts and the sums of rows by the label that was *said* are T times
-//! those by the *true* label in expectation, and T⁻¹ = (I − q J)/(p − q) with the matrix J of ones,
+//! expectation. A label after randomised response is ỹ with P(ỹ = a | y = b) = T_ab =
+//! (p − q) [a = b] + q. So the counts and the sums of rows by *randomised* label are T times those
+//! by *true* label in expectation, and T⁻¹ = (I − q J)/(p − q) with the matrix J of ones,
 //! since p + (k − 1) q = 1.
 //!
 //! Everything here is computed from releases: post-processing, which costs nothing.
@@ -12,16 +12,16 @@ use crate::model::FlippedLabels;
 use crate::tensor::{self, Host, Matrix, Result};
 use nalgebra::{DMatrix, DVector, SymmetricEigen};
 
-/// What is known about how rows and labels were disturbed.
+/// The known noise of rows and labels.
 #[derive(Clone, Debug)]
 pub struct Known {
     /// Variance of the noise in each column.
     pub variances: Vec<f64>,
-    /// How often labels lie.
+    /// Probabilities of the labels' randomised response.
     pub labels: Option<FlippedLabels>,
 }
 
-/// Sums over rows.
+/// First and second moments of released rows.
 #[derive(Clone, Debug)]
 pub struct Moments {
     counts: Vec<f64>,
@@ -29,19 +29,19 @@ pub struct Moments {
     second: DMatrix<f64>,
 }
 
-/// Means by class, with the disturbance taken off.
+/// Class means, corrected for randomised labels.
 #[derive(Clone, Debug)]
 pub struct ClassMeans {
-    /// One column for each class.
+    /// `[width, classes]`.
     pub means: DMatrix<f64>,
-    /// The share of each.
+    /// Share of the rows in each class.
     pub shares: Vec<f64>,
-    /// Whether each was seen often enough to have a mean.
+    /// Whether each class has enough rows for a mean.
     pub seen: Vec<bool>,
 }
 
 impl Moments {
-    /// Nothing yet, for rows of this width and so many classes.
+    /// Moments of no rows.
     pub fn new(width: usize, classes: usize) -> Self {
         Self {
             counts: vec![0.0; classes],
@@ -65,23 +65,21 @@ impl Moments {
         Ok(())
     }
 
-    /// How many rows there were.
+    /// Number of rows.
     pub fn rows(&self) -> f64 {
         self.counts.iter().sum()
     }
 
-    /// Columns of the rows.
+    /// Number of columns.
     pub fn width(&self) -> usize {
         self.sums.nrows()
     }
 
-    /// The mean over all rows.
     pub fn mean(&self) -> DVector<f64> {
         self.sums.column_sum() / self.rows().max(1.0)
     }
 
-    /// The covariance of the rows without their noise; only an estimate, so some of its eigenvalues
-    /// may be negative.
+    /// Estimated covariance of the rows without noise; some of its eigenvalues may be negative.
     pub fn covariance(&self, known: &Known) -> DMatrix<f64> {
         let mean = self.mean();
         let mut covariance = &self.second / self.rows().max(1.0) - &mean * mean.transpose();
@@ -91,8 +89,8 @@ impl Moments {
         (&covariance + covariance.transpose()) * 0.5
     }
 
-    /// How far an eigenvalue may be off because noise was estimated from finitely many rows: the
-    /// edge of the spectrum of a sample covariance.
+    /// Error of an eigenvalue from the noise of finitely many rows: the spectral edge of a sample
+    /// covariance.
     pub fn uncertainty(&self, known: &Known) -> f64 {
         let loudest = known.variances.iter().copied().fold(0.0, f64::max);
         2.0 * loudest * (self.width() as f64 / self.rows().max(1.0)).sqrt()
@@ -111,7 +109,7 @@ impl Moments {
                 sums.set_column(class, &corrected);
             }
         }
-        // A share that chance made tiny or negative would blow its mean up.
+        // A share that is tiny or negative by chance would make its mean huge.
         let least = 0.01 * self.rows() / classes as f64;
         let seen: Vec<bool> = counts.iter().map(|&count| count >= least && count > 0.0).collect();
         for (class, count) in counts.iter_mut().enumerate() {
@@ -128,7 +126,7 @@ impl Moments {
     }
 }
 
-/// The eigenvalues, largest first, and their vectors as columns.
+/// Eigenvalues, largest first, and eigenvectors as columns.
 pub fn eigen(symmetric: DMatrix<f64>) -> (Vec<f64>, DMatrix<f64>) {
     let found = SymmetricEigen::new(symmetric);
     let mut order: Vec<usize> = (0..found.eigenvalues.len()).collect();

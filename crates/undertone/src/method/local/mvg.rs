@@ -1,29 +1,29 @@
-//! Budgets of tokens, their noise at the sanitiser, and the condition of the matrix-variate
-//! Gaussian mechanism.
+//! Per-attribute MVG: budgets of tokens, noise of the sanitiser's columns, and the sufficient
+//! condition of the matrix-variate Gaussian mechanism.
 //!
-//! As published, column j of a row z ∈ [0, C]^d gets noise of deviation C σ_j, where σ_j² = Σ_t
-//! C_jt² σ_t² maps the noise multipliers σ_t of the tokens' own budgets by the tokens'
-//! contributions C_jt. That says something about each column and token taken alone. A record moves
-//! all columns at once: its μ per release is (Σ_j σ_j⁻²)^½, and the ε of that is what paper mode
-//! prints beside the budgets.
+//! As published, column j of a row z ∈ [0, C]^d gets noise of std C σ_j, where σ_j² = Σ_t C_jt²
+//! σ_t² maps the noise multipliers σ_t of the tokens' own budgets by the tokens' contributions
+//! C_jt. That is a statement about each column and token by itself. Replacing an example moves all
+//! columns at once: its μ per release is (Σ_j σ_j⁻²)^½, and the ε of that is what paper mode prints
+//! beside the budgets.
 //!
-//! In proved mode only the *ratios* σ_1 : … : σ_d are kept, as the direction of the noise; how loud
-//! it is, the accountant says.
+//! In proved mode only the *ratios* σ_1 : … : σ_d are kept, as the direction of the noise; its
+//! scale is calibrated.
 
 use undertone_accounting::calibrate::noise_multiplier;
 use undertone_accounting::{Accountant, Result};
 
-/// Budgets of the positions of a sequence: an inverted bell (equations 2 to 5).
+/// ε of the positions of a sequence: an inverted bell (equations 2 to 5).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Budgets {
-    /// Where the smallest budget is: the middle of the sequence at 0, its beginning at −1, its end
-    /// at 1.
+    /// Position of the smallest budget: −1 is the beginning of the sequence, 0 its middle, 1 its
+    /// end.
     pub shift: f64,
-    /// How wide the bell is.
+    /// Width of the bell, in the same unit.
     pub spread: f64,
-    /// The smallest.
+    /// The smallest ε.
     pub least: f64,
-    /// The largest.
+    /// The largest ε.
     pub most: f64,
 }
 
@@ -43,8 +43,8 @@ impl Budgets {
         inverted.iter().map(|x| self.least + (self.most - self.least) * scaled(x)).collect()
     }
 
-    /// The noise multiplier that the Rényi accountant gives each position's ε for training of so
-    /// many sampled steps.
+    /// Noise multiplier of each position by the RDP accountant, for its ε and a number of sampled
+    /// steps.
     pub fn noise_multipliers(
         &self,
         tokens: usize,
@@ -56,7 +56,7 @@ impl Budgets {
         self.of(tokens)
             .into_iter()
             .map(|epsilon| {
-                // Positions left and right of the peak have the same budget.
+                // Positions left and right of the minimum have the same budget.
                 if let Some((_, noise)) = known.iter().find(|(e, _)| (e - epsilon).abs() < 1e-9) {
                     return Ok(*noise);
                 }
@@ -69,7 +69,8 @@ impl Budgets {
     }
 }
 
-/// σ_j = (Σ_t C_tj² σ_t²)^½ (equation 7), with contributions [tokens, columns].
+/// Noise of the columns, σ_j = (Σ_t C_tj² σ_t²)^½ (equation 7), with contributions
+/// `[tokens, columns]`.
 pub fn mapped(contributions: &nalgebra::DMatrix<f64>, noise: &[f64]) -> Vec<f64> {
     let of_column = |column: nalgebra::DVectorView<f64>| {
         column.iter().zip(noise).map(|(share, noise)| (share * noise).powi(2)).sum::<f64>().sqrt()
@@ -77,20 +78,20 @@ pub fn mapped(contributions: &nalgebra::DMatrix<f64>, noise: &[f64]) -> Vec<f64>
     contributions.column_iter().map(of_column).collect()
 }
 
-/// The same ratios with a mean square of 1.
+/// The direction of the noise: the same ratios, scaled to a mean square of 1.
 pub fn direction(noise: &[f64]) -> Vec<f32> {
     let mean_square = noise.iter().map(|s| s * s).sum::<f64>() / noise.len().max(1) as f64;
     noise.iter().map(|s| (s / mean_square.sqrt().max(1e-300)) as f32).collect()
 }
 
-/// How far a record moves what is released, in deviations: (Σ_j σ_j⁻²)^½.
-pub fn record_shift(noise: &[f64]) -> f64 {
+/// μ of one release, the shift by an example in standard deviations: (Σ_j σ_j⁻²)^½.
+pub fn example_shift(noise: &[f64]) -> f64 {
     noise.iter().map(|s| s.powi(-2)).sum::<f64>().sqrt()
 }
 
 /// The smallest ε for which the sufficient condition of the matrix-variate Gaussian mechanism holds
 /// for one row of d columns with noise covariance Ψ = diag(σ²) and Σ = 1: ‖Σ⁻¹‖ ‖Ψ⁻¹‖ ≤ (−β + √(β²
-/// + 8αε))²/(4α²), solved for ε. The exact ε of [`record_shift`] is never larger.
+/// + 8αε))²/(4α²), solved for ε. The exact ε of [`example_shift`] is never larger.
 pub fn sufficient_epsilon(noise: &[f64], norm: f64, delta: f64) -> f64 {
     let columns = noise.len() as f64;
     // Rows in [0, C]^d: the largest norm, and the largest distance of two.
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mapping_is_the_deviation_of_mixed_noise() {
+    fn the_mapping_is_the_std_of_mixed_noise() {
         // Against a million draws, and by hand: √(0.25·1 + 0.25·4) and √(0.04·1 + 0.64·4).
         let contributions = DMatrix::from_row_slice(2, 2, &[0.5, 0.2, 0.5, 0.8]);
         let found = mapped(&contributions, &[1.0, 2.0]);
@@ -154,7 +155,7 @@ mod tests {
                 let noise: Vec<f64> =
                     (0..columns).map(|j| level * (1.0 + 0.5 * (j % 3) as f64)).collect();
                 let exact =
-                    undertone_accounting::gaussian::epsilon(record_shift(&noise), 1e-5).upper;
+                    undertone_accounting::gaussian::epsilon(example_shift(&noise), 1e-5).upper;
                 let condition = sufficient_epsilon(&noise, 1.0, 1e-5);
                 assert!(
                     exact <= condition,

@@ -1,4 +1,4 @@
-//! The plan of a method in which owners perturb their own embeddings.
+//! The plan of a method of local DP.
 
 use super::mvg::Budgets;
 use super::settings::{LocalSettings, examples_per_unit};
@@ -14,22 +14,20 @@ use undertone_run::{
     MethodName, ModeName, MvgSection, PublicFile, ReleaseKind, RunFile, TaskName, Tuning,
 };
 
-/// Mechanism, budget and learner of a local method.
+/// Mechanism, budget and training of a method of local DP.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LocalPlan {
-    /// Which method.
     pub method: LocalMethod,
-    /// Whether as published.
+    /// Proved, or as published.
     pub mode: ModeName,
     /// What the noise is calibrated to.
     pub target: Target,
-    /// δ.
     pub delta: f64,
-    /// Noise over the epochs.
+    /// Noise multiplier over the epochs, up to its scale.
     pub schedule: Schedule,
-    /// Where noise is added, to what, and how the part above it learns.
+    /// Layer, mechanism and training above the noise.
     pub settings: LocalSettings,
-    /// Public text that encoder and centre are fitted on.
+    /// Public text that encoder and centre of the embeddings are fitted on.
     pub public: Option<PublicFile>,
     /// Fine-tuning of the whole model before anything is perturbed.
     pub adapt: Option<AdaptSection>,
@@ -37,14 +35,14 @@ pub struct LocalPlan {
     pub examples_per_unit: u64,
 }
 
-/// The methods in which owners perturb their own embeddings.
+/// The methods of local DP.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LocalMethod {
-    /// Noise on hidden states.
+    /// DP-Forward: noise on hidden states.
     DpForward,
-    /// Noise on what an encoder makes of hidden states, falling over the epochs.
+    /// EW-FT: noise on the outputs of an encoder of hidden states, falling over the epochs.
     EwFt,
-    /// Noise on a sanitisation layer, in the direction of the tokens' budgets.
+    /// MVG: noise on a sanitisation layer, in a direction that follows from the tokens' budgets.
     Mvg(MvgSection),
 }
 
@@ -58,7 +56,7 @@ pub enum Target {
 }
 
 impl LocalPlan {
-    /// The plan of a run file with such a method.
+    /// Checks a run file whose method is one of local DP.
     pub fn check(file: &RunFile) -> Result<Self> {
         let privacy = &file.privacy;
         let paper = privacy.mode == ModeName::Paper;
@@ -112,7 +110,7 @@ impl LocalPlan {
         }
     }
 
-    /// What the method does that its ledger does not hold, in paper mode.
+    /// The release that the method makes and the ledger does not hold, in paper mode.
     pub fn unaccounted(&self) -> Option<&'static str> {
         match (self.mode, self.settings.release) {
             (ModeName::Proved, _) => None,
@@ -130,14 +128,14 @@ impl LocalPlan {
         }
     }
 
-    /// Refuses a model that cannot be split where the plan says.
+    /// Refuses a model that cannot be split at the plan's layer.
     pub fn check_model(&self, network: &Network) -> Result<()> {
         let rows = self.settings.rows;
         if network.head.pick == Pick::Last {
             if matches!(rows, Rows::Tokens(Some(_))) {
                 return wrong(
-                    "this model reads the last row, which is padding where lengths are hidden; \
-                     choose rows = \"last\" or \"mean\", or lengths = \"public\"",
+                    "this model classifies by the last token, which is padding where lengths are \
+                     hidden; choose rows = \"last\" or \"mean\", or lengths = \"public\"",
                 );
             }
             if rows == Rows::First {
@@ -157,7 +155,7 @@ impl LocalPlan {
         Ok(())
     }
 
-    /// The columns that are read of a public file: without labels unless they are wanted.
+    /// The columns to read of a public file; with labels if `labelled`.
     pub fn public_task(&self, data: &DataSection, public: &PublicFile, labelled: bool) -> Task {
         let text = public.text.clone().unwrap_or_else(|| data.text.clone());
         let label = public.label.clone().unwrap_or_else(|| data.label.clone());
@@ -272,8 +270,9 @@ fn check_learner(file: &RunFile, settings: &LocalSettings) -> Result<()> {
 fn check_adapt(file: &RunFile, settings: &LocalSettings) -> Result<()> {
     let Some(adapt) = &file.privacy.local.adapt else { return Ok(()) };
     let paper = file.privacy.mode == ModeName::Paper;
-    let rate = adapt.learning_rate();
-    if !(adapt.epochs() > 0 && adapt.batch() > 0 && rate.is_finite() && rate > 0.0) {
+    let learning_rate = adapt.learning_rate();
+    let has_rate = learning_rate.is_finite() && learning_rate > 0.0;
+    if !(adapt.epochs() > 0 && adapt.batch() > 0 && has_rate) {
         return wrong("adapt needs epochs, batch and learning_rate above 0");
     }
     if adapt.public.is_some() == adapt.share.is_some() {

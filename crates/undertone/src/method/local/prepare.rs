@@ -1,11 +1,12 @@
-//! Puts the sanitiser in before a run begins: encoder, direction of the noise, and what may learn.
+//! Inserts the sanitiser into the model before training: encoder, direction of the noise, trainable
+//! parameters.
 
 use super::embedding_noise::EmbeddingNoise;
 use super::encoder::{
     PublicRows, fit_autoencoder, orthogonal, reconstruction_error, set_projection, set_random,
 };
 use super::labels::RandomisedLabels;
-use super::mvg::{direction, mapped, record_shift, sufficient_epsilon};
+use super::mvg::{direction, example_shift, mapped, sufficient_epsilon};
 use super::plan::{LocalPlan, budgets};
 use super::settings::LocalSettings;
 use super::{adapt, adapt_privately};
@@ -27,24 +28,24 @@ use undertone_run::{
     Resolved, TrainingSection,
 };
 
-/// What perturbs the embeddings of a run.
+/// The perturbation of a run's embeddings and labels.
 #[derive(Debug)]
 pub struct Perturbation {
     /// The noise of the embeddings.
     pub noise: EmbeddingNoise,
     /// Randomised response on the labels.
     pub labels: Option<RandomisedLabels>,
-    /// The sanitiser as it is saved.
+    /// The sanitiser's configuration, which is saved with the model.
     pub config: SanitiserConfig,
     /// How the part above the noise is trained.
     pub learn: LearnerKind,
     /// Standard deviation of the noise by epoch.
     pub stds: Vec<f64>,
-    /// For the summary.
+    /// Facts for the run's summary.
     pub facts: PerturbationFacts,
 }
 
-/// Puts the sanitiser into the model.
+/// Inserts the sanitiser into the model; adapts the model first if the plan says so.
 pub fn prepare(
     plan: &LocalPlan,
     begin: &mut Begin,
@@ -55,7 +56,7 @@ pub fn prepare(
     let mut config = config_of(settings, plan.mvg().is_some(), prepared.public.text.is_some());
     let trainable: Vec<bool> = prepared.model.parameters.iter().map(|(_, p)| p.trainable).collect();
     if let (Some(found), Some(asked)) = (resolved.adaptation, &plan.adapt) {
-        // A run that broke off here has kept no weights, and comes to the same ones again.
+        // A run that is interrupted here has saved no weights; on resuming it computes the same.
         ledger.record(0, found.event(), found.steps)?;
         let (model, data) = (&mut prepared.model, &prepared.data);
         adapt_privately::adapt_privately(model, data, asked, &found, secret, callback)?;
@@ -86,7 +87,7 @@ pub fn prepare(
             // As published: column j has noise C σ_j, and all columns together move by this many
             // standard deviations.
             if let Some(releases) = &mut resolved.releases {
-                releases.sensitivity = record_shift(&noise);
+                releases.sensitivity = example_shift(&noise);
             }
             let norm = f64::from(settings.norm);
             facts.sufficient_epsilon = Some(sufficient_epsilon(&noise, norm, plan.delta));
@@ -123,7 +124,7 @@ pub fn prepare(
 
 fn config_of(settings: &LocalSettings, mvg: bool, public: bool) -> SanitiserConfig {
     let decoded = settings.learn != LearnerKind::Discriminant;
-    // Hidden states that go on into the network keep their centre.
+    // Hidden states that are passed on to the next layers are not centred.
     let encoded = settings.encoder != EncoderKind::None && settings.encoder != EncoderKind::Trained;
     SanitiserConfig {
         spot: settings.spot,
@@ -158,8 +159,7 @@ fn set_encoder(
             return Ok(set_random(model, seed)?);
         }
         (EncoderKind::Autoencoder, Some(public)) => {
-            // A classifier that reads releases as they are has no decoder; the encoder is fitted
-            // with one all the same.
+            // A discriminant on the releases needs no decoder, but fitting the encoder does.
             let mut twin = with_decoder(model)?;
             set_random(&mut twin, seed)?;
             let epochs = 1 + 200_000 / public.rows.rows().max(1);
@@ -175,8 +175,8 @@ fn set_encoder(
         }
         (EncoderKind::Pca, Some(_)) if first.outputs > first.inputs => {
             return Err(Error::plan(format!(
-                "pca has as many directions as hidden states have columns, {}; lower dims, or \
-                 choose encoder = \"orthogonal\"",
+                "pca has at most as many components as hidden states have columns, {}; lower dims, \
+                 or choose encoder = \"orthogonal\"",
                 first.inputs
             )));
         }
@@ -188,8 +188,8 @@ fn set_encoder(
     Ok(set_projection(model, &rows, centre.as_deref())?)
 }
 
-/// In proved mode nothing below the noise learns; what is above does as the tuning says, and so do
-/// the decoder and a classifier of the sanitiser's own.
+/// Sets which parameters are trainable: above the noise those of the tuning, the decoder and the
+/// task head; below the noise none in proved mode.
 fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: EncoderKind) {
     let Some(layer) = model.network.sanitiser.clone() else { return };
     let below = owner_parameters(model);
@@ -209,8 +209,7 @@ fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: Encode
             parameter.trainable = false;
         }
     }
-    // A row that is alone in its sequence looks at nothing else: queries and keys have nothing to
-    // learn.
+    // A single row attends only to itself: queries and keys have no gradient.
     if !matches!(layer.rows, Rows::Tokens(_)) {
         let blocks = &model.network.blocks[model.cut()..];
         let looks = blocks.iter().filter_map(|block| match &block.attention.projections {
@@ -229,7 +228,7 @@ fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: Encode
             }
         }
     }
-    // Replaced by a classifier of the sanitiser's own, the model's takes no part.
+    // A task head of the sanitiser replaces the model's.
     if layer.decoder.is_empty() && model.parameters.find("sanitiser.head.weight").is_some() {
         for (_, parameter) in model.parameters.iter_mut() {
             parameter.trainable = parameter.name.starts_with("sanitiser.head.");
@@ -237,7 +236,7 @@ fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: Encode
     }
 }
 
-/// Everything that the owner of a record computes with.
+/// Parameters of the owner's side: all that an embedding is computed with before noise.
 pub fn owner_parameters(model: &Model) -> Vec<ParameterId> {
     let network = &model.network;
     let mut ids: Vec<ParameterId> = network.embeddings.parameters().collect();
@@ -253,7 +252,7 @@ pub fn owner_parameters(model: &Model) -> Vec<ParameterId> {
     ids
 }
 
-/// What the noise of MVG's columns is computed from.
+/// Inputs of the noise of MVG's columns.
 struct Columns<'a> {
     plan: &'a LocalPlan,
     mvg: &'a MvgSection,
@@ -292,13 +291,13 @@ impl Columns<'_> {
         let epochs = self.training.epochs;
         let passes = Passes::over(resolved.units as u64, self.training.batch, epochs)?;
         let steps = passes.steps_per_epoch * u64::from(epochs);
-        let rate = passes.sampling_rate;
+        let sampling_rate = passes.sampling_rate;
         let delta = self.plan.delta;
-        let noise = budgets(self.mvg).noise_multipliers(map.tokens, delta, rate, steps)?;
+        let noise = budgets(self.mvg).noise_multipliers(map.tokens, delta, sampling_rate, steps)?;
         Ok(mapped(&contributions, &noise))
     }
 
-    /// The mean attention of a sample of examples, and of how many.
+    /// The mean attention map of a sample of examples, and their number.
     fn mean_attention(
         &self,
         prepared: &Prepared,
@@ -308,10 +307,10 @@ impl Columns<'_> {
     ) -> Result<(AttentionMap, usize)> {
         let data = &prepared.data;
         let wanted = self.mvg.attention_examples.min(data.examples.len()).max(1);
-        // Chosen without looking at them: how many there are does not depend on what is in them.
-        let rate = wanted as f64 / data.examples.len().max(1) as f64;
+        // The sample, and so its size, does not depend on the examples' content.
+        let sampling_rate = wanted as f64 / data.examples.len().max(1) as f64;
         let key = secret.key(purpose::ATTENTION_SAMPLE);
-        let mut chosen = PoissonSampler::new(data.examples.len(), rate, key)?.step(0);
+        let mut chosen = PoissonSampler::new(data.examples.len(), sampling_rate, key)?.step(0);
         if chosen.is_empty() {
             chosen.push(0);
         }
@@ -327,12 +326,12 @@ impl Columns<'_> {
     }
 }
 
-/// Gaussian noise on a mean of attention maps. An example's share of the mean is a distribution for
-/// each head, so replacing one moves the map by at most √(2 heads)/examples.
+/// Adds Gaussian noise to a mean of attention maps. An example's map is a probability distribution
+/// for each head, so replacing one moves the mean by at most √(2 heads)/examples in ℓ2 norm.
 fn add_noise(map: &mut AttentionMap, examples: usize, noise_multiplier: f64, secret: &Secret) {
-    let reach = (2.0 * map.heads as f64).sqrt() / examples.max(1) as f64 * (1.0 + 1e-5);
+    let sensitivity = (2.0 * map.heads as f64).sqrt() / examples.max(1) as f64 * (1.0 + 1e-5);
     let mut weights: Vec<f32> = map.weights.iter().map(|&w| w as f32).collect();
-    let std = (noise_multiplier * reach) as f32;
+    let std = (noise_multiplier * sensitivity) as f32;
     let noise = Noise::with_key(&secret.key(purpose::ATTENTION));
     noise.add(0, 0, std.next_up(), 1.0, &mut weights);
     map.weights = weights.iter().map(|&w| f64::from(w)).collect();

@@ -1,4 +1,4 @@
-//! `[privacy.local]` with nothing left out.
+//! `[privacy.local]` with every default filled in.
 
 use crate::model::layer::sanitiser::{Rows, Spot};
 use undertone_run::{
@@ -6,10 +6,10 @@ use undertone_run::{
     ReleaseKind, ReleasedRows, RunFile, Tuning,
 };
 
-/// Where noise is added, to what, and how the part above it learns.
+/// Layer and mechanism of the noise, and training above it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LocalSettings {
-    /// The layer of the noise.
+    /// The layer at which noise is added.
     pub spot: Spot,
     /// Which rows of a sequence are released.
     pub rows: Rows,
@@ -19,7 +19,7 @@ pub struct LocalSettings {
     pub norm: f32,
     /// How often an embedding is released.
     pub release: ReleaseKind,
-    /// Where the encoder comes from.
+    /// The encoder of the hidden states.
     pub encoder: EncoderKind,
     /// Widths of the encoder's layers.
     pub dims: Vec<usize>,
@@ -37,7 +37,7 @@ pub(super) fn examples_per_unit(file: &RunFile) -> u64 {
 }
 
 impl LocalSettings {
-    /// What a run file means, defaults by method and mode included.
+    /// The settings of a run file, with defaults by method and mode.
     pub fn of(file: &RunFile) -> Self {
         let given = &file.privacy.local;
         let paper = file.privacy.mode == ModeName::Paper;
@@ -91,8 +91,8 @@ impl LocalSettings {
             Clip::Flat(bound) => bound as f32,
             _ => 1.0,
         };
-        // Beyond an ε of 2 labels tell the truth seven times in eight, and the text has more use
-        // for the rest.
+        // With ε = 2 seven in eight labels of two classes are kept; more ε is better spent on the
+        // embeddings.
         let adaptation = given.adapt.as_ref().and_then(|adapt| adapt.share).unwrap_or(0.0);
         let left = (1.0 - adaptation) * file.privacy.epsilon.unwrap_or(4.0);
         let share = 0.5 * left / examples_per_unit(file) as f64;

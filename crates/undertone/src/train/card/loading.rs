@@ -1,11 +1,11 @@
-//! Which program loads a model, as metadata for the hub and as commands for people.
+//! How to load the model: metadata for the Hugging Face hub, and commands.
 
 use super::{Saved, base, name};
 use crate::model::TaskHead;
 use serde_json::Value;
 use undertone_run::{MethodName, Metrics, Summary, Tuning};
 
-/// Which program loads what was saved.
+/// The library that loads the saved model or adapter.
 enum Loads {
     Transformers,
     Peft,
@@ -21,12 +21,12 @@ fn loads(summary: &Summary) -> Loads {
     }
 }
 
-/// Quoted for YAML, which reads JSON's strings.
+/// A YAML string: YAML reads JSON strings.
 fn quoted(text: &str) -> String {
     Value::String(text.to_owned()).to_string()
 }
 
-/// The block at the head of the card.
+/// The YAML metadata block of the card.
 pub fn metadata(summary: &Summary) -> String {
     let library = match loads(summary) {
         Loads::Transformers => "transformers",
@@ -64,7 +64,7 @@ pub fn metadata(summary: &Summary) -> String {
     lines.join("\n")
 }
 
-/// How to load the model.
+/// The section on loading the model.
 pub fn loading(summary: &Summary, saved: Saved) -> String {
     let classifies = TaskHead::of(summary.plan.data.task) == TaskHead::SequenceClassification;
     let class =

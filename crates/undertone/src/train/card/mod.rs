@@ -1,9 +1,9 @@
-//! The card of a trained model: README.md beside it, with the metadata that the Hugging Face hub
+//! The model card: README.md beside the trained model, with the metadata that the Hugging Face hub
 //! reads.
 //!
-//! A card is published with the model, so it says only what the guarantee covers or assumes to be
-//! public: no losses of training, no times, not where the data lie. Figures on a validation file
-//! are the exception, and the card says that no guarantee covers them.
+//! A card is published with the model, so it has only what the guarantee covers or assumes to be
+//! public: no training losses, no times, no paths of data. Metrics on a validation file are the
+//! exception, and the card says that the guarantee does not cover them.
 
 mod loading;
 
@@ -12,16 +12,16 @@ use serde_json::Value;
 use undertone_accounting::{Guarantee, rounded_up};
 use undertone_run::{MethodName, Metrics, ModeName, Summary};
 
-/// How a model was saved.
+/// How the model was saved.
 #[derive(Clone, Copy, Debug)]
 pub struct Saved {
-    /// Whether as a whole model, and not as an adapter.
+    /// As a whole model; otherwise as an adapter.
     pub whole: bool,
-    /// Classes of a classifier.
+    /// Number of classes of a classifier.
     pub classes: usize,
 }
 
-/// The card's text.
+/// The card as Markdown.
 pub fn card(summary: &Summary, saved: Saved) -> String {
     let parts = [
         metadata(summary),
@@ -35,7 +35,7 @@ pub fn card(summary: &Summary, saved: Saved) -> String {
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
-/// The model's name without the path that it has here.
+/// The base model's name, without its local path.
 fn base(summary: &Summary) -> String {
     let model = &summary.plan.model;
     let local =
@@ -47,7 +47,7 @@ fn base(summary: &Summary) -> String {
         .unwrap_or_else(|| "model".to_owned())
 }
 
-/// A value's name as files have it: `example`, `dp-sgd`.
+/// The serialised name of a value, such as `example` or `dp-sgd`.
 fn name(value: impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(Value::String(name)) => name,
@@ -56,7 +56,7 @@ fn name(value: impl serde::Serialize) -> String {
     }
 }
 
-/// A text that means nothing to a reader of Markdown.
+/// Escapes Markdown's special characters.
 fn escape(text: &str) -> String {
     let mut safe = String::new();
     for c in text.chars() {
@@ -134,13 +134,13 @@ fn training(summary: &Summary) -> String {
         (method, ModeName::Proved) => name(method),
     };
     let mut rows = vec![
-        ("model that it began from", base(summary)),
+        ("base model", base(summary)),
         ("task", name(plan.data.task)),
         ("method", method),
         (
-            "tuning",
+            "fine-tuning",
             format!(
-                "{}: {} of {} parameters",
+                "{}: {} of {} parameters are trainable",
                 plan.model.tuning.name(),
                 summary.parameters.trainable,
                 summary.parameters.total
@@ -150,11 +150,11 @@ fn training(summary: &Summary) -> String {
         ("epochs", plan.training.epochs.to_string()),
         ("steps", summary.steps.to_string()),
         (
-            "batch",
+            "batch size",
             format!(
                 "{}{}",
                 plan.training.batch,
-                if plan.privacy.method != MethodName::None { ", on average" } else { "" }
+                if plan.privacy.method != MethodName::None { ", expected" } else { "" }
             ),
         ),
         (
@@ -191,28 +191,27 @@ fn quality(summary: &Summary) -> String {
         }
     };
     format!(
-        "## How good it is\n\nOn a validation file, which the guarantee does not cover:\n\n{}",
+        "## Metrics\n\nOn a validation file, which the guarantee does not cover:\n\n{}",
         table(&rows)
     )
 }
 
 fn not_promised(summary: &Summary) -> String {
-    let heading = "## What is not promised\n\n";
+    let heading = "## What is not guaranteed\n\n";
     if !summary.private {
         return format!(
-            "{heading}Anything. Whoever has this model may learn from it what its training data \
-             said, and about whom. Do not publish it if they are private.\n"
+            "{heading}Anything. The model may reveal its training data to anyone who has it. Do \
+             not publish it if they are private.\n"
         );
     }
     let items = [
-        "That nothing is learnt about the data as a whole: what many examples have in common is \
-         what the model is for.",
-        "Anything about the data that the model was trained on before: only the fine-tuning is \
-         covered.",
+        "That nothing is revealed about the data as a whole: what many examples have in common is \
+         what the model learns.",
+        "Anything about the pretraining data of the base model: only the fine-tuning is covered.",
         "The same ε for a group: k units together are protected with k times ε, and a larger δ.",
-        "Anything about other releases from the same data, such as other models, figures or \
-         choices of settings: their budgets add up.",
-        "That the model is right, fair or safe.",
+        "Anything about other releases from the same data, such as other models, statistics or \
+         selected hyperparameters: their budgets add up.",
+        "That the model is accurate, fair or safe.",
     ];
     format!("{heading}{}", items.map(|item| format!("- {item}\n")).concat())
 }

@@ -1,7 +1,7 @@
-//! Importance of every coordinate.
+//! Importance of every coordinate (the *element* form).
 
 use super::numbers::{Normaliser, distance, for_each_sensitivity};
-use super::{Averages, Deviations, ImportanceSettings, next};
+use super::{Averages, ImportanceSettings, Stds, next};
 use crate::gradient::{JUST_ABOVE, Weights};
 use crate::method::central::NoiseWeights;
 use crate::model::{ParameterId, Parameters};
@@ -9,45 +9,45 @@ use crate::tensor::cpu::simd::{inverse_root, max, sum, sum_lanes, widest};
 use rayon::prelude::*;
 use std::sync::Arc;
 
-/// Coordinates that quantiles are read from: all if there are no more, else evenly spread ones.
+/// Number of coordinates that quantiles are estimated from: all, or evenly spread ones.
 const SAMPLE: usize = 1 << 17;
-/// Coordinates of one task: their averages stay in the nearest caches.
+/// Coordinates of one parallel task: their averages stay in cache.
 const CHUNK: usize = 1 << 13;
 
-/// The averages of all coordinates.
+/// Moving averages of all coordinates.
 #[derive(Debug)]
 pub(super) struct Elements {
     settings: ImportanceSettings,
     pub of: Vec<Option<Tensor>>,
-    /// How far apart the coordinates are that quantiles are read from.
+    /// Distance between the coordinates that quantiles are estimated from.
     stride: usize,
 }
 
-/// Those of one parameter.
+/// Moving averages of one parameter.
 #[derive(Debug)]
 pub(super) struct Tensor {
     pub name: String,
     columns: usize,
     pub averages: Arc<Averages>,
-    /// Of the averages as they are.
-    seen: Option<Seen>,
-    /// The memory of weights that are no longer used.
+    /// Of the current averages; none if they have to be computed again.
+    statistics: Option<Statistics>,
+    /// Memory of the previous weights, to be reused.
     spare: Option<Arc<Vec<f32>>>,
 }
 
-/// What has to be known of a tensor's importance before any weight is: picked up while the averages
-/// are at hand, since alone it would be a walk through all of memory.
+/// Statistics of a tensor's importance that normalisation needs. They are collected while the
+/// averages are updated: a pass of their own would read all of memory again.
 #[derive(Clone, Debug)]
-struct Seen {
+struct Statistics {
     sum: f64,
-    /// Of those that are numbers.
+    /// The largest importance that is not NaN.
     largest: f32,
-    /// Every so many-th.
+    /// The sample for quantiles: one in `stride`.
     picked: Vec<f32>,
 }
 
-impl Seen {
-    /// Of the coordinates from `start` on, while their averages are in the cache.
+impl Statistics {
+    /// Of the coordinates from `start` on.
     fn of(sensitivity: &[f32], uncertainty: &[f32], start: usize, stride: usize) -> Self {
         widest(
             #[inline(always)]
@@ -107,11 +107,11 @@ impl Elements {
                 averages: Arc::new(Averages::of(
                     parameter.value.rows() * parameter.value.columns(),
                 )),
-                seen: None,
+                statistics: None,
                 spare: None,
             })
         });
-        // Odd, so that it is no divisor of the widths that matrices have.
+        // Odd, so that it does not divide the usual widths of matrices.
         Self { settings, of: of.collect(), stride: total.div_ceil(SAMPLE) | 1 }
     }
 
@@ -119,11 +119,11 @@ impl Elements {
         &mut self,
         id: ParameterId,
         gradient: &[f32],
-        noise: Option<Deviations>,
+        noise: Option<Stds>,
         value: &[f32],
     ) {
         let (settings, stride) = (self.settings, self.stride);
-        let Some(Tensor { averages, seen, .. }) = &mut self.of[id.index()] else { return };
+        let Some(Tensor { averages, statistics, .. }) = &mut self.of[id.index()] else { return };
         let averages = Arc::make_mut(averages);
         let averages = averages
             .sensitivity
@@ -131,11 +131,11 @@ impl Elements {
             .zip(averages.uncertainty.par_chunks_mut(CHUNK));
         let given = gradient.par_chunks(CHUNK).zip(value.par_chunks(CHUNK));
         type Chunk<'a> = ((&'a mut [f32], &'a mut [f32]), (&'a [f32], &'a [f32]));
-        let chunk = |deviations: &mut Vec<f32>, (i, ((s, u), (g, w))): (usize, Chunk)| {
+        let chunk = |stds: &mut Vec<f32>, (i, ((s, u), (g, w))): (usize, Chunk)| {
             let noise = noise.map(|noise| {
-                deviations.resize(g.len(), 0.0);
-                noise(i * CHUNK, deviations);
-                deviations.as_slice()
+                stds.resize(g.len(), 0.0);
+                noise(i * CHUNK, stds);
+                stds.as_slice()
             });
             widest(
                 #[inline(always)]
@@ -150,28 +150,29 @@ impl Elements {
                     );
                 },
             );
-            Seen::of(s, u, i * CHUNK, stride)
+            Statistics::of(s, u, i * CHUNK, stride)
         };
-        *seen =
-            Some(Seen::all(averages.zip(given).enumerate().map_with(Vec::new(), chunk).collect()));
+        *statistics = Some(Statistics::all(
+            averages.zip(given).enumerate().map_with(Vec::new(), chunk).collect(),
+        ));
     }
 
-    /// Equations 6 and 7 for what was seen, and the importance that was picked.
+    /// The normaliser of equations 6 and 7, and the sample of importance that it is computed from.
     fn normaliser(&mut self) -> (Normaliser, Vec<f32>) {
         let stride = self.stride;
         let (mut total, mut sum, mut sample) = (0, 0.0, Vec::new());
-        for Tensor { averages, seen, .. } in self.of.iter_mut().flatten() {
-            let seen = seen.get_or_insert_with(|| Seen::of_all(averages, stride));
+        for Tensor { averages, statistics, .. } in self.of.iter_mut().flatten() {
+            let statistics = statistics.get_or_insert_with(|| Statistics::of_all(averages, stride));
             total += averages.sensitivity.len();
-            sum += seen.sum;
-            sample.extend_from_slice(&seen.picked);
+            sum += statistics.sum;
+            sample.extend_from_slice(&statistics.picked);
         }
         let mean = (sum / total.max(1) as f64) as f32;
         let unit = distance(&mut sample, self.settings.quantiles);
         (Normaliser::new(&self.settings, mean, unit, self.settings.range), sample)
     }
 
-    /// The weights, written down.
+    /// The weights, stored by coordinate.
     pub fn weights(&mut self) -> Vec<Option<Weights>> {
         let (normaliser, _) = self.normaliser();
         let (mut total, mut whole) = (0, 0.0);
@@ -186,7 +187,7 @@ impl Elements {
             if Arc::get_mut(&mut values).is_none_or(|values| values.len() != sensitivity.len()) {
                 values = Arc::new(vec![1.0; sensitivity.len()]);
             }
-            let out = Arc::get_mut(&mut values).expect("nobody else has it");
+            let out = Arc::get_mut(&mut values).expect("not shared");
             let parts: Vec<(f64, f32)> = out
                 .par_chunks_mut(CHUNK)
                 .zip(sensitivity.par_chunks(CHUNK).zip(uncertainty.par_chunks(CHUNK)))
@@ -214,39 +215,39 @@ impl Elements {
         found.into_iter().map(|found| found.map(weights)).collect()
     }
 
-    /// The same weights, made of the averages where noise is drawn: writing them down and reading
-    /// them again would take longer. What brings their mean to 1 is found from the coordinates that
-    /// quantiles are read from; where these are not all, the mean is 1 to about a thousandth.
+    /// The same weights, computed from the averages where noise is drawn: storing and reading them
+    /// again would take longer. The factor that brings their mean to 1 is estimated from the sample
+    /// for quantiles; where that is not all coordinates, the mean is 1 to about a thousandth.
     pub fn noise_weights(&mut self) -> ElementNoise {
         let (normaliser, sample) = self.normaliser();
         let mean = sample.iter().map(|&i| f64::from(normaliser.weight(i))).sum::<f64>()
             / sample.len().max(1) as f64;
         let of = self.of.iter().map(|tensor| {
             let tensor = tensor.as_ref()?;
-            let seen = tensor.seen.as_ref()?;
-            let largest = normaliser.largest(seen.largest, !seen.sum.is_finite());
+            let statistics = tensor.statistics.as_ref()?;
+            let largest = normaliser.largest(statistics.largest, !statistics.sum.is_finite());
             Some((tensor.averages.clone(), largest))
         });
         let scale = if mean > 0.0 { 1.0 / mean as f32 } else { 1.0 };
         ElementNoise { normaliser, scale, of: of.collect() }
     }
 
-    /// Hands out all averages, to be changed.
+    /// Calls `take` with the averages of each parameter, to be changed.
     pub fn each(&mut self, mut take: impl FnMut(&str, &mut Averages)) {
         for tensor in self.of.iter_mut().flatten() {
-            tensor.seen = None;
+            tensor.statistics = None;
             take(&tensor.name, Arc::make_mut(&mut tensor.averages));
         }
     }
 }
 
-/// Weights of noise that are computed from averages when they are asked for.
+/// Noise weights that are computed from the moving averages on demand.
 #[derive(Debug)]
 pub(in crate::method::central) struct ElementNoise {
     normaliser: Normaliser,
-    /// What brings the mean over all parameters to 1.
+    /// Factor that brings the mean weight over all parameters to 1.
     scale: f32,
-    /// The averages, and the largest weight before it is scaled.
+    /// The averages and the largest weight before scaling, by parameter.
     of: Vec<Option<(Arc<Averages>, f32)>>,
 }
 

@@ -1,23 +1,23 @@
-//! Importance of rows and columns.
+//! Importance of rows and columns (the *factored* form).
 
 use super::numbers::{for_each_sensitivity, normalised};
-use super::{Averages, Deviations, ImportanceSettings};
+use super::{Averages, ImportanceSettings, Stds};
 use crate::gradient::Weights;
 use crate::model::{ParameterId, Parameters};
 use crate::tensor::cpu::simd::{sum, widest};
 use rayon::prelude::*;
 
-/// Coordinates of one task: what is computed of them on the way stays in the nearest cache.
+/// Coordinates of one parallel task: intermediate results stay in cache.
 const CHUNK: usize = 1 << 13;
 
-/// The averages of all rows and columns.
+/// Moving averages of all rows and columns.
 #[derive(Debug)]
 pub(super) struct Factored {
     settings: ImportanceSettings,
     pub of: Vec<Option<Tensor>>,
 }
 
-/// Those of one parameter.
+/// Moving averages of one parameter.
 #[derive(Debug)]
 pub(super) struct Tensor {
     pub name: String,
@@ -41,7 +41,7 @@ impl Factored {
         &mut self,
         id: ParameterId,
         gradient: &[f32],
-        noise: Option<Deviations>,
+        noise: Option<Stds>,
         value: &[f32],
     ) {
         let Some(Tensor { rows, columns: of_columns, .. }) = &mut self.of[id.index()] else {
@@ -55,9 +55,9 @@ impl Factored {
             .enumerate()
             .map(|(i, (g, w))| {
                 let noise = noise.map(|noise| {
-                    let mut deviations = vec![0.0; g.len()];
-                    noise(i * height * columns, &mut deviations);
-                    deviations
+                    let mut stds = vec![0.0; g.len()];
+                    noise(i * height * columns, &mut stds);
+                    stds
                 });
                 let mut found = vec![0.0; g.len()];
                 let mut sums = vec![0.0_f32; columns];
@@ -124,7 +124,7 @@ impl Factored {
         self.of.iter().map(|tensor| tensor.as_ref().map(&mut weights)).collect()
     }
 
-    /// Hands out all averages, to be changed.
+    /// Calls `take` with the averages of each parameter, to be changed.
     pub fn each(&mut self, mut take: impl FnMut(&str, &str, &mut Averages)) {
         for Tensor { name, rows, columns } in self.of.iter_mut().flatten() {
             take(".rows", name, rows);

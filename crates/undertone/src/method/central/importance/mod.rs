@@ -1,20 +1,22 @@
-//! How much each parameter matters: sensitivity times uncertainty (ANADP, equations 3 to 7).
+//! Importance of parameters: sensitivity times uncertainty (ANADP, equations 3 to 7).
 //!
 //! ```text
-//! S_t = |g_t ω|,  S̄_t = β₁ S̄_{t−1} + (1−β₁) S_t,  Ū_t = β₂ Ū_{t−1} + (1−β₂) |S_t − S̄_t|,  I_t = S̄_t Ū_t,
+//! S_t = |g_t ω|,  S̄_t = β₁ S̄_{t−1} + (1−β₁) S_t,  Ū_t = β₂ Ū_{t−1} + (1−β₂) |S_t − S̄_t|,
+//! I_t = S̄_t Ū_t,
 //! x = (I − median) / (q₁ − q₂),  w = (1−α) x + α mean(x),  shifted so that its mean is 1.
 //! ```
 //!
 //! The last line is 1 + (1−α)(I − mean(I))/(q₁ − q₂): the median cancels. It can be negative, of
 //! which the paper says nothing; here it is clamped and brought back to mean 1.
 //!
-//! Where a gradient carries noise of deviation s, |g| is too large by about s everywhere, and most
-//! where most noise went. So S is taken from √max(g² − s², 0).
+//! Where a gradient carries noise of std s, |g| is too large by about s. So S is computed from
+//! √max(g² − s², 0) in place of |g|.
 //!
-//! **Forms.** *Element* keeps both averages for every coordinate, and the clipping then has to form
-//! each unit's gradient. *Factored* keeps them for the rows and the columns of each tensor, as
+//! **Forms.** *Element* keeps both averages for every coordinate, and clipping then has to form the
+//! per-example gradients. *Factored* keeps them for the rows and the columns of each tensor, as
 //! Adafactor keeps second moments, and normalises tensors, rows and columns each on their own: a
-//! weight is the product of the three. Norms under such weights need no gradient to be formed.
+//! weight is the product of the three. Per-example norms under such weights need no per-example
+//! gradient (ghost clipping).
 
 mod elements;
 mod factored;
@@ -29,25 +31,25 @@ use factored::Factored;
 use std::sync::Arc;
 use undertone_run::ImportanceForm;
 
-/// The numbers of equations 3 to 7.
+/// Hyperparameters of equations 3 to 7.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ImportanceSettings {
-    /// How long sensitivity is remembered.
+    /// β₁: decay of the moving average of sensitivity.
     pub beta1: f32,
-    /// How long uncertainty is remembered.
+    /// β₂: decay of the moving average of uncertainty.
     pub beta2: f32,
-    /// How far weights are drawn to their mean.
+    /// α: how far weights are shrunk towards their mean, in [0, 1].
     pub alpha: f32,
-    /// The quantiles whose distance is the unit of importance.
+    /// The quantiles q₁ and q₂ whose distance importance is divided by.
     pub quantiles: (f64, f64),
-    /// The least and the largest weight, before the mean is brought back to 1.
+    /// The smallest and the largest weight, before the mean is brought back to 1.
     pub range: (f32, f32),
     /// What the averages are kept for.
     pub form: ImportanceForm,
 }
 
 impl ImportanceSettings {
-    /// What is used where nothing else is said.
+    /// The default hyperparameters.
     pub fn usual(form: ImportanceForm) -> Self {
         Self {
             beta1: 0.85,
@@ -60,7 +62,7 @@ impl ImportanceSettings {
     }
 }
 
-/// S̄ and Ū.
+/// The moving averages S̄ (sensitivity) and Ū (uncertainty).
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Averages {
     sensitivity: Vec<f32>,
@@ -84,7 +86,7 @@ impl Averages {
     }
 }
 
-/// Equations 3 and 4.
+/// Equations 3 and 4: updates S̄ and Ū with the sensitivity S.
 #[inline(always)]
 fn next(settings: &ImportanceSettings, s: f32, u: f32, found: f32) -> (f32, f32) {
     let s = settings.beta1.mul_add(s, (1.0 - settings.beta1) * found);
@@ -98,18 +100,18 @@ enum Kept {
     Factored(Factored),
 }
 
-/// The averages of all trainable parameters.
+/// Importance of all trainable parameters.
 #[derive(Debug)]
 pub(super) struct Importance {
     kept: Kept,
     updates: u64,
 }
 
-/// Writes the deviations of the noise in a gradient from a coordinate on.
-pub(super) type Deviations<'a> = &'a (dyn Fn(usize, &mut [f32]) + Sync);
+/// Writes the standard deviations of a gradient's noise, from a coordinate on.
+pub(super) type Stds<'a> = &'a (dyn Fn(usize, &mut [f32]) + Sync);
 
 impl Importance {
-    /// Nothing seen yet.
+    /// Starts before the first gradient.
     pub fn new(settings: ImportanceSettings, parameters: &Parameters) -> Self {
         let kept = match settings.form {
             ImportanceForm::Element => Kept::Elements(Elements::new(settings, parameters)),
@@ -118,14 +120,8 @@ impl Importance {
         Self { kept, updates: 0 }
     }
 
-    /// Takes one parameter's gradient in; `noise` says how much noise is in it.
-    pub fn update(
-        &mut self,
-        id: ParameterId,
-        gradient: &Host,
-        noise: Option<Deviations>,
-        value: &Host,
-    ) {
+    /// Updates the averages with one parameter's gradient; `noise` gives the std of its noise.
+    pub fn update(&mut self, id: ParameterId, gradient: &Host, noise: Option<Stds>, value: &Host) {
         self.updates += 1;
         let (gradient, value) = (gradient.dense(), value.dense());
         match &mut self.kept {
@@ -134,7 +130,7 @@ impl Importance {
         }
     }
 
-    /// The weights that follow from what was seen; none before anything was.
+    /// The weights of equation 7; none before the first update.
     pub fn weights(&mut self) -> Option<Vec<Option<Weights>>> {
         (self.updates > 0).then(|| match &mut self.kept {
             Kept::Elements(elements) => elements.weights(),
@@ -142,8 +138,8 @@ impl Importance {
         })
     }
 
-    /// The same for noise alone. They share memory with the averages: let go of them before the
-    /// next update.
+    /// The same as noise weights. They share memory with the averages: drop them before the next
+    /// update.
     pub fn noise_weights(&mut self) -> Option<Arc<dyn NoiseWeights>> {
         (self.updates > 0).then(|| match &mut self.kept {
             Kept::Elements(elements) => Arc::new(elements.noise_weights()) as Arc<dyn NoiseWeights>,
@@ -151,7 +147,7 @@ impl Importance {
         })
     }
 
-    /// Both averages of every parameter, by name.
+    /// Both averages of every parameter by tensor name, for a checkpoint.
     pub fn state(&self) -> Vec<(String, Host)> {
         if self.updates == 0 {
             return Vec::new();
@@ -183,7 +179,7 @@ impl Importance {
         state
     }
 
-    /// Takes up what was saved; whether everything was there.
+    /// Restores both averages from a checkpoint; returns whether it was complete.
     pub fn restore(&mut self, find: &dyn Fn(&str) -> Option<Vec<f32>>) -> bool {
         let mut all = true;
         let mut take = |what: &str, name: &str, averages: &mut Averages| {

@@ -3,8 +3,8 @@
 use super::ImportanceSettings;
 use crate::tensor::cpu::simd::inverse_root;
 
-/// Hands S = √max(g² − s², 0) · |ω| of each coordinate on with what belongs to it; without noise, s
-/// is 0.
+/// Calls `take` with each item of `with` and the sensitivity S = √max(g² − s², 0) · |ω| of its
+/// coordinate; s is 0 without noise.
 #[inline(always)]
 pub(super) fn for_each_sensitivity<T>(
     gradient: &[f32],
@@ -29,7 +29,7 @@ pub(super) fn for_each_sensitivity<T>(
     }
 }
 
-/// q₁ − q₂ of some numbers; 0 if they are all the same. Leaves them in another order.
+/// Distance q₁ − q₂ of two quantiles; 0 if all numbers are the same. Reorders the numbers.
 pub(super) fn distance(numbers: &mut [f32], quantiles: (f64, f64)) -> f32 {
     if numbers.is_empty() {
         return 0.0;
@@ -40,7 +40,7 @@ pub(super) fn distance(numbers: &mut [f32], quantiles: (f64, f64)) -> f32 {
     (at(quantiles.0) - at(quantiles.1)).abs()
 }
 
-/// Equations 6 and 7, clamped: from importance to a weight whose mean is yet to be brought to 1.
+/// Equations 6 and 7, clamped: from importance to a weight, whose mean is not yet 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Normaliser {
     mean: f32,
@@ -50,24 +50,23 @@ pub(super) struct Normaliser {
 }
 
 impl Normaliser {
-    /// Of numbers with this mean and this distance of their quantiles.
+    /// For importance with this mean and this distance `unit` between its quantiles.
     pub fn new(settings: &ImportanceSettings, mean: f32, unit: f32, range: (f32, f32)) -> Self {
         Self { mean, gain: (1.0 - settings.alpha) / unit, range }
     }
 
-    /// Never smaller for a larger importance, each step of the arithmetic being monotone.
+    /// The weight, which is monotone in the importance, rounding included.
     #[inline(always)]
     pub fn weight(&self, importance: f32) -> f32 {
         let w = 1.0 + (importance - self.mean) * self.gain;
-        // Neither a distance of 0 nor an overflow may make a NaN: what compares with nothing gets
-        // weight 1.
+        // A distance of 0 or an overflow can give NaN, which becomes weight 1.
         let w = if w.is_nan() { 1.0 } else { w };
-        // Not `clamp`, which may panic: a loop with it is not compiled for wide registers.
+        // Not `clamp`, which may panic: a loop with it is not vectorised.
         w.max(self.range.0).min(self.range.1)
     }
 
-    /// No weight is larger, where `largest` is the largest importance that is a number and `broken`
-    /// says whether any is not.
+    /// Upper bound on all weights, where `largest` is the largest importance that is not NaN and
+    /// `broken` says whether any is not finite.
     pub fn largest(&self, largest: f32, broken: bool) -> f32 {
         if broken { self.range.1.max(1.0) } else { self.weight(largest) }
     }

@@ -1,4 +1,4 @@
-//! Importance by hand, against a script, and at its limits.
+//! Importance by hand, against a reference script, and in edge cases.
 
 use super::numbers::for_each_sensitivity;
 use super::*;
@@ -44,7 +44,8 @@ fn two_steps_by_hand() {
         );
     }
     // S: 1, 2, 1, 2, then 3, 0, 1, 4. S̄: 0.5, 1, 0.5, 1, then 1.75, 0.5, 0.75, 2.5.
-    // |S − S̄|: 0.5, 1, 0.5, 1, then 1.25, 0.5, 0.25, 1.5. Ū: 0.375, 0.75, 0.375, 0.75, then 1.03125, 0.5625, 0.28125, 1.3125.
+    // |S − S̄|: 0.5, 1, 0.5, 1, then 1.25, 0.5, 0.25, 1.5.
+    // Ū: 0.375, 0.75, 0.375, 0.75, then 1.03125, 0.5625, 0.28125, 1.3125.
     let found: [f64; 4] = [1.75 * 1.031_25, 0.5 * 0.5625, 0.75 * 0.281_25, 2.5 * 1.3125];
     let mean = found.iter().sum::<f64>() / 4.0;
     let unit = found[3] - found[2];
@@ -81,12 +82,12 @@ fn five_steps_equal_the_script() {
         let omega = Host::from_vec(3, 4, numbers(&case["omega"]));
         let parameters = parameters(&omega.dense());
         let mut importance = Importance::new(settings, &parameters);
-        let deviations = case.get("noise").map(&numbers);
+        let stds = case.get("noise").map(&numbers);
         let write = |start: usize, out: &mut [f32]| {
-            let given = deviations.as_ref().unwrap();
+            let given = stds.as_ref().unwrap();
             out.iter_mut().zip(&given[start..]).for_each(|(out, s)| *out = *s);
         };
-        let noise: Option<Deviations> = deviations.is_some().then_some(&write);
+        let noise: Option<Stds> = stds.is_some().then_some(&write);
         for (step, want) in case["weights"].as_array().unwrap().iter().enumerate() {
             let gradient = Host::from_vec(3, 4, numbers(&case["gradients"][step]));
             importance.update(ParameterId(0), &gradient, noise, &omega);
@@ -103,9 +104,9 @@ fn five_steps_equal_the_script() {
     }
 }
 
-/// A gradient that is noise only has no sensitivity on average that its noise explains.
+/// The variance of the known noise is subtracted from the squared gradient.
 #[test]
-fn known_noise_is_taken_off() {
+fn known_noise_is_subtracted() {
     let (gradient, values) = ([5.0, 2.0, -5.0], [2.0, 1.0, -1.0]);
     let found = |noise: Option<&[f32]>| {
         let mut out = [0.0; 3];
@@ -141,7 +142,7 @@ fn weights_stay_finite_whatever_comes() {
 }
 
 #[test]
-fn what_was_learnt_is_saved_and_restored() {
+fn the_state_is_saved_and_restored() {
     for form in [ImportanceForm::Element, ImportanceForm::Factored] {
         let parameters = parameters(&[1.0, 2.0, 3.0, 4.0]);
         let mut importance = Importance::new(ImportanceSettings::usual(form), &parameters);
@@ -164,10 +165,10 @@ fn what_was_learnt_is_saved_and_restored() {
     }
 }
 
-/// Weights of noise are made of the averages as they are asked for; those of clipping are written
-/// down. Both are the same where all coordinates are looked at, and nearly so where some are.
+/// Noise weights are computed from the averages on demand; those of clipping are stored. Both are
+/// the same where quantiles come from all coordinates, and nearly so where they come from a sample.
 #[test]
-fn noise_has_the_weights_that_are_written_down() {
+fn noise_has_the_weights_of_clipping() {
     for (count, closeness) in [(1_000, 1e-6), (300_000, 1e-2)] {
         let number =
             |i: usize, seed: f32| ((i as f32 * 0.37 + seed).sin() * (1.0 + (i % 7) as f32)).powi(3);
@@ -188,7 +189,7 @@ fn noise_has_the_weights_that_are_written_down() {
         for (have, want) in have.iter().zip(&want) {
             assert!((have - want).abs() < closeness * want, "{have}, not {want}");
         }
-        // What a step is worth hangs on this: no weight that is used may be larger.
+        // The effective noise multiplier depends on this: no weight may be larger than the bound.
         let least = have.iter().copied().fold(f32::INFINITY, f32::min);
         let bound = noise.largest(id).unwrap();
         assert!(f64::from(0.7 / least).powi(2) <= bound * (1.0 + 1e-6), "{least} {bound}");
@@ -207,10 +208,10 @@ fn weights_of_noise_are_bounded_whatever_comes() {
         let value = parameters.value(ParameterId(0)).to_host().unwrap();
         importance.update(ParameterId(0), &Host::from_vec(1, 40, gradient), None, &value);
         let noise = importance.noise_weights().unwrap();
-        let mut deviations = [0.0; 40];
-        noise.write_inverse_roots(ParameterId(0), 1.0, 0, &mut deviations);
-        let least = deviations.iter().copied().fold(f32::INFINITY, f32::min);
-        assert!(deviations.iter().all(|s| s.is_finite() && *s > 0.0), "{deviations:?}");
+        let mut stds = [0.0; 40];
+        noise.write_inverse_roots(ParameterId(0), 1.0, 0, &mut stds);
+        let least = stds.iter().copied().fold(f32::INFINITY, f32::min);
+        assert!(stds.iter().all(|s| s.is_finite() && *s > 0.0), "{stds:?}");
         let bound = noise.largest(ParameterId(0)).unwrap();
         assert!(
             f64::from(1.0 / least).powi(2) <= bound * (1.0 + 1e-6),

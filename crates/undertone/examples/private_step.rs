@@ -1,0 +1,100 @@
+//! DP-SGD by hand: fine-tunes a small random BERT with ghost clipping and Poisson sampling, records
+//! every release in a privacy ledger before it is made, and prints the proved (ε, δ).
+//!
+//!     cargo run --release --example private_step [-- LEDGER]
+
+use std::path::PathBuf;
+use undertone::data::{Batch, Example, PoissonSampler, Target, micro_batches};
+use undertone::gradient::Clip;
+use undertone::method::central::{AllocationMethod, DpSgd};
+use undertone::model::TaskHead;
+use undertone::model::architecture::{Architecture, Dimensions};
+use undertone::noise::{Noise, Secret, purpose};
+use undertone::train::optimiser::Settings;
+use undertone::train::{Learner, Protection, Step};
+use undertone_accounting::calibrate::noise_multiplier;
+use undertone_accounting::ledger::{Ledger, Terms};
+use undertone_accounting::{Accountant, Adjacency, Event, Mode, Part, Threat, Unit};
+
+const EXAMPLES: usize = 500;
+const STEPS: u64 = 20;
+const SAMPLING_RATE: f64 = 0.1;
+const EPSILON: f64 = 3.0;
+const DELTA: f64 = 1e-5;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // The ledger must be a new file: ε covers all that was released since its first line.
+    let name = format!("undertone-private-step-{}.jsonl", std::process::id());
+    let path = std::env::args().nth(1);
+    let path = path.map_or_else(|| std::env::temp_dir().join(name), PathBuf::from);
+
+    // A model and labelled token sequences. Each example is a privacy unit of its own.
+    let dimensions =
+        Dimensions { layers: 2, hidden: 32, heads: 2, inner: 64, vocabulary: 50, positions: 16 };
+    let labels = ["even".to_owned(), "odd".to_owned()];
+    let task_head = TaskHead::SequenceClassification;
+    let model = Architecture::Bert.random(dimensions, task_head, &labels, 1)?;
+    let example = |unit: u32| Example {
+        tokens: vec![2, 4 + unit % 40, 4 + (unit * 7) % 40, 3],
+        target: Target::Class(unit % 2),
+        unit,
+        ..Example::default()
+    };
+    let examples: Vec<Example> = (0..EXAMPLES as u32).map(example).collect();
+
+    // One secret from the operating system; sampling and noise have independent keys derived from
+    // it. Anyone who knows it can subtract the noise.
+    let secret = Secret::from_system()?;
+    let sampler = PoissonSampler::new(EXAMPLES, SAMPLING_RATE, secret.key(purpose::SAMPLING))?;
+
+    // DP-SGD: per-example gradients clipped to ℓ2 norm 1, and Gaussian noise of standard deviation
+    // σ · 1 on their sum. σ is the least noise multiplier that spends (ε, δ) in all steps.
+    let auto = Accountant::Auto;
+    let sigma = noise_multiplier(EPSILON, DELTA, SAMPLING_RATE, STEPS, auto)?.noise;
+    let dp_sgd = DpSgd::new(&Clip::Flat(1.0), &model.parameters);
+    let method = AllocationMethod::Proved(Box::new(dp_sgd));
+    let protection = Protection { method, noise: Noise::new(&secret) };
+    let mut learner = Learner::new(model, Settings::default(), Some(protection));
+
+    // The first line of the ledger: what the guarantee is about, and the costliest release.
+    let event = |noise_multiplier: f64| Event::PoissonGaussian {
+        noise_multiplier,
+        sampling_rate: SAMPLING_RATE,
+    };
+    let terms = Terms {
+        unit: Unit::Example,
+        adjacency: Adjacency::AddRemove,
+        threat: Threat::Central,
+        mode: Mode::Proved,
+        assumptions: vec![
+            format!("the number of examples ({EXAMPLES}) is public"),
+            "rounding of f32 arithmetic reveals nothing".to_owned(),
+        ],
+        announced: vec![Part { event: event(sigma), count: 1 }],
+    };
+    let mut ledger = Ledger::create(&path, terms)?;
+
+    for number in 0..STEPS {
+        // The batch size is random and private. An empty batch is a step too.
+        let sample = sampler.step(number);
+        let mut sum = learner.start();
+        for indices in micro_batches(&sample, &examples, 32, 1024) {
+            let batch = Batch::pack(indices.iter().map(|&i| &examples[i]));
+            // Losses are computed without noise: they are private, and not shown.
+            let _losses = learner.accumulate(&batch, None, &mut sum)?;
+        }
+        // Record first, then release: a crash in between wastes budget and hides nothing.
+        let noise_multiplier = learner.effective_noise_multiplier(&sum, sigma)?;
+        ledger.append(event(noise_multiplier), 1)?;
+        // Divided by the expected batch size, since the actual one is private.
+        let divisor = SAMPLING_RATE * EXAMPLES as f64;
+        learner.update(sum, &Step { number, noise_multiplier, divisor, learning_rate: 1e-3 })?;
+    }
+
+    println!(
+        "{STEPS} steps of DP-SGD with noise multiplier {sigma:.4}; ledger: {}",
+        path.display()
+    );
+    println!("{}", ledger.guarantee(DELTA)?);
+    Ok(())
+}
