@@ -61,7 +61,7 @@ def run_all(args, file, cells, out, metric):
                 subprocess.run(["rm", "-rf", folder], check=True)
                 command = [args.binary, "train", ROOT / file, "--out", folder, "--seed", seed, "--json"]
                 command += ["--device", args.device] if args.device else []
-                command += [part for change in [*changes, *args.changes] for part in ("--set", change)]
+                command += [part for change in [*changes, *args.changes] for part in (("--unset", change[1:]) if change.startswith("-") else ("--set", change))]
                 cores = set(range(slot * args.threads, (slot + 1) * args.threads)) & os.sched_getaffinity(0)
                 done = subprocess.run([str(part) for part in command], capture_output=True, text=True, cwd=ROOT,
                                       env={**os.environ, "RAYON_NUM_THREADS": str(args.threads)},

@@ -12,10 +12,6 @@ pub enum Unit {
     Example,
     /// All examples of one user.
     User,
-    /// One token of a sequence.
-    Token,
-    /// The label of one example.
-    Label,
 }
 
 /// Threat model: what the adversary sees.
@@ -70,8 +66,6 @@ impl std::fmt::Display for Guarantee {
         let unit = match self.unit {
             Unit::Example => "one example",
             Unit::User => "all examples of one user",
-            Unit::Token => "one token",
-            Unit::Label => "one label",
         };
         let change = match self.adjacency {
             Adjacency::AddRemove => "adding or removing",

@@ -8,7 +8,7 @@
 //! ```
 //! use undertone_accounting::{Accountant, Composition, epsilon};
 //!
-//! 14,063 steps of DP-SGD on MNIST with an expected batch size of 256.
+//! // 14,063 steps of DP-SGD on MNIST with an expected batch size of 256.
 //! let released = Composition::dp_sgd(1.1, 256.0 / 60_000.0, 14_063);
 //! let answer = epsilon(&released, 1e-5, Accountant::Auto)?;
 //! assert!(answer.epsilon.contains(2.38169));

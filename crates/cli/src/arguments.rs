@@ -46,7 +46,18 @@ pub struct RunArgument {
 pub struct ChangeArguments {
     /// Change a key of the run file; may be given several times
     #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub changes: Vec<String>,
+    set: Vec<String>,
+    /// Remove a key of the run file; may be given several times
+    #[arg(long, value_name = "KEY")]
+    unset: Vec<String>,
+}
+
+impl ChangeArguments {
+    /// Removals first: a key that is removed and set has the value that is set.
+    pub fn changes(&self) -> Vec<String> {
+        let unset = self.unset.iter().map(|key| format!("-{key}"));
+        unset.chain(self.set.iter().cloned()).collect()
+    }
 }
 
 /// A model by its folder or its name.

@@ -138,8 +138,6 @@ pub fn unit(unit: Unit) -> &'static str {
     match unit {
         Unit::Example => "example",
         Unit::User => "user",
-        Unit::Token => "token",
-        Unit::Label => "label",
     }
 }
 

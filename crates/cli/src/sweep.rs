@@ -41,7 +41,7 @@ impl Sweep {
             .out
             .clone()
             .unwrap_or_else(|| Path::new("runs").join(self.sweep.file_stem().unwrap_or_default()));
-        let prepared = Prepared::new(sweep, out.clone(), &self.set.changes)?;
+        let prepared = Prepared::new(sweep, out.clone(), &self.set.changes())?;
         if self.list {
             list(prepared.runs(), output);
             return Ok(());

@@ -51,8 +51,8 @@ impl Train {
             std::thread::spawn(end_with_input);
         }
         let mut plan = match &self.run {
-            Some(path) => Plan::read(path, &self.set.changes)?,
-            None => Plan::read(&RunPaths::new(&self.out).plan(), &self.set.changes)?,
+            Some(path) => Plan::read(path, &self.set.changes())?,
+            None => Plan::read(&RunPaths::new(&self.out).plan(), &self.set.changes())?,
         };
         if self.resume && self.run.is_some() {
             // The seed may have come from the command line; the folder knows.

@@ -90,8 +90,6 @@ pub fn unit(unit: Unit) -> &'static str {
     match unit {
         Unit::Example => "example: one training example",
         Unit::User => "user: all examples of one person",
-        Unit::Token => "token: one token of a sequence",
-        Unit::Label => "label: the label of one example",
     }
 }
 
@@ -100,8 +98,6 @@ pub fn one(unit: Unit) -> &'static str {
     match unit {
         Unit::Example => "one example",
         Unit::User => "all examples of one person",
-        Unit::Token => "one token",
-        Unit::Label => "one label",
     }
 }
 
@@ -110,8 +106,6 @@ pub fn several(unit: Unit) -> &'static str {
     match unit {
         Unit::Example => "examples",
         Unit::User => "people",
-        Unit::Token => "tokens",
-        Unit::Label => "labels",
     }
 }
 

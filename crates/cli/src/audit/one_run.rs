@@ -71,7 +71,7 @@ impl OneRun {
                 "--canaries must be from 10 to 1000000, --guesses from 1 to as many",
             ));
         }
-        let plan = Plan::read(&self.run, &self.set.changes)?;
+        let plan = Plan::read(&self.run, &self.set.changes())?;
         if self.score == Score::Update && plan.model.tuning != Tuning::Full {
             return Err(Failure::arguments(
                 "--score update compares the weights of a model that was trained in full; use \

@@ -54,8 +54,8 @@ const RESOLVED: &str = "resolved";
 const ALIASES: [(&str, &str, &str); 1] = [("privacy", "forward", "local")];
 
 impl RunFile {
-    /// Reads a run file; each of `changes` is `key=value` with the key's path, such as
-    /// `privacy.epsilon=2`.
+    /// Reads a run file. Each of `changes` is `key=value` with the key's path, such as
+    /// `privacy.epsilon=2`, or `-key` for a key that is removed.
     pub fn read(path: &Path, changes: &[String]) -> Result<Self> {
         let text = std::fs::read_to_string(path)
             .map_err(|e| Error::folder(path, format!("the run file cannot be read: {e}")))?;
@@ -81,6 +81,10 @@ impl RunFile {
         let mut table: Table = text.parse().map_err(|e| lines.unreadable(&e))?;
         rename_aliases(&mut table)?;
         for change in changes {
+            if let Some(path) = change.strip_prefix('-') {
+                remove(&mut table, &present_name(path.trim()))?;
+                continue;
+            }
             let Some((path, value)) = change.split_once('=') else {
                 return Err(Error::run_file(format!(
                     "--set {change}: write it as key=value, such as privacy.epsilon=2"
@@ -235,6 +239,17 @@ fn set(table: &mut Table, path: &str, value: &str) -> Result<()> {
     }
     here.insert(last.to_owned(), value);
     Ok(())
+}
+
+/// Removes the value at a dotted path.
+fn remove(table: &mut Table, path: &str) -> Result<()> {
+    let (parents, last) = path.rsplit_once('.').unwrap_or(("", path));
+    let mut here = Some(table);
+    for key in parents.split('.').filter(|key| !key.is_empty()) {
+        here = here.and_then(|table| table.get_mut(key)).and_then(Value::as_table_mut);
+    }
+    let missing = || Error::run_file(format!("--unset {path}: the run file has no such key"));
+    here.and_then(|table| table.remove(last)).map(drop).ok_or_else(missing)
 }
 
 #[cfg(test)]

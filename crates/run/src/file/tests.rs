@@ -52,6 +52,17 @@ fn a_run_file_is_read_with_defaults_and_changes() {
 }
 
 #[test]
+fn keys_can_be_removed() {
+    let none = ["privacy.epsilon", "privacy.delta", "privacy.clip", "privacy.schedule"];
+    let mut changes: Vec<String> = none.iter().map(|key| format!("-{key}")).collect();
+    changes.push("privacy.method=none".to_owned());
+    let file = RunFile::parse(FILE, &changes).unwrap();
+    assert_eq!((file.privacy.method, file.privacy.epsilon), (MethodName::None, None));
+    refused(&["-privacy.epsilom"], "--unset privacy.epsilom");
+    refused(&["-privacy.anadp.beta1"], "no such key");
+}
+
+#[test]
 fn what_is_written_is_read_again() {
     for changes in [
         vec!["privacy.clip=0.5", "data.author=who"],
