@@ -121,3 +121,34 @@ fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn arguments_of_all_verbs_go_together() {
+        Command::command().debug_assert();
+    }
+
+    #[test]
+    fn json_is_read_before_and_behind_a_verb() {
+        for line in ["undertone --json merge", "undertone merge --json", "undertone merge"] {
+            let words = line.split(' ').chain(["--model", "a", "--adapter", "b", "--out", "c"]);
+            let command = Command::try_parse_from(words).unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(command.json, line.contains("--json"), "{line}");
+        }
+    }
+
+    #[test]
+    fn old_names_of_arguments_are_still_read() {
+        for line in [
+            "audit all --run a --open b",
+            "audit inversion --model a --data b --known c --records 1 --known-records 2",
+        ] {
+            let words = std::iter::once("undertone").chain(line.split(' '));
+            Command::try_parse_from(words).unwrap_or_else(|e| panic!("{e}"));
+        }
+    }
+}

@@ -31,10 +31,8 @@ use undertone_run::audit::{Figure, Measure};
 /// pretrained model stand beside them, and those of a non-private run if one is named. What a
 /// one-run audit found earlier is repeated.
 #[derive(Args)]
-#[command(
-    after_help = "Example:\n  undertone audit all --run runs/private --non-private runs/non-private \
-     --canaries canaries.jsonl"
-)]
+#[command(after_help = "Example:\n  undertone audit all --run runs/private --non-private \
+     runs/non-private --canaries canaries.jsonl")]
 pub struct All {
     #[command(flatten)]
     target: RunArgument,

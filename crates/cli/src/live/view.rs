@@ -223,6 +223,18 @@ mod tests {
     }
 
     #[test]
+    fn programs_are_told_the_same_in_json() {
+        let told = serde_json::to_value(live().standing()).unwrap();
+        assert_eq!(
+            (&told["step"], &told["steps"], &told["epoch"]),
+            (&12.into(), &30.into(), &2.into())
+        );
+        assert_eq!((&told["metric"], &told["value"]), (&"accuracy, %".into(), &75.0.into()));
+        assert_eq!((&told["epsilon"], &told["target_epsilon"]), (&2.34567.into(), &8.0.into()));
+        assert!(told["ended"].is_null() && told["examples_per_second"] == 41.25);
+    }
+
+    #[test]
     fn a_run_that_is_resumed_forgets_what_comes_after() {
         let mut live = live();
         live.add(&Point::from(&record(5, 0.5)));
