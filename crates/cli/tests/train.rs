@@ -461,5 +461,5 @@ fn a_run_whose_ledger_is_lost_does_not_go_on() {
     fs::remove_file(bench.path("run/ledger.jsonl")).unwrap();
     bench.resume_refused("run", "is missing, but was begun");
     fs::remove_file(bench.path("run/ledger.jsonl.head")).unwrap();
-    bench.resume_refused("run", "the checkpoint is");
+    bench.resume_refused("run", "the checkpoint was");
 }

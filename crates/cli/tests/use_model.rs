@@ -200,7 +200,7 @@ fn mistakes_get_one_sentence_and_exit_code_2() {
     eval(&["--model", &model, "--data", "missing.tsv"], "missing.tsv");
     eval(&["--model", &model, "--data", &data, "--text", "words"], "words");
     eval(&["--model", &model, "--data", &data, "--label", "mark"], "mark");
-    eval(&["--model", &model, "--data", &data, "--max-tokens", "0"], "most tokens");
+    eval(&["--model", &model, "--data", &data, "--max-tokens", "0"], "maximum number of tokens");
     eval(&["--model", &model, "--data", &data, "--batch", "0"], "--batch");
     eval(&["--model", &model, "--data", &data, "--task", "language-modelling"], "head");
     eval(&["--model", &model, "--adapter", "nowhere", "--data", &data], "adapter_config.json");

@@ -81,6 +81,10 @@ fn folder(
     let lines: String = (1..=40).map(|step| format!("{}\n", record(step))).collect();
     fs::write(folder.join("metrics.jsonl"), lines).unwrap();
     let interval = json!({ "lower": 0.4, "estimate": 0.5, "upper": 0.6 });
+    let reconstruction = json!({
+        "targets": 50, "top_1": interval, "top_k": interval, "k": 5,
+        "among_candidates": interval, "mean_reciprocal_rank": 0.4, "candidates": 64.0
+    });
     let audit = json!({
         "membership": [{
             "attack": "loss & more", "auc": interval, "rate_at_0_1_percent": interval, "rate_at_1_percent": interval,
@@ -89,7 +93,7 @@ fn folder(
         "one_run": { "canaries": 100, "guesses": 20, "right": 12, "epsilon_lower": 0.1, "delta": 1e-5, "confidence": 0.95 },
         "extraction": [{ "kind": "person", "in_training": 30, "written": 4, "right": 1, "known_before": 0, "precision": interval, "recall": interval }],
         "reconstruction": [{
-            "kind": "phone", "trained": { "targets": 50, "top_1": interval, "k": 5 }, "untouched": { "targets": 50, "top_1": interval, "k": 5 }
+            "kind": "phone", "trained": reconstruction, "untouched": reconstruction
         }],
         "all": [{ "attack": "membership", "measure": "area", "run": interval, "open": null, "untouched": { "lower": null, "estimate": null, "upper": null }, "guessing": 0.5 }],
         "exposure": [{

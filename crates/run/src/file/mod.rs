@@ -79,7 +79,7 @@ impl RunFile {
     fn parse_keys(text: &str, changes: &[String], all_apply: bool) -> Result<Self> {
         let lines = Lines { text, known: changes.is_empty() };
         let mut table: Table = text.parse().map_err(|e| lines.unreadable(&e))?;
-        rename_aliases(&mut table)?;
+        let renamed = rename_aliases(&mut table)?;
         for change in changes {
             if let Some(path) = change.strip_prefix('-') {
                 remove(&mut table, &present_name(path.trim()))?;
@@ -94,7 +94,7 @@ impl RunFile {
             rename_aliases(&mut table)?;
         }
         let was_run = table.remove(RESOLVED).is_some();
-        let file: Self = if changes.is_empty() && !was_run {
+        let file: Self = if changes.is_empty() && !was_run && !renamed {
             // From the text again, for the line in an error.
             let text = toml::Deserializer::parse(text).map_err(|e| lines.unreadable(&e))?;
             serde_path_to_error::deserialize(text)
@@ -174,10 +174,12 @@ impl Lines<'_> {
 }
 
 /// Renames tables to their present names; merges a table that stands under both.
-fn rename_aliases(table: &mut Table) -> Result<()> {
+fn rename_aliases(table: &mut Table) -> Result<bool> {
+    let mut any = false;
     for (parent, old, new) in ALIASES {
         let Some(Value::Table(parent_table)) = table.get_mut(parent) else { continue };
         let Some(moved) = parent_table.remove(old) else { continue };
+        any = true;
         match (parent_table.get_mut(new), moved) {
             (None, moved) => {
                 parent_table.insert(new.to_owned(), moved);
@@ -199,7 +201,7 @@ fn rename_aliases(table: &mut Table) -> Result<()> {
             }
         }
     }
-    Ok(())
+    Ok(any)
 }
 
 /// The present name of a key, by its path.
