@@ -1,6 +1,6 @@
 //! Norms by Gram matrices: ‖G‖² = Σ_{t,s} ⟨a_t, a_s⟩ ⟨e_t, e_s⟩.
 
-use super::{ColumnWeights, RUN, SLACK, Share, longest, not_negative, per_pair, rows};
+use super::{ColumnWeights, RUNNING, SLACK, Share, longest, not_negative, per_pair, rows};
 use crate::tensor::Host;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use crate::tensor::cpu::amx;
@@ -98,8 +98,10 @@ fn add_pairs<S: Simd>(
     weights: Option<&[f32]>,
 ) {
     let (left, right) = (t.map(|t| matrix.row(t)), s.map(|s| matrix.row(s)));
-    for start in (0..matrix.columns()).step_by(RUN) {
-        let run = start..matrix.columns().min(start + RUN);
+    // As many running sums as a register has lanes: narrow registers take shorter runs.
+    let run = RUNNING * size_of::<S::f32s>() / size_of::<f32>();
+    for start in (0..matrix.columns()).step_by(run) {
+        let run = start..matrix.columns().min(start + run);
         let (left, right) = (left.map(|row| &row[run.clone()]), right.map(|row| &row[run.clone()]));
         let found = all_pairs(simd, left, right, weights.map(|weights| &weights[run.clone()]));
         for i in 0..HEIGHT {

@@ -62,9 +62,11 @@ fn per_pair(
     )
 }
 
-/// Numbers that are added up in `f32` before the sum joins a wider one. In rows as wide as a
+/// Numbers that one running sum in `f32` takes before it joins a wider one. In rows as wide as a
 /// vocabulary, a running sum that has met one large number would lose thousands of small ones.
-const RUN: usize = 512;
+const RUNNING: usize = 32;
+/// The same for a [`dot`], which has sixteen running sums.
+const RUN: usize = 16 * RUNNING;
 
 #[inline(always)]
 fn length(row: &[f32]) -> f64 {
