@@ -62,11 +62,22 @@ fn a_classifier_is_evaluated() {
     assert!((0.0..=1.0).contains(&accuracy) && found["loss"].as_f64().unwrap() > 0.0);
     assert!(found["f1"].is_number() && found["confusion"].is_array());
     assert!(said(&["eval", "--model", &model, "--data", &data]).contains("accuracy"));
-    // The unfused path says the same.
-    let slow =
-        said(&["eval", "--model", &model, "--data", &data, "--json", "--device", "candle-cpu"]);
-    let slow: Value = serde_json::from_str(&slow).unwrap();
-    assert!((slow["loss"].as_f64().unwrap() - found["loss"].as_f64().unwrap()).abs() < 1e-5);
+    // With other instructions, and so other kernels, it says the same.
+    for level in ["avx512", "avx2", "portable"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_undertone"))
+            .args(["eval", "--model", &model, "--data", &data, "--json"])
+            .env("UNDERTONE_CPU", level)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let other: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let loss = |found: &Value| found["loss"].as_f64().unwrap();
+        assert!((loss(&other) - loss(&found)).abs() < 1e-5, "{level}");
+    }
+    if cfg!(not(feature = "cuda")) {
+        let gpu = ["eval", "--model", &model, "--data", &data, "--device", "cuda"];
+        refused(&gpu, "--features cuda");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Every architecture against transformers, tensor by tensor: hidden states, logits, loss and the
-//! gradient of every parameter, on the host's kernels and on candle's operations. The fixtures are
-//! made by `fixtures/models/make_models.py`.
+//! gradient of every parameter, on every device. The fixtures are made by
+//! `fixtures/models/make_models.py`.
 
 mod common;
 

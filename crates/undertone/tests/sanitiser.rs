@@ -1,7 +1,12 @@
 //! The layer at which records leave their owners' hands: its norm, its gradients, and what never
 //! flows back through it.
 
+mod common;
+mod reference;
+
+use common::devices;
 use proptest::prelude::*;
+use reference::{Wide, activation};
 use undertone::data::{Batch, Example, Target};
 use undertone::explain::contribution::{positional, shares, token_contributions};
 use undertone::mechanism::Secret;
@@ -13,7 +18,6 @@ use undertone::model::tuning::Tuning;
 use undertone::model::{
     Conditions, FlippedLabels, Gradients, Model, ParameterId, Purpose, Weighting,
 };
-use undertone::tensor::Device;
 
 const KINDS: [Architecture; 5] = [
     Architecture::Bert,
@@ -250,6 +254,64 @@ fn padding_changes_nothing_and_lengths_do_not_show() {
     }
 }
 
+/// The owner's half by its definition, in double precision: of the mean h of the hidden states,
+/// z = E₂ gelu(E₁ (h − c) + b₁) + b₂, divided by the direction of the noise and shortened to norm C.
+fn bounded_by_definition(model: &Model, config: &SanitiserConfig, batch: &Batch) -> Vec<f64> {
+    let layer = model.network.sanitiser.as_ref().unwrap();
+    let wide = |id: ParameterId| Wide::of(model.parameters.value(id));
+    let hidden = Wide::of(model.hidden_states(batch).unwrap().last().unwrap());
+    let mut rows = Vec::new();
+    for window in batch.starts.windows(2) {
+        let mean = |j: usize| {
+            let sum: f64 = (window[0]..window[1]).map(|i| hidden[(i, j)]).sum();
+            sum / (window[1] - window[0]) as f64 - wide(layer.centre.unwrap())[(0, j)]
+        };
+        let mut x: Vec<f64> = (0..hidden.columns).map(mean).collect();
+        for (i, linear) in layer.encoder.iter().enumerate() {
+            if i > 0 {
+                x.iter_mut().for_each(|x| *x = activation::value(layer.activation, *x));
+            }
+            let (weight, bias) = (wide(linear.weight), linear.bias.map(wide));
+            let output = |o: usize| {
+                let product: f64 = weight.row(o).iter().zip(&x).map(|(w, x)| w * x).sum();
+                product + bias.as_ref().map_or(0.0, |bias| bias[(0, o)])
+            };
+            x = (0..linear.outputs).map(output).collect();
+        }
+        let direction = config.direction.iter().flatten();
+        x.iter_mut().zip(direction).for_each(|(x, d)| *x /= f64::from(*d));
+        let norm = x.iter().map(|x| x * x).sum::<f64>().sqrt();
+        let factor = (f64::from(config.norm) / norm).min(1.0);
+        rows.extend(x.into_iter().map(|x| factor * x));
+    }
+    rows
+}
+
+#[test]
+fn the_owners_half_is_what_its_definition_says() {
+    let batch = batch(&[5, 3, 9, 1]);
+    for norm in [0.7, 1e3] {
+        for architecture in KINDS {
+            let config = SanitiserConfig {
+                norm,
+                direction: Some(vec![1.0, 0.5, 2.0, 1.0]),
+                ..config(Spot::Output, Rows::Mean, &[7, 4])
+            };
+            let mut model = model(architecture, &config);
+            let want = bounded_by_definition(&model, &config, &batch);
+            for device in devices() {
+                model.to_device(&device).unwrap();
+                let found = model.bounded_rows(&batch).unwrap().0.dense().into_owned();
+                assert_eq!(found.len(), want.len());
+                for (found, want) in found.iter().zip(&want) {
+                    let close = (f64::from(*found) - want).abs() < 1e-4 * (1.0 + want.abs());
+                    assert!(close, "{architecture:?}, norm {norm}: {found} {want}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn models_with_a_sanitiser_come_back_from_their_folder() {
     let folder = tempfile::tempdir().unwrap();
@@ -279,10 +341,11 @@ fn models_with_a_sanitiser_come_back_from_their_folder() {
         let batch = batch(&[5, 3]);
         let logits = |model: &Model| model.logits(&batch, None).unwrap().to_vec().unwrap();
         assert_eq!(logits(&first), logits(&second));
-        // The same on candle's operations.
-        second.to_device(&Device::candle_cpu()).unwrap();
-        for (a, b) in logits(&first).iter().zip(logits(&second)) {
-            assert!((a - b).abs() < 1e-4, "{a} {b}");
+        for device in devices() {
+            second.to_device(&device).unwrap();
+            for (a, b) in logits(&first).iter().zip(logits(&second)) {
+                assert!((a - b).abs() < 1e-4, "{a} {b}");
+            }
         }
     }
     std::fs::write(folder.path().join("sanitiser.json"), "{}").unwrap();

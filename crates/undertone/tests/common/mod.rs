@@ -14,14 +14,16 @@ pub fn fixture(name: &str) -> PathBuf {
     Path::new(&root).join("tests/fixtures/models").join(name)
 }
 
-/// Everywhere that a model can compute: our kernels, candle's operations, and a GPU if the tests
-/// are built for one.
+/// Everywhere that a model can compute: our kernels; candle's operations and a GPU if the tests are
+/// built for them.
 pub fn devices() -> Vec<Device> {
-    let mut devices = vec![Device::Cpu, Device::candle_cpu()];
-    if cfg!(feature = "cuda") {
-        devices.push(Device::cuda(0).expect("tests built with the cuda feature need a GPU"));
-    }
-    devices
+    vec![
+        Device::Cpu,
+        #[cfg(feature = "candle")]
+        Device::candle_cpu(),
+        #[cfg(feature = "cuda")]
+        Device::cuda(0).expect("tests built with the cuda feature need a GPU"),
+    ]
 }
 
 pub struct Expected {

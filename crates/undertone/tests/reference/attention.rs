@@ -1,0 +1,102 @@
+//! Scaled dot-product attention of each head h of each sequence:
+//!
+//! S = Q Kᵀ / √width, P = softmax of the rows of S (over keys that a row may see), Y = (P ⊙ M) V,
+//!
+//! where M is dropout's mask; backward, with Ŷ the gradient of Y: V̂ = (P ⊙ M)ᵀ Ŷ, P̂ = (Ŷ Vᵀ) ⊙ M,
+//! Ŝ_ij = P_ij (P̂_ij − Σ_k P_ik P̂_ik), Q̂ = Ŝ K / √width, K̂ = Ŝᵀ Q / √width.
+
+use super::Wide;
+use undertone::tensor::AttentionShape;
+
+/// One head of one sequence: where its columns begin, and its probabilities and mask.
+struct Head {
+    start: usize,
+    length: usize,
+    query: usize,
+    key: usize,
+    value: usize,
+    probabilities: Wide,
+    mask: Wide,
+}
+
+fn heads(qkv: &Wide, shape: &AttentionShape) -> Vec<Head> {
+    let (width, group) = (shape.width, shape.heads / shape.key_heads);
+    let mut all = Vec::new();
+    for window in shape.starts.windows(2) {
+        let (start, length) = (window[0], window[1] - window[0]);
+        for h in 0..shape.heads {
+            let query = h * width;
+            let key = (shape.heads + h / group) * width;
+            let value = key + shape.key_heads * width;
+            let mut probabilities = Wide::zeros(length, length);
+            for i in 0..length {
+                let seen = if shape.causal { i + 1 } else { length };
+                let score = |j: usize| {
+                    let products =
+                        (0..width).map(|c| qkv[(start + i, query + c)] * qkv[(start + j, key + c)]);
+                    products.sum::<f64>() / (width as f64).sqrt()
+                };
+                let scores: Vec<f64> = (0..seen).map(score).collect();
+                let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let total: f64 = scores.iter().map(|s| (s - largest).exp()).sum();
+                for (j, score) in scores.iter().enumerate() {
+                    probabilities[(i, j)] = (score - largest).exp() / total;
+                }
+            }
+            let mask = Wide::from_fn(length, length, |i, j| match shape.dropout {
+                None => 1.0,
+                Some(dropout) => {
+                    let dropout = dropout.fork((start * shape.heads + h) as u64);
+                    f64::from(dropout.factor((i * length + j) as u32))
+                }
+            });
+            all.push(Head { start, length, query, key, value, probabilities, mask });
+        }
+    }
+    all
+}
+
+pub fn forward(qkv: &Wide, shape: &AttentionShape) -> Wide {
+    let mut output = Wide::zeros(qkv.rows, shape.heads * shape.width);
+    for head in heads(qkv, shape) {
+        for i in 0..head.length {
+            for j in 0..head.length {
+                let p = head.probabilities[(i, j)] * head.mask[(i, j)];
+                for c in 0..shape.width {
+                    output[(head.start + i, head.query + c)] +=
+                        p * qkv[(head.start + j, head.value + c)];
+                }
+            }
+        }
+    }
+    output
+}
+
+pub fn backward(qkv: &Wide, dy: &Wide, shape: &AttentionShape) -> Wide {
+    let mut gradient = Wide::zeros(qkv.rows, qkv.columns);
+    let scale = 1.0 / (shape.width as f64).sqrt();
+    for head in heads(qkv, shape) {
+        let Head { start, length, query, key, value, probabilities, mask } = head;
+        for i in 0..length {
+            let dp: Vec<f64> = (0..length)
+                .map(|j| {
+                    let products = (0..shape.width)
+                        .map(|c| dy[(start + i, query + c)] * qkv[(start + j, value + c)]);
+                    mask[(i, j)] * products.sum::<f64>()
+                })
+                .collect();
+            let along: f64 = (0..length).map(|k| probabilities[(i, k)] * dp[k]).sum();
+            for j in 0..length {
+                let p = probabilities[(i, j)];
+                let ds = p * (dp[j] - along);
+                for c in 0..shape.width {
+                    gradient[(start + j, value + c)] +=
+                        p * mask[(i, j)] * dy[(start + i, query + c)];
+                    gradient[(start + i, query + c)] += scale * ds * qkv[(start + j, key + c)];
+                    gradient[(start + j, key + c)] += scale * ds * qkv[(start + i, query + c)];
+                }
+            }
+        }
+    }
+    gradient
+}
