@@ -253,7 +253,8 @@ fn padding_changes_nothing_and_lengths_do_not_show() {
 }
 
 /// The owner's half by its definition, in double precision: of the mean h of the hidden states,
-/// z = E₂ gelu(E₁ (h − c) + b₁) + b₂, divided by the direction of the noise and shortened to norm C.
+/// z = E₂ gelu(E₁ (h − c) + b₁) + b₂, divided by the direction of the noise and shortened to norm
+/// C.
 fn bounded_by_definition(model: &Model, config: &SanitiserConfig, batch: &Batch) -> Vec<f64> {
     let layer = model.network.sanitiser.as_ref().unwrap();
     let wide = |id: ParameterId| Wide::of(model.parameters.value(id));

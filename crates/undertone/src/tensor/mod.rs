@@ -1,11 +1,11 @@
 //! Matrices of `f32` and the operations that the layers are made of.
 //!
 //! Everything a layer computes on is a matrix: one row for each token of a batch (sequences laid
-//! end to end, without padding), one column for each feature. Every operation (`ops`) is computed by
-//! the backend that its operands belong to, and `backend` is the contract that all of them fulfil:
-//! `cpu` has fused, multi-threaded kernels of our own for matrices in main memory ([`Host`]);
-//! `candle`, behind the feature of that name, composes candle's operations, which is how a GPU is
-//! used.
+//! end to end, without padding), one column for each feature. Every operation (`ops`) is computed
+//! by the backend that its operands belong to, and `backend` is the contract that all of them
+//! fulfil: `cpu` has fused, multi-threaded kernels of our own for matrices in main memory
+//! ([`Host`]); `candle`, behind the feature of that name, composes candle's operations, which is
+//! how a GPU is used.
 
 mod activation;
 mod attention;

@@ -1,5 +1,5 @@
-//! Operations on whole rows, and rotary position embedding: the pair (j, j + width/2) of each head's
-//! features is turned by the angle position · frequency_j.
+//! Operations on whole rows, and rotary position embedding: the pair (j, j + width/2) of each
+//! head's features is turned by the angle position · frequency_j.
 
 use super::Wide;
 use undertone::tensor::Dropout;

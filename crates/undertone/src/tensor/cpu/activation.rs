@@ -104,7 +104,8 @@ pub fn backward(kind: Activation, x: &Host, output_gradient: &Host) -> Host {
     Host::build(x.rows(), columns, |out| {
         for_each_kind!(kind, F => parallel::rows(out, columns, #[inline(always)] |first, out| {
             for (i, out) in out.chunks_exact_mut(columns).enumerate() {
-                for ((d, x), dy) in out.iter_mut().zip(x.row(first + i)).zip(output_gradient.row(first + i)) {
+                let (x, dy) = (x.row(first + i), output_gradient.row(first + i));
+                for ((d, x), dy) in out.iter_mut().zip(x).zip(dy) {
                     *d = F.derivative(*x) * dy;
                 }
             }
@@ -137,10 +138,12 @@ pub fn gated_backward(
     let mut up_gradient = Host::build(rows, columns, |_| {});
     let gate_gradient = Host::build(rows, columns, |dgate| {
         let dup = up_gradient.values_mut();
-        for_each_kind!(kind, F => parallel::rows2((dgate, columns), (dup, columns), #[inline(always)] |first, dgate, dup| {
+        let (a, b) = ((dgate, columns), (dup, columns));
+        for_each_kind!(kind, F => parallel::rows2(a, b, #[inline(always)] |first, dgate, dup| {
             let rows = dgate.chunks_exact_mut(columns).zip(dup.chunks_exact_mut(columns));
             for (i, (dgate, dup)) in rows.enumerate() {
-                let (gate, up, dy) = (gate.row(first + i), up.row(first + i), output_gradient.row(first + i));
+                let row = first + i;
+                let (gate, up, dy) = (gate.row(row), up.row(row), output_gradient.row(row));
                 for j in 0..columns {
                     dgate[j] = F.derivative(gate[j]) * up[j] * dy[j];
                     dup[j] = F.value(gate[j]) * dy[j];

@@ -14,9 +14,9 @@
 //! micro-kernels ([`super::gemm`]), and the kernels written with intrinsics or assembly, which take
 //! a token ([`Avx512`], [`Amx`]) that only this module makes.
 //!
-//! What stays outside: the standard library and other crates detect features for themselves (hashes,
-//! copies of memory, the C library's `fmaf`), and on targets other than x86-64 there is one level,
-//! `portable`, that uses whatever the target has (NEON on ARM).
+//! What stays outside: the standard library and other crates detect features for themselves
+//! (hashes, copies of memory, the C library's `fmaf`), and on targets other than x86-64 there is
+//! one level, `portable`, that uses whatever the target has (NEON on ARM).
 
 use pulp::Arch;
 use std::sync::OnceLock;

@@ -84,7 +84,8 @@ impl Target {
             asm!(
                 "tileloadd tmm0, [{u} + {s}]", "tileloadd tmm1, [{u} + {s} + 64]",
                 "tileloadd tmm2, [{l} + {s}]", "tileloadd tmm3, [{l} + {s} + 64]",
-                u = in(reg) self.upper, l = in(reg) self.lower, s = in(reg) self.row_bytes, options(nostack, readonly)
+                u = in(reg) self.upper, l = in(reg) self.lower, s = in(reg) self.row_bytes,
+                options(nostack, readonly)
             );
         }
     }
@@ -98,7 +99,8 @@ impl Target {
             asm!(
                 "tilestored [{u} + {s}], tmm0", "tilestored [{u} + {s} + 64], tmm1",
                 "tilestored [{l} + {s}], tmm2", "tilestored [{l} + {s} + 64], tmm3",
-                u = in(reg) self.upper, l = in(reg) self.lower, s = in(reg) self.row_bytes, options(nostack)
+                u = in(reg) self.upper, l = in(reg) self.lower, s = in(reg) self.row_bytes,
+                options(nostack)
             );
         }
     }
