@@ -200,7 +200,7 @@ fn dp_sgd_below_the_noise_moves_it_and_is_paid_for() {
     let noise = |summary: &Value| summary["resolved"]["noise_multipliers"][0].as_f64().unwrap();
     assert!(alone > 0.3 && noise(&summary) > noise(&open), "what adapts is missing elsewhere");
     let assumptions = summary["guarantee"]["assumptions"].to_string();
-    assert!(assumptions.contains("trust with their records"), "{assumptions}");
+    assert!(assumptions.contains("trust with their examples"), "{assumptions}");
     refused(
         &bench
             .command(

@@ -22,7 +22,7 @@ fn model(tuning: &Tuning) -> Model {
     let mut model = Architecture::Bert
         .random(dimensions, TaskHead::SequenceClassification, &labels, 3)
         .unwrap();
-    model.apply_tuning(&tuning, 1).unwrap();
+    model.apply_tuning(tuning, 1).unwrap();
     model
 }
 

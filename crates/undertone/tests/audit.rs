@@ -43,7 +43,7 @@ fn model(tuning: &Tuning) -> Model {
         parameter.value =
             Matrix::from_vec(parameter.value.rows(), parameter.value.columns(), values);
     }
-    model.apply_tuning(&tuning, 3).unwrap();
+    model.apply_tuning(tuning, 3).unwrap();
     model
 }
 

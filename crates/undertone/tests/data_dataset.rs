@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use undertone::data::{
-    Batch, Dataset, Error, Example, Labels, LongTexts, Options, PoissonSampler, Target, Task,
-    Tokeniser, Unit, micro_batches, stream,
+    Batch, Dataset, Error, Example, Labels, LongTexts, Options, PoissonSampler, PrivacyUnit,
+    Target, Task, Tokeniser, micro_batches, stream,
 };
 
 use crate::fixture;
@@ -119,7 +119,7 @@ fn an_authors_rows_are_one_unit_and_bounded() {
     let given = given(fixture::bert());
     let rows = "a\t0\tann\nb\t1\tbob\nc\t0\tann\nd\t1\tann\ne\t1\tcat\n";
     let file = given.file("a.tsv", &format!("text\tlabel\tauthor\n{rows}"));
-    let unit = Unit::Author { column: "author".into(), at_most: 2 };
+    let unit = PrivacyUnit::Author { column: "author".into(), at_most: 2 };
     let data = given.load(&file, &sentiment(), &Options { unit, ..Options::default() }).unwrap();
     assert_eq!((data.units, data.most_per_unit), (3, 2));
     let units: Vec<u32> = data.examples.iter().map(|example| example.unit).collect();
@@ -132,7 +132,7 @@ fn an_authors_rows_are_one_unit_and_bounded() {
 fn an_anonymous_row_is_refused() {
     let given = given(fixture::bert());
     let file = given.file("a.tsv", "text\tlabel\tauthor\na\t0\tann\nb\t1\t\n");
-    let unit = Unit::Author { column: "author".into(), at_most: 2 };
+    let unit = PrivacyUnit::Author { column: "author".into(), at_most: 2 };
     let error =
         given.load(&file, &sentiment(), &Options { unit, ..Options::default() }).unwrap_err();
     assert!(
@@ -164,7 +164,7 @@ fn an_authors_pieces_are_bounded_too() {
     };
     let file = given.file("a.jsonl", &[line("ann"), line("ann"), line("bob")].concat());
     let options = Options {
-        unit: Unit::Author { column: "from.name".into(), at_most: 3 },
+        unit: PrivacyUnit::Author { column: "from.name".into(), at_most: 3 },
         long_texts: LongTexts::Split { at_most: 5 },
         ..Options::default()
     };
@@ -205,7 +205,7 @@ fn settings_that_allow_nothing_are_refused() {
     let file = given.file("a.txt", "a\n");
     let none = Options { long_texts: LongTexts::Split { at_most: 0 }, ..Options::default() };
     assert!(matches!(given.load(&file, &language(), &none), Err(Error::Invalid { .. })));
-    let nobody = Unit::Author { column: "text".into(), at_most: 0 };
+    let nobody = PrivacyUnit::Author { column: "text".into(), at_most: 0 };
     let options = Options { unit: nobody, ..Options::default() };
     assert!(matches!(given.load(&file, &language(), &options), Err(Error::Invalid { .. })));
 }
@@ -216,7 +216,7 @@ fn a_step_holds_all_examples_of_the_drawn_authors() {
     let given = given(fixture::bert());
     let rows: String = (0..40).map(|i| format!("a b c\t{}\tauthor {}\n", i % 2, i % 8)).collect();
     let file = given.file("a.tsv", &format!("text\tlabel\tauthor\n{rows}"));
-    let unit = Unit::Author { column: "author".into(), at_most: 3 };
+    let unit = PrivacyUnit::Author { column: "author".into(), at_most: 3 };
     let data = given.load(&file, &sentiment(), &Options { unit, ..Options::default() }).unwrap();
     let (members, sampler) =
         (data.members(), PoissonSampler::new(data.units, 0.4, [7; 32]).unwrap());

@@ -30,7 +30,7 @@ fn model(architecture: Architecture, task_head: TaskHead, tuning: &Tuning, hidde
     };
     let labels = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
     let mut model = architecture.random(dimensions, task_head, &labels, 5).unwrap();
-    model.apply_tuning(&tuning, 3).unwrap();
+    model.apply_tuning(tuning, 3).unwrap();
     // LoRA's B and an adapter's last layer begin as zeros, where half of all gradients vanish.
     let mut state = 9_u32;
     for (_, parameter) in model.parameters.iter_mut().filter(|(_, p)| p.trainable) {

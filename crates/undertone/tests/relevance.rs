@@ -25,7 +25,7 @@ fn model(architecture: Architecture, task_head: TaskHead, tuning: &Tuning) -> Mo
         Dimensions { layers: 3, hidden: 16, heads: 4, inner: 40, vocabulary: 60, positions: 100 };
     let labels = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
     let mut model = architecture.random(dimensions, task_head, &labels, 5).unwrap();
-    model.apply_tuning(&tuning, 3).unwrap();
+    model.apply_tuning(tuning, 3).unwrap();
     model
 }
 

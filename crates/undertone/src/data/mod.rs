@@ -43,7 +43,7 @@ pub use format::{Format, format_of};
 pub use labels::Labels;
 pub use mask::Masking;
 pub use members::Members;
-pub use options::{Options, Unit};
+pub use options::{Options, PrivacyUnit};
 pub(crate) use read::Row;
 pub use sample::PoissonSampler;
 pub use shuffle::ShuffledEpochs;

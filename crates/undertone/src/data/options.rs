@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The privacy unit: what one person contributes, and what the guarantee protects as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Unit {
+pub enum PrivacyUnit {
     /// Example-level privacy: each row of the file is a unit.
     #[default]
     Row,
@@ -27,7 +27,7 @@ pub enum Unit {
 pub struct Options {
     /// The file's format, if its extension does not name it.
     pub format: Option<Format>,
-    pub unit: Unit,
+    pub unit: PrivacyUnit,
     /// What happens to texts above the maximum number of tokens, in language modelling.
     pub long_texts: LongTexts,
     /// Whether to show a progress bar, if standard error is a terminal.
@@ -39,8 +39,8 @@ impl Options {
     /// holds.
     pub fn most_per_unit(&self) -> usize {
         match &self.unit {
-            Unit::Row => self.long_texts.most_per_text(),
-            Unit::Author { at_most, .. } => *at_most,
+            PrivacyUnit::Row => self.long_texts.most_per_text(),
+            PrivacyUnit::Author { at_most, .. } => *at_most,
         }
     }
 

@@ -5,7 +5,7 @@ use super::error::Result;
 use super::example::Example;
 use super::format::format_of;
 use super::labels::Labels;
-use super::options::{Options, Unit};
+use super::options::{Options, PrivacyUnit};
 use super::read::{self, Meter, Row, Rows};
 use super::task::Task;
 use super::tokenise::Tokeniser;
@@ -42,7 +42,7 @@ pub fn stream<'a>(
     options.check()?;
     let task = if labels.is_some() { task.clone() } else { task.without_label() };
     let mut columns = task.columns();
-    if let Unit::Author { column, .. } = &options.unit {
+    if let PrivacyUnit::Author { column, .. } = &options.unit {
         columns.push(column);
     }
     let rows = read::rows(path, format_of(path, options.format)?, &columns)?;

@@ -2,7 +2,7 @@
 
 use super::error::{Error, Result};
 use super::example::Example;
-use super::options::Unit;
+use super::options::PrivacyUnit;
 use super::read::Row;
 use std::collections::HashMap;
 use std::path::Path;
@@ -19,10 +19,10 @@ pub(crate) struct Units {
 }
 
 impl Units {
-    pub fn new(unit: &Unit) -> Units {
+    pub fn new(unit: &PrivacyUnit) -> Units {
         let authors = match unit {
-            Unit::Row => None,
-            Unit::Author { column, at_most } => Some((column.clone(), *at_most)),
+            PrivacyUnit::Row => None,
+            PrivacyUnit::Author { column, at_most } => Some((column.clone(), *at_most)),
         };
         Units { authors, numbers: HashMap::new(), examples: Vec::new(), count: 0 }
     }
@@ -79,14 +79,14 @@ mod tests {
 
     #[test]
     fn every_row_is_a_unit_of_its_own() {
-        let mut units = Units::new(&Unit::Row);
+        let mut units = Units::new(&PrivacyUnit::Row);
         let of = |units: &mut Units| units.of(Path::new("a"), &mut row("ann"));
         assert_eq!((of(&mut units), of(&mut units), units.count()), (Ok(Some(0)), Ok(Some(1)), 2));
     }
 
     #[test]
     fn an_author_is_one_unit_until_it_has_enough() {
-        let mut units = Units::new(&Unit::Author { column: "by".into(), at_most: 3 });
+        let mut units = Units::new(&PrivacyUnit::Author { column: "by".into(), at_most: 3 });
         let mut examples = Vec::new();
         for (author, unit) in [("ann", Some(0)), ("bob", Some(1)), ("ann", Some(0)), ("ann", None)]
         {

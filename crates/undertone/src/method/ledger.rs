@@ -105,7 +105,7 @@ pub fn assumptions(
          are not released: they depend on the data without noise"
             .to_owned(),
         "rounding of f32 arithmetic, by which one unit moves the gradients of the others, and its \
-         own length, in their last digits, reveals nothing"
+         own norm, in their last digits, reveals nothing"
             .to_owned(),
         "the noise, drawn in f32 and rounded to a grid, is taken for the Gaussian that it is to \
          about 2e-7 of itself"

@@ -30,7 +30,7 @@ impl Plan {
         }
         let method = match file.privacy.method {
             MethodName::None => Method::NonPrivate,
-            method if method.is_local() => Method::Local(LocalPlan::check(&file)?),
+            method if method.is_local() => Method::Local(Box::new(LocalPlan::check(&file)?)),
             _ => Method::Central(CentralPlan::check(&file)?),
         };
         let RunFile { model, data, privacy, training, compute, .. } = file;

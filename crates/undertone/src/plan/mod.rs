@@ -3,7 +3,7 @@
 
 pub(crate) mod check;
 
-use crate::data::{Task, Unit};
+use crate::data::{PrivacyUnit, Task};
 use crate::error::{Error, Result};
 use crate::method::central::CentralPlan;
 use crate::method::local::LocalPlan;
@@ -38,7 +38,7 @@ pub enum Method {
     /// Central DP: a trusted curator adds noise to sums of clipped gradients.
     Central(CentralPlan),
     /// Local DP: owners perturb their own embeddings.
-    Local(LocalPlan),
+    Local(Box<LocalPlan>),
 }
 
 impl Plan {
@@ -112,12 +112,12 @@ impl Plan {
     }
 
     /// The privacy unit: a row, or all rows of an author.
-    pub fn unit(&self) -> Unit {
+    pub fn unit(&self) -> PrivacyUnit {
         match &self.data.author {
             Some(column) => {
-                Unit::Author { column: column.clone(), at_most: self.data.most_per_author }
+                PrivacyUnit::Author { column: column.clone(), at_most: self.data.most_per_author }
             }
-            None => Unit::Row,
+            None => PrivacyUnit::Row,
         }
     }
 

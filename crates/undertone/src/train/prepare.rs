@@ -1,7 +1,7 @@
 //! Loads the model and the data of a plan.
 
 use crate::audit::canaries::Mould;
-use crate::data::{Dataset, Encoder, Labels, Options, Row, Tokeniser, Unit, format_of};
+use crate::data::{Dataset, Encoder, Labels, Options, PrivacyUnit, Row, Tokeniser, format_of};
 use crate::error::{Error, Result};
 use crate::method::central::{AllocationPlan, MapSource};
 use crate::model::folder::{Config, LoadOptions, load, locate};
@@ -70,8 +70,12 @@ impl Prepared {
             Some(data) => data,
             None => files.read(&plan.data.train, plan.unit())?,
         };
-        let validation =
-            plan.data.validation.as_ref().map(|path| files.read(path, Unit::Row)).transpose()?;
+        let validation = plan
+            .data
+            .validation
+            .as_ref()
+            .map(|path| files.read(path, PrivacyUnit::Row))
+            .transpose()?;
         let public = files.public()?;
         Ok(Self { model, data, validation, public, origin, labels_were_found })
     }
@@ -94,7 +98,7 @@ struct Files<'a> {
 
 impl Files<'_> {
     /// A file with the columns of the training file.
-    fn read(&self, path: &Path, unit: Unit) -> Result<Dataset> {
+    fn read(&self, path: &Path, unit: PrivacyUnit) -> Result<Dataset> {
         let data = &self.plan.data;
         let options =
             Options { format: data.format, unit, long_texts: data.long_texts, progress: true };
@@ -111,12 +115,13 @@ impl Files<'_> {
                 if let AllocationPlan::RapFt(rap_ft) = &central.allocation
                     && let MapSource::Public { file, .. } = &rap_ft.source
                 {
-                    public.relevance = Some(self.read(file, Unit::Row)?);
+                    public.relevance = Some(self.read(file, PrivacyUnit::Row)?);
                 }
             }
             Method::Local(local) => {
                 let read = |file: &PublicFile, labelled: bool| -> Result<Dataset> {
-                    let options = Options { unit: Unit::Row, progress: true, ..Options::default() };
+                    let options =
+                        Options { unit: PrivacyUnit::Row, progress: true, ..Options::default() };
                     let labels = self.labels.cloned().filter(|_| labelled);
                     let task = local.public_task(&self.plan.data, file, labelled);
                     Ok(Dataset::load(&file.file, &task, self.tokeniser, labels, &options)?)
@@ -151,7 +156,7 @@ pub fn read_data(plan: &Plan, path: Option<&Path>) -> Result<Dataset> {
     let (tokeniser, _, labels) = reader(plan)?;
     let options = Options {
         format: plan.data.format,
-        unit: Unit::Row,
+        unit: PrivacyUnit::Row,
         long_texts: plan.data.long_texts,
         progress: true,
     };

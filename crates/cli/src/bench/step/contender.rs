@@ -47,7 +47,7 @@ pub enum Method {
 }
 
 impl Method {
-    fn is_forward(self) -> bool {
+    fn is_local(self) -> bool {
         matches!(self, Method::DpForwardPaper | Method::DpForward | Method::DpForwardCached)
     }
 }
@@ -63,7 +63,7 @@ pub struct Contender {
 impl Contender {
     pub fn new(bench: &StepBench, method: Method, batch: &Batch) -> Result<Self, Failure> {
         let mut model = bench.model()?;
-        if method.is_forward() || bench.after.is_some() {
+        if method.is_local() || bench.after.is_some() {
             cut(bench, method, &mut model)?;
         }
         model.to_device(&bench.device.device()?)?;
@@ -87,7 +87,7 @@ impl Contender {
         let conditions = Conditions { noise: Some(&noise), ..Conditions::default() };
         let start = Instant::now();
         let mut sum = learner.start();
-        match (rows, method.is_forward()) {
+        match (rows, method.is_local()) {
             (Some(rows), _) => {
                 let model = &learner.model;
                 model.train_above(
@@ -175,7 +175,7 @@ fn cut(bench: &StepBench, method: Method, model: &mut Model) -> Outcome {
         below.extend(network.blocks[..after].iter().flat_map(|block| block.parameters()));
         below.into_iter().for_each(|id| model.parameters.get_mut(id).trainable = false);
     }
-    if method.is_forward() {
+    if method.is_local() {
         let layer = rows_alone(Spot::After(after), Rows::Tokens(None));
         model.network.sanitiser = Some(Sanitiser { bounding: Bounding::Normalise, ..layer });
     }

@@ -1,8 +1,9 @@
 //! Layer-wise relevance propagation (LRP) to trainable parameters (Rap-FT, equations 2 to 17).
 //!
-//! Relevance starts at the model's output ([`InitialRelevance`]) and is propagated back to the embeddings,
-//! one operation at a time ([`rules`]): through linear layers by the α–β rule, through residual
-//! sums and the matrix products of attention split and renormalised, and through activations,
+//! Relevance starts at the model's output ([`InitialRelevance`]) and is propagated back to the
+//! embeddings, one operation at a time ([`rules`]): through linear layers by the α–β rule, through
+//! residual sums and the matrix products of attention split and renormalised, and through
+//! activations,
 //! softmax and normalisations unchanged. On the way it is read off at the trainable parameters:
 //! weights of linear layers, LoRA and adapters, and biases.
 //!

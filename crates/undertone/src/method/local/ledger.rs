@@ -79,8 +79,8 @@ fn announced(plan: &LocalPlan, resolved: &Resolved, classes: usize) -> Vec<Part>
 
 fn of_method(plan: &Plan, local: &LocalPlan) -> Vec<String> {
     let mut assumptions = vec![
-        "the provider sees each record's release and whose it is; whoever sees less, such as only \
-         the final weights, learns no more"
+        "the provider sees each perturbed embedding and whose it is; whoever sees less, such as \
+         only the final weights, learns no more"
             .to_owned(),
     ];
     if local.settings.label_epsilon.is_none() {
@@ -88,39 +88,39 @@ fn of_method(plan: &Plan, local: &LocalPlan) -> Vec<String> {
     }
     if let Some(column) = &plan.data.author {
         assumptions.push(format!(
-            "how many records each of {column} has, at most {}, is public",
+            "how many examples each of {column} has, at most {}, is public",
             plan.data.most_per_author
         ));
     }
     if local.mvg().is_some_and(|mvg| mvg.attention == AttentionSource::AttenDp) {
         assumptions.push(
             "the attention map was averaged, before its noise was added, by somebody whom the \
-             owners trust with their records, or by secure aggregation"
+             owners trust with their examples, or by secure aggregation"
                 .to_owned(),
         );
     }
     if local.adapt.as_ref().is_some_and(|adapt| adapt.share.is_some()) {
         assumptions.push(
             "the gradients of the adaptation were clipped and summed, before their noise was \
-             added, by somebody whom the owners trust with their records; the provider sees the \
+             added, by somebody whom the owners trust with their examples; the provider sees the \
              adapted weights"
                 .to_owned(),
         );
     }
     assumptions.push(
-        "rounding, by which a record's rows may differ in their last digits when they are \
-         computed again, reveals nothing"
+        "rounding, by which an embedding may differ in its last digits when it is computed again, \
+         reveals nothing"
             .to_owned(),
     );
     if local.settings.rows == Rows::Tokens(None) {
-        assumptions.push("the number of tokens of each record is public".to_owned());
+        assumptions.push("the number of tokens of each example is public".to_owned());
     }
     let adaptation = local.adapt.as_ref().and_then(|adapt| adapt.public.as_ref());
     for (file, what) in [(local.public.as_ref(), "text"), (adaptation, "labelled data")] {
         if let Some(file) = file {
             let file = file.file.display();
             assumptions
-                .push(format!("{file} is public {what} that does not depend on the records"));
+                .push(format!("{file} is public {what} that does not depend on the examples"));
         }
     }
     assumptions

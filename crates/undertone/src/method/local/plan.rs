@@ -115,15 +115,16 @@ impl LocalPlan {
         match (self.mode, self.settings.release) {
             (ModeName::Proved, _) => None,
             (ModeName::Paper, ReleaseKind::Fresh) => Some(
-                "what is below the noise learnt from the records without noise, which is a \
-                 release that the ledger does not hold; the paper's own count takes a record to \
-                 be hidden among those of its batch, but it is sent, and seen, on its own",
+                "what is below the noise was trained on the examples without noise, which is a \
+                 release that the ledger does not hold; the paper's own accounting takes an \
+                 example to be hidden among those of its batch, but it is sent, and seen, on its \
+                 own",
             ),
             (ModeName::Paper, _) => Some(
-                "what is below the noise learnt from the records without noise, so that a \
-                 record's releases differ under one noise: their difference shows, and the ledger \
-                 does not hold that; sampling hides nothing either, since a record is seen on its \
-                 own",
+                "what is below the noise was trained on the examples without noise, so that an \
+                 example's releases differ under one noise: their difference shows, and the \
+                 ledger does not hold that; sampling hides nothing either, since an example is \
+                 seen on its own",
             ),
         }
     }
