@@ -52,7 +52,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn more_noise_less_sampling_fewer_steps_or_a_larger_delta_cost_no_more(s in settings(), factor in 1.01f64..3.0) {
+    fn more_noise_less_sampling_fewer_steps_or_a_larger_delta_cost_no_more(
+        s in settings(), factor in 1.01f64..3.0,
+    ) {
         let here = ask(&compose(&s), s.delta);
         let quieter = ask(&compose(&Setting { sigma: s.sigma * factor, ..s }), s.delta);
         prop_assert!(ordered(quieter, here));
@@ -73,7 +75,10 @@ proptest! {
 
     #[test]
     fn the_order_of_parts_does_not_matter(a in settings(), b in settings()) {
-        let part = |s: &Setting| (Event::PoissonGaussian { noise_multiplier: s.sigma, sampling_rate: s.q }, s.steps);
+        let event = |s: &Setting| {
+            Event::PoissonGaussian { noise_multiplier: s.sigma, sampling_rate: s.q }
+        };
+        let part = |s: &Setting| (event(s), s.steps);
         let ((ea, na), (eb, nb)) = (part(&a), part(&b));
         let one = ask(&Composition::new(a.adjacency).with(ea, na).with(eb, nb), a.delta);
         let other = ask(&Composition::new(a.adjacency).with(eb, nb).with(ea, na), a.delta);
@@ -93,9 +98,12 @@ proptest! {
         let split = Composition::new(s.adjacency).with(event, first).with(event, s.steps - first);
         prop_assert_eq!(ask(&split, s.delta), ask(&compose(&s), s.delta));
         // Also if the accountant cannot know that both halves are the same.
-        let nearly = Event::PoissonGaussian { noise_multiplier: s.sigma * (1.0 + 1e-13), sampling_rate: s.q };
-        let seen = ask(&Composition::new(s.adjacency).with(event, first).with(nearly, s.steps - first), s.delta);
-        prop_assert!(ordered(seen, ask(&compose(&s), s.delta)) && ordered(ask(&compose(&s), s.delta), seen));
+        let noise_multiplier = s.sigma * (1.0 + 1e-13);
+        let nearly = Event::PoissonGaussian { noise_multiplier, sampling_rate: s.q };
+        let halves = Composition::new(s.adjacency).with(event, first);
+        let seen = ask(&halves.with(nearly, s.steps - first), s.delta);
+        let whole = ask(&compose(&s), s.delta);
+        prop_assert!(ordered(seen, whole) && ordered(whole, seen));
     }
 
     #[test]
@@ -120,7 +128,8 @@ proptest! {
         if found.noise > 0.051 {
             let less = Composition::dp_sgd(found.noise * 0.99, q, steps);
             if let Some(bounds) = ask(&less, 1e-6) {
-                prop_assert!(bounds.upper > target * (1.0 - 2e-3) - 2e-3, "{} {bounds:?}", found.noise);
+                let nearly = target * (1.0 - 2e-3) - 2e-3;
+                prop_assert!(bounds.upper > nearly, "{} {bounds:?}", found.noise);
             }
         }
     }

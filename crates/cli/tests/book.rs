@@ -157,7 +157,9 @@ fn prepare(folder: &Path) {
     write(
         "run.toml",
         format!(
-            "[model]\npath = \"models/all-MiniLM-L6-v2\"\n{}\n[data]\ntask = \"classification\"\ntrain = \"letters.csv\"\nvalidation = \"public.csv\"\ntext = \"text\"\nlabel = \"topic\"\n\
+            "[model]\npath = \"models/all-MiniLM-L6-v2\"\n{}\n[data]\ntask = \
+             \"classification\"\ntrain = \"letters.csv\"\nvalidation = \"public.csv\"\ntext = \
+             \"text\"\nlabel = \"topic\"\n\
              labels = [\"bad\", \"neutral\", \"good\"]\nmax_tokens = 16{settings}",
             lora("\"query\", \"value\"")
         ),

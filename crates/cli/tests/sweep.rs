@@ -95,7 +95,8 @@ fn a_killed_sweep_makes_the_table_of_an_unbroken_one() {
 #[test]
 fn a_grid_runs_in_parallel_on_part_of_the_data() {
     let bench = Bench::classifier();
-    let grid = "base = \"run.toml\"\nmetric = \"loss\"\nseeds = [1, 2]\nbaseline = \"dp-sgd\"\nexamples = 80\nvalidation_examples = 40\nkeep_weights = true\n\
+    let grid = "base = \"run.toml\"\nmetric = \"loss\"\nseeds = [1, 2]\nbaseline = \
+                \"dp-sgd\"\nexamples = 80\nvalidation_examples = 40\nkeep_weights = true\n\
                 [grid]\n\"privacy.method\" = [\"dp-sgd\", \"adaclip\"]\n\"privacy.epsilon\" = [4, \
                  8.0]\n";
     let output = sweep(&bench, grid, "out", &["--jobs", "3", "--json"]).output().unwrap();

@@ -30,7 +30,10 @@ fn ledger(folder: &Path, mode: Mode) -> Ledger {
 }
 
 fn measures(accuracy: f64) -> Value {
-    json!({ "examples": 100, "accuracy": accuracy, "f1": 0.7, "loss": 0.6, "confusion": [[40, 10], [15, 35]] })
+    let confusion = [[40, 10], [15, 35]];
+    json!({
+        "examples": 100, "accuracy": accuracy, "f1": 0.7, "loss": 0.6, "confusion": confusion
+    })
 }
 
 /// A folder as a finished run leaves it; `change` has the last word on summary.json.
@@ -53,18 +56,31 @@ fn folder(
         "peak_memory_bytes": 987_000_000_u64,
         "steps": 40,
         "parameters": { "trainable": 1000, "total": 22_000_000 },
-        "noise_by_parameter": [["layer.0.query", 0.8], ["layer.1.query", 1.2], ["classifier.weight", 1.0]],
-        "resolved": { "units": 5000, "steps_per_epoch": 20, "sampling_rate": 0.02, "noise_multipliers": [0.9, 0.9] },
+        "noise_by_parameter": [
+            ["layer.0.query", 0.8], ["layer.1.query", 1.2], ["classifier.weight", 1.0]
+        ],
+        "resolved": {
+            "units": 5000, "steps_per_epoch": 20, "sampling_rate": 0.02,
+            "noise_multipliers": [0.9, 0.9]
+        },
         "ledger_hash": ledger.as_ref().map(|ledger| ledger.hash().to_owned()),
         "something_new": { "that": "nobody knows yet" },
         "plan": {
             "model": { "path": "models/a", "tuning": { "lora": { "rank": 8 } } },
             "data": {
-                "task": "classification", "train": "train<script>alert(1)</script>.tsv", "validation": "dev.tsv",
-                "labels": ["good\"><img src=x onerror=alert(2)>", "bad|worse"], "max_tokens": 64, "most_per_author": 8
+                "task": "classification",
+                "train": "train<script>alert(1)</script>.tsv", "validation": "dev.tsv",
+                "labels": ["good\"><img src=x onerror=alert(2)>", "bad|worse"],
+                "max_tokens": 64, "most_per_author": 8
             },
-            "privacy": { "method": if mode.is_some() { "dp-sgd" } else { "none" }, "mode": "proved", "clip": "automatic", "schedule": "uniform" },
-            "training": { "epochs": 2, "batch": 100, "learning_rate": 1e-3, "learning_rate_schedule": "linear", "optimiser": "adamw" }
+            "privacy": {
+                "method": if mode.is_some() { "dp-sgd" } else { "none" },
+                "mode": "proved", "clip": "automatic", "schedule": "uniform"
+            },
+            "training": {
+                "epochs": 2, "batch": 100, "learning_rate": 1e-3,
+                "learning_rate_schedule": "linear", "optimiser": "adamw"
+            }
         }
     });
     if !private {
@@ -76,7 +92,10 @@ fn folder(
         .unwrap();
     let record = |step: u64| {
         let validation = step.is_multiple_of(20).then(|| measures(0.01 * step as f64));
-        json!({ "step": step, "epoch": 1 + (step - 1) / 20, "units": 9, "loss": 1.0 / step as f64, "learning_rate": 0.1, "validation": validation })
+        json!({
+            "step": step, "epoch": 1 + (step - 1) / 20, "units": 9, "loss": 1.0 / step as f64,
+            "learning_rate": 0.1, "validation": validation
+        })
     };
     let lines: String = (1..=40).map(|step| format!("{}\n", record(step))).collect();
     fs::write(folder.join("metrics.jsonl"), lines).unwrap();
@@ -87,17 +106,28 @@ fn folder(
     });
     let audit = json!({
         "membership": [{
-            "attack": "loss & more", "auc": interval, "rate_at_0_1_percent": interval, "rate_at_1_percent": interval,
+            "attack": "loss & more", "auc": interval,
+            "rate_at_0_1_percent": interval, "rate_at_1_percent": interval,
             "members": 100, "others": 100, "roc": [[0.0, 0.0], [0.2, 0.3], [1.0, 1.0]]
         }],
-        "one_run": { "canaries": 100, "guesses": 20, "right": 12, "epsilon_lower": 0.1, "delta": 1e-5, "confidence": 0.95 },
-        "extraction": [{ "kind": "person", "in_training": 30, "written": 4, "right": 1, "known_before": 0, "precision": interval, "recall": interval }],
+        "one_run": {
+            "canaries": 100, "guesses": 20, "right": 12,
+            "epsilon_lower": 0.1, "delta": 1e-5, "confidence": 0.95
+        },
+        "extraction": [{
+            "kind": "person", "in_training": 30, "written": 4, "right": 1, "known_before": 0,
+            "precision": interval, "recall": interval
+        }],
         "reconstruction": [{
             "kind": "phone", "trained": reconstruction, "untouched": reconstruction
         }],
-        "all": [{ "attack": "membership", "measure": "area", "run": interval, "open": null, "untouched": { "lower": null, "estimate": null, "upper": null }, "guessing": 0.5 }],
+        "all": [{
+            "attack": "membership", "measure": "area", "run": interval, "open": null,
+            "untouched": { "lower": null, "estimate": null, "upper": null }, "guessing": 0.5
+        }],
         "exposure": [{
-            "text": "the code is ####", "trained": { "bits": 3.0, "most": 13.3, "rank": 1000.0, "exact": true },
+            "text": "the code is ####",
+            "trained": { "bits": 3.0, "most": 13.3, "rank": 1000.0, "exact": true },
             "untouched": { "bits": 1.2, "most": 13.3, "rank": 4000.0, "exact": true }
         }]
     });

@@ -4,11 +4,17 @@ use proptest::prelude::*;
 use undertone::data::{Format, read};
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 300,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn it_reads_what_the_csv_crate_writes_and_reads(
-        records in prop::collection::vec(prop::collection::vec("([a-zé\",\n ]|\r\n){0,12}", 3), 1..12),
+        records in prop::collection::vec(
+            prop::collection::vec("([a-zé\",\n ]|\r\n){0,12}", 3), 1..12
+        ),
         windows in any::<bool>(),
         always in any::<bool>(),
     ) {
@@ -27,8 +33,9 @@ proptest! {
         let ours: Vec<_> = ours.map(|row| row.unwrap()).collect();
 
         let mut theirs = csv::Reader::from_reader(bytes.as_slice());
+        let values = |record: csv::StringRecord| record.iter().map(str::to_owned).collect();
         let theirs: Vec<Vec<String>> =
-            theirs.records().map(|record| record.unwrap().iter().map(str::to_owned).collect()).collect();
+            theirs.records().map(|record| values(record.unwrap())).collect();
         let values: Vec<Vec<String>> = ours.iter().map(|row| row.values.clone()).collect();
         prop_assert_eq!(&values, &theirs);
         prop_assert_eq!(&values, &records);

@@ -397,7 +397,9 @@ proptest! {
         norm in 0.01_f32..50.0,
         normalise in any::<bool>(),
         squash in any::<bool>(),
-        rows in prop::sample::select(vec![Rows::Tokens(None), Rows::Tokens(Some(6)), Rows::First, Rows::Last, Rows::Mean]),
+        rows in prop::sample::select(vec![
+            Rows::Tokens(None), Rows::Tokens(Some(6)), Rows::First, Rows::Last, Rows::Mean
+        ]),
     ) {
         let config = SanitiserConfig {
             norm,
@@ -410,7 +412,9 @@ proptest! {
         let weight = model.network.sanitiser.as_ref().unwrap().encoder[0].weight;
         set(&mut model, weight, numbers(48, 1.0).iter().map(|x| x * scale).collect()).unwrap();
         let (rows, starts) = model.bounded_rows(&batch(&lengths)).unwrap();
-        let of = |i: usize| (starts[i]..starts[i + 1]).flat_map(|r| rows.row(r).to_vec()).collect::<Vec<f32>>();
+        let of = |i: usize| -> Vec<f32> {
+            (starts[i]..starts[i + 1]).flat_map(|r| rows.row(r).to_vec()).collect()
+        };
         for i in 0..lengths.len() {
             let squares: f64 = of(i).iter().map(|&x| f64::from(x).powi(2)).sum();
             prop_assert!(squares.sqrt() <= f64::from(norm), "{} is above {norm}", squares.sqrt());
