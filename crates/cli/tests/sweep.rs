@@ -134,7 +134,7 @@ fn a_run_that_fails_does_not_stop_the_others() {
     let bench = Bench::classifier();
     let text = TWELVE.replace(
         "{ label = \"ANADP\", set = { \"privacy.method\" = \"anadp\" } }",
-        "{ label = \"nothing\", set = { \"model.path\" = \"nowhere\" }, only = [\"ε = 8\"] }",
+        "{ label = \"nothing\", set = { \"model.path\" = \"./nowhere\" }, only = [\"ε = 8\"] }",
     );
     let output = sweep(&bench, &text, "out", &["--set", "training.epochs=1"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));

@@ -389,7 +389,7 @@ fn mistakes_are_one_sentence() {
         ("training.batch=1000", "batch"),
         ("data.train=nowhere.tsv", "nowhere.tsv"),
         ("data.text=missing", "missing"),
-        ("model.path=nowhere", "nowhere"),
+        ("model.path=./nowhere", "nowhere"),
         ("model.tuning=most", "most"),
         ("data.labels=[\"bad\", \"neutral\", \"x\"]", "good"),
         ("colour=red", "colour"),
