@@ -68,6 +68,30 @@ pub enum Error {
         /// What is wrong and what to do.
         problem: String,
     },
+
+    /// The system failed while the ledger was read or written, such as by a full disk.
+    #[error("ledger {path}: {doing} ({source})")]
+    LedgerIo {
+        /// The ledger's file.
+        path: PathBuf,
+        /// What could not be done, and what follows from it.
+        doing: String,
+        /// The system's error.
+        source: SystemError,
+    },
+}
+
+/// A failure of the operating system that can be compared and cloned.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{text}")]
+pub struct SystemError {
+    text: String,
+}
+
+impl From<std::io::Error> for SystemError {
+    fn from(error: std::io::Error) -> Self {
+        Self { text: error.to_string() }
+    }
 }
 
 impl Error {

@@ -37,7 +37,7 @@ mod sum;
 pub use accountant::{Accountant, Answer, delta, epsilon, epsilon_to};
 pub use bounds::Bounds;
 pub use curve::{CurvePoint, TradeOffPoint, curve, trade_off};
-pub use error::{Error, Result};
+pub use error::{Error, Result, SystemError};
 pub use event::{Adjacency, Composition, Event, Part, limits};
 pub use guarantee::{Guarantee, Mode, Threat, Unit, rounded_up};
 pub use normal::{upper_quantile as normal_quantile, upper_tail as normal_tail};

@@ -11,6 +11,8 @@ const STEP: Event = Event::PoissonGaussian { noise_multiplier: 1.0, sampling_rat
 
 fn terms() -> Terms {
     Terms {
+        id: String::new(),
+        run: None,
         unit: Unit::Example,
         adjacency: Adjacency::AddRemove,
         threat: Threat::Central,

@@ -1,8 +1,11 @@
 //! Arguments that several verbs share: each has one name, one help text and one check.
 
+use crate::failure::Outcome;
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use undertone_accounting::Accountant;
+use undertone_report::plot;
+use undertone_run::check_output;
 
 /// The seed of an attack. It is no secret: nothing that an attack draws is released.
 #[derive(Args, Clone, Copy)]
@@ -92,5 +95,15 @@ pub struct TargetArguments {
 pub struct PlotArgument {
     /// Draw a chart of the answer
     #[arg(long, value_name = "FILE.svg")]
-    pub plot: Option<PathBuf>,
+    plot: Option<PathBuf>,
+}
+
+impl PlotArgument {
+    /// The file of the chart, if one is wanted: a new one, or an earlier chart.
+    pub fn file(&self) -> Outcome<Option<&Path>> {
+        if let Some(path) = &self.plot {
+            check_output(path, &[], |text| text.ends_with(plot::MARK))?;
+        }
+        Ok(self.plot.as_deref())
+    }
 }

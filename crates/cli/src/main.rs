@@ -7,7 +7,6 @@ mod budget;
 mod demo;
 mod device;
 mod failure;
-mod files;
 mod live;
 mod output;
 mod report;
@@ -18,6 +17,7 @@ mod use_model;
 use crate::output::Output;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
+use undertone_run::printable_line;
 
 /// Fine-tune language models on private text with a privacy guarantee that is proved.
 #[derive(Parser)]
@@ -81,7 +81,8 @@ fn misread(error: &clap::Error) -> ExitCode {
         .collect::<Vec<_>>()
         .join(" ");
     if sentence.starts_with("error:") {
-        eprintln!("{sentence} (--help shows what can be given)");
+        let sentence = printable_line(&sentence);
+        output::note(format_args!("{sentence} (--help shows what can be given)"));
     } else {
         // Called without a verb: clap shows the help.
         let _ = error.print();
@@ -96,7 +97,7 @@ fn main() -> ExitCode {
     };
     let output = Output { json: command.json };
     if let Err(unknown) = undertone::tensor::CpuLevel::from_environment() {
-        eprintln!("error: {unknown}");
+        output::note(format_args!("error: {unknown}"));
         return ExitCode::from(2);
     }
     let done = match command.verb {
@@ -116,7 +117,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("error: {failure}");
+            output::note(format_args!("error: {}", printable_line(&failure.to_string())));
             failure.exit_code()
         }
     }

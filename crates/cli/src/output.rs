@@ -5,6 +5,7 @@ use std::io::Write;
 use undertone::audit::statistics::Interval;
 pub use undertone_accounting::rounded_up as up;
 use undertone_accounting::{Accountant, Adjacency, Answer, Bounds, Mode, Threat, Unit};
+use undertone_run::{printable, printable_json};
 
 /// The form in which a verb answers, as the global `--json` says.
 #[derive(Clone, Copy, Debug)]
@@ -13,14 +14,24 @@ pub struct Output {
     pub json: bool,
 }
 
+/// Tells something on standard error. Nobody may be reading there, and the disk that it goes to may
+/// be full: that stops nothing.
+pub fn note(text: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "{}", printable(&text.to_string()));
+}
+
 /// Prints a line, and ends quietly if nobody reads it any more (a closed pipe); an answer that is
 /// lost otherwise is a failure.
 pub fn line(text: impl std::fmt::Display) {
+    write_line(&printable(&text.to_string()));
+}
+
+fn write_line(text: &str) {
     match writeln!(std::io::stdout(), "{text}") {
         Ok(()) => {}
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
         Err(e) => {
-            eprintln!("error: the answer could not be written: {e}");
+            note(format_args!("error: the answer could not be written: {e}"));
             std::process::exit(1);
         }
     }
@@ -28,7 +39,8 @@ pub fn line(text: impl std::fmt::Display) {
 
 /// Prints one JSON object.
 pub fn json(value: &impl Serialize) {
-    line(serde_json::to_string(value).expect("answers are finite numbers and names"));
+    let text = serde_json::to_string(value).expect("answers are finite numbers and names");
+    write_line(&printable_json(&text));
 }
 
 /// Rows of names and values, the values in one column.

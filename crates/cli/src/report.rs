@@ -1,13 +1,13 @@
 //! `undertone report`: what a reviewer reads.
 
 use crate::failure::{Failure, Outcome};
-use crate::files::refuse_file_of_run;
 use crate::output::{self, Output};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use undertone_report::{Options, Run, report};
+use undertone_run::check_output;
 
 /// Write a report about finished runs: guarantee, curves, attacks, accuracy and the plan to repeat
 /// it, in one file
@@ -90,8 +90,8 @@ pub fn write(
     format: Format,
     options: Options,
 ) -> Outcome<Vec<Run>> {
+    check_output(out, &[], |text| text.contains(undertone_report::MARK))?;
     let runs = Run::open_all(folders)?;
-    folders.iter().try_for_each(|folder| refuse_file_of_run(out, folder))?;
     let document = report(&runs, options)?;
     let text = match format {
         Format::Html => document.html(),

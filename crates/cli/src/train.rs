@@ -2,7 +2,7 @@
 
 use crate::arguments::ChangeArguments;
 use crate::device::DeviceArguments;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::live::{Live, Point, View};
 use crate::output::{self, Output};
 use clap::Args;
@@ -50,13 +50,20 @@ impl Train {
         if self.until_input_ends {
             std::thread::spawn(end_with_input);
         }
+        let paths = RunPaths::new(&self.out);
+        if self.resume && !paths.plan().exists() {
+            return Err(Failure::arguments(format!(
+                "{} holds no run that has begun; start one without --resume",
+                self.out.display()
+            )));
+        }
         let mut plan = match &self.run {
             Some(path) => Plan::read(path, &self.set.changes())?,
-            None => Plan::read(&RunPaths::new(&self.out).plan(), &self.set.changes())?,
+            None => Plan::read(&paths.plan(), &self.set.changes())?,
         };
         if self.resume && self.run.is_some() {
             // The seed may have come from the command line; the folder knows.
-            plan.training.seed = Plan::read(&RunPaths::new(&self.out).plan(), &[])?.training.seed;
+            plan.training.seed = Plan::read(&paths.plan(), &[])?.training.seed;
         }
         if self.seed.is_some() {
             plan.training.seed = self.seed;
@@ -121,7 +128,7 @@ impl Display {
                 self.bar = None;
             }
         } else if due || done == all {
-            eprintln!("{what}: {done} of {all}");
+            output::note(format_args!("{what}: {done} of {all}"));
             self.said = Some(Instant::now());
         }
     }
@@ -145,14 +152,14 @@ impl Display {
                     }
                     all => format!("noise multipliers {} by epoch", all.join(", ")),
                 };
-                eprintln!(
+                output::note(format_args!(
                     "{examples} examples of {} units, {} of {} parameters trainable, {steps} \
                      steps, {noise}{}",
                     resolved.units,
                     parameters.trainable,
                     parameters.total,
                     if *done > 0 { format!(", going on after step {done}") } else { String::new() }
-                );
+                ));
                 if let Some(mut live) = self.live.take() {
                     live.ready(resolved.noise_multipliers.clone(), *done, *steps);
                     self.view = Some(View::open(live));
@@ -182,19 +189,21 @@ impl Display {
                     bar.set_message(text);
                     bar.set_position(record.step);
                     if let Some(validation) = validation {
-                        bar.suspend(|| eprintln!("epoch {}{validation}{spent}", record.epoch));
+                        bar.suspend(|| {
+                            output::note(format_args!("epoch {}{validation}{spent}", record.epoch))
+                        });
                     }
                 } else if validation.is_some()
                     || self.said.is_none_or(|said| said.elapsed() > LINE_EVERY)
                 {
                     let taken = (record.step - self.done).max(1) as f64;
                     let left = throughput.seconds / taken * (self.steps - record.step) as f64;
-                    eprintln!(
+                    output::note(format_args!(
                         "step {}/{}, {text}, {left:.0} s left{}",
                         record.step,
                         self.steps,
                         validation.unwrap_or_default()
-                    );
+                    ));
                     self.said = Some(Instant::now());
                 }
             }

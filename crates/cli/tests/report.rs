@@ -50,7 +50,7 @@ fn a_report_says_what_the_ledger_proves() {
     assert_eq!(told["runs"][0]["private"], true);
     assert_eq!(told["runs"][2]["guarantee"], Value::Null);
     let ledger = format!("{private}/ledger.jsonl");
-    refused(&undertone(&["report", private, "--out", &ledger]), "is a file of the run");
+    refused(&undertone(&["report", private, "--out", &ledger]), "is in the folder of a run");
     let html = fs::read_to_string(out).unwrap();
     for folder in [private, uneven] {
         let guarantee =

@@ -398,7 +398,7 @@ fn mistakes_are_one_sentence() {
     ] {
         bench.refused("run", &["--set", change], about);
     }
-    bench.refused("run", &["--resume"], "plan.toml");
+    bench.refused("run", &["--resume"], "holds no run");
     let missing = Command::new(env!("CARGO_BIN_EXE_undertone"))
         .args(["train", "nowhere.toml", "--out", "x"])
         .output()

@@ -213,7 +213,7 @@ fn mistakes_get_one_sentence_and_exit_code_2() {
     let before = fs::read(&data).unwrap();
     refused(
         &["predict", "--model", &model, "--data", &data, "--out", &data],
-        "is the file that is read",
+        "is a file that is read",
     );
     assert_eq!(fs::read(&data).unwrap(), before, "what is read is not written over");
     refused(
@@ -295,7 +295,7 @@ fn broken_numbers_and_torn_weights_are_refused() {
         ":3:",
     );
     assert!(
-        !out.exists() && !folder.path().join("said.jsonl.part").exists(),
+        !out.exists() && !folder.path().join("said.jsonl.undertone-part").exists(),
         "nothing half-written is left"
     );
     refused(

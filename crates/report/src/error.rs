@@ -12,10 +12,7 @@ pub enum Error {
         /// Name of the missing file.
         file: &'static str,
     },
-    /// A file of the run folder is malformed or contradicts another one.
-    #[error("{}: {problem}", path.display())]
-    Damaged { path: PathBuf, problem: String },
-    /// A file of the run folder cannot be read.
+    /// A file of the run folder cannot be read, or contradicts another one.
     #[error(transparent)]
     Run(#[from] undertone_run::Error),
     /// The ledger is invalid, or its ε cannot be computed.
@@ -42,10 +39,6 @@ impl Error {
 
     pub(crate) fn write(path: &Path, why: impl std::fmt::Display) -> Self {
         Self::Write { path: path.to_owned(), why: why.to_string() }
-    }
-
-    pub(crate) fn damaged(path: &Path, problem: impl std::fmt::Display) -> Self {
-        Self::Damaged { path: path.to_owned(), problem: problem.to_string() }
     }
 }
 

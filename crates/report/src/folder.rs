@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 use undertone_accounting::Guarantee;
 use undertone_accounting::ledger::Ledger;
-use undertone_run::{Audit, Record, RunPaths, Summary, read_metrics};
+use undertone_run::{Audit, FinishedRun, Record, RunPaths, Summary, read_metrics};
 
 /// A finished run.
 #[derive(Debug)]
@@ -27,17 +27,18 @@ impl Run {
         self.guarantee.as_ref().is_some_and(|found| found.mode == undertone_accounting::Mode::Paper)
     }
 
-    /// Reads a folder, and checks that its ledger proves what its summary says.
+    /// Reads a folder, and checks that its files agree with each other.
     pub fn open(folder: &Path) -> Result<Self> {
         let paths = RunPaths::new(folder);
-        let unfinished = |file| Error::Unfinished { folder: folder.to_owned(), file };
-        let text = std::fs::read_to_string(paths.summary())
-            .map_err(|_| unfinished(RunPaths::summary_name()))?;
-        let summary = Summary::parse(&paths.summary(), &text)?;
-        let plan_text =
-            std::fs::read_to_string(paths.plan()).map_err(|_| unfinished(RunPaths::plan_name()))?;
-        let (ledger, guarantee) = proved(&paths, &summary)?;
-        let audit = Audit::read(&paths.audit())?;
+        for (path, file) in
+            [(paths.summary(), RunPaths::summary_name()), (paths.plan(), RunPaths::plan_name())]
+        {
+            if !path.exists() {
+                return Err(Error::Unfinished { folder: folder.to_owned(), file });
+            }
+        }
+        let FinishedRun { summary, plan_text, ledger, guarantee, audit } =
+            FinishedRun::read(folder)?;
         let contradiction = contradiction(&audit, ledger.as_ref())?;
         Ok(Self {
             name: name_of(folder),
@@ -83,48 +84,6 @@ impl Run {
     pub(crate) fn ledger_path(&self) -> PathBuf {
         RunPaths::new(&self.folder).ledger()
     }
-}
-
-/// The ledger and what it proves at the summary's δ. A summary that says anything else is refused:
-/// one of the two was changed.
-fn proved(paths: &RunPaths, summary: &Summary) -> Result<(Option<Ledger>, Option<Guarantee>)> {
-    let path = paths.ledger();
-    let at = paths.summary();
-    let Some(said) = &summary.guarantee else {
-        if summary.private || path.exists() {
-            return Err(Error::damaged(
-                &at,
-                "has no guarantee, though the run is private or has a ledger",
-            ));
-        }
-        return Ok((None, None));
-    };
-    let ledger = Ledger::read(&path)?;
-    if summary.ledger_hash.as_deref().is_some_and(|hash| hash != ledger.hash()) {
-        return Err(Error::damaged(
-            &path,
-            "is not the ledger that the run ended with; the hash in summary.json is another",
-        ));
-    }
-    let found = ledger.guarantee(said.delta)?;
-    let close = |a: f64, b: f64| (a - b).abs() <= 1e-6 * b.abs().max(1.0);
-    let same = close(said.epsilon.upper, found.epsilon.upper)
-        && close(said.epsilon.lower, found.epsilon.lower)
-        && (said.unit, said.adjacency, said.threat, said.mode)
-            == (found.unit, found.adjacency, found.threat, found.mode);
-    if !same {
-        return Err(Error::damaged(
-            &at,
-            "states another guarantee than the ledger beside it proves",
-        ));
-    }
-    if summary.private && found.mode != undertone_accounting::Mode::Proved {
-        return Err(Error::damaged(
-            &at,
-            "says that the run is private, but its ledger guarantees nothing",
-        ));
-    }
-    Ok((Some(ledger), Some(found)))
 }
 
 /// What canaries showed, if it cannot be if the ledger's ε holds.

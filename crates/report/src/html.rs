@@ -1,24 +1,24 @@
 //! A report as one self-contained HTML file, without scripts or external resources, for light and
 //! dark mode, print and narrow screens.
 
+use crate::MARK;
 use crate::chart::{Chart, Mark};
 use crate::document::{Block, Document, Section, Standing, Table};
 use std::fmt::Write;
+use undertone_run::printable;
 
 const STYLE: &str = include_str!("style.css");
 
 /// Escapes text for HTML.
 pub fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
+    for c in printable(text).chars() {
         match c {
             '&' => safe.push_str("&amp;"),
             '<' => safe.push_str("&lt;"),
             '>' => safe.push_str("&gt;"),
             '"' => safe.push_str("&quot;"),
             '\'' => safe.push_str("&#39;"),
-            // Control characters are invalid in HTML.
-            c if c.is_control() && !matches!(c, '\n' | '\t') => safe.push('\u{fffd}'),
             c => safe.push(c),
         }
     }
@@ -49,6 +49,7 @@ impl Page {
     fn document(&mut self, document: &Document) {
         let title = escape(&document.title);
         self.line("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">");
+        self.line(MARK);
         self.line("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">");
         // Nothing is fetched and no script runs, even if some text were not escaped.
         self.line(

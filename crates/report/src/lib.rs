@@ -33,6 +33,9 @@ pub use document::{Block, Document, Section, Standing, Table};
 pub use error::{Error, Result};
 pub use folder::Run;
 
+/// A comment in every report: by it a file is known to be one that may be written anew.
+pub const MARK: &str = "<!-- undertone report -->";
+
 /// Report options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {

@@ -1,28 +1,15 @@
 //! A report as Markdown, with tables in place of charts.
 
+use crate::MARK;
 use crate::document::{Block, Document, Section, Standing, Table};
-
-/// Escapes text for Markdown.
-pub fn escape(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\\' | '|' | '<' | '>' | '*' | '_' | '`' | '[' | ']' | '~' | '#' | '$' => {
-                safe.extend(['\\', c])
-            }
-            '&' => safe.push_str("&amp;"),
-            c if c.is_control() => safe.push(' '),
-            c => safe.push(c),
-        }
-    }
-    safe
-}
+use undertone_run::{escape_markdown as escape, printable};
 
 impl Document {
     /// The report as Markdown.
     pub fn markdown(&self) -> String {
         let mut text = format!("# {}\n\n{}\n", escape(&self.title), escape(&self.subtitle));
         self.sections.iter().for_each(|section| write_section(&mut text, section));
+        text.push_str(&format!("\n{MARK}\n"));
         text
     }
 }
@@ -66,6 +53,7 @@ fn write_block(text: &mut String, block: &Block) {
             write_table(text, &chart.table);
         }
         Block::Verbatim { name, text: verbatim } => {
+            let verbatim = printable(verbatim);
             let longest = verbatim.split(|c| c != '`').map(str::len).max().unwrap_or(0);
             let fence = "`".repeat(longest.max(2) + 1);
             text.push_str(&format!(

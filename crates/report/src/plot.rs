@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use plotters::coord::Shift;
 use plotters::prelude::*;
+use std::io::Write;
 use std::path::Path;
 use undertone_accounting::{CurvePoint, TradeOffPoint};
 
@@ -11,6 +12,9 @@ const SIZE: (u32, u32) = (720, 440);
 pub const INK: RGBColor = RGBColor(0x20, 0x2a, 0x3a);
 const MAIN: RGBColor = RGBColor(0x1f, 0x6f, 0xb4);
 const SECOND: RGBColor = RGBColor(0xd0, 0x6a, 0x1a);
+
+/// Ends every chart: by it a file is known to be one that may be drawn anew.
+pub const MARK: &str = "<!-- undertone chart -->\n";
 
 /// What a chart is drawn on.
 pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -35,7 +39,9 @@ pub fn write_sized(path: &Path, size: (u32, u32), draw: impl FnOnce(&Area) -> Dr
             .and_then(|()| area.present().map_err(Into::into));
         drawn.map_err(|e| Error::write(path, e))?;
     }
-    std::fs::write(path, text).map_err(|e| Error::write(path, e))
+    text.push_str(MARK);
+    undertone_run::write_atomically(path, |out| out.write_all(text.as_bytes()))
+        .map_err(|e| Error::write(path, e))
 }
 
 /// The noise multiplier of each epoch.

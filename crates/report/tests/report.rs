@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use undertone_accounting::ledger::{Ledger, Terms};
 use undertone_accounting::{Adjacency, Event, Mode, Part, Threat, Unit, rounded_up};
 use undertone_report::{Options, Run, report};
+use undertone_run::{Resolved, RunFile};
 
 const STEP: Event = Event::PoissonGaussian { noise_multiplier: 0.9, sampling_rate: 0.02 };
 const DELTA: f64 = 1e-5;
@@ -15,6 +16,8 @@ const DELTA: f64 = 1e-5;
 /// Writes the ledger of forty steps; its terms and the guarantee.
 fn ledger(folder: &Path, mode: Mode) -> Ledger {
     let terms = Terms {
+        id: String::new(),
+        run: None,
         unit: Unit::Example,
         adjacency: Adjacency::AddRemove,
         threat: Threat::Central,
@@ -66,7 +69,7 @@ fn folder(
         "ledger_hash": ledger.as_ref().map(|ledger| ledger.hash().to_owned()),
         "something_new": { "that": "nobody knows yet" },
         "plan": {
-            "model": { "path": "models/a", "tuning": { "lora": { "rank": 8 } } },
+            "model": { "path": "</pre><script>alert(3)</script>", "tuning": { "lora": { "rank": 8 } } },
             "data": {
                 "task": "classification",
                 "train": "train<script>alert(1)</script>.tsv", "validation": "dev.tsv",
@@ -75,7 +78,7 @@ fn folder(
             },
             "privacy": {
                 "method": if mode.is_some() { "dp-sgd" } else { "none" },
-                "mode": "proved", "clip": "automatic", "schedule": "uniform"
+                "mode": if mode == Some(Mode::Paper) { "paper" } else { "proved" }, "clip": "automatic", "schedule": "uniform"
             },
             "training": {
                 "epochs": 2, "batch": 100, "learning_rate": 1e-3,
@@ -83,13 +86,17 @@ fn folder(
             }
         }
     });
+    if mode == Some(Mode::Seeded) {
+        summary["plan"]["training"]["seed"] = json!(1);
+    }
     if !private {
         summary["not_private_because"] = json!("the method is \"none\": no noise was added");
     }
     change(&mut summary);
     fs::write(folder.join("summary.json"), summary.to_string()).unwrap();
-    fs::write(folder.join("plan.toml"), "[model]\npath = \"</pre><script>alert(3)</script>\"\n")
-        .unwrap();
+    let plan: RunFile = serde_json::from_value(summary["plan"].clone()).unwrap();
+    let resolved: Resolved = serde_json::from_value(summary["resolved"].clone()).unwrap();
+    plan.write_plan(&folder.join("plan.toml"), &resolved).unwrap();
     let record = |step: u64| {
         let validation = step.is_multiple_of(20).then(|| measures(0.01 * step as f64));
         json!({
@@ -173,6 +180,7 @@ fn nothing_in_a_file_becomes_markup() {
         assert!(html.contains("&lt;script&gt;alert(1)"));
         // In Markdown, the plan stands in a fence as it is.
         let outside = markdown.split("```").step_by(2).collect::<String>();
+        let outside = outside.replace(undertone_report::MARK, "");
         let bare = outside.replace("\\<", "").replace("\\>", "");
         assert!(
             !bare.contains('<')

@@ -3,18 +3,35 @@
 use crate::error::{Error, Result};
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Writes a temporary file beside `path`, syncs it to disk, then renames it to `path`.
+/// Ending of the file that is written before it gets its final name.
+const PART: &str = ".undertone-part";
+
+/// The file that is written before it is renamed to `path`.
+pub(crate) fn part_of(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(PART);
+    path.with_file_name(name)
+}
+
+/// Writes a temporary file beside `path`, syncs it to disk, then renames it to `path`. Neither is
+/// written through a symbolic link.
 pub fn write_atomically(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
 ) -> Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".part");
-    let beside = path.with_file_name(name);
+    let beside = part_of(path);
     let written = (|| {
-        let mut writer = BufWriter::with_capacity(1 << 20, File::create(&beside)?);
+        let file = match File::create_new(&beside) {
+            // What an interrupted process has left behind.
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
+                fs::remove_file(&beside)?;
+                File::create_new(&beside)?
+            }
+            made => made?,
+        };
+        let mut writer = BufWriter::with_capacity(1 << 20, file);
         write(&mut writer)?;
         writer.into_inner().map_err(|e| e.into_error())?.sync_all()?;
         fs::rename(&beside, path)

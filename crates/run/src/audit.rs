@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::numbers::null_as_nan;
-use crate::{FORMAT_VERSION, check_format, write_json};
+use crate::{FORMAT_VERSION, check_format, read_settings, write_json};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -50,7 +50,7 @@ impl Audit {
     /// Reads the file; empty if it is not there. A damaged file is an error: its results would be
     /// lost by writing over it.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = match std::fs::read_to_string(path) {
+        let text = match read_settings(path) {
             Ok(text) => text,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(e) => return Err(Error::io(path)(e)),

@@ -17,6 +17,9 @@ pub enum Error {
         /// What is wrong, and what to do.
         problem: String,
     },
+    /// The ledger is invalid, or its ε cannot be computed.
+    #[error(transparent)]
+    Ledger(#[from] undertone_accounting::Error),
     /// A file could not be read or written.
     #[error("{path}: {source}", path = path.display())]
     Io {

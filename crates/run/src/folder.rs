@@ -113,6 +113,59 @@ impl RunPaths {
         self.0.join("identity.json")
     }
 
+    /// Every file and folder that a run writes, except its lock.
+    fn all(&self) -> [PathBuf; 14] {
+        [
+            self.plan(),
+            self.ledger(),
+            self.ledger_head(),
+            self.metrics(),
+            self.checkpoint(),
+            self.secret(),
+            self.identity(),
+            self.relevance(),
+            self.noise_figure(),
+            self.relevance_figure(),
+            self.model(),
+            self.adapter(),
+            self.audit(),
+            self.summary(),
+        ]
+    }
+
+    /// Removes secret and identity of a finished run. A link is removed, not what it leads to.
+    pub fn forget_secrets(&self) -> Result<()> {
+        for path in [self.secret(), self.identity()] {
+            match fs::remove_file(&path) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Error::io(&path)(e));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what a run has written, and then the folder if nothing else is in it.
+    pub fn remove_run(&self) -> Result<()> {
+        for path in self.all().into_iter().chain([self.lock()]) {
+            let removed = match path.symlink_metadata() {
+                Ok(found) if found.is_dir() => fs::remove_dir_all(&path),
+                Ok(_) => fs::remove_file(&path),
+                Err(_) => continue,
+            };
+            removed.map_err(Error::io(&path))?;
+        }
+        match fs::remove_dir(&self.0) {
+            Err(e) if e.kind() == std::io::ErrorKind::DirectoryNotEmpty => Err(Error::folder(
+                &self.0,
+                "holds files that are not of a run; move them away, or choose another folder",
+            )),
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(&self.0)(e)),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether the run is finished.
     pub fn is_finished(&self) -> bool {
         self.summary().exists()
@@ -165,6 +218,13 @@ impl RunFolder {
                 "holds a run already; resume it with --resume, or choose another folder",
             ));
         }
+        // `symlink_metadata`: nothing is written through a link either, wherever it leads.
+        if let Some(there) = folder.all().iter().find(|path| path.symlink_metadata().is_ok()) {
+            return Err(Error::folder(
+                there,
+                "is there already, and the run would write over it; choose another folder",
+            ));
+        }
         Ok(folder)
     }
 
@@ -176,12 +236,19 @@ impl RunFolder {
                 "holds no run that has begun; start one without --resume",
             ));
         }
-        Self::lock_folder(path)
+        let folder = Self::lock_folder(path)?;
+        if let Some(link) = folder.all().iter().find(|path| path.is_symlink()) {
+            return Err(Error::folder(link, "is a symbolic link; bring back the run's own file"));
+        }
+        Ok(folder)
     }
 
     fn lock_folder(path: &Path) -> Result<Self> {
         let paths = RunPaths::new(path);
         let file = paths.lock();
+        if file.is_symlink() {
+            return Err(Error::folder(&file, "is a symbolic link; remove it"));
+        }
         let lock = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -207,11 +274,12 @@ impl RunFolder {
             .any(|path| path.exists())
     }
 
-    /// Saves the secret of a run without a seed, readable by the file's owner only.
+    /// Saves the secret of a run without a seed, readable by the file's owner only. The file must
+    /// be new: an earlier one may be readable by others, or a link to where others can read.
     pub fn keep_secret(&self, secret: &[u8; 32]) -> Result<()> {
         let path = self.secret();
         let mut options = OpenOptions::new();
-        options.create(true).truncate(true).write(true);
+        options.create_new(true).write(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let mut file = options.open(&path).map_err(Error::io(&path))?;
@@ -222,7 +290,7 @@ impl RunFolder {
     pub fn read_secret(&self) -> Result<[u8; 32]> {
         let path = self.secret();
         let mut bytes = [0; 32];
-        let whole = File::open(&path).and_then(|mut file| file.read_exact(&mut bytes));
+        let whole = crate::open_regular(&path).and_then(|mut file| file.read_exact(&mut bytes));
         whole.map_err(|e| {
             Error::folder(
                 &path,
@@ -240,7 +308,7 @@ impl RunFolder {
     /// Refuses to resume a run with another plan, other data, another secret or another machine.
     pub fn check_identity(&self, identity: &Identity) -> Result<()> {
         let path = self.identity();
-        let text = fs::read_to_string(&path).map_err(Error::io(&path))?;
+        let text = crate::read_settings(&path).map_err(Error::io(&path))?;
         let begun: Identity = serde_json::from_str(&text)
             .map_err(|e| Error::folder(&path, format!("is damaged ({e}); start a new run")))?;
         if begun.run != identity.run {
@@ -257,19 +325,6 @@ impl RunFolder {
                 begun.machine, identity.machine
             );
             return Err(Error::folder(self.folder(), problem));
-        }
-        Ok(())
-    }
-
-    /// Removes secret and identity of a finished run.
-    pub fn forget_secrets(&self) -> Result<()> {
-        for path in [self.secret(), self.identity()] {
-            match fs::remove_file(&path) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(Error::io(&path)(e));
-                }
-                _ => {}
-            }
         }
         Ok(())
     }

@@ -19,10 +19,14 @@ mod atomic;
 pub mod audit;
 mod error;
 mod file;
+mod finished;
 mod folder;
 mod identity;
 mod metrics;
 mod numbers;
+mod output;
+mod printable;
+mod read;
 mod resolved;
 mod summary;
 
@@ -37,18 +41,23 @@ pub use file::{
     PrivacySection, PublicFile, RapFtSection, ReleaseKind, ReleasedRows, RelevanceSource, RunFile,
     TaskName, TrainingSection, Tuning,
 };
+pub use finished::FinishedRun;
 pub use folder::{RunFolder, RunPaths, is_locked};
 pub use identity::Identity;
 pub use metrics::{
     ClassificationMetrics, LanguageMetrics, Metrics, MetricsWriter, Record, read_metrics,
 };
+pub use output::{check_new_folder, check_output};
+pub use printable::{escape_markdown, printable, printable_json, printable_line};
+pub use read::{MOST_OF_SETTINGS, open_regular, read_bytes, read_settings};
 pub use resolved::{Adaptation, Releases, Resolved};
 pub use summary::{
     Claim, ParameterCounts, PerturbationFacts, Summary, Throughput, ValidationMetrics,
 };
 
-/// The layout of run folders that this version writes. Version 1 had no number; it is still read.
-pub const FORMAT_VERSION: u32 = 2;
+/// The layout of run folders that this version writes. Version 1 had no number, and ledgers of
+/// before version 3 do not name their run; all are still read.
+pub const FORMAT_VERSION: u32 = 3;
 
 /// Refuses files that a later version wrote.
 pub(crate) fn check_format(path: &std::path::Path, found: Option<u32>) -> Result<()> {

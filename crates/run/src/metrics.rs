@@ -1,8 +1,8 @@
 //! metrics.jsonl: one record for each step, and the metrics of a model on a file.
 
 use crate::error::{Error, Result};
-use crate::numbers::null_as_nan;
-use crate::write_atomically;
+use crate::numbers::{null_as_nan, square};
+use crate::{read_bytes, write_atomically};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -33,6 +33,7 @@ pub struct ClassificationMetrics {
     #[serde(deserialize_with = "null_as_nan")]
     pub loss: f64,
     /// Confusion matrix: counts by `[label][prediction]`.
+    #[serde(deserialize_with = "square")]
     pub confusion: Vec<Vec<u64>>,
 }
 
@@ -131,7 +132,7 @@ impl MetricsWriter {
     /// Opens the file and keeps only the lines up to step `steps`: a resumed run writes later ones
     /// again.
     pub fn open(path: &Path, steps: u64) -> Result<Self> {
-        if let Ok(text) = std::fs::read_to_string(path) {
+        if let Some(text) = read_text(path)? {
             let kept = text.lines().filter(|line| {
                 serde_json::from_str::<StepOnly>(line).is_ok_and(|record| record.step <= steps)
             });
@@ -154,9 +155,18 @@ impl MetricsWriter {
     }
 }
 
+/// The text of the file; none if it is not there.
+fn read_text(path: &Path) -> Result<Option<String>> {
+    match read_bytes(path, u64::MAX) {
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Error::io(path)(e)),
+    }
+}
+
 /// All records of a finished run; none if the file is missing, as when it was not published.
 pub fn read_metrics(path: &Path) -> Result<Vec<Record>> {
-    let Ok(text) = std::fs::read_to_string(path) else { return Ok(Vec::new()) };
+    let Some(text) = read_text(path)? else { return Ok(Vec::new()) };
     let line = |(i, line): (usize, &str)| {
         serde_json::from_str(line).map_err(|e| {
             Error::folder(path, format!("line {} is not a record of metrics: {e}", i + 1))

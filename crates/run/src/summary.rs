@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::file::RunFile;
 use crate::metrics::Metrics;
 use crate::resolved::Resolved;
-use crate::{FORMAT_VERSION, check_format};
+use crate::{FORMAT_VERSION, check_format, read_settings};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use undertone_accounting::Guarantee;
@@ -63,7 +63,7 @@ fn first_format() -> u32 {
 impl Summary {
     /// Reads the summary of a finished run.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+        let text = read_settings(path).map_err(Error::io(path))?;
         Self::parse(path, &text)
     }
 

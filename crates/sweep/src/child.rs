@@ -64,6 +64,7 @@ impl Children<'_> {
             State::Precious => {
                 return Err(format!("{} holds a private run of another plan", folder.display()));
             }
+            State::Contradictory(sentence) => return Err(sentence),
         }
         let ended = self.start(&[], &plan, &folder, tell)?;
         if ended.status.success() { self.finished(&folder, run) } else { Err(ended.sentence()) }
@@ -115,6 +116,7 @@ impl Children<'_> {
                 self.tidy(folder);
                 Ok(*summary)
             }
+            State::Contradictory(sentence) => Err(sentence),
             _ => Err(format!("{} holds no summary", folder.display())),
         }
     }
@@ -149,12 +151,7 @@ impl Ended {
 }
 
 fn remove(folder: &Path) -> Result<(), String> {
-    match std::fs::remove_dir_all(folder) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            Err(format!("{}: {e}", folder.display()))
-        }
-        _ => Ok(()),
-    }
+    RunPaths::new(folder).remove_run().map_err(|e| e.to_string())
 }
 
 /// A file beside a folder: the folder's whole name and an extension.

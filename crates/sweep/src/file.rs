@@ -99,13 +99,13 @@ impl Sweep {
     pub fn read(path: &Path) -> Result<Self> {
         let here = |sentence: String| Error::mistake(format!("{}: {sentence}", path.display()));
         let text =
-            std::fs::read_to_string(path).map_err(|e| here(format!("cannot be read: {e}")))?;
+            undertone_run::read_settings(path).map_err(|e| here(format!("cannot be read: {e}")))?;
         let file: SweepFile = toml::from_str(&text).map_err(|e| here(one_sentence(&text, &e)))?;
         let base = match &file.base {
             Base::Table(table) => table.clone(),
             Base::Path(name) => {
                 let place = path.parent().unwrap_or(Path::new("")).join(name);
-                let text = std::fs::read_to_string(&place).map_err(|e| {
+                let text = undertone_run::read_settings(&place).map_err(|e| {
                     here(format!("its base {} cannot be read: {e}", place.display()))
                 })?;
                 text.parse().map_err(|e: toml::de::Error| {

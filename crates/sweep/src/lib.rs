@@ -77,6 +77,10 @@ impl Prepared {
     /// `.md`, `.tex` and `.csv` and as `plot.svg`. Runs that fail are named in the table.
     pub fn run(&self, launch: &Launch) -> Result<Table> {
         let runs = self.folder.join("runs");
+        if !state::is_of_sweep(&self.folder) {
+            undertone_run::check_new_folder(&self.folder)
+                .map_err(|e| Error::mistake(e.to_string()))?;
+        }
         std::fs::create_dir_all(&runs).map_err(|e| Error::write(&runs, e))?;
         let lock = state::hold(&self.folder).map_err(|e| Error::write(&self.folder, e))?;
         let Some(_lock) = lock else {

@@ -1,9 +1,10 @@
 //! How far a sweep is: bars on a terminal, a line for each run elsewhere.
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
+use undertone_run::printable_line;
 
 /// One view for all runs.
 pub struct Progress {
@@ -62,7 +63,7 @@ impl Job<'_> {
     /// What the run says of itself.
     pub fn tell(&self, line: &str) {
         if let Some(bar) = &self.bar {
-            bar.set_message(format!("{}: {line}", self.name));
+            bar.set_message(printable_line(&format!("{}: {line}", self.name)).into_owned());
         }
     }
 
@@ -80,9 +81,14 @@ impl Job<'_> {
             (Some((bars, whole)), Some(bar)) => {
                 bar.finish_and_clear();
                 whole.inc(1);
-                bars.suspend(|| eprintln!("{line}"));
+                bars.suspend(|| note(&line));
             }
-            _ => eprintln!("{line}"),
+            _ => note(&line),
         }
     }
+}
+
+/// Tells something on standard error; that nobody may be reading stops nothing.
+fn note(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{}", printable_line(line));
 }

@@ -5,7 +5,10 @@ use std::fs::{File, OpenOptions};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use undertone::Plan;
-use undertone_run::{RunPaths, Summary};
+use undertone_run::{FinishedRun, RunPaths, Summary};
+
+/// The file that a sweep keeps locked.
+const LOCK: &str = "sweep.lock";
 
 /// What a run's folder holds.
 #[derive(Debug)]
@@ -21,6 +24,8 @@ pub enum State {
     /// A run of another plan without a seed. Its ledger says what was released, and is nothing to
     /// throw away.
     Precious,
+    /// A finished run whose files contradict each other: in which way.
+    Contradictory(String),
 }
 
 /// Looks into a run's folder.
@@ -36,9 +41,12 @@ pub fn look(folder: &Path, run: &Run) -> State {
         let seeded = there.is_some_and(|plan| plan.training.seed.is_some() || !plan.is_private());
         return if seeded { State::Stale } else { State::Precious };
     }
-    match paths.read_summary() {
-        Ok(summary) => State::Finished(Box::new(summary)),
-        Err(_) => State::Begun,
+    if !paths.is_finished() {
+        return State::Begun;
+    }
+    match FinishedRun::read(folder) {
+        Ok(run) => State::Finished(Box::new(run.summary)),
+        Err(e) => State::Contradictory(e.to_string()),
     }
 }
 
@@ -59,12 +67,14 @@ pub fn wait_until_free(folder: &Path) -> bool {
     true
 }
 
+/// Whether a sweep has written into the folder before.
+pub fn is_of_sweep(folder: &Path) -> bool {
+    folder.join(LOCK).exists()
+}
+
 /// Holds a sweep's folder until it is dropped.
 pub fn hold(folder: &Path) -> std::io::Result<Option<File>> {
-    let lock = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(folder.join("sweep.lock"))?;
+    let lock =
+        OpenOptions::new().create(true).truncate(false).write(true).open(folder.join(LOCK))?;
     Ok(lock.try_lock().is_ok().then_some(lock))
 }

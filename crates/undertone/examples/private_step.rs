@@ -62,6 +62,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         sampling_rate: SAMPLING_RATE,
     };
     let terms = Terms {
+        id: String::new(),
+        run: None,
         unit: Unit::Example,
         adjacency: Adjacency::AddRemove,
         threat: Threat::Central,
@@ -77,7 +79,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for number in 0..STEPS {
         // The batch size is random and private. An empty batch is a step too.
         let sample = sampler.step(number);
-        let mut sum = learner.start();
+        let mut sum = learner.empty_sum();
         for indices in micro_batches(&sample, &examples, 32, 1024) {
             let batch = Batch::pack(indices.iter().map(|&i| &examples[i]));
             // Losses are computed without noise: they are private, and not shown.

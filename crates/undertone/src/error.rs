@@ -12,10 +12,16 @@ pub enum Error {
     /// Trainable parameters got no gradient: a layer is not connected, and the run would be worth
     /// nothing.
     #[error(
-        "after the first step these parameters have not moved: {0}; the model cannot be trained \
-         in this way"
+        "these parameters get no gradient in the first steps: {0}; the model cannot be trained in \
+         this way (a learning rate that is far too large does this too)"
     )]
     NotMoved(String),
+    /// A parameter has values that are not finite: the model is worth nothing.
+    #[error(
+        "{0} is no longer finite, and the model is not saved: lower the learning rate, of the \
+         adaptation too if there is one"
+    )]
+    NotFinite(String),
     /// No secret for the noise.
     #[error("the system gives no random numbers ({0}), without which no private run can begin")]
     NoRandomness(std::io::Error),
@@ -31,6 +37,16 @@ pub enum Error {
 }
 
 impl Error {
+    /// Parameters without a gradient: the first few by name.
+    pub(crate) fn not_moved(names: &[String]) -> Self {
+        const NAMED: usize = 3;
+        let mut told = names[..names.len().min(NAMED)].join(", ");
+        if names.len() > NAMED {
+            told += &format!(" and {} more", names.len() - NAMED);
+        }
+        Self::NotMoved(told)
+    }
+
     /// A mistake in the run file.
     pub(crate) fn plan(sentence: impl Into<String>) -> Self {
         Self::Run(undertone_run::Error::run_file(sentence))

@@ -33,7 +33,7 @@
 //!     unit,
 //!     ..Example::default()
 //! };
-//! let mut sum = learner.start();
+//! let mut sum = learner.empty_sum();
 //! let losses = learner.accumulate(&Batch::pack(&[example(0), example(1)]), None, &mut sum)?;
 //! assert_eq!((losses.len(), sum.clipped().units), (2, 2));
 //!

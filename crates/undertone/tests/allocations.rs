@@ -2,10 +2,10 @@
 //! one unit can move a release the furthest, measured in noise.
 
 use undertone::data::{Batch, Example, Target};
-use undertone::gradient::{Clip, Share};
+use undertone::gradient::{Clip, ParameterGroups};
 use undertone::method::central::{
     Adaclip, AdaclipSection, Allocation, AllocationMethod, Anadp, DpSgd, ImportanceForm,
-    ImportanceSettings, Map, PublishedAnadp, PublishedRapFt, RapFt, SeenMap,
+    ImportanceSettings, PublishedAnadp, PublishedRapFt, RapFt, ReleasedRelevanceMap, RelevanceMap,
 };
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
@@ -52,7 +52,7 @@ fn after(
         Protection { method: method(&model.parameters), noise: Noise::new(&Secret::from_seed(4)) };
     let mut learner = Learner::new(model, Settings::default(), Some(protection));
     for number in 0..=steps {
-        let mut sum = learner.start();
+        let mut sum = learner.empty_sum();
         learner.accumulate(&batch(), None, &mut sum).unwrap();
         learner.effective_noise_multiplier(&sum, noise).unwrap();
         if number < steps {
@@ -83,13 +83,13 @@ fn coordinates(learner: &Learner, allocation: &Allocation) -> Vec<Coordinate> {
         let (mut stds, mut weights) = (vec![0.0; count], vec![1.0; count]);
         allocation.write_stds(id, 0, &mut stds);
         let mut groups = vec![0; count];
-        match allocation.measure.of(id).unwrap() {
-            Share::Plain(group) => groups.fill(*group),
-            Share::Weighted(group, given) => {
+        match allocation.groups.of(id).unwrap() {
+            ParameterGroups::Plain(group) => groups.fill(*group),
+            ParameterGroups::Weighted(group, given) => {
                 groups.fill(*group);
                 given.write(0, &mut weights);
             }
-            Share::Split(sides) => {
+            ParameterGroups::Split(sides) => {
                 let mask = sides[0].1.iter();
                 groups = mask.map(|&m| if m == 1.0 { sides[0].0 } else { sides[1].0 }).collect();
             }
@@ -143,12 +143,12 @@ fn lora() -> Tuning {
     Tuning::Lora(LoraSettings { rank: 2, ..LoraSettings::default() })
 }
 
-fn some_map(parameters: &Parameters) -> Map {
+fn some_map(parameters: &Parameters) -> RelevanceMap {
     let of = parameters.iter().map(|(id, p)| match p.trainable {
         true => (0..p.len()).map(|i| ((i * 37 + id.index() * 11) % 101) as f32).collect(),
         false => Vec::new(),
     });
-    Map { of: of.collect() }
+    RelevanceMap { of: of.collect() }
 }
 
 type Make = Box<dyn Fn(&Parameters) -> AllocationMethod>;
@@ -219,7 +219,7 @@ fn methods() -> Vec<(&'static str, Tuning, bool, Make)> {
             lora(),
             true,
             Box::new(move |p| {
-                let map = SeenMap::of_public(some_map(p));
+                let map = ReleasedRelevanceMap::of_public(some_map(p));
                 AllocationMethod::Proved(Box::new(RapFt::new(&clip, &map, 0.7, p)))
             }),
         ),
@@ -248,7 +248,7 @@ fn no_direction_is_worse_than_stated_and_one_is_as_bad() {
         let coordinates = coordinates(&learner, &allocation);
         let mut most: f64 = 0.0;
         for seed in 1..6 {
-            let (at_random, found) = furthest(&coordinates, allocation.bounds.lengths(), seed);
+            let (at_random, found) = furthest(&coordinates, allocation.bounds.thresholds(), seed);
             assert!(at_random <= (1.0 + 1e-5) / stated, "{name}: {at_random} is beyond 1/{stated}");
             most = most.max(found);
         }
@@ -374,7 +374,7 @@ fn released(learner: &Learner, make: &Make, batch: &Batch, noise_multiplier: f64
         state.iter().find(|(known, _)| known == name).map(|found| found.1.dense().into_owned())
     });
     let before = trained(&fresh);
-    let mut sum = fresh.start();
+    let mut sum = fresh.empty_sum();
     fresh.accumulate(batch, None, &mut sum).unwrap();
     fresh.effective_noise_multiplier(&sum, noise_multiplier).unwrap();
     fresh
@@ -407,11 +407,11 @@ fn every_method_releases_what_it_states() {
         let seven = Batch::pack(&examples()[..7]);
         let (with, without) =
             (released(&learner, &make, &some, 1e-4), released(&learner, &make, &seven, 1e-4));
-        let mut moved = vec![0.0; allocation.bounds.lengths().len()];
+        let mut moved = vec![0.0; allocation.bounds.thresholds().len()];
         for ((x, y), c) in with.iter().zip(&without).zip(&coordinates) {
             moved[c.group] += c.weight * (x - y).powi(2);
         }
-        for (moved, bound) in moved.iter().zip(allocation.bounds.lengths()) {
+        for (moved, bound) in moved.iter().zip(allocation.bounds.thresholds()) {
             assert!(moved.sqrt() <= bound * 1.01, "{name}: {} beyond {bound}", moved.sqrt());
         }
         let whole: f64 = moved.iter().sum();

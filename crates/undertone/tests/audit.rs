@@ -1,7 +1,7 @@
 //! The one-run audit finds a trainer that is broken, and does not cry wolf about one that is not.
 
 use serde_json::Value;
-use undertone::audit::canaries::{Coins, Mould};
+use undertone::audit::canaries::{CanaryTemplate, Coins};
 use undertone::audit::exposure::{exact, mean_reciprocal_rank};
 use undertone::audit::membership::{by_loss, by_reference, judge};
 use undertone::audit::one_run::{OneRun, audit, lower_bound, p_value};
@@ -72,13 +72,13 @@ fn losses(model: &Model, examples: &[Example]) -> Vec<f64> {
 fn one_run(seed: u64, epsilon: f64, quieter: f64, clip: f64) -> OneRun {
     let secret = Secret::from_seed(seed);
     let mut data = texts(20, 1);
-    let mould = Mould {
+    let canary_template = CanaryTemplate {
         frames: texts(1, 2).examples,
         words: (0..997).collect(),
         special: Vec::new(),
         classes: Some(2),
     };
-    let planted = mould.canaries(200, &secret).unwrap();
+    let planted = canary_template.canaries(200, &secret).unwrap();
     let coins = Coins::toss(200, &secret);
     coins.put_in(&planted, &mut data);
     // Of token embeddings alone every text has its own rows, so that canaries can be told apart.
@@ -103,7 +103,7 @@ fn one_run(seed: u64, epsilon: f64, quieter: f64, clip: f64) -> OneRun {
     let noise_multiplier = (STEPS as f64).sqrt() / largest_mu(epsilon, DELTA).unwrap();
     let batch = Batch::pack(&data.examples);
     for number in 0..STEPS {
-        let mut sum = learner.start();
+        let mut sum = learner.empty_sum();
         learner.accumulate(&batch, None, &mut sum).unwrap();
         let noise_multiplier = noise_multiplier / quieter / clip;
         learner
@@ -189,7 +189,7 @@ fn an_overfitted_model_gives_its_members_away_and_a_private_one_does_not() {
         let settings = Settings { weight_decay: 0.0, ..Settings::default() };
         let mut learner = Learner::new(start, settings, protection);
         for number in 0..80 {
-            let mut sum = learner.start();
+            let mut sum = learner.empty_sum();
             learner.accumulate(&Batch::pack(&data.examples), None, &mut sum).unwrap();
             let step = Step {
                 number,

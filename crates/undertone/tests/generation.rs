@@ -105,7 +105,7 @@ fn texts_end_at_an_end_token_and_at_the_last_position() {
     let model = decoder("gpt2-causal-lm");
     let settings = Settings { max_new_tokens: 100, temperature: 0.0, ..Settings::default() };
     let text = generate(&model, &[vec![3, 1, 4]], &settings, |_| {}).unwrap().remove(0);
-    assert_eq!(text.len(), model.network.most_positions - 3, "fills the positions and stops");
+    assert_eq!(text.len(), model.network.max_positions - 3, "fills the positions and stops");
     let ending = Settings { end_tokens: vec![text[4]], ..settings };
     let ended = generate(&model, &[vec![3, 1, 4]], &ending, |_| {}).unwrap().remove(0);
     let first = text.iter().position(|&token| token == text[4]).unwrap();

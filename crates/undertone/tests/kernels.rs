@@ -68,7 +68,7 @@ proptest! {
             let ours = tensor::normalise(kind, &x, residual, &w, Some(&b), 1e-3).unwrap();
             same("norm", &ours.output, &output);
             same("normalised", &ours.normalised, &hat);
-            let inverse = &ours.inverse_deviation;
+            let inverse = &ours.inverse_std;
             let found = tensor::normalise_backward(kind, &ours.normalised, inverse, &w, &dy);
             close("norm backward", &found.unwrap(), &back, size);
         }

@@ -1,11 +1,13 @@
-//! Book-keeping against the plain definition: every unit on its own, its gradient formed, clipped
+//! Ghost clipping against the plain definition: every unit on its own, its gradient formed, clipped
 //! and added up.
 
 use crate::common::devices;
 use std::collections::BTreeMap;
 use undertone::data::{Batch, Example, Target};
 use undertone::gradient::Clipping;
-use undertone::gradient::{Book, Bounds, Clip, ClippedSum, Measure, UnitRows, Weights};
+use undertone::gradient::{
+    Bounds, Clip, ClippedSum, ClippingGroups, GhostClipping, UnitRows, Weights,
+};
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
 use undertone::model::{Gradients, Model, TaskHead, Weighting};
@@ -69,7 +71,7 @@ type Sums = BTreeMap<String, Vec<f64>>;
 /// weight of every coordinate in them.
 struct Way {
     name: String,
-    measure: Measure,
+    groups: ClippingGroups,
     bounds: Bounds,
     automatic: bool,
     parts: BTreeMap<String, Vec<(usize, Vec<f64>)>>,
@@ -83,7 +85,7 @@ fn numbers(count: usize, seed: usize) -> Vec<f32> {
 
 impl Way {
     fn plain(model: &Model, clip: &Clip) -> Self {
-        let measure = clip.measure(&model.parameters);
+        let groups = clip.groups(&model.parameters);
         let mut parts = BTreeMap::new();
         let mut layers: Vec<String> = Vec::new();
         for (_, parameter) in model.parameters.iter() {
@@ -101,9 +103,9 @@ impl Way {
             });
             parts.insert(parameter.name.clone(), vec![(group, vec![1.0; parameter.len()])]);
         }
-        let bounds = clip.bounds(measure.groups());
+        let bounds = clip.bounds(groups.count());
         let automatic = matches!(clip, Clip::Automatic);
-        Self { name: format!("{clip:?}"), measure, bounds, automatic, parts, masks: false }
+        Self { name: format!("{clip:?}"), groups, bounds, automatic, parts, masks: false }
     }
 
     /// Weights of rows and columns, or of every coordinate.
@@ -119,7 +121,7 @@ impl Way {
                 Weights::Factored { rows: numbers(rows, id.index()), columns: numbers(columns, 5) }
             })
         };
-        way.measure = way.measure.weighted(weights);
+        way.groups = way.groups.weighted(weights);
         for (id, parameter) in model.parameters.iter() {
             let Some(parts) = way.parts.get_mut(&parameter.name) else { continue };
             let mut written = vec![0.0; parameter.len()];
@@ -142,7 +144,7 @@ impl Way {
             let second = first.iter().map(|x| 1.0 - x).collect();
             *parts = vec![(0, first), (1, second)];
         }
-        way.measure = Measure::split(&model.parameters, mask);
+        way.groups = ClippingGroups::split(&model.parameters, mask);
         way.bounds = clip.bounds_of(vec![0.6 * clip.bound(), 0.3 * clip.bound()]);
         Self { name: format!("{clip:?}, two groups"), masks: true, ..way }
     }
@@ -169,7 +171,7 @@ fn one_by_one(units: &[UnitGradient], way: &Way) -> (Sums, Vec<f64>) {
     let mut sums: Sums = BTreeMap::new();
     let mut norms = Vec::new();
     for unit in units {
-        let mut squared = vec![0.0; way.bounds.lengths().len()];
+        let mut squared = vec![0.0; way.bounds.thresholds().len()];
         let mut formed = Vec::new();
         for (name, values) in unit {
             let Some(parts) = way.parts.get(name) else { continue };
@@ -182,7 +184,7 @@ fn one_by_one(units: &[UnitGradient], way: &Way) -> (Sums, Vec<f64>) {
         norms.push(squared.iter().sum::<f64>().sqrt());
         let factors: Vec<f64> = squared
             .iter()
-            .zip(way.bounds.lengths())
+            .zip(way.bounds.thresholds())
             .map(|(squared, bound)| match way.automatic {
                 true => bound / (squared.sqrt() + 0.01),
                 false => (bound / squared.sqrt()).min(1.0),
@@ -202,7 +204,7 @@ fn one_by_one(units: &[UnitGradient], way: &Way) -> (Sums, Vec<f64>) {
 }
 
 /// The same by book-keeping, in micro-batches that end after the given numbers of examples.
-fn by_book(
+fn by_ghost_clipping(
     model: &Model,
     examples: &[Example],
     way: &Way,
@@ -212,14 +214,20 @@ fn by_book(
     let mut norms = Vec::new();
     for cut in cuts.windows(2) {
         let batch = Batch::pack(&examples[cut[0]..cut[1]]);
-        let mut book = Book::new(UnitRows::of(&batch), &way.measure);
-        model.train(&batch, Weighting::SumOfUnits, None, &mut book).unwrap();
+        let mut clipping = GhostClipping::new(UnitRows::of(&batch), &way.groups);
+        model.train(&batch, Weighting::SumOfUnits, None, &mut clipping).unwrap();
         for unit in 0..UnitRows::of(&batch).count() {
             norms.push(
-                book.squared_norms().unwrap().iter().map(|group| group[unit]).sum::<f64>().sqrt(),
+                clipping
+                    .squared_norms()
+                    .unwrap()
+                    .iter()
+                    .map(|group| group[unit])
+                    .sum::<f64>()
+                    .sqrt(),
             );
         }
-        book.close(&way.bounds, &mut sum).unwrap();
+        clipping.clip_and_sum(&way.bounds, &mut sum).unwrap();
     }
     let mut sums: Sums = BTreeMap::new();
     for (id, parameter) in model.parameters.iter() {
@@ -294,7 +302,7 @@ fn book_keeping_equals_one_unit_at_a_time() {
                     );
                     let (want, norms) = one_by_one(&units, &way);
                     for cuts in [&[0, 7][..], &[0, 1, 2, 5, 7], &[0, 0, 6, 7]] {
-                        let (have, found, _) = by_book(&model, &examples, &way, cuts);
+                        let (have, found, _) = by_ghost_clipping(&model, &examples, &way, cuts);
                         assert_same(&what, &want, &have);
                         for (norm, found) in norms.iter().zip(found) {
                             let excess = found / norm - 1.0;
@@ -322,7 +330,11 @@ fn the_ghost_norm_and_the_formed_one_agree_at_larger_sizes() {
             [Way::plain(&model, &Clip::Flat(0.5)), Way::weighted(&model, &Clip::Flat(0.5), true)]
         {
             let (want, _) = one_by_one(&units, &way);
-            assert_same("larger sizes", &want, &by_book(&model, &examples, &way, &[0, 3]).0);
+            assert_same(
+                "larger sizes",
+                &want,
+                &by_ghost_clipping(&model, &examples, &way, &[0, 3]).0,
+            );
         }
     }
 }
@@ -334,11 +346,11 @@ fn no_unit_moves_the_sum_by_more_than_the_bound() {
     let examples = examples(&[9, 30, 4, 12], &[0, 1, 2, 2], task_head);
     for clip in [Clip::Flat(0.05), Clip::PerLayer(0.05), Clip::Automatic] {
         let way = Way::plain(&model, &clip);
-        let all = by_book(&model, &examples, &way, &[0, 4]).0;
+        let all = by_ghost_clipping(&model, &examples, &way, &[0, 4]).0;
         for (left_out, range) in [(0, 0..1), (1, 1..2), (2, 2..4)] {
             let mut others = examples.clone();
             others.drain(range);
-            let without = by_book(&model, &others, &way, &[0, others.len()]).0;
+            let without = by_ghost_clipping(&model, &others, &way, &[0, others.len()]).0;
             let moved = all.iter().flat_map(|(name, x)| x.iter().zip(&without[name]));
             let moved = moved.map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt();
             assert!(
@@ -359,9 +371,9 @@ fn an_empty_batch_adds_nothing() {
     let way = Way::plain(&model, &Clip::Automatic);
     let mut sum = ClippedSum::new(&model.parameters);
     let empty = Batch::pack(&[]);
-    let mut book = Book::new(UnitRows::of(&empty), &way.measure);
-    model.train(&empty, Weighting::SumOfUnits, None, &mut book).unwrap();
-    book.close(&way.bounds, &mut sum).unwrap();
+    let mut clipping = GhostClipping::new(UnitRows::of(&empty), &way.groups);
+    model.train(&empty, Weighting::SumOfUnits, None, &mut clipping).unwrap();
+    clipping.clip_and_sum(&way.bounds, &mut sum).unwrap();
     for (id, parameter) in model.parameters.iter() {
         let nothing = sum.get(id).is_none_or(|sum| sum.to_vec().unwrap().iter().all(|&x| x == 0.0));
         assert!(nothing, "{} has something of nobody", parameter.name);
@@ -409,10 +421,10 @@ fn a_gradient_that_is_not_finite_counts_as_zero() {
                 Way::weighted(&model, &flat, true),
                 Way::split(&model, &flat),
             ] {
-                let (have, _, sum) = by_book(&model, &all, &way, &[0, 3]);
+                let (have, _, sum) = by_ghost_clipping(&model, &all, &way, &[0, 3]);
                 let what = format!("one broken unit, {}, {}", tuning.name(), way.name);
                 assert_eq!((sum.clipped().units, sum.clipped().not_finite), (3, 1), "{what}");
-                assert_same(&what, &by_book(&model, &sound, &way, &[0, 2]).0, &have);
+                assert_same(&what, &by_ghost_clipping(&model, &sound, &way, &[0, 2]).0, &have);
             }
         }
     }

@@ -70,7 +70,7 @@ fn released(
 ) -> Vec<f64> {
     let mut learner = learner(clip, seed);
     let before = weights(&learner);
-    let mut sum = learner.start();
+    let mut sum = learner.empty_sum();
     learner.accumulate(batch, None, &mut sum).unwrap();
     learner.update(sum, &Step { number, noise_multiplier, divisor, learning_rate: 1.0 }).unwrap();
     before.iter().zip(weights(&learner)).map(|(before, after)| before - after).collect()
@@ -164,12 +164,12 @@ fn optimisers_follow_their_formulas() {
             let mut probe = Learner::new(learner.model.clone(), probe_settings, Some(given));
             let step = Step { number, noise_multiplier: 0.5, divisor: 8.0, learning_rate: 0.01 };
             let before = weights(&learner);
-            let mut sum = probe.start();
+            let mut sum = probe.empty_sum();
             probe.accumulate(&all, None, &mut sum).unwrap();
             probe.update(sum, &Step { learning_rate: 1.0, ..step }).unwrap();
             let gradient: Vec<f64> =
                 before.iter().zip(weights(&probe)).map(|(x, y)| x - y).collect();
-            let mut sum = learner.start();
+            let mut sum = learner.empty_sum();
             learner.accumulate(&all, None, &mut sum).unwrap();
             learner.update(sum, &step).unwrap();
             let after = weights(&learner);

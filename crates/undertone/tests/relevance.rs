@@ -3,7 +3,9 @@
 use undertone::data::{Example, Target};
 use undertone::explain::relevance::{AlphaBeta, Explainer, rules};
 use undertone::gradient::Clip;
-use undertone::method::central::{Allocator, Map, PublishedRapFt, RapFt, SeenMap};
+use undertone::method::central::{
+    Allocator, PublishedRapFt, RapFt, ReleasedRelevanceMap, RelevanceMap,
+};
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
 use undertone::model::{Model, TaskHead};
@@ -180,7 +182,7 @@ fn two_groups_equal_the_script() {
         .iter()
         .map(|tensor| matrix(tensor).dense().into_owned())
         .collect();
-    let map = Map { of: relevance.clone() };
+    let map = RelevanceMap { of: relevance.clone() };
     for (have, want) in map.mask(of("beta")).iter().zip(case["mask"].as_array().unwrap()) {
         assert_eq!(*have, matrix(want).dense().into_owned());
     }
@@ -192,7 +194,7 @@ fn two_groups_equal_the_script() {
         true => (0..p.len()).map(|i| all[i % 11]).collect(),
         false => Vec::new(),
     });
-    let map = Map { of: spread.collect() };
+    let map = RelevanceMap { of: spread.collect() };
     let mask = map.mask(of("beta"));
     let count = mask.iter().map(Vec::len).sum::<usize>() as f64;
     let weak = mask.iter().flatten().map(|&m| f64::from(m)).sum::<f64>() / count;
@@ -201,11 +203,12 @@ fn two_groups_equal_the_script() {
         PublishedRapFt::new(&clip, &map, of("beta"), &model.parameters).allocation(sigma);
     let share = |k: usize| if k == 0 { weak } else { 1.0 - weak };
     for k in 0..2 {
-        assert!((published.bounds.lengths()[k] - of("clip") * share(k).powi(2)).abs() < 1e-9);
+        assert!((published.bounds.thresholds()[k] - of("clip") * share(k).powi(2)).abs() < 1e-9);
         assert!((published.stds[k] - sigma * share(k).sqrt() * of("clip")).abs() < 1e-9);
     }
-    let proved = RapFt::new(&clip, &SeenMap::of_public(map), of("beta"), &model.parameters)
-        .allocation(sigma);
+    let proved =
+        RapFt::new(&clip, &ReleasedRelevanceMap::of_public(map), of("beta"), &model.parameters)
+            .allocation(sigma);
     assert!((proved.noise_multiplier() - sigma).abs() < 1e-9);
     // With the script's shares the numbers are the script's.
     let rho = [of("rho_w"), of("rho_s")];

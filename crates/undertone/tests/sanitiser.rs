@@ -8,11 +8,11 @@ use undertone::data::{Batch, Example, Target};
 use undertone::explain::contribution::{positional, shares, token_contributions};
 use undertone::method::local::EmbeddingNoise;
 use undertone::model::architecture::{Architecture, Dimensions};
-use undertone::model::layer::sanitiser::{Bounding, Perturb, Rows, Spot};
+use undertone::model::layer::sanitiser::{Bounding, NoiseLayer, Perturb, Rows};
 use undertone::model::sanitised::{SanitiserConfig, attach, load_sanitiser, save_sanitiser, set};
 use undertone::model::tuning::Tuning;
 use undertone::model::{
-    Conditions, FlippedLabels, Gradients, Model, ParameterId, TaskHead, Weighting,
+    ForwardOptions, Gradients, Model, ParameterId, RandomisedResponse, TaskHead, Weighting,
 };
 use undertone::noise::Secret;
 use undertone::run::ReleaseKind;
@@ -25,9 +25,9 @@ const KINDS: [Architecture; 5] = [
     Architecture::Llama,
 ];
 
-fn config(spot: Spot, rows: Rows, dims: &[usize]) -> SanitiserConfig {
+fn config(noise_layer: NoiseLayer, rows: Rows, dims: &[usize]) -> SanitiserConfig {
     SanitiserConfig {
-        spot,
+        noise_layer,
         rows,
         dims: dims.to_vec(),
         centred: true,
@@ -37,7 +37,7 @@ fn config(spot: Spot, rows: Rows, dims: &[usize]) -> SanitiserConfig {
         norm: 1.0,
         direction: None,
         calibrated: false,
-        deviation: 0.5,
+        noise_std: 0.5,
     }
 }
 
@@ -89,9 +89,9 @@ fn batch(lengths: &[usize]) -> Batch {
     Batch::pack(&examples)
 }
 
-fn loss(model: &Model, batch: &Batch, conditions: &Conditions) -> f64 {
+fn loss(model: &Model, batch: &Batch, options: &ForwardOptions) -> f64 {
     let mut ignored = Gradients::new(&model.parameters);
-    let losses = model.train_under(batch, Weighting::SumOfUnits, conditions, &mut ignored).unwrap();
+    let losses = model.train_with(batch, Weighting::SumOfUnits, options, &mut ignored).unwrap();
     losses.iter().map(|&x| f64::from(x)).sum()
 }
 
@@ -109,18 +109,27 @@ impl Perturb for Smooth {
 fn gradients_are_those_of_finite_differences() {
     let batch = batch(&[5, 3, 7]);
     let noise = Smooth;
-    let flipped = FlippedLabels { kept: 0.7, other: 0.15 };
+    let flipped = RandomisedResponse { kept: 0.7, other: 0.15 };
     let labels = [None, Some(flipped)];
-    let base = config(Spot::After(1), Rows::Mean, &[8, 5]);
+    let base = config(NoiseLayer::After(1), Rows::Mean, &[8, 5]);
     let cases = [
         base.clone(),
         SanitiserConfig { bounding: Bounding::Normalise, rows: Rows::Tokens(None), ..base.clone() },
-        SanitiserConfig { rows: Rows::Tokens(Some(4)), spot: Spot::After(0), ..base.clone() },
-        SanitiserConfig { rows: Rows::First, spot: Spot::Output, dims: vec![], ..base.clone() },
+        SanitiserConfig {
+            rows: Rows::Tokens(Some(4)),
+            noise_layer: NoiseLayer::After(0),
+            ..base.clone()
+        },
+        SanitiserConfig {
+            rows: Rows::First,
+            noise_layer: NoiseLayer::Output,
+            dims: vec![],
+            ..base.clone()
+        },
         SanitiserConfig {
             rows: Rows::Last,
             decoded: false,
-            spot: Spot::Output,
+            noise_layer: NoiseLayer::Output,
             dims: vec![6],
             ..base.clone()
         },
@@ -151,10 +160,13 @@ fn gradients_are_those_of_finite_differences() {
                 .chain(below)
                 .for_each(|id| model.parameters.get_mut(id).trainable = false);
         }
-        let conditions =
-            Conditions { noise: Some(&noise), labels: labels[i % 2], ..Conditions::default() };
+        let options = ForwardOptions {
+            noise: Some(&noise),
+            labels: labels[i % 2],
+            ..ForwardOptions::default()
+        };
         let mut gradients = Gradients::new(&model.parameters);
-        model.train_under(&batch, Weighting::SumOfUnits, &conditions, &mut gradients).unwrap();
+        model.train_with(&batch, Weighting::SumOfUnits, &options, &mut gradients).unwrap();
         let named: Vec<(ParameterId, String)> =
             model.parameters.iter().map(|(id, p)| (id, p.name.clone())).collect();
         let mut compared = 0;
@@ -173,7 +185,7 @@ fn gradients_are_those_of_finite_differences() {
                 let mut moved = before.clone();
                 moved[at] += distance;
                 set(&mut model, id, moved).unwrap();
-                loss(&model, &batch, &conditions)
+                loss(&model, &batch, &options)
             };
             let slope = (at_distance(step) - at_distance(-step)) / f64::from(2.0 * step);
             set(&mut model, id, before).unwrap();
@@ -188,8 +200,9 @@ fn gradients_are_those_of_finite_differences() {
 
 #[test]
 fn nothing_flows_below_the_noise_when_it_is_frozen() {
-    for (architecture, spot) in KINDS.into_iter().zip([0, 1, 2, 3, 1].map(Spot::After)) {
-        let config = config(spot, Rows::Tokens(None), &[6]);
+    for (architecture, noise_layer) in KINDS.into_iter().zip([0, 1, 2, 3, 1].map(NoiseLayer::After))
+    {
+        let config = config(noise_layer, Rows::Tokens(None), &[6]);
         let mut model = model(architecture, &config);
         let layer = model.network.sanitiser.clone().unwrap();
         let mut below: Vec<ParameterId> = model.network.embeddings.parameters().collect();
@@ -201,10 +214,10 @@ fn nothing_flows_below_the_noise_when_it_is_frozen() {
         let batch = batch(&[5, 3]);
         let noise = EmbeddingNoise::new(&Secret::from_seed(1), ReleaseKind::Once, vec![0.3]);
         let noise = noise.of(&[0, 1], 0);
-        let conditions = Conditions { noise: Some(&noise), ..Conditions::default() };
+        let options = ForwardOptions { noise: Some(&noise), ..ForwardOptions::default() };
         let mut gradients = Gradients::new(&model.parameters);
         let losses =
-            model.train_under(&batch, Weighting::SumOfUnits, &conditions, &mut gradients).unwrap();
+            model.train_with(&batch, Weighting::SumOfUnits, &options, &mut gradients).unwrap();
         for &id in &below {
             assert!(gradients.get(id).is_none(), "{} was reached", model.parameters.get(id).name);
         }
@@ -214,9 +227,8 @@ fn nothing_flows_below_the_noise_when_it_is_frozen() {
         // From rows that were computed before, everything is the same.
         let rows = model.bounded_rows(&batch).unwrap().0;
         let mut again = Gradients::new(&model.parameters);
-        let repeated = model
-            .train_above(&batch, rows, Weighting::SumOfUnits, &conditions, &mut again)
-            .unwrap();
+        let repeated =
+            model.train_above(&batch, rows, Weighting::SumOfUnits, &options, &mut again).unwrap();
         assert_eq!(losses, repeated);
         for (id, parameter) in model.parameters.iter() {
             let numbers = |g: &Gradients| g.get(id).map(|m| m.to_vec().unwrap());
@@ -227,7 +239,7 @@ fn nothing_flows_below_the_noise_when_it_is_frozen() {
 
 #[test]
 fn padding_changes_nothing_and_lengths_do_not_show() {
-    let short = config(Spot::After(1), Rows::Tokens(Some(8)), &[6]);
+    let short = config(NoiseLayer::After(1), Rows::Tokens(Some(8)), &[6]);
     let long = SanitiserConfig { rows: Rows::Tokens(Some(20)), ..short.clone() };
     let open = SanitiserConfig { rows: Rows::Tokens(None), ..short.clone() };
     let batch = batch(&[5, 3, 8]);
@@ -294,7 +306,7 @@ fn the_owners_half_is_what_its_definition_says() {
             let config = SanitiserConfig {
                 norm,
                 direction: Some(vec![1.0, 0.5, 2.0, 1.0]),
-                ..config(Spot::Output, Rows::Mean, &[7, 4])
+                ..config(NoiseLayer::Output, Rows::Mean, &[7, 4])
             };
             let mut model = model(architecture, &config);
             let want = bounded_by_definition(&model, &config, &batch);
@@ -314,7 +326,7 @@ fn the_owners_half_is_what_its_definition_says() {
 #[test]
 fn models_with_a_sanitiser_come_back_from_their_folder() {
     let folder = tempfile::tempdir().unwrap();
-    let mut config = config(Spot::Output, Rows::Mean, &[7, 4]);
+    let mut config = config(NoiseLayer::Output, Rows::Mean, &[7, 4]);
     config.direction = Some(vec![1.0, 0.5, 2.0, 1.0]);
     for decoded in [true, false] {
         config.decoded = decoded;
@@ -357,7 +369,7 @@ fn models_with_a_sanitiser_come_back_from_their_folder() {
 #[test]
 fn contributions_multiply_and_sum_to_one() {
     // Two layers by hand: |W1| = [[1, 3], [1, 1]] and |W2| = [[2, 6]] as [outputs, inputs].
-    let config = config(Spot::Output, Rows::First, &[2, 1]);
+    let config = config(NoiseLayer::Output, Rows::First, &[2, 1]);
     let mut by_hand = model(Architecture::Bert, &config);
     let layer = by_hand.network.sanitiser.clone().unwrap();
     let mut first = vec![0.0; 2 * 16];
@@ -406,7 +418,7 @@ proptest! {
             bounding: if normalise { Bounding::Normalise } else { Bounding::Clip },
             squash: squash.then_some(norm),
             direction: Some(vec![0.3, 1.0, 2.0]),
-            ..config(Spot::After(2), rows, &[3])
+            ..config(NoiseLayer::After(2), rows, &[3])
         };
         let mut model = model(Architecture::Gpt2, &config);
         let weight = model.network.sanitiser.as_ref().unwrap().encoder[0].weight;

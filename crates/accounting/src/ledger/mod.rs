@@ -21,12 +21,12 @@
 mod line;
 mod terms;
 
-pub use terms::Terms;
+pub use terms::{RunBinding, Terms};
 
 use crate::{Accountant, Composition, Error, Event, Guarantee, Part, Result, epsilon};
 use line::{Entry, Line};
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// A ledger, open for appending or read-only.
@@ -45,18 +45,25 @@ pub struct Ledger {
 
 impl Ledger {
     /// Creates a ledger. The file must not exist.
+    ///
+    /// The first line is written to a file beside it, so that it is never torn. That file is
+    /// locked before anything is looked at, and linked to the ledger's name when it is complete: of
+    /// two processes that create one ledger at the same time, one is refused.
     pub fn create(path: impl AsRef<Path>, terms: Terms) -> Result<Ledger> {
         let path = path.as_ref().to_path_buf();
         terms.validate()?;
         let first = Line::seal(Entry::Terms(terms.clone()), "");
-        // Written to a temporary file and renamed, so that the first line is never torn.
         let aside = beside(&path, "new");
-        let problem = |e: std::io::Error| failure(&path, format!("could not be created: {e}"));
-        if path.exists() {
-            return Err(failure(
-                &path,
-                "exists already; open it to go on, or choose another folder",
-            ));
+        let problem = |e: std::io::Error| io_failure(&path, "could not be created", e);
+        let exists =
+            || failure(&path, "exists already; open it to go on, or choose another folder");
+        let mut file = open_or_create(&aside).map_err(problem)?;
+        if file.try_lock().is_err() {
+            return Err(in_use(&path));
+        }
+        // `symlink_metadata`: a link that leads nowhere is not written through either.
+        if path.symlink_metadata().is_ok() {
+            return Err(exists());
         }
         if read_head(&path).is_ok_and(|head| head.entries > 0) {
             return Err(failure(
@@ -64,25 +71,44 @@ impl Ledger {
                 "is missing, but was begun: bring it back, or choose another folder",
             ));
         }
-        let mut file = File::create(&aside).map_err(problem)?;
+        file.set_len(0).map_err(problem)?;
         file.write_all(first.text().as_bytes()).map_err(problem)?;
         file.sync_all().map_err(problem)?;
         write_head(&path, 0, first.hash())?;
-        std::fs::rename(&aside, &path).map_err(problem)?;
+        match std::fs::hard_link(&aside, &path) {
+            Ok(()) => std::fs::remove_file(&aside).map_err(problem)?,
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => return Err(exists()),
+            // Not every file system has links. The lock keeps out whoever else creates a ledger.
+            Err(_) => std::fs::rename(&aside, &path).map_err(problem)?,
+        }
         sync_folder(&path);
-        Ledger::open(path)
+        // The lock stays: it is on the ledger itself, which had another name.
+        Ok(Ledger {
+            path,
+            length: first.text().len() as u64,
+            file: Some(file),
+            spent: Composition::new(terms.adjacency),
+            terms,
+            entries: 0,
+            last_hash: first.hash().to_owned(),
+            torn_lines: 0,
+        })
+    }
+
+    /// Opens the ledger if there is one, and creates it otherwise.
+    pub fn open_or_create(path: impl AsRef<Path>, terms: Terms) -> Result<Ledger> {
+        let path = path.as_ref();
+        if path.exists() { Ledger::open(path) } else { Ledger::create(path, terms) }
     }
 
     /// Opens a ledger for appending. A torn last line is counted as spent and repaired.
     pub fn open(path: impl AsRef<Path>) -> Result<Ledger> {
         let path = path.as_ref().to_path_buf();
-        let problem = |e: std::io::Error| failure(&path, format!("could not be opened: {e}"));
+        let problem = |e: std::io::Error| io_failure(&path, "could not be opened", e);
+        check_regular(&path)?;
         let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(problem)?;
         if file.try_lock().is_err() {
-            return Err(failure(
-                &path,
-                "is in use by another run; wait for it, or choose another folder",
-            ));
+            return Err(in_use(&path));
         }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(problem)?;
@@ -100,8 +126,7 @@ impl Ledger {
     /// Reads a ledger without changing it. A torn last line is counted as spent.
     pub fn read(path: impl AsRef<Path>) -> Result<Ledger> {
         let path = path.as_ref().to_path_buf();
-        let bytes =
-            std::fs::read(&path).map_err(|e| failure(&path, format!("could not be read: {e}")))?;
+        let bytes = read_bytes(&path)?;
         let (mut ledger, sound) = Ledger::from_bytes(path, &bytes, &mut |_| Ok(()))?;
         if sound < bytes.len() {
             ledger.count_torn_line();
@@ -119,8 +144,7 @@ impl Ledger {
         let whole = Ledger::read(&path)?;
         let every = whole.entries.div_ceil(points.max(1)).max(1);
         let path = path.as_ref().to_path_buf();
-        let bytes =
-            std::fs::read(&path).map_err(|e| failure(&path, format!("could not be read: {e}")))?;
+        let bytes = read_bytes(&path)?;
         let mut history = Vec::new();
         Ledger::from_bytes(path, &bytes, &mut |ledger| {
             let chosen = ledger.entries == 1 || ledger.entries % every == 0;
@@ -313,7 +337,7 @@ impl Ledger {
         written.map_err(|e| {
             // A half-written line would count as spent: remove it if possible.
             let _ = file.set_len(length);
-            failure(path, format!("could not be written ({e}); nothing was released"))
+            io_failure(path, "could not be written, and nothing was released", e)
         })
     }
 }
@@ -323,6 +347,37 @@ impl Ledger {
 struct Head {
     entries: u64,
     hash: String,
+}
+
+/// Refuses what is not a file: opening a FIFO would wait for ever.
+fn check_regular(path: &Path) -> Result<()> {
+    match std::fs::metadata(path) {
+        Ok(found) if !found.is_file() => Err(failure(path, "is not a regular file")),
+        _ => Ok(()),
+    }
+}
+
+fn read_bytes(path: &Path) -> Result<Vec<u8>> {
+    check_regular(path)?;
+    std::fs::read(path).map_err(|e| io_failure(path, "could not be read", e))
+}
+
+/// Opens a file for writing, and creates it if need be; never through a symbolic link.
+fn open_or_create(path: &Path) -> std::io::Result<File> {
+    match OpenOptions::new().write(true).create_new(true).open(path) {
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+            if !path.symlink_metadata()?.is_file() {
+                let told = format!("{} is not a regular file; remove it", path.display());
+                return Err(std::io::Error::new(e.kind(), told));
+            }
+            OpenOptions::new().write(true).open(path)
+        }
+        opened => opened,
+    }
+}
+
+fn in_use(path: &Path) -> Error {
+    failure(path, "is in use by another run; wait for it, or choose another folder")
 }
 
 fn beside(path: &Path, ending: &str) -> PathBuf {
@@ -337,12 +392,13 @@ fn write_head(path: &Path, entries: u64, hash: &str) -> Result<()> {
     let (aside, target) = (beside(path, "head.new"), beside(path, "head"));
     let text = serde_json::to_string(&head).expect("a number and a string");
     let write = || -> std::io::Result<()> {
-        let mut file = File::create(&aside)?;
+        let mut file = open_or_create(&aside)?;
+        file.set_len(0)?;
         file.write_all(text.as_bytes())?;
         file.sync_data()?;
         std::fs::rename(&aside, &target)
     };
-    write().map_err(|e| failure(&target, format!("could not be written: {e}")))
+    write().map_err(|e| io_failure(&target, "could not be written", e))
 }
 
 fn read_head(path: &Path) -> Result<Head> {
@@ -354,7 +410,11 @@ fn read_head(path: &Path) -> Result<Head> {
              the ledger from one backup",
         )
     };
-    let text = std::fs::read_to_string(&target).map_err(|_| missing())?;
+    check_regular(&target)?;
+    let text = std::fs::read_to_string(&target).map_err(|e| match e.kind() {
+        ErrorKind::NotFound | ErrorKind::InvalidData => missing(),
+        _ => io_failure(&target, "could not be read", e),
+    })?;
     serde_json::from_str(&text).map_err(|_| missing())
 }
 
@@ -364,6 +424,21 @@ fn sync_folder(path: &Path) {
         && let Ok(folder) = File::open(folder)
     {
         let _ = folder.sync_all();
+    }
+}
+
+/// A mistake in the path, or a failure of the system.
+fn io_failure(path: &Path, doing: &str, error: std::io::Error) -> Error {
+    match error.kind() {
+        ErrorKind::NotFound
+        | ErrorKind::PermissionDenied
+        | ErrorKind::AlreadyExists
+        | ErrorKind::IsADirectory
+        | ErrorKind::NotADirectory => failure(path, format!("{doing}: {error}")),
+        _ => {
+            let (path, doing) = (path.to_path_buf(), doing.to_owned());
+            Error::LedgerIo { path, doing, source: error.into() }
+        }
     }
 }
 

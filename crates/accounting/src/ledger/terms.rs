@@ -6,6 +6,13 @@ use serde::{Deserialize, Serialize};
 /// The terms under which everything in a ledger is released.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Terms {
+    /// A random number in hexadecimal that no other ledger has, so that one ledger cannot stand in
+    /// for another. Ledgers of before 0.2.0 have none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub id: String,
+    /// The training run whose releases are recorded; none for other uses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunBinding>,
     /// The privacy unit.
     pub unit: Unit,
     /// Which data sets are neighbours.
@@ -19,6 +26,27 @@ pub struct Terms {
     /// The costliest entry of each kind that may follow: costlier ones are refused, and a torn line
     /// counts as one of each.
     pub announced: Vec<Part>,
+}
+
+/// What binds a ledger to one training run: a ledger beside another plan, or with fewer entries
+/// than the run has released, is detected.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunBinding {
+    /// SHA-256 of the run's plan, in hexadecimal.
+    pub plan: String,
+    /// Number of privacy units in the training data.
+    pub units: u64,
+    /// Sampling rate of a step; none without sampling.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling_rate: Option<f64>,
+    /// Number of steps of the whole run.
+    pub steps: u64,
+    /// Noise multiplier of each epoch.
+    pub noise_multipliers: Vec<f64>,
+    /// δ of the run's guarantee.
+    pub delta: f64,
+    /// Number of entries after the last step.
+    pub entries: u64,
 }
 
 impl Terms {

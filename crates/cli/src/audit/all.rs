@@ -6,7 +6,7 @@ use super::extraction::ExtractionArguments;
 use super::membership::by_losses;
 use super::private_things::FinderArguments;
 use super::reconstruction::ReconstructionArguments;
-use super::run_folder::FinishedRun;
+use super::run_folder::AuditedRun;
 use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
@@ -93,8 +93,8 @@ impl All {
         if self.examples == 0 {
             return Err(Failure::arguments("--examples must be at least 1"));
         }
-        let run = FinishedRun::open(&self.target.run)?;
-        let non_private = self.non_private.as_deref().map(FinishedRun::open).transpose()?;
+        let run = AuditedRun::open(&self.target.run)?;
+        let non_private = self.non_private.as_deref().map(AuditedRun::open).transpose()?;
         if let Some(other) = &non_private
             && other.plan.task_head() != run.plan.task_head()
         {
@@ -129,7 +129,7 @@ impl All {
 
     fn show(
         &self,
-        run: &FinishedRun,
+        run: &AuditedRun,
         figures: &[Figure],
         with_non_private: bool,
         left_out: &[&str],
@@ -181,8 +181,8 @@ impl All {
 
     fn membership(
         &self,
-        run: &FinishedRun,
-        non_private: Option<&FinishedRun>,
+        run: &AuditedRun,
+        non_private: Option<&AuditedRun>,
         left_out: &mut Vec<&str>,
     ) -> Outcome<Vec<Figure>> {
         let Some(others) = self.non_members.as_ref().or(run.plan.data.validation.as_ref()) else {
@@ -236,8 +236,8 @@ impl All {
     fn exposure(
         &self,
         file: &std::path::Path,
-        run: &FinishedRun,
-        non_private: Option<&FinishedRun>,
+        run: &AuditedRun,
+        non_private: Option<&AuditedRun>,
     ) -> Outcome<Figure> {
         let canaries = exposure::read(file)?;
         let asked = ExposureArguments {
@@ -245,7 +245,7 @@ impl All {
             random: self.random,
             intervals: self.intervals,
         };
-        let of = |run: &FinishedRun, trained: bool| -> Outcome<Interval> {
+        let of = |run: &AuditedRun, trained: bool| -> Outcome<Interval> {
             Ok(asked.mean(&asked.attack(run, trained, &canaries, &self.device)?))
         };
         Ok(Figure {
@@ -261,8 +261,8 @@ impl All {
 
     fn private_things(
         &self,
-        run: &FinishedRun,
-        non_private: Option<&FinishedRun>,
+        run: &AuditedRun,
+        non_private: Option<&AuditedRun>,
         left_out: &mut Vec<&str>,
     ) -> Outcome<Vec<Figure>> {
         let (training, finder) = self.finder.read(run)?;
@@ -318,7 +318,7 @@ impl All {
         };
         for &kind in &kinds {
             let targets = masking.targets(&training, kind)?;
-            let of = |run: &FinishedRun, trained: bool| -> Outcome<Interval> {
+            let of = |run: &AuditedRun, trained: bool| -> Outcome<Interval> {
                 Ok(masking.attack(run, trained, &targets, &finder, None, &self.device)?.top_1)
             };
             figures.push(Figure {

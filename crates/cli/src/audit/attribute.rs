@@ -11,7 +11,7 @@ use serde::Serialize;
 use undertone::audit::attribute::{self, Inferred};
 use undertone::data::Task;
 use undertone::model::TaskHead;
-use undertone::model::layer::sanitiser::{Rows, Spot};
+use undertone::model::layer::sanitiser::{NoiseLayer, Rows};
 use undertone_run::ReleasedRows;
 
 /// Attribute inference from perturbed embeddings (local DP), by layer and budget
@@ -69,7 +69,7 @@ impl Attribute {
         let mut rows = Vec::new();
         for Cell { after, epsilon, noise } in cells {
             let asked = attribute::Attribute {
-                spot: Spot::After(after),
+                noise_layer: NoiseLayer::After(after),
                 rows: match self.rows {
                     ReleasedRows::Tokens => Rows::Tokens(None),
                     ReleasedRows::First => Rows::First,

@@ -2,7 +2,7 @@
 //! planted?
 
 use super::progress;
-use super::run_folder::{FinishedRun, language_model};
+use super::run_folder::{AuditedRun, language_model};
 use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
@@ -91,7 +91,7 @@ impl Canary {
 
 impl Exposure {
     pub fn run(self, output: Output) -> Outcome {
-        let run = FinishedRun::open(&self.target.run)?;
+        let run = AuditedRun::open(&self.target.run)?;
         language_model(&run, "exposure")?;
         let canaries = read(&self.canaries)?;
         let trained = self.asked.attack(&run, true, &canaries, &self.device)?;
@@ -144,7 +144,7 @@ impl ExposureArguments {
     /// The exposure of each secret in the run's model, or in the one that it began from.
     pub fn attack(
         &self,
-        run: &FinishedRun,
+        run: &AuditedRun,
         trained: bool,
         canaries: &[Canary],
         device: &DeviceArguments,
@@ -188,7 +188,8 @@ impl ExposureArguments {
 /// The planted secrets of a file.
 pub fn read(path: &Path) -> Outcome<Vec<Canary>> {
     let wrong = |why: String| Failure::arguments(format!("{}: {why}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|e| wrong(format!("cannot be read: {e}")))?;
+    let text =
+        undertone_run::read_settings(path).map_err(|e| wrong(format!("cannot be read: {e}")))?;
     let mut canaries = Vec::new();
     for (i, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let canary: Canary =

@@ -2,14 +2,14 @@
 
 use super::private_things::{FinderArguments, PrivateTexts};
 use super::progress;
-use super::run_folder::{FinishedRun, language_model};
+use super::run_folder::{AuditedRun, language_model};
 use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, share};
 use clap::Args;
 use undertone::audit::extraction::{Extraction as Found, Things, judge, things};
-use undertone::audit::spans::{Finder, Kind, plain};
+use undertone::audit::spans::{EntityKind, Finder, plain};
 use undertone::audit::texts::{Sampling, Writer};
 
 /// Extraction of PII: let the model generate texts, and look for names, e-mail addresses and phone
@@ -56,7 +56,7 @@ pub struct ExtractionArguments {
 
 impl Extraction {
     pub fn run(self, output: Output) -> Outcome {
-        let run = FinishedRun::open(&self.target.run)?;
+        let run = AuditedRun::open(&self.target.run)?;
         language_model(&run, "extraction")?;
         let (training, finder) = self.finder.read(&run)?;
         let pretrained = self.asked.generated(&run, false, &self.device)?;
@@ -110,14 +110,14 @@ impl ExtractionArguments {
     /// What the run's model, or the pretrained one, generates from an empty prompt.
     pub fn generated(
         &self,
-        run: &FinishedRun,
+        run: &AuditedRun,
         trained: bool,
         device: &DeviceArguments,
     ) -> Outcome<Vec<String>> {
         self.check()?;
         let model = run.model(trained, device)?;
         let tokeniser = run.tokeniser(&model)?;
-        let most = model.network.most_positions;
+        let most = model.network.max_positions;
         let tokeniser = tokeniser.with_max_tokens(most)?;
         let how = Sampling {
             top_k: self.top_k,
@@ -136,11 +136,11 @@ impl ExtractionArguments {
     /// Figures of each kind that the training texts have.
     pub fn attack(
         &self,
-        run: &FinishedRun,
+        run: &AuditedRun,
         training: &PrivateTexts,
         pretrained: &[String],
         finder: &dyn Finder,
-        kinds: &[Kind],
+        kinds: &[EntityKind],
         device: &DeviceArguments,
     ) -> Outcome<Vec<Found>> {
         let generated = self.generated(run, true, device)?;
@@ -154,7 +154,7 @@ impl ExtractionArguments {
         generated: &[String],
         pretrained: &[String],
         finder: &dyn Finder,
-        kinds: &[Kind],
+        kinds: &[EntityKind],
     ) -> Outcome<Vec<Found>> {
         let mut found = Vec::new();
         for &kind in kinds {

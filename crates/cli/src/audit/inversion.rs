@@ -10,7 +10,7 @@ use serde::Serialize;
 use undertone::audit::inversion::{self, Recovered};
 use undertone::data::Task;
 use undertone::model::TaskHead;
-use undertone::model::layer::sanitiser::Spot;
+use undertone::model::layer::sanitiser::NoiseLayer;
 
 /// Embedding inversion: tokens from perturbed embeddings (local DP), by layer and budget
 ///
@@ -58,7 +58,7 @@ impl Inversion {
         let mut rows = Vec::new();
         for Cell { after, epsilon, noise } in cells {
             let asked = inversion::Inversion {
-                spot: Spot::After(after),
+                noise_layer: NoiseLayer::After(after),
                 noise,
                 vocabulary: self.vocabulary,
                 epochs: self.epochs,

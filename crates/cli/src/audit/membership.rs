@@ -1,6 +1,6 @@
 //! `undertone audit membership`: was this example in the training data?
 
-use super::run_folder::{FinishedRun, losses};
+use super::run_folder::{AuditedRun, losses};
 use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
@@ -54,7 +54,7 @@ impl Membership {
         if self.examples == 0 {
             return Err(Failure::arguments("--examples must be at least 1"));
         }
-        let run = FinishedRun::open(&self.target.run)?;
+        let run = AuditedRun::open(&self.target.run)?;
         let Some(others) = self.non_members.as_ref().or(run.plan.data.validation.as_ref()) else {
             return Err(Failure::arguments(
                 "the run has no validation file; name one that was not trained on by --non-members",
@@ -112,7 +112,7 @@ impl Membership {
     /// The losses of models that were trained on random halves of all examples, and which half.
     fn shadow_losses(
         &self,
-        run: &FinishedRun,
+        run: &AuditedRun,
         like: &Dataset,
         all: &[Example],
     ) -> Outcome<Vec<(Vec<f64>, Vec<bool>)>> {
@@ -138,7 +138,7 @@ impl Membership {
             plan.data.validation = None;
             plan.data.author = None;
             plan.training.seed = Some(self.random.seed.wrapping_mul(1000) + shadow);
-            eprintln!("shadow {} of {}:", shadow + 1, self.shadows);
+            output::note(format_args!("shadow {} of {}:", shadow + 1, self.shadows));
             let mut display = Display::new();
             let start = Start {
                 plan,
@@ -150,7 +150,7 @@ impl Membership {
             let done = train(start, &mut |event| display.show(&event));
             display.end();
             done?;
-            let trained = FinishedRun::open(folder.path())?.model(true, &self.device)?;
+            let trained = AuditedRun::open(folder.path())?.model(true, &self.device)?;
             shadows.push((losses(&trained, all)?, chosen));
         }
         Ok(shadows)
@@ -160,7 +160,7 @@ impl Membership {
 /// The attacks that need nothing but losses, with those of the pretrained model if `reference`, on
 /// examples of which the first `members` were trained on; and the losses.
 pub fn by_losses(
-    run: &FinishedRun,
+    run: &AuditedRun,
     all: &[Example],
     members: usize,
     (confidence, seed): (f64, u64),

@@ -1,6 +1,6 @@
 //! `undertone audit one-run`: train once with canaries, and bound ε from below.
 
-use super::run_folder::{FinishedRun, losses};
+use super::run_folder::{AuditedRun, losses};
 use crate::arguments::{ChangeArguments, ConfidenceArgument};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
@@ -16,7 +16,7 @@ use undertone::audit::tradeoff::{Promises, refuted};
 use undertone::audit::update::by_update;
 use undertone::model::tuning::Tuning;
 use undertone::noise::Secret;
-use undertone::train::{Plan, Start, mould, read_data, train};
+use undertone::train::{Plan, Start, canary_template, read_data, train};
 use undertone_accounting::ledger::Ledger;
 use undertone_accounting::{Accountant, curve, epsilon};
 use undertone_run::audit::OneRunAudit;
@@ -87,7 +87,7 @@ impl OneRun {
         let mut data = read_data(&plan, None)?;
         let random = Secret::from_system()
             .map_err(|e| Failure::arguments(format!("the system gives no random numbers: {e}")))?;
-        let planted = mould(&plan)?.canaries(self.canaries, &random)?;
+        let planted = canary_template(&plan)?.canaries(self.canaries, &random)?;
         let coins = Coins::toss(self.canaries, &random);
         coins.put_in(&planted, &mut data);
         let mut display = Display::new();
@@ -101,7 +101,7 @@ impl OneRun {
         let done = train(start, &mut |event| display.show(&event));
         display.end();
         done?;
-        let run = FinishedRun::open(&self.out)?;
+        let run = AuditedRun::open(&self.out)?;
         let (after, before) = (run.model(true, &self.device)?, run.model(false, &self.device)?);
         let scores = match self.score {
             Score::Loss => by_reference(&losses(&after, &planted)?, &losses(&before, &planted)?),
@@ -168,7 +168,7 @@ impl OneRun {
 
     /// Whether the guesses are too good for the whole curve that the ledger proves, of which the
     /// printed ε is one point.
-    fn refutes_curve(&self, run: &FinishedRun, found: &OneRunFound) -> Outcome<bool> {
+    fn refutes_curve(&self, run: &AuditedRun, found: &OneRunFound) -> Outcome<bool> {
         let ledger = Ledger::read(run.paths.ledger())?;
         let far = epsilon(ledger.spent(), 1e-9, Accountant::Auto)?.epsilon.upper.max(1e-3);
         const POINTS: i32 = 40;

@@ -1,6 +1,6 @@
 //! The arguments that say what counts as PII in texts, and the texts of a run.
 
-use super::run_folder::FinishedRun;
+use super::run_folder::AuditedRun;
 use crate::failure::{Failure, Outcome};
 use clap::Args;
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use undertone::audit::spans::names::Names;
 use undertone::audit::spans::patterns::Patterns;
 use undertone::audit::spans::tagger::Tagger;
-use undertone::audit::spans::{Finder, Kind, Span, Together};
+use undertone::audit::spans::{EntityKind, Finder, Span, Together};
 use undertone::data::{format_of, read};
 use undertone::model::TaskHead;
 use undertone::model::folder::{LoadOptions, load, locate};
@@ -18,7 +18,7 @@ use undertone::model::folder::{LoadOptions, load, locate};
 pub struct FinderArguments {
     /// Kinds of PII that are looked for [default: all]
     #[arg(long = "kind", value_enum, value_delimiter = ',', value_name = "KIND")]
-    kinds: Vec<Kind>,
+    kinds: Vec<EntityKind>,
     /// File of names, one a line: a single word is a given name (what follows must be capitalised),
     /// several words are a name as it is, in any case
     #[arg(long, value_name = "FILE")]
@@ -43,17 +43,17 @@ pub struct PrivateTexts {
 }
 
 impl FinderArguments {
-    pub fn kinds(&self) -> Vec<Kind> {
-        if self.kinds.is_empty() { Kind::ALL.to_vec() } else { self.kinds.clone() }
+    pub fn kinds(&self) -> Vec<EntityKind> {
+        if self.kinds.is_empty() { EntityKind::ALL.to_vec() } else { self.kinds.clone() }
     }
 
     /// The run's training texts, and a finder for what models write. Where spans are given in the
     /// data, people named there are looked for by their names.
-    pub fn read(&self, run: &FinishedRun) -> Outcome<(PrivateTexts, Together)> {
+    pub fn read(&self, run: &AuditedRun) -> Outcome<(PrivateTexts, Together)> {
         let (texts, given) = self.texts(run)?;
         let mut finders: Vec<Box<dyn Finder>> = vec![Box::new(Patterns::default())];
         if let Some(file) = &self.names {
-            let list = std::fs::read_to_string(file).map_err(|e| {
+            let list = undertone_run::read_settings(file).map_err(|e| {
                 Failure::arguments(format!("{} cannot be read: {e}", file.display()))
             })?;
             if list.trim().is_empty() {
@@ -65,7 +65,7 @@ impl FinderArguments {
             let people = texts.iter().zip(given).flat_map(|(text, spans)| {
                 spans
                     .iter()
-                    .filter(|span| span.kind == Kind::Person)
+                    .filter(|span| span.kind == EntityKind::Person)
                     .map(|span| &text[span.range()])
             });
             finders.push(Box::new(Names::from_list(people)));
@@ -85,7 +85,7 @@ impl FinderArguments {
                         model.fresh.join(", ")
                     )));
                 }
-                let tokeniser = model.tokeniser(&folder, model.network.most_positions.min(512))?;
+                let tokeniser = model.tokeniser(&folder, model.network.max_positions.min(512))?;
                 finders.push(Box::new(Tagger::new(model, tokeniser)?));
             }
             None => finders.push(Box::new(Names::default())),
@@ -98,7 +98,7 @@ impl FinderArguments {
         Ok((PrivateTexts { texts, spans }, finder))
     }
 
-    fn texts(&self, run: &FinishedRun) -> Outcome<(Vec<String>, GivenSpans)> {
+    fn texts(&self, run: &AuditedRun) -> Outcome<(Vec<String>, GivenSpans)> {
         let task = run.plan.task().without_label();
         let file = &run.plan.data.train;
         let mut columns = task.columns();
@@ -132,7 +132,7 @@ fn parse_spans(json: &str, text: &str, file: &Path, line: u64) -> Outcome<Vec<Sp
     struct Given {
         start: usize,
         end: usize,
-        kind: Kind,
+        kind: EntityKind,
     }
     let wrong = |why: String| Failure::arguments(format!("{}, line {line}: {why}", file.display()));
     let given: Vec<Given> =

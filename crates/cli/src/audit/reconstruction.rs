@@ -2,7 +2,7 @@
 
 use super::private_things::{FinderArguments, PrivateTexts};
 use super::progress;
-use super::run_folder::{FinishedRun, language_model};
+use super::run_folder::{AuditedRun, language_model};
 use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use undertone::audit::reconstruction::{
     Candidates, Masked, Reconstruction as Found, attack, judge,
 };
-use undertone::audit::spans::{Finder, Kind};
+use undertone::audit::spans::{EntityKind, Finder};
 use undertone::audit::texts::{Sampling, Writer};
 use undertone_run::audit::ReconstructionOfKind;
 
@@ -65,11 +65,11 @@ const CONTINUATION: usize = 16;
 
 impl Reconstruction {
     pub fn run(self, output: Output) -> Outcome {
-        let run = FinishedRun::open(&self.target.run)?;
+        let run = AuditedRun::open(&self.target.run)?;
         language_model(&run, "reconstruction")?;
         let list = match &self.candidates {
             Some(file) => {
-                let text = std::fs::read_to_string(file).map_err(|e| {
+                let text = undertone_run::read_settings(file).map_err(|e| {
                     Failure::arguments(format!("{} cannot be read: {e}", file.display()))
                 })?;
                 Some(
@@ -152,7 +152,7 @@ impl Reconstruction {
 
 impl ReconstructionArguments {
     /// Masked texts, drawn from all that have something of the kind with some text before it.
-    pub fn targets(&self, training: &PrivateTexts, kind: Kind) -> Outcome<Vec<Masked>> {
+    pub fn targets(&self, training: &PrivateTexts, kind: EntityKind) -> Outcome<Vec<Masked>> {
         if self.targets == 0 || self.samples == 0 || self.top == 0 {
             return Err(Failure::arguments("--targets, --samples and --top must be at least 1"));
         }
@@ -180,7 +180,7 @@ impl ReconstructionArguments {
     /// The attack on the run's model, or on the pretrained one.
     pub fn attack(
         &self,
-        run: &FinishedRun,
+        run: &AuditedRun,
         trained: bool,
         targets: &[Masked],
         finder: &dyn Finder,
@@ -188,7 +188,7 @@ impl ReconstructionArguments {
         device: &DeviceArguments,
     ) -> Outcome<Found> {
         let model = run.model(trained, device)?;
-        let tokeniser = run.tokeniser(&model)?.with_max_tokens(model.network.most_positions)?;
+        let tokeniser = run.tokeniser(&model)?.with_max_tokens(model.network.max_positions)?;
         let how = Sampling { tokens: CONTINUATION, seed: self.random.seed, ..Sampling::default() };
         let candidates = match list {
             Some(list) => Candidates::Listed(list),

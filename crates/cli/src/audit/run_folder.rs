@@ -9,16 +9,16 @@ use undertone::evaluate::{Limits, predict};
 use undertone::model::folder::{LoadOptions, load, locate};
 use undertone::model::tuning::load_adapted;
 use undertone::model::{Model, TaskHead};
-use undertone_run::{Audit, RunPaths, Summary};
+use undertone_run::{Audit, FinishedRun, RunPaths, Summary};
 
 /// A run folder with its plan.
-pub struct FinishedRun {
+pub struct AuditedRun {
     pub paths: RunPaths,
     pub plan: Plan,
     summary: Summary,
 }
 
-impl FinishedRun {
+impl AuditedRun {
     pub fn open(folder: &Path) -> Outcome<Self> {
         let paths = RunPaths::new(folder);
         if !paths.is_finished() {
@@ -28,8 +28,8 @@ impl FinishedRun {
                 RunPaths::summary_name()
             )));
         }
-        let (plan, summary) = (Plan::read(&paths.plan(), &[])?, paths.read_summary()?);
-        Ok(Self { paths, plan, summary })
+        let summary = FinishedRun::read(folder)?.summary;
+        Ok(Self { plan: Plan::read(&paths.plan(), &[])?, paths, summary })
     }
 
     /// The upper end of the ε that the run printed, and its δ; none for a run that promises
@@ -53,7 +53,7 @@ impl FinishedRun {
     pub fn reader(&self) -> Outcome<Reader> {
         let tokeniser =
             Tokeniser::load(&self.origin()?)?.with_max_tokens(self.plan.data.max_tokens)?;
-        let tokens = tokeniser.room() * self.plan.data.long_texts.most_per_text();
+        let tokens = tokeniser.max_text_tokens() * self.plan.data.long_texts.most_per_text();
         Ok(Reader { tokeniser, tokens })
     }
 
@@ -105,7 +105,7 @@ impl Reader {
 }
 
 /// Refuses a run of anything but a language model.
-pub fn language_model(run: &FinishedRun, attack: &str) -> Outcome {
+pub fn language_model(run: &AuditedRun, attack: &str) -> Outcome {
     if run.plan.task_head() == TaskHead::CausalLanguageModel {
         return Ok(());
     }

@@ -45,7 +45,7 @@ impl Curve {
         // Refuses an ε outside of the certified range before anything is computed.
         undertone_accounting::delta(&composition, far, accountant)?;
         let points = undertone_accounting::curve(&composition, &epsilons, accountant)?;
-        if let Some(path) = &self.chart.plot {
+        if let Some(path) = self.chart.file()? {
             plot::privacy_curve(path, &points)?;
         }
         if output.json {
@@ -93,7 +93,7 @@ impl TradeOff {
         rates.sort_by(f64::total_cmp);
         rates.dedup();
         let points = undertone_accounting::trade_off(&composition, &rates, self.by.accountant)?;
-        if let Some(path) = &self.chart.plot {
+        if let Some(path) = self.chart.file()? {
             plot::trade_off(path, &points)?;
         }
         if output.json {

@@ -5,6 +5,7 @@ use crate::output::{self, Output};
 use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
+use undertone_run::{FinishedRun, RunPaths};
 
 #[derive(Args)]
 #[command(after_help = "Example:
@@ -19,7 +20,16 @@ pub struct Ledger {
 
 impl Ledger {
     pub fn run(self, output: Output) -> Outcome {
-        let ledger = undertone_accounting::ledger::Ledger::read(&self.path)?;
+        let ledger = match self.path.parent().map(RunPaths::new) {
+            // In the folder of a run it must be the run's own.
+            Some(run) if run.ledger() == self.path && run.plan().exists() => {
+                if run.is_finished() {
+                    FinishedRun::read(run.folder())?;
+                }
+                run.read_ledger()?
+            }
+            _ => undertone_accounting::ledger::Ledger::read(&self.path)?,
+        };
         let guarantee = ledger.guarantee(self.delta)?;
         if output.json {
             output::json(&json!({

@@ -85,7 +85,7 @@ impl Schedule {
         };
         let name =
             self.method.to_possible_value().map_or(String::new(), |v| v.get_name().to_owned());
-        if let Some(path) = &self.chart.plot {
+        if let Some(path) = self.chart.file()? {
             plot::schedule(path, &name, &found.noise_multipliers, beginning)?;
         }
         if output.json {

@@ -5,7 +5,7 @@ mod corpus;
 mod model;
 
 use crate::audit::membership::by_losses;
-use crate::audit::run_folder::FinishedRun;
+use crate::audit::run_folder::AuditedRun;
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, area, line, share, table, up};
@@ -93,7 +93,7 @@ impl Demo {
         }
         let mut summaries = Vec::new();
         for (name, changes) in RUNS {
-            eprintln!("\n{name}:");
+            output::note(format_args!("\n{name}:"));
             let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
             let out = self.out.join(name);
             let mut display = Display::new();
@@ -177,7 +177,7 @@ impl Demo {
         let all: Vec<Example> = inside[..members].iter().chain(&outside).cloned().collect();
         let mut attacked = Vec::new();
         for (name, _) in RUNS {
-            let run = FinishedRun::open(&self.out.join(name))?;
+            let run = AuditedRun::open(&self.out.join(name))?;
             let (found, _) =
                 by_losses(&run, &all, members, (0.95, 1), true, &DeviceArguments::default())?;
             run.keep(|audit| audit.membership = found.clone())?;

@@ -5,8 +5,7 @@ use crate::failure::{Failure, Outcome};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use undertone_accounting::ledger::Ledger;
-use undertone_run::{Record, RunFile, RunPaths, Summary, is_locked};
+use undertone_run::{FinishedRun, Record, RunFile, RunPaths, is_locked, open_regular};
 
 /// Between two computations of ε.
 const EPSILON_EVERY: Duration = Duration::from_secs(2);
@@ -73,15 +72,19 @@ impl Follower {
         if self.plan.is_none() && !self.begin()? {
             return Ok(false);
         }
-        let finished = self.paths.read_summary().ok();
+        // Written at once: a summary that is there is whole, and a broken one stays broken.
+        let finished = match self.paths.is_finished() {
+            true => Some(FinishedRun::read(self.paths.folder())?),
+            false => None,
+        };
         let points = self.new_points();
         self.measured = points.iter().any(Point::is_measured);
         points.iter().for_each(|point| self.live.add(point));
         let seen: u64 = points.iter().map(|point| point.units).sum();
         self.measure_speed(seen, !points.is_empty());
-        self.ask_ledger(finished.is_some());
-        if let Some(summary) = finished {
-            self.end(&summary);
+        self.ask_ledger(finished.is_some())?;
+        if let Some(finished) = finished {
+            self.end(&finished);
         }
         Ok(!points.is_empty() || self.live.ended.is_some())
     }
@@ -104,7 +107,7 @@ impl Follower {
     /// The whole lines that metrics.jsonl has grown by; all of them if it has shrunk, which a run
     /// does that is resumed.
     fn new_points(&mut self) -> Vec<Point> {
-        let Ok(mut file) = std::fs::File::open(self.paths.metrics()) else {
+        let Ok(mut file) = open_regular(&self.paths.metrics()) else {
             return Vec::new();
         };
         let length = file.metadata().map_or(0, |data| data.len());
@@ -142,32 +145,31 @@ impl Follower {
 
     /// ε by the ledger itself, when it has grown. A ledger that is being written may not be
     /// readable just now; it is asked again.
-    fn ask_ledger(&mut self, now: bool) {
+    fn ask_ledger(&mut self, now: bool) -> Outcome {
         let path = self.paths.ledger();
         let length = std::fs::metadata(&path).map_or(0, |data| data.len());
         let due = now || self.asked.is_none_or(|asked| asked.elapsed() > EPSILON_EVERY);
         let delta = self.plan.as_ref().and_then(|plan| plan.privacy.delta);
-        if let (true, true, Some(delta)) = (due, length != self.ledger, delta)
-            && let Ok(guarantee) = Ledger::read(&path).and_then(|ledger| ledger.guarantee(delta))
-        {
-            self.live.spent = Some(guarantee.epsilon.upper);
-            (self.ledger, self.asked) = (length, Some(Instant::now()));
+        if let (true, true, Some(delta)) = (due, length != self.ledger, delta) {
+            match self.paths.read_ledger() {
+                Ok(ledger) => {
+                    self.live.spent = Some(ledger.guarantee(delta)?.epsilon.upper);
+                    (self.ledger, self.asked) = (length, Some(Instant::now()));
+                }
+                Err(_) if is_locked(self.paths.folder()) => {}
+                Err(e) => return Err(e.into()),
+            }
         }
+        Ok(())
     }
 
-    fn end(&mut self, summary: &Summary) {
+    fn end(&mut self, finished: &FinishedRun) {
+        let FinishedRun { summary, guarantee, .. } = finished;
         self.live.speed = Some(summary.throughput.examples_per_second);
-        let delta = self.plan.as_ref().and_then(|plan| plan.privacy.delta);
-        let guarantee = || {
-            let ledger = Ledger::read(self.paths.ledger()).ok()?;
-            Some(ledger.guarantee(delta?).ok()?.to_string())
-        };
-        let said = match &summary.not_private_because {
-            Some(why) => format!("not private: {why}"),
-            None if summary.private => {
-                guarantee().unwrap_or_else(|| "its ledger cannot be read".to_owned())
-            }
-            None => String::new(),
+        let said = match (&summary.not_private_because, guarantee) {
+            (Some(why), _) => format!("not private: {why}"),
+            (None, Some(guarantee)) => guarantee.to_string(),
+            (None, None) => "it has no ledger, and nothing is guaranteed".to_owned(),
         };
         self.live.ended = Some(format!("finished; {said}"));
     }

@@ -38,10 +38,10 @@ impl ModelArguments {
         let mut model = load_adapted(&folder, self.adapter.as_deref(), options)?;
         if !model.fresh.is_empty() {
             let names = model.fresh.join(", ");
-            eprintln!(
+            crate::output::note(format_args!(
                 "warning: the weights lack {names}; random numbers stand in their place, so train \
                  before you trust"
-            );
+            ));
         }
         model.to_device(&self.device.device()?)?;
         Ok(Loaded { model, folder })

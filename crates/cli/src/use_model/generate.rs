@@ -64,7 +64,7 @@ impl Generate {
     pub fn run(self, output: Output) -> Outcome {
         let loaded = self.model.load(Some(TaskHead::CausalLanguageModel))?;
         let model = &loaded.model;
-        let most = model.network.most_positions;
+        let most = model.network.max_positions;
         let tokeniser = model.tokeniser(&loaded.folder, most)?;
         let prompts = self.texts()?;
         let mut ids = Vec::new();

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use undertone::model::folder::save;
 use undertone::model::tuning::merge;
 use undertone::tensor::Device;
+use undertone_run::check_new_folder;
 
 /// Merge a LoRA into the weights of its base model; the result is an ordinary model folder that
 /// transformers loads
@@ -30,12 +31,7 @@ impl Merge {
         if self.model.adapter.is_none() {
             return Err(Failure::arguments("say which adapter to merge with --adapter"));
         }
-        if self.out.join("config.json").exists() {
-            return Err(Failure::arguments(format!(
-                "{} holds a model already; choose another --out",
-                self.out.display()
-            )));
-        }
+        check_new_folder(&self.out)?;
         let mut loaded = self.model.load(None)?;
         merge(&mut loaded.model)?;
         loaded.model.to_device(&Device::Cpu)?;

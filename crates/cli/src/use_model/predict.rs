@@ -3,7 +3,6 @@
 use super::arguments::{DataArguments, ModelArguments};
 use super::private::PrivateArguments;
 use crate::failure::{Failure, Outcome};
-use crate::files::refuse_same;
 use crate::output::{self, Output};
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -13,6 +12,7 @@ use std::path::PathBuf;
 use undertone::data::{Example, stream};
 use undertone::evaluate::{Prediction, likeliest, predict, predict_perturbed};
 use undertone::model::TaskHead;
+use undertone_run::{check_output, write_atomically};
 
 /// Predict each row of a file: label and probabilities, or loss and perplexity
 #[derive(Args)]
@@ -49,31 +49,14 @@ impl Predict {
             Some("csv") => Layout::Delimited(','),
             _ => return Err(Failure::arguments("--out must end in .jsonl, .tsv or .csv")),
         };
-        if self.out.is_dir() {
-            return Err(Failure::arguments(format!(
-                "--out {} is a folder; name a file",
-                self.out.display()
-            )));
-        }
-        refuse_same(&self.out, &self.data.data, "the file that is read")?;
         let ledger = self.private.ledger(&self.out);
-        refuse_same(&self.out, &ledger, "the ledger")?;
+        check_output(&self.out, &[&self.data.data, &ledger], is_prediction)?;
         let loaded = self.model.load(self.data.task_head())?;
         let task_head = loaded.model.network.head.task_head;
         let task = self.data.resolve(task_head, false)?;
         let tokeniser = self.data.tokeniser(&loaded)?;
         let names = loaded.model.label_set()?;
         let limits = self.data.limits()?;
-        if self
-            .out
-            .parent()
-            .is_some_and(|folder| !folder.as_os_str().is_empty() && !folder.is_dir())
-        {
-            return Err(Failure::arguments(format!(
-                "the folder of {} does not exist; make it first",
-                self.out.display()
-            )));
-        }
         if self.private.private {
             // The whole file is read once before a release is recorded in the ledger.
             for chunk in stream(&self.data.data, &task, &tokeniser, None, &self.data.options())? {
@@ -81,15 +64,8 @@ impl Predict {
             }
         }
         let paid = self.private.pay(&self.model, &loaded, &self.out)?;
-        // Written beside the file and renamed when whole, so that a half-written answer is never
-        // mistaken for one.
-        let mut beside = self.out.clone().into_os_string();
-        beside.push(".part");
-        let beside = PathBuf::from(beside);
-        let write = || -> Outcome<u64> {
-            let failed = |e: std::io::Error| Failure::write(&self.out, e);
-            let mut out = BufWriter::new(File::create(&beside).map_err(failed)?);
-            let mut rows = 0_u64;
+        let mut rows = 0_u64;
+        let mut write = |out: &mut BufWriter<File>| -> Outcome {
             for chunk in stream(&self.data.data, &task, &tokeniser, None, &self.data.options())? {
                 let mut examples = chunk?;
                 if task_head != TaskHead::SequenceClassification {
@@ -103,15 +79,23 @@ impl Predict {
                 };
                 for prediction in said_of {
                     let said = self.said(task_head, names.names(), &prediction);
-                    write_row(&mut out, layout, rows == 0, &said).map_err(failed)?;
+                    write_row(out, layout, rows == 0, &said)
+                        .map_err(undertone_run::Error::io(&self.out))?;
                     rows += 1;
                 }
             }
-            out.into_inner().map_err(|e| failed(e.into_error()))?.sync_all().map_err(failed)?;
-            std::fs::rename(&beside, &self.out).map_err(failed)?;
-            Ok(rows)
+            Ok(())
         };
-        let rows = write().inspect_err(|_| drop(std::fs::remove_file(&beside)))?;
+        // What fails while rows are written may be the file, the data or the model.
+        let mut failed = Ok(());
+        let written = write_atomically(&self.out, |out| {
+            write(out).map_err(|failure| {
+                failed = Err(failure);
+                std::io::ErrorKind::Interrupted.into()
+            })
+        });
+        failed?;
+        written?;
         let guarantee = paid.map(|paid| paid.guarantee()).transpose()?;
         if output.json {
             let (out, ledger) = (&self.out, guarantee.as_ref().map(|_| ledger));
@@ -153,6 +137,18 @@ impl Predict {
         }
         said
     }
+}
+
+/// Whether a file is one of predictions, which may be made again.
+fn is_prediction(text: &str) -> bool {
+    let first = text.lines().next().unwrap_or_default();
+    let is_object = serde_json::from_str::<Map<String, Value>>(first).is_ok_and(|row| {
+        let has = |keys: [&str; 2]| keys.iter().all(|key| row.contains_key(*key));
+        has(["label", "probabilities"]) || has(["loss", "perplexity"])
+    });
+    let heads =
+        ["label\tprobabilities.", "label,probabilities.", "loss\tperplexity", "loss,perplexity"];
+    is_object || heads.iter().any(|head| first.starts_with(head))
 }
 
 /// The end token was put there for training; a text is judged without it.

@@ -77,28 +77,24 @@ impl PrivateArguments {
         };
         let noise_multiplier = match self.epsilon {
             Some(epsilon) => sensitivity / gaussian::largest_mu(epsilon, delta)? * (1.0 + 1e-11),
-            None => f64::from(config.deviation / config.norm),
+            None => f64::from(config.noise_std / config.norm),
         };
         let event = Event::Gaussian { noise_multiplier, sensitivity };
         let path = self.ledger(out);
-        let wanted = terms(&config);
-        let mut ledger = if path.exists() {
-            Ledger::open(&path)?
-        } else {
-            Ledger::create(&path, wanted.clone())?
-        };
-        if *ledger.terms() != wanted {
+        let secret = Secret::from_system()
+            .map_err(|e| Failure::arguments(format!("the system gives no random numbers: {e}")))?;
+        let wanted = Terms { id: secret.ledger_id(), ..terms(&config) };
+        let mut ledger = Ledger::open_or_create(&path, wanted.clone())?;
+        if (Terms { id: wanted.id.clone(), ..ledger.terms().clone() }) != wanted {
             return Err(Failure::arguments(format!(
                 "{} is the ledger of something else; name another one by --ledger",
                 path.display()
             )));
         }
         ledger.append(event, 1)?;
-        let secret = Secret::from_system()
-            .map_err(|e| Failure::arguments(format!("the system gives no random numbers: {e}")))?;
-        let deviation = noise_multiplier * f64::from(config.norm);
+        let std = noise_multiplier * f64::from(config.norm);
         Ok(Some(PaidNoise {
-            noise: EmbeddingNoise::new(&secret, ReleaseKind::Once, vec![deviation]),
+            noise: EmbeddingNoise::new(&secret, ReleaseKind::Once, vec![std]),
             ledger,
             delta,
         }))
@@ -119,6 +115,8 @@ fn terms(config: &SanitiserConfig) -> Terms {
         assumptions.push("the number of tokens of each text is public".to_owned());
     }
     Terms {
+        id: String::new(),
+        run: None,
         unit: Unit::Example,
         adjacency: Adjacency::ReplaceOne,
         threat: Threat::Local,

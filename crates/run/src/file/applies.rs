@@ -1,8 +1,8 @@
 //! Keys that apply to some runs only. In other runs they are an error, never ignored.
 
 use super::{
-    AttentionSource, EncoderKind, LearnerKind, MethodName, ModeName, NoiseSchedule, OptimiserKind,
-    ReleasedRows, RelevanceSource, RunFile, TaskName,
+    AttentionSource, EncoderKind, LearnerKind, MethodName, ModeName, NoiseLayer, NoiseSchedule,
+    OptimiserKind, ReleasedRows, RelevanceSource, RunFile, TaskName,
 };
 use crate::error::{Error, Result};
 use toml::{Table, Value};
@@ -87,7 +87,9 @@ const RULES: &[Rule] = &[
     rule("privacy.local.noise_is", "mode = \"paper\"", is_paper),
     rule("privacy.local.dims", "encoders of dp-forward and ew-ft", has_encoder_of_own_width),
     rule("privacy.local.lengths", "rows = \"tokens\"", |file| {
-        let default_is_tokens = is_paper(file) && file.privacy.local.after.is_some();
+        let default_is_tokens = is_paper(file)
+            && file.privacy.method != MethodName::Mvg
+            && matches!(file.privacy.local.after, Some(NoiseLayer::After(_)));
         file.privacy.local.rows.map_or(default_is_tokens, |rows| rows == ReleasedRows::Tokens)
     }),
     rule("privacy.mvg", "the method mvg", |file| file.privacy.method == MethodName::Mvg),

@@ -73,6 +73,10 @@ impl<'de> Deserialize<'de> for NoiseLayer {
         enum Written {
             Name(String),
             Blocks(usize),
+            /// As model folders of before 0.2.0 write it.
+            Tagged {
+                after: usize,
+            },
         }
         let wrong = || {
             serde::de::Error::custom("after is \"embeddings\", \"output\" or a number of blocks")
@@ -81,7 +85,7 @@ impl<'de> Deserialize<'de> for NoiseLayer {
             Written::Name(name) if name == "output" => Ok(Self::Output),
             Written::Name(name) if name == "embeddings" => Ok(Self::After(0)),
             Written::Name(_) => Err(wrong()),
-            Written::Blocks(blocks) => Ok(Self::After(blocks)),
+            Written::Blocks(blocks) | Written::Tagged { after: blocks } => Ok(Self::After(blocks)),
         }
     }
 }

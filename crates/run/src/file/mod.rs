@@ -22,7 +22,7 @@ pub use privacy::{
 pub use training::{ComputeSection, LearningRateSchedule, OptimiserKind, TrainingSection};
 
 use crate::error::{Error, Result};
-use crate::{FORMAT_VERSION, Resolved, check_format, write_atomically};
+use crate::{FORMAT_VERSION, Resolved, check_format, read_settings, write_atomically};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::path::Path;
@@ -57,7 +57,7 @@ impl RunFile {
     /// Reads a run file. Each of `changes` is `key=value` with the key's path, such as
     /// `privacy.epsilon=2`, or `-key` for a key that is removed.
     pub fn read(path: &Path, changes: &[String]) -> Result<Self> {
-        let text = std::fs::read_to_string(path)
+        let text = read_settings(path)
             .map_err(|e| Error::folder(path, format!("the run file cannot be read: {e}")))?;
         Self::parse(&text, changes).map_err(|e| match e {
             Error::RunFile(sentence) => Error::folder(path, sentence),
@@ -136,7 +136,7 @@ impl RunFile {
 
     /// The resolved part of a plan.toml.
     pub fn read_resolved(path: &Path) -> Result<Resolved> {
-        let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+        let text = read_settings(path).map_err(Error::io(path))?;
         let damaged = |problem: String| Error::folder(path, format!("is damaged: {problem}"));
         let mut table: Table = text.parse().map_err(|e: toml::de::Error| damaged(e.to_string()))?;
         let resolved = table.remove(RESOLVED).ok_or_else(|| damaged("no [resolved]".into()))?;

@@ -33,6 +33,11 @@ impl MethodName {
         matches!(self, Self::DpForward | Self::EwFt | Self::Mvg)
     }
 
+    /// Whether the method is one of central DP, which perturbs gradients.
+    pub fn is_central(self) -> bool {
+        self != Self::None && !self.is_local()
+    }
+
     /// The name in a run file.
     pub fn name(self) -> &'static str {
         match self {

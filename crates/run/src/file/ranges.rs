@@ -99,7 +99,7 @@ impl RunFile {
     fn check_budget(&self) -> Result<()> {
         let privacy = &self.privacy;
         if let Some(epsilon) = privacy.epsilon {
-            above_zero("privacy.epsilon", epsilon, limits::EPSILON)?;
+            within("privacy.epsilon", epsilon, limits::LEAST_EPSILON..=limits::EPSILON)?;
         }
         if let Some(delta) = privacy.delta {
             within("privacy.delta", delta, limits::DELTA)?;
@@ -142,13 +142,17 @@ impl RunFile {
         for &width in self.privacy.local.dims.iter().flatten() {
             within("privacy.local.dims", width, 1..=WIDEST)?;
         }
+        if let Some(adapt) = &self.privacy.local.adapt {
+            above_zero("privacy.local.adapt.learning_rate", adapt.learning_rate(), 1e6)?;
+        }
         let mvg = &self.privacy.mvg;
         within("privacy.mvg.width", mvg.width, 1..=WIDEST)?;
         within("privacy.mvg.shift", mvg.shift, -10.0..=10.0)?;
         above_zero("privacy.mvg.spread", mvg.spread, 1e6)?;
         above_zero("privacy.mvg.epsilon_min", mvg.epsilon_min, 1e6)?;
         above_zero("privacy.mvg.epsilon_max", mvg.epsilon_max, 1e6)?;
-        above_zero("privacy.mvg.attention_epsilon", mvg.attention_epsilon, limits::EPSILON)?;
+        let budgets = limits::LEAST_EPSILON..=limits::EPSILON;
+        within("privacy.mvg.attention_epsilon", mvg.attention_epsilon, budgets)?;
         within("privacy.mvg.attention_examples", mvg.attention_examples, 1..=usize::MAX)
     }
 }

@@ -86,7 +86,7 @@ fn plans_of_the_first_format_are_read() {
     );
     let file = RunFile::parse(&old, &[]).unwrap();
     assert_eq!(file, changed(&[]).unwrap());
-    let later = format!("format = 3\n{FILE}");
+    let later = format!("format = 4\n{FILE}");
     let error = RunFile::parse(&later, &[]).unwrap_err().to_string();
     assert!(error.contains("newer undertone"), "{error}");
 }

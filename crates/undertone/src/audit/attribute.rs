@@ -9,7 +9,7 @@ use super::probe;
 use super::statistics::{Interval, proportion};
 use crate::data::{Batch, Example, Target, pieces};
 use crate::method::local::EmbeddingNoise;
-use crate::model::layer::sanitiser::{Bounding, Rows, Spot};
+use crate::model::layer::sanitiser::{Bounding, NoiseLayer, Rows};
 use crate::model::sanitised::rows_alone;
 use crate::model::{Error, Model, Result};
 use crate::noise::Secret;
@@ -21,7 +21,7 @@ use undertone_run::ReleaseKind;
 #[derive(Clone, Copy, Debug)]
 pub struct Attribute {
     /// Where in the model the noise is added.
-    pub spot: Spot,
+    pub noise_layer: NoiseLayer,
     /// Which embeddings of an example are released; the attacker averages several.
     pub rows: Rows,
     /// Noise multiplier: noise std over the ℓ2 norm bound of an example; 0 for no noise.
@@ -57,7 +57,7 @@ struct Seen {
 impl Seen {
     fn of(model: &Model, settings: &Attribute, examples: &[Example]) -> Result<Self> {
         let mut model = model.clone();
-        let mut layer = rows_alone(settings.spot, settings.rows);
+        let mut layer = rows_alone(settings.noise_layer, settings.rows);
         layer.bounding = Bounding::Normalise;
         model.network.sanitiser = Some(layer);
         let (mut values, mut starts, mut classes, mut columns) =

@@ -18,7 +18,7 @@ fn below(random: &mut ChaCha20Rng, count: usize) -> usize {
 /// Template of canaries. Nothing in it comes from the training data: a canary built from training
 /// examples would let one privacy unit influence many.
 #[derive(Clone, Debug)]
-pub struct Mould {
+pub struct CanaryTemplate {
     /// Tokenised examples of made-up text, which give canaries their sequence lengths and special
     /// tokens.
     pub frames: Vec<Example>,
@@ -30,7 +30,7 @@ pub struct Mould {
     pub classes: Option<usize>,
 }
 
-impl Mould {
+impl CanaryTemplate {
     /// `count` examples of uniformly random tokens, with uniformly random classes.
     pub fn canaries(&self, count: usize, secret: &Secret) -> Result<Vec<Example>> {
         let mut random = ChaCha20Rng::from_seed(secret.key(TEXTS));

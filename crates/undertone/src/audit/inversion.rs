@@ -15,7 +15,7 @@
 use super::probe;
 use crate::data::{Batch, Example, pieces};
 use crate::method::local::EmbeddingNoise;
-use crate::model::layer::sanitiser::{Bounding, Rows, Spot};
+use crate::model::layer::sanitiser::{Bounding, NoiseLayer, Rows};
 use crate::model::sanitised::rows_alone;
 use crate::model::{Error, Model, Result};
 use crate::noise::Secret;
@@ -28,7 +28,7 @@ use undertone_run::ReleaseKind;
 #[derive(Clone, Copy, Debug)]
 pub struct Inversion {
     /// Where in the model the noise is added.
-    pub spot: Spot,
+    pub noise_layer: NoiseLayer,
     /// Noise multiplier: noise std over the ℓ2 norm bound of an example; 0 for no noise.
     pub noise: f64,
     /// Size of the attacker's vocabulary: the most frequent tokens of their own texts.
@@ -62,9 +62,9 @@ struct Seen {
 }
 
 impl Seen {
-    fn of(model: &Model, spot: Spot, examples: &[Example]) -> Result<Self> {
+    fn of(model: &Model, noise_layer: NoiseLayer, examples: &[Example]) -> Result<Self> {
         let mut model = model.clone();
-        let mut layer = rows_alone(spot, Rows::Tokens(None));
+        let mut layer = rows_alone(noise_layer, Rows::Tokens(None));
         layer.bounding = Bounding::Normalise;
         model.network.sanitiser = Some(layer);
         let (mut values, mut tokens, mut starts, mut columns) =
@@ -113,8 +113,10 @@ pub fn invert(
     known: &[Example],
     settings: &Inversion,
 ) -> Result<Recovered> {
-    let (victims, known) =
-        (Seen::of(model, settings.spot, victims)?, Seen::of(model, settings.spot, known)?);
+    let (victims, known) = (
+        Seen::of(model, settings.noise_layer, victims)?,
+        Seen::of(model, settings.noise_layer, known)?,
+    );
     let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
     known.tokens.iter().for_each(|&token| *counts.entry(token).or_default() += 1);
     let mut frequent: Vec<(usize, u32)> =

@@ -2,7 +2,7 @@
 //! the text that they complete.
 
 use super::exposure::mean_reciprocal_rank;
-use super::spans::{Finder, Kind, Span, plain};
+use super::spans::{EntityKind, Finder, Span, plain};
 use super::statistics::proportion;
 use super::texts::{Sampling, Writer};
 use crate::model::Result;
@@ -86,7 +86,7 @@ pub fn attack(
 }
 
 /// The first PII string of this kind in each text that has one.
-fn first_of_kind(finder: &dyn Finder, texts: &[String], kind: Kind) -> Result<Vec<String>> {
+fn first_of_kind(finder: &dyn Finder, texts: &[String], kind: EntityKind) -> Result<Vec<String>> {
     let spans = finder.find(texts)?;
     let first = |(text, spans): (&String, &Vec<Span>)| {
         spans.iter().find(|span| span.kind == kind).map(|span| text[span.range()].to_owned())
@@ -125,7 +125,7 @@ mod tests {
     fn masks_are_filled_and_ranks_counted() {
         let target = Masked {
             text: "I met Mara Ostrow there.".into(),
-            span: Span { start: 6, end: 17, kind: Kind::Person },
+            span: Span { start: 6, end: 17, kind: EntityKind::Person },
         };
         assert_eq!((target.before(), target.truth().as_str()), ("I met ", "mara ostrow"));
         assert_eq!(target.filled("Leo Lund"), "I met Leo Lund there.");

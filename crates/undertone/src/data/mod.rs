@@ -49,5 +49,6 @@ pub use sample::PoissonSampler;
 pub use shuffle::ShuffledEpochs;
 pub use stream::{Stream, stream};
 pub use task::Task;
+pub(crate) use tokenise::MOST_OF_TOKENIZER;
 pub use tokenise::{Tokeniser, Tokens};
 pub use undertone_run::LongTexts;

@@ -18,7 +18,9 @@ pub(crate) const MASKS: [&str; 2] = ["[MASK]", "<mask>"];
 pub(crate) fn stated(folder: &Path, role: &str) -> Result<Option<String>> {
     for name in FILES {
         let file = folder.join(name);
-        let Ok(bytes) = std::fs::read(&file) else { continue };
+        let Ok(bytes) = undertone_run::read_bytes(&file, undertone_run::MOST_OF_SETTINGS) else {
+            continue;
+        };
         let settings: Value = serde_json::from_slice(&bytes)
             .map_err(|e| Error::Tokenizer { file: file.clone(), reason: e.to_string() })?;
         // A string, or an object with the string in `content`.

@@ -1,5 +1,6 @@
 //! Tokenisation of texts, and decoding of tokens.
 
+mod checks;
 mod sequences;
 
 use super::error::{Error, Result};
@@ -14,6 +15,9 @@ use tokenizers::Tokenizer;
 
 /// Default maximum number of tokens of a sequence.
 const MAX_TOKENS: usize = 512;
+
+/// The most bytes of a tokenizer's file; those of the largest vocabularies have about 40 MB.
+pub(crate) const MOST_OF_TOKENIZER: u64 = 256 << 20;
 
 /// Texts of at most this many bytes are always tokenised whole.
 const WHOLE_BYTES: usize = 1 << 16;
@@ -49,8 +53,10 @@ impl Tokeniser {
     /// `special_tokens_map.json` beside it name, or else the usual ones that are in the vocabulary.
     pub fn load(path: &Path) -> Result<Tokeniser> {
         let file = if path.is_dir() { path.join("tokenizer.json") } else { path.to_path_buf() };
-        let bytes = std::fs::read(&file).map_err(|e| Error::io(&file, &e))?;
+        let bytes = undertone_run::read_bytes(&file, MOST_OF_TOKENIZER)
+            .map_err(|e| Error::io(&file, &e))?;
         let broken = |reason| Error::Tokenizer { file: file.clone(), reason };
+        checks::check(&bytes).map_err(broken)?;
         let loaded = guarded_result(|| {
             let mut tokenizer = Tokenizer::from_bytes(&bytes).map_err(|e| e.to_string())?;
             tokenizer.with_truncation(None).map_err(|e| e.to_string())?.with_padding(None);

@@ -1,6 +1,6 @@
 //! Gradient clipping: from the per-example norms to the clipping factors.
 
-use super::measure::Measure;
+use super::groups::ClippingGroups;
 use crate::model::Parameters;
 use undertone_run::Clip;
 
@@ -13,7 +13,7 @@ pub struct Clipped {
     /// Number of privacy units.
     pub units: usize,
     /// Units whose gradient was clipped, that is, had a factor below 1.
-    pub shortened: usize,
+    pub clipped: usize,
     /// Units whose gradient was not finite and counted as zeros.
     pub not_finite: usize,
     /// Sum over the units of the gradient norm before clipping.
@@ -24,7 +24,7 @@ impl Clipped {
     /// Adds the statistics of another batch.
     pub fn add(&mut self, other: &Clipped) {
         self.units += other.units;
-        self.shortened += other.shortened;
+        self.clipped += other.clipped;
         self.not_finite += other.not_finite;
         self.norms += other.norms;
     }
@@ -33,7 +33,7 @@ impl Clipped {
 /// Groups and thresholds of gradient clipping.
 pub trait Clipping {
     /// The groups of coordinates that are clipped separately.
-    fn measure(&self, parameters: &Parameters) -> Measure;
+    fn groups(&self, parameters: &Parameters) -> ClippingGroups;
 
     /// The ℓ2 norm that no unit's gradient exceeds after clipping.
     fn bound(&self) -> f64;
@@ -49,10 +49,10 @@ pub trait Clipping {
 }
 
 impl Clipping for Clip {
-    fn measure(&self, parameters: &Parameters) -> Measure {
+    fn groups(&self, parameters: &Parameters) -> ClippingGroups {
         match self {
-            Self::Flat(_) | Self::Automatic => Measure::one(parameters),
-            Self::PerLayer(_) => Measure::by_layer(parameters),
+            Self::Flat(_) | Self::Automatic => ClippingGroups::one(parameters),
+            Self::PerLayer(_) => ClippingGroups::by_layer(parameters),
         }
     }
 
@@ -79,7 +79,7 @@ pub struct Bounds {
 
 impl Bounds {
     /// C_k for each group k.
-    pub fn lengths(&self) -> &[f64] {
+    pub fn thresholds(&self) -> &[f64] {
         &self.thresholds
     }
 
@@ -96,7 +96,7 @@ impl Bounds {
                 continue;
             }
             clipped.norms += whole.max(0.0).sqrt();
-            let mut shortened = false;
+            let mut is_clipped = false;
             for ((factors, squared), &bound) in
                 factors.iter_mut().zip(squared).zip(&self.thresholds)
             {
@@ -107,14 +107,14 @@ impl Bounds {
                     false if norm > bound => bound / norm,
                     false => 1.0,
                 };
-                shortened |= factor < 1.0;
+                is_clipped |= factor < 1.0;
                 // The next smaller f32, so that factor times norm does not exceed the threshold.
                 factors[unit] = (factor as f32).next_down().max(0.0);
                 if factor >= 1.0 && !self.always {
                     factors[unit] = 1.0;
                 }
             }
-            clipped.shortened += usize::from(shortened);
+            clipped.clipped += usize::from(is_clipped);
         }
         (factors, clipped)
     }
@@ -134,7 +134,7 @@ mod tests {
             let (factors, clipped) = bounds.factors(groups);
             for (factors, squared) in factors.iter().zip(groups) {
                 for (&factor, &squared) in factors.iter().zip(squared).take(3) {
-                    assert!(f64::from(factor) * squared.sqrt() <= bounds.lengths()[0]);
+                    assert!(f64::from(factor) * squared.sqrt() <= bounds.thresholds()[0]);
                 }
                 assert_eq!(factors[3], 0.0);
             }
@@ -147,12 +147,12 @@ mod tests {
         }
         let (factors, clipped) = Clip::Flat(0.7).bounds(1).factors(&squared[..1]);
         assert_eq!(factors[0][1..3], [1.0, 1.0]);
-        assert_eq!(clipped.shortened, 1);
+        assert_eq!(clipped.clipped, 1);
     }
 
     #[test]
     fn bounds_of_groups_make_up_the_whole() {
-        assert_eq!(Clip::PerLayer(2.0).bounds(4).lengths(), [1.0; 4]);
-        assert_eq!(Clip::Automatic.bounds(1).lengths(), [1.0]);
+        assert_eq!(Clip::PerLayer(2.0).bounds(4).thresholds(), [1.0; 4]);
+        assert_eq!(Clip::Automatic.bounds(1).thresholds(), [1.0]);
     }
 }

@@ -28,16 +28,16 @@
 //! additions, so one more unit also changes the other units' gradients, by about 1e-7 of their norm
 //! each. The ledger names this as an assumption.
 
-mod book;
 mod clip;
-mod measure;
+mod ghost_clipping;
+mod groups;
 mod sum;
 mod unit;
 mod weights;
 
-pub use book::Book;
 pub use clip::{Bounds, Clipped, Clipping};
-pub use measure::{Measure, Share};
+pub use ghost_clipping::GhostClipping;
+pub use groups::{ClippingGroups, ParameterGroups};
 pub use sum::ClippedSum;
 pub use undertone_run::Clip;
 pub use unit::UnitRows;

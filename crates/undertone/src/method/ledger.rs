@@ -1,11 +1,12 @@
 //! The privacy ledger of a run, and the terms that central and local DP have in common.
 
+use super::Begin;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
 use crate::train::Prepared;
-use undertone_accounting::ledger::{Ledger, Terms};
+use undertone_accounting::ledger::{Ledger, RunBinding, Terms};
 use undertone_accounting::{Event, Guarantee, Mode, Unit};
-use undertone_run::{Resolved, RunFolder};
+use undertone_run::Resolved;
 
 /// The ledger of a run. Each release has an index in it: a release that was recorded before a
 /// crash is not recorded again on resuming. It is repeated with the same sample and the same noise,
@@ -17,12 +18,21 @@ pub struct RunLedger {
 
 impl RunLedger {
     /// Creates the ledger, or opens the one that the run began with, whose terms must be the same.
-    pub fn open(folder: &RunFolder, terms: Terms, delta: f64) -> Result<Self> {
+    /// Its first line is bound to the run, whose finished ledger has `entries` entries.
+    pub fn open(begin: &Begin, terms: Terms, delta: f64, entries: u64) -> Result<Self> {
+        let Begin { plan, resolved, folder, secret, .. } = begin;
         let path = folder.ledger();
-        if !path.exists() {
-            return Ok(Self { ledger: Ledger::create(&path, terms)?, delta });
-        }
-        let ledger = Ledger::open(&path)?;
+        let run = RunBinding {
+            plan: folder.plan_hash()?,
+            units: resolved.units as u64,
+            sampling_rate: resolved.sampling_rate,
+            steps: resolved.steps_per_epoch * u64::from(plan.training.epochs),
+            noise_multipliers: resolved.noise_multipliers.clone(),
+            delta,
+            entries,
+        };
+        let terms = Terms { id: secret.ledger_id(), run: Some(run), ..terms };
+        let ledger = Ledger::open_or_create(&path, terms.clone())?;
         if *ledger.terms() != terms {
             return Err(Error::folder(
                 &path,

@@ -21,7 +21,7 @@ mod schedule;
 pub use release::{Coordinates, GradientRelease, Released};
 pub use schedule::Schedule;
 
-use crate::data::{Dataset, Example};
+use crate::data::{Batch, Dataset, Example};
 use crate::error::Result;
 use crate::evaluate::Metrics;
 use crate::gradient::ClippedSum;
@@ -108,7 +108,10 @@ pub trait Procedure {
         batch: &MicroBatch,
         learner: &Learner,
         sum: &mut ClippedSum,
-    ) -> Result<Vec<f32>>;
+    ) -> Result<Vec<f32>> {
+        let packed = Batch::pack(batch.indices.iter().map(|&i| &batch.examples[i]));
+        Ok(learner.accumulate(&packed, batch.dropout_seed, sum)?)
+    }
 
     /// Records the release of the sum, adds its noise and updates the weights, in this order.
     fn release(&mut self, sum: ClippedSum, step: &StepInfo, learner: &mut Learner) -> Result<()>;
@@ -116,8 +119,13 @@ pub trait Procedure {
     /// Names of trainable parameters that have no gradient in a sum over at least one unit; `first`
     /// is set for the first such sum. Whether a private run stops here must not depend on its
     /// examples, so private methods check only which parameters are connected to the loss.
-    fn unmoved(&self, learner: &Learner, sum: &ClippedSum, _first: bool) -> Result<Vec<String>> {
-        Ok(learner.left_out(sum).into_iter().map(str::to_owned).collect())
+    fn without_gradient(
+        &self,
+        learner: &Learner,
+        sum: &ClippedSum,
+        _first: bool,
+    ) -> Result<Vec<String>> {
+        Ok(learner.unconnected(sum).into_iter().map(str::to_owned).collect())
     }
 
     /// Number of examples that a step adds to the throughput, which is shown and so must be public.

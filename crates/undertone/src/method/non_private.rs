@@ -1,7 +1,7 @@
 //! Non-private fine-tuning: shuffled batches, no clipping, no noise.
 
-use super::{Begin, Facts, MicroBatch, Procedure, Sample, StepInfo};
-use crate::data::{Batch, ShuffledEpochs};
+use super::{Begin, Facts, Procedure, Sample, StepInfo};
+use crate::data::ShuffledEpochs;
 use crate::error::Result;
 use crate::gradient::ClippedSum;
 use crate::noise::purpose;
@@ -41,22 +41,17 @@ impl Procedure for NonPrivate {
         Ok(Sample { divisor: units.len() as f64, units })
     }
 
-    fn accumulate(
-        &mut self,
-        batch: &MicroBatch,
-        learner: &Learner,
-        sum: &mut ClippedSum,
-    ) -> Result<Vec<f32>> {
-        let packed = Batch::pack(batch.indices.iter().map(|&i| &batch.examples[i]));
-        Ok(learner.accumulate(&packed, batch.dropout_seed, sum)?)
-    }
-
     fn release(&mut self, sum: ClippedSum, step: &StepInfo, learner: &mut Learner) -> Result<()> {
         Ok(learner.update(sum, &Step::of(step, 0.0))?)
     }
 
-    fn unmoved(&self, learner: &Learner, sum: &ClippedSum, first: bool) -> Result<Vec<String>> {
-        Ok(learner.unmoved(sum, first)?.into_iter().map(str::to_owned).collect())
+    fn without_gradient(
+        &self,
+        learner: &Learner,
+        sum: &ClippedSum,
+        first: bool,
+    ) -> Result<Vec<String>> {
+        Ok(learner.without_gradient(sum, first)?.into_iter().map(str::to_owned).collect())
     }
 
     fn counted_examples(&self, _divisor: f64, examples: usize) -> f64 {

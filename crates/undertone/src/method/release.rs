@@ -2,7 +2,7 @@
 
 use super::central::{Allocation, no_less};
 use crate::model::{ParameterId, Parameters};
-use crate::noise::{GRAIN, Noise};
+use crate::noise::{NOISE_BLOCK, Noise};
 use crate::tensor::Host;
 use crate::tensor::cpu::simd::widest;
 
@@ -13,7 +13,7 @@ pub struct Coordinates {
 }
 
 impl Coordinates {
-    /// Parameters one after the other, each from a multiple of [`GRAIN`] on.
+    /// Parameters one after the other, each from a multiple of [`NOISE_BLOCK`] on.
     pub fn of(parameters: &Parameters) -> Self {
         let mut next = 0;
         let firsts = parameters
@@ -21,7 +21,7 @@ impl Coordinates {
             .map(|(_, parameter)| {
                 let first = next;
                 if parameter.trainable {
-                    next += (parameter.len() as u64).next_multiple_of(GRAIN as u64);
+                    next += (parameter.len() as u64).next_multiple_of(NOISE_BLOCK as u64);
                 }
                 first
             })
@@ -54,7 +54,7 @@ impl GradientRelease<'_> {
         }
     }
 
-    /// Turns the sum of a parameter's coordinates from `start` on (a multiple of [`GRAIN`]) into
+    /// Turns the sum of a parameter's coordinates from `start` on (a multiple of [`NOISE_BLOCK`]) into
     /// their released gradient. Where standard deviations differ between coordinates, those of the
     /// noise before the division are left in `stds`.
     pub fn finish(

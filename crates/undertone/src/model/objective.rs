@@ -18,14 +18,14 @@ pub enum Weighting {
 
 /// Probabilities of k-ary randomised response, which perturbed the labels (local DP).
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FlippedLabels {
+pub struct RandomisedResponse {
     /// Probability that the true label is reported.
     pub kept: f64,
     /// Probability of each other label.
     pub other: f64,
 }
 
-impl FlippedLabels {
+impl RandomisedResponse {
     /// The corrected loss −ln(q + (k − q) p) from the cross-entropy −ln p, where k and q are the
     /// probabilities of the true label and of another one; and the ratio of their gradients.
     fn correct(&self, loss: f32) -> (f32, f32) {
@@ -108,7 +108,7 @@ impl Objective {
         logits: &Matrix,
         weighting: Weighting,
         units: &[u32],
-        labels: Option<FlippedLabels>,
+        labels: Option<RandomisedResponse>,
     ) -> Result<(Vec<f32>, Option<Matrix>)> {
         self.check_targets(logits.columns())?;
         let mut weights = self.weights(weighting, units);

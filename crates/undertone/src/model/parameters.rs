@@ -62,6 +62,16 @@ impl Parameters {
         ParameterId(self.list.len() - 1)
     }
 
+    /// The name of a parameter with a value that is not finite, if there is one.
+    pub(crate) fn not_finite(&self) -> Result<Option<&str>> {
+        for parameter in &self.list {
+            if !parameter.value.to_vec()?.iter().all(|x| x.is_finite()) {
+                return Ok(Some(&parameter.name));
+            }
+        }
+        Ok(None)
+    }
+
     /// The value of a parameter.
     pub fn value(&self, id: ParameterId) -> &Matrix {
         &self.list[id.0].value

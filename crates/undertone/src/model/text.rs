@@ -8,8 +8,8 @@ impl Model {
     /// The tokenizer of the model's folder, truncating at `max_tokens` or the model's maximum
     /// sequence length, whichever is smaller.
     pub fn tokeniser(&self, folder: &Path, max_tokens: usize) -> Result<Tokeniser, Error> {
-        let tokeniser = Tokeniser::load(folder)?
-            .with_max_tokens(max_tokens.min(self.network.most_positions))?;
+        let tokeniser =
+            Tokeniser::load(folder)?.with_max_tokens(max_tokens.min(self.network.max_positions))?;
         Ok(match self.end_tokens().first() {
             Some(&eos) => tokeniser.with_eos(eos),
             None => tokeniser,

@@ -29,7 +29,7 @@ const ROUND: usize = 16 * LANES;
 const TAILS: u64 = 1 << 63;
 
 /// Granularity of the noise: parallel chunks must begin at multiples of this.
-pub const GRAIN: usize = ROUND;
+pub const NOISE_BLOCK: usize = ROUND;
 
 /// A source of Gaussian noise.
 #[derive(Clone)]
@@ -63,7 +63,7 @@ impl Noise {
     /// to the grid, and multiplies by `factor`. With `std` 0 no noise is added.
     ///
     /// # Panics
-    /// If `first` is not a multiple of [`GRAIN`].
+    /// If `first` is not a multiple of [`NOISE_BLOCK`].
     pub fn add(&self, step: u64, first: u64, std: f32, factor: f32, values: &mut [f32]) {
         assert!(first.is_multiple_of(ROUND as u64), "noise begins at a multiple of its grain");
         if std == 0.0 {
@@ -88,7 +88,7 @@ impl Noise {
     /// As [`Noise::add`], with a standard deviation for each coordinate.
     ///
     /// # Panics
-    /// If `first` is not a multiple of [`GRAIN`].
+    /// If `first` is not a multiple of [`NOISE_BLOCK`].
     pub fn add_each(&self, step: u64, first: u64, stds: &[f32], factor: f32, values: &mut [f32]) {
         assert!(first.is_multiple_of(ROUND as u64), "noise begins at a multiple of its grain");
         widest(
@@ -339,8 +339,8 @@ mod tests {
         let mut whole = vec![0.5; 1_000];
         source.add(4, 0, 0.3, 1.0, &mut whole);
         let mut parts = vec![0.5; 1_000];
-        let (front, back) = parts.split_at_mut(3 * GRAIN);
-        source.add(4, 3 * GRAIN as u64, 0.3, 1.0, back);
+        let (front, back) = parts.split_at_mut(3 * NOISE_BLOCK);
+        source.add(4, 3 * NOISE_BLOCK as u64, 0.3, 1.0, back);
         source.add(4, 0, 0.3, 1.0, front);
         assert_eq!(whole, parts);
     }

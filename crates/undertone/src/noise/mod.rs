@@ -25,6 +25,6 @@ mod lemma;
 mod normal;
 mod secret;
 
-pub use draw::{GRAIN, Noise};
+pub use draw::{NOISE_BLOCK, Noise};
 pub use lemma::GroupedGaussian;
 pub use secret::{Secret, purpose};

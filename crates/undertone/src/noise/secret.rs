@@ -26,6 +26,10 @@ pub mod purpose {
     pub const IDENTITY: u64 = 12;
     /// Sampling and noise of the adaptation before embeddings are perturbed.
     pub const ADAPTATION: u64 = 10;
+    /// Authentication of checkpoints.
+    pub const CHECKPOINT: u64 = 13;
+    /// The random number that names a run's ledger.
+    pub const LEDGER: u64 = 14;
 }
 
 /// 32 secret bytes. Anyone who knows them can subtract the noise.
@@ -74,6 +78,11 @@ impl Secret {
         let mut key = [0; 32];
         stream.fill_bytes(&mut key);
         key
+    }
+
+    /// A random number for a ledger's first line, in hexadecimal. It does not reveal the secret.
+    pub fn ledger_id(&self) -> String {
+        self.key(purpose::LEDGER)[..16].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// The key's first 8 bytes as a number, for generators that take a seed.

@@ -57,7 +57,7 @@ pub(crate) trait Backend: Sized + 'static {
     fn normalise_backward(
         kind: NormKind,
         normalised: &Self::Matrix,
-        inverse_deviation: &Self::Matrix,
+        inverse_std: &Self::Matrix,
         weight: &Self::Matrix,
         output_gradient: &Self::Matrix,
     ) -> Result<Self::Matrix>;

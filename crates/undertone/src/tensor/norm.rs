@@ -19,5 +19,5 @@ pub struct Normalised<M = Matrix> {
     /// x̂, [rows, columns].
     pub normalised: M,
     /// 1 / standard deviation of each row (for RMSNorm, 1 / root of its mean square), [rows, 1].
-    pub inverse_deviation: M,
+    pub inverse_std: M,
 }

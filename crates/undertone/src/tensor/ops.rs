@@ -52,7 +52,7 @@ pub fn normalise(
         Ok(Normalised {
             output: B::wrap(done.output),
             normalised: B::wrap(done.normalised),
-            inverse_deviation: B::wrap(done.inverse_deviation),
+            inverse_std: B::wrap(done.inverse_std),
         })
     })
 }
@@ -61,17 +61,17 @@ pub fn normalise(
 pub fn normalise_backward(
     kind: NormKind,
     normalised: &Matrix,
-    inverse_deviation: &Matrix,
+    inverse_std: &Matrix,
     weight: &Matrix,
     output_gradient: &Matrix,
 ) -> Result<Matrix> {
     const NAME: &str = "backward pass of a normalisation";
     same_shape(NAME, normalised, output_gradient)?;
     is_row(NAME, normalised, weight)?;
-    let found = inverse_deviation.rows() * inverse_deviation.columns();
+    let found = inverse_std.rows() * inverse_std.columns();
     count(NAME, normalised.shape(), "standard deviations", found, normalised.rows())?;
     on_backend!(NAME, normalised, |B, at| {
-        let (hat, inverse) = (at.get(normalised)?, at.get(inverse_deviation)?);
+        let (hat, inverse) = (at.get(normalised)?, at.get(inverse_std)?);
         let (weight, gradient) = (at.get(weight)?, at.get(output_gradient)?);
         Ok(B::wrap(B::normalise_backward(kind, hat, inverse, weight, gradient)?))
     })

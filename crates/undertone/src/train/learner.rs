@@ -2,7 +2,7 @@
 
 use super::optimiser::{Optimiser, Settings};
 use crate::data::Batch;
-use crate::gradient::{Book, ClippedSum, UnitRows};
+use crate::gradient::{ClippedSum, GhostClipping, UnitRows};
 use crate::method::StepInfo;
 use crate::method::central::AllocationMethod;
 use crate::method::{Coordinates, GradientRelease};
@@ -70,7 +70,7 @@ impl Learner {
     }
 
     /// The empty sum that a step begins with.
-    pub fn start(&self) -> ClippedSum {
+    pub fn empty_sum(&self) -> ClippedSum {
         ClippedSum::new(&self.model.parameters)
     }
 
@@ -89,10 +89,10 @@ impl Learner {
             None => self.model.train(batch, Weighting::SumOfUnits, dropout_seed, sum),
             Some(protection) => {
                 let allocation = protection.method.allocator().allocation(1.0);
-                let mut book = Book::new(UnitRows::of(batch), &allocation.measure);
+                let mut clipping = GhostClipping::new(UnitRows::of(batch), &allocation.groups);
                 let losses =
-                    self.model.train(batch, Weighting::SumOfUnits, dropout_seed, &mut book)?;
-                book.close(&allocation.bounds, sum)?;
+                    self.model.train(batch, Weighting::SumOfUnits, dropout_seed, &mut clipping)?;
+                clipping.clip_and_sum(&allocation.bounds, sum)?;
                 Ok(losses)
             }
         }
@@ -108,7 +108,7 @@ impl Learner {
         match &mut self.protection {
             None => Ok(0.0),
             Some(Protection { method: AllocationMethod::Published(method), .. }) => {
-                method.look(sum, &self.model.parameters)?;
+                method.observe_raw(sum, &self.model.parameters)?;
                 Ok(method.allocation(noise_multiplier).noise_multiplier())
             }
             Some(Protection { method: AllocationMethod::Proved(method), .. }) => {
@@ -150,7 +150,7 @@ impl Learner {
 
     /// Names of trainable parameters without gradient in a sum over at least one unit, which
     /// depends on the model and not on the examples.
-    pub fn left_out(&self, sum: &ClippedSum) -> Vec<&str> {
+    pub fn unconnected(&self, sum: &ClippedSum) -> Vec<&str> {
         let trainable = self.model.parameters.iter().filter(|(_, parameter)| parameter.trainable);
         let left_out = trainable.filter(|(id, _)| sum.get(*id).is_none());
         left_out.map(|(_, parameter)| parameter.name.as_str()).collect()
@@ -159,8 +159,8 @@ impl Learner {
     /// Names of trainable parameters whose gradient is zero in a sum over at least one unit. LoRA's
     /// A and the first layer of an adapter have a zero gradient before the other half has changed:
     /// with `at_first` they only have to be connected to the loss.
-    pub fn unmoved(&self, sum: &ClippedSum, at_first: bool) -> Result<Vec<&str>> {
-        let mut unmoved = Vec::new();
+    pub fn without_gradient(&self, sum: &ClippedSum, at_first: bool) -> Result<Vec<&str>> {
+        let mut without_gradient = Vec::new();
         for (id, parameter) in
             self.model.parameters.iter().filter(|(_, parameter)| parameter.trainable)
         {
@@ -170,10 +170,10 @@ impl Learner {
                 Some(sum) => sum.to_vec()?.iter().any(|&x| x != 0.0),
             };
             if !moves {
-                unmoved.push(parameter.name.as_str());
+                without_gradient.push(parameter.name.as_str());
             }
         }
-        Ok(unmoved)
+        Ok(without_gradient)
     }
 
     /// Noise std of each trainable parameter in the next step, relative to the mean over all

@@ -24,6 +24,6 @@ pub use event::TrainingEvent;
 pub use learner::{Learner, Protection, Step};
 pub use memory::peak_memory;
 pub(crate) use prepare::Prepared;
-pub use prepare::{mould, read_data};
+pub use prepare::{canary_template, read_data};
 pub use run::{Start, train};
 pub use undertone_run::{Record, Summary};

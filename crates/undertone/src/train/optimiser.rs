@@ -5,7 +5,7 @@
 
 use crate::method::{GradientRelease, Released};
 use crate::model::{Parameter, ParameterId, Parameters};
-use crate::noise::GRAIN;
+use crate::noise::NOISE_BLOCK;
 use crate::tensor::cpu::simd::widest;
 use crate::tensor::{Host, Matrix, Result};
 use rayon::prelude::*;
@@ -41,7 +41,7 @@ impl Default for Settings {
 /// moment is noise only.
 const CORRECTION_FLOOR: f32 = 0.25;
 /// Coordinates of one parallel task: their sum, weights and moments stay in cache.
-const CHUNK: usize = 32 * GRAIN;
+const CHUNK: usize = 32 * NOISE_BLOCK;
 
 /// An optimiser with its state.
 #[derive(Clone, Debug)]

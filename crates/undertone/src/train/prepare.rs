@@ -1,6 +1,6 @@
 //! Loads the model and the data of a plan.
 
-use crate::audit::canaries::Mould;
+use crate::audit::canaries::CanaryTemplate;
 use crate::data::{Dataset, Encoder, Labels, Options, PrivacyUnit, Row, Tokeniser, format_of};
 use crate::error::{Error, Result};
 use crate::method::central::{AllocationPlan, MapSource};
@@ -79,14 +79,6 @@ impl Prepared {
         let public = files.public()?;
         Ok(Self { model, data, validation, public, origin, labels_were_found })
     }
-
-    /// All data that the trained model depends on.
-    pub fn datasets(&self) -> impl Iterator<Item = &Dataset> {
-        let PublicData { relevance, text, adaptation } = &self.public;
-        [Some(&self.data), relevance.as_ref(), text.as_ref(), adaptation.as_ref()]
-            .into_iter()
-            .flatten()
-    }
 }
 
 /// Reads the files of a plan.
@@ -163,9 +155,9 @@ pub fn read_data(plan: &Plan, path: Option<&Path>) -> Result<Dataset> {
     Ok(Dataset::load(path.unwrap_or(&plan.data.train), &plan.task(), &tokeniser, labels, &options)?)
 }
 
-/// The mould of canaries for a run: random tokens in examples of the run's task, as long as
+/// The template of canaries for a run: random tokens in examples of the run's task, as long as
 /// sentences. It does not depend on the data.
-pub fn mould(plan: &Plan) -> Result<Mould> {
+pub fn canary_template(plan: &Plan) -> Result<CanaryTemplate> {
     let (tokeniser, known, labels) = reader(plan)?;
     let unknown = ["[UNK]", "<unk>"].map(|token| tokeniser.token_id(token));
     let mut special = tokeniser.special();
@@ -185,7 +177,12 @@ pub fn mould(plan: &Plan) -> Result<Mould> {
         let values = vec!["a ".repeat(words); columns];
         frames.extend(encoder.examples(&Row { line: 1, values })?.into_iter().take(1));
     }
-    Ok(Mould { frames, words, special, classes: labels.map(|labels| labels.names().len()) })
+    Ok(CanaryTemplate {
+        frames,
+        words,
+        special,
+        classes: labels.map(|labels| labels.names().len()),
+    })
 }
 
 /// The label names of the run file, of a base model that is a classifier, or of the training file;

@@ -52,15 +52,18 @@ pub fn train(start: Start, callback: &mut dyn FnMut(TrainingEvent)) -> Result<Su
     let mut resolved = method::calibrate(&plan, prepared.data.units, classes)?;
     // Before the ledger: a run that is interrupted here has released nothing, and --resume starts
     // it again.
-    let identity = identity(&plan, &secret, &prepared)?;
+    let identity = identity(&plan, &secret, &resolved, &prepared)?;
     if begun {
         folder.check_identity(&identity)?;
     } else {
+        // The plan first: a folder that holds anything else of the run can be resumed. What an
+        // interrupted start has left behind is made anew.
+        plan.file().write_plan(&folder.plan(), &resolved)?;
+        folder.forget_secrets()?;
         folder.keep_identity(&identity)?;
         if plan.training.seed.is_none() {
             folder.keep_secret(secret.bytes())?;
         }
-        plan.file().write_plan(&folder.plan(), &resolved)?;
     }
     let begin = Begin {
         plan: &plan,
@@ -73,7 +76,8 @@ pub fn train(start: Start, callback: &mut dyn FnMut(TrainingEvent)) -> Result<Su
     let (procedure, protection) = method::begin(begin)?;
     let mut run = Run::new(folder, plan, resolved, prepared, procedure, protection, &secret);
     if start.resume && run.folder.checkpoint().exists() {
-        run.done = checkpoint::load(&run.folder.checkpoint(), &mut run.learner)?;
+        run.done =
+            checkpoint::load(&run.folder.checkpoint(), &mut run.learner, &run.checkpoint_key)?;
         run.procedure.check_checkpoint(run.done)?;
     }
     run.all_steps(callback)?;
@@ -87,6 +91,9 @@ impl Run {
             self.validate()?;
         }
         let model = &self.learner.model;
+        if let Some(name) = model.parameters.not_finite().map_err(crate::model::Error::from)? {
+            return Err(Error::NotFinite(name.to_owned()));
+        }
         let whole = match self.plan.model.tuning {
             Tuning::Full => true,
             Tuning::Head => self.procedure.changes_frozen_parameters(),

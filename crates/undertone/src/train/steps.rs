@@ -1,6 +1,6 @@
 //! The training loop over the steps of a run.
 
-use super::checkpoint;
+use super::checkpoint::{self, CheckpointKey};
 use super::event::TrainingEvent;
 use super::learner::{Learner, Protection};
 use super::prepare::Prepared;
@@ -31,6 +31,7 @@ pub struct Run {
     pub(super) validation: Option<Dataset>,
     pub(super) origin: PathBuf,
     dropout_key: u64,
+    pub(super) checkpoint_key: CheckpointKey,
     /// Number of steps taken.
     pub(super) done: u64,
     /// Number of this process's steps on non-empty batches, counted up to two.
@@ -55,6 +56,7 @@ impl Run {
             learner: Learner::new(model, plan.optimiser(), protection),
             members: data.members(),
             dropout_key: secret.number(purpose::DROPOUT),
+            checkpoint_key: CheckpointKey::new(secret),
             folder,
             plan,
             resolved,
@@ -131,7 +133,8 @@ impl Run {
                 None => saved.elapsed() > CHECKPOINT_EVERY,
             };
             if due || self.done == self.steps() {
-                checkpoint::save(&self.folder.checkpoint(), &self.learner, self.done)?;
+                let path = self.folder.checkpoint();
+                checkpoint::save(&path, &self.learner, self.done, &self.checkpoint_key)?;
                 saved = Instant::now();
             }
         }
@@ -175,7 +178,7 @@ impl Run {
             loss: (!chosen.is_empty()).then(|| losses / chosen.len() as f64),
             learning_rate,
             gradient_norm: share(clipped.norms),
-            clipped: share(clipped.shortened as f64),
+            clipped: share(clipped.clipped as f64),
             epsilon: None,
             validation: None,
             noise_by_parameter: Vec::new(),
@@ -184,7 +187,7 @@ impl Run {
 
     /// The clipped sum over the chosen examples, and the sum of their losses.
     fn accumulate(&mut self, chosen: &[usize], epoch: usize) -> Result<(ClippedSum, f64)> {
-        let mut sum = self.learner.start();
+        let mut sum = self.learner.empty_sum();
         let mut losses = 0.0;
         let compute = &self.plan.compute;
         let examples = &self.data.examples;
@@ -222,8 +225,8 @@ impl Run {
         }
         self.steps_with_examples += 1;
         let first = self.steps_with_examples == 1;
-        let unmoved = self.procedure.unmoved(&self.learner, sum, first)?;
-        if unmoved.is_empty() { Ok(()) } else { Err(Error::NotMoved(unmoved.join(", "))) }
+        let without_gradient = self.procedure.without_gradient(&self.learner, sum, first)?;
+        if without_gradient.is_empty() { Ok(()) } else { Err(Error::not_moved(&without_gradient)) }
     }
 
     pub(super) fn validate(&mut self) -> Result<Option<Metrics>> {

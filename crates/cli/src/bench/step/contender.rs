@@ -8,13 +8,13 @@ use undertone::data::Batch;
 use undertone::gradient::Clip;
 use undertone::method::central::AllocationMethod::{Proved, Published};
 use undertone::method::central::{
-    AllocationMethod, Anadp, DpSgd, ImportanceForm, ImportanceSettings, Map, PublishedAnadp, RapFt,
-    SeenMap,
+    AllocationMethod, Anadp, DpSgd, ImportanceForm, ImportanceSettings, PublishedAnadp, RapFt,
+    ReleasedRelevanceMap, RelevanceMap,
 };
 use undertone::method::local::EmbeddingNoise;
-use undertone::model::layer::sanitiser::{Bounding, Rows, Sanitiser, Spot};
+use undertone::model::layer::sanitiser::{Bounding, NoiseLayer, Rows, Sanitiser};
 use undertone::model::sanitised::rows_alone;
-use undertone::model::{Conditions, Model, Parameters, Weighting};
+use undertone::model::{ForwardOptions, Model, Parameters, Weighting};
 use undertone::noise::{Noise, Secret};
 use undertone::tensor::Host;
 use undertone::train::optimiser::Settings;
@@ -84,9 +84,9 @@ impl Contender {
         let units = batch.sequences();
         let indices: Vec<u64> = (0..units as u64).collect();
         let noise = noise.of(&indices, 0);
-        let conditions = Conditions { noise: Some(&noise), ..Conditions::default() };
+        let options = ForwardOptions { noise: Some(&noise), ..ForwardOptions::default() };
         let start = Instant::now();
-        let mut sum = learner.start();
+        let mut sum = learner.empty_sum();
         match (rows, method.is_local()) {
             (Some(rows), _) => {
                 let model = &learner.model;
@@ -94,12 +94,12 @@ impl Contender {
                     batch,
                     rows.clone(),
                     Weighting::SumOfUnits,
-                    &conditions,
+                    &options,
                     &mut sum,
                 )?;
             }
             (None, true) => {
-                learner.model.train_under(batch, Weighting::SumOfUnits, &conditions, &mut sum)?;
+                learner.model.train_with(batch, Weighting::SumOfUnits, &options, &mut sum)?;
             }
             (None, false) => {
                 learner.accumulate(batch, None, &mut sum)?;
@@ -150,7 +150,7 @@ fn allocator(
                 true => (0..p.len()).map(odd).collect(),
                 false => Vec::new(),
             });
-            let map = SeenMap::of_public(Map { of: of.collect() });
+            let map = ReleasedRelevanceMap::of_public(RelevanceMap { of: of.collect() });
             Some(Proved(Box::new(RapFt::new(&Clip::Automatic, &map, 0.7, parameters))))
         }
         Method::AnadpPaper => {
@@ -176,7 +176,7 @@ fn cut(bench: &StepBench, method: Method, model: &mut Model) -> Outcome {
         below.into_iter().for_each(|id| model.parameters.get_mut(id).trainable = false);
     }
     if method.is_local() {
-        let layer = rows_alone(Spot::After(after), Rows::Tokens(None));
+        let layer = rows_alone(NoiseLayer::After(after), Rows::Tokens(None));
         model.network.sanitiser = Some(Sanitiser { bounding: Bounding::Normalise, ..layer });
     }
     Ok(())

@@ -12,7 +12,7 @@ pub mod tagger;
 use crate::model::Result;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
-pub use undertone_run::audit::EntityKind as Kind;
+pub use undertone_run::audit::EntityKind;
 
 /// A PII span: a byte range of a text, and the kind of PII there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,7 +22,7 @@ pub struct Span {
     /// Byte offset after the end.
     pub end: usize,
     /// Kind of PII.
-    pub kind: Kind,
+    pub kind: EntityKind,
 }
 
 impl Span {
@@ -61,9 +61,9 @@ impl Finder for Together {
 
 /// Normal form of a PII string, for comparison: lower case and single spaces; the digits alone for
 /// phone numbers.
-pub fn plain(text: &str, kind: Kind) -> String {
+pub fn plain(text: &str, kind: EntityKind) -> String {
     match kind {
-        Kind::Phone => {
+        EntityKind::Phone => {
             let digits: String = text.chars().filter(char::is_ascii_digit).collect();
             // The country code of North America is often left out.
             match (digits.len(), digits.strip_prefix('1')) {
@@ -81,8 +81,11 @@ mod tests {
 
     #[test]
     fn spellings_of_the_same_pii_have_one_normal_form() {
-        assert_eq!(plain("Mara\n  OSTROW", Kind::Person), "mara ostrow");
-        assert_eq!(plain("+1 (713) 853-7000", Kind::Phone), plain("713.853.7000", Kind::Phone));
+        assert_eq!(plain("Mara\n  OSTROW", EntityKind::Person), "mara ostrow");
+        assert_eq!(
+            plain("+1 (713) 853-7000", EntityKind::Phone),
+            plain("713.853.7000", EntityKind::Phone)
+        );
     }
 
     #[test]
@@ -91,12 +94,12 @@ mod tests {
         let finder = Together(vec![Box::new(patterns::Patterns::default()), Box::new(names)]);
         let text = "Ask vince kaminski <vince.kaminski@enron.com> or call 713-853-3848.".to_owned();
         let found = finder.find(std::slice::from_ref(&text)).unwrap().remove(0);
-        let actual: Vec<(&str, Kind)> =
+        let actual: Vec<(&str, EntityKind)> =
             found.iter().map(|span| (&text[span.range()], span.kind)).collect();
         let expected = [
-            ("vince kaminski", Kind::Person),
-            ("vince.kaminski@enron.com", Kind::Email),
-            ("713-853-3848", Kind::Phone),
+            ("vince kaminski", EntityKind::Person),
+            ("vince.kaminski@enron.com", EntityKind::Email),
+            ("713-853-3848", EntityKind::Phone),
         ];
         assert_eq!(actual, expected);
     }

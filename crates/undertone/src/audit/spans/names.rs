@@ -1,6 +1,6 @@
 //! Names of people, by a list of given names and the capital letters of surnames.
 
-use super::{Finder, Kind, Span};
+use super::{EntityKind, Finder, Span};
 use crate::model::Result;
 use rayon::prelude::*;
 use std::collections::HashSet;
@@ -173,7 +173,7 @@ impl Finder for Names {
                 let length = self.words_of_name(text, &words[at..]);
                 if length > 0 {
                     let (start, end) = (words[at].0, words[at + length - 1].1);
-                    spans.push(Span { start, end, kind: Kind::Person });
+                    spans.push(Span { start, end, kind: EntityKind::Person });
                 }
                 at += length.max(1);
             }

@@ -1,6 +1,6 @@
 //! E-mail addresses and phone numbers, by regular expressions.
 
-use super::{Finder, Kind, Span};
+use super::{EntityKind, Finder, Span};
 use crate::model::Result;
 use rayon::prelude::*;
 use regex::Regex;
@@ -18,12 +18,12 @@ const FEWEST_DIGITS: usize = 8;
 /// Finder by regular expressions.
 #[derive(Clone, Debug)]
 pub struct Patterns {
-    kinds: Vec<(Kind, Regex)>,
+    kinds: Vec<(EntityKind, Regex)>,
 }
 
 impl Default for Patterns {
     fn default() -> Self {
-        let compiled = [(Kind::Email, EMAIL), (Kind::Phone, PHONE)].into_iter();
+        let compiled = [(EntityKind::Email, EMAIL), (EntityKind::Phone, PHONE)].into_iter();
         // The patterns are constants, and a test checks that they compile.
         Self {
             kinds: compiled
@@ -48,7 +48,7 @@ impl Finder for Patterns {
             for (kind, form) in &self.kinds {
                 for found in form.find_iter(text) {
                     let digits = found.as_str().bytes().filter(u8::is_ascii_digit).count();
-                    let is_phone = *kind == Kind::Phone;
+                    let is_phone = *kind == EntityKind::Phone;
                     let alone = stands_alone(text, found.start(), found.end());
                     if !is_phone || (alone && digits >= FEWEST_DIGITS) {
                         spans.push(Span { start: found.start(), end: found.end(), kind: *kind });

@@ -1,7 +1,7 @@
 //! Names of people, by a token classification model, such as a BERT for named entity recognition
 //! (NER).
 
-use super::{Finder, Kind, Span};
+use super::{EntityKind, Finder, Span};
 use crate::data::{Batch, Example, Tokeniser, pieces};
 use crate::evaluate::{Limits, likeliest};
 use crate::model::{Error, Model, Result, TaskHead};
@@ -88,7 +88,7 @@ impl Finder for Tagger {
         let (mut places, mut before) = (Vec::new(), 0);
         for (i, text) in texts.iter().enumerate() {
             let tokens = self.tokeniser.with_bytes(text).map_err(broken)?;
-            for piece in tokens.chunks(self.tokeniser.room().max(1)) {
+            for piece in tokens.chunks(self.tokeniser.max_text_tokens().max(1)) {
                 let ids: Vec<u32> = piece.iter().map(|(id, _)| *id).collect();
                 let (framed, ahead) = self.tokeniser.framed(&ids);
                 before = ahead;
@@ -122,7 +122,7 @@ impl Finder for Tagger {
                         spans[*text].push(Span {
                             start: bytes.start,
                             end: bytes.end,
-                            kind: Kind::Person,
+                            kind: EntityKind::Person,
                         });
                     }
                     _ => {}

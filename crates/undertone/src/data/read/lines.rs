@@ -31,7 +31,7 @@ pub(super) struct Line {
 
 impl Lines {
     pub fn open(path: &Path) -> Result<Lines> {
-        let opened = File::open(path).and_then(|file| {
+        let opened = undertone_run::open_regular(path).and_then(|file| {
             let size = file.metadata()?.len();
             Ok((file, size))
         });

@@ -8,6 +8,7 @@ mod header;
 mod jsonl;
 mod lines;
 mod meter;
+mod pages;
 mod parquet;
 mod text;
 mod tsv;

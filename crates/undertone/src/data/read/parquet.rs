@@ -5,6 +5,8 @@
 
 use super::super::error::{Error, Result};
 use super::super::guard::guarded;
+use super::lines::MOST_BYTES;
+use super::pages::page_header;
 use super::{Meter, Row, header};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ColumnChunkMetaData;
@@ -12,6 +14,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, Row as Record, reader::RowIter};
 use parquet::schema::types::Type;
 use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 pub(super) struct Parquet {
@@ -26,6 +29,7 @@ impl Parquet {
     pub fn open(path: &Path, columns: &[&str]) -> Result<Parquet> {
         let reader = open(path)?;
         guarded_read(path, || {
+            check_pages(path, &reader, columns)?;
             let metadata = reader.metadata().file_metadata();
             let rows = u64::try_from(metadata.num_rows()).unwrap_or(0);
             let projection = projection(path, metadata.schema(), columns)?;
@@ -106,7 +110,8 @@ pub(super) fn columns(path: &Path) -> Result<Vec<String>> {
 }
 
 fn open(path: &Path) -> Result<SerializedFileReader<File>> {
-    let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
+    let opened =
+        undertone_run::open_regular(path).and_then(|file| Ok((file.metadata()?.len(), file)));
     let (size, file) = opened.map_err(|e| Error::io(path, &e))?;
     if size == 0 {
         return Err(Error::EmptyFile { file: path.into() });
@@ -127,6 +132,42 @@ fn within(chunk: &ColumnChunkMetaData, size: u64) -> bool {
     let end = start.checked_add(chunk.compressed_size());
     start >= 0 && chunk.compressed_size() >= 0 && end.is_some_and(|end| end as u64 <= size)
 }
+
+/// Refuses pages of the requested columns that would take more memory than a row may have: a page is
+/// decompressed as a whole.
+fn check_pages(path: &Path, reader: &SerializedFileReader<File>, columns: &[&str]) -> Result<()> {
+    let wrong = |problem: &str| unreadable(path, problem.to_owned());
+    let file = undertone_run::open_regular(path).map_err(|e| Error::io(path, &e))?;
+    let groups = reader.metadata().row_groups().iter();
+    let chunks = groups.flat_map(|group| group.columns()).filter(|chunk| {
+        chunk.column_path().parts().first().is_some_and(|name| columns.contains(&name.as_str()))
+    });
+    for chunk in chunks {
+        let (start, length) = chunk.byte_range();
+        let (mut at, end) = (start, start.saturating_add(length));
+        while at < end {
+            let mut bytes = Vec::new();
+            let mut part = &file;
+            let read = part
+                .seek(SeekFrom::Start(at))
+                .and_then(|_| part.take(LONGEST_PAGE_HEADER.min(end - at)).read_to_end(&mut bytes));
+            read.map_err(|e| Error::io(path, &e))?;
+            let header = page_header(&bytes).ok_or_else(|| wrong("a page has a broken header"))?;
+            if header.uncompressed > MOST_BYTES as u64 {
+                return Err(wrong(&format!(
+                    "a page has {} MB, and at most {} MB are read at once",
+                    header.uncompressed >> 20,
+                    MOST_BYTES >> 20
+                )));
+            }
+            at = at.saturating_add(header.length as u64).saturating_add(header.compressed);
+        }
+    }
+    Ok(())
+}
+
+/// More than the header of a page takes, statistics included.
+const LONGEST_PAGE_HEADER: u64 = 1 << 20;
 
 /// The schema of the requested columns, so that the others are not read.
 fn projection(path: &Path, schema: &Type, columns: &[&str]) -> Result<Type> {

@@ -35,7 +35,7 @@ impl Tokeniser {
     }
 
     /// Maximum number of tokens of one text, special tokens excluded.
-    pub fn room(&self) -> usize {
+    pub fn max_text_tokens(&self) -> usize {
         self.max_tokens - self.single.len()
     }
 

@@ -66,7 +66,7 @@ pub fn positional(model: &Model, tokens: usize, last_token: bool) -> Result<Atte
     let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
     parameter.value =
         crate::tensor::Matrix::zeros(rows, columns).to_device(&parameter.value.device())?;
-    let tokens = tokens.min(model.network.most_positions).max(1);
+    let tokens = tokens.min(model.network.max_positions).max(1);
     let example = Example { tokens: vec![0; tokens], ..Example::default() };
     let heads = model.network.blocks.last().map_or(0, |block| block.attention.heads);
     let mut map = AttentionMap::zeros(heads, tokens);

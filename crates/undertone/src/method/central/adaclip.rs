@@ -14,7 +14,7 @@
 //! uses the same weights, so the effective noise multiplier is σ whatever they are.
 
 use super::allocation::{Allocation, Allocator};
-use crate::gradient::{Bounds, Clip, Clipping, Measure, Weights};
+use crate::gradient::{Bounds, Clip, Clipping, ClippingGroups, Weights};
 use crate::method::Released;
 use crate::model::Parameters;
 use crate::tensor::{Host, Result};
@@ -41,8 +41,8 @@ struct Relative {
 #[derive(Debug)]
 pub struct Adaclip {
     settings: AdaclipSection,
-    plain: Arc<Measure>,
-    measure: Arc<Measure>,
+    plain: Arc<ClippingGroups>,
+    groups: Arc<ClippingGroups>,
     bounds: Bounds,
     bound: f64,
     squares: Vec<Option<Squares>>,
@@ -53,7 +53,7 @@ pub struct Adaclip {
 impl Adaclip {
     /// Starts with uniform weights.
     pub fn new(clip: &Clip, settings: AdaclipSection, parameters: &Parameters) -> Self {
-        let plain = Arc::new(clip.measure(parameters));
+        let plain = Arc::new(clip.groups(parameters));
         let squares = parameters.iter().map(|(_, parameter)| {
             let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
             parameter.trainable.then(|| Squares {
@@ -64,9 +64,9 @@ impl Adaclip {
         });
         Self {
             settings,
-            bounds: clip.bounds(plain.groups()),
+            bounds: clip.bounds(plain.count()),
             bound: clip.bound(),
-            measure: plain.clone(),
+            groups: plain.clone(),
             squares: squares.collect(),
             plain,
             seen: false,
@@ -88,7 +88,7 @@ impl Adaclip {
                 / all.max(1.0);
         // The weights are a function of the moving averages alone, so that a resumed run has those
         // of the uninterrupted one.
-        self.measure = self.plain.clone();
+        self.groups = self.plain.clone();
         if whole.is_nan() || whole <= 0.0 {
             return;
         }
@@ -125,13 +125,13 @@ impl Adaclip {
             rows: rows.iter().map(|w| (scale * tensor * w) as f32).collect(),
             columns: columns.iter().map(|&w| w as f32).collect(),
         };
-        self.measure = Arc::new(self.plain.weighted(|id| weights[id.index()].as_ref().map(of)));
+        self.groups = Arc::new(self.plain.weighted(|id| weights[id.index()].as_ref().map(of)));
     }
 }
 
 impl Allocator for Adaclip {
     fn allocation(&self, noise_multiplier: f64) -> Allocation {
-        Allocation::even(&self.measure, &self.bounds, noise_multiplier * self.bound)
+        Allocation::even(&self.groups, &self.bounds, noise_multiplier * self.bound)
     }
 
     fn observe(&mut self, released: Released, _parameters: &Parameters) -> Result<()> {

@@ -31,7 +31,7 @@
 //! Methods that were published with weights or masks from raw gradients are [`Published`]
 //! allocators; only runs in paper mode, whose ledger states no guarantee, can have one.
 
-use crate::gradient::{Bounds, ClippedSum, Measure, Share, Weights};
+use crate::gradient::{Bounds, ClippedSum, ClippingGroups, ParameterGroups, Weights};
 use crate::method::Released;
 use crate::model::{ParameterId, Parameters};
 use crate::noise::GroupedGaussian;
@@ -48,12 +48,12 @@ pub(crate) fn no_less(std: f64) -> f32 {
 #[derive(Clone, Debug)]
 pub struct Allocation {
     /// The (weighted) norm of a unit's gradient, group by group.
-    pub measure: Arc<Measure>,
+    pub groups: Arc<ClippingGroups>,
     /// Clipping bound C_k of each group.
     pub bounds: Bounds,
     /// Noise scale s_k of each group: coordinate j gets noise of std s_k/b_j.
     pub stds: Vec<f64>,
-    /// Noise weights b², where they are not the weights a² of the measure.
+    /// Noise weights b², where they are not the weights a² of the clipping norm.
     pub noise_weights: Option<Arc<dyn NoiseWeights>>,
 }
 
@@ -92,24 +92,24 @@ impl NoiseWeights for Vec<Option<Weights>> {
 }
 
 impl Allocation {
-    /// The same noise scale in all groups, and noise with the weights of the measure (a = b).
-    pub(super) fn even(measure: &Arc<Measure>, bounds: &Bounds, std: f64) -> Self {
+    /// The same noise scale in all groups, and noise with the weights of the clipping norm (a = b).
+    pub(super) fn even(groups: &Arc<ClippingGroups>, bounds: &Bounds, std: f64) -> Self {
         Self {
-            measure: measure.clone(),
+            groups: groups.clone(),
             bounds: bounds.clone(),
-            stds: vec![std; measure.groups()],
+            stds: vec![std; groups.count()],
             noise_weights: None,
         }
     }
 
     /// Effective noise multiplier: σ_eff of the lemma above.
     pub fn noise_multiplier(&self) -> f64 {
-        let mut bounds = self.bounds.lengths().to_vec();
+        let mut bounds = self.bounds.thresholds().to_vec();
         if let Some(weights) = &self.noise_weights {
             let mut largest = vec![0.0_f64; bounds.len()];
-            for (parameter, share) in self.measure.shares() {
+            for (parameter, share) in self.groups.shares() {
                 match (share, weights.largest(parameter)) {
-                    (Share::Plain(group), Some(found)) => {
+                    (ParameterGroups::Plain(group), Some(found)) => {
                         largest[*group] = largest[*group].max(found)
                     }
                     // The lemma is not evaluated for other combinations: claim no noise.
@@ -123,24 +123,24 @@ impl Allocation {
 
     /// Standard deviation of the noise in a parameter's sum, if it is the same for all coordinates.
     pub fn std(&self, parameter: ParameterId) -> Option<f64> {
-        match (self.measure.of(parameter)?, &self.noise_weights) {
-            (Share::Plain(group), None) => Some(self.stds[*group]),
+        match (self.groups.of(parameter)?, &self.noise_weights) {
+            (ParameterGroups::Plain(group), None) => Some(self.stds[*group]),
             _ => None,
         }
     }
 
     /// Writes the standard deviations of the noise of a parameter's coordinates from `start` on.
     pub fn write_stds(&self, parameter: ParameterId, start: usize, out: &mut [f32]) {
-        let Some(share) = self.measure.of(parameter) else { return out.fill(0.0) };
+        let Some(share) = self.groups.of(parameter) else { return out.fill(0.0) };
         match (share, &self.noise_weights) {
-            (Share::Plain(group), None) => out.fill(no_less(self.stds[*group])),
-            (Share::Plain(group), Some(weights)) => {
+            (ParameterGroups::Plain(group), None) => out.fill(no_less(self.stds[*group])),
+            (ParameterGroups::Plain(group), Some(weights)) => {
                 weights.write_inverse_roots(parameter, no_less(self.stds[*group]), start, out);
             }
-            (Share::Weighted(group, weights), _) => {
+            (ParameterGroups::Weighted(group, weights), _) => {
                 weights.write_inverse_roots(no_less(self.stds[*group]), start, out);
             }
-            (Share::Split(sides), _) => {
+            (ParameterGroups::Split(sides), _) => {
                 let [(one, mask), (other, _)] = sides;
                 let (one, other) = (no_less(self.stds[*one]), no_less(self.stds[*other]));
                 let mask = &mask[start..];
@@ -179,7 +179,7 @@ pub trait Allocator: std::fmt::Debug + Send + Sync {
 /// is proved about it.
 pub trait Published: Allocator {
     /// Updates the state from the sum that is about to be released, without noise.
-    fn look(&mut self, raw: &ClippedSum, parameters: &Parameters) -> Result<()>;
+    fn observe_raw(&mut self, raw: &ClippedSum, parameters: &Parameters) -> Result<()>;
 }
 
 /// An allocation method in proved or in paper mode.

@@ -14,7 +14,7 @@
 use super::allocation::{Allocation, Allocator, NoiseWeights, Published};
 use super::dp_sgd::DpSgd;
 use super::importance::{Importance, ImportanceSettings};
-use crate::gradient::{Bounds, Clip, ClippedSum, Clipping, Measure};
+use crate::gradient::{Bounds, Clip, ClippedSum, Clipping, ClippingGroups};
 use crate::method::Released;
 use crate::model::Parameters;
 use crate::tensor::{Host, Result};
@@ -23,8 +23,8 @@ use std::sync::Arc;
 /// ANADP in proved mode.
 #[derive(Debug)]
 pub struct Anadp {
-    plain: Arc<Measure>,
-    measure: Arc<Measure>,
+    plain: Arc<ClippingGroups>,
+    groups: Arc<ClippingGroups>,
     bounds: Bounds,
     bound: f64,
     importance: Importance,
@@ -33,11 +33,11 @@ pub struct Anadp {
 impl Anadp {
     /// Starts with uniform weights.
     pub fn new(clip: &Clip, settings: ImportanceSettings, parameters: &Parameters) -> Self {
-        let plain = Arc::new(clip.measure(parameters));
+        let plain = Arc::new(clip.groups(parameters));
         Self {
-            bounds: clip.bounds(plain.groups()),
+            bounds: clip.bounds(plain.count()),
             bound: clip.bound(),
-            measure: plain.clone(),
+            groups: plain.clone(),
             plain,
             importance: Importance::new(settings, parameters),
         }
@@ -45,16 +45,16 @@ impl Anadp {
 
     fn weigh(&mut self) {
         // Drops the old weights first, so that their memory is reused.
-        self.measure = self.plain.clone();
+        self.groups = self.plain.clone();
         if let Some(weights) = self.importance.weights() {
-            self.measure = Arc::new(self.plain.weighted(|id| weights[id.index()].clone()));
+            self.groups = Arc::new(self.plain.weighted(|id| weights[id.index()].clone()));
         }
     }
 }
 
 impl Allocator for Anadp {
     fn allocation(&self, noise_multiplier: f64) -> Allocation {
-        Allocation::even(&self.measure, &self.bounds, noise_multiplier * self.bound)
+        Allocation::even(&self.groups, &self.bounds, noise_multiplier * self.bound)
     }
 
     fn observe(&mut self, released: Released, parameters: &Parameters) -> Result<()> {
@@ -112,7 +112,7 @@ impl Allocator for PublishedAnadp {
 }
 
 impl Published for PublishedAnadp {
-    fn look(&mut self, raw: &ClippedSum, parameters: &Parameters) -> Result<()> {
+    fn observe_raw(&mut self, raw: &ClippedSum, parameters: &Parameters) -> Result<()> {
         // Dropped first: they share memory with the averages.
         self.weights = None;
         for (id, parameter) in parameters.iter().filter(|(_, parameter)| parameter.trainable) {

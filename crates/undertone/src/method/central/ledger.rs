@@ -47,6 +47,8 @@ pub fn terms(
     }
     assumptions.extend(central.unaccounted().map(|what| format!("not covered: {what}")));
     Terms {
+        id: String::new(),
+        run: None,
         unit: unit(plan),
         adjacency: Adjacency::AddRemove,
         threat: Threat::Central,

@@ -26,18 +26,20 @@ pub use anadp::{Anadp, PublishedAnadp};
 pub use dp_sgd::DpSgd;
 pub use importance::ImportanceSettings;
 pub use plan::{AllocationPlan, Budget, CentralPlan, MapSource, RapFtPlan};
-pub use rap_ft::{Map, MapSum, Paid, PublishedRapFt, RapFt, SeenMap};
+pub use rap_ft::{
+    PublishedRapFt, RapFt, Recorded, ReleasedRelevanceMap, RelevanceMap, RelevanceSum,
+};
 pub use undertone_run::{AdaclipSection, ImportanceForm};
 
 use super::ledger::{RunLedger, not_private_because};
-use super::{Begin, Facts, MicroBatch, Procedure, Sample, StepInfo};
-use crate::data::{Batch, PoissonSampler};
+use super::{Begin, Facts, Procedure, Sample, StepInfo};
+use crate::data::PoissonSampler;
 use crate::error::Result;
 use crate::gradient::ClippedSum;
 use crate::noise::{Noise, purpose};
 use crate::train::{Learner, Protection, Step};
 use ledger::{claim, round_down, step_event, terms};
-use relevance::RelevanceMap;
+use relevance::ComputedMap;
 use undertone_accounting::Guarantee;
 use undertone_run::{Claim, Resolved, RunPaths};
 
@@ -56,28 +58,42 @@ pub(super) struct Central {
 
 impl Central {
     pub(super) fn begin(plan: &CentralPlan, begin: Begin) -> Result<(Self, Protection)> {
+        use AllocationMethod::{Proved, Published};
+        let terms = terms(begin.plan, plan, begin.resolved, begin.prepared);
+        let steps = begin.resolved.steps_per_epoch * u64::from(begin.plan.training.epochs);
+        let entries = u64::from(begin.resolved.before.is_some()) + steps;
+        let mut ledger = RunLedger::open(&begin, terms, plan.delta, entries)?;
         let Begin { plan: run, prepared, resolved, secret, folder, callback } = begin;
-        let terms = terms(run, plan, resolved, prepared);
-        let mut ledger = RunLedger::open(folder, terms, plan.delta)?;
-        let map = match &plan.allocation {
-            AllocationPlan::RapFt(rap_ft) => Some(relevance::map(
-                rap_ft,
-                prepared,
-                resolved.before,
-                secret,
-                &mut ledger,
-                callback,
-            )?),
-            _ => None,
-        };
         let parameters = &prepared.model.parameters;
+        let clip = &plan.clip;
         let mut relevance_by_parameter = Vec::new();
-        // A raw map, in paper mode, is not written: it is private.
-        if let Some(RelevanceMap::Seen(map)) = &map {
-            relevance_by_parameter = relevance::by_parameter(map.map(), parameters);
-            relevance::save(&folder.relevance(), map.map(), parameters)?;
-        }
-        let method = plan.allocator(parameters, map.as_ref());
+        let method = match &plan.allocation {
+            AllocationPlan::DpSgd => Proved(Box::new(DpSgd::new(clip, parameters))),
+            AllocationPlan::Adaclip(section) => {
+                Proved(Box::new(Adaclip::new(clip, *section, parameters)))
+            }
+            AllocationPlan::Anadp(settings) => {
+                Proved(Box::new(Anadp::new(clip, *settings, parameters)))
+            }
+            AllocationPlan::PublishedAnadp(settings) => {
+                Published(Box::new(PublishedAnadp::new(clip, *settings, parameters)))
+            }
+            AllocationPlan::RapFt(rap_ft) => {
+                let before = resolved.before;
+                let share = rap_ft.irrelevance;
+                match relevance::map(rap_ft, prepared, before, secret, &mut ledger, callback)? {
+                    ComputedMap::Released(map) => {
+                        relevance_by_parameter = relevance::by_parameter(map.map(), parameters);
+                        relevance::save(&folder.relevance(), map.map(), parameters)?;
+                        Proved(Box::new(RapFt::new(clip, &map, share, parameters)))
+                    }
+                    // A raw map, in paper mode, is not written: it is private.
+                    ComputedMap::Raw(map) => {
+                        Published(Box::new(PublishedRapFt::new(clip, &map, share, parameters)))
+                    }
+                }
+            }
+        };
         let sampling_rate = resolved.sampling_rate.unwrap_or(1.0);
         let units = prepared.data.units;
         let sampler = PoissonSampler::new(units, sampling_rate, secret.key(purpose::SAMPLING))?;
@@ -100,50 +116,9 @@ impl Central {
     }
 }
 
-impl CentralPlan {
-    fn allocator(
-        &self,
-        parameters: &crate::model::Parameters,
-        map: Option<&RelevanceMap>,
-    ) -> AllocationMethod {
-        use AllocationMethod::{Proved, Published};
-        let clip = &self.clip;
-        match (&self.allocation, map) {
-            (AllocationPlan::Adaclip(section), _) => {
-                Proved(Box::new(Adaclip::new(clip, *section, parameters)))
-            }
-            (AllocationPlan::Anadp(settings), _) => {
-                Proved(Box::new(Anadp::new(clip, *settings, parameters)))
-            }
-            (AllocationPlan::PublishedAnadp(settings), _) => {
-                Published(Box::new(PublishedAnadp::new(clip, *settings, parameters)))
-            }
-            (AllocationPlan::RapFt(plan), Some(RelevanceMap::Seen(map))) => {
-                Proved(Box::new(RapFt::new(clip, map, plan.irrelevance, parameters)))
-            }
-            (AllocationPlan::RapFt(plan), Some(RelevanceMap::Raw(map))) => {
-                Published(Box::new(PublishedRapFt::new(clip, map, plan.irrelevance, parameters)))
-            }
-            (AllocationPlan::DpSgd | AllocationPlan::RapFt(_), _) => {
-                Proved(Box::new(DpSgd::new(clip, parameters)))
-            }
-        }
-    }
-}
-
 impl Procedure for Central {
     fn sample(&mut self, step: u64) -> Result<Sample> {
         Ok(Sample { units: self.sampler.step(step), divisor: self.expected_units })
-    }
-
-    fn accumulate(
-        &mut self,
-        batch: &MicroBatch,
-        learner: &Learner,
-        sum: &mut ClippedSum,
-    ) -> Result<Vec<f32>> {
-        let packed = Batch::pack(batch.indices.iter().map(|&i| &batch.examples[i]));
-        Ok(learner.accumulate(&packed, batch.dropout_seed, sum)?)
     }
 
     fn release(&mut self, sum: ClippedSum, step: &StepInfo, learner: &mut Learner) -> Result<()> {

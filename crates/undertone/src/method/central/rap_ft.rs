@@ -13,12 +13,12 @@
 //! target effective noise multiplier times (ρ_w³ + ρ_s³)^½: less noise for the same ledger entry.
 //!
 //! **The mask** is computed from relevance, and relevance of private examples is a release. Proved
-//! mode takes a [`SeenMap`] only: relevance of public examples, or a sum over a Poisson sample of
+//! mode takes a [`ReleasedRelevanceMap`] only: relevance of public examples, or a sum over a Poisson sample of
 //! private examples, each example's map scaled to ℓ2 norm 1, plus Gaussian noise, which has a
 //! ledger entry of its own.
 
 use super::allocation::{Allocation, Allocator, Published, no_less};
-use crate::gradient::{Bounds, Clip, ClippedSum, Clipping, Measure};
+use crate::gradient::{Bounds, Clip, ClippedSum, Clipping, ClippingGroups};
 use crate::model::{ParameterId, Parameters};
 use crate::noise::Noise;
 use crate::tensor::Result;
@@ -26,34 +26,39 @@ use std::sync::Arc;
 
 /// A relevance map: the mean relevance of every coordinate of the trainable parameters.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Map {
+pub struct RelevanceMap {
     /// By parameter, row after row; empty for frozen parameters.
     pub of: Vec<Vec<f32>>,
 }
 
 /// A relevance map that may be released: of public examples, or with noise.
 #[derive(Clone, Debug)]
-pub struct SeenMap(Map);
+pub struct ReleasedRelevanceMap(RelevanceMap);
 
-impl SeenMap {
+impl ReleasedRelevanceMap {
     /// The map of public examples. The caller guarantees that they are public.
-    pub fn of_public(map: Map) -> Self {
+    pub fn of_public(map: RelevanceMap) -> Self {
         Self(map)
     }
 
-    /// Adds Gaussian noise of std `noise_multiplier` to a sum of maps of ℓ2 norm at most 1. `paid`
+    /// Adds Gaussian noise of std `noise_multiplier` to a sum of maps of ℓ2 norm at most 1. `recorded`
     /// proves that the release is recorded in the ledger.
-    pub fn noised(mut sum: MapSum, noise: &Noise, noise_multiplier: f64, paid: Paid) -> Self {
-        let Paid(()) = paid;
+    pub fn noised(
+        mut sum: RelevanceSum,
+        noise: &Noise,
+        noise_multiplier: f64,
+        recorded: Recorded,
+    ) -> Self {
+        let Recorded(()) = recorded;
         let mut first = 0;
         for values in &mut sum.of {
             noise.add(MAP_STEP, first, no_less(noise_multiplier), 1.0, values);
-            first += (values.len() as u64).next_multiple_of(crate::noise::GRAIN as u64);
+            first += (values.len() as u64).next_multiple_of(crate::noise::NOISE_BLOCK as u64);
         }
-        Self(Map { of: sum.of })
+        Self(RelevanceMap { of: sum.of })
     }
 
-    pub fn map(&self) -> &Map {
+    pub fn map(&self) -> &RelevanceMap {
         &self.0
     }
 }
@@ -63,9 +68,9 @@ const MAP_STEP: u64 = u64::MAX;
 
 /// Proof that a release is recorded in the ledger.
 #[derive(Debug)]
-pub struct Paid(());
+pub struct Recorded(());
 
-impl Paid {
+impl Recorded {
     /// Runs `record`, which records the release.
     pub(crate) fn after<E>(
         record: impl FnOnce() -> std::result::Result<(), E>,
@@ -77,12 +82,12 @@ impl Paid {
 
 /// A sum of single examples' relevance maps, each scaled to ℓ2 norm 1. It is private.
 #[derive(Clone, Debug)]
-pub struct MapSum {
+pub struct RelevanceSum {
     of: Vec<Vec<f32>>,
     count: usize,
 }
 
-impl MapSum {
+impl RelevanceSum {
     /// The sum over no example.
     pub fn new(parameters: &Parameters) -> Self {
         let of = parameters
@@ -108,14 +113,14 @@ impl MapSum {
     }
 
     /// The mean of the maps (equation 18). It is private if the examples are.
-    pub fn mean(self) -> Map {
+    pub fn mean(self) -> RelevanceMap {
         let count = self.count.max(1) as f32;
         let of = self.of.into_iter().map(|values| values.into_iter().map(|x| x / count).collect());
-        Map { of: of.collect() }
+        RelevanceMap { of: of.collect() }
     }
 }
 
-impl Map {
+impl RelevanceMap {
     /// A parameter's relevance, min–max normalised to [0, 1].
     pub fn normalised(&self, parameter: ParameterId) -> Vec<f32> {
         min_max(&self.of[parameter.index()])
@@ -146,7 +151,7 @@ fn min_max(values: &[f32]) -> Vec<f32> {
 /// The two groups of both modes, which differ in the source of the mask and in σ.
 #[derive(Debug)]
 struct TwoGroups {
-    measure: Arc<Measure>,
+    groups: Arc<ClippingGroups>,
     bounds: Bounds,
     /// ρ_w and ρ_s: shares of weakly and strongly relevant coordinates.
     shares: [f64; 2],
@@ -154,21 +159,21 @@ struct TwoGroups {
 }
 
 impl TwoGroups {
-    fn new(clip: &Clip, map: &Map, irrelevance: f64, parameters: &Parameters) -> Self {
+    fn new(clip: &Clip, map: &RelevanceMap, irrelevance: f64, parameters: &Parameters) -> Self {
         let mask = map.mask(irrelevance);
         let count = mask.iter().map(Vec::len).sum::<usize>().max(1) as f64;
         let weak = mask.iter().flatten().map(|&m| f64::from(m)).sum::<f64>() / count;
         let shares = [weak, 1.0 - weak];
-        let measure =
-            Arc::new(Measure::split(parameters, |id: ParameterId| mask[id.index()].clone()));
+        let groups =
+            Arc::new(ClippingGroups::split(parameters, |id: ParameterId| mask[id.index()].clone()));
         let bound = clip.bound();
         let bounds = clip.bounds_of(shares.map(|share| bound * share * share).to_vec());
-        Self { measure, bounds, shares, bound }
+        Self { groups, bounds, shares, bound }
     }
 
     fn allocation(&self, noise_multiplier: f64) -> Allocation {
         Allocation {
-            measure: self.measure.clone(),
+            groups: self.groups.clone(),
             bounds: self.bounds.clone(),
             stds: self.shares.map(|share| noise_multiplier * share.sqrt() * self.bound).to_vec(),
             noise_weights: None,
@@ -182,7 +187,12 @@ pub struct RapFt(TwoGroups);
 
 impl RapFt {
     /// The mask comes from a map that may be released.
-    pub fn new(clip: &Clip, map: &SeenMap, irrelevance: f64, parameters: &Parameters) -> Self {
+    pub fn new(
+        clip: &Clip,
+        map: &ReleasedRelevanceMap,
+        irrelevance: f64,
+        parameters: &Parameters,
+    ) -> Self {
         Self(TwoGroups::new(clip, &map.0, irrelevance, parameters))
     }
 }
@@ -200,7 +210,7 @@ pub struct PublishedRapFt(TwoGroups);
 
 impl PublishedRapFt {
     /// The mask comes from any map.
-    pub fn new(clip: &Clip, map: &Map, irrelevance: f64, parameters: &Parameters) -> Self {
+    pub fn new(clip: &Clip, map: &RelevanceMap, irrelevance: f64, parameters: &Parameters) -> Self {
         Self(TwoGroups::new(clip, map, irrelevance, parameters))
     }
 }
@@ -212,7 +222,7 @@ impl Allocator for PublishedRapFt {
 }
 
 impl Published for PublishedRapFt {
-    fn look(&mut self, _raw: &ClippedSum, _parameters: &Parameters) -> Result<()> {
+    fn observe_raw(&mut self, _raw: &ClippedSum, _parameters: &Parameters) -> Result<()> {
         Ok(())
     }
 }
@@ -225,14 +235,15 @@ mod tests {
     fn the_mask_is_that_of_the_published_algorithm() {
         // Min–max: [0, 0.5, 1] and [0, 0.25, 0.75, 1]; the four least of seven (β = 0.55) are 0, 0,
         // 0.25 and 0.5.
-        let map = Map { of: vec![vec![2.0, 3.0, 4.0], vec![-1.0, 0.0, 2.0, 3.0], Vec::new()] };
+        let map =
+            RelevanceMap { of: vec![vec![2.0, 3.0, 4.0], vec![-1.0, 0.0, 2.0, 3.0], Vec::new()] };
         assert_eq!(map.mask(0.55), [vec![1.0, 1.0, 0.0], vec![1.0, 1.0, 0.0, 0.0], Vec::new()]);
         assert_eq!(map.mask(1.0), [vec![1.0; 3], vec![1.0; 4], Vec::new()]);
     }
 
     #[test]
     fn no_example_adds_more_than_norm_one() {
-        let mut sum = MapSum { of: vec![vec![0.0; 3]], count: 0 };
+        let mut sum = RelevanceSum { of: vec![vec![0.0; 3]], count: 0 };
         for map in [
             vec![3.0, 4.0, 0.0],
             vec![1e-3, 0.0, 0.0],
@@ -252,13 +263,13 @@ mod tests {
     #[test]
     fn a_map_gets_the_noise_that_is_recorded() {
         let no_example =
-            MapSum { of: vec![vec![0.0; 5_000], Vec::new(), vec![0.0; 3_000]], count: 0 };
+            RelevanceSum { of: vec![vec![0.0; 5_000], Vec::new(), vec![0.0; 3_000]], count: 0 };
         let noise = Noise::new(&crate::noise::Secret::from_seed(3));
-        let paid = Paid::after(|| Ok::<(), ()>(())).unwrap();
-        let seen = SeenMap::noised(no_example, &noise, 1.7, paid);
+        let paid = Recorded::after(|| Ok::<(), ()>(())).unwrap();
+        let seen = ReleasedRelevanceMap::noised(no_example, &noise, 1.7, paid);
         let all: Vec<f64> = seen.map().of.iter().flatten().map(|&x| f64::from(x)).collect();
         let std = (all.iter().map(|x| x * x).sum::<f64>() / all.len() as f64).sqrt();
         assert!((std / 1.7 - 1.0).abs() < 0.05, "{std}");
-        assert!(Paid::after(|| Err("no entry")).is_err());
+        assert!(Recorded::after(|| Err("no entry")).is_err());
     }
 }

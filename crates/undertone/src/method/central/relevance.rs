@@ -1,7 +1,7 @@
 //! Rap-FT's relevance map, and its release.
 
 use super::plan::{MapSource, RapFtPlan};
-use super::rap_ft::{Map, MapSum, Paid, SeenMap};
+use super::rap_ft::{Recorded, ReleasedRelevanceMap, RelevanceMap, RelevanceSum};
 use crate::data::{Dataset, PoissonSampler};
 use crate::error::{Error, Result};
 use crate::explain::relevance::{AlphaBeta, Explainer};
@@ -15,11 +15,11 @@ use std::path::Path;
 use undertone_accounting::Event;
 
 /// A relevance map, by whether it may be released.
-pub enum RelevanceMap {
+pub enum ComputedMap {
     /// Of public examples, or with noise.
-    Seen(SeenMap),
+    Released(ReleasedRelevanceMap),
     /// Of private examples without noise: paper mode.
-    Raw(Map),
+    Raw(RelevanceMap),
 }
 
 /// Computes the relevance map of a plan. One with noise is recorded in the ledger before it is
@@ -31,12 +31,12 @@ pub fn map(
     secret: &Secret,
     ledger: &mut RunLedger,
     callback: &mut dyn FnMut(TrainingEvent),
-) -> Result<RelevanceMap> {
+) -> Result<ComputedMap> {
     let rule = AlphaBeta { alpha: plan.alpha, beta: 1.0 - plan.alpha };
     let seed = secret.number(purpose::PROBES);
     let explainer = Explainer::new(&prepared.model, rule, plan.initial, seed)?;
-    let mut sum_of = |data: &Dataset, examples: &[usize]| -> Result<MapSum> {
-        let mut sum = MapSum::new(&prepared.model.parameters);
+    let mut sum_of = |data: &Dataset, examples: &[usize]| -> Result<RelevanceSum> {
+        let mut sum = RelevanceSum::new(&prepared.model.parameters);
         for (done, &example) in examples.iter().enumerate() {
             sum.add(&explainer.relevance(&data.examples[example])?.of);
             callback(TrainingEvent::Relevance { done: done + 1, examples: examples.len() });
@@ -47,7 +47,9 @@ pub fn map(
     match (&plan.source, &prepared.public.relevance, release) {
         (MapSource::Public { examples, .. }, Some(public), _) => {
             let first: Vec<usize> = (0..public.examples.len().min(*examples)).collect();
-            Ok(RelevanceMap::Seen(SeenMap::of_public(sum_of(public, &first)?.mean())))
+            Ok(ComputedMap::Released(ReleasedRelevanceMap::of_public(
+                sum_of(public, &first)?.mean(),
+            )))
         }
         (
             MapSource::Noised { .. },
@@ -55,17 +57,17 @@ pub fn map(
             Some(event @ Event::PoissonGaussian { noise_multiplier, sampling_rate }),
         ) => {
             let sum = sum_of(data, &sample(data, sampling_rate, secret)?)?;
-            let paid = Paid::after(|| ledger.record(0, event, 1))?;
-            Ok(RelevanceMap::Seen(SeenMap::noised(
+            let recorded = Recorded::after(|| ledger.record(0, event, 1))?;
+            Ok(ComputedMap::Released(ReleasedRelevanceMap::noised(
                 sum,
                 &Noise::new(secret),
                 noise_multiplier,
-                paid,
+                recorded,
             )))
         }
         (MapSource::Raw { examples }, ..) => {
             let sampling_rate = (*examples as f64 / data.units.max(1) as f64).min(1.0);
-            Ok(RelevanceMap::Raw(sum_of(data, &sample(data, sampling_rate, secret)?)?.mean()))
+            Ok(ComputedMap::Raw(sum_of(data, &sample(data, sampling_rate, secret)?)?.mean()))
         }
         _ => Err(Error::plan(
             "a relevance map of private examples needs epsilon, of which it takes a share",
@@ -82,7 +84,7 @@ fn sample(data: &Dataset, sampling_rate: f64, secret: &Secret) -> Result<Vec<usi
 }
 
 /// Mean of each trainable parameter's normalised relevance.
-pub fn by_parameter(map: &Map, parameters: &Parameters) -> Vec<(String, f64)> {
+pub fn by_parameter(map: &RelevanceMap, parameters: &Parameters) -> Vec<(String, f64)> {
     let trained = parameters.iter().filter(|(_, parameter)| parameter.trainable);
     let mean = |values: Vec<f32>| {
         values.iter().map(|&x| f64::from(x)).sum::<f64>() / values.len().max(1) as f64
@@ -91,7 +93,7 @@ pub fn by_parameter(map: &Map, parameters: &Parameters) -> Vec<(String, f64)> {
 }
 
 /// Saves a map as safetensors, under the names of the parameters.
-pub fn save(path: &Path, map: &Map, parameters: &Parameters) -> Result<()> {
+pub fn save(path: &Path, map: &RelevanceMap, parameters: &Parameters) -> Result<()> {
     let mut tensors = parameters.clone();
     for (id, parameter) in tensors.iter_mut().filter(|(_, parameter)| parameter.trainable) {
         let (rows, columns) = (parameter.value.rows(), parameter.value.columns());

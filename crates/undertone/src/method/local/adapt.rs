@@ -6,7 +6,7 @@ use crate::data::{Batch, Example, ShuffledEpochs, micro_batches};
 use crate::error::Result;
 use crate::gradient::ClippedSum;
 use crate::method::{Coordinates, GradientRelease};
-use crate::model::{Conditions, Model, Weighting};
+use crate::model::{ForwardOptions, Model, Weighting};
 use crate::noise::{Secret, purpose};
 use crate::train::TrainingEvent;
 use crate::train::optimiser::{Optimiser, Settings};
@@ -65,8 +65,8 @@ pub fn adapt(
             let indices: Vec<u64> = (0..piece.len() as u64).map(|i| drawn + i).collect();
             drawn += piece.len() as u64;
             let noise = noise.of(&indices, 0);
-            let conditions = Conditions { noise: Some(&noise), ..Conditions::default() };
-            model.train_under(&batch, Weighting::SumOfUnits, &conditions, &mut sum)?;
+            let options = ForwardOptions { noise: Some(&noise), ..ForwardOptions::default() };
+            model.train_with(&batch, Weighting::SumOfUnits, &options, &mut sum)?;
         }
         let release = GradientRelease {
             step,

@@ -62,7 +62,7 @@ fn descend(
     let members = data.members();
     for step in 0..found.steps {
         let chosen = members.of_units(&sampler.step(step));
-        let mut sum = learner.start();
+        let mut sum = learner.empty_sum();
         for piece in micro_batches(&chosen, &data.examples, 64, 4096) {
             let batch = Batch::pack(piece.iter().map(|&i| &data.examples[i]));
             learner.accumulate(&batch, None, &mut sum)?;

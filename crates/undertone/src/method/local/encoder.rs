@@ -5,7 +5,7 @@ use crate::data::{Batch, Example, micro_batches};
 use crate::method::{Coordinates, GradientRelease};
 use crate::model::folder::Random;
 use crate::model::layer::linear::{Linear, Saved};
-use crate::model::layer::sanitiser::{Rows, Spot};
+use crate::model::layer::sanitiser::{NoiseLayer, Rows};
 use crate::model::sanitised::{rows_alone, set};
 use crate::model::{Gradients, Model, Pass, Result};
 use crate::tensor::{self, Host, Matrix};
@@ -23,11 +23,16 @@ const MOST_ROWS: usize = 60_000;
 impl PublicRows {
     /// The rows that a sanitiser at this layer would release of each text, without noise and norm
     /// bound.
-    pub fn of(model: &Model, spot: Spot, rows: Rows, examples: &[Example]) -> Result<Self> {
+    pub fn of(
+        model: &Model,
+        noise_layer: NoiseLayer,
+        rows: Rows,
+        examples: &[Example],
+    ) -> Result<Self> {
         let mut model = model.clone();
         // As many rows as tokens, without padding.
         let rows = if let Rows::Tokens(_) = rows { Rows::Tokens(None) } else { rows };
-        model.network.sanitiser = Some(rows_alone(spot, rows));
+        model.network.sanitiser = Some(rows_alone(noise_layer, rows));
         let all: Vec<usize> = (0..examples.len()).collect();
         let (mut values, mut columns) = (Vec::new(), 0);
         for piece in micro_batches(&all, examples, 64, 4096) {

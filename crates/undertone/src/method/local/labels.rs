@@ -1,6 +1,6 @@
 //! Randomised response on labels.
 
-use crate::model::FlippedLabels;
+use crate::model::RandomisedResponse;
 use crate::noise::{Secret, purpose};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -34,11 +34,11 @@ impl RandomisedLabels {
     }
 
     /// Probability of the true label, and of each other one.
-    pub fn flipped(&self) -> FlippedLabels {
+    pub fn flipped(&self) -> RandomisedResponse {
         // 1/(1 + (k − 1) e^−ε) does not overflow.
         let away = (-self.epsilon).exp();
         let kept = 1.0 / (1.0 + f64::from(self.classes - 1) * away);
-        FlippedLabels { kept, other: kept * away }
+        RandomisedResponse { kept, other: kept * away }
     }
 
     /// The randomised label of an example: always the same one.

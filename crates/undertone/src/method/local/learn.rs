@@ -8,7 +8,7 @@ use crate::data::{Batch, Example, Target, micro_batches};
 use crate::gradient::ClippedSum;
 use crate::method::MicroBatch;
 use crate::model::sanitised::set;
-use crate::model::{Conditions, Model, Result, Weighting};
+use crate::model::{ForwardOptions, Model, Result, Weighting};
 use crate::tensor::Host;
 
 /// Norm-bounded embeddings of examples before noise. With all layers below the noise frozen they do
@@ -143,14 +143,14 @@ impl Perturbation {
         let indices: Vec<u64> = batch.indices.iter().map(|&i| i as u64).collect();
         let noise = self.noise.of(&indices, batch.epoch);
         let labels = self.labels.as_ref().map(|labels| labels.flipped());
-        let conditions =
-            Conditions { dropout_seed: batch.dropout_seed, noise: Some(&noise), labels };
+        let options =
+            ForwardOptions { dropout_seed: batch.dropout_seed, noise: Some(&noise), labels };
         match cache {
             Some(cache) => {
                 let bounded = cache.rows(model, batch.indices, &packed)?;
-                model.train_above(&packed, bounded, Weighting::SumOfUnits, &conditions, sum)
+                model.train_above(&packed, bounded, Weighting::SumOfUnits, &options, sum)
             }
-            None => model.train_under(&packed, Weighting::SumOfUnits, &conditions, sum),
+            None => model.train_with(&packed, Weighting::SumOfUnits, &options, sum),
         }
     }
 }

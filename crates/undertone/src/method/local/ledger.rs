@@ -41,6 +41,8 @@ pub fn terms(plan: &Plan, local: &LocalPlan, resolved: &Resolved, prepared: &Pre
     let mut announced = announced(local, resolved, classes);
     announced.extend(resolved.before.map(|event| Part { event, count: 1 }));
     Terms {
+        id: String::new(),
+        run: None,
         unit: unit(plan),
         adjacency: Adjacency::ReplaceOne,
         threat: Threat::Local,

@@ -88,11 +88,17 @@ pub(super) struct Local {
 impl Local {
     pub(super) fn begin(plan: &LocalPlan, mut begin: Begin) -> Result<Self> {
         let terms = terms(begin.plan, plan, begin.resolved, begin.prepared);
-        let mut ledger = RunLedger::open(begin.folder, terms, plan.delta)?;
+        let classes = begin.prepared.model.network.head.out.outputs;
+        // In closed form the model is fitted once, on the releases of the first epoch.
+        let in_one_epoch = plan.settings.learn == LearnerKind::Discriminant;
+        let entries = releases(plan, begin.resolved, classes)
+            .iter()
+            .filter(|release| !in_one_epoch || release.epoch == 0)
+            .count() as u64;
+        let mut ledger = RunLedger::open(&begin, terms, plan.delta, entries)?;
         let perturbation = prepare::prepare(plan, &mut begin, &mut ledger)?;
         let Begin { plan: run, prepared, resolved, secret, .. } = begin;
         let units = prepared.data.units;
-        let classes = prepared.model.network.head.out.outputs;
         let batch = run.training.batch as usize;
         let claim = match plan.is_published() {
             false => None,

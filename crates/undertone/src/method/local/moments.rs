@@ -8,7 +8,7 @@
 //!
 //! Everything here is computed from releases: post-processing, which costs nothing.
 
-use crate::model::FlippedLabels;
+use crate::model::RandomisedResponse;
 use crate::tensor::{self, Host, Matrix, Result};
 use nalgebra::{DMatrix, DVector, SymmetricEigen};
 
@@ -18,7 +18,7 @@ pub struct Known {
     /// Variance of the noise in each column.
     pub variances: Vec<f64>,
     /// Probabilities of the labels' randomised response.
-    pub labels: Option<FlippedLabels>,
+    pub labels: Option<RandomisedResponse>,
 }
 
 /// First and second moments of released rows.
@@ -100,7 +100,7 @@ impl Moments {
     pub fn class_means(&self, known: &Known) -> ClassMeans {
         let classes = self.counts.len();
         let (mut counts, mut sums) = (self.counts.clone(), self.sums.clone());
-        if let Some(FlippedLabels { kept, other }) = known.labels {
+        if let Some(RandomisedResponse { kept, other }) = known.labels {
             let scale = 1.0 / (kept - other).max(1e-9);
             let (all, total) = (self.rows(), self.sums.column_sum());
             for (class, count) in counts.iter_mut().enumerate() {

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::method::schedule::Schedule;
 use crate::model::Network;
 use crate::model::layer::head::Pick;
-use crate::model::layer::sanitiser::{Rows, Spot};
+use crate::model::layer::sanitiser::{NoiseLayer, Rows};
 use crate::plan::check::delta;
 use undertone_run::{
     AdaptSection, AttentionSource, Bounding, Clip, DataSection, EncoderKind, LearnerKind,
@@ -147,7 +147,7 @@ impl LocalPlan {
             }
         }
         let blocks = network.blocks.len();
-        if matches!(self.settings.spot, Spot::After(after) if after > blocks) {
+        if matches!(self.settings.noise_layer, NoiseLayer::After(after) if after > blocks) {
             return Err(Error::plan(format!(
                 "privacy.local.after names a block that the model, which has {blocks} blocks, \
                  does not have"
@@ -257,7 +257,7 @@ fn check_learner(file: &RunFile, settings: &LocalSettings) -> Result<()> {
     }
     if settings.learn == LearnerKind::Discriminant
         && (matches!(settings.rows, Rows::Tokens(_))
-            || settings.spot != Spot::Output
+            || settings.noise_layer != NoiseLayer::Output
             || *tuning != Tuning::Head)
     {
         return wrong(

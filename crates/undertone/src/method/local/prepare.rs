@@ -16,7 +16,7 @@ use crate::explain::contribution::{AttentionMap, attention_of, positional, token
 use crate::method::Begin;
 use crate::method::ledger::RunLedger;
 use crate::model::layer::attention::Projections;
-use crate::model::layer::sanitiser::{Rows, Spot};
+use crate::model::layer::sanitiser::{NoiseLayer, Rows};
 use crate::model::sanitised::{SanitiserConfig, attach, set, with_decoder};
 use crate::model::{Model, ParameterId};
 use crate::noise::{Noise, Secret, purpose};
@@ -65,7 +65,7 @@ pub fn prepare(
     let public = match &prepared.public.text {
         Some(public) => {
             let examples = &public.examples;
-            Some(PublicRows::of(&prepared.model, settings.spot, settings.rows, examples)?)
+            Some(PublicRows::of(&prepared.model, settings.noise_layer, settings.rows, examples)?)
         }
         None => None,
     };
@@ -102,10 +102,10 @@ pub fn prepare(
     }
     let norm = f64::from(settings.norm);
     let stds: Vec<f64> = resolved.noise_multipliers.iter().map(|noise| noise * norm).collect();
-    config.deviation = stds.last().copied().unwrap_or(0.0) as f32;
+    config.noise_std = stds.last().copied().unwrap_or(0.0) as f32;
     if let (Some(adaptation), Some(asked)) = (&prepared.public.adaptation, &plan.adapt) {
         let (model, examples) = (&mut prepared.model, &adaptation.examples);
-        adapt::adapt(model, examples, asked, config.deviation, secret, callback)?;
+        adapt::adapt(model, examples, asked, config.noise_std, secret, callback)?;
     }
     set_trainable(&mut prepared.model, &trainable, plan.is_published(), settings.encoder);
     let classes = prepared.model.network.head.out.outputs as u32;
@@ -127,7 +127,7 @@ fn config_of(settings: &LocalSettings, mvg: bool, public: bool) -> SanitiserConf
     // Hidden states that are passed on to the next layers are not centred.
     let encoded = settings.encoder != EncoderKind::None && settings.encoder != EncoderKind::Trained;
     SanitiserConfig {
-        spot: settings.spot,
+        noise_layer: settings.noise_layer,
         rows: settings.rows,
         dims: settings.dims.clone(),
         centred: public && (encoded || !decoded),
@@ -137,7 +137,7 @@ fn config_of(settings: &LocalSettings, mvg: bool, public: bool) -> SanitiserConf
         norm: settings.norm,
         direction: None,
         calibrated: settings.learn == LearnerKind::Gradient,
-        deviation: 0.0,
+        noise_std: 0.0,
     }
 }
 
@@ -243,7 +243,7 @@ pub fn owner_parameters(model: &Model) -> Vec<ParameterId> {
     ids.extend(network.blocks[..model.cut()].iter().flat_map(|block| block.parameters()));
     if let Some(layer) = &network.sanitiser {
         ids.extend(layer.parameters_below());
-        if layer.spot == Spot::Output {
+        if layer.noise_layer == NoiseLayer::Output {
             ids.extend(
                 network.last_norm.iter().flat_map(|norm| [Some(norm.weight), norm.bias]).flatten(),
             );
@@ -270,7 +270,7 @@ impl Columns<'_> {
         ledger: &mut RunLedger,
     ) -> Result<Vec<f64>> {
         let last_token = self.plan.settings.rows == Rows::Last;
-        let tokens = self.data.max_tokens.min(prepared.model.network.most_positions);
+        let tokens = self.data.max_tokens.min(prepared.model.network.max_positions);
         let map = match self.mvg.attention {
             AttentionSource::Position => positional(&prepared.model, tokens, last_token)?,
             AttentionSource::Raw | AttentionSource::AttenDp => {

@@ -1,6 +1,6 @@
 //! `[privacy.local]` with every default filled in.
 
-use crate::model::layer::sanitiser::{Rows, Spot};
+use crate::model::layer::sanitiser::Rows;
 use undertone_run::{
     Bounding, Clip, EncoderKind, LearnerKind, Lengths, MethodName, ModeName, NoiseIs, NoiseLayer,
     ReleaseKind, ReleasedRows, RunFile, Tuning,
@@ -10,7 +10,7 @@ use undertone_run::{
 #[derive(Clone, Debug, PartialEq)]
 pub struct LocalSettings {
     /// The layer at which noise is added.
-    pub spot: Spot,
+    pub noise_layer: NoiseLayer,
     /// Which rows of a sequence are released.
     pub rows: Rows,
     /// How the norm of an embedding is bounded.
@@ -42,14 +42,11 @@ impl LocalSettings {
         let given = &file.privacy.local;
         let paper = file.privacy.mode == ModeName::Paper;
         let mvg = file.privacy.method == MethodName::Mvg;
-        let spot = match given.after {
-            None | Some(NoiseLayer::Output) => Spot::Output,
-            Some(NoiseLayer::After(blocks)) => Spot::After(blocks),
-        };
-        let rows = given.rows.unwrap_or(match (mvg, paper, spot) {
+        let noise_layer = given.after.unwrap_or(NoiseLayer::Output);
+        let rows = given.rows.unwrap_or(match (mvg, paper, noise_layer) {
             (true, ..) => ReleasedRows::First,
-            (_, true, Spot::After(_)) => ReleasedRows::Tokens,
-            (_, true, Spot::Output) => ReleasedRows::First,
+            (_, true, NoiseLayer::After(_)) => ReleasedRows::Tokens,
+            (_, true, NoiseLayer::Output) => ReleasedRows::First,
             _ => ReleasedRows::Mean,
         });
         let lengths =
@@ -77,7 +74,8 @@ impl LocalSettings {
             _ => given.dims.clone().unwrap_or_else(|| vec![16]),
         };
         let one_row = !matches!(rows, Rows::Tokens(_));
-        let closed_form = one_row && spot == Spot::Output && file.model.tuning == Tuning::Head;
+        let closed_form =
+            one_row && noise_layer == NoiseLayer::Output && file.model.tuning == Tuning::Head;
         let learn = given.learn.unwrap_or(match (paper, closed_form) {
             (true, _) => LearnerKind::Plain,
             (_, true) => LearnerKind::Discriminant,
@@ -102,6 +100,17 @@ impl LocalSettings {
         let release =
             given.release.unwrap_or(if paper { ReleaseKind::Fresh } else { ReleaseKind::Once });
         let noise_is = given.noise_is.unwrap_or_default();
-        Self { spot, rows, bounding, norm, release, encoder, dims, noise_is, label_epsilon, learn }
+        Self {
+            noise_layer,
+            rows,
+            bounding,
+            norm,
+            release,
+            encoder,
+            dims,
+            noise_is,
+            label_epsilon,
+            learn,
+        }
     }
 }

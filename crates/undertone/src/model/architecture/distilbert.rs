@@ -125,6 +125,6 @@ pub(super) fn build(
         head,
         vocabulary: sizes.vocabulary,
         sanitiser: None,
-        most_positions: sizes.positions,
+        max_positions: sizes.positions,
     })
 }

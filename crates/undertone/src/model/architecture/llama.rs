@@ -138,7 +138,7 @@ pub(super) fn build(
         head,
         vocabulary: sizes.vocabulary,
         sanitiser: None,
-        most_positions: sizes.positions,
+        max_positions: sizes.positions,
     })
 }
 

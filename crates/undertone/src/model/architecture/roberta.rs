@@ -15,7 +15,7 @@ pub(super) fn build(
 ) -> Result<Network> {
     let sizes = bert::sizes(config)?;
     let first_position = config.index_or("pad_token_id", 1)?.saturating_add(1);
-    let Some(most_positions) =
+    let Some(max_positions) =
         sizes.positions.checked_sub(first_position as usize).filter(|&n| n > 0)
     else {
         return Err(config.error("max_position_embeddings leaves no position after pad_token_id"));
@@ -55,6 +55,6 @@ pub(super) fn build(
         head,
         sanitiser: None,
         vocabulary,
-        most_positions,
+        max_positions,
     })
 }

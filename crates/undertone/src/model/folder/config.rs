@@ -18,7 +18,7 @@ impl Config {
     /// Reads `config.json` of a folder.
     pub fn read(folder: &Path) -> Result<Self> {
         let path = folder.join("config.json");
-        let text = std::fs::read_to_string(&path).map_err(|source| match source.kind() {
+        let text = undertone_run::read_settings(&path).map_err(|source| match source.kind() {
             std::io::ErrorKind::NotFound => Error::MissingFile {
                 path: path.clone(),
                 what_to_do: "give a Hugging Face model folder, which has one".into(),

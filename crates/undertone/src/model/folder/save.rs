@@ -1,12 +1,13 @@
 //! Saving a model as a folder that transformers loads.
 
+use crate::data::MOST_OF_TOKENIZER;
 use crate::model::{Error, Model, Origin, Parameter, Result};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
-use undertone_run::{write_atomically, write_json};
+use undertone_run::{read_bytes, write_atomically, write_json};
 
 /// Tokenizer and generation files, which are copied from the base model's folder.
 const COMPANIONS: [&str; 8] = [
@@ -34,7 +35,7 @@ pub fn save(model: &Model, folder: &Path, origin: Option<&Path>) -> Result<()> {
         else {
             continue;
         };
-        let bytes = std::fs::read(&from).map_err(failed(&from))?;
+        let bytes = read_bytes(&from, MOST_OF_TOKENIZER).map_err(failed(&from))?;
         write_atomically(&folder.join(name), |out| out.write_all(&bytes))?;
     }
     // The configuration comes last: a folder that has one is complete.

@@ -77,7 +77,7 @@ impl Weights {
     fn add_file(&mut self, path: PathBuf) -> Result<()> {
         let wrong = |problem: String| Error::Weights { path: path.clone(), problem };
         let failed = |source| Error::Io { path: path.clone(), source };
-        let mut file = File::open(&path).map_err(failed)?;
+        let mut file = undertone_run::open_regular(&path).map_err(failed)?;
         let length = file.metadata().map_err(failed)?.len();
         let mut prefix = [0; 8];
         file.read_exact(&mut prefix)
@@ -209,7 +209,7 @@ impl Weights {
 pub(super) fn files_of_index(index: &Path) -> Result<Vec<String>> {
     let wrong =
         |problem: &str| Error::Config { path: index.to_owned(), problem: problem.to_owned() };
-    let text = std::fs::read_to_string(index)
+    let text = undertone_run::read_settings(index)
         .map_err(|source| Error::Io { path: index.to_owned(), source })?;
     let value: serde_json::Value =
         serde_json::from_str(&text).map_err(|e| wrong(&format!("is not JSON: {e}")))?;

@@ -17,7 +17,7 @@ impl Beam {
 /// The highest-scoring continuation of one prompt.
 pub fn search(model: &Model, prompt: &[u32], settings: &Settings) -> Result<Vec<u32>> {
     let width = settings.beams;
-    let max_steps = settings.max_new_tokens.min(model.network.most_positions - prompt.len());
+    let max_steps = settings.max_new_tokens.min(model.network.max_positions - prompt.len());
     let mut session = Session::new(model, 1);
     let mut logits = session.extend(&[prompt.to_vec()])?;
     let mut beams = vec![Beam { tokens: Vec::new(), log_probability: 0.0 }];

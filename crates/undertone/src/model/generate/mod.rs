@@ -80,7 +80,7 @@ impl Settings {
             );
         }
         prompts.iter().try_for_each(|prompt| model.check_tokens(prompt))?;
-        let most = model.network.most_positions;
+        let most = model.network.max_positions;
         if prompts.iter().any(|prompt| prompt.len() >= most) {
             return wrong(format!(
                 "a prompt fills all of the model's {most} positions; shorten it"
@@ -154,7 +154,7 @@ fn generate_batch(
                 choosers[text].choose(logits)
             };
             texts[text].push(token);
-            let full = prompts[text].len() + texts[text].len() >= model.network.most_positions;
+            let full = prompts[text].len() + texts[text].len() >= model.network.max_positions;
             if !full && texts[text].len() < settings.max_new_tokens && !settings.ends(token) {
                 stay.push(row);
                 tokens.push(vec![token]);

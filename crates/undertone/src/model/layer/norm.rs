@@ -41,7 +41,7 @@ impl Norm {
             self.bias.map(|bias| pass.parameters.value(bias)),
             self.epsilon,
         )?;
-        let saved = Saved { normalised: done.normalised, inverse_std: done.inverse_deviation };
+        let saved = Saved { normalised: done.normalised, inverse_std: done.inverse_std };
         Ok((done.output, saved))
     }
 

@@ -19,17 +19,7 @@ use crate::model::pass::Pass;
 use crate::tensor::{self, Activation, Host, Matrix, Output, Result};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-pub use undertone_run::Bounding;
-
-/// Position of the sanitiser in the model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Spot {
-    /// After this many blocks; 0 means after the embeddings.
-    After(usize),
-    /// After the last block and the final normalisation, before the task head.
-    Output,
-}
+pub use undertone_run::{Bounding, NoiseLayer};
 
 /// Which hidden states of a sequence are released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +39,7 @@ pub enum Rows {
 /// The sanitiser layer.
 #[derive(Clone, Debug)]
 pub struct Sanitiser {
-    pub spot: Spot,
+    pub noise_layer: NoiseLayer,
     pub rows: Rows,
     /// Vector subtracted from each row first, `[hidden]`.
     pub centre: Option<ParameterId>,

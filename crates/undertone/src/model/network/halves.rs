@@ -1,8 +1,8 @@
 //! Forward passes below the sanitiser (the data holder's half) and above it (the provider's half).
 
-use super::{Conditions, Model, NO_BACKWARD, positions};
+use super::{ForwardOptions, Model, NO_BACKWARD, positions};
 use crate::data::Batch;
-use crate::model::layer::sanitiser::{self, Spot};
+use crate::model::layer::sanitiser::{self, NoiseLayer};
 use crate::model::layer::{block, embedding, head, norm};
 use crate::model::parameters::ParameterId;
 use crate::model::pass::Pass;
@@ -29,7 +29,10 @@ pub(super) struct Above {
 impl Model {
     /// Whether the final normalisation is below the sanitiser.
     pub(super) fn norm_is_below(&self) -> bool {
-        self.network.sanitiser.as_ref().is_some_and(|sanitiser| sanitiser.spot == Spot::Output)
+        self.network
+            .sanitiser
+            .as_ref()
+            .is_some_and(|sanitiser| sanitiser.noise_layer == NoiseLayer::Output)
     }
 
     /// The first block whose backward pass is needed, and whether the embeddings' is: the backward
@@ -136,17 +139,17 @@ impl Model {
         bounded: Host,
         starts: &[usize],
         wanted: Option<&[u32]>,
-        conditions: &Conditions,
+        options: &ForwardOptions,
         keep: (usize, bool),
     ) -> Result<(Above, sanitiser::SavedAbove, Vec<u32>)> {
         let Some(sanitiser) = &self.network.sanitiser else {
             return Err(Error::Request("the model has no sanitiser".into()));
         };
         let positions = positions(starts);
-        let pass = self.pass(starts, &positions, conditions.dropout_seed, keep != NO_BACKWARD);
-        let released = sanitiser.released(bounded, starts, conditions.noise);
+        let pass = self.pass(starts, &positions, options.dropout_seed, keep != NO_BACKWARD);
+        let released = sanitiser.released(bounded, starts, options.noise);
         let released = Matrix::Host(released).to_device(&self.device)?;
-        let (x, saved) = sanitiser.reconstruct(&pass, released, conditions.noise.is_some())?;
+        let (x, saved) = sanitiser.reconstruct(&pass, released, options.noise.is_some())?;
         let above = self.above(&pass, x, wanted, keep)?;
         Ok((above, saved, positions))
     }

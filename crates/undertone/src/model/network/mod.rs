@@ -8,13 +8,13 @@ use super::layer::block::{self, Block};
 use super::layer::embedding::Embeddings;
 use super::layer::head::Head;
 use super::layer::norm::Norm;
-use super::layer::sanitiser::{Perturb, Sanitiser, Spot};
+use super::layer::sanitiser::{NoiseLayer, Perturb, Sanitiser};
 use super::parameters::Parameters;
 use super::pass::Pass;
 use super::{Error, Result};
 use crate::data::Batch;
 use crate::tensor::{Device, Host, Matrix};
-pub use training::{Conditions, Forward};
+pub use training::{Forward, ForwardOptions};
 
 /// The layers of a model.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub struct Network {
     /// Vocabulary size, in tokens.
     pub vocabulary: usize,
     /// Maximum sequence length, in tokens.
-    pub most_positions: usize,
+    pub max_positions: usize,
 }
 
 /// A model: configuration, layers and parameters.
@@ -64,6 +64,14 @@ impl Model {
         fresh: Vec<String>,
     ) -> Self {
         Self { config, network, parameters, tuning: None, fresh, device: Device::Cpu }
+    }
+
+    /// Everything that the model computes with besides the values of its parameters: configuration,
+    /// layers, activations, fine-tuning method. A change of any of them changes the text.
+    pub(crate) fn structure(&self) -> String {
+        // Parameters have values, which are hashed; the device rounds, and is named beside.
+        let Self { config, network, parameters: _, tuning, fresh, device: _ } = self;
+        format!("{config:?} {network:?} {tuning:?} {fresh:?}")
     }
 
     /// Moves the parameters to a device (CPU or GPU).
@@ -101,11 +109,11 @@ impl Model {
                     "a sequence has no tokens; give every row some text".into(),
                 ));
             }
-            if length > network.most_positions {
+            if length > network.max_positions {
                 return Err(Error::Request(format!(
                     "a sequence has {length} tokens, but the model has positions for {}; lower \
                      max_tokens",
-                    network.most_positions
+                    network.max_positions
                 )));
             }
         }
@@ -181,8 +189,8 @@ impl Model {
         };
         let starts = sanitiser.starts(&batch.starts);
         let bounded = sanitiser.bounded(&pass, &x)?.0;
-        let conditions = Conditions { noise, ..Conditions::default() };
-        Ok(self.forward_bounded(bounded, &starts, wanted, &conditions, NO_BACKWARD)?.0.logits)
+        let options = ForwardOptions { noise, ..ForwardOptions::default() };
+        Ok(self.forward_bounded(bounded, &starts, wanted, &options, NO_BACKWARD)?.0.logits)
     }
 
     /// Attention weights of the first or the last token of each sequence in the last block,
@@ -204,9 +212,9 @@ impl Model {
 
     /// Number of blocks below the sanitiser; all of them if there is none.
     pub fn cut(&self) -> usize {
-        match self.network.sanitiser.as_ref().map(|sanitiser| sanitiser.spot) {
-            Some(Spot::After(blocks)) => blocks,
-            Some(Spot::Output) | None => self.network.blocks.len(),
+        match self.network.sanitiser.as_ref().map(|sanitiser| sanitiser.noise_layer) {
+            Some(NoiseLayer::After(blocks)) => blocks,
+            Some(NoiseLayer::Output) | None => self.network.blocks.len(),
         }
     }
 

@@ -6,7 +6,7 @@ use crate::data::Batch;
 use crate::model::factor::Receiver;
 use crate::model::layer::sanitiser::{self, Perturb};
 use crate::model::layer::{block, embedding, head, norm};
-use crate::model::objective::{FlippedLabels, Objective, Weighting};
+use crate::model::objective::{Objective, RandomisedResponse, Weighting};
 use crate::model::parameters::ParameterId;
 use crate::model::pass::Pass;
 use crate::model::{Error, Result};
@@ -38,13 +38,13 @@ struct Half {
 
 /// Options of a forward pass.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Conditions<'a> {
+pub struct ForwardOptions<'a> {
     /// Seed of the dropout masks; `None` disables dropout.
     pub dropout_seed: Option<u64>,
     /// Noise of the sanitiser; `None` for no noise.
     pub noise: Option<&'a dyn Perturb>,
     /// Randomised response that perturbed the labels; `None` for true labels.
-    pub labels: Option<FlippedLabels>,
+    pub labels: Option<RandomisedResponse>,
 }
 
 impl Model {
@@ -56,19 +56,23 @@ impl Model {
         wanted: Option<&[u32]>,
         dropout_seed: Option<u64>,
     ) -> Result<Forward> {
-        self.forward_under(batch, wanted, &Conditions { dropout_seed, ..Conditions::default() })
+        self.forward_with(
+            batch,
+            wanted,
+            &ForwardOptions { dropout_seed, ..ForwardOptions::default() },
+        )
     }
 
     /// [`Model::forward`] with options.
-    pub fn forward_under(
+    pub fn forward_with(
         &self,
         batch: &Batch,
         wanted: Option<&[u32]>,
-        conditions: &Conditions,
+        options: &ForwardOptions,
     ) -> Result<Forward> {
         self.check(batch)?;
         let keep = self.lowest_trainable();
-        let dropout_seed = conditions.dropout_seed;
+        let dropout_seed = options.dropout_seed;
         let lower_positions = positions(&batch.starts);
         let keeping = self.pass(&batch.starts, &lower_positions, dropout_seed, true);
         let passing = Pass { keep: false, ..keeping };
@@ -101,7 +105,7 @@ impl Model {
         drop(x);
         let starts = layer.starts(&batch.starts);
         let (upper, above, positions) =
-            self.forward_bounded(bounded, &starts, wanted, conditions, keep)?;
+            self.forward_bounded(bounded, &starts, wanted, options, keep)?;
         Ok(Forward {
             logits: upper.logits,
             dropout_seed,
@@ -221,40 +225,40 @@ impl Model {
         dropout_seed: Option<u64>,
         receiver: &mut dyn Receiver,
     ) -> Result<Vec<f32>> {
-        self.train_under(
+        self.train_with(
             batch,
             weighting,
-            &Conditions { dropout_seed, ..Conditions::default() },
+            &ForwardOptions { dropout_seed, ..ForwardOptions::default() },
             receiver,
         )
     }
 
     /// [`Model::train`] with options.
-    pub fn train_under(
+    pub fn train_with(
         &self,
         batch: &Batch,
         weighting: Weighting,
-        conditions: &Conditions,
+        options: &ForwardOptions,
         receiver: &mut dyn Receiver,
     ) -> Result<Vec<f32>> {
         let objective = Objective::of(batch, self.network.head.task_head)?;
-        let forward = self.forward_under(batch, Some(&objective.rows), conditions)?;
+        let forward = self.forward_with(batch, Some(&objective.rows), options)?;
         let (losses, gradient) =
-            objective.losses(&forward.logits, weighting, &batch.units, conditions.labels)?;
+            objective.losses(&forward.logits, weighting, &batch.units, options.labels)?;
         if let Some(gradient) = gradient {
             self.backward(forward, &gradient, receiver)?;
         }
         Ok(objective.mean_by_example(&losses, batch.sequences()))
     }
 
-    /// [`Model::train_under`] from embeddings that [`Model::bounded_rows`] returned for the batch:
+    /// [`Model::train_with`] from embeddings that [`Model::bounded_rows`] returned for the batch:
     /// layers below the sanitiser are neither run nor trained.
     pub fn train_above(
         &self,
         batch: &Batch,
         bounded: Host,
         weighting: Weighting,
-        conditions: &Conditions,
+        options: &ForwardOptions,
         receiver: &mut dyn Receiver,
     ) -> Result<Vec<f32>> {
         let Some(layer) = &self.network.sanitiser else {
@@ -264,14 +268,14 @@ impl Model {
         let starts = layer.starts(&batch.starts);
         let keep = self.lowest_trainable();
         let (upper, above, positions) =
-            self.forward_bounded(bounded, &starts, Some(&objective.rows), conditions, keep)?;
+            self.forward_bounded(bounded, &starts, Some(&objective.rows), options, keep)?;
         let Above { logits, blocks, norm, head } = upper;
         let (losses, gradient) =
-            objective.losses(&logits, weighting, &batch.units, conditions.labels)?;
+            objective.losses(&logits, weighting, &batch.units, options.labels)?;
         if let Some(gradient) = gradient {
             let forward = Forward {
                 logits,
-                dropout_seed: conditions.dropout_seed,
+                dropout_seed: options.dropout_seed,
                 first_block: keep.0,
                 embeddings: None,
                 below: Half::default(),

@@ -1,7 +1,7 @@
 //! Attaching a sanitiser to a model.
 
 use crate::model::layer::linear::Linear;
-use crate::model::layer::sanitiser::{Bounding, Rows, Sanitiser, Spot};
+use crate::model::layer::sanitiser::{Bounding, NoiseLayer, Rows, Sanitiser};
 use crate::model::parameters::{Origin, Parameter, ParameterId};
 use crate::model::{Error, Model, Result};
 use crate::tensor::{Activation, Matrix};
@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SanitiserConfig {
-    pub spot: Spot,
+    #[serde(rename = "spot")]
+    pub noise_layer: NoiseLayer,
     pub rows: Rows,
     /// Widths of the encoder's layers; empty to release hidden states.
     pub dims: Vec<usize>,
@@ -30,7 +31,8 @@ pub struct SanitiserConfig {
     /// Whether perturbed embeddings are replaced by linear estimates of the noise-free ones.
     pub calibrated: bool,
     /// Noise std during training, before multiplication by √Ψ.
-    pub deviation: f32,
+    #[serde(rename = "deviation")]
+    pub noise_std: f32,
 }
 
 impl SanitiserConfig {
@@ -53,9 +55,9 @@ impl SanitiserConfig {
 }
 
 /// A sanitiser that only selects rows, without encoder, bound or noise.
-pub fn rows_alone(spot: Spot, rows: Rows) -> Sanitiser {
+pub fn rows_alone(noise_layer: NoiseLayer, rows: Rows) -> Sanitiser {
     Sanitiser {
-        spot,
+        noise_layer,
         rows,
         centre: None,
         encoder: Vec::new(),
@@ -132,7 +134,7 @@ pub fn with_decoder(model: &Model) -> Result<Model> {
 /// decoder a new linear classifier on the released embeddings replaces the model's task head.
 pub fn attach(model: &mut Model, config: &SanitiserConfig) -> Result<()> {
     let blocks = model.network.blocks.len();
-    if matches!(config.spot, Spot::After(after) if after > blocks) {
+    if matches!(config.noise_layer, NoiseLayer::After(after) if after > blocks) {
         return Err(Error::Request(format!(
             "the model has {blocks} blocks; add the noise after one of them"
         )));
@@ -181,7 +183,7 @@ pub fn attach(model: &mut Model, config: &SanitiserConfig) -> Result<()> {
         norm: config.norm,
         direction: config.direction.clone(),
         calibration,
-        ..rows_alone(config.spot, config.rows)
+        ..rows_alone(config.noise_layer, config.rows)
     });
     Ok(())
 }

@@ -15,7 +15,7 @@ pub fn save_sanitiser(model: &Model, config: &SanitiserConfig, folder: &Path) ->
 /// The configuration of a folder's sanitiser, if the folder has one.
 pub fn read_config(folder: &Path) -> Result<Option<SanitiserConfig>> {
     let path = folder.join("sanitiser.json");
-    let text = match std::fs::read_to_string(&path) {
+    let text = match undertone_run::read_settings(&path) {
         Ok(text) => text,
         Err(e)
             if matches!(
@@ -34,7 +34,7 @@ pub fn read_config(folder: &Path) -> Result<Option<SanitiserConfig>> {
     let sizes = std::iter::once(&config.norm)
         .chain(&config.squash)
         .chain(config.direction.iter().flatten());
-    let std_is_valid = config.deviation.is_finite() && config.deviation >= 0.0;
+    let std_is_valid = config.noise_std.is_finite() && config.noise_std >= 0.0;
     if !(std_is_valid && sizes.into_iter().all(above_zero)) {
         return Err(wrong(
             "norm, squash and direction must be above 0, and deviation at least 0".into(),

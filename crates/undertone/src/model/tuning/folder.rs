@@ -61,7 +61,7 @@ pub fn load_adapted(folder: &Path, adapter: Option<&Path>, options: LoadOptions)
     let Some(adapter) = adapter else { return load(folder, &options) };
     let config = read_config(adapter)?;
     let task_head = config.get("task_type").and_then(Value::as_str).and_then(peft::task_head);
-    let labels = match std::fs::read_to_string(adapter.join("labels.json")) {
+    let labels = match undertone_run::read_settings(&adapter.join("labels.json")) {
         Ok(text) => Some(serde_json::from_str(&text).map_err(|e| Error::Config {
             path: adapter.join("labels.json"),
             problem: format!("is not a list of label names: {e}"),
@@ -81,7 +81,7 @@ pub fn load_adapted(folder: &Path, adapter: Option<&Path>, options: LoadOptions)
 
 fn read_config(folder: &Path) -> Result<Map<String, Value>> {
     let path = folder.join("adapter_config.json");
-    let text = std::fs::read_to_string(&path).map_err(|_| Error::MissingFile {
+    let text = undertone_run::read_settings(&path).map_err(|_| Error::MissingFile {
         path: path.clone(),
         what_to_do: "give an adapter folder, which has one".into(),
     })?;

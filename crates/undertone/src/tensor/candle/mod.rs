@@ -107,12 +107,12 @@ impl Backend for Candle {
     fn normalise_backward(
         kind: NormKind,
         normalised: &Tensor,
-        inverse_deviation: &Tensor,
+        inverse_std: &Tensor,
         weight: &Tensor,
         output_gradient: &Tensor,
     ) -> Result<Tensor> {
         let gradient = output_gradient;
-        Ok(operations::norm_backward(kind, normalised, inverse_deviation, weight, gradient)?)
+        Ok(operations::norm_backward(kind, normalised, inverse_std, weight, gradient)?)
     }
 
     fn activate(kind: Activation, x: &Tensor) -> Result<Tensor> {

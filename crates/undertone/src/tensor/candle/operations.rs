@@ -29,7 +29,7 @@ pub fn norm_forward(
     if let Some(bias) = bias {
         output = output.broadcast_add(bias)?;
     }
-    Ok(Normalised { output, normalised, inverse_deviation: inverse })
+    Ok(Normalised { output, normalised, inverse_std: inverse })
 }
 
 pub fn norm_backward(

@@ -90,11 +90,11 @@ impl Backend for Cpu {
     fn normalise_backward(
         kind: NormKind,
         normalised: &Host,
-        inverse_deviation: &Host,
+        inverse_std: &Host,
         weight: &Host,
         output_gradient: &Host,
     ) -> Result<Host> {
-        let (inverse, weight) = (inverse_deviation.dense(), weight.dense());
+        let (inverse, weight) = (inverse_std.dense(), weight.dense());
         Ok(norm::backward(kind, normalised, &inverse, &weight, output_gradient))
     }
 

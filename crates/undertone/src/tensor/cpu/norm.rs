@@ -61,7 +61,7 @@ pub fn forward(
             },
         );
     });
-    Normalised { output, normalised, inverse_deviation: Host::from_vec(rows, 1, inverse) }
+    Normalised { output, normalised, inverse_std: Host::from_vec(rows, 1, inverse) }
 }
 
 type Piece<'a> = (usize, &'a mut [f32], &'a mut [f32], &'a mut [f32]);
@@ -97,7 +97,7 @@ fn normalise(kind: NormKind, row: &mut [f32], epsilon: f32) -> f32 {
 pub fn backward(
     kind: NormKind,
     normalised: &Host,
-    inverse_deviation: &[f32],
+    inverse_std: &[f32],
     weight: &[f32],
     output_gradient: &Host,
 ) -> Host {
@@ -116,7 +116,7 @@ pub fn backward(
                     }
                     let mean = if kind == NormKind::Layer { sum(dx) / columns as f32 } else { 0.0 };
                     let along = dot(dx, hat) / columns as f32;
-                    let r = inverse_deviation[row];
+                    let r = inverse_std[row];
                     for (d, h) in dx.iter_mut().zip(hat) {
                         *d = r * (*d - mean - h * along);
                     }

@@ -10,7 +10,7 @@ mod loading;
 use loading::{loading, metadata};
 use serde_json::Value;
 use undertone_accounting::{Guarantee, rounded_up};
-use undertone_run::{MethodName, Metrics, ModeName, Summary};
+use undertone_run::{Metrics, ModeName, Summary, escape_markdown};
 
 /// How the model was saved.
 #[derive(Clone, Copy, Debug)]
@@ -56,28 +56,15 @@ fn name(value: impl serde::Serialize) -> String {
     }
 }
 
-/// Escapes Markdown's special characters.
-fn escape(text: &str) -> String {
-    let mut safe = String::new();
-    for c in text.chars() {
-        match c {
-            '\\' | '|' | '<' | '>' | '*' | '_' | '`' | '[' | ']' | '#' => safe.extend(['\\', c]),
-            '&' => safe.push_str("&amp;"),
-            c if c.is_control() => safe.push(' '),
-            c => safe.push(c),
-        }
-    }
-    safe
-}
-
 fn title(summary: &Summary) -> String {
     let how =
         if summary.private { "with differential privacy" } else { "without a privacy guarantee" };
-    format!("{}, fine-tuned {how}", escape(&base(summary)))
+    format!("{}, fine-tuned {how}", escape_markdown(&base(summary)))
 }
 
 fn table(rows: &[(&str, String)]) -> String {
-    let rows = rows.iter().map(|(name, value)| format!("| {name} | {} |\n", escape(value)));
+    let rows =
+        rows.iter().map(|(name, value)| format!("| {name} | {} |\n", escape_markdown(value)));
     format!("| | |\n|---|---|\n{}", rows.collect::<String>())
 }
 
@@ -98,17 +85,17 @@ fn guaranteed(summary: &Summary) -> String {
     match (&summary.not_private_because, &summary.guarantee) {
         (None, Some(guarantee)) => {
             let assumptions =
-                guarantee.assumptions.iter().map(|what| format!("- {}\n", escape(what)));
+                guarantee.assumptions.iter().map(|what| format!("- {}\n", escape_markdown(what)));
             format!(
                 "{heading}**{}.**\n\n{}\nThis holds if:\n\n{}",
-                escape(&guarantee.to_string()),
+                escape_markdown(&guarantee.to_string()),
                 in_full(guarantee, "ε, proved"),
                 assumptions.collect::<String>()
             )
         }
         (why, guarantee) => {
             let why = why.as_deref().unwrap_or("the run has no ledger");
-            let mut text = format!("{heading}**No guarantee: {}.**\n", escape(why));
+            let mut text = format!("{heading}**No guarantee: {}.**\n", escape_markdown(why));
             if let Some(claim) = &summary.claimed {
                 text.push_str(&format!(
                     "\nThe method's own paper would claim ε = {:.4} at δ = {:e}; that is not \
@@ -154,7 +141,7 @@ fn training(summary: &Summary) -> String {
             format!(
                 "{}{}",
                 plan.training.batch,
-                if plan.privacy.method != MethodName::None { ", expected" } else { "" }
+                if plan.privacy.method.is_central() { ", expected" } else { "" }
             ),
         ),
         (

@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 /// For each trainable parameter, its contribution to the squared norms of the clipping groups.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Measure {
-    of: Vec<Option<Share>>,
+pub struct ClippingGroups {
+    of: Vec<Option<ParameterGroups>>,
     groups: usize,
 }
 
 /// The clipping groups of a parameter's coordinates.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Share {
+pub enum ParameterGroups {
     /// All coordinates in one group, with squared norm Σ g².
     Plain(usize),
     /// All coordinates in one group, with squared norm Σ w g².
@@ -34,7 +34,7 @@ pub(super) struct Part<'a> {
     pub scale: f64,
 }
 
-impl Share {
+impl ParameterGroups {
     /// The contribution to each of its groups.
     pub(super) fn parts(&self) -> Vec<Part<'_>> {
         let part = |group: usize, weights, scale| Part { group, weights, scale };
@@ -58,12 +58,12 @@ impl Share {
     }
 }
 
-impl Measure {
+impl ClippingGroups {
     /// All trainable parameters in one group (flat clipping).
     pub fn one(parameters: &Parameters) -> Self {
         let of = parameters
             .iter()
-            .map(|(_, parameter)| parameter.trainable.then_some(Share::Plain(0)))
+            .map(|(_, parameter)| parameter.trainable.then_some(ParameterGroups::Plain(0)))
             .collect();
         Self { of, groups: 1 }
     }
@@ -77,7 +77,9 @@ impl Measure {
             let layer = parameter.name.rsplit_once('.').map_or("", |(layer, _)| layer);
             let next = layers.len();
             of.push(
-                parameter.trainable.then(|| Share::Plain(*layers.entry(layer).or_insert(next))),
+                parameter
+                    .trainable
+                    .then(|| ParameterGroups::Plain(*layers.entry(layer).or_insert(next))),
             );
         }
         let groups = layers.len();
@@ -90,7 +92,7 @@ impl Measure {
         let share = |id: ParameterId| {
             let first = mask(id);
             let second = first.iter().map(|m| 1.0 - m).collect();
-            Share::Split([(0, Arc::new(first)), (1, Arc::new(second))])
+            ParameterGroups::Split([(0, Arc::new(first)), (1, Arc::new(second))])
         };
         let of = parameters
             .iter()
@@ -103,9 +105,10 @@ impl Measure {
     pub fn weighted(&self, weights: impl Fn(ParameterId) -> Option<Weights>) -> Self {
         let of = self.of.iter().enumerate().map(|(i, share)| {
             share.as_ref().map(|share| match (share, weights(ParameterId(i))) {
-                (Share::Plain(group) | Share::Weighted(group, _), Some(weights)) => {
-                    Share::Weighted(*group, weights)
-                }
+                (
+                    ParameterGroups::Plain(group) | ParameterGroups::Weighted(group, _),
+                    Some(weights),
+                ) => ParameterGroups::Weighted(*group, weights),
                 _ => share.clone(),
             })
         });
@@ -113,18 +116,18 @@ impl Measure {
     }
 
     /// A parameter's contribution; `None` if it is not trainable.
-    pub fn of(&self, parameter: ParameterId) -> Option<&Share> {
+    pub fn of(&self, parameter: ParameterId) -> Option<&ParameterGroups> {
         self.of[parameter.index()].as_ref()
     }
 
     /// The contribution of each trainable parameter.
-    pub fn shares(&self) -> impl Iterator<Item = (ParameterId, &Share)> {
+    pub fn shares(&self) -> impl Iterator<Item = (ParameterId, &ParameterGroups)> {
         let shares = self.of.iter().enumerate();
         shares.filter_map(|(i, share)| Some((ParameterId(i), share.as_ref()?)))
     }
 
     /// Number of clipping groups.
-    pub fn groups(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.groups
     }
 }

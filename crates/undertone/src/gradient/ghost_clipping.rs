@@ -2,7 +2,7 @@
 //! squared gradient norm in each clipping group.
 
 use super::clip::{Bounds, Clipped};
-use super::measure::{Measure, Part, Share};
+use super::groups::{ClippingGroups, ParameterGroups, Part};
 use super::sum::ClippedSum;
 use super::unit::UnitRows;
 use super::weights::Weights;
@@ -17,9 +17,9 @@ use std::ops::Range;
 /// Receives the factors of the backward pass over one batch, computes per-unit (per-example) norms
 /// from them by the ghost norm formula, and forms the clipped sum from the kept factors, without a
 /// second backward pass.
-pub struct Book<'a> {
+pub struct GhostClipping<'a> {
     units: UnitRows,
-    measure: &'a Measure,
+    groups: &'a ClippingGroups,
     /// `[groups][units]`: upper bounds of the squared norms.
     squared: Vec<Vec<f64>>,
     kept: Vec<Factor>,
@@ -30,11 +30,11 @@ pub struct Book<'a> {
     vectors: HashMap<ParameterId, Matrix>,
 }
 
-impl<'a> Book<'a> {
-    /// An empty book for a batch with these units.
-    pub fn new(units: UnitRows, measure: &'a Measure) -> Self {
-        let squared = vec![vec![0.0; units.count()]; measure.groups()];
-        Self { units, measure, squared, kept: Vec::new(), pending: None, vectors: HashMap::new() }
+impl<'a> GhostClipping<'a> {
+    /// Without factors yet, for a batch with these units.
+    pub fn new(units: UnitRows, groups: &'a ClippingGroups) -> Self {
+        let squared = vec![vec![0.0; units.count()]; groups.count()];
+        Self { units, groups, squared, kept: Vec::new(), pending: None, vectors: HashMap::new() }
     }
 
     /// The squared norms, `[groups][units]`.
@@ -53,7 +53,7 @@ impl<'a> Book<'a> {
     }
 
     /// Clips every unit's gradient, and adds the clipped gradients to `sum`.
-    pub fn close(mut self, bounds: &Bounds, sum: &mut ClippedSum) -> Result<Clipped> {
+    pub fn clip_and_sum(mut self, bounds: &Bounds, sum: &mut ClippedSum) -> Result<Clipped> {
         self.compute_pending()?;
         let (factors, clipped) = bounds.factors(&self.squared);
         let vectors =
@@ -66,12 +66,12 @@ impl<'a> Book<'a> {
             (factor, ranges)
         });
         for (factor, ranges) in products.chain(vectors) {
-            match self.measure.of(factor.parameter()) {
+            match self.groups.of(factor.parameter()) {
                 None => {}
-                Some(Share::Plain(group) | Share::Weighted(group, _)) => {
+                Some(ParameterGroups::Plain(group) | ParameterGroups::Weighted(group, _)) => {
                     sum.add(&factor, &ranges, &factors[*group])?;
                 }
-                Some(Share::Split(sides)) => {
+                Some(ParameterGroups::Split(sides)) => {
                     for (group, mask) in sides {
                         sum.add_masked(&factor, &ranges, &factors[*group], mask)?;
                     }
@@ -90,15 +90,15 @@ impl<'a> Book<'a> {
 
     /// A parameter that is used twice, such as a tied embedding, has the gradient G = G₁ + G₂, and
     /// ‖G‖² has the cross term 2⟨G₁, G₂⟩.
-    fn add_cross_terms(&mut self, share: &Share, factor: &Factor) -> Result<()> {
+    fn add_cross_terms(&mut self, share: &ParameterGroups, factor: &Factor) -> Result<()> {
         let earlier = self.kept.iter().filter(|kept| kept.parameter() == factor.parameter());
         let mut amounts = Vec::new();
         for kept in earlier {
             match share {
-                Share::Plain(group) => {
+                ParameterGroups::Plain(group) => {
                     amounts.push((*group, 2.0, inner(&self.units, kept, factor)?))
                 }
-                Share::Weighted(group, Weights::Factored { rows, columns }) => {
+                ParameterGroups::Weighted(group, Weights::Factored { rows, columns }) => {
                     let scaled = |factor| Weights::scale_factor(rows, columns, factor);
                     amounts.push((
                         *group,
@@ -106,7 +106,8 @@ impl<'a> Book<'a> {
                         inner(&self.units, &scaled(kept)?, &scaled(factor)?)?,
                     ));
                 }
-                Share::Weighted(_, Weights::Elements { .. }) | Share::Split(_) => {
+                ParameterGroups::Weighted(_, Weights::Elements { .. })
+                | ParameterGroups::Split(_) => {
                     let (table, other) = match kept {
                         Factor::Rows { .. } => (kept, factor),
                         _ => (factor, kept),
@@ -130,7 +131,7 @@ impl<'a> Book<'a> {
     /// Vector parameters: each unit's gradient is formed, as it is no larger than one token's.
     fn add_vector_norms(
         &mut self,
-        share: &Share,
+        share: &ParameterGroups,
         parameter: ParameterId,
         mut rows: Matrix,
     ) -> Result<()> {
@@ -175,7 +176,7 @@ impl<'a> Book<'a> {
 
     /// A matrix product or an embedding table with a weight for each coordinate: each unit's
     /// gradient is formed, one block at a time.
-    fn add_formed_norms(&mut self, share: &Share, factor: &Factor) -> Result<()> {
+    fn add_formed_norms(&mut self, share: &ParameterGroups, factor: &Factor) -> Result<()> {
         let parts = share.parts();
         let weights: Vec<&[f32]> =
             parts.iter().filter_map(|part| part.weights.as_deref()).collect();
@@ -200,10 +201,10 @@ impl<'a> Book<'a> {
     }
 }
 
-impl Receiver for Book<'_> {
+impl Receiver for GhostClipping<'_> {
     fn receive(&mut self, factor: Factor) -> Result<()> {
-        let measure = self.measure;
-        let Some(share) = measure.of(factor.parameter()) else { return Ok(()) };
+        let groups = self.groups;
+        let Some(share) = groups.of(factor.parameter()) else { return Ok(()) };
         let vectors = match &factor {
             Factor::Sum { parameter, output_gradient, .. } => {
                 Some((*parameter, None, output_gradient))
@@ -219,21 +220,22 @@ impl Receiver for Book<'_> {
             return self.add_vector_norms(share, parameter, rows);
         }
         match share {
-            Share::Plain(group) => self.add_plain_norms(*group, &factor)?,
-            Share::Weighted(group, Weights::Factored { rows, columns }) => match &factor {
-                Factor::Product { input, output_gradient, inputs_first, .. } => {
-                    let (inputs, outputs) =
-                        if *inputs_first { (rows, columns) } else { (columns, rows) };
-                    let ranges = self.units.ranges(tokens(&factor));
-                    let squared =
-                        norms::product_under(input, inputs, output_gradient, outputs, &ranges)?;
-                    self.add_norms(*group, 1.0, &squared);
+            ParameterGroups::Plain(group) => self.add_plain_norms(*group, &factor)?,
+            ParameterGroups::Weighted(group, Weights::Factored { rows, columns }) => {
+                match &factor {
+                    Factor::Product { input, output_gradient, inputs_first, .. } => {
+                        let (inputs, outputs) =
+                            if *inputs_first { (rows, columns) } else { (columns, rows) };
+                        let ranges = self.units.ranges(tokens(&factor));
+                        let squared =
+                            norms::product_under(input, inputs, output_gradient, outputs, &ranges)?;
+                        self.add_norms(*group, 1.0, &squared);
+                    }
+                    _ => self
+                        .add_plain_norms(*group, &Weights::scale_factor(rows, columns, &factor)?)?,
                 }
-                _ => {
-                    self.add_plain_norms(*group, &Weights::scale_factor(rows, columns, &factor)?)?
-                }
-            },
-            Share::Weighted(_, Weights::Elements { .. }) | Share::Split(_) => {
+            }
+            ParameterGroups::Weighted(_, Weights::Elements { .. }) | ParameterGroups::Split(_) => {
                 self.add_formed_norms(share, &factor)?;
             }
         }

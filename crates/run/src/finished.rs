@@ -1,0 +1,212 @@
+//! Whether the files of a run folder belong together.
+//!
+//! Plan, ledger, summary and audit each say something about one run. A file that was edited, cut,
+//! or brought from another run contradicts the others, and the folder is refused: a report must
+//! not certify it. Somebody who rewrites all files so that they agree is not detected; publish the
+//! hash of the ledger's last line to rule that out.
+
+use crate::error::{Error, Result};
+use crate::{
+    Audit, MOST_OF_SETTINGS, MethodName, ModeName, Resolved, RunFile, RunPaths, Summary, is_locked,
+    read_bytes, read_settings,
+};
+use sha2::{Digest, Sha256};
+use std::path::Path;
+use undertone_accounting::ledger::{Ledger, RunBinding};
+use undertone_accounting::{Guarantee, Mode};
+
+/// A finished run whose files agree with each other.
+#[derive(Debug)]
+pub struct FinishedRun {
+    /// What the run came to.
+    pub summary: Summary,
+    /// The text of plan.toml.
+    pub plan_text: String,
+    /// Every release; none for a non-private run.
+    pub ledger: Option<Ledger>,
+    /// The ledger's guarantee at the plan's δ.
+    pub guarantee: Option<Guarantee>,
+    /// Results of attacks.
+    pub audit: Audit,
+}
+
+/// SHA-256 of a file's bytes, in hexadecimal.
+fn hash_of(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl RunPaths {
+    /// The hash of plan.toml, which the ledger's first line holds.
+    pub fn plan_hash(&self) -> Result<String> {
+        let path = self.plan();
+        Ok(hash_of(&read_bytes(&path, MOST_OF_SETTINGS).map_err(Error::io(&path))?))
+    }
+
+    /// Reads the ledger of a run that has begun, and refuses one that belongs to another plan.
+    pub fn read_ledger(&self) -> Result<Ledger> {
+        let ledger = Ledger::read(self.ledger())?;
+        if let Some(bound) = &ledger.terms().run
+            && self.plan().exists()
+            && bound.plan != self.plan_hash()?
+        {
+            return Err(Error::folder(
+                &self.ledger(),
+                "belongs to another plan than the plan.toml beside it; bring back the files of one \
+                 run",
+            ));
+        }
+        Ok(ledger)
+    }
+}
+
+impl FinishedRun {
+    /// Reads the folder of a finished run, and refuses one whose files contradict each other.
+    pub fn read(folder: &Path) -> Result<Self> {
+        let paths = RunPaths::new(folder);
+        let summary = paths.read_summary()?;
+        forget_secrets(&paths)?;
+        let plan_text = read_settings(&paths.plan()).map_err(Error::io(&paths.plan()))?;
+        let plan = RunFile::parse(&plan_text, &[])
+            .map_err(|e| Error::folder(&paths.plan(), e.to_string()))?;
+        check_plan(&paths, &plan, &summary)?;
+        let (ledger, guarantee) = proved(&paths, &plan, &summary)?;
+        let audit = Audit::read(&paths.audit())?;
+        Ok(Self { summary, plan_text, ledger, guarantee, audit })
+    }
+}
+
+/// Removes the secret of a run that was interrupted after it had finished: whoever reads it could
+/// subtract the noise.
+fn forget_secrets(paths: &RunPaths) -> Result<()> {
+    if is_locked(paths.folder()) {
+        return Ok(());
+    }
+    paths.forget_secrets()
+}
+
+/// plan.toml and the plan in summary.json are the same, except how often checkpoints were written.
+fn check_plan(paths: &RunPaths, plan: &RunFile, summary: &Summary) -> Result<()> {
+    let text = |plan: &RunFile| {
+        let mut plan = plan.clone();
+        plan.format = None;
+        plan.compute.checkpoint_every = None;
+        plan.to_toml()
+    };
+    if text(plan)? != text(&summary.plan)? {
+        return Err(Error::folder(&paths.plan(), "is another plan than the one in summary.json"));
+    }
+    let resolved = RunFile::read_resolved(&paths.plan())?;
+    let stated = &summary.resolved;
+    // As published, MVG's noise is calibrated on the model, after the plan was written.
+    let calibrated_later =
+        plan.privacy.method == MethodName::Mvg && plan.privacy.mode == ModeName::Paper;
+    let same = match calibrated_later {
+        false => resolved == *stated,
+        true => {
+            (resolved.units, resolved.steps_per_epoch) == (stated.units, stated.steps_per_epoch)
+        }
+    };
+    if !same || summary.steps != steps(plan, stated) {
+        return Err(Error::folder(
+            &paths.summary(),
+            "has other units, steps or noise than plan.toml",
+        ));
+    }
+    Ok(())
+}
+
+fn steps(plan: &RunFile, resolved: &Resolved) -> u64 {
+    resolved.steps_per_epoch.saturating_mul(u64::from(plan.training.epochs))
+}
+
+/// The ledger, and the guarantee that it proves. A plan or summary that says anything else is
+/// refused.
+fn proved(
+    paths: &RunPaths,
+    plan: &RunFile,
+    summary: &Summary,
+) -> Result<(Option<Ledger>, Option<Guarantee>)> {
+    let (path, at) = (paths.ledger(), paths.summary());
+    let wrong = |path: &Path, problem: &str| Err(Error::folder(path, problem));
+    if plan.privacy.method == MethodName::None {
+        if summary.private || summary.guarantee.is_some() {
+            return wrong(&at, "states a guarantee, but the plan is non-private");
+        }
+        if path.exists() {
+            return wrong(&path, "is the ledger of another run: the plan is non-private");
+        }
+        return Ok((None, None));
+    }
+    let Some(stated) = &summary.guarantee else {
+        return wrong(&at, "has no guarantee, though the run has a ledger");
+    };
+    let ledger = paths.read_ledger()?;
+    if summary.ledger_hash.as_deref().is_some_and(|hash| hash != ledger.hash()) {
+        return wrong(
+            &path,
+            "is not the ledger that the run ended with; the hash in summary.json is another",
+        );
+    }
+    check_binding(&path, &ledger, summary)?;
+    if plan.privacy.delta.is_some_and(|delta| delta != stated.delta) {
+        return wrong(&at, "states a guarantee at another δ than the plan's");
+    }
+    let found = ledger.guarantee(stated.delta)?;
+    let close = |a: f64, b: f64| (a - b).abs() <= 1e-6 * b.abs().max(1.0);
+    let same = close(stated.epsilon.upper, found.epsilon.upper)
+        && close(stated.epsilon.lower, found.epsilon.lower)
+        && (stated.unit, stated.adjacency, stated.threat, stated.mode)
+            == (found.unit, found.adjacency, found.threat, found.mode);
+    if !same {
+        return wrong(&at, "states another guarantee than the ledger beside it proves");
+    }
+    let stated_mode = match (plan.privacy.mode, plan.training.seed) {
+        (ModeName::Paper, _) => Mode::Paper,
+        (ModeName::Proved, Some(_)) => Mode::Seeded,
+        (ModeName::Proved, None) => Mode::Proved,
+    };
+    if found.mode != stated_mode {
+        return wrong(&path, "was written in another mode than the plan's");
+    }
+    if summary.private && found.mode != Mode::Proved {
+        return wrong(&at, "says that the run is private, but its ledger guarantees nothing");
+    }
+    Ok((Some(ledger), Some(found)))
+}
+
+/// The ledger's first line is about this run, and it has an entry for each release.
+fn check_binding(path: &Path, ledger: &Ledger, summary: &Summary) -> Result<()> {
+    let Summary { resolved, guarantee, .. } = summary;
+    let Some(bound) = &ledger.terms().run else {
+        // Ledgers of before format 3 say nothing of their run.
+        if summary.format >= 3 {
+            return Err(Error::folder(path, "does not name the run that it belongs to"));
+        }
+        return Ok(());
+    };
+    let RunBinding { plan: _, units, sampling_rate, steps, noise_multipliers, delta, entries } =
+        bound;
+    let same = *units == resolved.units as u64
+        && *sampling_rate == resolved.sampling_rate
+        && *steps == summary.steps
+        && guarantee.as_ref().is_none_or(|stated| stated.delta == *delta);
+    let calibrated_later = summary.plan.privacy.method == MethodName::Mvg
+        && summary.plan.privacy.mode == ModeName::Paper;
+    if !same || !(calibrated_later || *noise_multipliers == resolved.noise_multipliers) {
+        return Err(Error::folder(
+            path,
+            "is of a run with other units, steps, noise or δ than summary.json states",
+        ));
+    }
+    if ledger.entries() < *entries {
+        return Err(Error::folder(
+            path,
+            format!(
+                "has {} entries, but the run has made {entries} releases; bring back the whole \
+                 ledger",
+                ledger.entries()
+            ),
+        ));
+    }
+    Ok(())
+}
