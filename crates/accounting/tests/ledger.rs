@@ -233,3 +233,45 @@ fn numbers_survive_the_file_exactly() {
     Ledger::create(&path, terms).unwrap().append(event, 7).unwrap();
     assert_eq!(Ledger::read(&path).unwrap().spent().parts()[0], Part { event, count: 7 });
 }
+
+/// Several threads begin one ledger at the same moment, as processes may: every append that
+/// succeeds is in it.
+#[test]
+fn of_several_who_begin_a_ledger_none_is_forgotten() {
+    for _ in 0..200 {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger.jsonl");
+        let start = std::sync::Barrier::new(4);
+        let answered = std::thread::scope(|scope| {
+            let answer = || {
+                start.wait();
+                let mut ledger = Ledger::open_or_create(&path, terms())?;
+                ledger.append(STEP, 1)
+            };
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(answer)).collect();
+            let ends = threads.into_iter().map(|thread| thread.join().unwrap());
+            ends.filter(|end| end.is_ok()).count() as u64
+        });
+        let ledger = Ledger::read(&path).unwrap();
+        assert!(answered >= 1, "nobody could begin");
+        assert_eq!(ledger.entries(), answered);
+        assert_eq!(ledger.spent().releases(), answered);
+    }
+}
+
+#[test]
+fn a_ledger_is_not_begun_through_a_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.jsonl");
+    let elsewhere = folder.path().join("elsewhere");
+    #[cfg(unix)]
+    for name in ["ledger.jsonl", "ledger.jsonl.new"] {
+        let link = folder.path().join(name);
+        std::os::unix::fs::symlink(&elsewhere, &link).unwrap();
+        assert!(Ledger::create(&path, terms()).is_err(), "{name}");
+        fs::remove_file(&link).unwrap();
+        assert!(!elsewhere.exists());
+    }
+    Ledger::create(&path, terms()).unwrap();
+    assert!(!folder.path().join("ledger.jsonl.new").exists(), "the file on the way is left");
+}

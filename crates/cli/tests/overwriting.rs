@@ -133,8 +133,8 @@ fn sweeps_and_charts_remove_nothing_of_others() {
     assert_eq!(bench.bytes("mine/table.md"), b"the thesis");
     let done = run("sweep");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    let runs = fs::read_dir(bench.path("sweep/runs")).unwrap().flatten().map(|run| run.path());
-    let folder = runs.filter(|path| path.is_dir()).next().unwrap();
+    let mut runs = fs::read_dir(bench.path("sweep/runs")).unwrap().flatten().map(|run| run.path());
+    let folder = runs.find(|path| path.is_dir()).unwrap();
     fs::remove_dir_all(&folder).unwrap();
     fs::create_dir(&folder).unwrap();
     fs::write(folder.join("thesis.txt"), "the thesis").unwrap();

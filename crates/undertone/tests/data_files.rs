@@ -248,6 +248,16 @@ fn a_nested_parquet_column_is_refused() {
     );
 }
 
+/// A page is decompressed as a whole: what it would take is known before.
+#[test]
+fn a_parquet_page_beyond_the_limit_is_refused() {
+    let text = "a".repeat((64 << 20) + 1);
+    let given = given("a.parquet", data_parquet::written(&["b", &text], &[1, 2], &[true, true]));
+    let error = all(&given.file, &["text"]).unwrap_err();
+    assert!(error.to_string().contains("a page has 64 MB"), "{error}");
+    assert_eq!(all(&given.file, &["number"]).unwrap().len(), 2, "other columns are read");
+}
+
 #[test]
 fn nothing_follows_a_mistake() {
     let given = given("a.tsv", "text\tlabel\na\tb\nc\nd\te\n");

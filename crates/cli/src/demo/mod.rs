@@ -14,6 +14,7 @@ use crate::train::Display;
 use clap::Args;
 use corpus::{Letter, TOPICS, Writer};
 use serde_json::json;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use undertone::audit::membership::Membership as Found;
 use undertone::data::Example;
@@ -264,7 +265,7 @@ fn clear(out: &Path) -> Outcome {
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Outcome {
-    std::fs::write(path, bytes).map_err(|e| Failure::write(path, e))
+    Ok(undertone_run::write_atomically(path, |out| out.write_all(bytes))?)
 }
 
 fn tsv(letters: &[Letter]) -> String {

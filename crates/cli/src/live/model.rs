@@ -3,7 +3,7 @@
 use crate::output;
 use serde::Serialize;
 use undertone::evaluate::Metrics;
-use undertone_run::{MethodName, ModeName, Record, RunFile};
+use undertone_run::{MethodName, ModeName, Record, RunFile, printable_line};
 
 /// A run as the live view shows it.
 #[derive(Clone, Debug, Default)]
@@ -64,7 +64,7 @@ impl Live {
         let method =
             format!("{}, {} schedule", name(&plan.privacy.method), name(&plan.privacy.schedule));
         Self {
-            title,
+            title: printable_line(&title).into_owned(),
             method: if private { method } else { "non-private".into() },
             caveat,
             target: plan.privacy.epsilon,
@@ -174,7 +174,11 @@ impl From<&Record> for Point {
             loss: record.loss,
             epsilon: record.epsilon,
             measured,
-            allocation: record.noise_by_parameter.clone(),
+            allocation: record
+                .noise_by_parameter
+                .iter()
+                .map(|(name, noise)| (printable_line(name).into_owned(), *noise))
+                .collect(),
         }
     }
 }

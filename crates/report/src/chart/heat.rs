@@ -5,6 +5,7 @@ use super::canvas::{Anchor, Canvas, draw};
 use super::{Chart, Ink, Mark};
 use crate::document::Table;
 use crate::error::Result;
+use undertone_run::printable_line;
 
 /// A kind of parameter, and its number by layer; `None` for parameters outside of layers.
 type Row = (String, Vec<(Option<u32>, f64)>);
@@ -159,10 +160,11 @@ impl Rows {
 
 /// A name shortened to the available width; its end is kept, where names differ.
 fn shortened(name: &str, canvas: &Canvas, available: f64) -> String {
+    let name = printable_line(name);
     let fits = (available / canvas.width_of("x")).floor() as usize;
     let length = name.chars().count();
     if length <= fits {
-        return name.to_owned();
+        return name.into_owned();
     }
     let kept: String = name.chars().skip(length + 1 - fits.max(2)).collect();
     format!("…{kept}")

@@ -23,8 +23,7 @@ const DEEPEST: u32 = 8;
 pub(super) fn page_header(bytes: &[u8]) -> Option<PageHeader> {
     let mut reader = Reader { bytes, at: 0 };
     let (mut sizes, mut field) = ([None, None], 0_i16);
-    loop {
-        let Some((id, kind)) = reader.field(field)? else { break };
+    while let Some((id, kind)) = reader.field(field)? {
         field = id;
         match (id, kind) {
             (2 | 3, I32) => sizes[id as usize - 2] = Some(reader.zigzag()?),
