@@ -57,12 +57,17 @@ impl Ledger {
         let problem = |e: std::io::Error| io_failure(&path, "could not be created", e);
         let exists =
             || failure(&path, "exists already; open it to go on, or choose another folder");
+        // `symlink_metadata`: a link that leads nowhere is not written through either.
+        let is_there = || path.symlink_metadata().is_ok();
+        if is_there() {
+            return Err(exists());
+        }
         let mut file = open_or_create(&aside).map_err(problem)?;
         if file.try_lock().is_err() {
             return Err(in_use(&path));
         }
-        // `symlink_metadata`: a link that leads nowhere is not written through either.
-        if path.symlink_metadata().is_ok() {
+        // Again, now that nobody else can create it.
+        if is_there() {
             return Err(exists());
         }
         if read_head(&path).is_ok_and(|head| head.entries > 0) {
