@@ -1,0 +1,271 @@
+// The release of a step and the optimiser's update, in one pass over memory.
+//
+//   g = round((sum + s z) / grid) · grid / divisor        z: Gaussian noise, a function of
+//   AdamW, corrected Adam or SGD with g                      (key, step, coordinate) alone
+//
+// The numbers are those of the CPU, bit by bit (noise/chacha.rs, noise/normal.rs, noise/draw.rs,
+// train/optimiser.rs): the same operations in the same order, each rounded to nearest; fused
+// multiply-adds stand where the CPU has them and nowhere else, so this file is compiled with
+// --fmad=false.
+//
+// One thread computes one block of ChaCha20: sixteen words, eight pairs of normal numbers. Lane l of
+// round r (256 coordinates) has block 16 r + l; its pair i belongs to the coordinates
+// 256 r + 32 i + l (cosine) and 256 r + 32 i + 16 + l (sine).
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define LANES 16
+#define ROUND 256
+#define TAIL (1u << 16)
+#define TAILS (1ull << 63)
+
+struct Key {
+    u32 words[8];
+};
+
+__device__ __forceinline__ u32 rotated(u32 x, int shift) {
+    return __funnelshift_l(x, x, shift);
+}
+
+#define QUARTER(a, b, c, d)                 \
+    a += b; d = rotated(d ^ a, 16);         \
+    c += d; b = rotated(b ^ c, 12);         \
+    a += b; d = rotated(d ^ a, 8);          \
+    c += d; b = rotated(b ^ c, 7);
+
+// Block number `counter` of stream `stream`.
+__device__ void chacha20(const Key &key, u64 stream, u64 counter, u32 (&s)[16]) {
+    const u32 start[16] = {
+        0x61707865u, 0x3320646eu, 0x79622d32u, 0x6b206574u,
+        key.words[0], key.words[1], key.words[2], key.words[3],
+        key.words[4], key.words[5], key.words[6], key.words[7],
+        (u32)counter, (u32)(counter >> 32), (u32)stream, (u32)(stream >> 32),
+    };
+#pragma unroll
+    for (int i = 0; i < 16; ++i) s[i] = start[i];
+#pragma unroll
+    for (int round = 0; round < 10; ++round) {
+        QUARTER(s[0], s[4], s[8], s[12])
+        QUARTER(s[1], s[5], s[9], s[13])
+        QUARTER(s[2], s[6], s[10], s[14])
+        QUARTER(s[3], s[7], s[11], s[15])
+        QUARTER(s[0], s[5], s[10], s[15])
+        QUARTER(s[1], s[6], s[11], s[12])
+        QUARTER(s[2], s[7], s[8], s[13])
+        QUARTER(s[3], s[4], s[9], s[14])
+    }
+#pragma unroll
+    for (int i = 0; i < 16; ++i) s[i] += start[i];
+}
+
+// ln u for u = (256 · one + last + ½)/2⁴⁰.
+__device__ __forceinline__ float ln_of_uniform(u32 one, u32 last) {
+    const bool upper = (one >> 31) == 1;
+    const u32 n = upper ? ~one : one;
+    const float rest = upper ? 255.5f - (float)last : (float)last + 0.5f;
+    const float x = __fmaf_rn((float)n, 1.0f / 4294967296.0f, rest * (1.0f / 1099511627776.0f));
+    const u32 shifted = __float_as_uint(x) - 0x3f3504f3u;
+    const float m = __uint_as_float((shifted & 0x007fffffu) + 0x3f3504f3u);
+    const bool far = x > 0.2928932f;
+    float above, below, k;
+    if (!upper) {
+        above = m - 1.0f;
+        below = m + 1.0f;
+        k = (float)((int)shifted >> 23);
+    } else if (!far) {
+        above = -x;
+        below = 2.0f - x;
+        k = 0.0f;
+    } else {
+        above = __fmaf_rn(2.0f, -x, 1.0f);
+        below = __fmaf_rn(2.0f, -x, 3.0f);
+        k = -1.0f;
+    }
+    const float s = __fdiv_rn(above, below);
+    const float z = s * s;
+    float series = __fmaf_rn(z, 1.0f / 9.0f, 1.0f / 7.0f);
+    series = __fmaf_rn(series, z, 0.2f);
+    series = __fmaf_rn(series, z, 1.0f / 3.0f) * z;
+    return __fmaf_rn(k, 0.69314718055994530942f, 2.0f * __fmaf_rn(s, series, s));
+}
+
+// Sine and cosine of 2π · angle/2³².
+__device__ __forceinline__ void sine_and_cosine(u32 angle, float &sine, float &cosine) {
+    const u32 quarter = (angle + (1u << 29)) >> 30;
+    const int rest = (int)(angle - (quarter << 30));
+    const float x = (float)rest * (2.0f * 3.14159274101257324219f / 4294967296.0f);
+    const float z = x * x;
+    float s = __fmaf_rn(z, 1.0f / 362880.0f, -1.0f / 5040.0f);
+    s = __fmaf_rn(s, z, 1.0f / 120.0f);
+    s = __fmaf_rn(s, z, -1.0f / 6.0f);
+    const float odd = __fmaf_rn(x * z, s, x);
+    float c = __fmaf_rn(z, 1.0f / 40320.0f, -1.0f / 720.0f);
+    c = __fmaf_rn(c, z, 1.0f / 24.0f);
+    c = __fmaf_rn(c, z, -0.5f);
+    const float even = __fmaf_rn(z, c, 1.0f);
+    const float a = (quarter & 1) == 0 ? odd : even;
+    const float b = (quarter & 1) == 0 ? even : odd;
+    sine = (quarter & 2) == 0 ? a : -a;
+    cosine = ((quarter + 1) & 2) == 0 ? b : -b;
+}
+
+// ln u in f64, by operations that every machine rounds alike.
+__device__ double natural_log(double u) {
+    const u64 shifted = (u64)__double_as_longlong(u) - 0x3fe6a09e667f3bcdull;
+    const u64 bits = (shifted & 0x000fffffffffffffull) + 0x3fe6a09e667f3bcdull;
+    const double m = __longlong_as_double((long long)bits);
+    const double k = (double)((long long)shifted >> 52);
+    const double s = __ddiv_rn(m - 1.0, m + 1.0);
+    const double z = s * s;
+    double series = 1.0 / 23.0;
+    series = __fma_rn(series, z, 1.0 / 21.0);
+    series = __fma_rn(series, z, 1.0 / 19.0);
+    series = __fma_rn(series, z, 1.0 / 17.0);
+    series = __fma_rn(series, z, 1.0 / 15.0);
+    series = __fma_rn(series, z, 1.0 / 13.0);
+    series = __fma_rn(series, z, 1.0 / 11.0);
+    series = __fma_rn(series, z, 1.0 / 9.0);
+    series = __fma_rn(series, z, 1.0 / 7.0);
+    series = __fma_rn(series, z, 1.0 / 5.0);
+    series = __fma_rn(series, z, 1.0 / 3.0);
+    return __fma_rn(k, 0.69314718055994530942, 2.0 * __fma_rn(s * z, series, s));
+}
+
+// Two normal numbers from two words; in the tail with 64 more bits.
+__device__ __forceinline__ void normal_pair(
+    const Key &key, u64 step, u64 block, int i, u32 one, u32 other, float &cosine, float &sine) {
+    float radius;
+    if (one < TAIL) {
+        u32 more[16];
+        chacha20(key, step, TAILS + block, more);
+        const u64 bits = (u64)more[2 * i] << 32 | (u64)more[2 * i + 1];
+        const double whole = (double)one * 256.0 + (double)(other & 0xff);
+        const double part = ((double)bits + 0.5) / 18446744073709551616.0;
+        const double u = (whole + part) / 1099511627776.0;
+        radius = (float)__dsqrt_rn(-2.0 * natural_log(u));
+    } else {
+        radius = __fsqrt_rn(-2.0f * ln_of_uniform(one, other & 0xff));
+    }
+    float s, c;
+    sine_and_cosine(other & 0xffffff00u, s, c);
+    cosine = radius * c;
+    sine = radius * s;
+}
+
+__device__ __forceinline__ float grid_of(float std) {
+    const float power = __uint_as_float(__float_as_uint(std) & 0x7f800000u);
+    return fmaxf(power / 256.0f, 1.17549435082228750797e-38f);
+}
+
+// Noise, and how the noisy sum becomes the released gradient.
+struct Release {
+    Key key;
+    u64 step;
+    // The first coordinate, a multiple of 256.
+    u64 first;
+    // The same std for all coordinates, where `stds` is null.
+    float std;
+    // 1 / divisor.
+    float factor;
+    // 0: no noise at all.
+    int noisy;
+};
+
+enum Kind { SGD = 0, ADAMW = 1, CORRECTED = 2 };
+
+struct Optimiser {
+    int kind;
+    float momentum, beta1, beta2, epsilon, keep, learning_rate;
+    // Learning rate over the first moment's bias correction; inverse of the second's.
+    float step_size, second_correction;
+    // Std of the noise in the gradient, where it is the same for all coordinates.
+    float std;
+};
+
+#define CORRECTION_FLOOR 0.25f
+
+__device__ __forceinline__ float released(
+    float sum, float z, const Release &release, const float *stds, u64 at) {
+    if (!release.noisy) return sum * release.factor;
+    if (stds == nullptr) {
+        if (release.std == 0.0f) return sum * release.factor;
+        const float grid = grid_of(release.std);
+        const float scale = __fdiv_rn(release.std, grid), inverse = __fdiv_rn(1.0f, grid);
+        return rintf(__fmaf_rn(z, scale, sum * inverse)) * (grid * release.factor);
+    }
+    const float std = stds[at];
+    if (std == 0.0f) return release.factor * sum;
+    const float grid = grid_of(std);
+    const float inverse = __uint_as_float(0x7f000000u - __float_as_uint(grid));
+    return release.factor * (rintf(__fmaf_rn(z, std * inverse, sum * inverse)) * grid);
+}
+
+__device__ __forceinline__ void move(
+    const Optimiser &o, float g, float std, float *value, float *first, float *second, u64 at) {
+    const float w = value[at];
+    if (o.kind == SGD) {
+        const float m = __fmaf_rn(o.momentum, first[at], g);
+        first[at] = m;
+        value[at] = __fmaf_rn(-o.learning_rate, m, o.keep * w);
+        return;
+    }
+    const float variance = std * std;
+    const float m = __fmaf_rn(o.beta1, first[at], (1.0f - o.beta1) * g);
+    const float v = __fmaf_rn(o.beta2, second[at], (1.0f - o.beta2) * __fmaf_rn(g, g, -variance));
+    first[at] = m;
+    second[at] = v;
+    const float floor = variance * CORRECTION_FLOOR * CORRECTION_FLOOR;
+    const float square = fmaxf(v * o.second_correction, floor);
+    value[at] = o.keep * w - __fdiv_rn(o.step_size * m, __fsqrt_rn(square) + o.epsilon);
+}
+
+// sum: [count] in, released gradient out. One thread for each block of sixteen coordinates.
+extern "C" __global__ void release_and_update(
+    float *sum, const float *stds, float *value, float *first, float *second, u64 count,
+    Release release, Optimiser optimiser) {
+    const u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    const u64 round = thread / LANES, lane = thread % LANES;
+    const u64 base = round * ROUND + lane;
+    if (base >= count) return;
+    u32 words[16];
+    const u64 block = (release.first / ROUND + round) * LANES + lane;
+    if (release.noisy) chacha20(release.key, release.step, block, words);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+        float z[2] = {0.0f, 0.0f};
+        if (release.noisy) {
+            normal_pair(release.key, release.step, block, i, words[2 * i], words[2 * i + 1], z[0], z[1]);
+        }
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const u64 at = base + 2 * LANES * i + LANES * half;
+            if (at >= count) continue;
+            const float g = released(sum[at], z[half], release, stds, at);
+            sum[at] = g;
+            float std = 0.0f;
+            if (optimiser.kind == CORRECTED) {
+                std = stds == nullptr ? optimiser.std : release.factor * stds[at];
+            }
+            move(optimiser, g, std, value, first, second, at);
+        }
+    }
+}
+
+// The noise alone, for tests: out = z.
+extern "C" __global__ void standard_normal(float *out, u64 count, Release release) {
+    const u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    const u64 round = thread / LANES, lane = thread % LANES;
+    const u64 base = round * ROUND + lane;
+    if (base >= count) return;
+    u32 words[16];
+    const u64 block = (release.first / ROUND + round) * LANES + lane;
+    chacha20(release.key, release.step, block, words);
+    for (int i = 0; i < 8; ++i) {
+        float cosine, sine;
+        normal_pair(release.key, release.step, block, i, words[2 * i], words[2 * i + 1], cosine, sine);
+        const u64 at = base + 2 * LANES * i;
+        if (at < count) out[at] = cosine;
+        if (at + LANES < count) out[at + LANES] = sine;
+    }
+}
