@@ -89,6 +89,21 @@ pub const CASES: &[Case] = cases! {
         "lm/model.safetensors" Weights,
     ],
     "eval --model ./lm --data lines.txt --max-tokens 8" => ["lines.txt" Text],
+    "eval --model ./shards --data rows.tsv --text sentence" => [
+        "shards/model.safetensors.index.json" Json,
+        "shards/model-00002-of-00003.safetensors" Weights, "shards/config.json" Json,
+    ],
+    "eval --model ./half --data rows.tsv --text sentence" => ["half/model.safetensors" Loose],
+    "eval --model ./distilbert --data letters.tsv" => [
+        "distilbert/config.json" Json, "distilbert/model.safetensors" Weights,
+        "distilbert/tokenizer.json" Json,
+    ],
+    "eval --model ./roberta --data letters.tsv --max-tokens 8" => [
+        "roberta/config.json" Json, "roberta/model.safetensors" Weights,
+    ],
+    "generate --model ./llama --prompt a --max-new-tokens 3 --temperature 0" => [
+        "llama/config.json" Json, "llama/model.safetensors" Weights, "llama/tokenizer.json" Json,
+    ],
     "predict --model ./model --data rows.jsonl --text sentence --out told.csv --logits" => [
         "rows.jsonl" JsonLines, "model/config.json" Json, "model/tokenizer.json" Json,
     ],
@@ -125,6 +140,13 @@ pub const CASES: &[Case] = cases! {
     "audit reconstruction --run letters --targets 2 --samples 2 --names names.txt" => [
         "names.txt" Text, "rows.tsv" Tsv,
     ],
+    "audit membership --run private --members rows.csv --non-members rows.jsonl --loss-only" => [
+        "rows.csv" Text, "rows.jsonl" JsonLines,
+    ],
+    "audit all --run private --non-private plain --examples 100" => [
+        "private/summary.json" Json, "plain/summary.json" Json, "plain/model/config.json" Json,
+        "plain/model/model.safetensors" Weights,
+    ],
     "audit one-run --run run.toml --out new --canaries 20" => ["run.toml" Toml, "rows.tsv" Tsv],
     "audit inversion --model ./model --data rows.tsv --known rows.csv --text sentence --epsilon 8 \
      --epochs 1" => ["rows.tsv" Tsv, "rows.csv" Text, "model/config.json" Json],
@@ -146,6 +168,12 @@ pub const CASES: &[Case] = cases! {
     "watch lora --json" => ["lora/summary.json" Json, "lora/metrics.jsonl" Loose],
     "sweep sweep.toml --out grid --jobs 1" => [
         "sweep.toml" Toml, "run.toml" Toml, "model/model.safetensors" Weights,
+    ],
+    "sweep sweep.toml --out swept --jobs 1" => [
+        "swept/runs/accuracy--epsilon-4--seed-1/summary.json" Loose,
+        "swept/runs/accuracy--epsilon-4--seed-1/plan.toml" Loose,
+        "swept/runs/accuracy--epsilon-4--seed-1/ledger.jsonl" Loose,
+        "swept/runs/accuracy--epsilon-4--seed-1.toml" Loose, "swept/table.csv" Loose,
     ],
     "sweep sweep.toml --out grid --list" => ["sweep.toml" Toml, "run.toml" Toml],
     "budget ledger private/ledger.jsonl --delta 1e-3" => [

@@ -5,7 +5,7 @@ use super::commands::PREDICT_PRIVATE;
 use super::invoke::{End, Ended, Surroundings, command, drain, kill_group};
 use super::random::Random;
 use super::runs::{Left, SCHEMES, Scheme, is_under_counted, releases};
-use super::world::{World, words};
+use super::world::words;
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
@@ -40,16 +40,17 @@ const FOREVER: Duration = Duration::from_secs(60);
 
 /// Kills and resumes until as many processes as asked for were killed.
 pub struct Killer<'a> {
-    pub world: &'a World,
-    pub seed: u64,
-    pub kills: usize,
+    /// A copy of the world.
+    folder: &'a Path,
+    seed: u64,
+    kills: usize,
     pub tally: Tally,
     done: usize,
 }
 
 impl<'a> Killer<'a> {
-    pub fn new(world: &'a World, seed: u64, kills: usize) -> Self {
-        Self { world, seed, kills, tally: Tally::default(), done: 0 }
+    pub fn new(folder: &'a Path, seed: u64, kills: usize) -> Self {
+        Self { folder, seed, kills, tally: Tally::default(), done: 0 }
     }
 
     pub fn run(&mut self) {
@@ -71,7 +72,7 @@ impl<'a> Killer<'a> {
     }
 
     fn whole(&self, scheme: &Scheme) -> Whole {
-        let (folder, start) = (self.world.path(), Instant::now());
+        let (folder, start) = (self.folder, Instant::now());
         let ended = run(folder, &scheme.start("whole"), FOREVER).expect("a minute is enough");
         assert!(ended.is_success(), "{}: {}", scheme.name, ended.said());
         let (took, out) = (start.elapsed(), folder.join("whole"));
@@ -95,12 +96,12 @@ impl<'a> Killer<'a> {
     /// One run that is killed and resumed until it is finished.
     fn kill_run(&mut self, random: &mut Random, chain: u64, scheme: &Scheme, whole: &Whole) {
         let out = format!("killed-{chain}");
-        let folder = self.world.path().join(&out);
+        let folder = self.folder.join(&out);
         let resume = words(&["train", "--json", "--resume", "--out", &out]);
         let (mut arguments, mut moments) = (scheme.start(&out), Vec::new());
         loop {
             let moment = self.moment(random, whole.took);
-            let Some(ended) = run(self.world.path(), &arguments, moment) else {
+            let Some(ended) = run(self.folder, &arguments, moment) else {
                 self.done += 1;
                 moments.push(moment.as_millis());
                 let wrong = scheme.by_step && is_under_counted(&folder);
@@ -136,14 +137,14 @@ impl<'a> Killer<'a> {
 
     /// Private predictions with one ledger, some of which are killed.
     fn kill_predictions(&mut self, random: &mut Random, chain: u64) {
-        let folder = self.world.path().join(format!("calls-{chain}"));
+        let folder = self.folder.join(format!("calls-{chain}"));
         fs::create_dir(&folder).unwrap();
         let start = Instant::now();
         let mut took = Duration::from_millis(50);
         for call in 0..6 {
             let arguments = self.prediction(&folder, call);
             let moment = if call == 0 { FOREVER } else { self.moment(random, took) };
-            let class = match run(self.world.path(), &arguments, moment) {
+            let class = match run(self.folder, &arguments, moment) {
                 None => {
                     self.done += 1;
                     Class::Answered
@@ -182,10 +183,10 @@ impl<'a> Killer<'a> {
 
     /// Two private predictions at once, with a ledger that does not exist yet.
     fn race_predictions(&mut self, chain: u64) {
-        let folder = self.world.path().join(format!("race-{chain}"));
+        let folder = self.folder.join(format!("race-{chain}"));
         fs::create_dir(&folder).unwrap();
         let calls = [0, 1].map(|call| self.prediction(&folder, call));
-        let path = self.world.path();
+        let path = self.folder;
         let ended = std::thread::scope(|scope| {
             let started = calls.each_ref().map(|call| {
                 scope.spawn(move || run(path, call, FOREVER).expect("a minute is enough"))
@@ -213,7 +214,7 @@ impl<'a> Killer<'a> {
         let mut waited = 0;
         loop {
             let moment = self.moment(random, Duration::from_millis(300));
-            let Some(ended) = run(self.world.path(), &arguments, moment) else {
+            let Some(ended) = run(self.folder, &arguments, moment) else {
                 self.done += 1;
                 self.add(Class::Answered, chain, || "sweep".into());
                 continue;
@@ -225,7 +226,7 @@ impl<'a> Killer<'a> {
                 std::thread::sleep(Duration::from_millis(20));
                 continue;
             }
-            let table = self.world.path().join(&out).join("table.csv");
+            let table = self.folder.join(&out).join("table.csv");
             let class = match ended.is_success() && table.exists() {
                 true => Class::Answered,
                 false => Class::Lost,
@@ -233,7 +234,7 @@ impl<'a> Killer<'a> {
             self.add(class, chain, || format!("sweep: {said}"));
             break;
         }
-        fs::remove_dir_all(self.world.path().join(out)).unwrap();
+        fs::remove_dir_all(self.folder.join(out)).unwrap();
     }
 }
 

@@ -45,7 +45,7 @@ fn seed() -> u64 {
 
 #[test]
 fn damaged_input_and_errors_of_the_system_are_answered_or_refused() {
-    let world = World::new();
+    let world = World::shared();
     if let Some(number) = setting("UNDERTONE_ATTACKS_ONLY") {
         let mut tally = Tally::default();
         let (class, what) = attack(&world, number, true);
@@ -73,7 +73,7 @@ fn damaged_input_and_errors_of_the_system_are_answered_or_refused() {
 /// What is damaged has been right before.
 #[test]
 fn commands_that_are_attacked_succeed_by_themselves() {
-    let world = World::new();
+    let world = World::shared();
     for case in commands::CASES {
         let copy = world.copy();
         let ended = invoke(copy.path(), &case.arguments(), Surroundings::Ordinary);
@@ -87,9 +87,10 @@ fn killed_runs_lose_nothing_and_are_counted_in_full() {
     if setting("UNDERTONE_ATTACKS_ONLY").is_some() {
         return;
     }
-    let world = World::new();
+    let world = World::shared();
     let kills = setting("UNDERTONE_ATTACKS_KILLS").unwrap_or(200);
-    let mut killer = Killer::new(&world, seed(), kills as usize);
+    let copy = world.copy();
+    let mut killer = Killer::new(copy.path(), seed(), kills as usize);
     killer.run();
     killer.tally.assert_sound(&format!("{kills} kills, seed {}", seed()));
 }

@@ -5,6 +5,7 @@ use crate::bench::{WORDS, fixture};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, Weak};
 
 #[allow(dead_code)]
 #[path = "../../../undertone/tests/data_parquet/mod.rs"]
@@ -22,7 +23,18 @@ const RUNS: [&str; 6] = ["private", "lora", "local", "letters", "broken", "broke
 pub const LORA: &str = "model.tuning={ lora = { rank = 2, targets = [\"query\", \"value\"] } }";
 
 impl World {
-    pub fn new() -> Self {
+    /// The world of all tests that run at a time.
+    pub fn shared() -> Arc<Self> {
+        static SHARED: Mutex<Weak<World>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap();
+        shared.upgrade().unwrap_or_else(|| {
+            let world = Arc::new(Self::new());
+            *shared = Arc::downgrade(&world);
+            world
+        })
+    }
+
+    fn new() -> Self {
         let world = Self { folder: tempfile::tempdir().unwrap() };
         world.write_models();
         world.write_data();
@@ -50,11 +62,23 @@ impl World {
     }
 
     fn write_models(&self) {
-        for (folder, model) in [("model", "bert-classification"), ("lm", "gpt2-causal-lm")] {
+        for (folder, model) in [
+            ("model", "bert-classification"),
+            ("lm", "gpt2-causal-lm"),
+            ("shards", "bert-sharded"),
+            ("half", "bert-f16"),
+            ("distilbert", "distilbert-classification"),
+            ("roberta", "roberta-classification"),
+            ("llama", "llama-rope-scaled"),
+        ] {
             let to = self.path().join(folder);
             fs::create_dir(&to).unwrap();
-            for file in ["config.json", "model.safetensors"] {
-                fs::copy(fixture("models").join(model).join(file), to.join(file)).unwrap();
+            for file in fs::read_dir(fixture("models").join(model)).unwrap().flatten() {
+                // What other programs compute with the model lies beside it.
+                let name = file.file_name();
+                if name != "expected.safetensors" && name != "inputs.json" {
+                    fs::copy(file.path(), to.join(name)).unwrap();
+                }
             }
             let tokenizer = fixture("tokenizer-wordpiece").join("tokenizer.json");
             fs::copy(tokenizer, to.join("tokenizer.json")).unwrap();
@@ -79,6 +103,9 @@ impl World {
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let parquet = data_parquet::written(&texts, &[1; 60], &[true; 60]);
         fs::write(self.path().join("rows.parquet"), parquet).unwrap();
+        // Letters are in every model's vocabulary.
+        let letters = rows(&|i| format!("{} b c\t{}\n", ["a", "d"][i % 2], label(i)));
+        write("letters.tsv", format!("sentence\tlabel\n{letters}"));
         write("lines.txt", "the cat sat\non the warm mat\n".into());
         write("names.txt", "cat the\nsun\n".into());
         let canary = |text: &str, secret: &str| {
@@ -129,6 +156,7 @@ impl World {
             assert!(self.path().join(out).join("checkpoint.safetensors").exists());
         }
         self.run(&["audit", "membership", "--run", "private"]);
+        self.run(&["sweep", "sweep.toml", "--out", "swept", "--jobs", "1"]);
         self.run(&super::commands::PREDICT_PRIVATE.split(' ').collect::<Vec<_>>());
         fs::remove_file(self.path().join("said.jsonl")).unwrap();
     }
