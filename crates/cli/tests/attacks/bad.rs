@@ -33,8 +33,8 @@ pub enum Kind {
     SamePlan,
     /// JSON whose values may not change.
     SameJson,
-    /// Not one byte may change.
-    Sealed,
+    /// Not one byte may change; without it, a run takes the same steps again.
+    Checkpoint,
     /// 32 bytes, whatever follows.
     Secret,
     /// A chain of hashes, of which only the last line may be torn.
@@ -48,7 +48,7 @@ impl Kind {
     pub fn is_bad(self, before: &[u8], damage: &Damage) -> bool {
         match damage {
             Damage::Bytes(after) => before != after && self.is_bad_content(before, after),
-            Damage::Missing if self == Kind::OptionalJson => false,
+            Damage::Missing if [Kind::OptionalJson, Kind::Checkpoint].contains(&self) => false,
             _ => self != Kind::Loose,
         }
     }
@@ -76,7 +76,7 @@ impl Kind {
                 })
             }),
             Kind::SameJson => object(before) != object(after),
-            Kind::Sealed => true,
+            Kind::Checkpoint => true,
             Kind::Secret => before.get(..32) != after.get(..32),
             Kind::Ledger => !after.starts_with(before.trim_ascii_end()),
             Kind::Summary => object(after).is_none_or(|after| {

@@ -117,11 +117,11 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts an attack, and prints it if it is bad; `what` says how to repeat it, and what came of
-    /// it.
+    /// Counts an attack, and prints it if it is bad or all are wanted; `what` says how to repeat
+    /// it, and what came of it.
     pub fn add(&mut self, class: Class, what: String) {
         *self.counts.entry(class).or_default() += 1;
-        if class.is_bad() {
+        if class.is_bad() || std::env::var_os("UNDERTONE_ATTACKS_ALL").is_some() {
             println!("{class}: {what}");
         }
     }

@@ -66,14 +66,14 @@ pub const CASES: &[Case] = cases! {
      data.validation" => ["lm.toml" Toml, "rows.parquet" Parquet, "lm/config.json" Json],
     "train --resume --out broken" => [
         "broken/plan.toml" SamePlan, "broken/ledger.jsonl" Ledger,
-        "broken/ledger.jsonl.head" SameJson, "broken/checkpoint.safetensors" Sealed,
+        "broken/ledger.jsonl.head" SameJson, "broken/checkpoint.safetensors" Checkpoint,
         "broken/identity.json" SameJson, "broken/metrics.jsonl" Loose,
         "model/config.json" SameConfig, "model/model.safetensors" SameWeights, "rows.tsv" Tsv,
     ],
     "train --resume --out broken-secret" => [
         "broken-secret/secret.key" Secret, "broken-secret/plan.toml" SamePlan,
         "broken-secret/ledger.jsonl" Ledger, "broken-secret/ledger.jsonl.head" SameJson,
-        "broken-secret/checkpoint.safetensors" Sealed, "broken-secret/identity.json" SameJson,
+        "broken-secret/checkpoint.safetensors" Checkpoint, "broken-secret/identity.json" SameJson,
     ],
     "eval --model ./model --data rows.tsv --text sentence --json" => [
         "model/config.json" Json, "model/tokenizer.json" Json, "model/model.safetensors" Weights,

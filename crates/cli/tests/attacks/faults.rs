@@ -24,27 +24,23 @@ impl Fault {
     /// An error for the command of this number.
     pub fn draw(random: &mut Random, world: &World, case: usize) -> Self {
         let stream = *random.pick(&[Stream::Out, Stream::Err]);
-        let surroundings = match random.below(10) {
-            0 => Surroundings::FileSize(random.below(64) as u32),
-            1 => Surroundings::OpenFiles(4 + random.below(16) as u32),
-            2 => Surroundings::Closed(*random.pick(&[Stream::In, stream])),
-            3 | 4 => Surroundings::Full(stream),
-            5 => Surroundings::Deaf(stream),
-            _ => Surroundings::Ordinary,
-        };
-        let read_only = surroundings == Surroundings::Ordinary && random.below(4) == 0;
-        let mut full = None;
-        if surroundings == Surroundings::Ordinary && !read_only {
-            let written = written(world, case);
-            if !written.is_empty() {
+        let mut fault = Self { surroundings: Surroundings::Ordinary, full: None, read_only: false };
+        let written = written(world, case);
+        match random.below(10) {
+            0 => fault.surroundings = Surroundings::FileSize(random.below(64) as u32),
+            1 => fault.surroundings = Surroundings::OpenFiles(4 + random.below(16) as u32),
+            2 => fault.surroundings = Surroundings::Closed(*random.pick(&[Stream::In, stream])),
+            3 => fault.surroundings = Surroundings::Deaf(stream),
+            4 => fault.read_only = true,
+            5..=8 if !written.is_empty() => {
                 let file = random.pick(written).clone();
-                let ending = *random.pick(&["", ".part", ".new"]);
                 let mut name = file.clone().into_os_string();
-                name.push(ending);
-                full = Some((name.into(), file));
+                name.push(random.pick(&["", ".part", ".new"]));
+                fault.full = Some((name.into(), file));
             }
+            _ => fault.surroundings = Surroundings::Full(stream),
         }
-        Self { surroundings, full, read_only }
+        fault
     }
 
     /// Locks the folder, or puts a link to a device without space into it.
@@ -89,7 +85,7 @@ fn written(world: &World, case: usize) -> &'static [PathBuf] {
         [const { OnceLock::new() }; CASES.len()];
     WRITTEN[case].get_or_init(|| {
         let case = &CASES[case];
-        let copy = world.copy();
+        let copy = world.copy(case.line);
         let before = files(copy.path());
         let ended = invoke(copy.path(), &case.arguments(), Surroundings::Ordinary);
         assert!(ended.is_success(), "{}: {}", case.line, ended.said());

@@ -29,7 +29,13 @@ fn run(folder: &Path, arguments: &[OsString], after: Duration) -> Option<Ended> 
             return Some(Ended { end, stdout, stderr });
         }
         if start.elapsed() >= after {
-            kill_group(&mut child);
+            // A sweep has processes of its own.
+            if arguments[0] == "sweep" {
+                kill_group(&mut child);
+            } else {
+                child.kill().unwrap();
+                child.wait().unwrap();
+            }
             return None;
         }
         std::thread::sleep(Duration::from_micros(300).min(after));

@@ -3,7 +3,8 @@
 //! lost from a ledger.
 //!
 //! `tests/attacks/run SEED COUNT [KILLS]` makes as many attacks as one likes; each depends on the
-//! seed and its number alone. `UNDERTONE_ATTACKS_ONLY=NUMBER` repeats one and keeps its folder.
+//! seed and its number alone. `UNDERTONE_ATTACKS_ONLY=NUMBER` repeats one and keeps its folder;
+//! `UNDERTONE_ATTACKS_ALL=1` lists them all.
 
 mod bad;
 mod classify;
@@ -75,7 +76,7 @@ fn damaged_input_and_errors_of_the_system_are_answered_or_refused() {
 fn commands_that_are_attacked_succeed_by_themselves() {
     let world = World::shared();
     for case in commands::CASES {
-        let copy = world.copy();
+        let copy = world.copy(case.line);
         let ended = invoke(copy.path(), &case.arguments(), Surroundings::Ordinary);
         let class = classify(&ended, case.verb(), Surroundings::Ordinary, false);
         assert_eq!(class, Class::Answered, "{}: {}", case.line, ended.said());
@@ -89,7 +90,7 @@ fn killed_runs_lose_nothing_and_are_counted_in_full() {
     }
     let world = World::shared();
     let kills = setting("UNDERTONE_ATTACKS_KILLS").unwrap_or(200);
-    let copy = world.copy();
+    let copy = world.copy(commands::PREDICT_PRIVATE);
     let mut killer = Killer::new(copy.path(), seed(), kills as usize);
     killer.run();
     killer.tally.assert_sound(&format!("{kills} kills, seed {}", seed()));
@@ -99,7 +100,7 @@ fn killed_runs_lose_nothing_and_are_counted_in_full() {
 fn attack(world: &World, number: u64, keep: bool) -> (Class, String) {
     let mut random = Random::new(seed(), number);
     let at = random.below(CASES.len());
-    let (case, copy) = (&CASES[at], world.copy());
+    let (case, copy) = (&CASES[at], world.copy(CASES[at].line));
     let (mut arguments, mut must_fail, mut fault) = (case.arguments(), false, None);
     let mut how = String::new();
     match random.below(20) {

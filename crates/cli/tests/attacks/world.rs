@@ -47,10 +47,13 @@ impl World {
         self.folder.path()
     }
 
-    /// A copy, to be damaged.
-    pub fn copy(&self) -> tempfile::TempDir {
+    /// A copy to be damaged, with the folders that a command needs: those that it names, and the
+    /// base models.
+    pub fn copy(&self, command: &str) -> tempfile::TempDir {
         let copy = tempfile::tempdir().unwrap();
-        copy_folder(self.path(), copy.path());
+        copy_folder(self.path(), copy.path(), &|folder| {
+            ["model", "lm"].contains(&folder) || command.contains(folder)
+        });
         copy
     }
 
@@ -174,14 +177,15 @@ pub fn words(words: &[&str]) -> Vec<OsString> {
     words.iter().map(OsString::from).collect()
 }
 
-fn copy_folder(from: &Path, to: &Path) {
+/// Copies all files, and the folders that are wanted with everything in them.
+fn copy_folder(from: &Path, to: &Path, is_wanted: &dyn Fn(&str) -> bool) {
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
         let target: PathBuf = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            fs::create_dir(&target).unwrap();
-            copy_folder(&entry.path(), &target);
-        } else {
+        if entry.file_type().unwrap().is_file() {
             fs::copy(entry.path(), target).unwrap();
+        } else if entry.file_name().to_str().is_some_and(is_wanted) {
+            fs::create_dir(&target).unwrap();
+            copy_folder(&entry.path(), &target, &|_| true);
         }
     }
 }
