@@ -4,6 +4,7 @@ mod bench;
 #[path = "../../../tests/snapshot/mod.rs"]
 mod snapshot;
 
+mod attacks;
 mod audit;
 mod book;
 mod budget;
