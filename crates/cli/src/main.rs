@@ -17,7 +17,6 @@ mod use_model;
 use crate::output::Output;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
-use undertone_run::printable_line;
 
 /// Fine-tune language models on private text with a privacy guarantee that is proved.
 #[derive(Parser)]
@@ -81,8 +80,7 @@ fn misread(error: &clap::Error) -> ExitCode {
         .collect::<Vec<_>>()
         .join(" ");
     if sentence.starts_with("error:") {
-        let sentence = printable_line(&sentence);
-        output::note(format_args!("{sentence} (--help shows what can be given)"));
+        output::error(&format!("{sentence} (--help shows what can be given)"));
     } else {
         // Called without a verb: clap shows the help.
         let _ = error.print();
@@ -97,7 +95,7 @@ fn main() -> ExitCode {
     };
     let output = Output { json: command.json };
     if let Err(unknown) = undertone::tensor::CpuLevel::from_environment() {
-        output::note(format_args!("error: {unknown}"));
+        output::error(&format!("error: {unknown}"));
         return ExitCode::from(2);
     }
     let done = match command.verb {
@@ -117,7 +115,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            output::note(format_args!("error: {}", printable_line(&failure.to_string())));
+            output::error(&format!("error: {failure}"));
             failure.exit_code()
         }
     }

@@ -5,7 +5,7 @@ use std::io::Write;
 use undertone::audit::statistics::Interval;
 pub use undertone_accounting::rounded_up as up;
 use undertone_accounting::{Accountant, Adjacency, Answer, Bounds, Mode, Threat, Unit};
-use undertone_run::{printable, printable_json};
+use undertone_run::{printable, printable_json, printable_line};
 
 /// The form in which a verb answers, as the global `--json` says.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +20,19 @@ pub fn note(text: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{}", printable(&text.to_string()));
 }
 
+/// Tells what went wrong, in one line. A name or value that is pages long is shown by its ends.
+pub fn error(sentence: &str) {
+    const MOST: usize = 600;
+    let mut sentence = printable_line(sentence).into_owned();
+    let length = sentence.chars().count();
+    if length > MOST {
+        let start: String = sentence.chars().take(MOST / 2).collect();
+        let end: String = sentence.chars().skip(length - MOST / 2).collect();
+        sentence = format!("{start} … {end}");
+    }
+    note(sentence);
+}
+
 /// Prints a line, and ends quietly if nobody reads it any more (a closed pipe); an answer that is
 /// lost otherwise is a failure.
 pub fn line(text: impl std::fmt::Display) {
@@ -31,7 +44,7 @@ fn write_line(text: &str) {
         Ok(()) => {}
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
         Err(e) => {
-            note(format_args!("error: the answer could not be written: {e}"));
+            error(&format!("error: the answer could not be written: {e}"));
             std::process::exit(1);
         }
     }

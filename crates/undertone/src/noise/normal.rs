@@ -41,7 +41,7 @@ fn natural_log(u: f64) -> f64 {
     // ln m = 2 artanh s, |s| < 0.1716; the next term of the series would be below 1e-20.
     let s = (m - 1.0) / (m + 1.0);
     let z = s * s;
-    let mut series = 1.0 / 23.0;
+    let mut series: f64 = 1.0 / 23.0;
     for odd in [21.0, 19.0, 17.0, 15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0_f64] {
         series = series.mul_add(z, 1.0 / odd);
     }
