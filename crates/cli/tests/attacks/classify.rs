@@ -126,6 +126,11 @@ impl Tally {
         }
     }
 
+    /// Adds what another one has counted.
+    pub fn extend(&mut self, other: Tally) {
+        other.counts.into_iter().for_each(|(class, n)| *self.counts.entry(class).or_default() += n);
+    }
+
     /// Prints the table, and fails if anything was bad.
     #[track_caller]
     pub fn assert_sound(&self, title: &str) {

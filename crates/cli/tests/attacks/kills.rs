@@ -12,9 +12,27 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// An unbroken run.
-struct Whole {
+pub struct Whole {
     took: Duration,
     left: Left,
+}
+
+impl Whole {
+    /// One of each scheme.
+    pub fn all(folder: &Path) -> Vec<Self> {
+        SCHEMES.iter().map(|scheme| Self::new(folder, scheme)).collect()
+    }
+
+    fn new(folder: &Path, scheme: &Scheme) -> Self {
+        let start = Instant::now();
+        let ended = run(folder, &scheme.start("whole"), FOREVER).expect("a minute is enough");
+        assert!(ended.is_success(), "{}: {}", scheme.name, ended.said());
+        let (took, out) = (start.elapsed(), folder.join("whole"));
+        let left =
+            Left::read(&out, scheme.model).unwrap_or_else(|e| panic!("{}: {e}", scheme.name));
+        fs::remove_dir_all(out).unwrap();
+        Self { took, left }
+    }
 }
 
 /// Runs the program, and kills it after some time if it is still at work then.
@@ -59,9 +77,9 @@ impl<'a> Killer<'a> {
         Self { folder, seed, kills, tally: Tally::default(), done: 0 }
     }
 
-    pub fn run(&mut self) {
-        let wholes: Vec<Whole> = SCHEMES.iter().map(|scheme| self.whole(scheme)).collect();
-        let mut chain = 0;
+    /// Makes the chains of kills `first`, `first + every`, and so on.
+    pub fn run(&mut self, wholes: &[Whole], first: u64, every: u64) {
+        let mut chain = first;
         while self.done < self.kills {
             let mut random = Random::new(self.seed, chain);
             match random.below(SCHEMES.len() + 3) {
@@ -73,19 +91,8 @@ impl<'a> Killer<'a> {
                     self.kill_run(&mut random, chain, &SCHEMES[at], &wholes[at]);
                 }
             }
-            chain += 1;
+            chain += every;
         }
-    }
-
-    fn whole(&self, scheme: &Scheme) -> Whole {
-        let (folder, start) = (self.folder, Instant::now());
-        let ended = run(folder, &scheme.start("whole"), FOREVER).expect("a minute is enough");
-        assert!(ended.is_success(), "{}: {}", scheme.name, ended.said());
-        let (took, out) = (start.elapsed(), folder.join("whole"));
-        let left =
-            Left::read(&out, scheme.model).unwrap_or_else(|e| panic!("{}: {e}", scheme.name));
-        fs::remove_dir_all(out).unwrap();
-        Whole { took, left }
     }
 
     /// Counts a killed or finished process.

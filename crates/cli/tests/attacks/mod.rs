@@ -23,7 +23,7 @@ use classify::{Class, Tally, classify};
 use commands::CASES;
 use faults::Fault;
 use invoke::{Ended, Surroundings, invoke};
-use kills::Killer;
+use kills::{Killer, Whole};
 use mutate::Damage;
 use random::Random;
 use runs::is_under_counted;
@@ -91,9 +91,19 @@ fn killed_runs_lose_nothing_and_are_counted_in_full() {
     let world = World::shared();
     let kills = setting("UNDERTONE_ATTACKS_KILLS").unwrap_or(200);
     let copy = world.copy(commands::PREDICT_PRIVATE);
-    let mut killer = Killer::new(copy.path(), seed(), kills as usize);
-    killer.run();
-    killer.tally.assert_sound(&format!("{kills} kills, seed {}", seed()));
+    let (folder, wholes) = (copy.path(), Whole::all(copy.path()));
+    let half = |first: u64| {
+        let mut killer = Killer::new(folder, seed(), (kills + 1 - first) as usize / 2);
+        killer.run(&wholes, first, 2);
+        killer.tally
+    };
+    let tally = std::thread::scope(|scope| {
+        let second = scope.spawn(|| half(1));
+        let mut tally = half(0);
+        tally.extend(second.join().unwrap());
+        tally
+    });
+    tally.assert_sound(&format!("{kills} kills, seed {}", seed()));
 }
 
 /// One attack: its class, and what was done.
