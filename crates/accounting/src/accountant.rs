@@ -158,6 +158,15 @@ pub(crate) fn check_delta(delta: f64) -> Result<()> {
     Err(Error::invalid("δ", delta, rule))
 }
 
+/// A target that noise is calibrated to.
+pub(crate) fn check_target(epsilon: f64) -> Result<()> {
+    check_epsilon(epsilon)?;
+    if epsilon < limits::LEAST_EPSILON {
+        return Err(Error::invalid("ε", epsilon, "at least 1e-4, or nothing is learnt"));
+    }
+    Ok(())
+}
+
 pub(crate) fn check_epsilon(epsilon: f64) -> Result<()> {
     if epsilon > 0.0 && epsilon <= limits::EPSILON {
         return Ok(());

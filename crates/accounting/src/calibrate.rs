@@ -1,6 +1,6 @@
 //! Calibration: the least noise that meets a target (ε, δ).
 
-use crate::accountant::{Accountant, Answer, check_delta, check_epsilon, epsilon_to, is_unsampled};
+use crate::accountant::{Accountant, Answer, check_delta, check_target, epsilon_to, is_unsampled};
 use crate::event::limits;
 use crate::pld::Precision;
 use crate::{Composition, Error, Result, gaussian};
@@ -29,7 +29,7 @@ pub fn least_noise(
     (low, high): (f64, f64),
     compose: impl Fn(f64) -> Composition,
 ) -> Result<Calibrated> {
-    check_epsilon(epsilon)?;
+    check_target(epsilon)?;
     check_delta(delta)?;
     let ask = |noise: f64, precision: Precision| -> Result<Option<Answer>> {
         match epsilon_to(&compose(noise), delta, accountant, precision) {
@@ -129,7 +129,7 @@ pub fn noise_multiplier(
         return Err(Error::invalid("number of steps", steps, "at least 1"));
     }
     let compose = |noise: f64| Composition::dp_sgd(noise, sampling_rate, steps);
-    check_epsilon(epsilon)?;
+    check_target(epsilon)?;
     check_delta(delta)?;
     compose(1.0).validate()?;
     let exact = matches!(accountant, Accountant::Auto | Accountant::Gaussian);

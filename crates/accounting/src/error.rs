@@ -88,8 +88,9 @@ pub struct SystemError {
     text: String,
 }
 
-impl From<std::io::Error> for SystemError {
-    fn from(error: std::io::Error) -> Self {
+impl SystemError {
+    /// What the operating system said.
+    pub fn new(error: &std::io::Error) -> Self {
         Self { text: error.to_string() }
     }
 }

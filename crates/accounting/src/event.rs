@@ -76,7 +76,7 @@ pub mod limits {
     /// δ at which ε is computed.
     pub const DELTA: std::ops::RangeInclusive<f64> = 1e-18..=0.5;
     /// The smallest ε that noise is calibrated for; a smaller one asks for no information at all.
-    pub const LEAST_EPSILON: f64 = 1e-6;
+    pub const LEAST_EPSILON: f64 = 1e-4;
     /// The largest ε that the numerical accountant certifies.
     pub const EPSILON: f64 = 1e3;
 }

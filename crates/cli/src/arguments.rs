@@ -2,6 +2,7 @@
 
 use crate::failure::Outcome;
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use std::path::{Path, PathBuf};
 use undertone_accounting::Accountant;
 use undertone_report::plot;
@@ -88,6 +89,11 @@ pub struct TargetArguments {
     /// Target δ: should be well below one over the number of units
     #[arg(long)]
     pub delta: f64,
+}
+
+/// Parses a count from 1 to `most`: a larger one would take for ever, or all memory.
+pub fn up_to(most: u64) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=most)
 }
 
 /// Where a chart goes, if one is wanted.

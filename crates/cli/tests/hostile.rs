@@ -159,7 +159,7 @@ fn weights_that_are_not_finite_are_not_saved() {
 #[test]
 fn absurd_budgets_are_refused() {
     let bench = Bench::classifier();
-    for epsilon in ["1e-308", "1e-7", "0", "-1", "1e308", "nan"] {
+    for epsilon in ["1e-308", "1e-5", "0", "-1", "1e308", "nan"] {
         bench.refused("run", &["--set", &format!("privacy.epsilon={epsilon}")], "privacy.epsilon");
     }
 }

@@ -14,6 +14,7 @@
 //! summary.json            written last: a folder that has one is finished
 //! ```
 
+use crate::atomic::part_of;
 use crate::error::{Error, Result};
 use crate::identity::Identity;
 use crate::{Summary, write_json};
@@ -148,7 +149,12 @@ impl RunPaths {
 
     /// Removes what a run has written, and then the folder if nothing else is in it.
     pub fn remove_run(&self) -> Result<()> {
-        for path in self.all().into_iter().chain([self.lock()]) {
+        let ledger =
+            [self.ledger(), self.ledger_head()].map(|path| path.with_added_extension("new"));
+        let own: Vec<PathBuf> = self.all().into_iter().chain([self.lock()]).collect();
+        // What an interrupted process has not given its name yet.
+        let parts = own.iter().map(|path| part_of(path));
+        for path in parts.chain(ledger).chain(own.iter().cloned()) {
             let removed = match path.symlink_metadata() {
                 Ok(found) if found.is_dir() => fs::remove_dir_all(&path),
                 Ok(_) => fs::remove_file(&path),
@@ -291,11 +297,12 @@ impl RunFolder {
         let path = self.secret();
         let mut bytes = [0; 32];
         let whole = crate::open_regular(&path).and_then(|mut file| file.read_exact(&mut bytes));
-        whole.map_err(|e| {
-            Error::folder(
+        whole.map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound | std::io::ErrorKind::UnexpectedEof => Error::folder(
                 &path,
                 format!("the run's secret is gone ({e}), so it cannot resume; start a new run"),
-            )
+            ),
+            _ => Error::io(&path)(e),
         })?;
         Ok(bytes)
     }

@@ -23,7 +23,7 @@ mod terms;
 
 pub use terms::{RunBinding, Terms};
 
-use crate::{Accountant, Composition, Error, Event, Guarantee, Part, Result, epsilon};
+use crate::{Accountant, Composition, Error, Event, Guarantee, Part, Result, SystemError, epsilon};
 use line::{Entry, Line};
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -103,7 +103,12 @@ impl Ledger {
     /// Opens the ledger if there is one, and creates it otherwise.
     pub fn open_or_create(path: impl AsRef<Path>, terms: Terms) -> Result<Ledger> {
         let path = path.as_ref();
-        if path.exists() { Ledger::open(path) } else { Ledger::create(path, terms) }
+        if path.exists() {
+            return Ledger::open(path);
+        }
+        // Somebody else may have created it in between.
+        Ledger::create(path, terms)
+            .or_else(|e| if path.exists() { Ledger::open(path) } else { Err(e) })
     }
 
     /// Opens a ledger for appending. A torn last line is counted as spent and repaired.
@@ -442,7 +447,7 @@ fn io_failure(path: &Path, doing: &str, error: std::io::Error) -> Error {
         | ErrorKind::NotADirectory => failure(path, format!("{doing}: {error}")),
         _ => {
             let (path, doing) = (path.to_path_buf(), doing.to_owned());
-            Error::LedgerIo { path, doing, source: error.into() }
+            Error::LedgerIo { path, doing, source: SystemError::new(&error) }
         }
     }
 }

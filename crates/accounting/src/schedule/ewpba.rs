@@ -35,7 +35,7 @@ pub struct Ewpba {
 /// The schedule, and the noise multiplier that it is spread around.
 pub fn ewpba(asked: &Ewpba, passes: &Passes) -> Result<(Schedule, f64)> {
     let Ewpba { epsilon, delta, step_distance, reserve } = *asked;
-    crate::accountant::check_epsilon(epsilon)?;
+    crate::accountant::check_target(epsilon)?;
     crate::accountant::check_delta(delta)?;
     if !(reserve >= 0.0 && reserve < epsilon) {
         let rule = format!(

@@ -7,7 +7,7 @@ use super::membership::by_losses;
 use super::private_things::FinderArguments;
 use super::reconstruction::ReconstructionArguments;
 use super::run_folder::AuditedRun;
-use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument};
+use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument, up_to};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, area, share};
@@ -49,16 +49,16 @@ pub struct All {
     #[arg(long, default_value_t = 10_000)]
     examples: usize,
     /// Candidates that each planted secret is compared with at most
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value_t = 1000, value_parser = up_to(10_000_000))]
     candidates: usize,
     /// Texts that each model generates
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 200, value_parser = up_to(1_000_000))]
     texts: usize,
     /// Tokens of each generated text at most
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value_t = 256, value_parser = up_to(1_000_000))]
     tokens: usize,
     /// Texts in which PII is masked
-    #[arg(long, default_value_t = 50)]
+    #[arg(long, default_value_t = 50, value_parser = up_to(1_000_000))]
     targets: usize,
     #[command(flatten)]
     intervals: ConfidenceArgument,

@@ -2,7 +2,7 @@
 
 use super::progress;
 use super::released::{Cell, ReleasedArguments};
-use crate::arguments::ConfidenceArgument;
+use crate::arguments::{ConfidenceArgument, up_to};
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, share};
 use crate::use_model::ModelArguments;
@@ -36,7 +36,7 @@ pub struct Attribute {
     #[arg(long, value_enum, default_value = "mean")]
     rows: ReleasedRows,
     /// Passes over the attacker's examples
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 20, value_parser = up_to(1_000))]
     epochs: usize,
     #[command(flatten)]
     intervals: ConfidenceArgument,

@@ -3,7 +3,7 @@
 
 use super::progress;
 use super::run_folder::{AuditedRun, language_model};
-use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument};
+use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument, up_to};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
@@ -44,7 +44,7 @@ pub struct Exposure {
 #[derive(Args)]
 pub struct ExposureArguments {
     /// Candidates that are ranked at most; where there are more, so many are drawn
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, default_value_t = 10_000, value_parser = up_to(10_000_000))]
     pub candidates: usize,
     #[command(flatten)]
     pub random: SeedArgument,

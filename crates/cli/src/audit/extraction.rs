@@ -3,7 +3,7 @@
 use super::private_things::{FinderArguments, PrivateTexts};
 use super::progress;
 use super::run_folder::{AuditedRun, language_model};
-use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument};
+use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument, up_to};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, share};
@@ -37,16 +37,16 @@ pub struct Extraction {
 #[derive(Args)]
 pub struct ExtractionArguments {
     /// Texts that each model generates
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value_t = 1000, value_parser = up_to(1_000_000))]
     pub texts: usize,
     /// Tokens of each text at most
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value_t = 256, value_parser = up_to(1_000_000))]
     pub tokens: usize,
     /// Consider only the likeliest so many tokens; 0 means all
     #[arg(long, default_value_t = 40)]
     pub top_k: usize,
     /// Texts that are generated together
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 64, value_parser = up_to(65_536))]
     pub batch: usize,
     #[command(flatten)]
     pub intervals: ConfidenceArgument,

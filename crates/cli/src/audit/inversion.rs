@@ -2,6 +2,7 @@
 
 use super::progress;
 use super::released::{Cell, ReleasedArguments};
+use crate::arguments::up_to;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
 use crate::use_model::ModelArguments;
@@ -28,10 +29,10 @@ pub struct Inversion {
     #[command(flatten)]
     released: ReleasedArguments,
     /// Tokens that the attacker tells apart: the most frequent ones
-    #[arg(long, default_value_t = 2000)]
+    #[arg(long, default_value_t = 2000, value_parser = up_to(1_000_000))]
     vocabulary: usize,
     /// Passes over the attacker's texts
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = up_to(1_000))]
     epochs: usize,
 }
 

@@ -7,6 +7,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, area, share};
 use crate::train::Display;
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use std::path::PathBuf;
 use undertone::audit::membership::{
     Membership as Found, by_likelihood_ratio, by_loss, by_reference, judge,
@@ -36,7 +37,7 @@ pub struct Membership {
     examples: usize,
     /// Shadow models of the likelihood-ratio attack; each is a training run like the one that is
     /// attacked
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = RangedU64ValueParser::<usize>::new().range(0..=1_000))]
     shadows: usize,
     /// Leave the pretrained model out: the loss alone, in half the time
     #[arg(long)]

@@ -3,7 +3,7 @@
 use super::private_things::{FinderArguments, PrivateTexts};
 use super::progress;
 use super::run_folder::{AuditedRun, language_model};
-use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument};
+use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument, up_to};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, share};
@@ -43,16 +43,16 @@ pub struct Reconstruction {
 #[derive(Args)]
 pub struct ReconstructionArguments {
     /// Texts that are masked
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 200, value_parser = up_to(1_000_000))]
     pub targets: usize,
     /// Continuations of each text that candidates are taken from
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 64, value_parser = up_to(100_000))]
     pub samples: usize,
     /// k of the top-k accuracy
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = up_to(1_000_000))]
     pub top: usize,
     /// Bytes of a text around its mask that are used
-    #[arg(long, default_value_t = 400)]
+    #[arg(long, default_value_t = 400, value_parser = up_to(1_000_000))]
     pub context: usize,
     #[command(flatten)]
     pub intervals: ConfidenceArgument,

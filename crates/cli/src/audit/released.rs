@@ -1,7 +1,7 @@
 //! The arguments of attacks on perturbed embeddings: of which examples, at which layer, with how
 //! much noise.
 
-use crate::arguments::SeedArgument;
+use crate::arguments::{SeedArgument, up_to};
 use crate::failure::{Failure, Outcome};
 use crate::use_model::Loaded;
 use clap::Args;
@@ -38,7 +38,7 @@ pub struct ReleasedArguments {
     #[arg(long, alias = "known-records", default_value_t = 5000)]
     known_examples: usize,
     /// Longest sequence, in tokens
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 64, value_parser = up_to(1_048_576))]
     max_tokens: usize,
     #[command(flatten)]
     pub random: SeedArgument,

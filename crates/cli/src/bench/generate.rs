@@ -1,7 +1,7 @@
 //! Times greedy generation.
 
 use super::median;
-use crate::arguments::ModelArgument;
+use crate::arguments::{ModelArgument, up_to};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
@@ -19,13 +19,13 @@ pub struct Generate {
     #[command(flatten)]
     base: ModelArgument,
     /// Prompts that are continued together
-    #[arg(long, default_value_t = 16)]
+    #[arg(long, default_value_t = 16, value_parser = up_to(65_536))]
     batch: usize,
     /// New tokens for each prompt
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 200, value_parser = up_to(1_000_000))]
     new_tokens: usize,
     /// Runs that are timed, after one that is not
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = up_to(1_000_000))]
     repeats: usize,
     #[command(flatten)]
     device: DeviceArguments,

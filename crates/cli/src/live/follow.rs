@@ -80,7 +80,7 @@ impl Follower {
         let points = self.new_points();
         self.measured = points.iter().any(Point::is_measured);
         points.iter().for_each(|point| self.live.add(point));
-        let seen: u64 = points.iter().map(|point| point.units).sum();
+        let seen = points.iter().fold(0_u64, |all, point| all.saturating_add(point.units));
         self.measure_speed(seen, !points.is_empty());
         self.ask_ledger(finished.is_some())?;
         if let Some(finished) = finished {
@@ -133,7 +133,7 @@ impl Follower {
             // What was there before says nothing about the time that it took.
             None if any => self.seen = Some((Instant::now(), 0)),
             Some((since, all)) => {
-                *all += examples;
+                *all = all.saturating_add(examples);
                 let seconds = since.elapsed().as_secs_f64();
                 if seconds > 0.5 && *all > 0 {
                     self.live.speed = Some(*all as f64 / seconds);

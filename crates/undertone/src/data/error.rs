@@ -1,6 +1,8 @@
 //! Errors of reading data, each with its position in the file and what to do about it.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use undertone_accounting::SystemError;
 
 /// Why a file or a setting cannot be turned into batches.
 ///
@@ -18,6 +20,14 @@ pub enum Error {
         file: PathBuf,
         /// The operating system's message.
         reason: String,
+    },
+
+    /// The system failed while the file was read, such as by too many open files.
+    #[error("{file} could not be read: {source}", file = file.display())]
+    System {
+        file: PathBuf,
+        /// The operating system's error.
+        source: SystemError,
     },
 
     /// A file without rows.
@@ -182,8 +192,17 @@ impl Error {
     /// `MissingFile` or `Io`, by the kind of the error.
     pub(crate) fn io(file: &Path, error: &std::io::Error) -> Self {
         match error.kind() {
-            std::io::ErrorKind::NotFound => Error::MissingFile { file: file.into() },
-            _ => Error::Io { file: file.into(), reason: error.to_string() },
+            ErrorKind::NotFound => Error::MissingFile { file: file.into() },
+            ErrorKind::PermissionDenied
+            | ErrorKind::IsADirectory
+            | ErrorKind::NotADirectory
+            | ErrorKind::InvalidInput
+            | ErrorKind::InvalidData
+            | ErrorKind::InvalidFilename
+            | ErrorKind::UnexpectedEof => {
+                Error::Io { file: file.into(), reason: error.to_string() }
+            }
+            _ => Error::System { file: file.into(), source: SystemError::new(error) },
         }
     }
 

@@ -1,9 +1,9 @@
 //! The release of a step: a clipped sum becomes a noisy mean gradient.
 
-use super::central::{Allocation, no_less};
+use super::central::Allocation;
 use crate::model::{ParameterId, Parameters};
 use crate::noise::{NOISE_BLOCK, Noise};
-use crate::tensor::Host;
+use crate::tensor::Matrix;
 use crate::tensor::cpu::simd::widest;
 
 /// Offset of each trainable parameter among all coordinates, which the noise is a function of.
@@ -27,6 +27,11 @@ impl Coordinates {
             })
             .collect();
         Self { firsts }
+    }
+
+    /// Index of a parameter's first coordinate among all.
+    pub(crate) fn first(&self, parameter: ParameterId) -> u64 {
+        self.firsts[parameter.index()]
     }
 }
 
@@ -53,31 +58,6 @@ impl GradientRelease<'_> {
             None => Some(0.0),
         }
     }
-
-    /// Turns the sum of a parameter's coordinates from `start` on (a multiple of [`NOISE_BLOCK`]) into
-    /// their released gradient. Where standard deviations differ between coordinates, those of the
-    /// noise before the division are left in `stds`.
-    pub fn finish(
-        &self,
-        parameter: ParameterId,
-        start: usize,
-        values: &mut [f32],
-        stds: &mut Vec<f32>,
-    ) {
-        let factor = 1.0 / self.divisor;
-        let Some((noise, allocation)) = self.noise else {
-            return scale(values, factor);
-        };
-        let first = self.coordinates.firsts[parameter.index()] + start as u64;
-        match allocation.std(parameter) {
-            Some(std) => noise.add(self.step, first, no_less(std), factor, values),
-            None => {
-                stds.resize(values.len(), 0.0);
-                allocation.write_stds(parameter, start, stds);
-                noise.add_each(self.step, first, stds, factor, values);
-            }
-        }
-    }
 }
 
 fn scale(values: &mut [f32], factor: f32) {
@@ -94,20 +74,20 @@ fn scale(values: &mut [f32], factor: f32) {
 /// The noisy gradients that a step released: computing with them is post-processing.
 #[derive(Debug)]
 pub struct Released {
-    gradients: Vec<Option<Host>>,
+    gradients: Vec<Option<Matrix>>,
     allocation: Option<Allocation>,
     divisor: f32,
 }
 
 impl Released {
-    /// Gradients to which [`GradientRelease::finish`] has added noise.
-    pub(crate) fn new(gradients: Vec<Option<Host>>, release: &GradientRelease) -> Self {
+    /// Gradients to which noise has been added.
+    pub(crate) fn new(gradients: Vec<Option<Matrix>>, release: &GradientRelease) -> Self {
         let allocation = release.noise.map(|(_, allocation)| allocation.clone());
         Self { gradients, allocation, divisor: release.divisor }
     }
 
     /// The noisy gradient of each trainable parameter.
-    pub fn gradients(&self) -> impl Iterator<Item = (ParameterId, &Host)> {
+    pub fn gradients(&self) -> impl Iterator<Item = (ParameterId, &Matrix)> {
         let gradients = self.gradients.iter().enumerate();
         gradients.filter_map(|(i, gradient)| Some((ParameterId(i), gradient.as_ref()?)))
     }

@@ -8,6 +8,7 @@
 use super::error::{Error, Result, Shape};
 use super::{
     Activation, AttentionShape, Dropout, Host, Matrix, NormKind, Normalised, Operand, Panels,
+    ParameterUpdate, UpdateState,
 };
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -120,6 +121,12 @@ pub(crate) trait Backend: Sized + 'static {
     ) -> Result<(Vec<f32>, Option<Self::Matrix>)>;
     fn softmax(logits: &Self::Matrix) -> Result<Self::Matrix>;
     fn drop_out(dropout: Dropout, x: &Self::Matrix) -> Result<Self::Matrix>;
+
+    /// Adds noise to a parameter's sum and updates the parameter; see [`super::update`].
+    fn release_and_update(
+        state: UpdateState<Self::Matrix>,
+        update: &ParameterUpdate,
+    ) -> Result<UpdateState<Self::Matrix>>;
 
     /// A matrix of this shape, nothing of which is written yet.
     fn draft(device: &Self::Device, shape: Shape) -> Self::Draft;

@@ -24,6 +24,7 @@ mod output;
 mod pages;
 mod pool;
 pub mod unit_norms;
+mod update;
 
 pub use activation::Activation;
 pub use attention::AttentionShape;
@@ -40,6 +41,9 @@ pub use norm::{NormKind, Normalised};
 pub use ops::*;
 pub use output::{Operand, Output, product};
 pub use pool::release_idle_memory;
+pub(crate) use update::{
+    NoiseOfRelease, ParameterUpdate, Rule, Stds, UpdateState, release_and_update,
+};
 
 use backend::{Backend, on_backend};
 use std::ops::Range;

@@ -76,9 +76,13 @@ pub fn save(path: &Path, learner: &Learner, steps: u64, key: &CheckpointKey) -> 
             tensors.push((
                 format!("first.{}", parameter.name),
                 shape.clone(),
-                bytes(&first.dense()),
+                bytes(&first.to_vec().map_err(crate::model::Error::from)?),
             ));
-            tensors.push((format!("second.{}", parameter.name), shape, bytes(&second.dense())));
+            tensors.push((
+                format!("second.{}", parameter.name),
+                shape,
+                bytes(&second.to_vec().map_err(crate::model::Error::from)?),
+            ));
         }
     }
     for (name, values) in

@@ -138,7 +138,7 @@ impl Allocator for Adaclip {
         let beta = self.settings.beta;
         for (id, gradient) in released.gradients() {
             let Some(squares) = &mut self.squares[id.index()] else { continue };
-            let columns = gradient.columns();
+            let (gradient, columns) = (gradient.to_host()?, gradient.columns());
             let values = gradient.dense();
             let height = (32_768 / columns.max(1)).max(1);
             let parts: Vec<(Vec<f64>, Vec<f64>)> = values

@@ -60,7 +60,8 @@ impl Allocator for Anadp {
     fn observe(&mut self, released: Released, parameters: &Parameters) -> Result<()> {
         for (id, gradient) in released.gradients() {
             let stds = |start: usize, out: &mut [f32]| released.write_stds(id, start, out);
-            self.importance.update(id, gradient, Some(&stds), &parameters.value(id).to_host()?);
+            let (gradient, value) = (gradient.to_host()?, parameters.value(id).to_host()?);
+            self.importance.update(id, &gradient, Some(&stds), &value);
         }
         drop(released);
         self.weigh();

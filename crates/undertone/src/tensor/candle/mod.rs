@@ -242,6 +242,24 @@ impl Backend for Candle {
         Ok(operations::drop_out(dropout, x)?)
     }
 
+    fn release_and_update(
+        state: UpdateState<Tensor>,
+        update: &ParameterUpdate,
+    ) -> Result<UpdateState<Tensor>> {
+        let device = state.value.device().clone();
+        let UpdateState { sum, value, first, second } = state;
+        let [sum, value] = [Self::to_host(&sum)?, Self::to_host(&value)?];
+        let [first, second] = [Self::to_host(&first)?, Self::to_host(&second)?];
+        let state = UpdateState { sum, value, first, second };
+        let UpdateState { sum, value, first, second } = Cpu::release_and_update(state, update)?;
+        Ok(UpdateState {
+            sum: Self::from_host(&sum, &device)?,
+            value: Self::from_host(&value, &device)?,
+            first: Self::from_host(&first, &device)?,
+            second: Self::from_host(&second, &device)?,
+        })
+    }
+
     fn draft(device: &Device, shape: Shape) -> Draft {
         Draft { device: device.clone(), shape, blocks: Vec::new() }
     }

@@ -4,10 +4,14 @@ use super::cache::HostCache;
 use super::matmul::{multiply, multiply_weighted};
 use super::panels::{self, Panels};
 use super::view::{Update, View};
-use super::{activation, attention, dropout, loss, norm, parallel, rotary, rows, unit_norms};
+use super::{
+    activation, attention, dropout, loss, norm, parallel, rotary, rows, unit_norms,
+    update as updates,
+};
 use crate::tensor::backend::{Backend, Block, Ranges};
 use crate::tensor::{
-    Activation, AttentionShape, Dropout, Host, Matrix, NormKind, Normalised, Operand, Result, Shape,
+    Activation, AttentionShape, Dropout, Host, Matrix, NormKind, Normalised, Operand,
+    ParameterUpdate, Result, Shape, UpdateState,
 };
 use std::ops::Range;
 
@@ -207,6 +211,13 @@ impl Backend for Cpu {
 
     fn drop_out(dropout: Dropout, x: &Host) -> Result<Host> {
         Ok(dropout::apply(dropout, x))
+    }
+
+    fn release_and_update(
+        state: UpdateState<Host>,
+        update: &ParameterUpdate,
+    ) -> Result<UpdateState<Host>> {
+        Ok(updates::release_and_update(state, update))
     }
 
     fn draft((): &(), [rows, columns]: Shape) -> Host {

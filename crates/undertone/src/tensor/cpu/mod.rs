@@ -24,6 +24,7 @@ pub mod rotary;
 pub mod rows;
 pub mod simd;
 pub mod unit_norms;
+mod update;
 pub mod view;
 
 pub use backend::Cpu;
