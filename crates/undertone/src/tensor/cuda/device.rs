@@ -31,6 +31,11 @@ impl CudaDevice {
         Ok(Self(gpu))
     }
 
+    /// How many GPUs the driver finds; 0 if there is no driver.
+    pub fn count() -> usize {
+        count().unwrap_or_default()
+    }
+
     /// Its number, from 0.
     pub fn ordinal(&self) -> usize {
         self.0.ordinal
