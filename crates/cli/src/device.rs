@@ -1,52 +1,178 @@
-//! Where the computing happens.
+//! Where the computing happens, and `undertone device`.
 
 use crate::failure::Outcome;
-use clap::{Args, ValueEnum};
-use undertone::tensor::Device;
+use crate::output::{self, Output};
+use clap::Args;
+use serde_json::{Value, json};
+use std::str::FromStr;
+use std::sync::Once;
+use undertone::tensor::{CpuLevel, CudaDevice, CudaReport, Device};
 
-/// The device and the threads; neither changes a result beyond rounding.
+/// The device; it changes no result beyond rounding.
 #[derive(Args, Clone, Default)]
 pub struct DeviceArguments {
-    /// Where to compute
-    #[arg(long, value_enum, default_value = "cpu")]
-    device: Kind,
-    /// Which of several GPUs
-    #[arg(long, default_value_t = 0)]
-    gpu: usize,
+    /// Where to compute: auto takes an NVIDIA GPU if there is one, cuda:1 the second of several
+    #[arg(long, value_name = "auto|cpu|cuda[:N]", default_value = "auto")]
+    device: Choice,
 }
 
-#[derive(Clone, Copy, Default, ValueEnum)]
-enum Kind {
-    /// Our own kernels, on all cores
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Choice {
+    /// The first GPU if it can be used, otherwise the CPU.
+    Auto,
+    /// All cores.
     #[default]
     Cpu,
-    /// An NVIDIA GPU, if the program was built with --features cuda
-    Cuda,
-    /// candle's operations on the CPU: slow, the same that a GPU computes
-    #[cfg(feature = "candle")]
-    CandleCpu,
+    /// The GPU of this number.
+    Cuda(usize),
+}
+
+impl FromStr for Choice {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "cpu" => Ok(Self::Cpu),
+            "cuda" => Ok(Self::Cuda(0)),
+            _ => {
+                let number = text.strip_prefix("cuda:").and_then(|number| number.parse().ok());
+                number.map(Self::Cuda).ok_or("it is auto, cpu, cuda or cuda:N")
+            }
+        }
+    }
 }
 
 impl DeviceArguments {
     /// The same for another process of this program.
     pub fn again(&self) -> Vec<String> {
-        let name = self.device.to_possible_value().map(|value| value.get_name().to_owned());
-        let gpu = self.gpu.to_string();
-        vec!["--device".into(), name.unwrap_or_default(), "--gpu".into(), gpu]
+        let device = match self.chosen() {
+            Some(ordinal) => format!("cuda:{ordinal}"),
+            None => "cpu".to_owned(),
+        };
+        vec!["--device".into(), device]
     }
 
     /// Whether all runs share one device that they do not share well.
     pub fn is_gpu(&self) -> bool {
-        matches!(self.device, Kind::Cuda)
+        self.chosen().is_some()
+    }
+
+    /// The number of the GPU that is used, if one is.
+    fn chosen(&self) -> Option<usize> {
+        match self.device {
+            Choice::Cpu => None,
+            Choice::Cuda(ordinal) => Some(ordinal),
+            Choice::Auto => CudaDevice::open(0).ok().map(|gpu| gpu.ordinal()),
+        }
     }
 
     /// The device, or why it cannot be used.
     pub fn device(&self) -> Outcome<Device> {
         match self.device {
-            Kind::Cpu => Ok(Device::Cpu),
-            #[cfg(feature = "candle")]
-            Kind::CandleCpu => Ok(Device::candle_cpu()),
-            Kind::Cuda => Ok(Device::cuda(self.gpu).map_err(undertone::model::Error::from)?),
+            Choice::Cpu => Ok(Device::Cpu),
+            Choice::Cuda(ordinal) => {
+                Ok(Device::cuda(ordinal).map_err(undertone::model::Error::from)?)
+            }
+            Choice::Auto => Ok(automatic()),
+        }
+    }
+}
+
+/// The first GPU if it can be used, otherwise the CPU; what is to be said about it is said once.
+fn automatic() -> Device {
+    static SAID: Once = Once::new();
+    match CudaDevice::open(0) {
+        Ok(gpu) => {
+            SAID.call_once(|| {
+                output::note(format_args!("computing on {} (--device cpu does not)", gpu.model()));
+            });
+            Device::Cuda(gpu)
+        }
+        Err(error) => {
+            // Where there is no GPU, there is nothing to say.
+            if CudaDevice::count() > 0 {
+                SAID.call_once(|| {
+                    output::note(format_args!("there is a GPU, but the CPU computes: {error}"));
+                });
+            }
+            Device::Cpu
+        }
+    }
+}
+
+/// List what this machine can compute with: processor, GPUs, the libraries of CUDA, and what is
+/// missing
+#[derive(Args)]
+#[command(after_help = "Example:\n  undertone device --json")]
+pub struct List {}
+
+impl List {
+    pub fn run(self, output: Output) -> Outcome {
+        let report = CudaReport::new();
+        let level = CpuLevel::current().name();
+        if output.json {
+            output::json(&as_json(level, &report));
+            return Ok(());
+        }
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        output::line(format_args!("processor: {level}, {cores} threads"));
+        for (number, gpu) in report.gpus.iter().enumerate() {
+            let (major, minor) = gpu.compute_capability;
+            let memory = gpu.memory >> 20;
+            output::line(format_args!(
+                "cuda:{number}: {}, {memory} MiB, compute capability {major}.{minor}",
+                gpu.name
+            ));
+        }
+        for library in &report.libraries {
+            let version = library.version.as_deref().map(|v| format!(" {v}")).unwrap_or_default();
+            let path = library.path.as_ref().map(|p| format!(", {}", p.display()));
+            let path = path.unwrap_or_default();
+            output::line(format_args!("found: {}{version}{path}", library.name));
+        }
+        report.missing.iter().for_each(|missing| output::line(format_args!("missing: {missing}")));
+        Ok(())
+    }
+}
+
+fn as_json(level: &str, report: &CudaReport) -> Value {
+    let gpus = report.gpus.iter().map(|gpu| {
+        let (major, minor) = gpu.compute_capability;
+        json!({
+            "name": gpu.name,
+            "memory_bytes": gpu.memory,
+            "compute_capability": format!("{major}.{minor}"),
+        })
+    });
+    let libraries = report.libraries.iter().map(
+        |library| json!({ "name": library.name, "version": library.version, "path": library.path }),
+    );
+    json!({
+        "processor": level,
+        "gpus": gpus.collect::<Value>(),
+        "libraries": libraries.collect::<Value>(),
+        "missing": report.missing,
+        "gpu_usable": report.is_complete(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_read_by_name_and_number() {
+        for (text, choice) in [
+            ("auto", Some(Choice::Auto)),
+            ("cpu", Some(Choice::Cpu)),
+            ("cuda", Some(Choice::Cuda(0))),
+            ("cuda:3", Some(Choice::Cuda(3))),
+            ("cuda:", None),
+            ("cuda:x", None),
+            ("gpu", None),
+        ] {
+            assert_eq!(text.parse::<Choice>().ok(), choice, "{text}");
         }
     }
 }

@@ -60,6 +60,7 @@ enum Verb {
     #[command(subcommand)]
     Audit(audit::Audit),
     Report(report::Report),
+    Device(device::List),
     /// Measure the speed of this machine
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -110,6 +111,7 @@ fn main() -> ExitCode {
         Verb::Merge(merge) => merge.run(output),
         Verb::Audit(audit) => audit.run(output),
         Verb::Report(report) => report.run(output),
+        Verb::Device(list) => list.run(output),
         Verb::Bench(bench) => bench.run(output),
     };
     match done {

@@ -72,9 +72,12 @@ fn a_classifier_is_evaluated() {
         let loss = |found: &Value| found["loss"].as_f64().unwrap();
         assert!((loss(&other) - loss(&found)).abs() < 1e-5, "{level}");
     }
-    if cfg!(not(feature = "cuda")) {
-        let gpu = ["eval", "--model", &model, "--data", &data, "--device", "cuda"];
-        refused(&gpu, "--features cuda");
+    let gpu = ["eval", "--model", &model, "--data", &data, "--device", "cuda:999"];
+    refused(&gpu, "GPU");
+    let listed: Value = serde_json::from_str(&said(&["device", "--json"])).unwrap();
+    assert!(listed["processor"].is_string() && listed["gpus"].is_array());
+    if listed["gpu_usable"] == false {
+        assert!(!listed["missing"].as_array().unwrap().is_empty());
     }
 }
 

@@ -243,9 +243,8 @@ macro_rules! on_backend {
                 let $at = $crate::tensor::backend::At::<$B>::new($operation, $first);
                 $body
             }
-            #[cfg(feature = "candle")]
-            $crate::tensor::Matrix::Candle(_) => {
-                type $B = $crate::tensor::candle::Candle;
+            $crate::tensor::Matrix::Cuda(_) => {
+                type $B = $crate::tensor::cuda::Cuda;
                 let $at = $crate::tensor::backend::At::<$B>::new($operation, $first);
                 $body
             }

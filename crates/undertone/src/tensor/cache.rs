@@ -2,6 +2,7 @@
 
 use super::backend::{At, Backend};
 use super::cpu::Cpu;
+use super::cuda::Cuda;
 use super::error::{count, fits};
 use super::{AttentionShape, Device, Matrix, Result};
 
@@ -12,8 +13,7 @@ pub struct KeyValueCache(Store);
 #[derive(Clone, Debug)]
 enum Store {
     Host(<Cpu as Backend>::Cache),
-    #[cfg(feature = "candle")]
-    Candle(<super::candle::Candle as Backend>::Cache),
+    Cuda(<Cuda as Backend>::Cache),
 }
 
 impl KeyValueCache {
@@ -21,8 +21,7 @@ impl KeyValueCache {
     pub fn new(device: &Device, sequences: usize) -> Self {
         Self(match device {
             Device::Cpu => Store::Host(Cpu::new_cache(sequences)),
-            #[cfg(feature = "candle")]
-            Device::Candle(_) => Store::Candle(super::candle::Candle::new_cache(sequences)),
+            Device::Cuda(_) => Store::Cuda(Cuda::new_cache(sequences)),
         })
     }
 
@@ -31,8 +30,7 @@ impl KeyValueCache {
     pub fn select(&mut self, origins: &[usize]) {
         match &mut self.0 {
             Store::Host(cache) => Cpu::select(cache, origins),
-            #[cfg(feature = "candle")]
-            Store::Candle(cache) => super::candle::Candle::select(cache, origins),
+            Store::Cuda(cache) => Cuda::select(cache, origins),
         }
     }
 
@@ -40,8 +38,7 @@ impl KeyValueCache {
     pub fn attend(&mut self, qkv: &Matrix, shape: &AttentionShape) -> Result<Matrix> {
         match &mut self.0 {
             Store::Host(cache) => attend::<Cpu>(cache, qkv, shape),
-            #[cfg(feature = "candle")]
-            Store::Candle(cache) => attend::<super::candle::Candle>(cache, qkv, shape),
+            Store::Cuda(cache) => attend::<Cuda>(cache, qkv, shape),
         }
     }
 }

@@ -73,12 +73,10 @@ pub enum Error {
     /// What was asked for is not defined for these operands.
     #[error("{0}")]
     Unsupported(String),
-    /// The program was built for the CPU alone.
-    #[error(
-        "this program was built without GPU support: build it with --features cuda, or compute on \
-         the CPU"
-    )]
-    NoGpuSupport,
+    /// There is no GPU, or a library that computing on it needs is missing: a sentence that says
+    /// which, and how to get it.
+    #[error("{0}")]
+    NoGpu(String),
     /// The device is absent, its memory is full, or its driver failed.
     #[error("the device failed: {0}")]
     Device(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -86,13 +84,6 @@ pub enum Error {
 
 /// A result of this module.
 pub type Result<T> = std::result::Result<T, Error>;
-
-#[cfg(feature = "candle")]
-impl From<candle_core::Error> for Error {
-    fn from(error: candle_core::Error) -> Self {
-        Self::Device(Box::new(error))
-    }
-}
 
 /// A list must be as long as the matrix asks for.
 pub(crate) fn count(

@@ -4,16 +4,15 @@
 //! end to end, without padding), one column for each feature. Every operation (`ops`) is computed
 //! by the backend that its operands belong to, and `backend` is the contract that all of them
 //! fulfil: `cpu` has fused, multi-threaded kernels of our own for matrices in main memory
-//! ([`Host`]); `candle`, behind the feature of that name, composes candle's operations, which is
-//! how a GPU is used.
+//! ([`Host`]); `cuda` has kernels of our own for NVIDIA GPUs ([`CudaMatrix`]), with matrix products
+//! by cuBLAS.
 
 mod activation;
 mod attention;
 mod backend;
 mod cache;
-#[cfg(feature = "candle")]
-mod candle;
 pub(crate) mod cpu;
+mod cuda;
 mod device;
 mod dropout;
 mod error;
@@ -33,6 +32,7 @@ pub use cache::KeyValueCache;
 pub(crate) use cpu::level::Avx512;
 pub use cpu::level::{CpuLevel, UnknownCpuLevel};
 pub use cpu::panels::Panels;
+pub use cuda::{CudaDevice, CudaMatrix, CudaReport, FoundLibrary, GpuReport};
 pub use device::Device;
 pub use dropout::Dropout;
 pub use error::{Error, Result, Shape};
@@ -59,9 +59,8 @@ pub fn kernels() -> &'static str {
 pub enum Matrix {
     /// In main memory.
     Host(Host),
-    /// On a candle device, always of rank two.
-    #[cfg(feature = "candle")]
-    Candle(candle_core::Tensor),
+    /// On an NVIDIA GPU.
+    Cuda(CudaMatrix),
 }
 
 impl Matrix {
@@ -92,8 +91,7 @@ impl Matrix {
     pub fn shape(&self) -> Shape {
         match self {
             Self::Host(host) => cpu::Cpu::shape(host),
-            #[cfg(feature = "candle")]
-            Self::Candle(tensor) => candle::Candle::shape(tensor),
+            Self::Cuda(matrix) => cuda::Cuda::shape(matrix),
         }
     }
 
@@ -101,9 +99,7 @@ impl Matrix {
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Host(one), Self::Host(other)) => cpu::Cpu::is_same(one, other),
-            #[cfg(feature = "candle")]
-            (Self::Candle(one), Self::Candle(other)) => candle::Candle::is_same(one, other),
-            #[cfg(feature = "candle")]
+            (Self::Cuda(one), Self::Cuda(other)) => cuda::Cuda::is_same(one, other),
             _ => false,
         }
     }
@@ -112,8 +108,7 @@ impl Matrix {
     pub fn device(&self) -> Device {
         match self {
             Self::Host(_) => Device::Cpu,
-            #[cfg(feature = "candle")]
-            Self::Candle(tensor) => Device::Candle(tensor.device().clone()),
+            Self::Cuda(matrix) => Device::Cuda(matrix.device()),
         }
     }
 
@@ -121,10 +116,11 @@ impl Matrix {
     pub fn to_device(&self, device: &Device) -> Result<Self> {
         match device {
             Device::Cpu => Ok(Self::Host(cpu::Cpu::from_host(&self.to_host()?, &())?)),
-            #[cfg(feature = "candle")]
-            Device::Candle(device) => match self {
-                Self::Host(host) => Ok(Self::Candle(candle::Candle::from_host(host, device)?)),
-                Self::Candle(tensor) => Ok(Self::Candle(tensor.to_device(device)?)),
+            Device::Cuda(device) => match self {
+                Self::Cuda(matrix) if matrix.device().ordinal() == device.ordinal() => {
+                    Ok(self.clone())
+                }
+                _ => Ok(Self::Cuda(cuda::Cuda::from_host(&self.to_host()?, device)?)),
             },
         }
     }

@@ -2,6 +2,7 @@
 
 use super::backend::{At, Backend, Block, on_backend};
 use super::cpu::Cpu;
+use super::cuda::Cuda;
 use super::error::{Result, Shape, count, fits};
 use super::{Device, Matrix, Panels};
 use std::ops::Range;
@@ -62,8 +63,7 @@ pub struct Output {
 
 enum Draft {
     Host(<Cpu as Backend>::Draft),
-    #[cfg(feature = "candle")]
-    Candle(<super::candle::Candle as Backend>::Draft),
+    Cuda(<Cuda as Backend>::Draft),
 }
 
 /// `on_draft!(output, operation, |B, at, draft| body)` evaluates the body with the type `B` the
@@ -76,9 +76,8 @@ macro_rules! on_draft {
                 let $at = At::<$B>::beside($operation, $output.device, $output.shape);
                 $body
             }
-            #[cfg(feature = "candle")]
-            Draft::Candle($draft) => {
-                type $B = super::candle::Candle;
+            Draft::Cuda($draft) => {
+                type $B = Cuda;
                 let $at = At::<$B>::beside($operation, $output.device, $output.shape);
                 $body
             }
@@ -92,8 +91,7 @@ impl Output {
         let shape = [rows, columns];
         let draft = match device {
             Device::Cpu => Draft::Host(Cpu::draft(&(), shape)),
-            #[cfg(feature = "candle")]
-            Device::Candle(device) => Draft::Candle(super::candle::Candle::draft(device, shape)),
+            Device::Cuda(device) => Draft::Cuda(Cuda::draft(device, shape)),
         };
         Self { shape, device: device.name(), written: Vec::new(), draft }
     }
@@ -104,8 +102,7 @@ impl Output {
         let (shape, device) = (matrix.shape(), matrix.device().name());
         let draft = match matrix {
             Matrix::Host(host) => Draft::Host(Cpu::draft_onto(host)),
-            #[cfg(feature = "candle")]
-            Matrix::Candle(tensor) => Draft::Candle(super::candle::Candle::draft_onto(tensor)),
+            Matrix::Cuda(matrix) => Draft::Cuda(Cuda::draft_onto(matrix)),
         };
         Self { shape, device, written: std::iter::once(0..shape[1]).collect(), draft }
     }
@@ -239,11 +236,7 @@ impl Output {
         assert_eq!(covered, self.shape[1], "every column of an output is written");
         match self.draft {
             Draft::Host(draft) => Ok(Cpu::wrap(Cpu::finish(draft)?)),
-            #[cfg(feature = "candle")]
-            Draft::Candle(draft) => {
-                type Candle = super::candle::Candle;
-                Ok(Candle::wrap(Candle::finish(draft)?))
-            }
+            Draft::Cuda(draft) => Ok(Cuda::wrap(Cuda::finish(draft)?)),
         }
     }
 }

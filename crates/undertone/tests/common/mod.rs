@@ -14,16 +14,15 @@ pub fn fixture(name: &str) -> PathBuf {
     Path::new(&root).join("tests/fixtures/models").join(name)
 }
 
-/// Everywhere that a model can compute: our kernels; candle's operations and a GPU if the tests are
-/// built for them.
+/// Everywhere that a model can compute: the CPU, and with `UNDERTONE_TEST_DEVICE=cuda` a GPU.
 pub fn devices() -> Vec<Device> {
-    vec![
-        Device::Cpu,
-        #[cfg(feature = "candle")]
-        Device::candle_cpu(),
-        #[cfg(feature = "cuda")]
-        Device::cuda(0).expect("tests built with the cuda feature need a GPU"),
-    ]
+    let mut devices = vec![Device::Cpu];
+    match std::env::var("UNDERTONE_TEST_DEVICE").as_deref() {
+        Ok("cuda") => devices.push(Device::cuda(0).unwrap_or_else(|error| panic!("{error}"))),
+        Ok("" | "cpu") | Err(_) => {}
+        Ok(other) => panic!("UNDERTONE_TEST_DEVICE is cuda or cpu, not {other}"),
+    }
+    devices
 }
 
 pub struct Expected {

@@ -38,16 +38,14 @@ impl Backend for Cpu {
     fn of(matrix: &Matrix) -> Option<&Host> {
         match matrix {
             Matrix::Host(host) => Some(host),
-            #[cfg(feature = "candle")]
-            Matrix::Candle(_) => None,
+            Matrix::Cuda(_) => None,
         }
     }
 
     fn take(matrix: Matrix) -> Option<Host> {
         match matrix {
             Matrix::Host(host) => Some(host),
-            #[cfg(feature = "candle")]
-            Matrix::Candle(_) => None,
+            Matrix::Cuda(_) => None,
         }
     }
 

@@ -1,0 +1,87 @@
+//! Activation functions and their derivatives, element by element.
+
+use super::launch::{Argument, Grid, arguments};
+use super::matrix::CudaMatrix;
+use super::source::Source;
+use crate::tensor::Activation;
+use crate::tensor::error::Result;
+
+/// As the kernels number them.
+impl From<Activation> for Argument {
+    fn from(kind: Activation) -> Self {
+        let number: usize = match kind {
+            Activation::Gelu => 0,
+            Activation::GeluTanh => 1,
+            Activation::Silu => 2,
+            Activation::Relu => 3,
+            Activation::Tanh => 4,
+        };
+        Self::from(number)
+    }
+}
+
+/// f(x).
+pub fn forward(kind: Activation, x: &CudaMatrix) -> Result<CudaMatrix> {
+    let (gpu, rows, columns) = (x.gpu(), x.rows(), x.columns());
+    let y = CudaMatrix::new(gpu, rows, columns)?;
+    let arguments = arguments![kind, x, x.stride(), &y, columns];
+    let kernel = Source::Activation.kernel("activate");
+    // SAFETY: both have these rows and columns; the output is new.
+    unsafe { gpu.launch(kernel, Grid::rows(rows, columns), arguments)? };
+    Ok(y)
+}
+
+/// f′(x) ⊙ dy.
+pub fn backward(
+    kind: Activation,
+    x: &CudaMatrix,
+    output_gradient: &CudaMatrix,
+) -> Result<CudaMatrix> {
+    let (gpu, rows, columns) = (x.gpu(), x.rows(), x.columns());
+    let dx = CudaMatrix::new(gpu, rows, columns)?;
+    let arguments =
+        arguments![kind, x, x.stride(), output_gradient, output_gradient.stride(), &dx, columns];
+    let kernel = Source::Activation.kernel("activate_backward");
+    // SAFETY: all have these rows and columns; the output is new.
+    unsafe { gpu.launch(kernel, Grid::rows(rows, columns), arguments)? };
+    Ok(dx)
+}
+
+/// f(gate) ⊙ up.
+pub fn gated_forward(kind: Activation, gate: &CudaMatrix, up: &CudaMatrix) -> Result<CudaMatrix> {
+    let (gpu, rows, columns) = (gate.gpu(), gate.rows(), gate.columns());
+    let y = CudaMatrix::new(gpu, rows, columns)?;
+    let arguments = arguments![kind, gate, gate.stride(), up, up.stride(), &y, columns];
+    let kernel = Source::Activation.kernel("gate");
+    // SAFETY: all have these rows and columns; the output is new.
+    unsafe { gpu.launch(kernel, Grid::rows(rows, columns), arguments)? };
+    Ok(y)
+}
+
+/// Gradients of the gate and of up.
+pub fn gated_backward(
+    kind: Activation,
+    gate: &CudaMatrix,
+    up: &CudaMatrix,
+    output_gradient: &CudaMatrix,
+) -> Result<(CudaMatrix, CudaMatrix)> {
+    let (gpu, rows, columns) = (gate.gpu(), gate.rows(), gate.columns());
+    let of_gate = CudaMatrix::new(gpu, rows, columns)?;
+    let of_up = CudaMatrix::new(gpu, rows, columns)?;
+    let arguments = arguments![
+        kind,
+        gate,
+        gate.stride(),
+        up,
+        up.stride(),
+        output_gradient,
+        output_gradient.stride(),
+        &of_gate,
+        &of_up,
+        columns,
+    ];
+    let kernel = Source::Activation.kernel("gate_backward");
+    // SAFETY: all have these rows and columns; the outputs are new.
+    unsafe { gpu.launch(kernel, Grid::rows(rows, columns), arguments)? };
+    Ok((of_gate, of_up))
+}

@@ -1,0 +1,312 @@
+//! The operations on matrices of a GPU: each is one of the kernels beside this file, or a product
+//! of cuBLAS.
+
+use super::cache::CudaCache;
+use super::device::CudaDevice;
+use super::matrix::CudaMatrix;
+use super::products::multiply;
+use super::{activation, attention, loss, norm, rotary, rows, unit_norms};
+use crate::tensor::backend::{Backend, Block, Ranges};
+use crate::tensor::{
+    Activation, AttentionShape, Dropout, Host, Matrix, NormKind, Normalised, Operand, Result, Shape,
+};
+use std::ops::Range;
+
+/// Our own kernels and cuBLAS, on one GPU.
+pub struct Cuda;
+
+/// A matrix under construction; its memory is allocated when something is first written.
+pub struct Draft {
+    device: CudaDevice,
+    shape: Shape,
+    matrix: Option<CudaMatrix>,
+}
+
+impl Draft {
+    /// The matrix, dense and with nobody else who could see a change.
+    fn matrix(&mut self) -> Result<&CudaMatrix> {
+        let [rows, columns] = self.shape;
+        let matrix = match self.matrix.take() {
+            None => CudaMatrix::new(self.device.0, rows, columns)?,
+            Some(matrix) => matrix.exclusive()?,
+        };
+        Ok(self.matrix.insert(matrix))
+    }
+
+    /// A block of its columns.
+    fn block(&mut self, block: &Block) -> Result<CudaMatrix> {
+        Ok(self.matrix()?.column_range(block.columns.clone()))
+    }
+}
+
+impl Backend for Cuda {
+    type Matrix = CudaMatrix;
+    type Device = CudaDevice;
+    type Cache = CudaCache;
+    type Draft = Draft;
+
+    fn of(matrix: &Matrix) -> Option<&CudaMatrix> {
+        match matrix {
+            Matrix::Cuda(matrix) => Some(matrix),
+            Matrix::Host(_) => None,
+        }
+    }
+
+    fn take(matrix: Matrix) -> Option<CudaMatrix> {
+        match matrix {
+            Matrix::Cuda(matrix) => Some(matrix),
+            Matrix::Host(_) => None,
+        }
+    }
+
+    fn wrap(matrix: CudaMatrix) -> Matrix {
+        Matrix::Cuda(matrix)
+    }
+
+    fn shape(matrix: &CudaMatrix) -> Shape {
+        [matrix.rows(), matrix.columns()]
+    }
+
+    fn from_host(host: &Host, device: &CudaDevice) -> Result<CudaMatrix> {
+        CudaMatrix::from_host(device.0, host)
+    }
+
+    fn to_host(matrix: &CudaMatrix) -> Result<Host> {
+        matrix.to_host()
+    }
+
+    fn is_same(one: &CudaMatrix, other: &CudaMatrix) -> bool {
+        one.is_same(other)
+    }
+
+    fn row_range(matrix: &CudaMatrix, rows: Range<usize>) -> Result<CudaMatrix> {
+        Ok(matrix.row_range(rows))
+    }
+
+    fn column_range(matrix: &CudaMatrix, columns: Range<usize>) -> Result<CudaMatrix> {
+        Ok(matrix.column_range(columns))
+    }
+
+    fn normalise(
+        kind: NormKind,
+        x: &CudaMatrix,
+        residual: Option<&CudaMatrix>,
+        weight: &CudaMatrix,
+        bias: Option<&CudaMatrix>,
+        epsilon: f32,
+    ) -> Result<Normalised<CudaMatrix>> {
+        norm::forward(kind, x, residual, weight, bias, epsilon)
+    }
+
+    fn normalise_backward(
+        kind: NormKind,
+        normalised: &CudaMatrix,
+        inverse_std: &CudaMatrix,
+        weight: &CudaMatrix,
+        output_gradient: &CudaMatrix,
+    ) -> Result<CudaMatrix> {
+        norm::backward(kind, normalised, inverse_std, weight, output_gradient)
+    }
+
+    fn activate(kind: Activation, x: &CudaMatrix) -> Result<CudaMatrix> {
+        activation::forward(kind, x)
+    }
+
+    fn activate_backward(
+        kind: Activation,
+        x: &CudaMatrix,
+        output_gradient: &CudaMatrix,
+    ) -> Result<CudaMatrix> {
+        activation::backward(kind, x, output_gradient)
+    }
+
+    fn gate(kind: Activation, gate: &CudaMatrix, up: &CudaMatrix) -> Result<CudaMatrix> {
+        activation::gated_forward(kind, gate, up)
+    }
+
+    fn gate_backward(
+        kind: Activation,
+        gate: &CudaMatrix,
+        up: &CudaMatrix,
+        output_gradient: &CudaMatrix,
+    ) -> Result<(CudaMatrix, CudaMatrix)> {
+        activation::gated_backward(kind, gate, up, output_gradient)
+    }
+
+    fn attend(qkv: &CudaMatrix, shape: &AttentionShape) -> Result<(CudaMatrix, CudaMatrix)> {
+        attention::forward(qkv, shape)
+    }
+
+    fn attend_backward(
+        qkv: &CudaMatrix,
+        output: &CudaMatrix,
+        log_sums: &CudaMatrix,
+        output_gradient: &CudaMatrix,
+        shape: &AttentionShape,
+    ) -> Result<CudaMatrix> {
+        attention::backward(qkv, output, log_sums, output_gradient, shape)
+    }
+
+    fn new_cache(sequences: usize) -> CudaCache {
+        CudaCache::new(sequences)
+    }
+
+    fn cached_sequences(cache: &CudaCache) -> usize {
+        cache.sequences()
+    }
+
+    fn select(cache: &mut CudaCache, origins: &[usize]) {
+        cache.select(origins);
+    }
+
+    fn attend_cached(
+        cache: &mut CudaCache,
+        qkv: &CudaMatrix,
+        shape: &AttentionShape,
+    ) -> Result<CudaMatrix> {
+        cache.attend(qkv, shape)
+    }
+
+    fn rotate(
+        x: CudaMatrix,
+        columns: usize,
+        frequencies: &[f32],
+        positions: &[u32],
+        direction: f32,
+    ) -> Result<CudaMatrix> {
+        rotary::turn(x, columns, frequencies, positions, direction)
+    }
+
+    fn add(a: &CudaMatrix, b: &CudaMatrix) -> Result<CudaMatrix> {
+        rows::add(a, b)
+    }
+
+    fn scale_rows(x: &CudaMatrix, factors: &[f32]) -> Result<CudaMatrix> {
+        rows::scale_rows(x, factors)
+    }
+
+    fn scale_columns(x: &CudaMatrix, factors: &[f32]) -> Result<CudaMatrix> {
+        rows::scale_columns(x, factors)
+    }
+
+    fn gather(table: &CudaMatrix, indices: &[u32]) -> Result<CudaMatrix> {
+        rows::gather(table, indices)
+    }
+
+    fn scatter(x: &CudaMatrix, indices: &[u32], rows: usize) -> Result<CudaMatrix> {
+        rows::scatter(x, indices, rows)
+    }
+
+    fn scatter_onto(onto: CudaMatrix, x: &CudaMatrix, indices: &[u32]) -> Result<CudaMatrix> {
+        rows::scatter_onto(onto, x, indices)
+    }
+
+    fn column_sums(x: &CudaMatrix) -> Result<CudaMatrix> {
+        rows::column_sums(x, None)
+    }
+
+    fn column_sums_of_product(a: &CudaMatrix, b: &CudaMatrix) -> Result<CudaMatrix> {
+        rows::column_sums(a, Some(b))
+    }
+
+    fn cross_entropy(
+        logits: &CudaMatrix,
+        targets: &[u32],
+        weights: Option<&[f32]>,
+    ) -> Result<(Vec<f32>, Option<CudaMatrix>)> {
+        loss::cross_entropy(logits, targets, weights)
+    }
+
+    fn softmax(logits: &CudaMatrix) -> Result<CudaMatrix> {
+        loss::softmax(logits)
+    }
+
+    fn drop_out(dropout: Dropout, x: &CudaMatrix) -> Result<CudaMatrix> {
+        rows::drop_out(dropout, x)
+    }
+
+    fn draft(device: &CudaDevice, shape: Shape) -> Draft {
+        Draft { device: *device, shape, matrix: None }
+    }
+
+    fn draft_onto(matrix: CudaMatrix) -> Draft {
+        Draft { device: matrix.device(), shape: Self::shape(&matrix), matrix: Some(matrix) }
+    }
+
+    fn fill_rows(draft: &mut Draft, block: &Block, row: &CudaMatrix) -> Result<()> {
+        let target = draft.block(block)?;
+        // SAFETY: a draft's numbers are its own, and the row has a number for each column.
+        unsafe { target.fill_rows(row) }
+    }
+
+    fn add_matrix(draft: &mut Draft, block: &Block, matrix: &CudaMatrix) -> Result<()> {
+        let target = draft.block(block)?;
+        // SAFETY: a draft's numbers are its own.
+        unsafe { target.update(matrix, block.written) }
+    }
+
+    fn add_product(
+        draft: &mut Draft,
+        block: &Block,
+        scale: f32,
+        left: Operand<CudaMatrix>,
+        right: Operand<CudaMatrix>,
+    ) -> Result<()> {
+        let target = draft.block(block)?;
+        // SAFETY: the shapes were checked, and a draft's numbers are its own.
+        unsafe { multiply(&target, block.written, scale, left, right) }
+    }
+
+    fn add_weighted_product(
+        draft: &mut Draft,
+        block: &Block,
+        left: &CudaMatrix,
+        weights: &[f32],
+        right: &CudaMatrix,
+    ) -> Result<()> {
+        // The narrower side is the cheaper one to scale.
+        let scaled;
+        let (left, right) = if left.columns() <= right.columns() {
+            scaled = rows::scale_rows(left, weights)?;
+            (&scaled, right)
+        } else {
+            scaled = rows::scale_rows(right, weights)?;
+            (left, &scaled)
+        };
+        let left = Operand { matrix: left, transposed: true };
+        Self::add_product(draft, block, 1.0, left, Operand { matrix: right, transposed: false })
+    }
+
+    fn finish(mut draft: Draft) -> Result<CudaMatrix> {
+        match draft.matrix.take() {
+            Some(matrix) => Ok(matrix),
+            // Without rows or columns, nothing was ever written.
+            None => CudaMatrix::zeros(draft.device.0, draft.shape[0], draft.shape[1]),
+        }
+    }
+
+    fn products(a: &CudaMatrix, es: &[&CudaMatrix], ranges: Ranges) -> Result<Vec<f64>> {
+        unit_norms::products(a, es, ranges)
+    }
+
+    fn product_under(
+        a: &CudaMatrix,
+        w: &[f32],
+        e: &CudaMatrix,
+        u: &[f32],
+        ranges: Ranges,
+    ) -> Result<Vec<f64>> {
+        unit_norms::product_under(a, w, e, u, ranges)
+    }
+
+    fn inner_products(
+        one: (&CudaMatrix, &CudaMatrix, Ranges),
+        other: (&CudaMatrix, &CudaMatrix, Ranges),
+    ) -> Result<Vec<f64>> {
+        unit_norms::inner_products(one, other)
+    }
+
+    fn row_sums(a: Option<&CudaMatrix>, e: &CudaMatrix, ranges: Ranges) -> Result<CudaMatrix> {
+        unit_norms::row_sums(a, e, ranges)
+    }
+}

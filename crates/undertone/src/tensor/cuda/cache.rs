@@ -1,0 +1,118 @@
+//! Keys and values of earlier tokens on a GPU.
+
+use super::attention;
+use super::device::Gpu;
+use super::launch::{Grid, arguments};
+use super::matrix::CudaMatrix;
+use super::memory::Buffer;
+use super::source::Source;
+use crate::tensor::AttentionShape;
+use crate::tensor::error::{Error, Result};
+use std::sync::Arc;
+
+/// Keys and values of one layer, for each sequence.
+#[derive(Clone, Debug)]
+pub struct CudaCache {
+    sequences: Vec<Sequence>,
+}
+
+/// Rows [key, value] of one sequence, with room for more. Copies of a sequence share them until one
+/// of them grows.
+#[derive(Clone, Debug, Default)]
+struct Sequence {
+    rows: Option<Arc<Buffer>>,
+    length: usize,
+    capacity: usize,
+}
+
+impl Sequence {
+    /// Makes room for `new` more rows of so many bytes, in memory that nobody shares.
+    fn grow(&mut self, gpu: &'static Gpu, new: usize, bytes: usize) -> Result<()> {
+        let alone = self.rows.as_mut().is_some_and(|rows| Arc::get_mut(rows).is_some());
+        let needed = self.length + new;
+        if alone && needed <= self.capacity {
+            return Ok(());
+        }
+        let capacity = needed.next_power_of_two().max(64);
+        let rows = gpu.allocate(capacity * bytes)?;
+        if let Some(old) = &self.rows {
+            // SAFETY: the old memory has `length` rows, the new one more, and it is another.
+            unsafe { gpu.copy(old.pointer(), rows.pointer(), self.length * bytes)? };
+        }
+        (self.rows, self.capacity) = (Some(Arc::new(rows)), capacity);
+        Ok(())
+    }
+}
+
+impl CudaCache {
+    pub fn new(sequences: usize) -> Self {
+        Self { sequences: vec![Sequence::default(); sequences] }
+    }
+
+    /// How many sequences there are.
+    pub fn sequences(&self) -> usize {
+        self.sequences.len()
+    }
+
+    /// Sequence `i` becomes a copy of what sequence `origins[i]` was.
+    pub fn select(&mut self, origins: &[usize]) {
+        self.sequences = origins.iter().map(|&origin| self.sequences[origin].clone()).collect();
+    }
+
+    /// Adds the keys and values of the new tokens, then lets their queries see everything up to
+    /// themselves.
+    pub fn attend(&mut self, qkv: &CudaMatrix, shape: &AttentionShape) -> Result<CudaMatrix> {
+        let (gpu, heads, width) = (qkv.gpu(), shape.heads, shape.width);
+        let columns = 2 * shape.key_heads * width;
+        let fresh = self.sequences.iter().all(|sequence| sequence.length == 0);
+        let mut places = Vec::with_capacity(2 * qkv.rows());
+        for (number, (sequence, window)) in
+            self.sequences.iter_mut().zip(shape.starts.windows(2)).enumerate()
+        {
+            let new = window[1] - window[0];
+            sequence.grow(gpu, new, columns * size_of::<f32>())?;
+            for position in sequence.length..sequence.length + new {
+                places.extend([number as u32, position as u32]);
+            }
+            sequence.length += new;
+        }
+        let rows: Vec<u64> = self
+            .sequences
+            .iter()
+            .map(|sequence| sequence.rows.as_ref().map_or(0, |rows| rows.pointer()))
+            .collect();
+        let (places, rows) = (gpu.upload(&places)?, gpu.upload(&rows)?);
+        let arguments = arguments![qkv, qkv.stride(), heads * width, columns, &places, &rows];
+        let kernel = Source::Cache.kernel("cache_append");
+        // SAFETY: every place is inside of its sequence's memory, which nobody else has; qkv has a
+        // row for each place.
+        unsafe { gpu.launch(kernel, Grid::rows(qkv.rows(), columns), arguments)? };
+        if fresh {
+            // Nothing came before: this is attention among the new tokens.
+            let shape = AttentionShape { causal: true, dropout: None, ..*shape };
+            return Ok(attention::forward(qkv, &shape)?.0);
+        }
+        if width > 256 {
+            let problem = format!("heads of {width} features on a GPU: 256 are the most");
+            return Err(Error::Unsupported(problem));
+        }
+        let output = CudaMatrix::new(gpu, qkv.rows(), heads * width)?;
+        let arguments = arguments![
+            qkv,
+            qkv.stride(),
+            heads,
+            shape.key_heads,
+            width,
+            shape.scale(),
+            &places,
+            &rows,
+            &output,
+        ];
+        let kernel = Source::Cache.kernel("cache_attend");
+        let grid = Grid { blocks: (qkv.rows(), heads), threads: (128, 1), shared: 0 };
+        // SAFETY: every place and all before it are written in its sequence's memory; the output is
+        // new.
+        unsafe { gpu.launch(kernel, grid, arguments)? };
+        Ok(output)
+    }
+}

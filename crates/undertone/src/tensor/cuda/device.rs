@@ -1,0 +1,223 @@
+//! One GPU: its context, its stream, its memory pool, its compiled kernels and cuBLAS.
+
+use super::compile::{self, Capability};
+use super::library::Library;
+use super::memory::Staging;
+use super::products::Blas;
+use super::source::{Kernel, Source};
+use crate::tensor::error::{Error, Result};
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUmemPool_attribute, CUresult};
+use cudarc::driver::{CudaContext, CudaFunction, CudaModule, CudaStream};
+use cudarc::nvrtc::Ptx;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// An NVIDIA GPU.
+#[derive(Clone, Copy)]
+pub struct CudaDevice(pub(super) &'static Gpu);
+
+impl CudaDevice {
+    /// The GPU of this number. It is opened once and stays open.
+    pub fn open(ordinal: usize) -> Result<Self> {
+        static OPENED: Mutex<Vec<&'static Gpu>> = Mutex::new(Vec::new());
+        let mut opened = lock(&OPENED);
+        if let Some(gpu) = opened.iter().find(|gpu| gpu.ordinal == ordinal) {
+            return Ok(Self(gpu));
+        }
+        let gpu: &'static Gpu = Box::leak(Box::new(Gpu::new(ordinal)?));
+        opened.push(gpu);
+        Ok(Self(gpu))
+    }
+
+    /// How many GPUs the driver finds; 0 if there is no driver.
+    pub fn count() -> usize {
+        count().unwrap_or_default()
+    }
+
+    /// Its number, from 0.
+    pub fn ordinal(&self) -> usize {
+        self.0.ordinal
+    }
+
+    /// Its model.
+    pub fn model(&self) -> &str {
+        &self.0.model
+    }
+}
+
+impl fmt::Debug for CudaDevice {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "cuda:{} ({})", self.0.ordinal, self.0.model)
+    }
+}
+
+/// Everything that belongs to one GPU; lives as long as the program.
+pub struct Gpu {
+    ordinal: usize,
+    model: String,
+    pub capability: Capability,
+    context: Arc<CudaContext>,
+    stream: Arc<CudaStream>,
+    pub(super) blas: Mutex<Blas>,
+    pub(super) staging: Mutex<Staging>,
+    modules: Mutex<HashMap<Source, Arc<CudaModule>>>,
+    functions: Mutex<HashMap<Kernel, CudaFunction>>,
+}
+
+/// What another thread left behind when it panicked is used as it is: every value in these locks
+/// is whole between two statements.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A failure of the driver, with what it happened to.
+pub fn failed(what: &str, error: DriverError) -> Error {
+    Error::Device(format!("{what}: {error}").into())
+}
+
+/// Initialises the driver, and says how many GPUs there are.
+pub fn count() -> Result<usize> {
+    Library::Driver.load()?;
+    match result::init().and_then(|()| result::device::get_count()) {
+        Ok(count) => Ok(usize::try_from(count).unwrap_or_default()),
+        Err(DriverError(CUresult::CUDA_ERROR_NO_DEVICE)) => Ok(0),
+        Err(error) => Err(Error::NoGpu(format!("the NVIDIA driver does not start: {error}"))),
+    }
+}
+
+impl Gpu {
+    fn new(ordinal: usize) -> Result<Self> {
+        let count = count()?;
+        if ordinal >= count {
+            let found = match count {
+                0 => "no GPU".to_owned(),
+                1 => "one GPU, number 0".to_owned(),
+                _ => format!("{count} GPUs, numbers 0 to {}", count - 1),
+            };
+            return Err(Error::NoGpu(format!(
+                "there is no GPU {ordinal}: the driver finds {found}"
+            )));
+        }
+        Library::ALL.into_iter().try_for_each(Library::load)?;
+        let opened = |error| failed("opening a GPU", error);
+        let context = CudaContext::new(ordinal).map_err(opened)?;
+        let (model, capability) =
+            (context.name().map_err(opened)?, context.compute_capability().map_err(opened)?);
+        if capability < (8, 0) {
+            let (major, minor) = capability;
+            return Err(Error::NoGpu(format!(
+                "{model} has compute capability {major}.{minor}, and 8.0 is the least that is \
+                 supported: compute on the CPU"
+            )));
+        }
+        if !context.has_async_alloc() {
+            let problem = format!("the driver of {model} has no memory pools: a newer one has");
+            return Err(Error::NoGpu(problem));
+        }
+        // SAFETY: there is one stream, so that no two of its operations ever overlap.
+        unsafe { context.disable_event_tracking() };
+        let stream = context.new_stream().map_err(opened)?;
+        keep_freed_memory(&context).map_err(opened)?;
+        let blas = Blas::new(&stream)?;
+        let staging = Staging::new()?;
+        Ok(Self {
+            ordinal,
+            model,
+            capability,
+            context,
+            stream,
+            blas: Mutex::new(blas),
+            staging: Mutex::new(staging),
+            modules: Mutex::default(),
+            functions: Mutex::default(),
+        })
+    }
+
+    /// The stream, with this GPU's context current in the calling thread.
+    pub fn stream(&self) -> Result<&CudaStream> {
+        self.context.bind_to_thread().map_err(|error| failed("using a GPU", error))?;
+        Ok(&self.stream)
+    }
+
+    /// Waits until everything that was asked for is done.
+    pub fn synchronise(&self) -> Result<()> {
+        self.stream()?.synchronize().map_err(|error| failed("waiting for the GPU", error))
+    }
+
+    /// Bytes of memory that are free, and all.
+    pub fn memory(&self) -> Option<(usize, usize)> {
+        self.context.mem_get_info().ok()
+    }
+
+    /// A kernel, compiled if this is its first use, that may use so many bytes of shared memory.
+    pub fn function(&self, kernel: Kernel, shared: u32) -> Result<CudaFunction> {
+        let mut functions = lock(&self.functions);
+        if let Some(function) = functions.get(&kernel) {
+            return Ok(function.clone());
+        }
+        let module = self.module(kernel.source)?;
+        let loading = |error| failed(kernel.name, error);
+        let function = module.load_function(kernel.name).map_err(loading)?;
+        if shared > 48 * 1024 {
+            use cudarc::driver::sys::CUfunction_attribute as Limit;
+            let limit = Limit::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            function.set_attribute(limit, shared.cast_signed()).map_err(loading)?;
+        }
+        functions.insert(kernel, function.clone());
+        Ok(function)
+    }
+
+    fn module(&self, source: Source) -> Result<Arc<CudaModule>> {
+        let mut modules = lock(&self.modules);
+        if let Some(module) = modules.get(&source) {
+            return Ok(module.clone());
+        }
+        let image = compile::image(source, self.capability)?;
+        let module = match self.context.load_module(Ptx::from_binary(image)) {
+            Ok(module) => module,
+            Err(_) => {
+                // What the cache had is not what this driver loads.
+                compile::forget(source, self.capability);
+                let image = compile::image(source, self.capability)?;
+                let loaded = self.context.load_module(Ptx::from_binary(image));
+                loaded.map_err(|error| failed(&source.name(), error))?
+            }
+        };
+        modules.insert(source, module.clone());
+        Ok(module)
+    }
+}
+
+/// Memory that is freed stays with the program, for what comes later on the stream.
+fn keep_freed_memory(context: &CudaContext) -> std::result::Result<(), DriverError> {
+    let mut threshold = u64::MAX;
+    // SAFETY: the device is open, and the attribute's value is a 64-bit number.
+    unsafe {
+        let pool = result::device::get_default_mem_pool(context.cu_device())?;
+        result::mem_pool::set_attribute(
+            pool,
+            CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+            std::ptr::from_mut(&mut threshold).cast(),
+        )
+    }
+}
+
+/// What can be said of a GPU without opening it: model, bytes of memory, compute capability.
+pub fn describe(ordinal: usize) -> Result<(String, u64, Capability)> {
+    let asking = |error| failed("asking for a GPU", error);
+    let ordinal = i32::try_from(ordinal).unwrap_or(i32::MAX);
+    let device = result::device::get(ordinal).map_err(asking)?;
+    let model = result::device::get_name(device).map_err(asking)?;
+    // SAFETY: the device is one that the driver named.
+    let (memory, major, minor) = unsafe {
+        let attribute = |attribute| result::device::get_attribute(device, attribute);
+        (
+            result::device::total_mem(device).map_err(asking)?,
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR).map_err(asking)?,
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR).map_err(asking)?,
+        )
+    };
+    Ok((model, memory as u64, (major, minor)))
+}

@@ -1,0 +1,61 @@
+// Shared by all kernels; put before each of the other files. No header of the toolkit is needed.
+//
+// Matrices are row-major `f32`: element (i, j) of X lies at X[i * X_stride + j]. Outputs are dense
+// unless they have a stride of their own. Sizes and strides are 64-bit, so that no product of them
+// overflows.
+//
+// Nothing here uses floating-point atomics: the order of every sum is fixed by the shapes, and a
+// result is the same from run to run.
+
+typedef long long size;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define INFINITE __int_as_float(0x7f800000)
+
+// Σ over a block of 32 · n threads, n ≤ 32, the same number in all threads. `space` has room for
+// 32 numbers.
+template <typename T>
+__device__ __forceinline__ T block_sum(T value, T* space) {
+    for (int offset = 16; offset > 0; offset >>= 1)
+        value += __shfl_xor_sync(0xffffffffu, value, offset);
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = (blockDim.x + 31) >> 5;
+    __syncthreads();
+    if (lane == 0) space[warp] = value;
+    __syncthreads();
+    T total = 0;
+    for (int i = 0; i < warps; ++i) total += space[i];
+    return total;
+}
+
+// The largest number of a block, likewise; a NaN is passed over.
+__device__ __forceinline__ float block_max(float value, float* space) {
+    for (int offset = 16; offset > 0; offset >>= 1)
+        value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, offset));
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = (blockDim.x + 31) >> 5;
+    __syncthreads();
+    if (lane == 0) space[warp] = value;
+    __syncthreads();
+    float largest = space[0];
+    for (int i = 1; i < warps; ++i) largest = fmaxf(largest, space[i]);
+    return largest;
+}
+
+// Dropout's factor of the number at a position: 0 with probability `rate`, otherwise `kept` = 1 /
+// (1 − rate). The same hash, bit by bit, as `Dropout::factor` in tensor/dropout.rs.
+__device__ __forceinline__ float dropout_factor(u64 seed, float rate, float kept, u32 position) {
+    u32 h = position * 0x9e3779b1u ^ (u32)seed;
+    h = (h ^ (h >> 16)) * 0x85ebca6bu ^ (u32)(seed >> 32);
+    h = (h ^ (h >> 13)) * 0xc2b2ae35u;
+    h ^= h >> 16;
+    float uniform = (float)(int)(h >> 8) * (1.0f / 16777216.0f);
+    return uniform < rate ? 0.0f : kept;
+}
+
+// The seed of another mask: `Dropout::fork`.
+__device__ __forceinline__ u64 dropout_fork(u64 seed, u64 salt) {
+    u64 z = seed + (salt + 1) * 0x9e3779b97f4a7c15ull;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return z ^ (z >> 31);
+}

@@ -1,0 +1,23 @@
+// Rotary position embedding in place: each pair (j, j + half) of a head's features is turned by
+// the angle position · frequency_j; direction −1 turns back. One block for each row.
+//
+// x [rows, ≥ columns], of which the leading `columns` are heads of 2 · half features; positions
+// [rows]; frequencies [half]. The angle is rounded to f32 as the reference rounds it.
+
+extern "C" __global__ void rotate(
+    float* x, size stride, size columns, const float* frequencies, size half,
+    const u32* positions, float direction) {
+    size row = blockIdx.x;
+    x += row * stride;
+    float position = (float)positions[row];
+    for (size pair = threadIdx.x; pair < columns / 2; pair += blockDim.x) {
+        size j = pair % half;
+        float* low = x + pair / half * 2 * half + j;
+        float sine, cosine;
+        sincosf(position * frequencies[j], &sine, &cosine);
+        sine *= direction;
+        float a = low[0], b = low[half];
+        low[0] = a * cosine - b * sine;
+        low[half] = b * cosine + a * sine;
+    }
+}

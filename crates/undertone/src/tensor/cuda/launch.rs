@@ -1,0 +1,122 @@
+//! Launching a kernel.
+
+use super::device::{Gpu, failed};
+use super::matrix::CudaMatrix;
+use super::memory::Buffer;
+use super::source::Kernel;
+use crate::tensor::error::Result;
+use cudarc::driver::result;
+
+/// An argument of a kernel: eight bytes, of which a kernel reads as many as its parameter has.
+#[derive(Clone, Copy)]
+pub struct Argument(u64);
+
+impl From<usize> for Argument {
+    fn from(size: usize) -> Self {
+        Self(size as u64)
+    }
+}
+
+impl From<u64> for Argument {
+    fn from(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+impl From<bool> for Argument {
+    fn from(yes: bool) -> Self {
+        Self(u64::from(yes))
+    }
+}
+
+impl From<f32> for Argument {
+    fn from(number: f32) -> Self {
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&number.to_ne_bytes());
+        Self(u64::from_ne_bytes(bytes))
+    }
+}
+
+impl From<&Buffer> for Argument {
+    fn from(buffer: &Buffer) -> Self {
+        Self(buffer.pointer())
+    }
+}
+
+/// The address of its first number.
+impl From<&CudaMatrix> for Argument {
+    fn from(matrix: &CudaMatrix) -> Self {
+        Self(matrix.pointer())
+    }
+}
+
+/// The address, or null.
+impl From<Option<&CudaMatrix>> for Argument {
+    fn from(matrix: Option<&CudaMatrix>) -> Self {
+        Self(matrix.map_or(0, CudaMatrix::pointer))
+    }
+}
+
+/// `arguments![a, b, …]`: each of them an [`Argument`].
+macro_rules! arguments {
+    ($($argument:expr),* $(,)?) => {
+        &[$($crate::tensor::cuda::launch::Argument::from($argument)),*]
+    };
+}
+pub(super) use arguments;
+
+/// How many blocks of how many threads.
+#[derive(Clone, Copy)]
+pub struct Grid {
+    pub blocks: (usize, usize),
+    pub threads: (u32, u32),
+    /// Bytes of shared memory that a block gets beside what its kernel declares.
+    pub shared: u32,
+}
+
+impl Grid {
+    /// One block for each row of so many columns.
+    pub fn rows(rows: usize, columns: usize) -> Self {
+        let threads = columns.next_multiple_of(32).clamp(32, 256);
+        Self { blocks: (rows, 1), threads: (threads as u32, 1), shared: 0 }
+    }
+
+    /// One block of 256 threads for each row.
+    pub fn wide_rows(rows: usize) -> Self {
+        Self { blocks: (rows, 1), threads: (256, 1), shared: 0 }
+    }
+}
+
+impl Gpu {
+    /// Puts a kernel on the stream. A grid without blocks does nothing.
+    ///
+    /// # Safety
+    /// The arguments are those of the kernel in number, order and kind; and for this grid it stays
+    /// inside of the memory that they point to, which nobody else writes.
+    pub unsafe fn launch(&self, kernel: Kernel, grid: Grid, arguments: &[Argument]) -> Result<()> {
+        let blocks = (grid.blocks.0 as u32, grid.blocks.1 as u32, 1);
+        if blocks.0 == 0 || blocks.1 == 0 {
+            return Ok(());
+        }
+        let threads = (grid.threads.0, grid.threads.1, 1);
+        let function = self.function(kernel, grid.shared)?;
+        let mut pointers: Vec<_> = arguments
+            .iter()
+            .map(|argument| std::ptr::from_ref(&argument.0).cast_mut().cast())
+            .collect();
+        let stream = self.stream()?.cu_stream();
+        // SAFETY: by the caller; the arguments live until the driver has copied them, which it does
+        // before it returns.
+        unsafe {
+            result::launch_kernel(
+                function.cu_function(),
+                blocks,
+                threads,
+                grid.shared,
+                stream,
+                &mut pointers,
+            )
+        }
+        .map_err(|error| failed(kernel.name, error))
+    }
+}

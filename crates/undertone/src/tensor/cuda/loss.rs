@@ -1,0 +1,45 @@
+//! Cross-entropy and softmax.
+
+use super::launch::{Grid, arguments};
+use super::matrix::CudaMatrix;
+use super::source::Source;
+use crate::tensor::error::Result;
+
+/// The loss of each row. If `weights` are given, also the gradient of Σ weightᵢ · lossᵢ.
+pub fn cross_entropy(
+    logits: &CudaMatrix,
+    targets: &[u32],
+    weights: Option<&[f32]>,
+) -> Result<(Vec<f32>, Option<CudaMatrix>)> {
+    let (gpu, rows, columns) = (logits.gpu(), logits.rows(), logits.columns());
+    let losses = CudaMatrix::new(gpu, rows, 1)?;
+    let gradient = weights.map(|_| CudaMatrix::new(gpu, rows, columns)).transpose()?;
+    let (targets, weights) = (gpu.upload(targets)?, gpu.upload(weights.unwrap_or_default())?);
+    let arguments = arguments![
+        logits,
+        logits.stride(),
+        &targets,
+        &weights,
+        &losses,
+        gradient.as_ref(),
+        columns,
+    ];
+    let kernel = Source::Loss.kernel("cross_entropy");
+    // SAFETY: there is a target for each row and it is one of the columns, and a weight for each
+    // row where there is a gradient; the outputs are new.
+    unsafe { gpu.launch(kernel, Grid::wide_rows(rows), arguments)? };
+    let mut found = vec![0.0; rows];
+    // SAFETY: there is a loss for each row.
+    unsafe { gpu.download(losses.pointer(), &mut found)? };
+    Ok((found, gradient))
+}
+
+/// Softmax of each row.
+pub fn softmax(logits: &CudaMatrix) -> Result<CudaMatrix> {
+    let (gpu, rows, columns) = (logits.gpu(), logits.rows(), logits.columns());
+    let y = CudaMatrix::new(gpu, rows, columns)?;
+    let arguments = arguments![logits, logits.stride(), &y, columns];
+    // SAFETY: both have these rows and columns; the output is new.
+    unsafe { gpu.launch(Source::Loss.kernel("softmax"), Grid::wide_rows(rows), arguments)? };
+    Ok(y)
+}

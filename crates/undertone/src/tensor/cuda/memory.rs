@@ -1,0 +1,189 @@
+//! Memory of a GPU, allocated and freed in the order of the stream, and copies to and from it.
+
+use super::device::{Gpu, failed, lock};
+use crate::tensor::error::{Error, Result};
+use bytemuck::Pod;
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys::CUresult;
+use std::fmt;
+
+/// Bytes on a GPU; freed when the last user is dropped, after what the stream still does with them.
+pub struct Buffer {
+    gpu: &'static Gpu,
+    pointer: u64,
+    bytes: usize,
+}
+
+impl Buffer {
+    /// Its address on the GPU; 0 if it has no bytes.
+    pub fn pointer(&self) -> u64 {
+        self.pointer
+    }
+
+    /// The GPU that it is on.
+    pub fn gpu(&self) -> &'static Gpu {
+        self.gpu
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{} bytes at {:#x}", self.bytes, self.pointer)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if self.pointer == 0 {
+            return;
+        }
+        if let Ok(stream) = self.gpu.stream() {
+            // SAFETY: the memory was allocated on this stream, and nobody has its address any more
+            // but operations that were put on the stream before.
+            let _ = unsafe { result::free_async(self.pointer, stream.cu_stream()) };
+        }
+    }
+}
+
+/// One sentence for a full memory.
+fn full(gpu: &Gpu, bytes: usize) -> Error {
+    let mebibytes = |bytes: usize| bytes.div_ceil(1 << 20);
+    let state = gpu.memory().map_or(String::new(), |(free, all)| {
+        format!(" ({} of {} MiB are free)", mebibytes(free), mebibytes(all))
+    });
+    let bytes = mebibytes(bytes);
+    Error::Device(
+        format!(
+            "its memory is full: {bytes} MiB more are needed{state}; a smaller micro-batch \
+                 needs less"
+        )
+        .into(),
+    )
+}
+
+impl Gpu {
+    /// So many bytes, whose contents are arbitrary.
+    pub fn allocate(&'static self, bytes: usize) -> Result<Buffer> {
+        if bytes == 0 {
+            return Ok(Buffer { gpu: self, pointer: 0, bytes });
+        }
+        let stream = self.stream()?;
+        // SAFETY: the stream is open. Nothing reads the bytes before something was written there:
+        // every kernel writes all of its output.
+        match unsafe { result::malloc_async(stream.cu_stream(), bytes) } {
+            Ok(pointer) => Ok(Buffer { gpu: self, pointer, bytes }),
+            Err(DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => Err(full(self, bytes)),
+            Err(error) => Err(failed("allocating memory", error)),
+        }
+    }
+
+    /// So many bytes, all zero.
+    pub fn zeros(&'static self, bytes: usize) -> Result<Buffer> {
+        let buffer = self.allocate(bytes)?;
+        if bytes > 0 {
+            // SAFETY: the buffer has so many bytes.
+            unsafe {
+                result::memset_d8_async(buffer.pointer, 0, bytes, self.stream()?.cu_stream())
+            }
+            .map_err(|error| failed("writing zeros", error))?;
+        }
+        Ok(buffer)
+    }
+
+    /// A copy of these numbers. Few of them are copied without waiting for the GPU.
+    pub fn upload<T: Pod>(&'static self, numbers: &[T]) -> Result<Buffer> {
+        let bytes: &[u8] = bytemuck::cast_slice(numbers);
+        let buffer = self.allocate(bytes.len())?;
+        if bytes.is_empty() {
+            return Ok(buffer);
+        }
+        let copying = |error| failed("copying to the GPU", error);
+        let stream = self.stream()?.cu_stream();
+        let mut staging = lock(&self.staging);
+        match staging.take(self, bytes.len())? {
+            Some(pinned) => {
+                pinned.copy_from_slice(bytes);
+                // SAFETY: both sides have as many bytes, and the pinned ones are not written
+                // again before the stream has been waited for.
+                unsafe { result::memcpy_htod_async(buffer.pointer, pinned, stream) }
+                    .map_err(copying)?;
+            }
+            None => {
+                // SAFETY: both sides have as many bytes, and the host's are borrowed until the
+                // copy is done.
+                unsafe { result::memcpy_htod_async(buffer.pointer, bytes, stream) }
+                    .map_err(copying)?;
+                self.synchronise()?;
+            }
+        }
+        Ok(buffer)
+    }
+
+    /// Copies numbers from an address on this GPU, once they are computed.
+    ///
+    /// # Safety
+    /// There are as many numbers at the address.
+    pub unsafe fn download<T: Pod>(&self, pointer: u64, numbers: &mut [T]) -> Result<()> {
+        if numbers.is_empty() {
+            return Ok(());
+        }
+        let stream = self.stream()?.cu_stream();
+        // SAFETY: of the address by the caller; the host's side is borrowed until the copy is done.
+        unsafe { result::memcpy_dtoh_async(numbers, pointer, stream) }
+            .map_err(|error| failed("copying from the GPU", error))?;
+        self.synchronise()
+    }
+
+    /// Copies bytes from one place on this GPU to another.
+    ///
+    /// # Safety
+    /// There are as many bytes at both addresses, which do not overlap.
+    pub unsafe fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: by the caller.
+        unsafe { result::memcpy_dtod_async(to, from, bytes, self.stream()?.cu_stream()) }
+            .map_err(|error| failed("copying on the GPU", error))
+    }
+}
+
+/// Pinned memory of the host, through which small copies go: the GPU may read it after the call
+/// that asked for the copy has returned.
+pub struct Staging {
+    memory: &'static mut [u8],
+    used: usize,
+}
+
+impl Staging {
+    /// Bytes of it. The stream is waited for once for so many bytes of small copies.
+    const BYTES: usize = 16 << 20;
+
+    pub fn new() -> Result<Self> {
+        // SAFETY: the memory is not freed, and bytes of any contents are bytes; they are set to 0
+        // before anything reads them.
+        let memory = unsafe {
+            let start = result::malloc_host(Self::BYTES, 0)
+                .map_err(|error| failed("allocating pinned memory", error))?
+                .cast::<u8>();
+            start.write_bytes(0, Self::BYTES);
+            std::slice::from_raw_parts_mut(start, Self::BYTES)
+        };
+        Ok(Self { memory, used: 0 })
+    }
+
+    /// Room for so many bytes that no earlier copy uses any more; none if it is too much.
+    fn take(&mut self, gpu: &Gpu, bytes: usize) -> Result<Option<&mut [u8]>> {
+        if bytes > Self::BYTES / 4 {
+            return Ok(None);
+        }
+        if self.used + bytes > Self::BYTES {
+            gpu.synchronise()?;
+            self.used = 0;
+        }
+        let start = self.used;
+        // Copies begin at multiples of 256 bytes.
+        self.used = (start + bytes).next_multiple_of(256);
+        Ok(self.memory.get_mut(start..start + bytes))
+    }
+}

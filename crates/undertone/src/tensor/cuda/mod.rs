@@ -1,0 +1,38 @@
+//! The operations on an NVIDIA GPU: kernels of our own, and matrix products by cuBLAS.
+//!
+//! The driver, NVRTC and cuBLAS are loaded when a GPU is first used ([`library`]), so that one
+//! program runs with and without them. The kernels are CUDA C files in `kernels/`, compiled by
+//! NVRTC for the GPU at hand and kept in the user's cache folder ([`compile`]).
+//!
+//! All work on a GPU is put on one stream in the order of the calls, memory included ([`memory`]):
+//! what is freed is used again by what comes later on the stream. The host waits for the GPU only
+//! where it gets numbers back: matrices that are copied to main memory, losses and norms.
+//!
+//! No kernel adds numbers in an order that depends on time, so results are the same from run to run
+//! on the same model of GPU.
+#![allow(unsafe_code)]
+#![warn(clippy::undocumented_unsafe_blocks)]
+
+mod activation;
+mod attention;
+mod backend;
+mod cache;
+mod compile;
+mod device;
+mod launch;
+mod library;
+mod loss;
+mod matrix;
+mod memory;
+mod norm;
+mod products;
+mod report;
+mod rotary;
+mod rows;
+mod source;
+mod unit_norms;
+
+pub use backend::Cuda;
+pub use device::CudaDevice;
+pub use matrix::CudaMatrix;
+pub use report::{CudaReport, FoundLibrary, GpuReport};
