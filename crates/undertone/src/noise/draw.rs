@@ -59,6 +59,11 @@ impl Noise {
         }
     }
 
+    /// The key, two words in each number, for a device that draws the same noise.
+    pub(crate) fn key_pairs(&self) -> [u64; 4] {
+        std::array::from_fn(|i| u64::from(self.key[2 * i]) | u64::from(self.key[2 * i + 1]) << 32)
+    }
+
     /// Adds Gaussian noise of standard deviation `std` to the coordinates from `first` on, rounds
     /// to the grid, and multiplies by `factor`. With `std` 0 no noise is added.
     ///

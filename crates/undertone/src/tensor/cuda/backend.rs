@@ -8,7 +8,8 @@ use super::products::multiply;
 use super::{activation, attention, loss, norm, rotary, rows, unit_norms};
 use crate::tensor::backend::{Backend, Block, Ranges};
 use crate::tensor::{
-    Activation, AttentionShape, Dropout, Host, Matrix, NormKind, Normalised, Operand, Result, Shape,
+    Activation, AttentionShape, Dropout, Host, Matrix, NormKind, Normalised, Operand,
+    ParameterUpdate, Result, Shape, UpdateState,
 };
 use std::ops::Range;
 
@@ -223,6 +224,13 @@ impl Backend for Cuda {
 
     fn drop_out(dropout: Dropout, x: &CudaMatrix) -> Result<CudaMatrix> {
         rows::drop_out(dropout, x)
+    }
+
+    fn release_and_update(
+        state: UpdateState<CudaMatrix>,
+        update: &ParameterUpdate,
+    ) -> Result<UpdateState<CudaMatrix>> {
+        super::update::release_and_update(state, update)
     }
 
     fn draft(device: &CudaDevice, shape: Shape) -> Draft {

@@ -12,10 +12,6 @@ use sha2::{Digest, Sha256};
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 
-/// How the compiler is called, beside the architecture. Multiply and add are fused; nothing else
-/// may change a number.
-const OPTIONS: [&str; 1] = ["--std=c++17"];
-
 /// Major and minor number of a GPU's instruction set.
 pub type Capability = (i32, i32);
 
@@ -53,7 +49,7 @@ fn cache_folder(variable: &dyn Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
 }
 
 fn file_name(source: Source, (major, minor): Capability, version: (i32, i32)) -> String {
-    let text = format!("{}\n{}", OPTIONS.join(" "), source.text());
+    let text = format!("{}\n{}", source.options().join(" "), source.text());
     let hash: String =
         Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     let (compiler, minor_compiler) = version;
@@ -120,7 +116,7 @@ pub fn compile(source: Source, capability: Capability) -> Result<Vec<u8>> {
     let exact = architecture == 10 * capability.0 + capability.1;
     let kind = if exact { "sm" } else { "compute" };
     let mut options = vec![format!("--gpu-architecture={kind}_{architecture}")];
-    options.extend(OPTIONS.map(String::from));
+    options.extend(source.options().iter().map(|option| option.to_string()));
     let text = CString::new(source.text()).expect("a source has no zero byte");
     let name = CString::new(format!("{}.cu", source.name())).expect("a name has no zero byte");
     let program = result::create_program(&text, Some(&name)).map_err(failed)?;

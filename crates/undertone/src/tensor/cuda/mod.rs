@@ -31,6 +31,7 @@ mod rotary;
 mod rows;
 mod source;
 mod unit_norms;
+mod update;
 
 pub use backend::Cuda;
 pub use device::CudaDevice;

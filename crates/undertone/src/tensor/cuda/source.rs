@@ -19,12 +19,14 @@ pub enum Source {
     Rows,
     /// Norms of the gradients of units.
     UnitNorms,
+    /// Noise and optimiser.
+    Update,
 }
 
 impl Source {
     /// All of them.
     #[cfg(test)]
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Activation,
         Self::Attention(32),
         Self::Attention(64),
@@ -36,6 +38,7 @@ impl Source {
         Self::Rotary,
         Self::Rows,
         Self::UnitNorms,
+        Self::Update,
     ];
 
     /// A name for files.
@@ -49,6 +52,16 @@ impl Source {
             Self::Rotary => "rotary".into(),
             Self::Rows => "rows".into(),
             Self::UnitNorms => "unit-norms".into(),
+            Self::Update => "update".into(),
+        }
+    }
+
+    /// How the compiler is called for it, beside the architecture. Multiplications and additions may
+    /// be fused, except where the numbers must be those of the CPU bit by bit.
+    pub fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::Update => &["--std=c++17", "--fmad=false"],
+            _ => &["--std=c++17"],
         }
     }
 
@@ -68,6 +81,7 @@ impl Source {
             Self::Rotary => (String::new(), include_str!("kernels/rotary.cu")),
             Self::Rows => (String::new(), include_str!("kernels/rows.cu")),
             Self::UnitNorms => (String::new(), include_str!("kernels/unit_norms.cu")),
+            Self::Update => (String::new(), include_str!("kernels/update.cu")),
         };
         format!("{head}{COMMON}\n{body}")
     }

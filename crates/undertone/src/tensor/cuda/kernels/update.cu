@@ -12,9 +12,6 @@
 // round r (256 coordinates) has block 16 r + l; its pair i belongs to the coordinates
 // 256 r + 32 i + l (cosine) and 256 r + 32 i + 16 + l (sine).
 
-typedef unsigned int u32;
-typedef unsigned long long u64;
-
 #define LANES 16
 #define ROUND 256
 #define TAIL (1u << 16)
@@ -168,8 +165,8 @@ struct Release {
     float std;
     // 1 / divisor.
     float factor;
-    // 0: no noise at all.
-    int noisy;
+    // Whether there is noise at all.
+    bool noisy;
 };
 
 enum Kind { SGD = 0, ADAMW = 1, CORRECTED = 2 };
@@ -220,10 +217,33 @@ __device__ __forceinline__ void move(
     value[at] = o.keep * w - __fdiv_rn(o.step_size * m, __fsqrt_rn(square) + o.epsilon);
 }
 
+__device__ __forceinline__ Release release_of(
+    u64 key0, u64 key1, u64 key2, u64 key3, u64 step, u64 first, float std, float factor, bool noisy) {
+    Release release;
+    const u64 keys[4] = {key0, key1, key2, key3};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        release.key.words[2 * i] = (u32)keys[i];
+        release.key.words[2 * i + 1] = (u32)(keys[i] >> 32);
+    }
+    release.step = step;
+    release.first = first;
+    release.std = std;
+    release.factor = factor;
+    release.noisy = noisy;
+    return release;
+}
+
 // sum: [count] in, released gradient out. One thread for each block of sixteen coordinates.
 extern "C" __global__ void release_and_update(
     float *sum, const float *stds, float *value, float *first, float *second, u64 count,
-    Release release, Optimiser optimiser) {
+    u64 key0, u64 key1, u64 key2, u64 key3, u64 step, u64 first_coordinate, float std, float factor,
+    bool noisy, u64 kind, float momentum, float beta1, float beta2, float epsilon, float keep,
+    float learning_rate, float step_size, float second_correction, float gradient_std) {
+    const Release release =
+        release_of(key0, key1, key2, key3, step, first_coordinate, std, factor, noisy);
+    const Optimiser optimiser = {(int)kind, momentum, beta1, beta2, epsilon, keep, learning_rate,
+                                 step_size, second_correction, gradient_std};
     const u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     const u64 round = thread / LANES, lane = thread % LANES;
     const u64 base = round * ROUND + lane;
@@ -243,29 +263,11 @@ extern "C" __global__ void release_and_update(
             if (at >= count) continue;
             const float g = released(sum[at], z[half], release, stds, at);
             sum[at] = g;
-            float std = 0.0f;
+            float deviation = 0.0f;
             if (optimiser.kind == CORRECTED) {
-                std = stds == nullptr ? optimiser.std : release.factor * stds[at];
+                deviation = stds == nullptr ? optimiser.std : release.factor * stds[at];
             }
-            move(optimiser, g, std, value, first, second, at);
+            move(optimiser, g, deviation, value, first, second, at);
         }
-    }
-}
-
-// The noise alone, for tests: out = z.
-extern "C" __global__ void standard_normal(float *out, u64 count, Release release) {
-    const u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    const u64 round = thread / LANES, lane = thread % LANES;
-    const u64 base = round * ROUND + lane;
-    if (base >= count) return;
-    u32 words[16];
-    const u64 block = (release.first / ROUND + round) * LANES + lane;
-    chacha20(release.key, release.step, block, words);
-    for (int i = 0; i < 8; ++i) {
-        float cosine, sine;
-        normal_pair(release.key, release.step, block, i, words[2 * i], words[2 * i + 1], cosine, sine);
-        const u64 at = base + 2 * LANES * i;
-        if (at < count) out[at] = cosine;
-        if (at + LANES < count) out[at + LANES] = sine;
     }
 }
