@@ -101,8 +101,7 @@ fn automatic() -> Device {
     }
 }
 
-/// List what this machine can compute with: processor, GPUs, the libraries of CUDA, and what is
-/// missing
+/// List processor, GPUs and libraries of CUDA, and what is missing
 #[derive(Args)]
 #[command(after_help = "Example:\n  undertone device --json")]
 pub struct List {}

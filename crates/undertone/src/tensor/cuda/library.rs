@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(search.chosen.iter().filter(|f| !f.ends_with("lib/lib")).count(), chosen.len());
         assert!(chosen.iter().all(|folder| search.chosen.contains(folder)));
         assert_eq!(search.chosen.last(), Some(&toolkit));
-        let expected = [packages[0].clone(), packages[1].clone(), user];
+        let expected = [packages[1].clone(), packages[0].clone(), user];
         let ours: Vec<_> =
             search.usual.iter().filter(|f| f.starts_with(root.path())).cloned().collect();
         assert_eq!(ours, expected);
