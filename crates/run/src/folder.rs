@@ -149,8 +149,7 @@ impl RunPaths {
 
     /// Removes what a run has written, and then the folder if nothing else is in it.
     pub fn remove_run(&self) -> Result<()> {
-        let ledger =
-            [self.ledger(), self.ledger_head()].map(|path| path.with_added_extension("new"));
+        let ledger = ["ledger.jsonl.new", "ledger.jsonl.head.new"].map(|name| self.0.join(name));
         let own: Vec<PathBuf> = self.all().into_iter().chain([self.lock()]).collect();
         // What an interrupted process has not given its name yet.
         let parts = own.iter().map(|path| part_of(path));

@@ -17,6 +17,22 @@ impl Device {
         Ok(Self::Cuda(CudaDevice::open(ordinal)?))
     }
 
+    /// Waits until everything that was asked for is done: a GPU computes while the program goes on.
+    pub fn synchronise(&self) -> Result<()> {
+        match self {
+            Self::Cpu => Ok(()),
+            Self::Cuda(device) => device.synchronise(),
+        }
+    }
+
+    /// Bytes of the GPU's memory that are in use, by all its users; none for the CPU.
+    pub fn memory_in_use(&self) -> Option<u64> {
+        match self {
+            Self::Cpu => None,
+            Self::Cuda(device) => device.memory_in_use(),
+        }
+    }
+
     /// Which kind it is.
     pub fn name(&self) -> &'static str {
         match self {

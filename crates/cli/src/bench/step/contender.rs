@@ -113,7 +113,13 @@ impl Contender {
                 &Step { number, noise_multiplier: 1.0, divisor, learning_rate: 1e-6 },
             )?;
         }
+        learner.model.device().synchronise().map_err(undertone::model::Error::from)?;
         Ok(1e3 * start.elapsed().as_secs_f64())
+    }
+
+    /// Bytes of the GPU's memory that are in use; none on the CPU.
+    pub fn device_memory(&self) -> Option<u64> {
+        self.learner.model.device().memory_in_use()
     }
 }
 

@@ -116,6 +116,7 @@ impl StepBench {
         if output.json {
             let mut found = json!({
                 "step_ms": step_ms, "examples_per_second": speed, "peak_memory_bytes": memory,
+                "device_memory_bytes": contender.device_memory(),
             });
             if let (Some(ratio), Some(beside)) = (ratio, beside_ms) {
                 found["beside"] = json!({ "step_ms": beside, "ratio": ratio });
@@ -173,7 +174,11 @@ impl StepBench {
                 Failure::arguments(format!("standard input cannot be read: {error}"))
             })?;
             let step_ms = contender.step(batch, number as u64, self.update)?;
-            output::json(&json!({ "step_ms": step_ms, "peak_memory_bytes": peak_memory() }));
+            output::json(&json!({
+                "step_ms": step_ms,
+                "peak_memory_bytes": peak_memory(),
+                "device_memory_bytes": contender.device_memory(),
+            }));
         }
         Ok(())
     }

@@ -36,6 +36,16 @@ impl CudaDevice {
         count().unwrap_or_default()
     }
 
+    /// Waits until everything that was asked for is done.
+    pub(crate) fn synchronise(&self) -> Result<()> {
+        self.0.synchronise()
+    }
+
+    /// Bytes of memory that are in use.
+    pub(crate) fn memory_in_use(&self) -> Option<u64> {
+        self.0.memory().map(|(free, all)| (all - free) as u64)
+    }
+
     /// Its number, from 0.
     pub fn ordinal(&self) -> usize {
         self.0.ordinal
