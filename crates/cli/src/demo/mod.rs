@@ -230,7 +230,7 @@ impl Demo {
              labels = {TOPICS:?}\nmax_tokens = 96\n\n\
              [privacy]\nmethod = \"dp-sgd\"\n\n\
              [training]\nepochs = 5\nbatch = {BATCH}\nlearning_rate = 3e-3\n\
-             learning_rate_schedule = \"linear\"\n",
+             learning_rate_schedule = \"linear\"\noptimiser = \"adam-corrected\"\n",
             folder.join("model"),
             folder.join("train.tsv"),
             folder.join("validation.tsv"),
