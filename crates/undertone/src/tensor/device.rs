@@ -41,11 +41,11 @@ impl Device {
         }
     }
 
-    /// Which kind it is and which model: others add in another order. Run folders keep it, and
-    /// know the CPU as "host".
+    /// Which kind it is, which model, and for a GPU which libraries: others add in another order.
+    /// Run folders keep it, and know the CPU as "host".
     pub fn machine(&self) -> String {
         match self {
-            Self::Cuda(device) => format!("cuda ({})", device.model()),
+            Self::Cuda(device) => format!("cuda ({})", device.machine()),
             Self::Cpu => match processor() {
                 Some(models) => format!("host ({})", models.join(", ")),
                 None => "host".to_owned(),

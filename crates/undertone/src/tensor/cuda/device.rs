@@ -55,6 +55,11 @@ impl CudaDevice {
     pub fn model(&self) -> &str {
         &self.0.model
     }
+
+    /// Model and library versions, which together decide how results are rounded.
+    pub fn machine(&self) -> String {
+        format!("{}; {}", self.0.model, super::report::versions())
+    }
 }
 
 impl fmt::Debug for CudaDevice {

@@ -77,6 +77,14 @@ impl Default for CudaReport {
     }
 }
 
+/// Driver, compiler and cuBLAS with their versions: another of them may round otherwise.
+pub(super) fn versions() -> String {
+    let named = Library::ALL
+        .iter()
+        .filter_map(|&library| Some(format!("{} {}", library.name(), version(library)?)));
+    named.collect::<Vec<_>>().join(", ")
+}
+
 /// The version of a library that is loaded. The driver's is that of CUDA up to which it goes.
 fn version(library: Library) -> Option<String> {
     match library {
