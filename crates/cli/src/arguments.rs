@@ -96,6 +96,11 @@ pub fn up_to(most: u64) -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=most)
 }
 
+/// As [`up_to`], where 0 means none.
+pub fn none_or_up_to(most: u64) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(0..=most)
+}
+
 /// Where a chart goes, if one is wanted.
 #[derive(Args)]
 pub struct PlotArgument {

@@ -16,7 +16,8 @@ fn train_in_shell(bench: &Bench, out: &str, before: &str, redirection: &str) -> 
     let program = env!("CARGO_BIN_EXE_undertone");
     let (run, out) = (bench.path("run.toml"), bench.path(out));
     let line = format!(
-        "{before}\n exec {program:?} train {run:?} --out {out:?} --set training.epochs=1 {redirection}"
+        "{before}\n exec {program:?} train {run:?} --out {out:?} --set training.epochs=1 \
+         {redirection}"
     );
     Command::new("sh").args(["-c", &line]).output().unwrap()
 }

@@ -69,7 +69,9 @@ fn folder(
         "ledger_hash": ledger.as_ref().map(|ledger| ledger.hash().to_owned()),
         "something_new": { "that": "nobody knows yet" },
         "plan": {
-            "model": { "path": "</pre><script>alert(3)</script>", "tuning": { "lora": { "rank": 8 } } },
+            "model": {
+                "path": "</pre><script>alert(3)</script>", "tuning": { "lora": { "rank": 8 } }
+            },
             "data": {
                 "task": "classification",
                 "train": "train<script>alert(1)</script>.tsv", "validation": "dev.tsv",
@@ -78,7 +80,8 @@ fn folder(
             },
             "privacy": {
                 "method": if mode.is_some() { "dp-sgd" } else { "none" },
-                "mode": if mode == Some(Mode::Paper) { "paper" } else { "proved" }, "clip": "automatic", "schedule": "uniform"
+                "mode": if mode == Some(Mode::Paper) { "paper" } else { "proved" },
+                "clip": "automatic", "schedule": "uniform"
             },
             "training": {
                 "epochs": 2, "batch": 100, "learning_rate": 1e-3,

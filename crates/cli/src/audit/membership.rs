@@ -1,13 +1,12 @@
 //! `undertone audit membership`: was this example in the training data?
 
 use super::run_folder::{AuditedRun, losses};
-use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument};
+use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument, none_or_up_to};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, area, share};
 use crate::train::Display;
 use clap::Args;
-use clap::builder::RangedU64ValueParser;
 use std::path::PathBuf;
 use undertone::audit::membership::{
     Membership as Found, by_likelihood_ratio, by_loss, by_reference, judge,
@@ -37,7 +36,7 @@ pub struct Membership {
     examples: usize,
     /// Shadow models of the likelihood-ratio attack; each is a training run like the one that is
     /// attacked
-    #[arg(long, default_value_t = 0, value_parser = RangedU64ValueParser::<usize>::new().range(0..=1_000))]
+    #[arg(long, default_value_t = 0, value_parser = none_or_up_to(1_000))]
     shadows: usize,
     /// Leave the pretrained model out: the loss alone, in half the time
     #[arg(long)]

@@ -5,16 +5,16 @@
 //! (w, m, v) = rule(w, g, m, v)       SGD with momentum, AdamW, or AdamW corrected for the noise
 //! ```
 //!
-//! The noise of a coordinate is a function of (key, step, coordinate) alone and the same, bit by bit,
-//! on every backend.
+//! The noise of a coordinate is a function of (key, step, coordinate) alone and the same, bit by
+//! bit, on every backend.
 
 use super::Matrix;
 use super::backend::{Backend, on_backend};
 use super::error::{Result, fits};
 use crate::noise::Noise;
 
-/// A parameter's sum, value and moments, all of one shape. After the update, the sum is the released
-/// gradient.
+/// A parameter's sum, value and moments, all of one shape. After the update, the sum is the
+/// released gradient.
 #[derive(Clone, Debug)]
 pub struct UpdateState<M = Matrix> {
     pub sum: M,

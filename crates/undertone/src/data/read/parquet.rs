@@ -133,8 +133,8 @@ fn within(chunk: &ColumnChunkMetaData, size: u64) -> bool {
     start >= 0 && chunk.compressed_size() >= 0 && end.is_some_and(|end| end as u64 <= size)
 }
 
-/// Refuses pages of the requested columns that would take more memory than a row may have: a page is
-/// decompressed as a whole.
+/// Refuses pages of the requested columns that would take more memory than a row may have: a page
+/// is decompressed as a whole.
 fn check_pages(path: &Path, reader: &SerializedFileReader<File>, columns: &[&str]) -> Result<()> {
     let wrong = |problem: &str| unreadable(path, problem.to_owned());
     let file = undertone_run::open_regular(path).map_err(|e| Error::io(path, &e))?;

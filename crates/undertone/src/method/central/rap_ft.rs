@@ -13,9 +13,9 @@
 //! target effective noise multiplier times (ρ_w³ + ρ_s³)^½: less noise for the same ledger entry.
 //!
 //! **The mask** is computed from relevance, and relevance of private examples is a release. Proved
-//! mode takes a [`ReleasedRelevanceMap`] only: relevance of public examples, or a sum over a Poisson sample of
-//! private examples, each example's map scaled to ℓ2 norm 1, plus Gaussian noise, which has a
-//! ledger entry of its own.
+//! mode takes a [`ReleasedRelevanceMap`] only: relevance of public examples, or a sum over a
+//! Poisson sample of private examples, each example's map scaled to ℓ2 norm 1, plus Gaussian noise,
+//! which has a ledger entry of its own.
 
 use super::allocation::{Allocation, Allocator, Published, no_less};
 use crate::gradient::{Bounds, Clip, ClippedSum, Clipping, ClippingGroups};
@@ -41,8 +41,8 @@ impl ReleasedRelevanceMap {
         Self(map)
     }
 
-    /// Adds Gaussian noise of std `noise_multiplier` to a sum of maps of ℓ2 norm at most 1. `recorded`
-    /// proves that the release is recorded in the ledger.
+    /// Adds Gaussian noise of std `noise_multiplier` to a sum of maps of ℓ2 norm at most 1.
+    /// `recorded` proves that the release is recorded in the ledger.
     pub fn noised(
         mut sum: RelevanceSum,
         noise: &Noise,

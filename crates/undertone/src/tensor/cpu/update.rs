@@ -29,8 +29,8 @@ pub(super) fn release_and_update(
     state
 }
 
-/// Turns the sum of the coordinates from `start` on into their released gradient. Where standard
-/// deviations differ between coordinates, those of the noise before the division are left in `stds`.
+/// Turns the sum of the coordinates from `start` on into their released gradient. Where the noise's
+/// std differs between coordinates, those before the division are left in `stds`.
 fn release(update: &ParameterUpdate, start: usize, values: &mut [f32], stds: &mut Vec<f32>) {
     let factor = 1.0 / update.divisor;
     let Some(noise) = &update.noise else {
@@ -50,7 +50,7 @@ fn release(update: &ParameterUpdate, start: usize, values: &mut [f32], stds: &mu
     }
 }
 
-/// `stds` are the standard deviations of the noise in each coordinate of the sum, where they differ.
+/// `stds` are those of the noise in each coordinate of the sum, where they differ.
 #[inline(always)]
 fn apply(
     update: &ParameterUpdate,

@@ -76,7 +76,8 @@ impl Library {
         match self {
             Self::Driver => {
                 format!(
-                    "{name} was not found: a GPU needs it (nvidia.com/drivers); or compute on the CPU"
+                    "{name} was not found: a GPU needs it (nvidia.com/drivers); or compute on the \
+                     CPU"
                 )
             }
             Self::Nvrtc => format!(

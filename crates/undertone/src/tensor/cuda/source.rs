@@ -56,8 +56,8 @@ impl Source {
         }
     }
 
-    /// How the compiler is called for it, beside the architecture. Multiplications and additions may
-    /// be fused, except where the numbers must be those of the CPU bit by bit.
+    /// How the compiler is called for it, beside the architecture. Multiplications and additions
+    /// may be fused, except where the numbers must be those of the CPU bit by bit.
     pub fn options(self) -> &'static [&'static str] {
         match self {
             Self::Update => &["--std=c++17", "--fmad=false"],

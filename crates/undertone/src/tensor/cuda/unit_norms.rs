@@ -1,9 +1,9 @@
 //! Norms and inner products of the gradients of privacy units, which are never written down.
 //!
 //! **Upper bounds.** With u = 2⁻²⁴, each inner product of the kernels is off by at most c Σ|xᵢyᵢ|,
-//! c = 16u(1 + 10⁻⁶) < 9.6 · 10⁻⁷: sixteen fused multiply-adds in f32, whose results are added up in
-//! f64. Let α_t = ‖a_t‖ and ε_t = ‖e_t‖ (of all layers side by side), and M = Σ_t α_t ε_t, which is
-//! computed in f64.
+//! c = 16u(1 + 10⁻⁶) < 9.6 · 10⁻⁷: sixteen fused multiply-adds in f32, whose results are added up
+//! in f64. Let α_t = ‖a_t‖ and ε_t = ‖e_t‖ (of all layers side by side), and M = Σ_t α_t ε_t, which
+//! is computed in f64.
 //!
 //! *Gram.* X_ts = ⟨a_t, a_s⟩ is off by at most c α_t α_s, and Y_ts = ⟨e_t, e_s⟩ by c ε_t ε_s, so
 //! that ‖G‖² = Σ X_ts Y_ts is off by at most Σ (2c + c²) α_t α_s ε_t ε_s = (2c + c²) M².
