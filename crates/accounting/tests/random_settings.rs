@@ -122,8 +122,8 @@ fn every_setting_gets_a_sound_answer_or_a_typed_error() {
         }
     }
     println!(
-        "{wanted} settings: {answered} answered ({wide} wider than 0.001·max(1, ε)), {beyond_range} \
-         beyond ε = 1000, {too_large} too large, slowest {slowest:?}"
+        "{wanted} settings: {answered} answered ({wide} wider than 0.001·max(1, ε)), \
+         {beyond_range} beyond ε = 1000, {too_large} too large, slowest {slowest:?}"
     );
     assert!(
         too_large * 100 <= wanted,

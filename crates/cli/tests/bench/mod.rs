@@ -38,8 +38,8 @@ impl Bench {
         fs::write(folder.path().join("rows.tsv"), format!("sentence\tlabel\twho\n{rows}")).unwrap();
         let run = format!(
             "[model]\npath = {:?}\ntuning = \"full\"\n[data]\n{task}\ntrain = {:?}\nvalidation \
-             = {:?}\ntext = \"sentence\"\nmax_tokens = 16\n[privacy]\nmethod = \"dp-sgd\"\nepsilon = \
-             8.0\ndelta = 1e-3\n[training]\nepochs = 2\nbatch = 20\nlearning_rate = 1e-3\n",
+             = {:?}\ntext = \"sentence\"\nmax_tokens = 16\n[privacy]\nmethod = \"dp-sgd\"\n\
+             epsilon = 8.0\ndelta = 1e-3\n[training]\nepochs = 2\nbatch = 20\nlearning_rate = 1e-3\n",
             model,
             folder.path().join("rows.tsv"),
             folder.path().join("rows.tsv"),

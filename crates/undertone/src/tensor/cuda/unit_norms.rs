@@ -67,12 +67,12 @@ fn bounds(a: &CudaMatrix, es: &[&CudaMatrix], ranges: Ranges, slack: f64) -> Res
         gram.end_unit();
         formed.end_unit();
     }
-    let lengths = operands.lengths(0)?;
+    let row_norms = operands.row_norms(0)?;
     let by_gram = operands.gram(&gram)?;
     let by_forming = operands.formed(&formed)?;
-    let mut found = operands.sums(&gram, by_gram.as_ref(), &lengths, ranges)?;
+    let mut found = operands.sums(&gram, by_gram.as_ref(), &row_norms, ranges)?;
     if let Some(partial) = &by_forming {
-        let further = operands.sums(&formed, Some(partial), &lengths, ranges)?;
+        let further = operands.sums(&formed, Some(partial), &row_norms, ranges)?;
         for ((found, further), range) in found.iter_mut().zip(further).zip(ranges) {
             if is_formed(range) {
                 *found = further;
@@ -97,8 +97,8 @@ pub fn inner_products(
         tasks.end_unit();
     }
     let partial = operands.gram(&tasks)?;
-    let one = operands.sums(&tasks, partial.as_ref(), &operands.lengths(0)?, ranges)?;
-    let other = operands.sums(&tasks, partial.as_ref(), &operands.lengths(1)?, others)?;
+    let one = operands.sums(&tasks, partial.as_ref(), &operands.row_norms(0)?, ranges)?;
+    let other = operands.sums(&tasks, partial.as_ref(), &operands.row_norms(1)?, others)?;
     let both = one.iter().zip(&other);
     Ok(both.map(|([sum, most], [_, other])| sum + 2.0 * SLACK * most * other).collect())
 }
@@ -213,15 +213,15 @@ impl<'a> Operands<'a> {
     }
 
     /// ‖a_t‖ · ‖e_t‖ of each row of one side.
-    fn lengths(&self, side: usize) -> Result<Buffer> {
+    fn row_norms(&self, side: usize) -> Result<Buffer> {
         let rows = self.rows[side];
-        let lengths = self.gpu.allocate(rows * size_of::<f64>())?;
-        let arguments = arguments![&self.inputs, &self.layers, self.count, side, &lengths];
-        let kernel = Source::UnitNorms.kernel("unit_lengths");
+        let row_norms = self.gpu.allocate(rows * size_of::<f64>())?;
+        let arguments = arguments![&self.inputs, &self.layers, self.count, side, &row_norms];
+        let kernel = Source::UnitNorms.kernel("unit_row_norms");
         let grid = Grid { blocks: (rows, 1), threads: (128, 1), shared: 0 };
         // SAFETY: all matrices of a side have so many rows; the output is new.
         unsafe { self.gpu.launch(kernel, grid, arguments)? };
-        Ok(lengths)
+        Ok(row_norms)
     }
 
     fn gram(&self, tasks: &Tasks) -> Result<Option<Buffer>> {
@@ -255,22 +255,22 @@ impl<'a> Operands<'a> {
         Ok(Some(partial))
     }
 
-    /// For each unit the sum of its tasks, and that of the lengths of its rows.
+    /// For each unit the sum of its tasks, and that of the row norms.
     fn sums(
         &self,
         tasks: &Tasks,
         partial: Option<&Buffer>,
-        lengths: &Buffer,
+        row_norms: &Buffer,
         ranges: Ranges,
     ) -> Result<Vec<[f64; 2]>> {
         let sums = self.gpu.allocate(ranges.len() * size_of::<[f64; 2]>())?;
         let firsts = self.gpu.upload(&tasks.firsts)?;
         let places = self.gpu.upload(&ends(ranges))?;
         let partial = partial.map_or(0, Buffer::pointer);
-        let arguments = arguments![partial, &firsts, lengths, &places, &sums];
+        let arguments = arguments![partial, &firsts, row_norms, &places, &sums];
         let kernel = Source::UnitNorms.kernel("unit_sums");
         let grid = Grid { blocks: (ranges.len(), 1), threads: (128, 1), shared: 0 };
-        // SAFETY: without partial sums no unit has a task; all ranges are rows that have a length;
+        // SAFETY: without partial sums no unit has a task; all ranges are rows that have a norm;
         // the output is new and has two numbers for each unit.
         unsafe { self.gpu.launch(kernel, grid, arguments)? };
         let mut found = vec![[0.0; 2]; ranges.len()];

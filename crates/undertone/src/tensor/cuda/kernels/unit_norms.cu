@@ -128,10 +128,10 @@ extern "C" __global__ void __launch_bounds__(256) unit_formed(
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-// lengths[t] = ‖a_t‖ · √(Σ_k ‖e_{k,t}‖²), in f64 throughout: the square of an f32 is exact there.
+// row_norms[t] = ‖a_t‖ · √(Σ_k ‖e_{k,t}‖²), in f64 throughout: the square of an f32 is exact there.
 // Block: a row; `side` 0 takes a and each e, 1 takes b and each f.
-extern "C" __global__ void unit_lengths(
-    const Part* inputs, const Part* layers, size count, size side, double* lengths) {
+extern "C" __global__ void unit_row_norms(
+    const Part* inputs, const Part* layers, size count, size side, double* row_norms) {
     __shared__ double space[32];
     size row = blockIdx.x;
     double squares[2] = {0.0, 0.0};
@@ -142,13 +142,13 @@ extern "C" __global__ void unit_lengths(
             squares[k > 0] += (double)x[j] * (double)x[j];
     }
     double one = block_sum(squares[0], space), other = block_sum(squares[1], space);
-    if (threadIdx.x == 0) lengths[row] = sqrt(one) * sqrt(other);
+    if (threadIdx.x == 0) row_norms[row] = sqrt(one) * sqrt(other);
 }
 
 // For each unit u: sums[2 u] = Σ of its partials, which are those from firsts[u] to firsts[u + 1],
-// and sums[2 u + 1] = Σ of the lengths of its rows. Block: a unit.
+// and sums[2 u + 1] = Σ of the norms of its rows. Block: a unit.
 extern "C" __global__ void unit_sums(
-    const double* partial, const u32* firsts, const double* lengths, const u32* ranges,
+    const double* partial, const u32* firsts, const double* row_norms, const u32* ranges,
     double* sums) {
     __shared__ double space[32];
     size unit = blockIdx.x;
@@ -156,7 +156,7 @@ extern "C" __global__ void unit_sums(
     for (size i = (size)firsts[unit] + threadIdx.x; i < firsts[unit + 1]; i += blockDim.x)
         sum += partial[i];
     for (size t = (size)ranges[2 * unit] + threadIdx.x; t < ranges[2 * unit + 1]; t += blockDim.x)
-        most += lengths[t];
+        most += row_norms[t];
     sum = block_sum(sum, space);
     most = block_sum(most, space);
     if (threadIdx.x == 0) {

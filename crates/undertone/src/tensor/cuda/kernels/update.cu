@@ -263,11 +263,11 @@ extern "C" __global__ void release_and_update(
             if (at >= count) continue;
             const float g = released(sum[at], z[half], release, stds, at);
             sum[at] = g;
-            float deviation = 0.0f;
+            float noise_std = 0.0f;
             if (optimiser.kind == CORRECTED) {
-                deviation = stds == nullptr ? optimiser.std : release.factor * stds[at];
+                noise_std = stds == nullptr ? optimiser.std : release.factor * stds[at];
             }
-            move(optimiser, g, deviation, value, first, second, at);
+            move(optimiser, g, noise_std, value, first, second, at);
         }
     }
 }
