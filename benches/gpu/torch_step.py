@@ -1,57 +1,127 @@
-"""Training steps of a BERT classifier in PyTorch on a GPU, one for each line of standard input. Answers each with a line of JSON.
+"""Training steps of a model with random weights in PyTorch on a GPU, one for each line of standard input. Answers each with a line of JSON.
 
-    benches/gpu/torch_step.py --mode none --precision bf16 --layers 12 --hidden 768 --heads 12 --batch 256 --tokens 64
+    benches/gpu/torch_step.py --arch bert --mode none --precision bf16 --layers 12 --hidden 768 --heads 12 --batch 256 --tokens 64
 
-Modes: none (no privacy), hooks and ghost (Opacus, where it is installed). Precisions: f32, tf32 (matrix products), bf16 (autocast).
-Random weights, no dropout, AdamW (fused), attention by sdpa. A step ends when the GPU is done.
+bert is a classifier; gpt2 and llama are language models whose loss is over all tokens. Modes: none (no privacy), hooks and ghost (Opacus, for
+bert), fastdp (fastDP), each where it is installed. Precisions: f32, tf32 (matrix products), bf16: autocast over f32 weights if all are trained;
+with LoRA, frozen weights in bf16 and no autocast. LoRA is peft's where that is installed, else that of this file; alpha is 16. As in undertone, a
+classifier's head is trained too. No dropout, AdamW (fused if not private), attention by sdpa (eager for Opacus). A step ends when the GPU is done.
+Peak memory is that of PyTorch's allocator: allocated, and reserved.
 """
 
 import argparse
+import contextlib
+import importlib.util
 import json
 import sys
 import time
 import warnings
 
 import torch
-import transformers
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers.pytorch_utils import Conv1D
+
+ALPHA = 16
 
 warnings.filterwarnings("ignore")
-parser = argparse.ArgumentParser()
-parser.add_argument("--mode", default="none", choices=["none", "hooks", "ghost"])
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--arch", default="bert", choices=["bert", "gpt2", "llama"])
+parser.add_argument("--mode", default="none", choices=["none", "hooks", "ghost", "fastdp"])
 parser.add_argument("--precision", default="tf32", choices=["f32", "tf32", "bf16"])
 parser.add_argument("--tuning", default="full", choices=["full", "lora"])
+parser.add_argument("--targets", default="qv", choices=["qv", "all"], help="layers with LoRA: query and value (gpt2: c_attn), or all of the blocks")
+parser.add_argument("--lora-dtype", default="bf16", choices=["f32", "bf16"], help="of LoRA's weights if --precision is bf16")
 parser.add_argument("--compile", action="store_true")
-for name, default in (("layers", 12), ("hidden", 768), ("heads", 12), ("batch", 256), ("tokens", 64), ("vocab", 30522)):
+parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+for name, default in (("layers", 12), ("hidden", 768), ("heads", 12), ("batch", 256), ("tokens", 64), ("vocab", 30522), ("rank", 8)):
     parser.add_argument(f"--{name}", type=int, default=default)
+parser.add_argument("--key-heads", type=int, help="of llama [default: as many as heads]")
+parser.add_argument("--inner", type=int, help="width of the feed-forward layers [default: four times hidden]")
 args = parser.parse_args()
+package = {"none": "torch", "fastdp": "fastDP"}.get(args.mode, "opacus")
+if importlib.util.find_spec(package) is None:
+    sys.exit(f"--mode {args.mode} needs the package {package}, which is not installed.")
+if package == "opacus" and args.arch != "bert":
+    sys.exit(f"--mode {args.mode} is only for --arch bert.")
+causal = args.arch != "bert"
+inner = args.inner or 4 * args.hidden
+positions = max(512, args.tokens)
+bf16_weights = args.tuning == "lora" and args.precision == "bf16"
+dtype = torch.bfloat16 if bf16_weights else torch.float32
 torch.manual_seed(0)
 torch.backends.cuda.matmul.allow_tf32 = args.precision != "f32"
 torch.backends.cudnn.allow_tf32 = args.precision != "f32"
 
-config = BertConfig(vocab_size=args.vocab, hidden_size=args.hidden, num_hidden_layers=args.layers, num_attention_heads=args.heads,
-                    intermediate_size=4 * args.hidden, max_position_embeddings=max(512, args.tokens), num_labels=2,
-                    hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-attention = "sdpa" if args.mode == "none" else "eager"
-model = BertForSequenceClassification._from_config(config, attn_implementation=attention, dtype=torch.float32).cuda()
-if args.tuning == "lora":
-    from peft import LoraConfig, get_peft_model
 
-    model = get_peft_model(model, LoraConfig(task_type="SEQ_CLS", r=8, lora_alpha=16, lora_dropout=0.0, target_modules=["query", "value"]))
+class Lora(torch.nn.Module):
+    """A frozen layer W with a trained update of low rank: W x + scale · B A x, where B is zero at first."""
+
+    def __init__(self, base, inputs, outputs, rank):
+        super().__init__()
+        self.base, self.scale = base, ALPHA / rank
+        self.lora_a = torch.nn.Linear(inputs, rank, bias=False, device=base.weight.device, dtype=base.weight.dtype)
+        self.lora_b = torch.nn.Linear(rank, outputs, bias=False, device=base.weight.device, dtype=base.weight.dtype)
+        torch.nn.init.zeros_(self.lora_b.weight)
+
+    def forward(self, x):
+        low = self.lora_a(x.to(self.lora_a.weight.dtype))
+        return self.base(x) + self.lora_b(self.scale * low).to(x.dtype)
+
+
+def random_model():
+    shared = {"vocab_size": args.vocab}
+    if args.arch == "gpt2":
+        kind, config = GPT2LMHeadModel, GPT2Config(
+            n_embd=args.hidden, n_layer=args.layers, n_head=args.heads, n_inner=inner, n_positions=positions,
+            resid_pdrop=0.0, attn_pdrop=0.0, embd_pdrop=0.0, **shared)
+    else:
+        shared |= {"hidden_size": args.hidden, "num_hidden_layers": args.layers, "num_attention_heads": args.heads, "intermediate_size": inner,
+                   "max_position_embeddings": positions}
+    if args.arch == "llama":
+        kind, config = LlamaForCausalLM, LlamaConfig(
+            num_key_value_heads=args.key_heads or args.heads, rms_norm_eps=1e-5, tie_word_embeddings=True, **shared)
+    if args.arch == "bert":
+        kind, config = BertForSequenceClassification, BertConfig(
+            num_labels=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **shared)
+    attention = "eager" if package == "opacus" else "sdpa"
+    with torch.device(args.device):
+        return kind._from_config(config, attn_implementation=attention, dtype=dtype).to(args.device)
+
+
+def add_lora(model):
+    """Puts LoRA on linear layers of the blocks. Trained are it and a classifier's head."""
+    ends = {"bert": ("query", "value"), "gpt2": ("c_attn",), "llama": ("q_proj", "v_proj")}[args.arch]
+    chosen = {name: layer for name, layer in model.named_modules()
+              if isinstance(layer, (torch.nn.Linear, Conv1D)) and any(part.isdigit() for part in name.split("."))
+              and (args.targets == "all" or name.endswith(ends))}
+    if importlib.util.find_spec("peft"):
+        from peft import LoraConfig, inject_adapter_in_model
+
+        inject_adapter_in_model(LoraConfig(r=args.rank, lora_alpha=ALPHA, target_modules=list(chosen), fan_in_fan_out=args.arch == "gpt2"), model)
+    else:
+        for name, layer in chosen.items():
+            sizes = (layer.nx, layer.nf) if isinstance(layer, Conv1D) else (layer.in_features, layer.out_features)
+            model.set_submodule(name, Lora(layer, *sizes, args.rank))
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad = "lora_" in name or "pooler" in name or "classifier" in name
+        if "lora_" in name and bf16_weights and args.lora_dtype == "f32":
+            parameter.data = parameter.data.float()
+
+
+model = random_model()
+if args.tuning == "lora":
+    add_lora(model)
 model.train()
-ids = torch.randint(0, args.vocab, (args.batch, args.tokens)).cuda()
-labels = torch.randint(0, 2, (args.batch,)).cuda()
-positions = torch.arange(args.tokens).repeat(args.batch, 1).cuda()
+ids = torch.randint(0, args.vocab, (args.batch, args.tokens)).to(args.device)
+labels = torch.randint(0, 2, (args.batch,)).to(args.device)
+places = torch.arange(args.tokens).repeat(args.batch, 1).to(args.device)
 segments = torch.zeros_like(ids)
 trained = [p for p in model.parameters() if p.requires_grad]
 optimiser = torch.optim.AdamW(trained, lr=1e-6, weight_decay=0.01, fused=args.mode == "none")
 criterion = torch.nn.CrossEntropyLoss()
-version = ""
-if args.mode != "none":
-    import opacus
+if package == "opacus":
     from opacus import PrivacyEngine
 
-    version = f", opacus {opacus.__version__}"
     data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(ids, labels), batch_size=args.batch)
     made = PrivacyEngine().make_private(module=model, optimizer=optimiser, data_loader=data, criterion=criterion, noise_multiplier=1.0,
                                         max_grad_norm=1.0, poisson_sampling=False, grad_sample_mode=args.mode)
@@ -59,26 +129,46 @@ if args.mode != "none":
         model, optimiser, criterion, data = made
     else:
         model, optimiser, data = made
+if args.mode == "fastdp":
+    from fastDP import PrivacyEngine
+
+    with contextlib.redirect_stdout(sys.stderr):  # where answers go, it prints remarks
+        engine = PrivacyEngine(model, batch_size=args.batch, sample_size=1000 * args.batch, epochs=1, noise_multiplier=1.0)
+        engine.attach(optimiser)
 if args.compile:
     model = torch.compile(model)
 
 
+def loss_of_batch():
+    if causal:
+        return model(input_ids=ids, labels=ids, use_cache=False).loss
+    return criterion(model(input_ids=ids, position_ids=places, token_type_ids=segments).logits, labels)
+
+
 def step():
     optimiser.zero_grad(set_to_none=True)
-    with torch.autocast("cuda", dtype=torch.bfloat16, enabled=args.precision == "bf16"):
-        logits = model(input_ids=ids, position_ids=positions, token_type_ids=segments).logits
-        loss = criterion(logits, labels)
+    with torch.autocast(args.device, dtype=torch.bfloat16, enabled=args.precision == "bf16" and not bf16_weights):
+        loss = loss_of_batch()
     loss.backward()
     optimiser.step()
-    torch.cuda.synchronize()
+    if args.device == "cuda":
+        torch.cuda.synchronize()
+    return loss
 
 
+used = {"torch", "transformers", package} | ({"peft"} if args.tuning == "lora" else set())
+versions = ", ".join(f"{name} {getattr(sys.modules[name], '__version__', '')}".strip() for name in sorted(used & set(sys.modules)))
 for _ in sys.stdin:
     start = time.perf_counter()
-    step()
+    with contextlib.redirect_stdout(sys.stderr):
+        loss = step()
     milliseconds = 1000 * (time.perf_counter() - start)
     print(json.dumps({
-        "peer": f"torch {torch.__version__}, transformers {transformers.__version__}{version}",
+        "peer": versions,
         "step_ms": round(milliseconds, 3),
+        "examples": args.batch,
+        "loss": round(loss.item(), 4),
+        "trained": sum(p.numel() for p in trained),
         "peak_memory_bytes": torch.cuda.max_memory_allocated(),
+        "reserved_memory_bytes": torch.cuda.max_memory_reserved(),
     }), flush=True)

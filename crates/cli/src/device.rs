@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use std::str::FromStr;
 use std::sync::Once;
 use undertone::tensor::{CpuLevel, CudaDevice, CudaReport, Device};
+use undertone_run::Precision;
 
 /// The device; it changes no result beyond rounding.
 #[derive(Args, Clone, Default)]
@@ -14,6 +15,14 @@ pub struct DeviceArguments {
     /// Where to compute: auto takes an NVIDIA GPU if there is one, cuda:1 the second of several
     #[arg(long, value_name = "auto|cpu|cuda[:N]", default_value = "auto")]
     device: Choice,
+    /// Precision of matrix products and activations [default: bf16 on a GPU, f32 on the CPU]
+    #[arg(long, value_name = "f32|tf32|bf16", value_parser = precision)]
+    precision: Option<Precision>,
+}
+
+fn precision(text: &str) -> Result<Precision, &'static str> {
+    let found = Precision::ALL.into_iter().find(|precision| precision.name() == text);
+    found.ok_or("it is f32, tf32 or bf16")
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,7 +59,16 @@ impl DeviceArguments {
             Some(ordinal) => format!("cuda:{ordinal}"),
             None => "cpu".to_owned(),
         };
-        vec!["--device".into(), device]
+        let mut again = vec!["--device".into(), device];
+        if let Some(precision) = self.precision {
+            again.extend(["--precision".into(), precision.to_string()]);
+        }
+        again
+    }
+
+    /// The precision that was asked for.
+    pub fn precision(&self) -> Option<Precision> {
+        self.precision
     }
 
     /// Whether all runs share one device that they do not share well.
@@ -69,13 +87,19 @@ impl DeviceArguments {
 
     /// The device, or why it cannot be used.
     pub fn device(&self) -> Outcome<Device> {
-        match self.device {
-            Choice::Cpu => Ok(Device::Cpu),
+        let device = match self.device {
+            Choice::Cpu => Device::Cpu,
             Choice::Cuda(ordinal) => {
-                Ok(Device::cuda(ordinal).map_err(undertone::model::Error::from)?)
+                Device::cuda(ordinal).map_err(undertone::model::Error::from)?
             }
-            Choice::Auto => Ok(automatic()),
-        }
+            Choice::Auto => automatic(),
+        };
+        let usual = match device {
+            Device::Cpu => Precision::F32,
+            Device::Cuda(_) => Precision::Bf16,
+        };
+        let device = device.with_precision(self.precision.unwrap_or(usual));
+        Ok(device.map_err(undertone::model::Error::from)?)
     }
 }
 

@@ -68,6 +68,9 @@ impl Train {
         if self.seed.is_some() {
             plan.training.seed = self.seed;
         }
+        if let Some(precision) = self.device.precision() {
+            plan.compute.precision = Some(precision);
+        }
         let mut display = Display::new();
         if self.tui && std::io::stdout().is_terminal() {
             display.live = Some(Live::new(self.out.display().to_string(), &plan.file()));

@@ -38,8 +38,8 @@ pub use file::{
     ComputeSection, DataSection, EncoderKind, Format, ImportanceForm, InitialRelevance,
     LearnerKind, LearningRateSchedule, Lengths, LocalSection, LongTexts, LoraSettings, MethodName,
     ModeName, ModelSection, MvgSection, NoiseIs, NoiseLayer, NoiseSchedule, OptimiserKind,
-    PrivacySection, PublicFile, RapFtSection, ReleaseKind, ReleasedRows, RelevanceSource, RunFile,
-    TaskName, TrainingSection, Tuning,
+    Precision, PrivacySection, PublicFile, RapFtSection, ReleaseKind, ReleasedRows,
+    RelevanceSource, RunFile, TaskName, TrainingSection, Tuning,
 };
 pub use finished::FinishedRun;
 pub use folder::{RunFolder, RunPaths, is_locked};

@@ -29,8 +29,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = path.map_or_else(|| std::env::temp_dir().join(name), PathBuf::from);
 
     // A model and labelled token sequences. Each example is a privacy unit of its own.
-    let dimensions =
-        Dimensions { layers: 2, hidden: 32, heads: 2, inner: 64, vocabulary: 50, positions: 16 };
+    let dimensions = Dimensions {
+        layers: 2,
+        hidden: 32,
+        heads: 2,
+        inner: 64,
+        vocabulary: 50,
+        positions: 16,
+        key_heads: None,
+    };
     let labels = ["even".to_owned(), "odd".to_owned()];
     let task_head = TaskHead::SequenceClassification;
     let model = Architecture::Bert.random(dimensions, task_head, &labels, 1)?;

@@ -16,8 +16,15 @@ use undertone::train::optimiser::Settings;
 use undertone::train::{Learner, Protection, Step};
 
 fn model(tuning: &Tuning) -> Model {
-    let dimensions =
-        Dimensions { layers: 1, hidden: 16, heads: 2, inner: 32, vocabulary: 50, positions: 32 };
+    let dimensions = Dimensions {
+        layers: 1,
+        hidden: 16,
+        heads: 2,
+        inner: 32,
+        vocabulary: 50,
+        positions: 32,
+        key_heads: None,
+    };
     let labels = ["a".to_owned(), "b".to_owned()];
     let mut model = Architecture::Bert
         .random(dimensions, TaskHead::SequenceClassification, &labels, 3)

@@ -29,8 +29,15 @@ const BOUND: f64 = 1e-3;
 
 /// A model in which different texts look different.
 fn model(tuning: &Tuning) -> Model {
-    let dimensions =
-        Dimensions { layers: 1, hidden: 32, heads: 4, inner: 32, vocabulary: 1000, positions: 20 };
+    let dimensions = Dimensions {
+        layers: 1,
+        hidden: 32,
+        heads: 4,
+        inner: 32,
+        vocabulary: 1000,
+        positions: 20,
+        key_heads: None,
+    };
     let labels = ["a".to_owned(), "b".to_owned()];
     let mut model = Architecture::Bert
         .random(dimensions, TaskHead::SequenceClassification, &labels, 5)

@@ -17,6 +17,7 @@ mod generation;
 mod kernels;
 mod model_parity;
 mod mutations;
+mod precision;
 mod private_gradients;
 mod private_training;
 mod relevance;

@@ -29,6 +29,7 @@ fn model(architecture: Architecture, task_head: TaskHead, tuning: &Tuning, hidde
         inner: 3 * hidden,
         vocabulary: 60,
         positions: 100,
+        key_heads: None,
     };
     let labels = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
     let mut model = architecture.random(dimensions, task_head, &labels, 5).unwrap();

@@ -14,8 +14,15 @@ use undertone::train::optimiser::Settings;
 use undertone::train::{Learner, Protection, Step};
 
 fn model() -> Model {
-    let dimensions =
-        Dimensions { layers: 1, hidden: 32, heads: 2, inner: 64, vocabulary: 500, positions: 32 };
+    let dimensions = Dimensions {
+        layers: 1,
+        hidden: 32,
+        heads: 2,
+        inner: 64,
+        vocabulary: 500,
+        positions: 32,
+        key_heads: None,
+    };
     let labels = ["a".to_owned(), "b".to_owned()];
     let mut model = Architecture::Bert
         .random(dimensions, TaskHead::SequenceClassification, &labels, 3)

@@ -23,8 +23,15 @@ const KINDS: [(Architecture, TaskHead); 7] = [
 ];
 
 fn model(architecture: Architecture, task_head: TaskHead, tuning: &Tuning) -> Model {
-    let dimensions =
-        Dimensions { layers: 3, hidden: 16, heads: 4, inner: 40, vocabulary: 60, positions: 100 };
+    let dimensions = Dimensions {
+        layers: 3,
+        hidden: 16,
+        heads: 4,
+        inner: 40,
+        vocabulary: 60,
+        positions: 100,
+        key_heads: None,
+    };
     let labels = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
     let mut model = architecture.random(dimensions, task_head, &labels, 5).unwrap();
     model.apply_tuning(tuning, 3).unwrap();

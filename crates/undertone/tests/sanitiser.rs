@@ -47,8 +47,15 @@ fn numbers(count: usize, scale: f32) -> Vec<f32> {
 }
 
 fn model(architecture: Architecture, config: &SanitiserConfig) -> Model {
-    let dimensions =
-        Dimensions { layers: 3, hidden: 16, heads: 4, inner: 40, vocabulary: 60, positions: 100 };
+    let dimensions = Dimensions {
+        layers: 3,
+        hidden: 16,
+        heads: 4,
+        inner: 40,
+        vocabulary: 60,
+        positions: 100,
+        key_heads: None,
+    };
     let labels = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
     let mut model =
         architecture.random(dimensions, TaskHead::SequenceClassification, &labels, 5).unwrap();
@@ -339,6 +346,7 @@ fn models_with_a_sanitiser_come_back_from_their_folder() {
             inner: 40,
             vocabulary: 60,
             positions: 100,
+            key_heads: None,
         };
         let labels = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
         let mut second = Architecture::Bert

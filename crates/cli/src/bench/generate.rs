@@ -1,7 +1,8 @@
 //! Times greedy generation.
 
 use super::median;
-use crate::arguments::{ModelArgument, up_to};
+use super::shape::Shape;
+use crate::arguments::up_to;
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
@@ -14,10 +15,20 @@ use undertone::model::generate::{Settings, generate};
 
 /// Time greedy generation from short prompts
 #[derive(Args)]
-#[command(after_help = "Example:\n  undertone bench generate --model models/gpt2 --batch 16")]
+#[command(
+    after_help = "Examples:\n  undertone bench generate --model models/gpt2 --batch 16\n  undertone \
+     bench generate --arch llama --layers 16 --hidden 2048 --heads 32 --device cuda"
+)]
 pub struct Generate {
+    /// Folder of a model, or its name on the hub [default: random weights of the sizes below]
+    #[arg(long, value_name = "DIR|NAME", conflicts_with_all = ["arch", "layers", "hidden", "heads",
+        "key_heads", "inner", "vocabulary"])]
+    model: Option<String>,
     #[command(flatten)]
-    base: ModelArgument,
+    shape: Shape,
+    /// Tokens of each prompt
+    #[arg(long, default_value_t = 4, value_parser = up_to(65_536))]
+    prompt_tokens: usize,
     /// Prompts that are continued together
     #[arg(long, default_value_t = 16, value_parser = up_to(65_536))]
     batch: usize,
@@ -33,16 +44,27 @@ pub struct Generate {
 
 impl Generate {
     pub fn run(self, output: Output) -> Outcome {
-        if self.batch == 0 || self.new_tokens == 0 || self.repeats == 0 {
+        let counts = [self.batch, self.new_tokens, self.repeats, self.prompt_tokens];
+        if counts.contains(&0) {
             return Err(Failure::arguments(
-                "--batch, --new-tokens and --repeats must be at least 1",
+                "--batch, --new-tokens, --repeats and --prompt-tokens must be at least 1",
             ));
         }
-        let options = LoadOptions {
-            task_head: Some(TaskHead::CausalLanguageModel),
-            ..LoadOptions::default()
+        let mut model = match &self.model {
+            Some(name) => {
+                let task_head = Some(TaskHead::CausalLanguageModel);
+                load(&locate(name)?, &LoadOptions { task_head, ..LoadOptions::default() })?
+            }
+            None => {
+                self.shape.check()?;
+                if self.shape.task_head() != TaskHead::CausalLanguageModel {
+                    return Err(Failure::arguments(
+                        "give --model, or --arch gpt2 or llama: other architectures write no text",
+                    ));
+                }
+                self.shape.model(self.prompt_tokens + self.new_tokens)?
+            }
         };
-        let mut model = load(&locate(&self.base.model)?, &options)?;
         model.to_device(&self.device.device()?)?;
         let settings = Settings {
             max_new_tokens: self.new_tokens,
@@ -50,7 +72,7 @@ impl Generate {
             batch: self.batch,
             ..Settings::default()
         };
-        let prompts = vec![vec![1, 2, 3, 4]; self.batch];
+        let prompts = vec![(1..=self.prompt_tokens as u32).collect(); self.batch];
         let mut speeds = Vec::new();
         for repeat in 0..=self.repeats {
             let start = Instant::now();

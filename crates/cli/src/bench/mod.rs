@@ -1,6 +1,7 @@
 //! `undertone bench`: the speed of this machine.
 
 mod generate;
+mod shape;
 mod step;
 mod text;
 

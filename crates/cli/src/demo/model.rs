@@ -45,6 +45,7 @@ pub fn pretrain(folder: &Path) -> Outcome {
         inner: 512,
         vocabulary: words,
         positions: 96,
+        key_heads: None,
     };
     let mut model =
         Architecture::Gpt2.random(dimensions, TaskHead::CausalLanguageModel, &[], 11)?;

@@ -19,7 +19,9 @@ pub use privacy::{
     AdaclipSection, AnadpSection, Clip, ImportanceForm, InitialRelevance, MethodName, ModeName,
     NoiseSchedule, PrivacySection, RapFtSection, RelevanceSource,
 };
-pub use training::{ComputeSection, LearningRateSchedule, OptimiserKind, TrainingSection};
+pub use training::{
+    ComputeSection, LearningRateSchedule, OptimiserKind, Precision, TrainingSection,
+};
 
 use crate::error::{Error, Result};
 use crate::{FORMAT_VERSION, Resolved, check_format, read_settings, write_atomically};

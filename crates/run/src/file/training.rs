@@ -97,7 +97,7 @@ impl LearningRateSchedule {
     }
 }
 
-/// `[compute]`: settings that change time and memory only.
+/// `[compute]`: settings that change time, memory and rounding only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ComputeSection {
@@ -108,11 +108,48 @@ pub struct ComputeSection {
     /// Number of steps between checkpoints; by default one every five minutes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint_every: Option<u64>,
+    /// Precision of matrix products and activations; by default bf16 on a GPU and f32 on the CPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub precision: Option<Precision>,
+}
+
+/// Precision of matrix products and activations. Weights, sums of gradients, per-example norms and
+/// noise are f32 or better in all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// Everything in f32.
+    #[default]
+    F32,
+    /// Activations in f32; matrix products round their factors to ten bits behind the point.
+    Tf32,
+    /// Activations in bf16, with seven bits behind the point.
+    Bf16,
+}
+
+impl Precision {
+    /// All of them, the most exact first.
+    pub const ALL: [Self; 3] = [Self::F32, Self::Tf32, Self::Bf16];
+
+    /// As in run files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Tf32 => "tf32",
+            Self::Bf16 => "bf16",
+        }
+    }
+}
+
+impl std::fmt::Display for Precision {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 impl Default for ComputeSection {
     fn default() -> Self {
-        Self { micro_batch: 64, micro_tokens: 4096, checkpoint_every: None }
+        Self { micro_batch: 64, micro_tokens: 4096, checkpoint_every: None, precision: None }
     }
 }
 

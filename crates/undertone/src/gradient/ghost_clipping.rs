@@ -8,7 +8,7 @@ use super::unit::UnitRows;
 use super::weights::Weights;
 use crate::model::{Factor, ParameterId, Receiver};
 use crate::tensor::unit_norms::{
-    self as norms, inner_products, table_with_product, table_with_table,
+    self as norms, PerUnit, UnitSums, inner_products, table_with_product, table_with_table,
 };
 use crate::tensor::{Matrix, Result};
 use std::collections::HashMap;
@@ -20,8 +20,8 @@ use std::ops::Range;
 pub struct GhostClipping<'a> {
     units: UnitRows,
     groups: &'a ClippingGroups,
-    /// `[groups][units]`: upper bounds of the squared norms.
-    squared: Vec<Vec<f64>>,
+    /// For each group and unit an upper bound of the squared norm.
+    squared: Vec<UnitSums>,
     kept: Vec<Factor>,
     /// Consecutive matrix products of the same input and group, whose norms are computed together:
     /// the input's Gram matrix is shared.
@@ -33,29 +33,28 @@ pub struct GhostClipping<'a> {
 impl<'a> GhostClipping<'a> {
     /// Without factors yet, for a batch with these units.
     pub fn new(units: UnitRows, groups: &'a ClippingGroups) -> Self {
-        let squared = vec![vec![0.0; units.count()]; groups.count()];
+        let squared = (0..groups.count()).map(|_| UnitSums::new(units.count())).collect();
         Self { units, groups, squared, kept: Vec::new(), pending: None, vectors: HashMap::new() }
     }
 
     /// The squared norms, `[groups][units]`.
-    pub fn squared_norms(&mut self) -> Result<&[Vec<f64>]> {
+    pub fn squared_norms(&mut self) -> Result<Vec<Vec<f64>>> {
         self.compute_pending()?;
-        Ok(&self.squared)
+        self.squared.iter().map(UnitSums::to_vec).collect()
     }
 
     /// Computes the norms of the pending matrix products.
     fn compute_pending(&mut self) -> Result<()> {
         if let Some(SharedInput { group, input, ranges, output_gradients }) = self.pending.take() {
             let squared = norms::products(&input, &output_gradients, &ranges)?;
-            self.add_norms(group, 1.0, &squared);
+            self.squared[group].add(1.0, &squared)?;
         }
         Ok(())
     }
 
     /// Clips every unit's gradient, and adds the clipped gradients to `sum`.
     pub fn clip_and_sum(mut self, bounds: &Bounds, sum: &mut ClippedSum) -> Result<Clipped> {
-        self.compute_pending()?;
-        let (factors, clipped) = bounds.factors(&self.squared);
+        let (factors, clipped) = bounds.factors(&self.squared_norms()?);
         let vectors =
             self.vectors.iter().map(|(&parameter, rows)| ClippedSum::vectors(parameter, rows));
         let of_units: Vec<Range<usize>> =
@@ -80,12 +79,6 @@ impl<'a> GhostClipping<'a> {
         }
         sum.count(&clipped);
         Ok(clipped)
-    }
-
-    fn add_norms(&mut self, group: usize, times: f64, amounts: &[f64]) {
-        for (squared, amount) in self.squared[group].iter_mut().zip(amounts) {
-            *squared += times * amount;
-        }
     }
 
     /// A parameter that is used twice, such as a tied embedding, has the gradient G = G₁ + G₂, and
@@ -124,7 +117,9 @@ impl<'a> GhostClipping<'a> {
                 }
             }
         }
-        amounts.iter().for_each(|(group, times, amounts)| self.add_norms(*group, *times, amounts));
+        for (group, times, amounts) in &amounts {
+            self.squared[*group].add(*times, amounts)?;
+        }
         Ok(())
     }
 
@@ -142,9 +137,9 @@ impl<'a> GhostClipping<'a> {
         for Part { group, weights, scale } in share.parts() {
             let weights = weights.as_deref();
             if let Some(earlier) = &earlier {
-                self.add_norms(group, -scale, &squared_rows(earlier, weights)?);
+                self.squared[group].add(-scale, &norms::squared_rows(earlier, weights)?)?;
             }
-            self.add_norms(group, scale, &squared_rows(&rows, weights)?);
+            self.squared[group].add(scale, &norms::squared_rows(&rows, weights)?)?;
         }
         self.vectors.insert(parameter, rows);
         Ok(())
@@ -166,8 +161,8 @@ impl<'a> GhostClipping<'a> {
                 }
             },
             Factor::Rows { indices, output_gradient, .. } => {
-                let squared = norms::table_rows(indices, output_gradient, &ranges, None)?;
-                self.add_norms(group, 1.0, &squared);
+                let squared = norms::table(indices, output_gradient, &ranges)?;
+                self.squared[group].add(1.0, &squared)?;
             }
             Factor::Sum { .. } | Factor::Scale { .. } => unreachable!("vectors are formed"),
         }
@@ -184,15 +179,15 @@ impl<'a> GhostClipping<'a> {
             (Some((left, right, ranges)), _) => {
                 let squared = norms::weighted_products(left, right, &ranges, &weights)?;
                 for (part, squared) in parts.iter().zip(&squared) {
-                    self.add_norms(part.group, part.scale, squared);
+                    self.squared[part.group].add(part.scale, squared)?;
                 }
             }
             (None, Factor::Rows { indices, output_gradient, .. }) => {
                 let ranges = self.units.ranges(None);
                 for (part, weights) in parts.iter().zip(&weights) {
                     let squared =
-                        norms::table_rows(indices, output_gradient, &ranges, Some(weights))?;
-                    self.add_norms(part.group, part.scale, &squared);
+                        norms::weighted_table(indices, output_gradient, &ranges, weights)?;
+                    self.squared[part.group].add(part.scale, &squared)?;
                 }
             }
             _ => unreachable!("vectors are formed elsewhere"),
@@ -202,7 +197,7 @@ impl<'a> GhostClipping<'a> {
 }
 
 impl Receiver for GhostClipping<'_> {
-    fn receive(&mut self, factor: Factor) -> Result<()> {
+    fn receive(&mut self, mut factor: Factor) -> Result<()> {
         let groups = self.groups;
         let Some(share) = groups.of(factor.parameter()) else { return Ok(()) };
         let vectors = match &factor {
@@ -229,13 +224,15 @@ impl Receiver for GhostClipping<'_> {
                         let ranges = self.units.ranges(tokens(&factor));
                         let squared =
                             norms::product_under(input, inputs, output_gradient, outputs, &ranges)?;
-                        self.add_norms(*group, 1.0, &squared);
+                        self.squared[*group].add(1.0, &squared)?;
                     }
                     _ => self
                         .add_plain_norms(*group, &Weights::scale_factor(rows, columns, &factor)?)?,
                 }
             }
             ParameterGroups::Weighted(_, Weights::Elements { .. }) | ParameterGroups::Split(_) => {
+                // These bounds do not count what rounding of the factors adds.
+                factor = factor.exact()?;
                 self.add_formed_norms(share, &factor)?;
             }
         }
@@ -287,20 +284,6 @@ fn tokens(factor: &Factor) -> Option<&[u32]> {
     }
 }
 
-/// The squared norm of each row, rounded up by more than the rounding error of its elements.
-fn squared_rows(rows: &Matrix, weights: Option<&[f32]>) -> Result<Vec<f64>> {
-    let (columns, values) = (rows.columns(), rows.to_vec()?);
-    let squared = |row: &[f32]| {
-        let square = |x: &f32| f64::from(*x).powi(2);
-        let sum: f64 = match weights {
-            None => row.iter().map(square).sum(),
-            Some(weights) => row.iter().zip(weights).map(|(x, w)| f64::from(*w) * square(x)).sum(),
-        };
-        sum * (1.0 + 1e-6)
-    };
-    Ok(values.chunks_exact(columns.max(1)).map(squared).collect())
-}
-
 /// A matrix product as the pair (l, r) with gradient Σ_s l_s ⊗ r_s in the layout of the weight, and
 /// the rows of each unit.
 fn sides<'f>(
@@ -317,7 +300,7 @@ fn sides<'f>(
 }
 
 /// For each unit, the inner product ⟨G₁, G₂⟩ of the gradients of two uses of one parameter.
-fn inner(units: &UnitRows, one: &Factor, other: &Factor) -> Result<Vec<f64>> {
+fn inner(units: &UnitRows, one: &Factor, other: &Factor) -> Result<PerUnit> {
     let table = |factor: &Factor| units.ranges(tokens(factor));
     match (one, other) {
         (
@@ -330,7 +313,7 @@ fn inner(units: &UnitRows, one: &Factor, other: &Factor) -> Result<Vec<f64>> {
         (Factor::Rows { indices, output_gradient, .. }, product)
         | (product, Factor::Rows { indices, output_gradient, .. }) => {
             let Some((left, right, ranges)) = sides(units, product) else {
-                return Ok(vec![0.0; units.count()]);
+                return Ok(PerUnit::Host(vec![0.0; units.count()]));
             };
             let rows = units.ranges(None);
             table_with_product((indices, output_gradient, &rows), (left, right, &ranges))
@@ -339,7 +322,7 @@ fn inner(units: &UnitRows, one: &Factor, other: &Factor) -> Result<Vec<f64>> {
             let (Some((l, r, ranges)), Some((m, s, others))) =
                 (sides(units, one), sides(units, other))
             else {
-                return Ok(vec![0.0; units.count()]);
+                return Ok(PerUnit::Host(vec![0.0; units.count()]));
             };
             inner_products((r, l, &ranges), (s, m, &others))
         }

@@ -101,8 +101,8 @@ impl Weights {
             Factor::Rows { indices, output_gradient, .. } => {
                 let rows = roots(rows);
                 let of_rows: Vec<f32> = indices.iter().map(|&index| rows[index as usize]).collect();
-                *output_gradient = tensor::scale_rows(output_gradient, &of_rows)?;
                 *output_gradient = tensor::scale_columns(output_gradient, &roots(columns))?;
+                *output_gradient = tensor::scale_rows(output_gradient, &of_rows)?;
             }
             Factor::Sum { .. } | Factor::Scale { .. } => {}
         }

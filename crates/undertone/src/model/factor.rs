@@ -53,6 +53,21 @@ pub enum Factor {
 }
 
 impl Factor {
+    /// The same factor with its numbers and products in f32, whatever the precision of the model.
+    pub(crate) fn exact(mut self) -> tensor::Result<Self> {
+        match &mut self {
+            Self::Product { input, output_gradient, .. }
+            | Self::Scale { input, output_gradient, .. } => {
+                *input = input.exact()?;
+                *output_gradient = output_gradient.exact()?;
+            }
+            Self::Sum { output_gradient, .. } | Self::Rows { output_gradient, .. } => {
+                *output_gradient = output_gradient.exact()?;
+            }
+        }
+        Ok(self)
+    }
+
     /// The parameter that the gradient belongs to.
     pub fn parameter(&self) -> ParameterId {
         match self {
@@ -112,7 +127,7 @@ impl Gradients {
                     if *inputs_first { (input, output_gradient) } else { (output_gradient, input) };
                 let mut sum = match earlier {
                     Some(earlier) => Output::onto(earlier),
-                    None => Output::new(&left.device(), rows, columns),
+                    None => Output::sum(&left.device(), rows, columns),
                 };
                 match weights {
                     Some(weights) => sum.add_weighted_product(left, weights, right)?,

@@ -6,6 +6,7 @@
 //! static.
 
 use super::error::{Error, Result, Shape};
+use super::unit_norms::PerUnit;
 use super::{
     Activation, AttentionShape, Dropout, Host, Matrix, NormKind, Normalised, Operand, Panels,
     ParameterUpdate, UpdateState,
@@ -32,6 +33,8 @@ pub(crate) trait Backend: Sized + 'static {
     type Cache;
     /// A matrix under construction.
     type Draft;
+    /// One f64 for each privacy unit.
+    type PerUnit;
 
     /// The matrix, if it belongs to this backend.
     fn of(matrix: &Matrix) -> Option<&Self::Matrix>;
@@ -128,8 +131,10 @@ pub(crate) trait Backend: Sized + 'static {
         update: &ParameterUpdate,
     ) -> Result<UpdateState<Self::Matrix>>;
 
-    /// A matrix of this shape, nothing of which is written yet.
+    /// Activations of this shape, nothing of which is written yet.
     fn draft(device: &Self::Device, shape: Shape) -> Self::Draft;
+    /// A sum of gradients, in f32 whatever activations are.
+    fn draft_sum(device: &Self::Device, shape: Shape) -> Self::Draft;
     /// A finished matrix, to the whole of which more is added.
     fn draft_onto(matrix: Self::Matrix) -> Self::Draft;
     /// Writes one row to all rows of an unwritten block.
@@ -168,8 +173,12 @@ pub(crate) trait Backend: Sized + 'static {
         false
     }
 
+    fn per_unit_add(sums: &mut Self::PerUnit, times: f64, amounts: &Self::PerUnit) -> Result<()>;
+    fn per_unit_to_vec(values: &Self::PerUnit) -> Result<Vec<f64>>;
+    fn wrap_per_unit(values: Self::PerUnit) -> PerUnit;
+
     /// For each unit an upper bound of Σ_k ‖Σ_t e_{k,t} ⊗ a_t‖².
-    fn products(a: &Self::Matrix, es: &[&Self::Matrix], ranges: Ranges) -> Result<Vec<f64>>;
+    fn products(a: &Self::Matrix, es: &[&Self::Matrix], ranges: Ranges) -> Result<Self::PerUnit>;
     /// The same of one e, under weights w of the columns of a and u of those of e.
     fn product_under(
         a: &Self::Matrix,
@@ -177,11 +186,23 @@ pub(crate) trait Backend: Sized + 'static {
         e: &Self::Matrix,
         u: &[f32],
         ranges: Ranges,
-    ) -> Result<Vec<f64>>;
+    ) -> Result<Self::PerUnit>;
     fn inner_products(
         one: (&Self::Matrix, &Self::Matrix, Ranges),
         other: (&Self::Matrix, &Self::Matrix, Ranges),
-    ) -> Result<Vec<f64>>;
+    ) -> Result<Self::PerUnit>;
+    /// The squared norm of a table's gradient, to whose row `indices[t]` e_t is added.
+    fn table(indices: &[u32], e: &Self::Matrix, ranges: Ranges) -> Result<Self::PerUnit>;
+    fn table_with_product(
+        table: (&[u32], &Self::Matrix, Ranges),
+        product: (&Self::Matrix, &Self::Matrix, Ranges),
+    ) -> Result<Self::PerUnit>;
+    fn table_with_table(
+        one: (&[u32], &Self::Matrix, Ranges),
+        other: (&[u32], &Self::Matrix, Ranges),
+    ) -> Result<Self::PerUnit>;
+    /// The squared norm of each row, under weights of the columns.
+    fn squared_rows(rows: &Self::Matrix, weights: Option<&[f32]>) -> Result<Self::PerUnit>;
     fn row_sums(a: Option<&Self::Matrix>, e: &Self::Matrix, ranges: Ranges)
     -> Result<Self::Matrix>;
 }

@@ -1,6 +1,7 @@
 //! Where matrices live and operations run.
 
-use super::{CudaDevice, Result};
+use super::{CudaDevice, Error, Result};
+use undertone_run::Precision;
 
 /// The CPU, or a GPU.
 #[derive(Clone, Debug)]
@@ -15,6 +16,25 @@ impl Device {
     /// The GPU of this number; an error is one sentence that says what is missing.
     pub fn cuda(ordinal: usize) -> Result<Self> {
         Ok(Self::Cuda(CudaDevice::open(ordinal)?))
+    }
+
+    /// The same device with matrix products and activations in a precision; the CPU has f32 alone.
+    pub fn with_precision(self, precision: Precision) -> Result<Self> {
+        match self {
+            Self::Cpu if precision == Precision::F32 => Ok(Self::Cpu),
+            Self::Cpu => {
+                Err(Error::Unsupported(format!("{precision} needs a GPU: the CPU computes in f32")))
+            }
+            Self::Cuda(device) => Ok(Self::Cuda(device.with_precision(precision))),
+        }
+    }
+
+    /// The precision of matrix products and activations.
+    pub fn precision(&self) -> Precision {
+        match self {
+            Self::Cpu => Precision::F32,
+            Self::Cuda(device) => device.precision(),
+        }
     }
 
     /// Waits until everything that was asked for is done: a GPU computes while the program goes on.

@@ -118,7 +118,7 @@ impl Matrix {
             Device::Cpu => Ok(Self::Host(cpu::Cpu::from_host(&self.to_host()?, &())?)),
             Device::Cuda(device) => match self {
                 Self::Cuda(matrix) if matrix.device().ordinal() == device.ordinal() => {
-                    Ok(self.clone())
+                    Ok(Self::Cuda(matrix.with_precision(device.precision())))
                 }
                 _ => Ok(Self::Cuda(cuda::Cuda::from_host(&self.to_host()?, device)?)),
             },
@@ -133,6 +133,14 @@ impl Matrix {
     /// The numbers, row after row.
     pub fn to_vec(&self) -> Result<Vec<f32>> {
         Ok(self.to_host()?.dense().into_owned())
+    }
+
+    /// The same numbers in f32, with matrix products in f32: for what must not be rounded.
+    pub(crate) fn exact(&self) -> Result<Self> {
+        match self {
+            Self::Host(_) => Ok(self.clone()),
+            Self::Cuda(matrix) => Ok(Self::Cuda(matrix.exact()?)),
+        }
     }
 
     /// Some of the columns, sharing the numbers.

@@ -96,6 +96,17 @@ impl Output {
         Self { shape, device: device.name(), written: Vec::new(), draft }
     }
 
+    /// A sum of gradients of this size, nothing of which is written yet: f32, whatever the precision
+    /// of activations.
+    pub fn sum(device: &Device, rows: usize, columns: usize) -> Self {
+        let shape = [rows, columns];
+        let draft = match device {
+            Device::Cpu => Draft::Host(Cpu::draft_sum(&(), shape)),
+            Device::Cuda(device) => Draft::Cuda(Cuda::draft_sum(device, shape)),
+        };
+        Self { shape, device: device.name(), written: Vec::new(), draft }
+    }
+
     /// A finished matrix to which more is added; its numbers are copied only if somebody shares
     /// them.
     pub fn onto(matrix: Matrix) -> Self {

@@ -47,7 +47,12 @@ pub fn train(start: Start, callback: &mut dyn FnMut(TrainingEvent)) -> Result<Su
         None if begun => Secret::from_bytes(folder.read_secret()?),
         None => Secret::from_system().map_err(Error::NoRandomness)?,
     };
-    let mut prepared = Prepared::load(&plan, &secret, &start.device, start.data)?;
+    let device = match plan.compute.precision {
+        Some(precision) => start.device.with_precision(precision),
+        None => Ok(start.device),
+    };
+    let device = device.map_err(crate::model::Error::from)?;
+    let mut prepared = Prepared::load(&plan, &secret, &device, start.data)?;
     let classes = prepared.model.network.head.out.outputs;
     let mut resolved = method::calibrate(&plan, prepared.data.units, classes)?;
     // Before the ledger: a run that is interrupted here has released nothing, and --resume starts

@@ -168,11 +168,11 @@ fn allocator(
 
 /// Freezes what is below the cut, unless everything learns, and puts the noise there.
 fn cut(bench: &StepBench, method: Method, model: &mut Model) -> Outcome {
-    let after = bench.after.unwrap_or(bench.layers / 2);
-    if after > bench.layers {
+    let after = bench.after.unwrap_or(bench.shape.layers / 2);
+    if after > bench.shape.layers {
         return Err(Failure::arguments(format!(
             "--after {after}: there are {} blocks",
-            bench.layers
+            bench.shape.layers
         )));
     }
     if !matches!(method, Method::DpForwardPaper) {

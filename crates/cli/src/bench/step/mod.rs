@@ -3,6 +3,7 @@
 mod contender;
 
 use super::median;
+use super::shape::{Shape, within};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
@@ -10,7 +11,6 @@ use clap::{Args, ValueEnum};
 use contender::{Contender, Method};
 use serde_json::json;
 use undertone::data::{Batch, Example, Target};
-use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
 use undertone::model::{Model, TaskHead};
 use undertone::train::peak_memory;
@@ -22,24 +22,8 @@ use undertone::train::peak_memory;
      --batch 32 --tokens 64 --json\n  undertone bench step --method dp-sgd --beside none"
 )]
 pub struct StepBench {
-    /// Architecture of the model
-    #[arg(long, value_enum, default_value = "bert")]
-    arch: Architecture,
-    /// Number of transformer blocks
-    #[arg(long, default_value_t = 6)]
-    layers: usize,
-    /// Hidden size: width of a token's embedding
-    #[arg(long, default_value_t = 384)]
-    hidden: usize,
-    /// Attention heads of each block
-    #[arg(long, default_value_t = 12)]
-    heads: usize,
-    /// Width of the feed-forward layers [default: four times hidden]
-    #[arg(long)]
-    inner: Option<usize>,
-    /// Size of the vocabulary
-    #[arg(long, default_value_t = 30_522)]
-    vocabulary: usize,
+    #[command(flatten)]
+    shape: Shape,
     /// Batch size: sequences of a step
     #[arg(long, default_value_t = 32)]
     batch: usize,
@@ -52,6 +36,9 @@ pub struct StepBench {
     /// Rank of LoRA [default: 8], or width of the adapters [default: 64]
     #[arg(long)]
     size: Option<usize>,
+    /// Linear layers with LoRA, as the ends of their names, or all [default: queries and values]
+    #[arg(long, value_delimiter = ',')]
+    targets: Vec<String>,
     /// Which method computes and privatises the gradient
     #[arg(long, value_enum, default_value = "none")]
     method: Method,
@@ -89,7 +76,7 @@ enum Kind {
 impl StepBench {
     pub fn run(self, output: Output) -> Outcome {
         self.check()?;
-        let batch = self.random_batch(self.task_head());
+        let batch = self.random_batch(self.shape.task_head());
         let mut contender = Contender::new(&self, self.method, &batch)?;
         if self.on_request {
             return self.answer_requests(&mut contender, &batch);
@@ -144,24 +131,10 @@ impl StepBench {
 
     /// Sizes that no machine has are refused before memory for them is asked for.
     fn check(&self) -> Outcome {
-        let inner = self.inner.unwrap_or(1);
-        for (name, value, range) in [
-            ("--layers", self.layers, 1..=10_000),
-            ("--hidden", self.hidden, 1..=1 << 16),
-            ("--heads", self.heads, 1..=1 << 16),
-            ("--inner", inner, 1..=1 << 20),
-            ("--vocabulary", self.vocabulary, 1..=1 << 24),
-            ("--batch", self.batch, 1..=1 << 20),
-            ("--tokens", self.tokens, 2..=1 << 20),
-            ("--steps", self.steps, 1..=1_000_000),
-        ] {
-            if !range.contains(&value) {
-                let (least, most) = (range.start(), range.end());
-                return Err(Failure::arguments(format!(
-                    "{name} is {value}, but must be from {least} to {most}"
-                )));
-            }
-        }
+        self.shape.check()?;
+        within("--batch", self.batch, 1..=1 << 20)?;
+        within("--tokens", self.tokens, 2..=1 << 20)?;
+        within("--steps", self.steps, 1..=1_000_000)?;
         if self.batch * self.tokens > 1 << 26 {
             return Err(Failure::arguments("--batch times --tokens must be at most 67108864"));
         }
@@ -183,29 +156,14 @@ impl StepBench {
         Ok(())
     }
 
-    /// What the architecture is usually trained for.
-    fn task_head(&self) -> TaskHead {
-        match self.arch {
-            Architecture::Bert | Architecture::DistilBert | Architecture::Roberta => {
-                TaskHead::SequenceClassification
-            }
-            Architecture::Gpt2 | Architecture::Llama => TaskHead::CausalLanguageModel,
-        }
-    }
-
     /// A model with random weights of which some are trained.
     fn model(&self) -> Result<Model, Failure> {
-        let dimensions = Dimensions {
-            layers: self.layers,
-            hidden: self.hidden,
-            heads: self.heads,
-            inner: self.inner.unwrap_or(4 * self.hidden),
-            vocabulary: self.vocabulary,
-            positions: self.tokens.max(512),
+        let mut model = self.shape.model(self.tokens)?;
+        let lora = LoraSettings {
+            rank: self.size.unwrap_or(8),
+            targets: self.lora_targets(&model),
+            ..LoraSettings::default()
         };
-        let labels = ["no".to_owned(), "yes".to_owned()];
-        let mut model = self.arch.random(dimensions, self.task_head(), &labels, 1)?;
-        let lora = LoraSettings { rank: self.size.unwrap_or(8), ..LoraSettings::default() };
         let adapter =
             AdapterSettings { size: self.size.unwrap_or(64), ..AdapterSettings::default() };
         let tuning = match self.tuning {
@@ -219,10 +177,24 @@ impl StepBench {
         Ok(model)
     }
 
+    /// The ends of the names of the layers with LoRA.
+    fn lora_targets(&self, model: &Model) -> Vec<String> {
+        if self.targets != ["all"] {
+            return self.targets.clone();
+        }
+        let layers = model.network.blocks.iter().flat_map(|block| block.linear_layers());
+        let mut ends: Vec<String> = layers
+            .map(|layer| layer.name.rsplit('.').next().unwrap_or_default().to_owned())
+            .collect();
+        ends.sort();
+        ends.dedup();
+        ends
+    }
+
     fn random_batch(&self, task_head: TaskHead) -> Batch {
         // Any mixture of tokens will do; the time does not depend on them.
         let token = |i: usize| {
-            ((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as usize % self.vocabulary
+            ((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as usize % self.shape.vocabulary
         };
         let examples: Vec<Example> = (0..self.batch)
             .map(|row| Example {

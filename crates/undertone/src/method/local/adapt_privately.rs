@@ -95,6 +95,7 @@ mod tests {
             inner: 16,
             vocabulary: 60,
             positions: 12,
+            key_heads: None,
         };
         let labels = ["a".to_owned(), "b".to_owned()];
         let mut model = Architecture::Bert

@@ -19,6 +19,8 @@ pub struct Dimensions {
     pub vocabulary: usize,
     /// Maximum sequence length, in tokens.
     pub positions: usize,
+    /// Heads of keys and values, of Llama; as many as of queries if not given.
+    pub key_heads: Option<usize>,
 }
 
 impl Architecture {
@@ -51,6 +53,7 @@ impl Architecture {
             Self::Llama => json!({
                 "model_type": "llama", "vocab_size": d.vocabulary, "hidden_size": d.hidden,
                 "num_hidden_layers": d.layers, "num_attention_heads": d.heads,
+                "num_key_value_heads": d.key_heads.unwrap_or(d.heads),
                 "intermediate_size": d.inner, "max_position_embeddings": d.positions,
                 "hidden_act": "silu", "rms_norm_eps": 1e-5,
                 "tie_word_embeddings": true,

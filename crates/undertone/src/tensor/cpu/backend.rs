@@ -9,6 +9,7 @@ use super::{
     update as updates,
 };
 use crate::tensor::backend::{Backend, Block, Ranges};
+use crate::tensor::unit_norms::PerUnit;
 use crate::tensor::{
     Activation, AttentionShape, Dropout, Host, Matrix, NormKind, Normalised, Operand,
     ParameterUpdate, Result, Shape, UpdateState,
@@ -34,6 +35,7 @@ impl Backend for Cpu {
     type Device = ();
     type Cache = HostCache;
     type Draft = Host;
+    type PerUnit = Vec<f64>;
 
     fn of(matrix: &Matrix) -> Option<&Host> {
         match matrix {
@@ -222,6 +224,10 @@ impl Backend for Cpu {
         Host::build(rows, columns, |_| {})
     }
 
+    fn draft_sum(device: &(), shape: Shape) -> Host {
+        Self::draft(device, shape)
+    }
+
     fn draft_onto(matrix: Host) -> Host {
         matrix
     }
@@ -309,6 +315,19 @@ impl Backend for Cpu {
         true
     }
 
+    fn per_unit_add(sums: &mut Vec<f64>, times: f64, amounts: &Vec<f64>) -> Result<()> {
+        sums.iter_mut().zip(amounts).for_each(|(sum, amount)| *sum += times * amount);
+        Ok(())
+    }
+
+    fn per_unit_to_vec(values: &Vec<f64>) -> Result<Vec<f64>> {
+        Ok(values.clone())
+    }
+
+    fn wrap_per_unit(values: Vec<f64>) -> PerUnit {
+        PerUnit::Host(values)
+    }
+
     fn products(a: &Host, es: &[&Host], ranges: Ranges) -> Result<Vec<f64>> {
         Ok(unit_norms::products(a, es, ranges, None))
     }
@@ -323,6 +342,28 @@ impl Backend for Cpu {
         other: (&Host, &Host, Ranges),
     ) -> Result<Vec<f64>> {
         Ok(unit_norms::inner_products(one, other))
+    }
+
+    fn table(indices: &[u32], e: &Host, ranges: Ranges) -> Result<Vec<f64>> {
+        Ok(unit_norms::table_rows(indices, e, ranges, None))
+    }
+
+    fn table_with_product(
+        table: (&[u32], &Host, Ranges),
+        product: (&Host, &Host, Ranges),
+    ) -> Result<Vec<f64>> {
+        Ok(unit_norms::table_with_product(table, product))
+    }
+
+    fn table_with_table(
+        one: (&[u32], &Host, Ranges),
+        other: (&[u32], &Host, Ranges),
+    ) -> Result<Vec<f64>> {
+        Ok(unit_norms::table_with_table(one, other))
+    }
+
+    fn squared_rows(rows: &Host, weights: Option<&[f32]>) -> Result<Vec<f64>> {
+        Ok(unit_norms::squared_rows(rows, weights))
     }
 
     fn row_sums(a: Option<&Host>, e: &Host, ranges: Ranges) -> Result<Host> {

@@ -23,9 +23,9 @@ impl From<Activation> for Argument {
 /// f(x).
 pub fn forward(kind: Activation, x: &CudaMatrix) -> Result<CudaMatrix> {
     let (gpu, rows, columns) = (x.gpu(), x.rows(), x.columns());
-    let y = CudaMatrix::new(gpu, rows, columns)?;
+    let y = x.like(rows, columns)?;
     let arguments = arguments![kind, x, x.stride(), &y, columns];
-    let kernel = Source::Activation.kernel("activate");
+    let kernel = Source::Activation(x.format()).kernel("activate");
     // SAFETY: both have these rows and columns; the output is new.
     unsafe { gpu.launch(kernel, Grid::rows(rows, columns), arguments)? };
     Ok(y)
@@ -38,10 +38,11 @@ pub fn backward(
     output_gradient: &CudaMatrix,
 ) -> Result<CudaMatrix> {
     let (gpu, rows, columns) = (x.gpu(), x.rows(), x.columns());
-    let dx = CudaMatrix::new(gpu, rows, columns)?;
+    let dx = x.like(rows, columns)?;
+    let output_gradient = &output_gradient.in_format(x.format())?;
     let arguments =
         arguments![kind, x, x.stride(), output_gradient, output_gradient.stride(), &dx, columns];
-    let kernel = Source::Activation.kernel("activate_backward");
+    let kernel = Source::Activation(x.format()).kernel("activate_backward");
     // SAFETY: all have these rows and columns; the output is new.
     unsafe { gpu.launch(kernel, Grid::rows(rows, columns), arguments)? };
     Ok(dx)
@@ -50,9 +51,10 @@ pub fn backward(
 /// f(gate) ⊙ up.
 pub fn gated_forward(kind: Activation, gate: &CudaMatrix, up: &CudaMatrix) -> Result<CudaMatrix> {
     let (gpu, rows, columns) = (gate.gpu(), gate.rows(), gate.columns());
-    let y = CudaMatrix::new(gpu, rows, columns)?;
+    let y = gate.like(rows, columns)?;
+    let up = &up.in_format(gate.format())?;
     let arguments = arguments![kind, gate, gate.stride(), up, up.stride(), &y, columns];
-    let kernel = Source::Activation.kernel("gate");
+    let kernel = Source::Activation(gate.format()).kernel("gate");
     // SAFETY: all have these rows and columns; the output is new.
     unsafe { gpu.launch(kernel, Grid::rows(rows, columns), arguments)? };
     Ok(y)
@@ -66,8 +68,10 @@ pub fn gated_backward(
     output_gradient: &CudaMatrix,
 ) -> Result<(CudaMatrix, CudaMatrix)> {
     let (gpu, rows, columns) = (gate.gpu(), gate.rows(), gate.columns());
-    let of_gate = CudaMatrix::new(gpu, rows, columns)?;
-    let of_up = CudaMatrix::new(gpu, rows, columns)?;
+    let of_gate = gate.like(rows, columns)?;
+    let of_up = gate.like(rows, columns)?;
+    let up = &up.in_format(gate.format())?;
+    let output_gradient = &output_gradient.in_format(gate.format())?;
     let arguments = arguments![
         kind,
         gate,
@@ -80,7 +84,7 @@ pub fn gated_backward(
         &of_up,
         columns,
     ];
-    let kernel = Source::Activation.kernel("gate_backward");
+    let kernel = Source::Activation(gate.format()).kernel("gate_backward");
     // SAFETY: all have these rows and columns; the outputs are new.
     unsafe { gpu.launch(kernel, Grid::rows(rows, columns), arguments)? };
     Ok((of_gate, of_up))

@@ -1,5 +1,6 @@
 //! Scaled dot-product attention over packed sequences.
 
+use super::format::NumberFormat;
 use super::launch::{Argument, Grid, arguments};
 use super::matrix::CudaMatrix;
 use super::memory::Buffer;
@@ -8,23 +9,37 @@ use crate::tensor::AttentionShape;
 use crate::tensor::error::{Error, Result};
 
 /// Rows of queries or keys of a tile, for heads of at most so many features.
-pub fn tile_of(padded_width: usize) -> usize {
-    match padded_width {
-        0..=64 => 64,
-        65..=128 => 32,
-        _ => 16,
+pub fn tile_of(format: NumberFormat, padded_width: usize) -> usize {
+    match (format, padded_width) {
+        (_, 0..=64) => 64,
+        (NumberFormat::F32, 65..=128) => 32,
+        (NumberFormat::F32, _) => 16,
+        (NumberFormat::Bf16, 65..=128) => 64,
+        (NumberFormat::Bf16, _) => 32,
     }
 }
 
 /// The kernels for heads of a width, and how they are launched.
 struct Kernels {
+    format: NumberFormat,
     source: Source,
     padded: usize,
     tile: usize,
+    /// Tokens of the longest sequence.
+    longest: usize,
+}
+
+/// One of the kernels that have a block for each tile and head.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    Forward,
+    BackwardQueries,
+    BackwardKeys,
 }
 
 impl Kernels {
-    fn new(width: usize) -> Result<Self> {
+    fn new(format: NumberFormat, shape: &AttentionShape) -> Result<Self> {
+        let width = shape.width;
         let padded = match width {
             0..=32 => 32,
             33..=64 => 64,
@@ -35,24 +50,76 @@ impl Kernels {
                 return Err(Error::Unsupported(problem));
             }
         };
-        Ok(Self { source: Source::Attention(padded), padded, tile: tile_of(padded) })
+        let lengths = shape.starts.windows(2).map(|window| window[1] - window[0]);
+        let longest = lengths.max().unwrap_or_default();
+        let source = Source::Attention(format, padded);
+        Ok(Self { format, source, padded, tile: tile_of(format, padded), longest })
     }
 
-    /// A block for each piece and head, with room for so many tiles of rows and of scores.
-    fn grid(&self, pieces: usize, heads: usize, tiles: usize, scores: usize) -> Grid {
+    /// A block for each piece and head.
+    fn grid(&self, pass: Pass, pieces: usize, shape: &AttentionShape) -> Grid {
+        let heads = if pass == Pass::BackwardKeys { shape.key_heads } else { shape.heads };
+        let (threads, shared) = match self.format {
+            NumberFormat::F32 => (256, self.shared_f32(pass)),
+            NumberFormat::Bf16 => (128, self.shared_bf16(pass, shape)),
+        };
+        Grid { blocks: (pieces, heads), threads: (threads, 1), shared: shared as u32 }
+    }
+
+    /// Bytes of the tiles of rows and of scores that a block keeps.
+    fn shared_f32(&self, pass: Pass) -> usize {
+        let (tiles, scores) = match pass {
+            Pass::Forward => (3, 1),
+            Pass::BackwardQueries => (4, 1),
+            Pass::BackwardKeys => (4, 2),
+        };
         let numbers = tiles * self.tile * (self.padded + 1) + scores * self.tile * (self.tile + 1);
-        let shared = (numbers * size_of::<f32>()) as u32;
-        Grid { blocks: (pieces, heads), threads: (256, 1), shared }
+        numbers * size_of::<f32>()
+    }
+
+    /// Bytes of the tiles of bf16 that a block keeps: its own rows, and one or two stages of those
+    /// that go by.
+    fn shared_bf16(&self, pass: Pass, shape: &AttentionShape) -> usize {
+        let row = 2 * (self.padded + 8);
+        let step = match (pass, self.padded) {
+            (Pass::Forward, 0..=128) => 64,
+            (Pass::Forward, _) => 32,
+            (_, 0..=64) => 64,
+            (_, 65..=128) => 32,
+            _ => 16,
+        };
+        match pass {
+            Pass::Forward => {
+                let stages = if self.longest <= step { 1 } else { 2 };
+                row * (self.tile + 2 * stages * step)
+            }
+            Pass::BackwardQueries => row * (2 * self.tile + 4 * step),
+            Pass::BackwardKeys => {
+                let once = self.longest <= step && shape.heads == shape.key_heads;
+                let stages = if once { 1 } else { 2 };
+                let own = 2 * row * self.tile + 2 * self.tile * (step + 8);
+                own + stages * (2 * row * step + 8 * step)
+            }
+        }
+    }
+
+    /// Whether the kernel of keys computes the gradient of queries too.
+    fn is_one_tile(&self) -> bool {
+        self.format == NumberFormat::Bf16 && self.longest <= self.tile
     }
 
     /// Start and length of its sequence and its own first row, for each tile of rows.
-    fn pieces(&self, starts: &[usize]) -> Vec<u32> {
+    fn pieces(&self, shape: &AttentionShape) -> Vec<[u32; 4]> {
         let mut pieces = Vec::new();
-        for window in starts.windows(2) {
+        for window in shape.starts.windows(2) {
             let length = window[1] - window[0];
             for first in (0..length).step_by(self.tile) {
-                pieces.extend([window[0] as u32, length as u32, first as u32, 0]);
+                pieces.push([window[0] as u32, length as u32, first as u32, 0]);
             }
+        }
+        // Where later queries see more keys, those with as much to do come together.
+        if shape.causal {
+            pieces.sort_by_key(|piece| piece[2]);
         }
         pieces
     }
@@ -83,12 +150,12 @@ fn shared_arguments(qkv: &CudaMatrix, shape: &AttentionShape, pieces: &Buffer) -
 /// heads].
 pub fn forward(qkv: &CudaMatrix, shape: &AttentionShape) -> Result<(CudaMatrix, CudaMatrix)> {
     let (gpu, tokens, heads) = (qkv.gpu(), qkv.rows(), shape.heads);
-    let kernels = Kernels::new(shape.width)?;
-    let output = CudaMatrix::new(gpu, tokens, heads * shape.width)?;
-    let log_sums = CudaMatrix::new(gpu, tokens, heads)?;
-    let pieces = kernels.pieces(shape.starts);
-    let grid = kernels.grid(pieces.len() / 4, heads, 3, 1);
-    let pieces = gpu.upload(&pieces)?;
+    let kernels = Kernels::new(qkv.format(), shape)?;
+    let output = qkv.like(tokens, heads * shape.width)?;
+    let log_sums = qkv.like_f32(tokens, heads)?;
+    let pieces = kernels.pieces(shape);
+    let grid = kernels.grid(Pass::Forward, pieces.len(), shape);
+    let pieces = gpu.constant(&pieces)?;
     let mut arguments = shared_arguments(qkv, shape, &pieces);
     arguments.extend_from_slice(arguments![&output, &log_sums]);
     // SAFETY: the pieces cover the tokens, qkv has columns for these heads, and the outputs are new
@@ -106,10 +173,12 @@ pub fn backward(
     shape: &AttentionShape,
 ) -> Result<CudaMatrix> {
     let (gpu, tokens, heads) = (qkv.gpu(), qkv.rows(), shape.heads);
-    let kernels = Kernels::new(shape.width)?;
-    let gradient = CudaMatrix::new(gpu, tokens, shape.columns())?;
-    let along = CudaMatrix::new(gpu, tokens, heads)?;
+    let kernels = Kernels::new(qkv.format(), shape)?;
+    let gradient = qkv.like(tokens, shape.columns())?;
+    let along = qkv.like_f32(tokens, heads)?;
     let log_sums = log_sums.dense()?;
+    let output = &output.in_format(qkv.format())?;
+    let output_gradient = &output_gradient.in_format(qkv.format())?;
     let arguments = arguments![
         output,
         output.stride(),
@@ -124,9 +193,9 @@ pub fn backward(
     // SAFETY: output and its gradient have a row for each token and columns for these heads; the
     // sums are new.
     unsafe { gpu.launch(kernel, rows, arguments)? };
-    let pieces = kernels.pieces(shape.starts);
-    let count = pieces.len() / 4;
-    let pieces = gpu.upload(&pieces)?;
+    let pieces = kernels.pieces(shape);
+    let count = pieces.len();
+    let pieces = gpu.constant(&pieces)?;
     let mut arguments = shared_arguments(qkv, shape, &pieces);
     arguments.extend_from_slice(arguments![
         &log_sums,
@@ -138,10 +207,15 @@ pub fn backward(
     let queries = kernels.source.kernel("attention_backward_queries");
     let keys = kernels.source.kernel("attention_backward_keys");
     // SAFETY: the pieces cover the tokens, all operands have a row for each of them and columns for
-    // these heads, and the gradient is new; the two kernels write different columns of it.
+    // these heads, and the gradient is new; each number of it is written by one of the kernels: in
+    // bf16 the kernel of keys writes the gradient of the queries of a sequence of one tile too, and
+    // that of queries leaves it alone.
     unsafe {
-        gpu.launch(queries, kernels.grid(count, heads, 4, 1), &arguments)?;
-        gpu.launch(keys, kernels.grid(count, shape.key_heads, 4, 2), &arguments)?;
+        if !kernels.is_one_tile() {
+            let grid = kernels.grid(Pass::BackwardQueries, count, shape);
+            gpu.launch(queries, grid, &arguments)?;
+        }
+        gpu.launch(keys, kernels.grid(Pass::BackwardKeys, count, shape), &arguments)?;
     }
     Ok(gradient)
 }

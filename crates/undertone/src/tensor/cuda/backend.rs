@@ -3,10 +3,13 @@
 
 use super::cache::CudaCache;
 use super::device::CudaDevice;
+use super::format::NumberFormat;
 use super::matrix::CudaMatrix;
 use super::products::multiply;
+use super::unit_norms::CudaPerUnit;
 use super::{activation, attention, loss, norm, rotary, rows, unit_norms};
 use crate::tensor::backend::{Backend, Block, Ranges};
+use crate::tensor::unit_norms::PerUnit;
 use crate::tensor::{
     Activation, AttentionShape, Dropout, Host, Matrix, NormKind, Normalised, Operand,
     ParameterUpdate, Result, Shape, UpdateState,
@@ -19,6 +22,7 @@ pub struct Cuda;
 /// A matrix under construction; its memory is allocated when something is first written.
 pub struct Draft {
     device: CudaDevice,
+    format: NumberFormat,
     shape: Shape,
     matrix: Option<CudaMatrix>,
 }
@@ -28,7 +32,7 @@ impl Draft {
     fn matrix(&mut self) -> Result<&CudaMatrix> {
         let [rows, columns] = self.shape;
         let matrix = match self.matrix.take() {
-            None => CudaMatrix::new(self.device.0, rows, columns)?,
+            None => CudaMatrix::new(self.device, self.format, rows, columns)?,
             Some(matrix) => matrix.exclusive()?,
         };
         Ok(self.matrix.insert(matrix))
@@ -45,6 +49,7 @@ impl Backend for Cuda {
     type Device = CudaDevice;
     type Cache = CudaCache;
     type Draft = Draft;
+    type PerUnit = CudaPerUnit;
 
     fn of(matrix: &Matrix) -> Option<&CudaMatrix> {
         match matrix {
@@ -69,7 +74,7 @@ impl Backend for Cuda {
     }
 
     fn from_host(host: &Host, device: &CudaDevice) -> Result<CudaMatrix> {
-        CudaMatrix::from_host(device.0, host)
+        CudaMatrix::from_host(*device, host)
     }
 
     fn to_host(matrix: &CudaMatrix) -> Result<Host> {
@@ -234,11 +239,17 @@ impl Backend for Cuda {
     }
 
     fn draft(device: &CudaDevice, shape: Shape) -> Draft {
-        Draft { device: *device, shape, matrix: None }
+        let format = NumberFormat::of_activations(device.precision());
+        Draft { device: *device, format, shape, matrix: None }
+    }
+
+    fn draft_sum(device: &CudaDevice, shape: Shape) -> Draft {
+        Draft { device: *device, format: NumberFormat::F32, shape, matrix: None }
     }
 
     fn draft_onto(matrix: CudaMatrix) -> Draft {
-        Draft { device: matrix.device(), shape: Self::shape(&matrix), matrix: Some(matrix) }
+        let (device, format) = (matrix.device(), matrix.format());
+        Draft { device, format, shape: Self::shape(&matrix), matrix: Some(matrix) }
     }
 
     fn fill_rows(draft: &mut Draft, block: &Block, row: &CudaMatrix) -> Result<()> {
@@ -272,28 +283,42 @@ impl Backend for Cuda {
         weights: &[f32],
         right: &CudaMatrix,
     ) -> Result<()> {
-        // The narrower side is the cheaper one to scale.
-        let scaled;
+        // Both are rounded as norms take them, and only then scaled: the narrower side, because it
+        // is the cheaper one.
+        let (left, right) = (left.as_factor()?, right.as_factor()?);
         let (left, right) = if left.columns() <= right.columns() {
-            scaled = rows::scale_rows(left, weights)?;
-            (&scaled, right)
+            (rows::scale_rows(&left, weights)?, right)
         } else {
-            scaled = rows::scale_rows(right, weights)?;
-            (left, &scaled)
+            (left, rows::scale_rows(&right, weights)?)
         };
-        let left = Operand { matrix: left, transposed: true };
-        Self::add_product(draft, block, 1.0, left, Operand { matrix: right, transposed: false })
+        let left = Operand { matrix: &left, transposed: true };
+        Self::add_product(draft, block, 1.0, left, Operand { matrix: &right, transposed: false })
     }
 
     fn finish(mut draft: Draft) -> Result<CudaMatrix> {
         match draft.matrix.take() {
             Some(matrix) => Ok(matrix),
             // Without rows or columns, nothing was ever written.
-            None => CudaMatrix::zeros(draft.device.0, draft.shape[0], draft.shape[1]),
+            None => {
+                let [rows, columns] = draft.shape;
+                CudaMatrix::zeros(draft.device, draft.format, rows, columns)
+            }
         }
     }
 
-    fn products(a: &CudaMatrix, es: &[&CudaMatrix], ranges: Ranges) -> Result<Vec<f64>> {
+    fn per_unit_add(sums: &mut CudaPerUnit, times: f64, amounts: &CudaPerUnit) -> Result<()> {
+        sums.add(times, amounts)
+    }
+
+    fn per_unit_to_vec(values: &CudaPerUnit) -> Result<Vec<f64>> {
+        values.to_vec()
+    }
+
+    fn wrap_per_unit(values: CudaPerUnit) -> PerUnit {
+        PerUnit::Cuda(values)
+    }
+
+    fn products(a: &CudaMatrix, es: &[&CudaMatrix], ranges: Ranges) -> Result<CudaPerUnit> {
         unit_norms::products(a, es, ranges)
     }
 
@@ -303,15 +328,37 @@ impl Backend for Cuda {
         e: &CudaMatrix,
         u: &[f32],
         ranges: Ranges,
-    ) -> Result<Vec<f64>> {
+    ) -> Result<CudaPerUnit> {
         unit_norms::product_under(a, w, e, u, ranges)
     }
 
     fn inner_products(
         one: (&CudaMatrix, &CudaMatrix, Ranges),
         other: (&CudaMatrix, &CudaMatrix, Ranges),
-    ) -> Result<Vec<f64>> {
+    ) -> Result<CudaPerUnit> {
         unit_norms::inner_products(one, other)
+    }
+
+    fn table(indices: &[u32], e: &CudaMatrix, ranges: Ranges) -> Result<CudaPerUnit> {
+        unit_norms::table(indices, e, ranges)
+    }
+
+    fn table_with_product(
+        table: (&[u32], &CudaMatrix, Ranges),
+        product: (&CudaMatrix, &CudaMatrix, Ranges),
+    ) -> Result<CudaPerUnit> {
+        unit_norms::table_with_product(table, product)
+    }
+
+    fn table_with_table(
+        one: (&[u32], &CudaMatrix, Ranges),
+        other: (&[u32], &CudaMatrix, Ranges),
+    ) -> Result<CudaPerUnit> {
+        unit_norms::table_with_table(one, other)
+    }
+
+    fn squared_rows(rows: &CudaMatrix, weights: Option<&[f32]>) -> Result<CudaPerUnit> {
+        unit_norms::squared_rows(rows, weights)
     }
 
     fn row_sums(a: Option<&CudaMatrix>, e: &CudaMatrix, ranges: Ranges) -> Result<CudaMatrix> {

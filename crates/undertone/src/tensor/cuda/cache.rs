@@ -70,7 +70,7 @@ impl CudaCache {
             self.sequences.iter_mut().zip(shape.starts.windows(2)).enumerate()
         {
             let new = window[1] - window[0];
-            sequence.grow(gpu, new, columns * size_of::<f32>())?;
+            sequence.grow(gpu, new, columns * qkv.format().bytes())?;
             for position in sequence.length..sequence.length + new {
                 places.extend([number as u32, position as u32]);
             }
@@ -83,7 +83,7 @@ impl CudaCache {
             .collect();
         let (places, rows) = (gpu.upload(&places)?, gpu.upload(&rows)?);
         let arguments = arguments![qkv, qkv.stride(), heads * width, columns, &places, &rows];
-        let kernel = Source::Cache.kernel("cache_append");
+        let kernel = Source::Cache(qkv.format()).kernel("cache_append");
         // SAFETY: every place is inside of its sequence's memory, which nobody else has; qkv has a
         // row for each place.
         unsafe { gpu.launch(kernel, Grid::rows(qkv.rows(), columns), arguments)? };
@@ -96,7 +96,7 @@ impl CudaCache {
             let problem = format!("heads of {width} features on a GPU: 256 are the most");
             return Err(Error::Unsupported(problem));
         }
-        let output = CudaMatrix::new(gpu, qkv.rows(), heads * width)?;
+        let output = qkv.like(qkv.rows(), heads * width)?;
         let arguments = arguments![
             qkv,
             qkv.stride(),
@@ -108,7 +108,7 @@ impl CudaCache {
             &rows,
             &output,
         ];
-        let kernel = Source::Cache.kernel("cache_attend");
+        let kernel = Source::Cache(qkv.format()).kernel("cache_attend");
         let grid = Grid { blocks: (qkv.rows(), heads), threads: (128, 1), shared: 0 };
         // SAFETY: every place and all before it are written in its sequence's memory; the output is
         // new.

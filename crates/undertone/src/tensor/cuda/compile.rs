@@ -157,23 +157,24 @@ unsafe fn machine_code(program: sys::nvrtcProgram) -> Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::format::NumberFormat;
     use super::*;
 
     #[test]
     fn a_name_tells_source_capability_and_compiler_apart() {
         let names = [
-            file_name(Source::Norm, (9, 0), (13, 0)),
-            file_name(Source::Rows, (9, 0), (13, 0)),
-            file_name(Source::Norm, (8, 9), (13, 0)),
-            file_name(Source::Norm, (9, 0), (12, 9)),
-            file_name(Source::Attention(64), (9, 0), (13, 0)),
-            file_name(Source::Attention(128), (9, 0), (13, 0)),
+            file_name(Source::Norm(NumberFormat::F32), (9, 0), (13, 0)),
+            file_name(Source::Rows(NumberFormat::F32), (9, 0), (13, 0)),
+            file_name(Source::Norm(NumberFormat::F32), (8, 9), (13, 0)),
+            file_name(Source::Norm(NumberFormat::F32), (9, 0), (12, 9)),
+            file_name(Source::Attention(NumberFormat::F32, 64), (9, 0), (13, 0)),
+            file_name(Source::Attention(NumberFormat::F32, 128), (9, 0), (13, 0)),
         ];
         for (i, one) in names.iter().enumerate() {
             assert!(names[i + 1..].iter().all(|other| one != other), "{one}");
         }
-        assert!(names[0].starts_with("norm-") && names[0].ends_with("-sm_90-nvrtc13.0.bin"));
-        assert_eq!(names[0], file_name(Source::Norm, (9, 0), (13, 0)));
+        assert!(names[0].starts_with("norm-float-") && names[0].ends_with("-sm_90-nvrtc13.0.bin"));
+        assert_eq!(names[0], file_name(Source::Norm(NumberFormat::F32), (9, 0), (13, 0)));
     }
 
     #[test]
@@ -219,7 +220,7 @@ mod tests {
             eprintln!("NVRTC is not installed: nothing is compiled");
             return;
         }
-        for source in Source::ALL {
+        for source in Source::all() {
             let image = compile(source, (9, 0)).unwrap_or_else(|error| panic!("{error}"));
             assert!(!image.is_empty(), "{source:?}");
         }

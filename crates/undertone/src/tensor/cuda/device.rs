@@ -2,7 +2,7 @@
 
 use super::compile::{self, Capability};
 use super::library::Library;
-use super::memory::Staging;
+use super::memory::{Constants, Staging};
 use super::products::Blas;
 use super::source::{Kernel, Source};
 use crate::tensor::error::{Error, Result};
@@ -13,10 +13,14 @@ use cudarc::nvrtc::Ptx;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use undertone_run::Precision;
 
 /// An NVIDIA GPU.
 #[derive(Clone, Copy)]
-pub struct CudaDevice(pub(super) &'static Gpu);
+pub struct CudaDevice {
+    pub(super) gpu: &'static Gpu,
+    precision: Precision,
+}
 
 impl CudaDevice {
     /// The GPU of this number. It is opened once and stays open.
@@ -24,11 +28,25 @@ impl CudaDevice {
         static OPENED: Mutex<Vec<&'static Gpu>> = Mutex::new(Vec::new());
         let mut opened = lock(&OPENED);
         if let Some(gpu) = opened.iter().find(|gpu| gpu.ordinal == ordinal) {
-            return Ok(Self(gpu));
+            return Ok(Self::of(gpu, Precision::F32));
         }
         let gpu: &'static Gpu = Box::leak(Box::new(Gpu::new(ordinal)?));
         opened.push(gpu);
-        Ok(Self(gpu))
+        Ok(Self::of(gpu, Precision::F32))
+    }
+
+    pub(super) fn of(gpu: &'static Gpu, precision: Precision) -> Self {
+        Self { gpu, precision }
+    }
+
+    /// The same GPU, with matrix products and activations in another precision.
+    pub fn with_precision(self, precision: Precision) -> Self {
+        Self { precision, ..self }
+    }
+
+    /// The precision of matrix products and activations.
+    pub fn precision(&self) -> Precision {
+        self.precision
     }
 
     /// How many GPUs the driver finds; 0 if there is no driver.
@@ -38,33 +56,33 @@ impl CudaDevice {
 
     /// Waits until everything that was asked for is done.
     pub(crate) fn synchronise(&self) -> Result<()> {
-        self.0.synchronise()
+        self.gpu.synchronise()
     }
 
     /// Bytes of memory that are in use.
     pub(crate) fn memory_in_use(&self) -> Option<u64> {
-        self.0.memory().map(|(free, all)| (all - free) as u64)
+        self.gpu.memory().map(|(free, all)| (all - free) as u64)
     }
 
     /// Its number, from 0.
     pub fn ordinal(&self) -> usize {
-        self.0.ordinal
+        self.gpu.ordinal
     }
 
     /// Its model.
     pub fn model(&self) -> &str {
-        &self.0.model
+        &self.gpu.model
     }
 
     /// Model and library versions, which together decide how results are rounded.
     pub fn machine(&self) -> String {
-        format!("{}; {}", self.0.model, super::report::versions())
+        format!("{}, {}; {}", self.gpu.model, self.precision, super::report::versions())
     }
 }
 
 impl fmt::Debug for CudaDevice {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "cuda:{} ({})", self.0.ordinal, self.0.model)
+        write!(f, "cuda:{} ({})", self.gpu.ordinal, self.gpu.model)
     }
 }
 
@@ -77,8 +95,10 @@ pub struct Gpu {
     stream: Arc<CudaStream>,
     pub(super) blas: Mutex<Blas>,
     pub(super) staging: Mutex<Staging>,
+    pub(super) constants: Mutex<Constants>,
     modules: Mutex<HashMap<Source, Arc<CudaModule>>>,
-    functions: Mutex<HashMap<Kernel, CudaFunction>>,
+    /// Each with the bytes of shared memory that a block of it may have.
+    functions: Mutex<HashMap<Kernel, (CudaFunction, u32)>>,
 }
 
 /// What another thread left behind when it panicked is used as it is: every value in these locks
@@ -145,6 +165,7 @@ impl Gpu {
             stream,
             blas: Mutex::new(blas),
             staging: Mutex::new(staging),
+            constants: Mutex::default(),
             modules: Mutex::default(),
             functions: Mutex::default(),
         })
@@ -169,18 +190,25 @@ impl Gpu {
     /// A kernel, compiled if this is its first use, that may use so many bytes of shared memory.
     pub fn function(&self, kernel: Kernel, shared: u32) -> Result<CudaFunction> {
         let mut functions = lock(&self.functions);
-        if let Some(function) = functions.get(&kernel) {
+        let known = functions.get(&kernel);
+        if let Some((function, allowed)) = known
+            && shared <= *allowed
+        {
             return Ok(function.clone());
         }
-        let module = self.module(kernel.source)?;
         let loading = |error| failed(kernel.name, error);
-        let function = module.load_function(kernel.name).map_err(loading)?;
+        let function = match known {
+            Some((function, _)) => function.clone(),
+            None => self.module(kernel.source)?.load_function(kernel.name).map_err(loading)?,
+        };
+        // Without asking, a block gets so much.
+        let allowed = shared.max(48 * 1024);
         if shared > 48 * 1024 {
             use cudarc::driver::sys::CUfunction_attribute as Limit;
             let limit = Limit::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             function.set_attribute(limit, shared.cast_signed()).map_err(loading)?;
         }
-        functions.insert(kernel, function.clone());
+        functions.insert(kernel, (function.clone(), allowed));
         Ok(function)
     }
 

@@ -1,11 +1,13 @@
 //! Launching a kernel.
 
 use super::device::{Gpu, failed};
+use super::format::NumberFormat;
 use super::matrix::CudaMatrix;
 use super::memory::Buffer;
 use super::source::Kernel;
 use crate::tensor::error::Result;
 use cudarc::driver::result;
+use std::sync::Arc;
 
 /// An argument of a kernel: eight bytes, of which a kernel reads as many as its parameter has.
 #[derive(Clone, Copy)]
@@ -34,6 +36,25 @@ impl From<f32> for Argument {
         let mut bytes = [0; 8];
         bytes[..4].copy_from_slice(&number.to_ne_bytes());
         Self(u64::from_ne_bytes(bytes))
+    }
+}
+
+impl From<f64> for Argument {
+    fn from(number: f64) -> Self {
+        Self(number.to_bits())
+    }
+}
+
+impl From<&Arc<Buffer>> for Argument {
+    fn from(buffer: &Arc<Buffer>) -> Self {
+        Self(buffer.pointer())
+    }
+}
+
+/// The address, or null.
+impl From<Option<&Buffer>> for Argument {
+    fn from(buffer: Option<&Buffer>) -> Self {
+        Self(buffer.map_or(0, Buffer::pointer))
     }
 }
 
@@ -75,9 +96,16 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// One block for each row of so many columns.
+    /// One block for each row of so many columns, which is read in packs of up to eight.
     pub fn rows(rows: usize, columns: usize) -> Self {
-        let threads = columns.next_multiple_of(32).clamp(32, 256);
+        let threads = columns.div_ceil(8).next_multiple_of(32).clamp(64, 256);
+        Self { blocks: (rows, 1), threads: (threads as u32, 1), shared: 0 }
+    }
+
+    /// One block for each row, with a thread for each pack of 16 bytes.
+    pub fn packed_rows(rows: usize, columns: usize, format: NumberFormat) -> Self {
+        let packs = columns.div_ceil(16 / format.bytes());
+        let threads = packs.next_multiple_of(32).clamp(32, 256);
         Self { blocks: (rows, 1), threads: (threads as u32, 1), shared: 0 }
     }
 

@@ -12,8 +12,8 @@ pub fn cross_entropy(
     weights: Option<&[f32]>,
 ) -> Result<(Vec<f32>, Option<CudaMatrix>)> {
     let (gpu, rows, columns) = (logits.gpu(), logits.rows(), logits.columns());
-    let losses = CudaMatrix::new(gpu, rows, 1)?;
-    let gradient = weights.map(|_| CudaMatrix::new(gpu, rows, columns)).transpose()?;
+    let losses = logits.like_f32(rows, 1)?;
+    let gradient = weights.map(|_| logits.like(rows, columns)).transpose()?;
     let (targets, weights) = (gpu.upload(targets)?, gpu.upload(weights.unwrap_or_default())?);
     let arguments = arguments![
         logits,
@@ -24,7 +24,7 @@ pub fn cross_entropy(
         gradient.as_ref(),
         columns,
     ];
-    let kernel = Source::Loss.kernel("cross_entropy");
+    let kernel = Source::Loss(logits.format()).kernel("cross_entropy");
     // SAFETY: there is a target for each row and it is one of the columns, and a weight for each
     // row where there is a gradient; the outputs are new.
     unsafe { gpu.launch(kernel, Grid::wide_rows(rows), arguments)? };
@@ -37,9 +37,10 @@ pub fn cross_entropy(
 /// Softmax of each row.
 pub fn softmax(logits: &CudaMatrix) -> Result<CudaMatrix> {
     let (gpu, rows, columns) = (logits.gpu(), logits.rows(), logits.columns());
-    let y = CudaMatrix::new(gpu, rows, columns)?;
+    let y = logits.like(rows, columns)?;
+    let kernel = Source::Loss(logits.format()).kernel("softmax");
     let arguments = arguments![logits, logits.stride(), &y, columns];
     // SAFETY: both have these rows and columns; the output is new.
-    unsafe { gpu.launch(Source::Loss.kernel("softmax"), Grid::wide_rows(rows), arguments)? };
+    unsafe { gpu.launch(kernel, Grid::wide_rows(rows), arguments)? };
     Ok(y)
 }

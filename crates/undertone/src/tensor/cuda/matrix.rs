@@ -1,6 +1,7 @@
 //! A matrix in the memory of a GPU.
 
 use super::device::{CudaDevice, Gpu};
+use super::format::NumberFormat;
 use super::launch::{Grid, arguments};
 use super::memory::Buffer;
 use super::source::Source;
@@ -8,12 +9,17 @@ use crate::tensor::Host;
 use crate::tensor::error::Result;
 use std::ops::Range;
 use std::sync::Arc;
+use undertone_run::Precision;
 
 /// Rows of numbers on a GPU; possibly some of the rows and columns of a larger matrix, with which
 /// it shares them.
 #[derive(Clone, Debug)]
 pub struct CudaMatrix {
     buffer: Arc<Buffer>,
+    /// How its numbers are stored.
+    format: NumberFormat,
+    /// The precision of products with it, and of activations that are computed from it.
+    precision: Precision,
     rows: usize,
     columns: usize,
     /// Distance between the beginnings of two rows, in numbers.
@@ -22,38 +28,120 @@ pub struct CudaMatrix {
     offset: usize,
 }
 
-/// Bytes of one number.
-const NUMBER: usize = size_of::<f32>();
-
 impl CudaMatrix {
     /// A new matrix, all of whose numbers the caller writes: what it finds there is arbitrary.
-    pub(super) fn new(gpu: &'static Gpu, rows: usize, columns: usize) -> Result<Self> {
-        Ok(Self::from_buffer(gpu.allocate(rows * columns * NUMBER)?, rows, columns))
+    pub(super) fn new(
+        device: CudaDevice,
+        format: NumberFormat,
+        rows: usize,
+        columns: usize,
+    ) -> Result<Self> {
+        let buffer = device.gpu.allocate(rows * columns * format.bytes())?;
+        Ok(Self::from_buffer(device, format, buffer, rows, columns))
     }
 
     /// All zeros.
-    pub(super) fn zeros(gpu: &'static Gpu, rows: usize, columns: usize) -> Result<Self> {
-        Ok(Self::from_buffer(gpu.zeros(rows * columns * NUMBER)?, rows, columns))
+    pub(super) fn zeros(
+        device: CudaDevice,
+        format: NumberFormat,
+        rows: usize,
+        columns: usize,
+    ) -> Result<Self> {
+        let buffer = device.gpu.zeros(rows * columns * format.bytes())?;
+        Ok(Self::from_buffer(device, format, buffer, rows, columns))
     }
 
-    fn from_buffer(buffer: Buffer, rows: usize, columns: usize) -> Self {
-        Self { buffer: Arc::new(buffer), rows, columns, stride: columns, offset: 0 }
+    /// A new matrix of the format of this one, likewise.
+    pub(super) fn like(&self, rows: usize, columns: usize) -> Result<Self> {
+        Self::new(self.device(), self.format, rows, columns)
+    }
+
+    /// A new matrix of f32, likewise.
+    pub(super) fn like_f32(&self, rows: usize, columns: usize) -> Result<Self> {
+        Self::new(self.device(), NumberFormat::F32, rows, columns)
+    }
+
+    fn from_buffer(
+        device: CudaDevice,
+        format: NumberFormat,
+        buffer: Buffer,
+        rows: usize,
+        columns: usize,
+    ) -> Self {
+        let (buffer, precision) = (Arc::new(buffer), device.precision());
+        Self { buffer, format, precision, rows, columns, stride: columns, offset: 0 }
     }
 
     /// A copy of a matrix in main memory.
-    pub(super) fn from_host(gpu: &'static Gpu, host: &Host) -> Result<Self> {
-        Ok(Self::from_buffer(gpu.upload(&host.dense()[..])?, host.rows(), host.columns()))
+    pub(super) fn from_host(device: CudaDevice, host: &Host) -> Result<Self> {
+        let buffer = device.gpu.upload(&host.dense()[..])?;
+        Ok(Self::from_buffer(device, NumberFormat::F32, buffer, host.rows(), host.columns()))
     }
 
     /// A copy in main memory.
     pub(super) fn to_host(&self) -> Result<Host> {
-        let dense = self.dense()?;
+        let dense = self.in_format(NumberFormat::F32)?.dense()?;
         let mut done = Ok(());
         let host = Host::build(self.rows, self.columns, |out| {
-            // SAFETY: a dense matrix has as many numbers from its first on.
+            // SAFETY: a dense matrix has as many f32 numbers from its first on.
             done = unsafe { self.gpu().download(dense.pointer(), out) };
         });
         done.map(|()| host)
+    }
+
+    /// How its numbers are stored.
+    pub(super) fn format(&self) -> NumberFormat {
+        self.format
+    }
+
+    /// The precision of products with it.
+    pub(super) fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// The same numbers, with products in another precision.
+    pub(crate) fn with_precision(&self, precision: Precision) -> Self {
+        Self { precision, ..self.clone() }
+    }
+
+    /// The same numbers in f32, with products in f32.
+    pub(crate) fn exact(&self) -> Result<Self> {
+        Ok(self.in_format(NumberFormat::F32)?.with_precision(Precision::F32))
+    }
+
+    /// The numbers in a format; copied only if they are in another. A weight's copy in bf16 is kept
+    /// until the weight changes.
+    pub(super) fn in_format(&self, format: NumberFormat) -> Result<Self> {
+        match (self.format, format) {
+            (from, to) if from == to => Ok(self.clone()),
+            (NumberFormat::F32, NumberFormat::Bf16) => {
+                let buffer = self.buffer.rounded(|| self.round_all())?;
+                Ok(Self { buffer, format, ..self.clone() })
+            }
+            _ => {
+                let copy = Self::new(self.device(), format, self.rows, self.columns)?;
+                // SAFETY: the copy is as large and nobody else has it yet.
+                unsafe { copy.update(self, false)? };
+                Ok(copy)
+            }
+        }
+    }
+
+    /// All numbers of the buffer of f32, rounded to bf16.
+    fn round_all(&self) -> Result<Buffer> {
+        let count = self.buffer.bytes() / NumberFormat::F32.bytes();
+        let rounded = self.gpu().allocate(count * NumberFormat::Bf16.bytes())?;
+        let arguments = arguments![&*self.buffer, &rounded, count];
+        let grid = Grid { blocks: (count.div_ceil(1024), 1), threads: (256, 1), shared: 0 };
+        // SAFETY: both have so many numbers, and begin where an allocation begins; the target is
+        // new.
+        unsafe { self.gpu().launch(Source::Convert.kernel("all_to_bf16"), grid, arguments)? };
+        Ok(rounded)
+    }
+
+    /// As a factor of a matrix product: bf16 where that is the precision, and f32 otherwise.
+    pub(super) fn as_factor(&self) -> Result<Self> {
+        self.in_format(NumberFormat::of_activations(self.precision))
     }
 
     /// The GPU that it is on.
@@ -63,7 +151,7 @@ impl CudaMatrix {
 
     /// The device that it is on.
     pub fn device(&self) -> CudaDevice {
-        CudaDevice(self.gpu())
+        CudaDevice::of(self.gpu(), self.precision)
     }
 
     /// Number of rows.
@@ -88,7 +176,7 @@ impl CudaMatrix {
 
     /// The address of its first number.
     pub(super) fn pointer(&self) -> u64 {
-        self.buffer.pointer() + (self.offset * NUMBER) as u64
+        self.buffer.pointer() + (self.offset * self.format.bytes()) as u64
     }
 
     /// Whether both are the same rows and columns of the same memory.
@@ -120,7 +208,7 @@ impl CudaMatrix {
 
     /// A dense copy.
     pub(super) fn copied(&self) -> Result<Self> {
-        let copy = Self::new(self.gpu(), self.rows, self.columns)?;
+        let copy = self.like(self.rows, self.columns)?;
         // SAFETY: the copy is as large and nobody else has it yet.
         unsafe { copy.update(self, false)? };
         Ok(copy)
@@ -128,7 +216,10 @@ impl CudaMatrix {
 
     /// Itself, dense and with nobody else who could see a change; copied if need be.
     pub(super) fn exclusive(mut self) -> Result<Self> {
-        if self.stride == self.columns && Arc::get_mut(&mut self.buffer).is_some() {
+        if self.stride == self.columns
+            && let Some(buffer) = Arc::get_mut(&mut self.buffer)
+        {
+            buffer.changes();
             return Ok(self);
         }
         self.copied()
@@ -147,7 +238,8 @@ impl CudaMatrix {
         // SAFETY: both have these rows and columns, and nobody else has the target.
         unsafe {
             let grid = Grid::rows(self.rows, self.columns);
-            self.gpu().launch(Source::Rows.kernel("copy"), grid, arguments)
+            let name = NumberFormat::pair("copy", from.format, self.format);
+            self.gpu().launch(Source::Convert.kernel(name), grid, arguments)
         }
     }
 
@@ -165,7 +257,8 @@ impl CudaMatrix {
         // nobody else has the target.
         unsafe {
             let grid = Grid::rows(self.rows, self.columns);
-            self.gpu().launch(Source::Rows.kernel("copy"), grid, arguments)
+            let name = NumberFormat::pair("copy", row.format, self.format);
+            self.gpu().launch(Source::Convert.kernel(name), grid, arguments)
         }
     }
 }

@@ -6,12 +6,15 @@ use bytemuck::Pod;
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::CUresult;
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes on a GPU; freed when the last user is dropped, after what the stream still does with them.
 pub struct Buffer {
     gpu: &'static Gpu,
     pointer: u64,
     bytes: usize,
+    /// The same f32 numbers rounded to bf16, once a product needed them.
+    rounded: Mutex<Option<Arc<Buffer>>>,
 }
 
 impl Buffer {
@@ -23,6 +26,25 @@ impl Buffer {
     /// The GPU that it is on.
     pub fn gpu(&self) -> &'static Gpu {
         self.gpu
+    }
+
+    /// How many bytes it has.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The same f32 numbers rounded to bf16: computed once, until [`Self::changes`].
+    pub fn rounded(&self, round: impl FnOnce() -> Result<Buffer>) -> Result<Arc<Buffer>> {
+        let mut rounded = lock(&self.rounded);
+        match &*rounded {
+            Some(buffer) => Ok(buffer.clone()),
+            None => Ok(rounded.insert(Arc::new(round()?)).clone()),
+        }
+    }
+
+    /// Its numbers are about to change.
+    pub fn changes(&mut self) {
+        *self.rounded.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
@@ -65,13 +87,13 @@ impl Gpu {
     /// So many bytes, whose contents are arbitrary.
     pub fn allocate(&'static self, bytes: usize) -> Result<Buffer> {
         if bytes == 0 {
-            return Ok(Buffer { gpu: self, pointer: 0, bytes });
+            return Ok(Buffer { gpu: self, pointer: 0, bytes, rounded: Mutex::default() });
         }
         let stream = self.stream()?;
         // SAFETY: the stream is open. Nothing reads the bytes before something was written there:
         // every kernel writes all of its output.
         match unsafe { result::malloc_async(stream.cu_stream(), bytes) } {
-            Ok(pointer) => Ok(Buffer { gpu: self, pointer, bytes }),
+            Ok(pointer) => Ok(Buffer { gpu: self, pointer, bytes, rounded: Mutex::default() }),
             Err(DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => Err(full(self, bytes)),
             Err(error) => Err(failed("allocating memory", error)),
         }
@@ -119,6 +141,18 @@ impl Gpu {
         Ok(buffer)
     }
 
+    /// As [`Self::upload`], for numbers that come again and again within a step, such as the rows
+    /// of each unit: what is on the GPU already is not copied again.
+    pub fn constant<T: Pod>(&'static self, numbers: &[T]) -> Result<Arc<Buffer>> {
+        let bytes: &[u8] = bytemuck::cast_slice(numbers);
+        if let Some(known) = lock(&self.constants).get(bytes) {
+            return Ok(known);
+        }
+        let buffer = Arc::new(self.upload(numbers)?);
+        lock(&self.constants).insert(bytes, buffer.clone());
+        Ok(buffer)
+    }
+
     /// Copies numbers from an address on this GPU, once they are computed.
     ///
     /// # Safety
@@ -145,6 +179,32 @@ impl Gpu {
         // SAFETY: by the caller.
         unsafe { result::memcpy_dtod_async(to, from, bytes, self.stream()?.cu_stream()) }
             .map_err(|error| failed("copying on the GPU", error))
+    }
+}
+
+/// Small arrays that are on the GPU already, the last used last.
+#[derive(Default)]
+pub struct Constants {
+    known: Vec<(Box<[u8]>, Arc<Buffer>)>,
+}
+
+impl Constants {
+    /// How many are kept.
+    const COUNT: usize = 24;
+
+    fn get(&mut self, bytes: &[u8]) -> Option<Arc<Buffer>> {
+        let place = self.known.iter().position(|(known, _)| **known == *bytes)?;
+        let found = self.known.remove(place);
+        let buffer = found.1.clone();
+        self.known.push(found);
+        Some(buffer)
+    }
+
+    fn insert(&mut self, bytes: &[u8], buffer: Arc<Buffer>) {
+        if self.known.len() == Self::COUNT {
+            self.known.remove(0);
+        }
+        self.known.push((bytes.into(), buffer));
     }
 }
 

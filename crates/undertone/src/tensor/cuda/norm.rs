@@ -1,5 +1,6 @@
 //! LayerNorm and RMSNorm.
 
+use super::format::NumberFormat;
 use super::launch::{Grid, arguments};
 use super::matrix::CudaMatrix;
 use super::source::Source;
@@ -16,9 +17,13 @@ pub fn forward(
     epsilon: f32,
 ) -> Result<Normalised<CudaMatrix>> {
     let (gpu, rows, columns) = (x.gpu(), x.rows(), x.columns());
-    let output = CudaMatrix::new(gpu, rows, columns)?;
-    let normalised = CudaMatrix::new(gpu, rows, columns)?;
-    let inverse_std = CudaMatrix::new(gpu, rows, 1)?;
+    let (output, normalised) = (x.like(rows, columns)?, x.like(rows, columns)?);
+    let inverse_std = x.like_f32(rows, 1)?;
+    let residual = residual.map(|residual| residual.in_format(x.format())).transpose()?;
+    let residual = residual.as_ref();
+    let weight = &weight.in_format(NumberFormat::F32)?;
+    let bias = bias.map(|bias| bias.in_format(NumberFormat::F32)).transpose()?;
+    let bias = bias.as_ref();
     let arguments = arguments![
         kind == NormKind::Layer,
         x,
@@ -33,9 +38,10 @@ pub fn forward(
         &inverse_std,
         columns,
     ];
+    let kernel = Source::Norm(x.format()).kernel("norm_forward");
     // SAFETY: x, residual and both outputs have these rows and columns, weight and bias are rows of
     // as many columns; the outputs are new.
-    unsafe { gpu.launch(Source::Norm.kernel("norm_forward"), Grid::wide_rows(rows), arguments)? };
+    unsafe { gpu.launch(kernel, Grid::packed_rows(rows, columns, x.format()), arguments)? };
     Ok(Normalised { output, normalised, inverse_std })
 }
 
@@ -48,7 +54,10 @@ pub fn backward(
     output_gradient: &CudaMatrix,
 ) -> Result<CudaMatrix> {
     let (gpu, rows, columns) = (normalised.gpu(), normalised.rows(), normalised.columns());
-    let gradient = CudaMatrix::new(gpu, rows, columns)?;
+    let gradient = normalised.like(rows, columns)?;
+    let output_gradient = &output_gradient.in_format(normalised.format())?;
+    let weight = &weight.in_format(NumberFormat::F32)?;
+    let inverse_std = &inverse_std.in_format(NumberFormat::F32)?;
     // One number for each row, as a column or as a row.
     let inverse_stride = if inverse_std.columns() == 1 { inverse_std.stride() } else { 1 };
     let arguments = arguments![
@@ -63,8 +72,10 @@ pub fn backward(
         &gradient,
         columns,
     ];
+    let kernel = Source::Norm(normalised.format()).kernel("norm_backward");
+    let grid = Grid::packed_rows(rows, columns, normalised.format());
     // SAFETY: both operands have these rows and columns, the weight is a row of as many columns,
     // there is an inverse standard deviation for each row; the gradient is new.
-    unsafe { gpu.launch(Source::Norm.kernel("norm_backward"), Grid::wide_rows(rows), arguments)? };
+    unsafe { gpu.launch(kernel, grid, arguments)? };
     Ok(gradient)
 }

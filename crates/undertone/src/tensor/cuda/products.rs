@@ -2,29 +2,22 @@
 //!
 //! cuBLAS has column-major matrices: what is row-major with stride s is, for it, the transpose with
 //! leading dimension s. So C = A · B is computed as Cᵀ = Bᵀ · Aᵀ, with no number moved.
+//!
+//! The precision is that of the left factor. In f32 every product and sum is f32, whatever the
+//! environment asks cuBLAS for; in TF32 cuBLAS rounds both factors; in bf16 both are rounded before.
+//! Sums are always in f32.
 
 use super::device::lock;
+use super::format::NumberFormat;
 use super::matrix::CudaMatrix;
 use crate::tensor::Operand;
 use crate::tensor::error::{Error, Result};
 use cudarc::cublas::result::{self, CublasError};
-use cudarc::cublas::sys::{self, cublasMath_t, cublasOperation_t};
+use cudarc::cublas::sys::{
+    self, cublasComputeType_t, cublasGemmAlgo_t, cublasMath_t, cublasOperation_t, cudaDataType_t,
+};
 use cudarc::driver::CudaStream;
-
-/// How exact products are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Precision {
-    /// Every product and sum in f32, whatever the environment asks cuBLAS for: no TF32.
-    F32,
-}
-
-impl Precision {
-    fn math_mode(self) -> cublasMath_t {
-        match self {
-            Self::F32 => cublasMath_t::CUBLAS_PEDANTIC_MATH,
-        }
-    }
-}
+use undertone_run::Precision;
 
 /// cuBLAS on the stream of one GPU.
 pub struct Blas {
@@ -42,20 +35,37 @@ impl Blas {
     /// With the context of the stream current in the calling thread.
     pub fn new(stream: &CudaStream) -> Result<Self> {
         let handle = result::create_handle().map_err(failed)?;
+        // Partial sums of a product that is split among blocks stay in f32.
+        let mode = cublasMath_t::CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
         // SAFETY: the handle was just created, and the stream lives as long as the program.
         unsafe {
             result::set_stream(handle, stream.cu_stream().cast()).map_err(failed)?;
-            sys::cublasSetMathMode(handle, Precision::F32.math_mode()).result().map_err(failed)?;
+            sys::cublasSetMathMode(handle, mode).result().map_err(failed)?;
         }
         Ok(Self { handle })
     }
 }
 
 /// The operation of cuBLAS, whose view of the matrix is the transpose already.
-fn operation(operand: Operand<CudaMatrix>) -> cublasOperation_t {
-    match operand.transposed {
+fn operation(transposed: bool) -> cublasOperation_t {
+    match transposed {
         false => cublasOperation_t::CUBLAS_OP_N,
         true => cublasOperation_t::CUBLAS_OP_T,
+    }
+}
+
+fn data_type(format: NumberFormat) -> cudaDataType_t {
+    match format {
+        NumberFormat::F32 => cudaDataType_t::CUDA_R_32F,
+        NumberFormat::Bf16 => cudaDataType_t::CUDA_R_16BF,
+    }
+}
+
+fn compute_type(precision: Precision) -> cublasComputeType_t {
+    match precision {
+        Precision::F32 => cublasComputeType_t::CUBLAS_COMPUTE_32F_PEDANTIC,
+        Precision::Tf32 => cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
+        Precision::Bf16 => cublasComputeType_t::CUBLAS_COMPUTE_32F,
     }
 }
 
@@ -77,43 +87,71 @@ pub unsafe fn multiply(
     left: Operand<CudaMatrix>,
     right: Operand<CudaMatrix>,
 ) -> Result<()> {
-    let inner = if left.transposed { left.matrix.rows() } else { left.matrix.columns() };
-    let (m, n, k) = (int(output.columns())?, int(output.rows())?, int(inner)?);
     if output.is_empty() {
         return Ok(());
     }
+    let precision = left.matrix.precision();
+    let (of_left, of_right) = (left.transposed, right.transposed);
+    let left = left.matrix.as_factor()?;
+    let right = right.matrix.with_precision(precision).as_factor()?;
+    if output.format() == NumberFormat::Bf16 && left.format() == NumberFormat::F32 {
+        // cuBLAS has no product of f32 factors with a result in bf16.
+        let wide = output.like_f32(output.rows(), output.columns())?;
+        let (left, right) = (
+            Operand { matrix: &left, transposed: of_left },
+            Operand { matrix: &right, transposed: of_right },
+        );
+        // SAFETY: the shapes are the same, the intermediate result is new, and of the output by the
+        // caller.
+        return unsafe {
+            multiply(&wide, false, scale, left, right)?;
+            output.update(&wide, add)
+        };
+    }
+    let inner = if of_left { left.rows() } else { left.columns() };
+    let (m, n, k) = (int(output.columns())?, int(output.rows())?, int(inner)?);
     if k == 0 {
         if !add {
-            let zeros = CudaMatrix::zeros(output.gpu(), output.rows(), output.columns())?;
+            let zeros = CudaMatrix::zeros(
+                output.device(),
+                output.format(),
+                output.rows(),
+                output.columns(),
+            )?;
             // SAFETY: of the output by the caller.
             unsafe { output.update(&zeros, false)? };
         }
         return Ok(());
     }
     let beta: f32 = if add { 1.0 } else { 0.0 };
-    let strides = [right.matrix, left.matrix, output].map(|matrix| int(matrix.stride()));
-    let [of_right, of_left, of_output] = strides;
+    let [stride_of_right, stride_of_left, stride_of_output] =
+        [&right, &left, output].map(|matrix| int(matrix.stride()));
     let gpu = output.gpu();
     gpu.stream()?;
     let blas = lock(&gpu.blas);
     // SAFETY: the shapes go together by the caller, so that cuBLAS stays inside of the three
     // matrices; the factors are read before the call returns.
     unsafe {
-        result::sgemm(
+        result::gemm_ex(
             blas.handle,
-            operation(right),
-            operation(left),
+            operation(of_right),
+            operation(of_left),
             m,
             n,
             k,
-            &scale,
-            right.matrix.pointer() as *const f32,
-            of_right?,
-            left.matrix.pointer() as *const f32,
-            of_left?,
-            &beta,
-            output.pointer() as *mut f32,
-            of_output?,
+            std::ptr::from_ref(&scale).cast(),
+            right.pointer() as *const _,
+            data_type(right.format()),
+            stride_of_right?,
+            left.pointer() as *const _,
+            data_type(left.format()),
+            stride_of_left?,
+            std::ptr::from_ref(&beta).cast(),
+            output.pointer() as *mut _,
+            data_type(output.format()),
+            stride_of_output?,
+            compute_type(precision),
+            cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
         )
     }
     .map_err(failed)

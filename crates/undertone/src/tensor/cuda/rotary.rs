@@ -15,10 +15,10 @@ pub fn turn(
 ) -> Result<CudaMatrix> {
     let x = x.exclusive()?;
     let gpu = x.gpu();
-    let (speeds, places) = (gpu.upload(frequencies)?, gpu.upload(positions)?);
+    let (speeds, places) = (gpu.constant(frequencies)?, gpu.constant(positions)?);
     let half = frequencies.len();
     let arguments = arguments![&x, x.stride(), columns, &speeds, half, &places, direction];
-    let kernel = Source::Rotary.kernel("rotate");
+    let kernel = Source::Rotary(x.format()).kernel("rotate");
     // SAFETY: x has these columns and a position for each row, and nobody else has its numbers.
     unsafe { gpu.launch(kernel, Grid::rows(x.rows(), columns / 2), arguments)? };
     Ok(x)

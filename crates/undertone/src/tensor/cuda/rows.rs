@@ -1,36 +1,46 @@
 //! Operations on whole rows: sums, gathering and scattering; and dropout.
 
+use super::format::NumberFormat;
 use super::launch::{Argument, Grid, arguments};
 use super::matrix::CudaMatrix;
 use super::source::Source;
 use crate::tensor::Dropout;
 use crate::tensor::error::Result;
 
-/// A new matrix of the shape of `x`, which a kernel writes row by row from `x`, its stride, and
+/// A new matrix of the shape and format of `x`, which a kernel writes row by row from `x`, its stride, and
 /// further arguments that come before the output and the number of columns.
 fn rowwise(name: &'static str, x: &CudaMatrix, further: &[Argument]) -> Result<CudaMatrix> {
     let (gpu, rows, columns) = (x.gpu(), x.rows(), x.columns());
-    let y = CudaMatrix::new(gpu, rows, columns)?;
+    let y = x.like(rows, columns)?;
+    let kernel = Source::Rows(x.format()).kernel(name);
     let arguments = [arguments![x, x.stride()], further, arguments![&y, columns]].concat();
     // SAFETY: both have these rows and columns; the output is new. What is further has, by the
     // callers below, a number for each row or column, or the shape of x.
-    unsafe { gpu.launch(Source::Rows.kernel(name), Grid::rows(rows, columns), &arguments)? };
+    unsafe { gpu.launch(kernel, Grid::rows(rows, columns), &arguments)? };
     Ok(y)
 }
 
 /// a + b.
 pub fn add(a: &CudaMatrix, b: &CudaMatrix) -> Result<CudaMatrix> {
-    rowwise("add", a, arguments![b, b.stride()])
+    let b = b.in_format(a.format())?;
+    rowwise("add", a, arguments![&b, b.stride()])
 }
 
 /// Each row times its factor; a factor of 0 leaves zeros whatever the row holds.
 pub fn scale_rows(x: &CudaMatrix, factors: &[f32]) -> Result<CudaMatrix> {
-    rowwise("scale_rows", x, arguments![&x.gpu().upload(factors)?])
+    rowwise("scale_rows", x, arguments![&x.gpu().constant(factors)?])
 }
 
-/// Each column times its factor.
+/// Each column times its factor, in f32.
 pub fn scale_columns(x: &CudaMatrix, factors: &[f32]) -> Result<CudaMatrix> {
-    rowwise("scale_columns", x, arguments![&x.gpu().upload(factors)?])
+    let (gpu, rows, columns) = (x.gpu(), x.rows(), x.columns());
+    let y = x.like_f32(rows, columns)?;
+    let factors = gpu.constant(factors)?;
+    let arguments = arguments![x, x.stride(), &factors, &y, columns];
+    let kernel = Source::Rows(x.format()).kernel("scale_columns");
+    // SAFETY: both have these rows and columns, with a factor for each column; the output is new.
+    unsafe { gpu.launch(kernel, Grid::rows(rows, columns), arguments)? };
+    Ok(y)
 }
 
 /// x ⊙ mask; the backward pass is the same function of the gradient.
@@ -39,52 +49,96 @@ pub fn drop_out(dropout: Dropout, x: &CudaMatrix) -> Result<CudaMatrix> {
     rowwise("drop_out", x, arguments![dropout.seed, dropout.rate, kept])
 }
 
-/// Row `i` of the result is row `indices[i]` of the table.
+/// Row `i` of the result is row `indices[i]` of the table; activations.
 pub fn gather(table: &CudaMatrix, indices: &[u32]) -> Result<CudaMatrix> {
     let (gpu, rows, columns) = (table.gpu(), indices.len(), table.columns());
-    let y = CudaMatrix::new(gpu, rows, columns)?;
-    let indices = gpu.upload(indices)?;
+    let format = NumberFormat::of_activations(table.precision());
+    let y = CudaMatrix::new(table.device(), format, rows, columns)?;
+    let kernel = Source::Convert.kernel(NumberFormat::pair("gather", table.format(), format));
+    let indices = gpu.constant(indices)?;
     let arguments = arguments![table, table.stride(), &indices, &y, columns];
     // SAFETY: every index is a row of the table; the output is new.
-    unsafe { gpu.launch(Source::Rows.kernel("gather"), Grid::rows(rows, columns), arguments)? };
+    unsafe { gpu.launch(kernel, Grid::rows(rows, columns), arguments)? };
     Ok(y)
 }
 
-/// The rows in the order of their targets: which they are, where those of each target begin, and
-/// the targets.
-fn by_target(indices: &[u32]) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
-    let mut order: Vec<u32> = (0..indices.len() as u32).collect();
-    order.sort_by_key(|&row| indices[row as usize]);
-    let (mut starts, mut targets) = (Vec::new(), Vec::new());
-    for (place, &row) in order.iter().enumerate() {
-        let target = indices[row as usize];
-        if targets.last() != Some(&target) {
-            starts.push(place as u32);
-            targets.push(target);
+/// Rows that are added up in one piece. Many rows of one target, such as those of a segment's
+/// embedding, are added up in pieces at once, and then the pieces.
+const PIECE: usize = 128;
+
+/// Rows in the order of their targets, cut into pieces.
+#[derive(Debug, PartialEq)]
+struct Pieces {
+    /// The rows.
+    order: Vec<u32>,
+    /// Where in `order` each piece begins, and behind the last its length.
+    starts: Vec<u32>,
+    /// Where among the pieces those of each target begin, and behind the last their number.
+    firsts: Vec<u32>,
+    targets: Vec<u32>,
+}
+
+impl Pieces {
+    fn new(indices: &[u32]) -> Self {
+        let mut order: Vec<u32> = (0..indices.len() as u32).collect();
+        order.sort_by_key(|&row| indices[row as usize]);
+        let (mut starts, mut firsts, mut targets) = (Vec::new(), Vec::new(), Vec::new());
+        let mut place = 0;
+        for same in order.chunk_by(|&one, &other| indices[one as usize] == indices[other as usize])
+        {
+            targets.push(indices[same[0] as usize]);
+            firsts.push(starts.len() as u32);
+            for piece in same.chunks(PIECE) {
+                starts.push(place);
+                place += piece.len() as u32;
+            }
         }
+        starts.push(place);
+        firsts.push(starts.len() as u32 - 1);
+        Self { order, starts, firsts, targets }
     }
-    starts.push(order.len() as u32);
-    (order, starts, targets)
+
+    fn count(&self) -> usize {
+        self.starts.len() - 1
+    }
 }
 
 /// Adds row `i` of `x` at `indices[i]`, in the order of the rows.
 pub fn scatter_onto(onto: CudaMatrix, x: &CudaMatrix, indices: &[u32]) -> Result<CudaMatrix> {
-    let onto = onto.exclusive()?;
+    let onto = onto.in_format(NumberFormat::F32)?.exclusive()?;
     let (gpu, columns) = (x.gpu(), x.columns());
-    let (order, starts, targets) = by_target(indices);
+    let pieces = Pieces::new(indices);
     let grid =
-        Grid { blocks: (targets.len(), columns.div_ceil(256)), threads: (256, 1), shared: 0 };
-    let (order, starts) = (gpu.upload(&order)?, gpu.upload(&starts)?);
-    let targets = gpu.upload(&targets)?;
-    let arguments = arguments![x, x.stride(), &order, &starts, &targets, &onto, columns];
-    // SAFETY: every target is a row of the matrix, and occurs once; nobody else has its numbers.
-    unsafe { gpu.launch(Source::Rows.kernel("scatter"), grid, arguments)? };
+        |blocks| Grid { blocks: (blocks, columns.div_ceil(256)), threads: (256, 1), shared: 0 };
+    let scatter = Source::Rows(x.format()).kernel("scatter");
+    let (order, starts) = (gpu.upload(&pieces.order)?, gpu.upload(&pieces.starts)?);
+    let targets = gpu.upload(&pieces.targets)?;
+    if pieces.count() == pieces.targets.len() {
+        let arguments = arguments![x, x.stride(), &order, &starts, &targets, &onto, columns];
+        // SAFETY: every target is a row of the matrix, and occurs once; nobody else has its
+        // numbers.
+        unsafe { gpu.launch(scatter, grid(pieces.count()), arguments)? };
+        return Ok(onto);
+    }
+    let sums = CudaMatrix::zeros(x.device(), NumberFormat::F32, pieces.count(), columns)?;
+    let places: Vec<u32> = (0..pieces.count() as u32).collect();
+    let (places, firsts) = (gpu.upload(&places)?, gpu.upload(&pieces.firsts)?);
+    let of_pieces = arguments![x, x.stride(), &order, &starts, &places, &sums, columns];
+    let of_targets = arguments![&sums, columns, &firsts, &targets, &onto, columns];
+    let scatter_sums = Source::Rows(x.format()).kernel("scatter_sums");
+    // SAFETY: there is a new row of sums for each piece; every target is a row of the matrix and
+    // occurs once, and nobody else has its numbers.
+    unsafe {
+        gpu.launch(scatter, grid(pieces.count()), of_pieces)?;
+        gpu.launch(scatter_sums, grid(pieces.targets.len()), of_targets)?;
+    }
     Ok(onto)
 }
 
 /// A matrix of `rows` rows in which row `i` of `x` was added at `indices[i]`.
 pub fn scatter(x: &CudaMatrix, indices: &[u32], rows: usize) -> Result<CudaMatrix> {
-    scatter_onto(CudaMatrix::zeros(x.gpu(), rows, x.columns())?, x, indices)
+    let zeros = CudaMatrix::zeros(x.device(), NumberFormat::F32, rows, x.columns())?;
+    scatter_onto(zeros, x, indices)
 }
 
 /// Rows whose sum one block computes, as in the kernel.
@@ -94,21 +148,23 @@ const ROWS: usize = 512;
 pub fn column_sums(a: &CudaMatrix, b: Option<&CudaMatrix>) -> Result<CudaMatrix> {
     let (gpu, rows, columns) = (a.gpu(), a.rows(), a.columns());
     let parts = rows.div_ceil(ROWS);
-    let partial = CudaMatrix::new(gpu, parts, columns)?;
+    let partial = a.like_f32(parts, columns)?;
+    let b = b.map(|b| b.in_format(a.format())).transpose()?;
+    let b = b.as_ref();
     let grid = Grid { blocks: (columns.div_ceil(32), parts), threads: (32, 8), shared: 0 };
     let b_stride = b.map_or(0, CudaMatrix::stride);
     let arguments = arguments![a, a.stride(), b, b_stride, rows, columns, &partial];
     // SAFETY: both operands have these rows and columns; the output is new and has a row for each
     // part.
-    unsafe { gpu.launch(Source::Rows.kernel("column_sums"), grid, arguments)? };
+    unsafe { gpu.launch(Source::Rows(a.format()).kernel("column_sums"), grid, arguments)? };
     if parts == 1 {
         return Ok(partial);
     }
-    let sums = CudaMatrix::new(gpu, 1, columns)?;
+    let sums = a.like_f32(1, columns)?;
     let grid = Grid { blocks: (columns.div_ceil(128), 1), threads: (128, 1), shared: 0 };
     let arguments = arguments![&partial, parts, columns, &sums];
     // SAFETY: there are so many parts of so many columns; the output is new.
-    unsafe { gpu.launch(Source::Rows.kernel("add_partials"), grid, arguments)? };
+    unsafe { gpu.launch(Source::Rows(a.format()).kernel("add_partials"), grid, arguments)? };
     Ok(sums)
 }
 
@@ -117,10 +173,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_of_one_target_stay_in_order() {
-        let (order, starts, targets) = by_target(&[7, 2, 7, 2, 2, 9]);
-        assert_eq!(order, [1, 3, 4, 0, 2, 5]);
-        assert_eq!((starts, targets), (vec![0, 3, 5, 6], vec![2, 7, 9]));
-        assert_eq!(by_target(&[]), (vec![], vec![0], vec![]));
+    fn rows_of_one_target_stay_in_order_and_pieces_are_short() {
+        let pieces = Pieces::new(&[7, 2, 7, 2, 2, 9]);
+        assert_eq!(pieces.order, [1, 3, 4, 0, 2, 5]);
+        assert_eq!((pieces.starts, pieces.targets), (vec![0, 3, 5, 6], vec![2, 7, 9]));
+        assert_eq!(pieces.firsts, [0, 1, 2, 3]);
+        assert_eq!(Pieces::new(&[]).starts, [0]);
+        let pieces = Pieces::new(&[vec![4; 2 * PIECE + 1], vec![1; PIECE]].concat());
+        let piece = PIECE as u32;
+        assert_eq!(pieces.starts, [0, piece, 2 * piece, 3 * piece, 3 * piece + 1]);
+        assert_eq!((pieces.firsts, pieces.targets), (vec![0, 1, 4], vec![1, 4]));
     }
 }

@@ -1,24 +1,32 @@
 //! The kernels: which file each is in, and what is compiled for it.
 
+use super::format::NumberFormat;
+
 /// One compiled piece: a file of kernels with what all files share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// Activation functions.
-    Activation,
+    Activation(NumberFormat),
     /// Attention with heads of at most so many features: 32, 64, 128 or 256.
-    Attention(usize),
+    Attention(NumberFormat, usize),
     /// Attention to keys and values of earlier tokens.
-    Cache,
+    Cache(NumberFormat),
+    /// Copies from one format to another.
+    Convert,
     /// Cross-entropy and softmax.
-    Loss,
+    Loss(NumberFormat),
     /// LayerNorm and RMSNorm.
-    Norm,
+    Norm(NumberFormat),
     /// Rotary position embedding.
-    Rotary,
+    Rotary(NumberFormat),
     /// Operations on whole rows, and dropout.
-    Rows,
-    /// Norms of the gradients of units.
+    Rows(NumberFormat),
+    /// Norms of the gradients of units, in f32 and f64.
     UnitNorms,
+    /// Norms of the gradients of units, by tensor cores.
+    UnitNormsMma(NumberFormat),
+    /// Sums over the rows of units.
+    UnitRows(NumberFormat),
     /// Noise and optimiser.
     Update,
 }
@@ -26,34 +34,44 @@ pub enum Source {
 impl Source {
     /// All of them.
     #[cfg(test)]
-    pub const ALL: [Self; 12] = [
-        Self::Activation,
-        Self::Attention(32),
-        Self::Attention(64),
-        Self::Attention(128),
-        Self::Attention(256),
-        Self::Cache,
-        Self::Loss,
-        Self::Norm,
-        Self::Rotary,
-        Self::Rows,
-        Self::UnitNorms,
-        Self::Update,
-    ];
+    pub fn all() -> Vec<Self> {
+        let mut all = vec![Self::Convert, Self::UnitNorms, Self::Update];
+        for format in [NumberFormat::F32, NumberFormat::Bf16] {
+            all.extend([32, 64, 128, 256].map(|width| Self::Attention(format, width)));
+            let each = [
+                Self::Activation,
+                Self::Cache,
+                Self::Loss,
+                Self::Norm,
+                Self::Rotary,
+                Self::Rows,
+                Self::UnitNormsMma,
+                Self::UnitRows,
+            ];
+            all.extend(each.map(|source| source(format)));
+        }
+        all
+    }
 
     /// A name for files.
     pub fn name(self) -> String {
-        match self {
-            Self::Activation => "activation".into(),
-            Self::Attention(width) => format!("attention-{width}"),
-            Self::Cache => "cache".into(),
-            Self::Loss => "loss".into(),
-            Self::Norm => "norm".into(),
-            Self::Rotary => "rotary".into(),
-            Self::Rows => "rows".into(),
-            Self::UnitNorms => "unit-norms".into(),
-            Self::Update => "update".into(),
-        }
+        let (name, format) = match self {
+            Self::Activation(format) => ("activation", format),
+            Self::Attention(format, width) => {
+                return format!("attention-{}-{width}", format.type_name());
+            }
+            Self::Cache(format) => ("cache", format),
+            Self::Convert => return "convert".into(),
+            Self::Loss(format) => ("loss", format),
+            Self::Norm(format) => ("norm", format),
+            Self::Rotary(format) => ("rotary", format),
+            Self::Rows(format) => ("rows", format),
+            Self::UnitNorms => return "unit-norms".into(),
+            Self::UnitNormsMma(format) => ("unit-norms-mma", format),
+            Self::UnitRows(format) => ("unit-rows", format),
+            Self::Update => return "update".into(),
+        };
+        format!("{name}-{}", format.type_name())
     }
 
     /// How the compiler is called for it, beside the architecture. Multiplications and additions
@@ -68,22 +86,30 @@ impl Source {
     /// The whole text that is compiled.
     pub fn text(self) -> String {
         const COMMON: &str = include_str!("kernels/common.cu");
-        let (head, body) = match self {
-            Self::Activation => (String::new(), include_str!("kernels/activation.cu")),
-            Self::Attention(width) => {
-                let tile = super::attention::tile_of(width);
+        const PACKS: &str = include_str!("kernels/packs.cu");
+        let (format, body) = match self {
+            Self::Convert => return format!("{COMMON}\n{}", include_str!("kernels/convert.cu")),
+            Self::Update => return format!("{COMMON}\n{}", include_str!("kernels/update.cu")),
+            Self::Attention(format, width) => {
+                let tile = super::attention::tile_of(format, width);
                 let head = format!("#define HEAD_WIDTH {width}\n#define HEAD_TILE {tile}\n");
-                (head, include_str!("kernels/attention.cu"))
+                let body = match format {
+                    NumberFormat::F32 => include_str!("kernels/attention.cu"),
+                    NumberFormat::Bf16 => include_str!("kernels/attention_bf16.cu"),
+                };
+                return format!("{head}{COMMON}\n{body}");
             }
-            Self::Cache => (String::new(), include_str!("kernels/cache.cu")),
-            Self::Loss => (String::new(), include_str!("kernels/loss.cu")),
-            Self::Norm => (String::new(), include_str!("kernels/norm.cu")),
-            Self::Rotary => (String::new(), include_str!("kernels/rotary.cu")),
-            Self::Rows => (String::new(), include_str!("kernels/rows.cu")),
-            Self::UnitNorms => (String::new(), include_str!("kernels/unit_norms.cu")),
-            Self::Update => (String::new(), include_str!("kernels/update.cu")),
+            Self::Activation(format) => (format, include_str!("kernels/activation.cu")),
+            Self::Cache(format) => (format, include_str!("kernels/cache.cu")),
+            Self::Loss(format) => (format, include_str!("kernels/loss.cu")),
+            Self::Norm(format) => (format, include_str!("kernels/norm.cu")),
+            Self::Rotary(format) => (format, include_str!("kernels/rotary.cu")),
+            Self::Rows(format) => (format, include_str!("kernels/rows.cu")),
+            Self::UnitNorms => (NumberFormat::F32, include_str!("kernels/unit_norms.cu")),
+            Self::UnitNormsMma(format) => (format, include_str!("kernels/unit_norms_mma.cu")),
+            Self::UnitRows(format) => (format, include_str!("kernels/unit_rows.cu")),
         };
-        format!("{head}{COMMON}\n{body}")
+        format!("{COMMON}\ntypedef {} real;\n{PACKS}\n{body}", format.type_name())
     }
 }
 

@@ -1,38 +1,112 @@
 //! Norms and inner products of the gradients of privacy units, which are never written down.
 //!
-//! **Upper bounds.** With u = 2⁻²⁴, each inner product of the kernels is off by at most c Σ|xᵢyᵢ|,
-//! c = 16u(1 + 10⁻⁶) < 9.6 · 10⁻⁷: sixteen fused multiply-adds in f32, whose results are added up
-//! in f64. Let α_t = ‖a_t‖ and ε_t = ‖e_t‖ (of all layers side by side), and M = Σ_t α_t ε_t, which
-//! is computed in f64.
+//! **What is added.** Unit i adds c_i Σ_t e_t ⊗ a_t to the sum, with its clipping factor c_i, as a
+//! matrix product computes it: in TF32, cuBLAS rounds a_t and c_i e_t, each by at most 2⁻¹⁰ of its
+//! numbers; in bf16, a_t and e_t are bf16 already, and c_i e_t is rounded by at most 2⁻⁹. (Or c_i
+//! a_t is, and not e_t: the bound is the same.) Let α_t = ‖a_t‖, ε_t = ‖e_t‖ (of all layers side by
+//! side), and M = Σ_t α_t ε_t. Then what is added differs from c_i G, G = Σ_t e_t ⊗ a_t, by at most
+//! c_i η M in norm, η = 1.01 · 2⁻⁹, by the triangle inequality: so it has a norm of at most
+//! c_i (‖G‖ + η M). That sum, not ‖G‖, is what is bounded here; in f32 η = 0. The numbers that
+//! rounding takes below the smallest normal f32 are not counted.
 //!
-//! *Gram.* X_ts = ⟨a_t, a_s⟩ is off by at most c α_t α_s, and Y_ts = ⟨e_t, e_s⟩ by c ε_t ε_s, so
-//! that ‖G‖² = Σ X_ts Y_ts is off by at most Σ (2c + c²) α_t α_s ε_t ε_s = (2c + c²) M².
+//! **How exact ‖G‖ is.** Every inner product ⟨x, y⟩ of the kernels is off by at most k Σ|xᵢyᵢ|:
 //!
-//! *Formed.* G is off by at most c Σ_t |e_t| ⊗ |a_t| element by element, so that its norm is off by
-//! at most c M, and ‖G‖² by at most 2c ‖G‖ M + c² M² ≤ (2c + c²) M².
+//! - in f32, k = 16u(1 + 10⁻⁶) < 9.6 · 10⁻⁷ with u = 2⁻²⁴: sixteen fused multiply-adds, whose
+//!   results are added up in f64;
+//! - by tensor cores, of bf16: products are exact. Each of the eight instructions for 128 columns
+//!   adds 17 numbers, and takes at most 2⁻²³ of the largest away from each, which no number exceeds
+//!   that the sum of the absolute values does not: at most 8 · 17 · 2⁻²³ < 1.63 · 10⁻⁵ of that sum.
+//!   Adding up the n runs of 128 columns in f32 adds n u: k = 1.7 · 10⁻⁵ + 6 · 10⁻⁸ n;
+//! - by tensor cores, of f32 in two halves of bf16: x = h + l + r with |l| ≤ 2⁻⁹|x| and |r| ≤
+//!   2⁻¹⁸|x|, so that leaving out l·l′ and r takes less than 1.2 · 10⁻⁵ away; there are three
+//!   products for each of four instructions for 64 columns, of at most 1.01 of the size:
+//!   k = 3.8 · 10⁻⁵ + 6 · 10⁻⁸ n.
 //!
-//! Both are below 2 · [`SLACK`] · M², which is added. Inner products of two gradients are off by
-//! (2c + c²) M M′ likewise. Under weights, columns are multiplied by the roots of theirs first:
-//! root and product round by u each on either side, which moves G by at most 4.1 u M, and ‖G‖² by
-//! less than 5 · 10⁻⁷ M² more: 3 · SLACK · M² is added.
+//! *Gram.* X_ts = ⟨a_t, a_s⟩ is off by at most k α_t α_s, and Y_ts = ⟨e_t, e_s⟩ by k ε_t ε_s, so
+//! that ‖G‖² = Σ X_ts Y_ts is off by at most Σ (2k + k²) α_t α_s ε_t ε_s = (2k + k²) M². For a table
+//! of embeddings, a_t is the unit vector of the token's index: X_ts is exact and α_t = 1.
+//!
+//! *Formed.* G is off by at most k Σ_t |e_t| ⊗ |a_t| element by element, so that its norm is off by
+//! at most k M, and ‖G‖² by at most 2k ‖G‖ M + k² M² ≤ (2k + k²) M².
+//!
+//! Both are below 2.1 k M², which is added. M itself is √(X_tt Y_tt) summed, and off by less than
+//! 2k of itself, or computed in f64. An inner product of two gradients is off by (2k + k²) M M′
+//! likewise, and rounding of all factors moves it by less than 4 (η + η²) M M′ more. Under weights, columns
+//! are multiplied by the roots of theirs first, in f32: root and product round by u each on either
+//! side, which moves G by at most 4.1 u M, and ‖G‖² by less than 5 · 10⁻⁷ M² more.
 
-use super::device::Gpu;
-use super::launch::{Grid, arguments};
+use super::device::{CudaDevice, Gpu};
+use super::format::NumberFormat;
+use super::launch::{Argument, Grid, arguments};
 use super::matrix::CudaMatrix;
 use super::memory::Buffer;
 use super::rows::scale_columns;
 use super::source::Source;
 use crate::tensor::backend::Ranges;
 use crate::tensor::error::Result;
-use crate::tensor::unit_norms::{SLACK, not_negative};
 use std::ops::Range;
+use std::sync::Arc;
+use undertone_run::Precision;
 
 /// Rows and columns of a tile, as in the kernels.
 const SIDE: usize = 64;
 
+/// One f64 for each unit, on a GPU.
+#[derive(Debug)]
+pub struct CudaPerUnit {
+    device: CudaDevice,
+    values: Buffer,
+    units: usize,
+}
+
+impl CudaPerUnit {
+    fn new(device: CudaDevice, units: usize) -> Result<Self> {
+        let values = device.gpu.allocate(units * size_of::<f64>())?;
+        Ok(Self { device, values, units })
+    }
+
+    pub(super) fn zeros(device: CudaDevice, units: usize) -> Result<Self> {
+        let values = device.gpu.zeros(units * size_of::<f64>())?;
+        Ok(Self { device, values, units })
+    }
+
+    /// Zeros for as many units, on the same GPU.
+    pub(crate) fn zeros_beside(&self) -> Result<Self> {
+        Self::zeros(self.device, self.units)
+    }
+
+    /// Adds `times` the others.
+    pub(super) fn add(&mut self, times: f64, others: &Self) -> Result<()> {
+        assert_eq!(self.units, others.units, "as many units");
+        let arguments = arguments![&self.values, times, &others.values, self.units];
+        let kernel = Source::UnitRows(NumberFormat::F32).kernel("unit_add");
+        let blocks = (self.units.div_ceil(128), 1);
+        let grid = Grid { blocks, threads: (128, 1), shared: 0 };
+        // SAFETY: both have a number for each unit, and only `self` has these.
+        unsafe { self.device.gpu.launch(kernel, grid, arguments) }
+    }
+
+    pub(super) fn to_vec(&self) -> Result<Vec<f64>> {
+        let mut found = vec![0.0; self.units];
+        // SAFETY: there is a number for each unit.
+        unsafe { self.device.gpu.download(self.values.pointer(), &mut found)? };
+        Ok(found)
+    }
+}
+
+/// What rounding of factors can add to the norm of a gradient, as a share of M.
+fn rounding(precision: Precision) -> f64 {
+    match precision {
+        Precision::F32 => 0.0,
+        Precision::Tf32 | Precision::Bf16 => 1.01 / 512.0,
+    }
+}
+
 /// For each range an upper bound of Σ_k ‖Σ_t e_{k,t} ⊗ a_t‖²: several layers may share one input.
-pub fn products(a: &CudaMatrix, es: &[&CudaMatrix], ranges: Ranges) -> Result<Vec<f64>> {
-    bounds(a, es, ranges, 2.0 * SLACK)
+pub fn products(a: &CudaMatrix, es: &[&CudaMatrix], ranges: Ranges) -> Result<CudaPerUnit> {
+    let a = a.as_factor()?;
+    let es = es.iter().map(|e| e.as_factor()).collect::<Result<Vec<_>>>()?;
+    bounds(&a, &es, ranges, 0.0)
 }
 
 /// The same of one e, under weights w of the columns of a and u of those of e.
@@ -42,24 +116,28 @@ pub fn product_under(
     e: &CudaMatrix,
     u: &[f32],
     ranges: Ranges,
-) -> Result<Vec<f64>> {
+) -> Result<CudaPerUnit> {
     let roots = |weights: &[f32]| -> Vec<f32> { weights.iter().map(|w| w.sqrt()).collect() };
-    let (a, e) = (scale_columns(a, &roots(w))?, scale_columns(e, &roots(u))?);
-    bounds(&a, &[&e], ranges, 3.0 * SLACK)
+    let a = scale_columns(&a.as_factor()?, &roots(w))?;
+    let e = scale_columns(&e.as_factor()?, &roots(u))?;
+    bounds(&a, &[e], ranges, 1e-6)
 }
 
-fn bounds(a: &CudaMatrix, es: &[&CudaMatrix], ranges: Ranges, slack: f64) -> Result<Vec<f64>> {
+fn bounds(
+    a: &CudaMatrix,
+    es: &[CudaMatrix],
+    ranges: Ranges,
+    more_slack: f64,
+) -> Result<CudaPerUnit> {
     if es.is_empty() || ranges.is_empty() {
-        return Ok(vec![0.0; ranges.len()]);
+        return CudaPerUnit::zeros(a.device(), ranges.len());
     }
-    let pairs: Vec<_> = es.iter().map(|&e| (e, e)).collect();
-    let operands = Operands::new((a, a), &pairs)?;
+    let operands = Operands::new(Inputs::Matrices(a, a), &pairs(es))?;
     let (d, p) = (a.columns(), es.iter().map(|e| e.columns()).sum::<usize>());
     // A unit has tasks of one kind; the others find no partial sums of it.
-    let is_formed = |range: &Range<usize>| range.len() * (d + p) >= d * p;
     let (mut gram, mut formed) = (Tasks::default(), Tasks::default());
     for range in ranges {
-        if is_formed(range) {
+        if range.len() * (d + p) >= d * p {
             formed.add_formed(range, d, es.iter().map(|e| e.columns()));
         } else {
             gram.add_norm(range);
@@ -67,53 +145,103 @@ fn bounds(a: &CudaMatrix, es: &[&CudaMatrix], ranges: Ranges, slack: f64) -> Res
         gram.end_unit();
         formed.end_unit();
     }
-    let row_norms = operands.row_norms(0)?;
-    let by_gram = operands.gram(&gram)?;
-    let by_forming = operands.formed(&formed)?;
-    let mut found = operands.sums(&gram, by_gram.as_ref(), &row_norms, ranges)?;
-    if let Some(partial) = &by_forming {
-        let further = operands.sums(&formed, Some(partial), &row_norms, ranges)?;
-        for ((found, further), range) in found.iter_mut().zip(further).zip(ranges) {
-            if is_formed(range) {
-                *found = further;
-            }
-        }
+    let bounds = CudaPerUnit::new(a.device(), ranges.len())?;
+    let longest = ranges.iter().map(|range| range.len()).max().unwrap_or_default();
+    let slack = more_slack + 2.1 * operands.slack(d.max(p).max(longest));
+    let partial = operands.gram(&gram)?;
+    operands.bounds(&gram, partial.as_ref(), None, ranges, slack, false, &bounds)?;
+    if let Some(partial) = operands.formed(&formed)? {
+        let row_norms = operands.row_norms(0)?;
+        let (partial, row_norms) = (Some(&partial), Some(&row_norms));
+        operands.bounds(&formed, partial, row_norms, ranges, slack, true, &bounds)?;
     }
-    Ok(found.iter().map(|[sum, most]| not_negative(*sum) + slack * most * most).collect())
+    Ok(bounds)
+}
+
+/// For each unit an upper bound of the squared norm of a table's gradient: row `indices[t]` has e_t
+/// added.
+pub fn table(indices: &[u32], e: &CudaMatrix, ranges: Ranges) -> Result<CudaPerUnit> {
+    let operands = Operands::new(Inputs::Table(indices, indices), &pairs(&[e.clone()]))?;
+    let mut tasks = Tasks::default();
+    for range in ranges {
+        tasks.add_norm(range);
+        tasks.end_unit();
+    }
+    let bounds = CudaPerUnit::new(e.device(), ranges.len())?;
+    let slack = 2.1 * operands.slack(e.columns());
+    let partial = operands.gram(&tasks)?;
+    operands.bounds(&tasks, partial.as_ref(), None, ranges, slack, false, &bounds)?;
+    Ok(bounds)
 }
 
 /// For each unit an upper bound of ⟨Σ_t e_t ⊗ a_t, Σ_s f_s ⊗ b_s⟩.
 pub fn inner_products(
     (a, e, ranges): (&CudaMatrix, &CudaMatrix, Ranges),
     (b, f, others): (&CudaMatrix, &CudaMatrix, Ranges),
-) -> Result<Vec<f64>> {
-    if ranges.is_empty() {
-        return Ok(Vec::new());
-    }
-    let operands = Operands::new((a, b), &[(e, f)])?;
-    let mut tasks = Tasks::default();
-    for (range, other) in ranges.iter().zip(others) {
-        tasks.add_product(range, other);
-        tasks.end_unit();
-    }
-    let partial = operands.gram(&tasks)?;
-    let one = operands.sums(&tasks, partial.as_ref(), &operands.row_norms(0)?, ranges)?;
-    let other = operands.sums(&tasks, partial.as_ref(), &operands.row_norms(1)?, others)?;
-    let both = one.iter().zip(&other);
-    Ok(both.map(|([sum, most], [_, other])| sum + 2.0 * SLACK * most * other).collect())
+) -> Result<CudaPerUnit> {
+    let operands = Operands::new(Inputs::Matrices(a, b), &[(e.clone(), f.clone())])?;
+    let row_norms = [operands.row_norms(0)?, operands.row_norms(1)?];
+    operands.inner_bounds(ranges, others, &row_norms, a.columns().max(e.columns()))
 }
 
-/// The sum of the rows of each range, or of a ⊙ e: one row for each range.
+/// For each unit an upper bound of the inner product of a table's gradient with Σ_s l_s ⊗ r_s.
+pub fn table_with_product(
+    (indices, e, ranges): (&[u32], &CudaMatrix, Ranges),
+    (left, right, others): (&CudaMatrix, &CudaMatrix, Ranges),
+) -> Result<CudaPerUnit> {
+    let operands = Operands::new(Inputs::Gathered(indices, left), &[(e.clone(), right.clone())])?;
+    let of_table = operands.row_norms(0)?;
+    // ‖l_s‖ ‖r_s‖ are the norms of the rows of a product.
+    let product = Operands::new(Inputs::Matrices(left, left), &pairs(&[right.clone()]))?;
+    let row_norms = [of_table, product.row_norms(0)?];
+    operands.inner_bounds(ranges, others, &row_norms, e.columns())
+}
+
+/// For each unit an upper bound of the inner product of the gradients of two uses of one table.
+pub fn table_with_table(
+    (indices, e, ranges): (&[u32], &CudaMatrix, Ranges),
+    (other_indices, f, others): (&[u32], &CudaMatrix, Ranges),
+) -> Result<CudaPerUnit> {
+    let operands = Operands::new(Inputs::Table(indices, other_indices), &[(e.clone(), f.clone())])?;
+    let row_norms = [operands.row_norms(0)?, operands.row_norms(1)?];
+    operands.inner_bounds(ranges, others, &row_norms, e.columns())
+}
+
+/// The squared norm of each row, each coordinate's square times its weight; rounded up by more than
+/// the rounding error of the numbers, which are sums in f32.
+pub fn squared_rows(rows: &CudaMatrix, weights: Option<&[f32]>) -> Result<CudaPerUnit> {
+    let (gpu, columns) = (rows.gpu(), rows.columns());
+    let squares = CudaPerUnit::new(rows.device(), rows.rows())?;
+    let weights = weights.map(|weights| gpu.constant(weights)).transpose()?;
+    let arguments =
+        arguments![rows, rows.stride(), weights.as_deref(), 1.0 + 1e-6, &squares.values, columns];
+    let kernel = Source::UnitRows(rows.format()).kernel("unit_squares");
+    let grid = Grid { blocks: (rows.rows(), 1), threads: (128, 1), shared: 0 };
+    // SAFETY: there are so many rows and columns, and a weight for each column or none; the output
+    // is new and has a number for each row.
+    unsafe { gpu.launch(kernel, grid, arguments)? };
+    Ok(squares)
+}
+
+/// The sum of the rows of each range, or of a ⊙ e: one row for each range, in f32.
 pub fn row_sums(a: Option<&CudaMatrix>, e: &CudaMatrix, ranges: Ranges) -> Result<CudaMatrix> {
     let (gpu, columns) = (e.gpu(), e.columns());
-    let sums = CudaMatrix::new(gpu, ranges.len(), columns)?;
-    let places = gpu.upload(&ends(ranges))?;
+    let sums = e.like_f32(ranges.len(), columns)?;
+    let a = a.map(|a| a.in_format(e.format())).transpose()?;
+    let a = a.as_ref();
+    let places = gpu.constant(&ends(ranges))?;
     let a_stride = a.map_or(0, CudaMatrix::stride);
     let arguments = arguments![a, a_stride, e, e.stride(), &places, &sums, columns];
     let grid = Grid { blocks: (ranges.len(), columns.div_ceil(128)), threads: (128, 1), shared: 0 };
+    let kernel = Source::UnitRows(e.format()).kernel("unit_row_sums");
     // SAFETY: all ranges are rows of both operands; the output is new and has a row for each.
-    unsafe { gpu.launch(Source::UnitNorms.kernel("unit_row_sums"), grid, arguments)? };
+    unsafe { gpu.launch(kernel, grid, arguments)? };
     Ok(sums)
+}
+
+/// Each layer on both sides.
+fn pairs(layers: &[CudaMatrix]) -> Vec<(CudaMatrix, CudaMatrix)> {
+    layers.iter().map(|layer| (layer.clone(), layer.clone())).collect()
 }
 
 /// Beginning and end of each range.
@@ -181,43 +309,121 @@ impl Tasks {
     }
 }
 
-/// Inputs and output gradients as the kernels find them, and the matrices to keep them alive.
-struct Operands<'a> {
-    gpu: &'static Gpu,
-    rows: [usize; 2],
-    inputs: Buffer,
-    layers: Buffer,
-    count: usize,
-    _matrices: Vec<&'a CudaMatrix>,
+/// Where the inner products X_ts of inputs come from.
+enum Inputs<'a> {
+    /// ⟨a_t, b_s⟩.
+    Matrices(&'a CudaMatrix, &'a CudaMatrix),
+    /// Whether both tokens have the same row of a table.
+    Table(&'a [u32], &'a [u32]),
+    /// The number of row s in the column that is the index of t.
+    Gathered(&'a [u32], &'a CudaMatrix),
 }
 
-impl<'a> Operands<'a> {
-    fn new(
-        (a, b): (&'a CudaMatrix, &'a CudaMatrix),
-        layers: &[(&'a CudaMatrix, &'a CudaMatrix)],
-    ) -> Result<Self> {
-        let gpu = a.gpu();
+/// Inputs and output gradients as the kernels find them, and the matrices to keep them alive.
+struct Operands {
+    gpu: &'static Gpu,
+    precision: Precision,
+    format: NumberFormat,
+    /// Rows of both sides.
+    rows: [usize; 2],
+    /// The leading arguments of the Gram kernel, which is one for each kind of inputs.
+    kernel: &'static str,
+    inputs: Vec<Arc<Buffer>>,
+    has_matrices: bool,
+    layers: Buffer,
+    count: usize,
+    _matrices: Vec<CudaMatrix>,
+}
+
+impl Operands {
+    fn new(inputs: Inputs, layers: &[(CudaMatrix, CudaMatrix)]) -> Result<Self> {
+        let (e, f) = &layers[0];
+        let (gpu, precision, rows) = (e.gpu(), e.precision(), [e.rows(), f.rows()]);
+        let mut all: Vec<&CudaMatrix> = layers.iter().flat_map(|(e, f)| [e, f]).collect();
+        match &inputs {
+            Inputs::Matrices(a, b) => all.extend([a, b]),
+            Inputs::Gathered(_, factor) => all.push(factor),
+            Inputs::Table(..) => {}
+        }
+        // Nothing is rounded here: where one of them is f32, all are.
+        let wide = all.iter().any(|matrix| matrix.format() == NumberFormat::F32);
+        let format = if wide { NumberFormat::F32 } else { NumberFormat::Bf16 };
         let part = |m: &CudaMatrix| [m.pointer(), m.stride() as u64, m.columns() as u64];
-        let words = |matrices: &[&CudaMatrix]| -> Vec<u64> {
-            matrices.iter().flat_map(|matrix| part(matrix)).collect()
+        let words =
+            |matrices: &[CudaMatrix]| -> Vec<u64> { matrices.iter().flat_map(part).collect() };
+        let mut matrices = layers
+            .iter()
+            .flat_map(|(e, f)| [e.in_format(format), f.in_format(format)])
+            .collect::<Result<Vec<_>>>()?;
+        let of_layers = gpu.upload(&words(&matrices))?;
+        let has_matrices = matches!(inputs, Inputs::Matrices(..));
+        let (kernel, inputs) = match inputs {
+            Inputs::Matrices(a, b) => {
+                let both = [a.in_format(format)?, b.in_format(format)?];
+                let inputs = vec![Arc::new(gpu.upload(&words(&both))?)];
+                matrices.extend(both);
+                ("unit_gram", inputs)
+            }
+            Inputs::Table(indices, others) => {
+                let indices = gpu.constant(indices)?;
+                ("unit_table", vec![indices, gpu.constant(others)?])
+            }
+            Inputs::Gathered(indices, factor) => {
+                let factor = factor.in_format(format)?;
+                let inputs = vec![
+                    gpu.constant(indices)?,
+                    Arc::new(gpu.upload(&words(std::slice::from_ref(&factor)))?),
+                ];
+                matrices.push(factor);
+                ("unit_table_product", inputs)
+            }
         };
-        let sides: Vec<&CudaMatrix> = layers.iter().flat_map(|&(e, f)| [e, f]).collect();
         Ok(Self {
             gpu,
-            rows: [a.rows(), b.rows()],
-            inputs: gpu.upload(&words(&[a, b]))?,
-            layers: gpu.upload(&words(&sides))?,
+            precision,
+            format,
+            rows,
+            kernel,
+            inputs,
+            has_matrices,
+            layers: of_layers,
             count: layers.len(),
-            _matrices: [vec![a, b], sides].concat(),
+            _matrices: matrices,
         })
     }
 
-    /// ‖a_t‖ · ‖e_t‖ of each row of one side.
+    /// Whether tensor cores compute the inner products.
+    fn by_tensor_cores(&self) -> bool {
+        self.precision != Precision::F32
+    }
+
+    /// k: what an inner product over so many columns or rows can be off by, as a share of Σ|xᵢyᵢ|.
+    fn slack(&self, depth: usize) -> f64 {
+        match (self.by_tensor_cores(), self.format) {
+            (false, _) => 9.6e-7,
+            (true, NumberFormat::Bf16) => 1.7e-5 + 6e-8 * depth.div_ceil(64) as f64,
+            (true, NumberFormat::F32) => 3.8e-5 + 6e-8 * depth.div_ceil(64) as f64,
+        }
+    }
+
+    /// The file of the kernels, and the bytes of shared memory of a block.
+    fn source(&self, formed: bool) -> (Source, u32) {
+        if !self.by_tensor_cores() {
+            return (Source::UnitNorms, 0);
+        }
+        let halves = self.format.bytes() / 2;
+        let depth = if formed { SIDE } else { 128 / halves };
+        // Two sides of so many rows, each eight numbers longer than it is.
+        (Source::UnitNormsMma(self.format), (2 * halves * SIDE * (depth + 8) * 2) as u32)
+    }
+
+    /// ‖a_t‖ · ‖e_t‖ of each row of one side; without matrices as inputs, ‖e_t‖.
     fn row_norms(&self, side: usize) -> Result<Buffer> {
         let rows = self.rows[side];
         let row_norms = self.gpu.allocate(rows * size_of::<f64>())?;
-        let arguments = arguments![&self.inputs, &self.layers, self.count, side, &row_norms];
-        let kernel = Source::UnitNorms.kernel("unit_row_norms");
+        let inputs = if self.has_matrices { self.inputs[0].pointer() } else { 0 };
+        let arguments = arguments![inputs, &self.layers, self.count, side, &row_norms];
+        let kernel = Source::UnitRows(self.format).kernel("unit_row_norms");
         let grid = Grid { blocks: (rows, 1), threads: (128, 1), shared: 0 };
         // SAFETY: all matrices of a side have so many rows; the output is new.
         unsafe { self.gpu.launch(kernel, grid, arguments)? };
@@ -225,58 +431,106 @@ impl<'a> Operands<'a> {
     }
 
     fn gram(&self, tasks: &Tasks) -> Result<Option<Buffer>> {
-        let further = arguments![self.count];
-        self.partial("unit_gram", tasks, further)
+        let mut leading: Vec<Argument> = self.inputs.iter().map(Argument::from).collect();
+        leading.extend_from_slice(arguments![&self.layers, self.count]);
+        self.partial(self.kernel, false, tasks, &leading)
     }
 
     fn formed(&self, tasks: &Tasks) -> Result<Option<Buffer>> {
-        self.partial("unit_formed", tasks, &[])
+        let leading = arguments![&self.inputs[0], &self.layers];
+        self.partial("unit_formed", true, tasks, leading)
     }
 
-    /// One number for each task, if there are any.
+    /// Two numbers for each task, if there are any.
     fn partial(
         &self,
         name: &'static str,
+        formed: bool,
         tasks: &Tasks,
-        further: &[super::launch::Argument],
+        leading: &[Argument],
     ) -> Result<Option<Buffer>> {
         if tasks.count() == 0 {
             return Ok(None);
         }
-        let partial = self.gpu.allocate(tasks.count() * size_of::<f64>())?;
-        let words = self.gpu.upload(&tasks.words)?;
-        let arguments =
-            [arguments![&self.inputs, &self.layers], further, arguments![&words, &partial]]
-                .concat();
-        let grid = Grid { blocks: (tasks.count(), 1), threads: (256, 1), shared: 0 };
+        let partial = self.gpu.allocate(tasks.count() * size_of::<[f64; 2]>())?;
+        let words = self.gpu.constant(&tasks.words)?;
+        let arguments = [leading, arguments![&words, &partial]].concat();
+        let (source, shared) = self.source(formed);
+        let grid = Grid { blocks: (tasks.count(), 1), threads: (256, 1), shared };
         // SAFETY: every task is a tile of rows that both sides have, or of columns of a layer that
-        // there is; the output is new and has a number for each.
-        unsafe { self.gpu.launch(Source::UnitNorms.kernel(name), grid, &arguments)? };
+        // there is; the output is new and has two numbers for each.
+        unsafe { self.gpu.launch(source.kernel(name), grid, &arguments)? };
         Ok(Some(partial))
     }
 
-    /// For each unit the sum of its tasks, and that of the row norms.
-    fn sums(
+    /// Writes the bound of each unit from the sums of its tasks. With `keep`, units without tasks
+    /// keep theirs.
+    #[allow(clippy::too_many_arguments)]
+    fn bounds(
         &self,
         tasks: &Tasks,
         partial: Option<&Buffer>,
-        row_norms: &Buffer,
+        row_norms: Option<&Buffer>,
         ranges: Ranges,
-    ) -> Result<Vec<[f64; 2]>> {
-        let sums = self.gpu.allocate(ranges.len() * size_of::<[f64; 2]>())?;
-        let firsts = self.gpu.upload(&tasks.firsts)?;
-        let places = self.gpu.upload(&ends(ranges))?;
-        let partial = partial.map_or(0, Buffer::pointer);
-        let arguments = arguments![partial, &firsts, row_norms, &places, &sums];
-        let kernel = Source::UnitNorms.kernel("unit_sums");
+        slack: f64,
+        keep: bool,
+        bounds: &CudaPerUnit,
+    ) -> Result<()> {
+        let firsts = self.gpu.constant(&tasks.firsts)?;
+        let places = self.gpu.constant(&ends(ranges))?;
+        let arguments = arguments![
+            partial,
+            &firsts,
+            row_norms,
+            &places,
+            slack,
+            rounding(self.precision),
+            keep,
+            &bounds.values,
+        ];
+        let kernel = Source::UnitRows(self.format).kernel("unit_bounds");
         let grid = Grid { blocks: (ranges.len(), 1), threads: (128, 1), shared: 0 };
         // SAFETY: without partial sums no unit has a task; all ranges are rows that have a norm;
-        // the output is new and has two numbers for each unit.
+        // the output has a number for each unit.
+        unsafe { self.gpu.launch(kernel, grid, arguments) }
+    }
+
+    /// The bound of each unit's inner product.
+    fn inner_bounds(
+        &self,
+        ranges: Ranges,
+        others: Ranges,
+        row_norms: &[Buffer; 2],
+        depth: usize,
+    ) -> Result<CudaPerUnit> {
+        let mut tasks = Tasks::default();
+        for (range, other) in ranges.iter().zip(others) {
+            tasks.add_product(range, other);
+            tasks.end_unit();
+        }
+        let device = CudaDevice::of(self.gpu, self.precision);
+        let bounds = CudaPerUnit::new(device, ranges.len())?;
+        let partial = self.gram(&tasks)?;
+        let firsts = self.gpu.constant(&tasks.firsts)?;
+        let [places, other_places] =
+            [self.gpu.constant(&ends(ranges))?, self.gpu.constant(&ends(others))?];
+        let rounded = rounding(self.precision);
+        let slack = 2.1 * self.slack(depth) + 1e-6 + 4.0 * rounded * (1.0 + rounded);
+        let arguments = arguments![
+            partial.as_ref(),
+            &firsts,
+            &row_norms[0],
+            &places,
+            &row_norms[1],
+            &other_places,
+            slack,
+            &bounds.values,
+        ];
+        let kernel = Source::UnitRows(self.format).kernel("unit_inner_bounds");
+        let grid = Grid { blocks: (ranges.len(), 1), threads: (128, 1), shared: 0 };
+        // SAFETY: as for norms, on both sides.
         unsafe { self.gpu.launch(kernel, grid, arguments)? };
-        let mut found = vec![[0.0; 2]; ranges.len()];
-        // SAFETY: there are two numbers for each unit.
-        unsafe { self.gpu.download(sums.pointer(), &mut found)? };
-        Ok(found)
+        Ok(bounds)
     }
 }
 

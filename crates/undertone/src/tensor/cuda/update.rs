@@ -1,5 +1,6 @@
 //! Noise and optimiser on the GPU: the numbers are those of the CPU, bit by bit.
 
+use super::format::NumberFormat;
 use super::launch::{Grid, arguments};
 use super::matrix::CudaMatrix;
 use super::memory::Buffer;
@@ -21,6 +22,7 @@ pub(super) fn release_and_update(
     update: &ParameterUpdate,
 ) -> Result<UpdateState<CudaMatrix>> {
     let UpdateState { sum, value, first, second } = state;
+    let [sum, value] = [sum.in_format(NumberFormat::F32)?, value.in_format(NumberFormat::F32)?];
     let [sum, value] = [sum.exclusive()?, value.exclusive()?];
     let [first, second] = [first.exclusive()?, second.exclusive()?];
     let gpu = value.gpu();

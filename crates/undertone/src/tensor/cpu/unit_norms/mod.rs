@@ -35,6 +35,20 @@ fn part<'a>(matrix: &'a Host, range: &Range<usize>, columns: Range<usize>) -> Vi
     View::new(&matrix.span()[start..], range.len(), columns.len(), matrix.stride())
 }
 
+/// The squared norm of each row under weights of its columns, rounded up by more than the rounding
+/// error of the numbers, which are sums in f32.
+pub fn squared_rows(rows: &Host, weights: Option<&[f32]>) -> Vec<f64> {
+    let squared = |row: &[f32]| {
+        let square = |x: &f32| f64::from(*x).powi(2);
+        let sum: f64 = match weights {
+            None => row.iter().map(square).sum(),
+            Some(weights) => row.iter().zip(weights).map(|(x, w)| f64::from(*w) * square(x)).sum(),
+        };
+        sum * (1.0 + 1e-6)
+    };
+    (0..rows.rows()).map(|row| squared(rows.row(row))).collect()
+}
+
 /// One number for each range, on all cores.
 fn per_unit(
     ranges: &[Range<usize>],

@@ -51,40 +51,60 @@ __device__ __forceinline__ float derivative_of(size kind, float x) {
 
 // y = f(x), all [rows, columns].
 extern "C" __global__ void activate(
-    size kind, const float* x, size x_stride, float* y, size columns) {
+    size kind, const real* x, size x_stride, real* y, size columns) {
     size row = blockIdx.x;
-    for (size j = threadIdx.x; j < columns; j += blockDim.x)
-        y[row * columns + j] = value_of(kind, x[row * x_stride + j]);
+    map_row(x + row * x_stride, y + row * columns, columns,
+            [&](float value, size) { return value_of(kind, value); });
 }
 
 // dx = f′(x) ⊙ dy.
 extern "C" __global__ void activate_backward(
-    size kind, const float* x, size x_stride, const float* dy, size dy_stride, float* dx,
+    size kind, const real* x, size x_stride, const real* dy, size dy_stride, real* dx,
     size columns) {
     size row = blockIdx.x;
-    for (size j = threadIdx.x; j < columns; j += blockDim.x)
-        dx[row * columns + j] =
-            derivative_of(kind, x[row * x_stride + j]) * dy[row * dy_stride + j];
+    map_rows(x + row * x_stride, dy + row * dy_stride, dx + row * columns, columns,
+             [&](float value, float gradient) { return derivative_of(kind, value) * gradient; });
 }
 
 // y = f(gate) ⊙ up.
 extern "C" __global__ void gate(
-    size kind, const float* gate, size gate_stride, const float* up, size up_stride, float* y,
+    size kind, const real* gate, size gate_stride, const real* up, size up_stride, real* y,
     size columns) {
     size row = blockIdx.x;
-    for (size j = threadIdx.x; j < columns; j += blockDim.x)
-        y[row * columns + j] =
-            value_of(kind, gate[row * gate_stride + j]) * up[row * up_stride + j];
+    map_rows(gate + row * gate_stride, up + row * up_stride, y + row * columns, columns,
+             [&](float g, float u) { return value_of(kind, g) * u; });
 }
 
 // dgate = f′(gate) ⊙ up ⊙ dy and dup = f(gate) ⊙ dy.
+__device__ __forceinline__ void gate_gradients(
+    size kind, real gate, real up, real dy, real& dgate, real& dup) {
+    float g = wide(gate), d = wide(dy);
+    narrow(derivative_of(kind, g) * wide(up) * d, dgate);
+    narrow(value_of(kind, g) * d, dup);
+}
+
 extern "C" __global__ void gate_backward(
-    size kind, const float* gate, size gate_stride, const float* up, size up_stride,
-    const float* dy, size dy_stride, float* dgate, float* dup, size columns) {
+    size kind, const real* gate, size gate_stride, const real* up, size up_stride,
+    const real* dy, size dy_stride, real* dgate, real* dup, size columns) {
     size row = blockIdx.x;
-    for (size j = threadIdx.x; j < columns; j += blockDim.x) {
-        float g = gate[row * gate_stride + j], d = dy[row * dy_stride + j];
-        dgate[row * columns + j] = derivative_of(kind, g) * up[row * up_stride + j] * d;
-        dup[row * columns + j] = value_of(kind, g) * d;
+    gate += row * gate_stride;
+    up += row * up_stride;
+    dy += row * dy_stride;
+    dgate += row * columns;
+    dup += row * columns;
+    bool packed = columns % PACK == 0 && aligned(gate) && aligned(up) && aligned(dy) &&
+                  aligned(dgate) && aligned(dup);
+    if (packed) {
+        for (size n = threadIdx.x; n < columns / PACK; n += blockDim.x) {
+            Pack g = ((const Pack*)gate)[n], u = ((const Pack*)up)[n], d = ((const Pack*)dy)[n];
+#pragma unroll
+            for (int k = 0; k < PACK; ++k)
+                gate_gradients(kind, g.x[k], u.x[k], d.x[k], g.x[k], u.x[k]);
+            ((Pack*)dgate)[n] = g;
+            ((Pack*)dup)[n] = u;
+        }
+        return;
     }
+    for (size j = threadIdx.x; j < columns; j += blockDim.x)
+        gate_gradients(kind, gate[j], up[j], dy[j], dgate[j], dup[j]);
 }

@@ -11,12 +11,12 @@ struct Place {
 // Copies the keys and values of new tokens, the last 2 · kept columns of qkv, to their places.
 // Block: a token.
 extern "C" __global__ void cache_append(
-    const float* qkv, size stride, size skipped, size columns, const Place* places,
+    const real* qkv, size stride, size skipped, size columns, const Place* places,
     const u64* rows) {
     size token = blockIdx.x;
     Place place = places[token];
-    float* to = (float*)rows[place.sequence] + (size)place.position * columns;
-    const float* from = qkv + token * stride + skipped;
+    real* to = (real*)rows[place.sequence] + (size)place.position * columns;
+    const real* from = qkv + token * stride + skipped;
     for (size j = threadIdx.x; j < columns; j += blockDim.x) to[j] = from[j];
 }
 
@@ -24,29 +24,29 @@ extern "C" __global__ void cache_append(
 // fourth key and keeps its own softmax up to date; then the four are joined. Lane l of a warp has
 // the features l, l + 32, …; the width is at most 256.
 extern "C" __global__ void cache_attend(
-    const float* qkv, size stride, size heads, size key_heads, size width, float scale,
-    const Place* places, const u64* rows, float* output) {
+    const real* qkv, size stride, size heads, size key_heads, size width, float scale,
+    const Place* places, const u64* rows, real* output) {
     __shared__ float all_largest[4], all_total[4], all_mixed[4][256];
     size token = blockIdx.x, head = blockIdx.y;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     Place place = places[token];
     size kept = key_heads * width;
-    const float* keys = (const float*)rows[place.sequence] + head / (heads / key_heads) * width;
-    const float* q = qkv + token * stride + head * width;
+    const real* keys = (const real*)rows[place.sequence] + head / (heads / key_heads) * width;
+    const real* q = qkv + token * stride + head * width;
     float query[8], mixed[8];
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-        query[i] = lane + 32 * i < width ? q[lane + 32 * i] : 0.0f;
+        query[i] = lane + 32 * i < width ? wide(q[lane + 32 * i]) : 0.0f;
         mixed[i] = 0.0f;
     }
     float largest = -INFINITE, total = 0.0f;
     for (size n = warp; n <= place.position; n += 4) {
-        const float* key = keys + n * 2 * kept;
-        const float* value = key + kept;
+        const real* key = keys + n * 2 * kept;
+        const real* value = key + kept;
         float s = 0.0f;
 #pragma unroll
         for (int i = 0; i < 8; ++i)
-            if (lane + 32 * i < width) s = fmaf(query[i], key[lane + 32 * i], s);
+            if (lane + 32 * i < width) s = fmaf(query[i], wide(key[lane + 32 * i]), s);
         for (int offset = 16; offset > 0; offset >>= 1)
             s += __shfl_xor_sync(0xffffffffu, s, offset);
         s *= scale;
@@ -58,7 +58,7 @@ extern "C" __global__ void cache_attend(
 #pragma unroll
         for (int i = 0; i < 8; ++i)
             if (lane + 32 * i < width)
-                mixed[i] = fmaf(p, value[lane + 32 * i], mixed[i] * correction);
+                mixed[i] = fmaf(p, wide(value[lane + 32 * i]), mixed[i] * correction);
     }
     if (lane == 0) {
         all_largest[warp] = largest;
@@ -77,6 +77,6 @@ extern "C" __global__ void cache_attend(
     for (size j = threadIdx.x; j < width; j += blockDim.x) {
         float m = 0.0f;
         for (int w = 0; w < 4; ++w) m += all_mixed[w][j] * factors[w];
-        output[token * heads * width + head * width + j] = m / sum;
+        narrow(m / sum, output[token * heads * width + head * width + j]);
     }
 }

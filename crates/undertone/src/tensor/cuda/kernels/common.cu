@@ -13,6 +13,34 @@ typedef unsigned long long u64;
 
 #define INFINITE __int_as_float(0x7f800000)
 
+// A bf16 number as it lies in memory: the upper half of an f32. Arithmetic is in f32.
+struct __align__(2) bf16 {
+    unsigned short bits;
+};
+
+__device__ __forceinline__ float wide(float x) {
+    return x;
+}
+
+__device__ __forceinline__ float wide(bf16 x) {
+    return __uint_as_float((u32)x.bits << 16);
+}
+
+// The nearest bf16, ties to even; a NaN stays one. u = 2⁻⁹ is the unit of rounding.
+__device__ __forceinline__ bf16 nearest_bf16(float x) {
+    u32 bits = __float_as_uint(x);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return bf16{(unsigned short)((bits >> 16) | 0x40u)};
+    return bf16{(unsigned short)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
+}
+
+__device__ __forceinline__ void narrow(float x, float& to) {
+    to = x;
+}
+
+__device__ __forceinline__ void narrow(float x, bf16& to) {
+    to = nearest_bf16(x);
+}
+
 // Σ over a block of 32 · n threads, n ≤ 32, the same number in all threads. `space` has room for
 // 32 numbers.
 template <typename T>

@@ -3,12 +3,21 @@
 //   LayerNorm: x̂ = (x − mean) · r,  r = 1 / √(var + ε),      y = γ ⊙ x̂ + β
 //   RMSNorm:   x̂ = x · r,           r = 1 / √(mean(x²) + ε), y = γ ⊙ x̂
 //
-// x, residual, y, x̂ [rows, columns]; γ, β [1, columns]; r [rows, 1]. `residual` and `bias` may be
-// null.
+// x, residual, y, x̂ [rows, columns] of `real`; γ, β [1, columns] and r [rows, 1] of f32.
+// `residual` and `bias` may be null. A row of usual width stays in registers; a wider one is read
+// again.
+
+__device__ __forceinline__ float sum_of(const real* x, const real* residual, size j) {
+    return residual ? wide(x[j]) + wide(residual[j]) : wide(x[j]);
+}
+
+__device__ __forceinline__ float scaled(float hat, const float* weight, const float* bias, size j) {
+    return bias ? fmaf(hat, weight[j], bias[j]) : hat * weight[j];
+}
 
 extern "C" __global__ void norm_forward(
-    size layer, const float* x, size x_stride, const float* residual, size residual_stride,
-    const float* weight, const float* bias, float epsilon, float* y, float* hat, float* inverse,
+    size layer, const real* x, size x_stride, const real* residual, size residual_stride,
+    const float* weight, const float* bias, float epsilon, real* y, real* hat, float* inverse,
     size columns) {
     __shared__ float space[32];
     size row = blockIdx.x;
@@ -16,45 +25,97 @@ extern "C" __global__ void norm_forward(
     y += row * columns;
     hat += row * columns;
     if (residual) residual += row * residual_stride;
-    float sum = 0.0f;
-    for (size j = threadIdx.x; j < columns; j += blockDim.x) {
-        float value = residual ? x[j] + residual[j] : x[j];
-        hat[j] = value;
-        sum += value;
+    float sum = 0.0f, squares = 0.0f;
+    if (holds(columns) && aligned(x) && aligned(residual) && aligned(y) && aligned(hat)) {
+        float held[HELD][PACK];
+        each_pack(columns, [&](int i, size n) {
+            Pack p = ((const Pack*)x)[n];
+            Pack q = residual ? ((const Pack*)residual)[n] : p;
+#pragma unroll
+            for (int k = 0; k < PACK; ++k) {
+                held[i][k] = residual ? wide(p.x[k]) + wide(q.x[k]) : wide(p.x[k]);
+                sum += held[i][k];
+            }
+        });
+        float mean = layer ? block_sum(sum, space) / (float)columns : 0.0f;
+        each_pack(columns, [&](int i, size) {
+#pragma unroll
+            for (int k = 0; k < PACK; ++k) {
+                held[i][k] -= mean;
+                squares += held[i][k] * held[i][k];
+            }
+        });
+        float r = 1.0f / sqrtf(block_sum(squares, space) / (float)columns + epsilon);
+        each_pack(columns, [&](int i, size n) {
+            Pack p, q;
+#pragma unroll
+            for (int k = 0; k < PACK; ++k) {
+                float value = held[i][k] * r;
+                narrow(value, p.x[k]);
+                narrow(scaled(value, weight, bias, n * PACK + k), q.x[k]);
+            }
+            ((Pack*)hat)[n] = p;
+            ((Pack*)y)[n] = q;
+        });
+        if (threadIdx.x == 0) inverse[row] = r;
+        return;
     }
+    for (size j = threadIdx.x; j < columns; j += blockDim.x) sum += sum_of(x, residual, j);
     float mean = layer ? block_sum(sum, space) / (float)columns : 0.0f;
-    float squares = 0.0f;
     for (size j = threadIdx.x; j < columns; j += blockDim.x) {
-        float centred = hat[j] - mean;
+        float centred = sum_of(x, residual, j) - mean;
         squares += centred * centred;
     }
     float r = 1.0f / sqrtf(block_sum(squares, space) / (float)columns + epsilon);
     for (size j = threadIdx.x; j < columns; j += blockDim.x) {
-        float value = (hat[j] - mean) * r;
-        hat[j] = value;
-        y[j] = bias ? fmaf(value, weight[j], bias[j]) : value * weight[j];
+        float value = (sum_of(x, residual, j) - mean) * r;
+        narrow(value, hat[j]);
+        narrow(scaled(value, weight, bias, j), y[j]);
     }
     if (threadIdx.x == 0) inverse[row] = r;
 }
 
 // With g = γ ⊙ dy: dx = r · (g − mean(g) − x̂ · mean(g ⊙ x̂)), where RMSNorm lacks mean(g).
 extern "C" __global__ void norm_backward(
-    size layer, const float* hat, size hat_stride, const float* inverse, size inverse_stride,
-    const float* weight, const float* dy, size dy_stride, float* dx, size columns) {
+    size layer, const real* hat, size hat_stride, const float* inverse, size inverse_stride,
+    const float* weight, const real* dy, size dy_stride, real* dx, size columns) {
     __shared__ float space[32];
     size row = blockIdx.x;
     hat += row * hat_stride;
     dy += row * dy_stride;
     dx += row * columns;
+    float r = inverse[row * inverse_stride];
     float sum = 0.0f, along = 0.0f;
+    if (holds(columns) && aligned(hat) && aligned(dy) && aligned(dx)) {
+        float gs[HELD][PACK], hats[HELD][PACK];
+        each_pack(columns, [&](int i, size n) {
+            Pack p = ((const Pack*)dy)[n], q = ((const Pack*)hat)[n];
+#pragma unroll
+            for (int k = 0; k < PACK; ++k) {
+                gs[i][k] = wide(p.x[k]) * weight[n * PACK + k];
+                hats[i][k] = wide(q.x[k]);
+                sum += gs[i][k];
+                along += gs[i][k] * hats[i][k];
+            }
+        });
+        float mean = layer ? block_sum(sum, space) / (float)columns : 0.0f;
+        along = block_sum(along, space) / (float)columns;
+        each_pack(columns, [&](int i, size n) {
+            Pack p;
+#pragma unroll
+            for (int k = 0; k < PACK; ++k)
+                narrow(r * (gs[i][k] - mean - hats[i][k] * along), p.x[k]);
+            ((Pack*)dx)[n] = p;
+        });
+        return;
+    }
     for (size j = threadIdx.x; j < columns; j += blockDim.x) {
-        float g = dy[j] * weight[j];
+        float g = wide(dy[j]) * weight[j];
         sum += g;
-        along += g * hat[j];
+        along += g * wide(hat[j]);
     }
     float mean = layer ? block_sum(sum, space) / (float)columns : 0.0f;
     along = block_sum(along, space) / (float)columns;
-    float r = inverse[row * inverse_stride];
     for (size j = threadIdx.x; j < columns; j += blockDim.x)
-        dx[j] = r * (dy[j] * weight[j] - mean - hat[j] * along);
+        narrow(r * (wide(dy[j]) * weight[j] - mean - wide(hat[j]) * along), dx[j]);
 }

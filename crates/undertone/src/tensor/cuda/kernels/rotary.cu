@@ -5,19 +5,19 @@
 // [rows]; frequencies [half]. The angle is rounded to f32 as the reference rounds it.
 
 extern "C" __global__ void rotate(
-    float* x, size stride, size columns, const float* frequencies, size half,
+    real* x, size stride, size columns, const float* frequencies, size half,
     const u32* positions, float direction) {
     size row = blockIdx.x;
     x += row * stride;
     float position = (float)positions[row];
     for (size pair = threadIdx.x; pair < columns / 2; pair += blockDim.x) {
         size j = pair % half;
-        float* low = x + pair / half * 2 * half + j;
+        real* low = x + pair / half * 2 * half + j;
         float sine, cosine;
         sincosf(position * frequencies[j], &sine, &cosine);
         sine *= direction;
-        float a = low[0], b = low[half];
-        low[0] = a * cosine - b * sine;
-        low[half] = b * cosine + a * sine;
+        float a = wide(low[0]), b = wide(low[half]);
+        narrow(a * cosine - b * sine, low[0]);
+        narrow(b * cosine + a * sine, low[half]);
     }
 }

@@ -1,0 +1,323 @@
+// Norms of the gradients G_u = Σ_{t ∈ unit u} e_t ⊗ a_t of privacy units by tensor cores, without
+// ever writing G down (ghost clipping, book-keeping). The kernels are those of unit_norms.cu.
+//
+// Inner products are of bf16 numbers, whose products are exact in f32. An f32 number x is split
+// into h = bf16(x) and l = bf16(x − h), and ⟨x, y⟩ is taken as ⟨h, h′⟩ + ⟨h, l′⟩ + ⟨l, h′⟩.
+// What that and the sums of tensor cores can be off by stands in unit_norms.rs: sums of at most
+// DEPTH columns are taken by tensor cores, and added to each other in f32.
+//
+// Each block has eight warps and reads rows of its own unit only: a NaN in one unit cannot reach
+// another. Warp w has rows 16 (w mod 4) … of a tile of SIDE × SIDE numbers, and columns
+// 32 (w div 4) …, as four results of mma.m16n8k16. With g = lane div 4 and t = lane mod 4, a
+// thread has the numbers (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1) of each.
+
+#define SIDE 64
+// Halves of a number: h alone, or h and l.
+#define HALVES ((int)sizeof(real) / 2)
+#define DEPTH (128 / HALVES)
+// A row of a tile in shared memory; eight more so that eight rows lie in different banks.
+#define TILE_ROW (DEPTH + 8)
+#define SIDE_ROW (SIDE + 8)
+
+struct Task {
+    // Rows of one unit, and of the other side: equal to them for norms.
+    u32 start, end, other_start, other_end;
+    // The first row (or column) and the first column of this tile, and how often it counts.
+    u32 first, second, times, layer;
+};
+
+// A matrix as arrays of them lie in memory.
+struct Part {
+    const real* data;
+    size stride, columns;
+};
+
+typedef float Tile[4][4];
+
+__device__ __forceinline__ void multiply_add(float (&sums)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Four 8 × 8 matrices, transposed; each lane gives the address of one row.
+__device__ __forceinline__ void load_transposed(u32 (&to)[4], const bf16* row) {
+    u32 address = (u32)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(address));
+}
+
+__device__ __forceinline__ void split(float x, bf16* halves, int apart) {
+    halves[0] = nearest_bf16(x);
+    // Of an infinity this is a NaN: a norm that is not finite either way.
+    halves[apart] = nearest_bf16(x - wide(halves[0]));
+}
+
+__device__ __forceinline__ void put(const Pack& pack, bf16* to, int apart) {
+    if (HALVES == 1) {
+        *(Pack*)to = pack;
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < PACK; ++k) split(wide(pack.x[k]), to + k, apart);
+}
+
+// Rows `row` … before `end` and columns `column` … of a matrix, WIDTH of them, zeros beyond: packs
+// that the thread holds until they are put into shared memory.
+template <int ROWS, int WIDTH>
+struct Held {
+    static const int COUNT = ROWS * WIDTH / PACK / 256;
+    Pack packs[COUNT];
+
+    __device__ __forceinline__ void load(const Part& part, size row, size end, size column) {
+        bool whole = ((u64)part.data & 15) == 0 && part.stride % PACK == 0;
+#pragma unroll
+        for (int n = 0; n < COUNT; ++n) {
+            int at = n * 256 + threadIdx.x;
+            size i = row + at / (WIDTH / PACK), j = column + at % (WIDTH / PACK) * PACK;
+            const real* from = part.data + i * part.stride + j;
+            if (i < end && whole && j + PACK <= part.columns) {
+                packs[n] = *(const Pack*)from;
+            } else {
+#pragma unroll
+                for (int k = 0; k < PACK; ++k) {
+                    real zero;
+                    narrow(0.0f, zero);
+                    packs[n].x[k] = i < end && j + k < part.columns ? from[k] : zero;
+                }
+            }
+        }
+    }
+
+    __device__ __forceinline__ void store(bf16* tile, int tile_row, int apart) {
+#pragma unroll
+        for (int n = 0; n < COUNT; ++n) {
+            int at = n * 256 + threadIdx.x;
+            int i = at / (WIDTH / PACK), j = at % (WIDTH / PACK) * PACK;
+            put(packs[n], tile + i * tile_row + j, apart);
+        }
+    }
+};
+
+#define GRAM_TILE (SIDE * TILE_ROW)
+
+// total_ij += ⟨row i of left, row j of right⟩ over all columns, for a tile of SIDE × SIDE rows. If
+// both are the same rows of the same matrix they are loaded once.
+template <bool same>
+__device__ __forceinline__ void add_inner(
+    Tile& total, const Part& left, size left_row, size left_end, const Part& right,
+    size right_row, size right_end, bf16* l, bf16* r) {
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    int g = lane >> 2, t = lane & 3;
+    if (same) r = l;
+    const bf16* a_row = l + (16 * (warp & 3) + g) * TILE_ROW + 2 * t;
+    const bf16* b_row = r + (32 * (warp >> 2) + g) * TILE_ROW + 2 * t;
+    Held<SIDE, DEPTH> of_left, of_right;
+    of_left.load(left, left_row, left_end, 0);
+    if (!same) of_right.load(right, right_row, right_end, 0);
+    for (size column = 0; column < left.columns; column += DEPTH) {
+        __syncthreads();
+        of_left.store(l, TILE_ROW, GRAM_TILE);
+        if (!same) of_right.store(r, TILE_ROW, GRAM_TILE);
+        __syncthreads();
+        if (column + DEPTH < left.columns) {
+            of_left.load(left, left_row, left_end, column + DEPTH);
+            if (!same) of_right.load(right, right_row, right_end, column + DEPTH);
+        }
+        Tile sums = {};
+#pragma unroll
+        for (int k = 0; k < DEPTH; k += 16) {
+            u32 a[HALVES][4];
+#pragma unroll
+            for (int h = 0; h < HALVES; ++h) {
+                const bf16* from = a_row + h * GRAM_TILE + k;
+                a[h][0] = *(const u32*)from;
+                a[h][1] = *(const u32*)(from + 8 * TILE_ROW);
+                a[h][2] = *(const u32*)(from + 8);
+                a[h][3] = *(const u32*)(from + 8 * TILE_ROW + 8);
+            }
+#pragma unroll
+            for (int n = 0; n < 4; ++n)
+#pragma unroll
+                for (int h = 0; h < HALVES; ++h) {
+                    const bf16* from = b_row + h * GRAM_TILE + 8 * n * TILE_ROW + k;
+                    u32 b0 = *(const u32*)from, b1 = *(const u32*)(from + 8);
+#pragma unroll
+                    for (int i = 0; i < HALVES - h; ++i) multiply_add(sums[n], a[i], b0, b1);
+                }
+        }
+#pragma unroll
+        for (int n = 0; n < 4; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) total[n][i] += sums[n][i];
+    }
+}
+
+// Row and column in the tile of a thread's number i of result n.
+__device__ __forceinline__ int row_of(int i) {
+    return 16 * ((threadIdx.x >> 5) & 3) + ((threadIdx.x & 31) >> 2) + (i >> 1) * 8;
+}
+
+__device__ __forceinline__ int column_of(int n, int i) {
+    return 32 * (threadIdx.x >> 7) + 8 * n + (threadIdx.x & 3) * 2 + (i & 1);
+}
+
+extern __shared__ __align__(16) bf16 tiles[];
+
+// Where the numbers X_ts of a pair of rows come from.
+struct Pairs {
+    // ⟨a_t, b_s⟩; null where there are indices.
+    const Part* inputs;
+    // Of a table of embeddings: the index of row t.
+    const u32* indices;
+    // The index of row s, or null, and then X_ts = factor_s[index of t].
+    const u32* others;
+    Part factor;
+};
+
+// Gram matrices: partial[2 task] = times · Σ_{t,s} X_ts Y_ts over a tile of rows t of one side and s
+// of the other, with Y_ts = Σ_k ⟨e_{k,t}, f_{k,s}⟩ and X_ts as `Pairs` says: ⟨a_t, b_s⟩ for products,
+// [index of t = index of s] for tables. For norms b = a and f = e, a tile off the diagonal counts
+// twice, and partial[2 task + 1] = Σ_t √(X_tt Y_tt) of the tile's part of the diagonal.
+// layers: e_1, f_1, e_2, f_2, …
+template <bool same>
+__device__ __forceinline__ void gram_tile(
+    const Pairs& pairs, const Part* layers, size count, const Task& task, double* partial) {
+    __shared__ double space[32];
+    bf16 *l = tiles, *r = tiles + HALVES * GRAM_TILE;
+    size left = (size)task.start + task.first, right = (size)task.other_start + task.second;
+    Tile x = {}, y = {};
+    for (size k = pairs.inputs ? 0 : 1; k <= count; ++k) {
+        const Part* sides = k == 0 ? pairs.inputs : layers + 2 * (k - 1);
+        add_inner<same>(y, sides[0], left, task.end, sides[1], right, task.other_end, l, r);
+        if (k > 0) continue;
+#pragma unroll
+        for (int n = 0; n < 4; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                x[n][i] = y[n][i];
+                y[n][i] = 0.0f;
+            }
+    }
+    double sum = 0.0, diagonal = 0.0;
+#pragma unroll
+    for (int n = 0; n < 4; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            size t = left + row_of(i), s = right + column_of(n, i);
+            double pair = x[n][i];
+            if (pairs.indices && t < task.end && s < task.other_end) {
+                u32 index = pairs.indices[t];
+                pair = pairs.others ? (index == pairs.others[s] ? 1.0 : 0.0)
+                                    : wide(pairs.factor.data[s * pairs.factor.stride + index]);
+            }
+            sum += pair * (double)y[n][i];
+            if (t == s) diagonal += sqrt(pair * (double)y[n][i]);
+        }
+    sum = block_sum(sum, space);
+    diagonal = block_sum(diagonal, space);
+    if (threadIdx.x == 0) {
+        partial[2 * blockIdx.x] = (double)task.times * sum;
+        partial[2 * blockIdx.x + 1] = diagonal;
+    }
+}
+
+__device__ __forceinline__ void gram(
+    const Pairs& pairs, const Part* layers, size count, const Task* tasks, double* partial) {
+    Task task = tasks[blockIdx.x];
+    bool same = (size)task.start + task.first == (size)task.other_start + task.second;
+    if (pairs.inputs) same = same && pairs.inputs[0].data == pairs.inputs[1].data;
+    for (size k = 0; k < count; ++k) same = same && layers[2 * k].data == layers[2 * k + 1].data;
+    if (same)
+        gram_tile<true>(pairs, layers, count, task, partial);
+    else
+        gram_tile<false>(pairs, layers, count, task, partial);
+}
+
+extern "C" __global__ void __launch_bounds__(256, 2) unit_gram(
+    const Part* inputs, const Part* layers, size count, const Task* tasks, double* partial) {
+    gram(Pairs{inputs, 0, 0, Part{}}, layers, count, tasks, partial);
+}
+
+extern "C" __global__ void __launch_bounds__(256, 2) unit_table(
+    const u32* indices, const u32* others, const Part* layers, size count, const Task* tasks,
+    double* partial) {
+    gram(Pairs{0, indices, others, Part{}}, layers, count, tasks, partial);
+}
+
+extern "C" __global__ void __launch_bounds__(256, 2) unit_table_product(
+    const u32* indices, const Part* factor, const Part* layers, size count, const Task* tasks,
+    double* partial) {
+    gram(Pairs{0, indices, 0, *factor}, layers, count, tasks, partial);
+}
+
+#define FORMED_ROWS 64
+#define FORMED_TILE (FORMED_ROWS * SIDE_ROW)
+
+// Formed gradients: partial[2 task] = Σ_ij G_ij² over a tile of G, whose rows are columns of e and
+// whose columns are those of a. For a unit with more rows than G is wide this is less work.
+extern "C" __global__ void __launch_bounds__(256, 2) unit_formed(
+    const Part* inputs, const Part* layers, const Task* tasks, double* partial) {
+    __shared__ double space[32];
+    bf16 *l = tiles, *r = tiles + HALVES * FORMED_TILE;
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    Task task = tasks[blockIdx.x];
+    Part a = inputs[0], e = layers[2 * task.layer];
+    // Of the four matrices that a load takes, this lane addresses a row of this one.
+    int matrix = lane >> 3, row = lane & 7;
+    const bf16* e_at =
+        l + ((matrix >> 1) * 8 + row) * SIDE_ROW + 16 * (warp & 3) + (matrix & 1) * 8;
+    const bf16* a_at =
+        r + ((matrix & 1) * 8 + row) * SIDE_ROW + 32 * (warp >> 2) + (matrix >> 1) * 8;
+    Held<FORMED_ROWS, SIDE> of_e, of_a;
+    of_e.load(e, task.start, task.end, task.first);
+    of_a.load(a, task.start, task.end, task.second);
+    Tile total = {};
+    for (size token = task.start; token < task.end; token += FORMED_ROWS) {
+        __syncthreads();
+        of_e.store(l, SIDE_ROW, FORMED_TILE);
+        of_a.store(r, SIDE_ROW, FORMED_TILE);
+        __syncthreads();
+        if (token + FORMED_ROWS < task.end) {
+            of_e.load(e, token + FORMED_ROWS, task.end, task.first);
+            of_a.load(a, token + FORMED_ROWS, task.end, task.second);
+        }
+        Tile sums = {};
+#pragma unroll
+        for (int k = 0; k < FORMED_ROWS; k += 16) {
+            u32 left[HALVES][4];
+#pragma unroll
+            for (int h = 0; h < HALVES; ++h)
+                load_transposed(left[h], e_at + h * FORMED_TILE + k * SIDE_ROW);
+#pragma unroll
+            for (int n = 0; n < 4; n += 2)
+#pragma unroll
+                for (int h = 0; h < HALVES; ++h) {
+                    u32 b[4];
+                    load_transposed(b, a_at + h * FORMED_TILE + k * SIDE_ROW + 8 * n);
+#pragma unroll
+                    for (int i = 0; i < HALVES - h; ++i) {
+                        multiply_add(sums[n], left[i], b[0], b[1]);
+                        multiply_add(sums[n + 1], left[i], b[2], b[3]);
+                    }
+                }
+        }
+#pragma unroll
+        for (int n = 0; n < 4; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) total[n][i] += sums[n][i];
+    }
+    double sum = 0.0;
+#pragma unroll
+    for (int n = 0; n < 4; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sum += (double)total[n][i] * (double)total[n][i];
+    sum = block_sum(sum, space);
+    if (threadIdx.x == 0) {
+        partial[2 * blockIdx.x] = sum;
+        partial[2 * blockIdx.x + 1] = 0.0;
+    }
+}

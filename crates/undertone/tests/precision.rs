@@ -1,0 +1,274 @@
+//! Activations in bf16 and products in TF32 on a GPU, with `UNDERTONE_TEST_DEVICE=cuda`: every
+//! kernel against its definition in double precision, and the bounds of per-example norms against
+//! what is really added to the sum of gradients.
+
+use crate::common::devices;
+use crate::reference::{Wide, activation, attention, loss, norm, rows};
+use std::ops::Range;
+use undertone::tensor::unit_norms as norms;
+use undertone::tensor::{
+    self, Activation, AttentionShape, Device, Dropout, Matrix, NormKind, Output, product,
+};
+use undertone_run::Precision;
+
+/// Numbers that look random and are the same in every run.
+fn numbers(rows: usize, columns: usize, seed: u64) -> Matrix {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / 8_388_608.0 - 1.0
+    };
+    Matrix::from_vec(rows, columns, (0..rows * columns).map(|_| 1.5 * next()).collect())
+}
+
+/// The GPU in every precision that rounds, if one is tested.
+fn rounding_devices() -> Vec<Device> {
+    let gpus = devices().into_iter().filter(|device| device.name() == "cuda");
+    let each = |gpu: Device| {
+        [Precision::Tf32, Precision::Bf16].map(|p| gpu.clone().with_precision(p).unwrap())
+    };
+    gpus.flat_map(each).collect()
+}
+
+/// As activations of a device: in bf16 where that is its precision.
+fn activations(matrix: &Matrix, device: &Device) -> Matrix {
+    let all: Vec<u32> = (0..matrix.rows() as u32).collect();
+    tensor::gather(&matrix.to_device(device).unwrap(), &all).unwrap()
+}
+
+/// Equal to 2⁻⁶ of the largest number in bf16, and to 2e-5 of it where only products are rounded.
+fn near(what: &str, ours: &Matrix, reference: &Wide, size: f64) {
+    assert_eq!((ours.rows(), ours.columns()), (reference.rows, reference.columns), "{what}");
+    let apart = Wide::of(ours).values.into_iter().zip(&reference.values).map(|(a, b)| {
+        assert!(a.is_finite(), "{what}: a number that is not finite");
+        (a - b).abs()
+    });
+    let apart = apart.fold(0.0, f64::max) / size.max(1e-4);
+    let allowed = if ours.device().precision() == Precision::Bf16 { 1.0 / 64.0 } else { 2e-5 };
+    assert!(apart < allowed, "{what} in {} differs by {apart:e}", ours.device().precision());
+}
+
+const SIZES: [(usize, usize); 6] = [(1, 1), (3, 7), (5, 64), (33, 96), (64, 768), (2, 9000)];
+
+#[test]
+fn rows_in_bf16() {
+    for device in rounding_devices() {
+        for (seed, (count, columns)) in SIZES.into_iter().enumerate() {
+            let seed = 10 * seed as u64;
+            let matrix = |salt| activations(&numbers(count, columns, seed + salt), &device);
+            let [x, y, dy] = [matrix(0), matrix(1), matrix(2)];
+            let [wx, wy, wdy] = [&x, &y, &dy].map(Wide::of);
+            let near = |what: &str, ours: &Matrix, reference: &Wide| {
+                near(what, ours, reference, reference.largest());
+            };
+            near("add", &tensor::add(&x, &y).unwrap(), &rows::add(&wx, &wy));
+            for kind in [Activation::Gelu, Activation::GeluTanh, Activation::Silu] {
+                let f = activation::forward(kind, &wx);
+                near("activation", &tensor::activate(kind, &x).unwrap(), &f);
+                let back = tensor::activate_backward(kind, &x, &dy).unwrap();
+                near("activation backward", &back, &activation::backward(kind, &wx, &wdy));
+                near("gate", &tensor::gate(kind, &x, &y).unwrap(), &rows::multiply(&f, &wy));
+                let (gate, up) = tensor::gate_backward(kind, &x, &y, &dy).unwrap();
+                let want = activation::backward(kind, &wx, &rows::multiply(&wy, &wdy));
+                near("gate backward", &gate, &want);
+                near("up backward", &up, &rows::multiply(&f, &wdy));
+            }
+            let [w, b] = [3, 4].map(|salt| numbers(1, columns, seed + salt));
+            let (ww, wb) = (Wide::of(&w), Wide::of(&b));
+            let [w, b] = [&w, &b].map(|m| m.to_device(&device).unwrap());
+            for kind in [NormKind::Layer, NormKind::RootMeanSquare] {
+                let done = tensor::normalise(kind, &x, Some(&y), &w, Some(&b), 1e-3).unwrap();
+                let (output, hat, inverse) = norm::forward(kind, &wx, Some(&wy), &ww, &wb, 1e-3);
+                near("norm", &done.output, &output);
+                near("normalised", &done.normalised, &hat);
+                let back = norm::backward(kind, &Wide::of(&done.normalised), &inverse, &ww, &wdy);
+                let terms = inverse.iter().fold(0.0, |most: f64, r| most.max(*r));
+                let found =
+                    tensor::normalise_backward(kind, &done.normalised, &done.inverse_std, &w, &dy);
+                let size = terms * ww.largest() * wdy.largest();
+                super::precision::near("norm backward", &found.unwrap(), &back, size);
+            }
+            let targets: Vec<u32> = (0..count as u32).map(|i| i % columns as u32).collect();
+            let weights: Vec<f32> = (0..count).map(|i| 0.5 + i as f32 / 7.0).collect();
+            let (losses, gradient) = loss::cross_entropy(&wx, &targets, &weights);
+            let found = tensor::cross_entropy(&x, &targets, Some(&weights)).unwrap();
+            for (ours, want) in found.0.iter().zip(&losses) {
+                assert!((f64::from(*ours) - f64::from(*want)).abs() < 1e-4, "{ours} {want}");
+            }
+            near("loss gradient", &found.1.unwrap(), &gradient);
+            let dropout = Dropout { rate: 0.4, seed };
+            let dropped = tensor::drop_out(dropout, &x).unwrap();
+            near("dropout", &dropped, &rows::drop_out(dropout, &wx));
+            let scaled = tensor::scale_rows(&x, &weights).unwrap();
+            near("scaled rows", &scaled, &rows::scale_rows(&wx, &weights));
+            // Sums are of f32.
+            let sums = tensor::column_sums(&x).unwrap();
+            near("sums", &sums, &rows::column_sums(&wx));
+            let indices: Vec<u32> = (0..count as u32).map(|i| (i / 40) * 3 % 5).collect();
+            let scattered = tensor::scatter(&x, &indices, 5).unwrap();
+            near(
+                "scatter",
+                &scattered,
+                &rows::scatter_onto(Wide::zeros(5, columns), &wx, &indices),
+            );
+        }
+    }
+}
+
+#[test]
+fn attention_in_bf16() {
+    for device in rounding_devices() {
+        for (case, width) in [1, 16, 32, 48, 64, 80, 128, 256].into_iter().enumerate() {
+            let starts = [0, 1, 6, 69, 133, 198, 328];
+            let causal = case % 2 == 1;
+            let dropout = (case % 3 == 1).then_some(Dropout { rate: 0.3, seed: 9 });
+            let (heads, key_heads) = (4, [1, 2, 4][case % 3]);
+            let shape =
+                AttentionShape { starts: &starts, heads, key_heads, width, causal, dropout };
+            let qkv = activations(&numbers(328, shape.columns(), case as u64), &device);
+            let dy = activations(&numbers(328, heads * width, 99 + case as u64), &device);
+            let (wq, wdy) = (Wide::of(&qkv), Wide::of(&dy));
+            let (out, sums) = tensor::attend(&qkv, &shape).unwrap();
+            let want = attention::forward(&wq, &shape);
+            near("attention", &out, &want, want.largest());
+            let found = tensor::attend_backward(&qkv, &out, &sums, &dy, &shape).unwrap();
+            let want = attention::backward(&wq, &wdy, &shape);
+            near("attention backward", &found, &want, want.largest());
+        }
+    }
+}
+
+/// Products, with sums of gradients in f32.
+#[test]
+fn products_in_every_precision() {
+    for device in rounding_devices() {
+        for (m, k, n) in [(1, 1, 1), (64, 300, 2), (130, 768, 96), (7, 33, 5), (256, 64, 3)] {
+            let x = activations(&numbers(m, k, 5), &device);
+            let w = numbers(n, k, 6).to_device(&device).unwrap();
+            let found = product(0.5, x.plain(), w.transposed()).unwrap();
+            let (wx, ww) = (Wide::of(&x), Wide::of(&w));
+            let want = Wide::from_fn(m, n, |i, j| {
+                0.5 * (0..k).map(|d| wx[(i, d)] * ww[(j, d)]).sum::<f64>()
+            });
+            let apart = Wide::of(&found).values.into_iter().zip(&want.values);
+            let apart = apart.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            assert!(apart < 1.5 * (k as f64).sqrt() / 64.0, "{m}×{k}×{n}: {apart}");
+        }
+    }
+}
+
+/// Σ_t e_t ⊗ a_t of some rows, and Σ_t ‖e_t‖‖a_t‖.
+fn gradient(a: &Wide, e: &Wide, range: &Range<usize>) -> (Vec<f64>, f64) {
+    let mut sum = vec![0.0; a.columns * e.columns];
+    let mut most = 0.0;
+    for t in range.clone() {
+        let length = |row: &[f64]| row.iter().map(|x| x * x).sum::<f64>().sqrt();
+        most += length(a.row(t)) * length(e.row(t));
+        for (out, e) in sum.chunks_exact_mut(a.columns).zip(e.row(t)) {
+            out.iter_mut().zip(a.row(t)).for_each(|(out, a)| *out += e * a);
+        }
+    }
+    (sum, most)
+}
+
+fn squared(numbers: &[f64]) -> f64 {
+    numbers.iter().map(|x| x * x).sum()
+}
+
+const RANGES: [Range<usize>; 6] = [0..1, 1..1, 1..65, 65..130, 130..197, 197..330];
+
+/// A bound is never below the norm of what a unit really adds to the sum, divided by its clipping
+/// factor, and not far above the norm of its gradient.
+#[test]
+fn bounds_hold_for_what_is_really_added() {
+    for device in rounding_devices() {
+        for (d, p) in [(96, 200), (768, 64), (5, 3), (40, 8), (300, 1000)] {
+            let a = activations(&numbers(330, d, 1), &device);
+            // Gradients of the same sign add up, others cancel: both are of interest.
+            let e = numbers(330, p, 2).to_vec().unwrap();
+            let e = e.iter().enumerate().map(|(i, x)| if i % 2 == 0 { x.abs() } else { *x });
+            let e = activations(&Matrix::from_vec(330, p, e.collect()), &device);
+            let (wa, we) = (Wide::of(&a), Wide::of(&e));
+            let bounds = norms::products(&a, &[e.clone()], &RANGES).unwrap().to_vec().unwrap();
+            let halves = [e.column_range(0..p / 2).unwrap(), e.column_range(p / 2..p).unwrap()];
+            let shared = norms::products(&a, &halves, &RANGES).unwrap().to_vec().unwrap();
+            for (unit, range) in RANGES.iter().enumerate() {
+                let (exact, most) = gradient(&wa, &we, range);
+                let norm = squared(&exact).sqrt();
+                for bound in [bounds[unit], shared[unit]] {
+                    assert!(bound.sqrt() >= norm, "{range:?}: {bound} below {norm}²");
+                    assert!(bound.sqrt() <= norm + 0.01 * most, "{range:?}: {bound} of {norm}²");
+                }
+                for clip in [1.0, 0.3713, 1e-3, 0.999] {
+                    let mut factors = vec![0.0; 330];
+                    factors[range.clone()].fill(clip);
+                    let mut sum = Output::sum(&device, p, d);
+                    sum.add_weighted_product(&e, &factors, &a).unwrap();
+                    let added = Wide::of(&sum.finish().unwrap());
+                    let added = squared(&added.values).sqrt();
+                    let most = f64::from(clip) * bounds[unit].sqrt();
+                    assert!(added <= most, "{range:?}: {added} was added, above {most}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn bounds_hold_for_tables_and_tied_weights() {
+    for device in rounding_devices() {
+        let (d, vocabulary) = (48, 37);
+        let e = activations(&numbers(330, d, 3), &device);
+        let left = activations(&numbers(330, vocabulary, 4), &device);
+        let right = activations(&numbers(330, d, 5), &device);
+        let indices: Vec<u32> = (0..330).map(|t| (t * t % 37) as u32).collect();
+        let one_hot =
+            Wide::from_fn(330, vocabulary, |t, j| f64::from(u8::from(indices[t] as usize == j)));
+        let (we, wl, wr) = (Wide::of(&e), Wide::of(&left), Wide::of(&right));
+        let of_table = norms::table(&indices, &e, &RANGES).unwrap().to_vec().unwrap();
+        let table = (&indices[..], &e, &RANGES[..]);
+        let both = norms::table_with_product(table, (&left, &right, &RANGES)).unwrap();
+        let both = both.to_vec().unwrap();
+        let twice = norms::table_with_table(table, table).unwrap().to_vec().unwrap();
+        let product = (&right, &left, &RANGES[..]);
+        let inner = norms::inner_products(product, product).unwrap().to_vec().unwrap();
+        for (unit, range) in RANGES.iter().enumerate() {
+            let (first, of_first) = gradient(&we, &one_hot, range);
+            let (second, of_second) = gradient(&wr, &wl, range);
+            let norm = squared(&first).sqrt();
+            assert!(of_table[unit].sqrt() >= norm);
+            assert!(of_table[unit].sqrt() <= norm + 0.01 * of_first);
+            let exact: f64 = first.iter().zip(&second).map(|(x, y)| x * y).sum();
+            assert!(both[unit] >= exact, "{} below {exact}", both[unit]);
+            assert!(both[unit] <= exact + 0.02 * of_first * of_second);
+            assert!(twice[unit] >= squared(&first));
+            assert!(twice[unit] <= squared(&first) + 0.02 * of_first * of_first);
+            assert!(inner[unit] >= squared(&second));
+            assert!(inner[unit] <= squared(&second) + 0.02 * of_second * of_second);
+        }
+    }
+}
+
+/// A unit that is not finite has a bound that is not, and no other unit notices.
+#[test]
+fn a_nan_stays_in_its_unit() {
+    for device in rounding_devices() {
+        for (d, p) in [(96, 200), (40, 8)] {
+            let mut values = numbers(330, d, 1).to_vec().unwrap();
+            values[100 * d + 3] = f32::NAN;
+            values[140 * d + 1] = f32::INFINITY;
+            let a = activations(&Matrix::from_vec(330, d, values), &device);
+            let e = activations(&numbers(330, p, 2), &device);
+            let indices: Vec<u32> = (0..330).map(|t| t % 7).collect();
+            let products = norms::products(&a, &[e], &RANGES).unwrap().to_vec().unwrap();
+            let table = norms::table(&indices, &a, &RANGES).unwrap().to_vec().unwrap();
+            for (unit, range) in RANGES.iter().enumerate() {
+                let broken = range.contains(&100) || range.contains(&140);
+                assert_eq!(products[unit].is_finite(), !broken, "{range:?}");
+                assert_eq!(table[unit].is_finite(), !broken, "{range:?}");
+            }
+        }
+    }
+}
