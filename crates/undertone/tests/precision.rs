@@ -5,7 +5,7 @@
 use crate::common::devices;
 use crate::reference::{Wide, activation, attention, loss, norm, rows};
 use std::ops::Range;
-use undertone::tensor::unit_norms as norms;
+use undertone::tensor::unit_norms::UnitSums;
 use undertone::tensor::{
     self, Activation, AttentionShape, Device, Dropout, Matrix, NormKind, Output, product,
 };
@@ -179,6 +179,13 @@ fn squared(numbers: &[f64]) -> f64 {
 
 const RANGES: [Range<usize>; 6] = [0..1, 1..1, 1..65, 65..130, 130..197, 197..330];
 
+/// What was added for each unit of [`RANGES`], onto zeros.
+fn summed(add: impl Fn(&mut UnitSums) -> tensor::Result<()>) -> Vec<f64> {
+    let mut sums = UnitSums::new(RANGES.len());
+    add(&mut sums).unwrap();
+    sums.to_vec().unwrap()
+}
+
 /// A bound is never below the norm of what a unit really adds to the sum, divided by its clipping
 /// factor, and not far above the norm of its gradient.
 #[test]
@@ -191,9 +198,10 @@ fn bounds_hold_for_what_is_really_added() {
             let e = e.iter().enumerate().map(|(i, x)| if i % 2 == 0 { x.abs() } else { *x });
             let e = activations(&Matrix::from_vec(330, p, e.collect()), &device);
             let (wa, we) = (Wide::of(&a), Wide::of(&e));
-            let bounds = norms::products(&a, &[e.clone()], &RANGES).unwrap().to_vec().unwrap();
+            let products = |es: &[Matrix]| summed(|sums| sums.add_products(1.0, &a, es, &RANGES));
+            let bounds = products(&[e.clone()]);
             let halves = [e.column_range(0..p / 2).unwrap(), e.column_range(p / 2..p).unwrap()];
-            let shared = norms::products(&a, &halves, &RANGES).unwrap().to_vec().unwrap();
+            let shared = products(&halves);
             for (unit, range) in RANGES.iter().enumerate() {
                 let (exact, most) = gradient(&wa, &we, range);
                 let norm = squared(&exact).sqrt();
@@ -227,13 +235,13 @@ fn bounds_hold_for_tables_and_tied_weights() {
         let one_hot =
             Wide::from_fn(330, vocabulary, |t, j| f64::from(u8::from(indices[t] as usize == j)));
         let (we, wl, wr) = (Wide::of(&e), Wide::of(&left), Wide::of(&right));
-        let of_table = norms::table(&indices, &e, &RANGES).unwrap().to_vec().unwrap();
+        let of_table = summed(|sums| sums.add_table(&indices, &e, &RANGES));
         let table = (&indices[..], &e, &RANGES[..]);
-        let both = norms::table_with_product(table, (&left, &right, &RANGES)).unwrap();
-        let both = both.to_vec().unwrap();
-        let twice = norms::table_with_table(table, table).unwrap().to_vec().unwrap();
+        let product = (&left, &right, &RANGES[..]);
+        let both = summed(|sums| sums.add_table_with_product(1.0, table, product));
+        let twice = summed(|sums| sums.add_table_with_table(1.0, table, table));
         let product = (&right, &left, &RANGES[..]);
-        let inner = norms::inner_products(product, product).unwrap().to_vec().unwrap();
+        let inner = summed(|sums| sums.add_inner_products(1.0, product, product));
         for (unit, range) in RANGES.iter().enumerate() {
             let (first, of_first) = gradient(&we, &one_hot, range);
             let (second, of_second) = gradient(&wr, &wl, range);
@@ -262,8 +270,9 @@ fn a_nan_stays_in_its_unit() {
             let a = activations(&Matrix::from_vec(330, d, values), &device);
             let e = activations(&numbers(330, p, 2), &device);
             let indices: Vec<u32> = (0..330).map(|t| t % 7).collect();
-            let products = norms::products(&a, &[e], &RANGES).unwrap().to_vec().unwrap();
-            let table = norms::table(&indices, &a, &RANGES).unwrap().to_vec().unwrap();
+            let es = [e];
+            let products = summed(|sums| sums.add_products(1.0, &a, &es, &RANGES));
+            let table = summed(|sums| sums.add_table(&indices, &a, &RANGES));
             for (unit, range) in RANGES.iter().enumerate() {
                 let broken = range.contains(&100) || range.contains(&140);
                 assert_eq!(products[unit].is_finite(), !broken, "{range:?}");

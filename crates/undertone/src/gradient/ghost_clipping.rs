@@ -7,9 +7,7 @@ use super::sum::ClippedSum;
 use super::unit::UnitRows;
 use super::weights::Weights;
 use crate::model::{Factor, ParameterId, Receiver};
-use crate::tensor::unit_norms::{
-    self as norms, PerUnit, UnitSums, inner_products, table_with_product, table_with_table,
-};
+use crate::tensor::unit_norms::{self as norms, UnitSums};
 use crate::tensor::{Matrix, Result};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -46,8 +44,7 @@ impl<'a> GhostClipping<'a> {
     /// Computes the norms of the pending matrix products.
     fn compute_pending(&mut self) -> Result<()> {
         if let Some(SharedInput { group, input, ranges, output_gradients }) = self.pending.take() {
-            let squared = norms::products(&input, &output_gradients, &ranges)?;
-            self.squared[group].add(1.0, &squared)?;
+            self.squared[group].add_products(1.0, &input, &output_gradients, &ranges)?;
         }
         Ok(())
     }
@@ -84,20 +81,16 @@ impl<'a> GhostClipping<'a> {
     /// A parameter that is used twice, such as a tied embedding, has the gradient G = G₁ + G₂, and
     /// ‖G‖² has the cross term 2⟨G₁, G₂⟩.
     fn add_cross_terms(&mut self, share: &ParameterGroups, factor: &Factor) -> Result<()> {
-        let earlier = self.kept.iter().filter(|kept| kept.parameter() == factor.parameter());
-        let mut amounts = Vec::new();
-        for kept in earlier {
+        let Self { units, squared, kept, .. } = self;
+        for kept in kept.iter().filter(|kept| kept.parameter() == factor.parameter()) {
             match share {
                 ParameterGroups::Plain(group) => {
-                    amounts.push((*group, 2.0, inner(&self.units, kept, factor)?))
+                    add_inner(&mut squared[*group], 2.0, units, kept, factor)?;
                 }
                 ParameterGroups::Weighted(group, Weights::Factored { rows, columns }) => {
                     let scaled = |factor| Weights::scale_factor(rows, columns, factor);
-                    amounts.push((
-                        *group,
-                        2.0,
-                        inner(&self.units, &scaled(kept)?, &scaled(factor)?)?,
-                    ));
+                    let (kept, factor) = (scaled(kept)?, scaled(factor)?);
+                    add_inner(&mut squared[*group], 2.0, units, &kept, &factor)?;
                 }
                 ParameterGroups::Weighted(_, Weights::Elements { .. })
                 | ParameterGroups::Split(_) => {
@@ -108,17 +101,11 @@ impl<'a> GhostClipping<'a> {
                     for part in share.parts() {
                         let Some(weights) = part.weights else { continue };
                         let table = weigh_table(table, &weights)?;
-                        amounts.push((
-                            part.group,
-                            2.0 * part.scale,
-                            inner(&self.units, &table, other)?,
-                        ));
+                        let sums = &mut squared[part.group];
+                        add_inner(sums, 2.0 * part.scale, units, &table, other)?;
                     }
                 }
             }
-        }
-        for (group, times, amounts) in &amounts {
-            self.squared[*group].add(*times, amounts)?;
         }
         Ok(())
     }
@@ -137,9 +124,9 @@ impl<'a> GhostClipping<'a> {
         for Part { group, weights, scale } in share.parts() {
             let weights = weights.as_deref();
             if let Some(earlier) = &earlier {
-                self.squared[group].add(-scale, &norms::squared_rows(earlier, weights)?)?;
+                self.squared[group].add_squared_rows(-scale, earlier, weights)?;
             }
-            self.squared[group].add(scale, &norms::squared_rows(&rows, weights)?)?;
+            self.squared[group].add_squared_rows(scale, &rows, weights)?;
         }
         self.vectors.insert(parameter, rows);
         Ok(())
@@ -161,8 +148,7 @@ impl<'a> GhostClipping<'a> {
                 }
             },
             Factor::Rows { indices, output_gradient, .. } => {
-                let squared = norms::table(indices, output_gradient, &ranges)?;
-                self.squared[group].add(1.0, &squared)?;
+                self.squared[group].add_table(indices, output_gradient, &ranges)?;
             }
             Factor::Sum { .. } | Factor::Scale { .. } => unreachable!("vectors are formed"),
         }
@@ -179,7 +165,7 @@ impl<'a> GhostClipping<'a> {
             (Some((left, right, ranges)), _) => {
                 let squared = norms::weighted_products(left, right, &ranges, &weights)?;
                 for (part, squared) in parts.iter().zip(&squared) {
-                    self.squared[part.group].add(part.scale, squared)?;
+                    self.squared[part.group].add(part.scale, squared);
                 }
             }
             (None, Factor::Rows { indices, output_gradient, .. }) => {
@@ -187,7 +173,7 @@ impl<'a> GhostClipping<'a> {
                 for (part, weights) in parts.iter().zip(&weights) {
                     let squared =
                         norms::weighted_table(indices, output_gradient, &ranges, weights)?;
-                    self.squared[part.group].add(part.scale, &squared)?;
+                    self.squared[part.group].add(part.scale, &squared);
                 }
             }
             _ => unreachable!("vectors are formed elsewhere"),
@@ -222,9 +208,8 @@ impl Receiver for GhostClipping<'_> {
                         let (inputs, outputs) =
                             if *inputs_first { (rows, columns) } else { (columns, rows) };
                         let ranges = self.units.ranges(tokens(&factor));
-                        let squared =
-                            norms::product_under(input, inputs, output_gradient, outputs, &ranges)?;
-                        self.squared[*group].add(1.0, &squared)?;
+                        let (a, e) = ((input, &inputs[..]), (output_gradient, &outputs[..]));
+                        self.squared[*group].add_product_under(a, e, &ranges)?;
                     }
                     _ => self
                         .add_plain_norms(*group, &Weights::scale_factor(rows, columns, &factor)?)?,
@@ -299,32 +284,39 @@ fn sides<'f>(
     })
 }
 
-/// For each unit, the inner product ⟨G₁, G₂⟩ of the gradients of two uses of one parameter.
-fn inner(units: &UnitRows, one: &Factor, other: &Factor) -> Result<PerUnit> {
+/// Adds, for each unit, `times` the inner product ⟨G₁, G₂⟩ of the gradients of two uses of one
+/// parameter.
+fn add_inner(
+    sums: &mut UnitSums,
+    times: f64,
+    units: &UnitRows,
+    one: &Factor,
+    other: &Factor,
+) -> Result<()> {
     let table = |factor: &Factor| units.ranges(tokens(factor));
     match (one, other) {
         (
             Factor::Rows { indices, output_gradient, .. },
             Factor::Rows { indices: other_indices, output_gradient: f, .. },
-        ) => table_with_table(
+        ) => sums.add_table_with_table(
+            times,
             (indices, output_gradient, &table(one)),
             (other_indices, f, &table(other)),
         ),
         (Factor::Rows { indices, output_gradient, .. }, product)
         | (product, Factor::Rows { indices, output_gradient, .. }) => {
-            let Some((left, right, ranges)) = sides(units, product) else {
-                return Ok(PerUnit::Host(vec![0.0; units.count()]));
-            };
+            let Some((left, right, ranges)) = sides(units, product) else { return Ok(()) };
             let rows = units.ranges(None);
-            table_with_product((indices, output_gradient, &rows), (left, right, &ranges))
+            let table = (&indices[..], output_gradient, &rows[..]);
+            sums.add_table_with_product(times, table, (left, right, &ranges))
         }
         _ => {
             let (Some((l, r, ranges)), Some((m, s, others))) =
                 (sides(units, one), sides(units, other))
             else {
-                return Ok(PerUnit::Host(vec![0.0; units.count()]));
+                return Ok(());
             };
-            inner_products((r, l, &ranges), (s, m, &others))
+            sums.add_inner_products(times, (r, l, &ranges), (s, m, &others))
         }
     }
 }

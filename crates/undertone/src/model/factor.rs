@@ -136,7 +136,10 @@ impl Gradients {
                 self.sums[id.0] = Some(sum.finish()?);
                 return Ok(());
             }
-            Factor::Sum { output_gradient, .. } => tensor::column_sums(&scaled(output_gradient)?)?,
+            Factor::Sum { output_gradient, .. } => match weights {
+                Some(weights) => tensor::weighted_column_sums(output_gradient, weights)?,
+                None => tensor::column_sums(output_gradient)?,
+            },
             Factor::Scale { input, output_gradient, .. } => {
                 tensor::column_sums_of_product(input, &scaled(output_gradient)?)?
             }

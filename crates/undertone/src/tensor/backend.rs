@@ -6,7 +6,6 @@
 //! static.
 
 use super::error::{Error, Result, Shape};
-use super::unit_norms::PerUnit;
 use super::{
     Activation, AttentionShape, Dropout, Host, Matrix, NormKind, Normalised, Operand, Panels,
     ParameterUpdate, UpdateState,
@@ -115,6 +114,7 @@ pub(crate) trait Backend: Sized + 'static {
     fn scatter(x: &Self::Matrix, indices: &[u32], rows: usize) -> Result<Self::Matrix>;
     fn scatter_onto(onto: Self::Matrix, x: &Self::Matrix, indices: &[u32]) -> Result<Self::Matrix>;
     fn column_sums(x: &Self::Matrix) -> Result<Self::Matrix>;
+    fn weighted_column_sums(x: &Self::Matrix, factors: &[f32]) -> Result<Self::Matrix>;
     fn column_sums_of_product(a: &Self::Matrix, b: &Self::Matrix) -> Result<Self::Matrix>;
 
     fn cross_entropy(
@@ -125,11 +125,11 @@ pub(crate) trait Backend: Sized + 'static {
     fn softmax(logits: &Self::Matrix) -> Result<Self::Matrix>;
     fn drop_out(dropout: Dropout, x: &Self::Matrix) -> Result<Self::Matrix>;
 
-    /// Adds noise to a parameter's sum and updates the parameter; see [`super::update`].
+    /// Adds noise to each parameter's sum and updates the parameter; see [`super::update`].
     fn release_and_update(
-        state: UpdateState<Self::Matrix>,
-        update: &ParameterUpdate,
-    ) -> Result<UpdateState<Self::Matrix>>;
+        states: Vec<UpdateState<Self::Matrix>>,
+        updates: &[ParameterUpdate],
+    ) -> Result<Vec<UpdateState<Self::Matrix>>>;
 
     /// Activations of this shape, nothing of which is written yet.
     fn draft(device: &Self::Device, shape: Shape) -> Self::Draft;
@@ -173,36 +173,52 @@ pub(crate) trait Backend: Sized + 'static {
         false
     }
 
-    fn per_unit_add(sums: &mut Self::PerUnit, times: f64, amounts: &Self::PerUnit) -> Result<()>;
+    /// Zeros, one for each unit, beside a matrix.
+    fn per_unit(beside: &Self::Matrix, units: usize) -> Result<Self::PerUnit>;
     fn per_unit_to_vec(values: &Self::PerUnit) -> Result<Vec<f64>>;
-    fn wrap_per_unit(values: Self::PerUnit) -> PerUnit;
 
-    /// For each unit an upper bound of Σ_k ‖Σ_t e_{k,t} ⊗ a_t‖².
-    fn products(a: &Self::Matrix, es: &[&Self::Matrix], ranges: Ranges) -> Result<Self::PerUnit>;
+    /// Adds `times` an upper bound of Σ_k ‖Σ_t e_{k,t} ⊗ a_t‖² for each unit.
+    fn products(
+        onto: (&mut Self::PerUnit, f64),
+        a: &Self::Matrix,
+        es: &[&Self::Matrix],
+        ranges: Ranges,
+    ) -> Result<()>;
     /// The same of one e, under weights w of the columns of a and u of those of e.
     fn product_under(
-        a: &Self::Matrix,
-        w: &[f32],
-        e: &Self::Matrix,
-        u: &[f32],
+        onto: (&mut Self::PerUnit, f64),
+        a: (&Self::Matrix, &[f32]),
+        e: (&Self::Matrix, &[f32]),
         ranges: Ranges,
-    ) -> Result<Self::PerUnit>;
+    ) -> Result<()>;
     fn inner_products(
+        onto: (&mut Self::PerUnit, f64),
         one: (&Self::Matrix, &Self::Matrix, Ranges),
         other: (&Self::Matrix, &Self::Matrix, Ranges),
-    ) -> Result<Self::PerUnit>;
+    ) -> Result<()>;
     /// The squared norm of a table's gradient, to whose row `indices[t]` e_t is added.
-    fn table(indices: &[u32], e: &Self::Matrix, ranges: Ranges) -> Result<Self::PerUnit>;
+    fn table(
+        onto: (&mut Self::PerUnit, f64),
+        indices: &[u32],
+        e: &Self::Matrix,
+        ranges: Ranges,
+    ) -> Result<()>;
     fn table_with_product(
+        onto: (&mut Self::PerUnit, f64),
         table: (&[u32], &Self::Matrix, Ranges),
         product: (&Self::Matrix, &Self::Matrix, Ranges),
-    ) -> Result<Self::PerUnit>;
+    ) -> Result<()>;
     fn table_with_table(
+        onto: (&mut Self::PerUnit, f64),
         one: (&[u32], &Self::Matrix, Ranges),
         other: (&[u32], &Self::Matrix, Ranges),
-    ) -> Result<Self::PerUnit>;
+    ) -> Result<()>;
     /// The squared norm of each row, under weights of the columns.
-    fn squared_rows(rows: &Self::Matrix, weights: Option<&[f32]>) -> Result<Self::PerUnit>;
+    fn squared_rows(
+        onto: (&mut Self::PerUnit, f64),
+        rows: &Self::Matrix,
+        weights: Option<&[f32]>,
+    ) -> Result<()>;
     fn row_sums(a: Option<&Self::Matrix>, e: &Self::Matrix, ranges: Ranges)
     -> Result<Self::Matrix>;
 }

@@ -227,6 +227,14 @@ pub fn column_sums(x: &Matrix) -> Result<Matrix> {
     on_backend!("sum of columns", x, |B, at| Ok(B::wrap(B::column_sums(at.get(x)?)?)))
 }
 
+/// Sum of each column of rows times their factors, as one row; a row with the factor 0 does not
+/// count, whatever it holds.
+pub fn weighted_column_sums(x: &Matrix, factors: &[f32]) -> Result<Matrix> {
+    const NAME: &str = "weighted sum of columns";
+    count(NAME, x.shape(), "factors", factors.len(), x.rows())?;
+    on_backend!(NAME, x, |B, at| Ok(B::wrap(B::weighted_column_sums(at.get(x)?, factors)?)))
+}
+
 /// Sum of each column of a ⊙ b, as one row.
 pub fn column_sums_of_product(a: &Matrix, b: &Matrix) -> Result<Matrix> {
     const NAME: &str = "sum of columns of a product";

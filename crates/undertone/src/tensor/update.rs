@@ -80,21 +80,34 @@ pub struct ParameterUpdate<'a> {
 /// moment is noise only.
 pub(super) const CORRECTION_FLOOR: f32 = 0.25;
 
-/// Adds the noise to a parameter's sum and updates the parameter.
-pub fn release_and_update(state: UpdateState, update: &ParameterUpdate) -> Result<UpdateState> {
+/// Adds the noise to each parameter's sum and updates the parameter. All are updates of one step: on
+/// a GPU they are one launch.
+pub fn release_and_update(
+    states: Vec<UpdateState>,
+    updates: &[ParameterUpdate],
+) -> Result<Vec<UpdateState>> {
     const NAME: &str = "release and update";
-    let UpdateState { sum, value, first, second } = state;
-    for other in [&value, &first, &second] {
-        let rule = "sum, value and moments must have the same shape";
-        fits(sum.shape() == other.shape(), NAME, sum.shape(), other.shape(), rule)?;
+    for UpdateState { sum, value, first, second } in &states {
+        for other in [value, first, second] {
+            let rule = "sum, value and moments must have the same shape";
+            fits(sum.shape() == other.shape(), NAME, sum.shape(), other.shape(), rule)?;
+        }
     }
-    on_backend!(NAME, &value, |B, at| {
-        let [sum, value] = [at.take(sum)?, at.take(value)?];
-        let [first, second] = [at.take(first)?, at.take(second)?];
-        let state = UpdateState { sum, value, first, second };
-        let UpdateState { sum, value, first, second } = B::release_and_update(state, update)?;
-        let [sum, value, first, second] = [sum, value, first, second].map(B::wrap);
-        Ok(UpdateState { sum, value, first, second })
+    let Some(state) = states.first() else { return Ok(states) };
+    // Not one of the states' matrices: those must not be shared, to be updated in place.
+    let beside = Matrix::zeros(0, 0).to_device(&state.value.device())?;
+    on_backend!(NAME, &beside, |B, at| {
+        let take = |UpdateState { sum, value, first, second }| {
+            let [sum, value] = [at.take(sum)?, at.take(value)?];
+            Ok(UpdateState { sum, value, first: at.take(first)?, second: at.take(second)? })
+        };
+        let states = states.into_iter().map(take).collect::<Result<Vec<_>>>()?;
+        let updated = B::release_and_update(states, updates)?;
+        let wrap = |UpdateState { sum, value, first, second }| {
+            let [sum, value, first, second] = [sum, value, first, second].map(B::wrap);
+            UpdateState { sum, value, first, second }
+        };
+        Ok(updated.into_iter().map(wrap).collect())
     })
 }
 
@@ -120,7 +133,8 @@ mod tests {
         let second = numbers(count, 4).iter().map(|x| x * x).collect();
         let second = Matrix::from_vec(1, count, second).to_device(device).unwrap();
         let state = UpdateState { sum: matrix(1), value: matrix(2), first: matrix(3), second };
-        let UpdateState { sum, value, first, second } = release_and_update(state, update).unwrap();
+        let mut updated = release_and_update(vec![state], &[*update]).unwrap();
+        let UpdateState { sum, value, first, second } = updated.remove(0);
         [sum, value, first, second]
             .map(|matrix| matrix.to_vec().unwrap().iter().map(|x| x.to_bits()).collect())
     }

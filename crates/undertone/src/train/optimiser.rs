@@ -84,23 +84,23 @@ impl Optimiser {
         let corrections = (power(self.settings.betas.0), power(self.settings.betas.1));
         let trainable: Vec<ParameterId> =
             parameters.iter().filter(|(_, p)| p.trainable).map(|(id, _)| id).collect();
-        let mut released = vec![None; parameters.len()];
-        for id in trainable {
-            let parameter = parameters.get_mut(id);
-            let decay = if parameter.shape.len() > 1 { self.settings.weight_decay } else { 0.0 };
-            let rule = match self.settings.kind {
-                OptimiserKind::Sgd => Rule::Sgd { momentum: self.settings.momentum },
-                kind @ (OptimiserKind::Adamw | OptimiserKind::AdamCorrected) => Rule::Adam {
-                    betas: self.settings.betas,
-                    epsilon: self.settings.epsilon,
-                    corrections,
-                    corrected: kind == OptimiserKind::AdamCorrected,
-                },
-            };
-            let write_stds = release.noise.map(|(_, allocation)| {
-                move |start: usize, out: &mut [f32]| allocation.write_stds(id, start, out)
-            });
-            let noise = match (release.noise, &write_stds) {
+        let rule = match self.settings.kind {
+            OptimiserKind::Sgd => Rule::Sgd { momentum: self.settings.momentum },
+            kind @ (OptimiserKind::Adamw | OptimiserKind::AdamCorrected) => Rule::Adam {
+                betas: self.settings.betas,
+                epsilon: self.settings.epsilon,
+                corrections,
+                corrected: kind == OptimiserKind::AdamCorrected,
+            },
+        };
+        let stds_of = |id: ParameterId| {
+            let (_, allocation) = release.noise?;
+            Some(move |start: usize, out: &mut [f32]| allocation.write_stds(id, start, out))
+        };
+        let write_stds: Vec<_> = trainable.iter().map(|&id| stds_of(id)).collect();
+        let mut updates = Vec::with_capacity(trainable.len());
+        for (&id, write_stds) in trainable.iter().zip(&write_stds) {
+            let noise = match (release.noise, write_stds) {
                 (Some((noise, allocation)), Some(write_stds)) => {
                     let each = || Stds::Each(write_stds);
                     let stds = allocation.std(id).map_or_else(each, |std| Stds::Same(no_less(std)));
@@ -109,17 +109,28 @@ impl Optimiser {
                 }
                 _ => None,
             };
-            let update = ParameterUpdate {
+            let is_matrix = parameters.get(id).shape.len() > 1;
+            updates.push(ParameterUpdate {
                 noise,
                 divisor: release.divisor,
                 gradient_std: release.std(id),
                 learning_rate: learning_rate as f32,
-                decay,
+                decay: if is_matrix { self.settings.weight_decay } else { 0.0 },
                 rule,
-            };
+            });
+        }
+        let mut states = Vec::with_capacity(trainable.len());
+        for &id in &trainable {
             let sum = sums[id.index()].take();
-            let moments = &mut self.moments[id.index()];
-            released[id.index()] = Some(move_parameter(parameter, moments, sum, &update)?);
+            let moments = self.moments[id.index()].take();
+            states.push(take_state(parameters.get_mut(id), moments, sum)?);
+        }
+        let mut released = vec![None; parameters.len()];
+        for (&id, state) in trainable.iter().zip(release_and_update(states, &updates)?) {
+            let UpdateState { sum, value, first, second } = state;
+            parameters.get_mut(id).value = value;
+            self.moments[id.index()] = Some((first, second));
+            released[id.index()] = Some(sum);
         }
         Ok(Released::new(released, release))
     }
@@ -130,24 +141,20 @@ fn onto(device: &Device, matrix: Matrix) -> Result<Matrix> {
     matrix.to_device(device)
 }
 
-fn move_parameter(
+/// What is updated. The value is taken out of the parameter, so that it is not shared and is updated
+/// in place.
+fn take_state(
     parameter: &mut Parameter,
-    moments: &mut Option<(Matrix, Matrix)>,
+    moments: Option<(Matrix, Matrix)>,
     sum: Option<Matrix>,
-    update: &ParameterUpdate,
-) -> Result<Matrix> {
+) -> Result<UpdateState> {
     let device = parameter.value.device();
     let zeros = || onto(&device, Matrix::zeros(parameter.value.rows(), parameter.value.columns()));
     let sum = sum.map_or_else(zeros, Ok)?;
-    let (first, second) = match moments.take() {
+    let (first, second) = match moments {
         Some((first, second)) => (onto(&device, first)?, onto(&device, second)?),
         None => (zeros()?, zeros()?),
     };
-    // Taken out of the parameter, so that it is not shared and is updated in place.
     let value = std::mem::replace(&mut parameter.value, Matrix::zeros(0, 0));
-    let UpdateState { sum, value, first, second } =
-        release_and_update(UpdateState { sum, value, first, second }, update)?;
-    parameter.value = value;
-    *moments = Some((first, second));
-    Ok(sum)
+    Ok(UpdateState { sum, value, first, second })
 }

@@ -9,7 +9,6 @@ use super::{
     update as updates,
 };
 use crate::tensor::backend::{Backend, Block, Ranges};
-use crate::tensor::unit_norms::PerUnit;
 use crate::tensor::{
     Activation, AttentionShape, Dropout, Host, Matrix, NormKind, Normalised, Operand,
     ParameterUpdate, Result, Shape, UpdateState,
@@ -193,6 +192,10 @@ impl Backend for Cpu {
         Ok(rows::column_sums(x))
     }
 
+    fn weighted_column_sums(x: &Host, factors: &[f32]) -> Result<Host> {
+        Self::column_sums(&Self::scale_rows(x, factors)?)
+    }
+
     fn column_sums_of_product(a: &Host, b: &Host) -> Result<Host> {
         Ok(rows::column_sums_of_product(a, b))
     }
@@ -214,10 +217,11 @@ impl Backend for Cpu {
     }
 
     fn release_and_update(
-        state: UpdateState<Host>,
-        update: &ParameterUpdate,
-    ) -> Result<UpdateState<Host>> {
-        Ok(updates::release_and_update(state, update))
+        states: Vec<UpdateState<Host>>,
+        all: &[ParameterUpdate],
+    ) -> Result<Vec<UpdateState<Host>>> {
+        let each = states.into_iter().zip(all);
+        Ok(each.map(|(state, update)| updates::release_and_update(state, update)).collect())
     }
 
     fn draft((): &(), [rows, columns]: Shape) -> Host {
@@ -315,55 +319,69 @@ impl Backend for Cpu {
         true
     }
 
-    fn per_unit_add(sums: &mut Vec<f64>, times: f64, amounts: &Vec<f64>) -> Result<()> {
-        sums.iter_mut().zip(amounts).for_each(|(sum, amount)| *sum += times * amount);
-        Ok(())
+    fn per_unit(_: &Host, units: usize) -> Result<Vec<f64>> {
+        Ok(vec![0.0; units])
     }
 
     fn per_unit_to_vec(values: &Vec<f64>) -> Result<Vec<f64>> {
         Ok(values.clone())
     }
 
-    fn wrap_per_unit(values: Vec<f64>) -> PerUnit {
-        PerUnit::Host(values)
+    fn products(onto: (&mut Vec<f64>, f64), a: &Host, es: &[&Host], ranges: Ranges) -> Result<()> {
+        unit_norms::add(onto, &unit_norms::products(a, es, ranges, None));
+        Ok(())
     }
 
-    fn products(a: &Host, es: &[&Host], ranges: Ranges) -> Result<Vec<f64>> {
-        Ok(unit_norms::products(a, es, ranges, None))
-    }
-
-    fn product_under(a: &Host, w: &[f32], e: &Host, u: &[f32], ranges: Ranges) -> Result<Vec<f64>> {
+    fn product_under(
+        onto: (&mut Vec<f64>, f64),
+        (a, w): (&Host, &[f32]),
+        (e, u): (&Host, &[f32]),
+        ranges: Ranges,
+    ) -> Result<()> {
         let weights = unit_norms::ColumnWeights { a: w, e: u };
-        Ok(unit_norms::products(a, &[e], ranges, Some(weights)))
+        unit_norms::add(onto, &unit_norms::products(a, &[e], ranges, Some(weights)));
+        Ok(())
     }
 
     fn inner_products(
+        onto: (&mut Vec<f64>, f64),
         one: (&Host, &Host, Ranges),
         other: (&Host, &Host, Ranges),
-    ) -> Result<Vec<f64>> {
-        Ok(unit_norms::inner_products(one, other))
+    ) -> Result<()> {
+        unit_norms::add(onto, &unit_norms::inner_products(one, other));
+        Ok(())
     }
 
-    fn table(indices: &[u32], e: &Host, ranges: Ranges) -> Result<Vec<f64>> {
-        Ok(unit_norms::table_rows(indices, e, ranges, None))
+    fn table(onto: (&mut Vec<f64>, f64), indices: &[u32], e: &Host, ranges: Ranges) -> Result<()> {
+        unit_norms::add(onto, &unit_norms::table_rows(indices, e, ranges, None));
+        Ok(())
     }
 
     fn table_with_product(
+        onto: (&mut Vec<f64>, f64),
         table: (&[u32], &Host, Ranges),
         product: (&Host, &Host, Ranges),
-    ) -> Result<Vec<f64>> {
-        Ok(unit_norms::table_with_product(table, product))
+    ) -> Result<()> {
+        unit_norms::add(onto, &unit_norms::table_with_product(table, product));
+        Ok(())
     }
 
     fn table_with_table(
+        onto: (&mut Vec<f64>, f64),
         one: (&[u32], &Host, Ranges),
         other: (&[u32], &Host, Ranges),
-    ) -> Result<Vec<f64>> {
-        Ok(unit_norms::table_with_table(one, other))
+    ) -> Result<()> {
+        unit_norms::add(onto, &unit_norms::table_with_table(one, other));
+        Ok(())
     }
 
-    fn squared_rows(rows: &Host, weights: Option<&[f32]>) -> Result<Vec<f64>> {
-        Ok(unit_norms::squared_rows(rows, weights))
+    fn squared_rows(
+        onto: (&mut Vec<f64>, f64),
+        rows: &Host,
+        weights: Option<&[f32]>,
+    ) -> Result<()> {
+        unit_norms::add(onto, &unit_norms::squared_rows(rows, weights));
+        Ok(())
     }
 
     fn row_sums(a: Option<&Host>, e: &Host, ranges: Ranges) -> Result<Host> {

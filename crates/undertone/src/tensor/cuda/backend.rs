@@ -4,12 +4,12 @@
 use super::cache::CudaCache;
 use super::device::CudaDevice;
 use super::format::NumberFormat;
+use super::fused::Addend;
 use super::matrix::CudaMatrix;
-use super::products::multiply;
-use super::unit_norms::CudaPerUnit;
+use super::products::{multiply, multiply_onto};
+use super::unit_norms::{CudaPerUnit, Onto};
 use super::{activation, attention, loss, norm, rotary, rows, unit_norms};
 use crate::tensor::backend::{Backend, Block, Ranges};
-use crate::tensor::unit_norms::PerUnit;
 use crate::tensor::{
     Activation, AttentionShape, Dropout, Host, Matrix, NormKind, Normalised, Operand,
     ParameterUpdate, Result, Shape, UpdateState,
@@ -25,6 +25,15 @@ pub struct Draft {
     format: NumberFormat,
     shape: Shape,
     matrix: Option<CudaMatrix>,
+    /// What blocks of columns begin with, if it is not written yet: the first product adds it.
+    pending: Vec<(Range<usize>, Pending)>,
+}
+
+/// What a block begins with.
+enum Pending {
+    /// The same row in every row.
+    Row(CudaMatrix),
+    Matrix(CudaMatrix),
 }
 
 impl Draft {
@@ -39,8 +48,27 @@ impl Draft {
     }
 
     /// A block of its columns.
-    fn block(&mut self, block: &Block) -> Result<CudaMatrix> {
-        Ok(self.matrix()?.column_range(block.columns.clone()))
+    fn block(&mut self, columns: &Range<usize>) -> Result<CudaMatrix> {
+        Ok(self.matrix()?.column_range(columns.clone()))
+    }
+
+    /// What a block begins with, if it is not written yet.
+    fn take_pending(&mut self, columns: &Range<usize>) -> Option<Pending> {
+        let place = self.pending.iter().position(|(pending, _)| pending == columns)?;
+        Some(self.pending.swap_remove(place).1)
+    }
+
+    /// Writes what a block begins with.
+    fn write(&mut self, columns: &Range<usize>, pending: &Pending) -> Result<()> {
+        let target = self.block(columns)?;
+        // SAFETY: a draft's numbers are its own; a row has a number for each column, and a matrix
+        // the block's shape.
+        unsafe {
+            match pending {
+                Pending::Row(row) => target.fill_rows(row),
+                Pending::Matrix(matrix) => target.update(matrix, false),
+            }
+        }
     }
 }
 
@@ -208,11 +236,15 @@ impl Backend for Cuda {
     }
 
     fn column_sums(x: &CudaMatrix) -> Result<CudaMatrix> {
-        rows::column_sums(x, None)
+        rows::column_sums(x, None, None)
+    }
+
+    fn weighted_column_sums(x: &CudaMatrix, factors: &[f32]) -> Result<CudaMatrix> {
+        rows::column_sums(x, None, Some(factors))
     }
 
     fn column_sums_of_product(a: &CudaMatrix, b: &CudaMatrix) -> Result<CudaMatrix> {
-        rows::column_sums(a, Some(b))
+        rows::column_sums(a, Some(b), None)
     }
 
     fn cross_entropy(
@@ -232,36 +264,44 @@ impl Backend for Cuda {
     }
 
     fn release_and_update(
-        state: UpdateState<CudaMatrix>,
-        update: &ParameterUpdate,
-    ) -> Result<UpdateState<CudaMatrix>> {
-        super::update::release_and_update(state, update)
+        states: Vec<UpdateState<CudaMatrix>>,
+        updates: &[ParameterUpdate],
+    ) -> Result<Vec<UpdateState<CudaMatrix>>> {
+        super::update::release_and_update(states, updates)
     }
 
     fn draft(device: &CudaDevice, shape: Shape) -> Draft {
         let format = NumberFormat::of_activations(device.precision());
-        Draft { device: *device, format, shape, matrix: None }
+        Draft { device: *device, format, shape, matrix: None, pending: Vec::new() }
     }
 
     fn draft_sum(device: &CudaDevice, shape: Shape) -> Draft {
-        Draft { device: *device, format: NumberFormat::F32, shape, matrix: None }
+        let format = NumberFormat::F32;
+        Draft { device: *device, format, shape, matrix: None, pending: Vec::new() }
     }
 
     fn draft_onto(matrix: CudaMatrix) -> Draft {
         let (device, format) = (matrix.device(), matrix.format());
-        Draft { device, format, shape: Self::shape(&matrix), matrix: Some(matrix) }
+        let shape = Self::shape(&matrix);
+        Draft { device, format, shape, matrix: Some(matrix), pending: Vec::new() }
     }
 
     fn fill_rows(draft: &mut Draft, block: &Block, row: &CudaMatrix) -> Result<()> {
-        let target = draft.block(block)?;
-        // SAFETY: a draft's numbers are its own, and the row has a number for each column.
-        unsafe { target.fill_rows(row) }
+        draft.pending.push((block.columns.clone(), Pending::Row(row.clone())));
+        Ok(())
     }
 
     fn add_matrix(draft: &mut Draft, block: &Block, matrix: &CudaMatrix) -> Result<()> {
-        let target = draft.block(block)?;
+        if !block.written {
+            draft.pending.push((block.columns.clone(), Pending::Matrix(matrix.clone())));
+            return Ok(());
+        }
+        if let Some(pending) = draft.take_pending(&block.columns) {
+            draft.write(&block.columns, &pending)?;
+        }
+        let target = draft.block(&block.columns)?;
         // SAFETY: a draft's numbers are its own.
-        unsafe { target.update(matrix, block.written) }
+        unsafe { target.update(matrix, true) }
     }
 
     fn add_product(
@@ -271,9 +311,16 @@ impl Backend for Cuda {
         left: Operand<CudaMatrix>,
         right: Operand<CudaMatrix>,
     ) -> Result<()> {
-        let target = draft.block(block)?;
-        // SAFETY: the shapes were checked, and a draft's numbers are its own.
-        unsafe { multiply(&target, block.written, scale, left, right) }
+        let pending = draft.take_pending(&block.columns);
+        let target = draft.block(&block.columns)?;
+        let addend = match &pending {
+            Some(Pending::Row(row)) => Addend::Row(row),
+            Some(Pending::Matrix(matrix)) => Addend::Matrix(matrix),
+            // SAFETY: the shapes were checked, and a draft's numbers are its own.
+            None => return unsafe { multiply(&target, block.written, scale, left, right) },
+        };
+        // SAFETY: the same.
+        unsafe { multiply_onto(&target, &addend, scale, left, right) }
     }
 
     fn add_weighted_product(
@@ -296,6 +343,9 @@ impl Backend for Cuda {
     }
 
     fn finish(mut draft: Draft) -> Result<CudaMatrix> {
+        for (columns, pending) in std::mem::take(&mut draft.pending) {
+            draft.write(&columns, &pending)?;
+        }
         match draft.matrix.take() {
             Some(matrix) => Ok(matrix),
             // Without rows or columns, nothing was ever written.
@@ -306,59 +356,71 @@ impl Backend for Cuda {
         }
     }
 
-    fn per_unit_add(sums: &mut CudaPerUnit, times: f64, amounts: &CudaPerUnit) -> Result<()> {
-        sums.add(times, amounts)
+    fn per_unit(beside: &CudaMatrix, units: usize) -> Result<CudaPerUnit> {
+        CudaPerUnit::zeros(beside.device(), units)
     }
 
     fn per_unit_to_vec(values: &CudaPerUnit) -> Result<Vec<f64>> {
         values.to_vec()
     }
 
-    fn wrap_per_unit(values: CudaPerUnit) -> PerUnit {
-        PerUnit::Cuda(values)
-    }
-
-    fn products(a: &CudaMatrix, es: &[&CudaMatrix], ranges: Ranges) -> Result<CudaPerUnit> {
-        unit_norms::products(a, es, ranges)
+    fn products(
+        (sums, times): (&mut CudaPerUnit, f64),
+        a: &CudaMatrix,
+        es: &[&CudaMatrix],
+        ranges: Ranges,
+    ) -> Result<()> {
+        unit_norms::products(Onto { sums, times }, a, es, ranges)
     }
 
     fn product_under(
-        a: &CudaMatrix,
-        w: &[f32],
-        e: &CudaMatrix,
-        u: &[f32],
+        (sums, times): (&mut CudaPerUnit, f64),
+        a: (&CudaMatrix, &[f32]),
+        e: (&CudaMatrix, &[f32]),
         ranges: Ranges,
-    ) -> Result<CudaPerUnit> {
-        unit_norms::product_under(a, w, e, u, ranges)
+    ) -> Result<()> {
+        unit_norms::product_under(Onto { sums, times }, a, e, ranges)
     }
 
     fn inner_products(
+        (sums, times): (&mut CudaPerUnit, f64),
         one: (&CudaMatrix, &CudaMatrix, Ranges),
         other: (&CudaMatrix, &CudaMatrix, Ranges),
-    ) -> Result<CudaPerUnit> {
-        unit_norms::inner_products(one, other)
+    ) -> Result<()> {
+        unit_norms::inner_products(Onto { sums, times }, one, other)
     }
 
-    fn table(indices: &[u32], e: &CudaMatrix, ranges: Ranges) -> Result<CudaPerUnit> {
-        unit_norms::table(indices, e, ranges)
+    fn table(
+        (sums, times): (&mut CudaPerUnit, f64),
+        indices: &[u32],
+        e: &CudaMatrix,
+        ranges: Ranges,
+    ) -> Result<()> {
+        unit_norms::table(Onto { sums, times }, indices, e, ranges)
     }
 
     fn table_with_product(
+        (sums, times): (&mut CudaPerUnit, f64),
         table: (&[u32], &CudaMatrix, Ranges),
         product: (&CudaMatrix, &CudaMatrix, Ranges),
-    ) -> Result<CudaPerUnit> {
-        unit_norms::table_with_product(table, product)
+    ) -> Result<()> {
+        unit_norms::table_with_product(Onto { sums, times }, table, product)
     }
 
     fn table_with_table(
+        (sums, times): (&mut CudaPerUnit, f64),
         one: (&[u32], &CudaMatrix, Ranges),
         other: (&[u32], &CudaMatrix, Ranges),
-    ) -> Result<CudaPerUnit> {
-        unit_norms::table_with_table(one, other)
+    ) -> Result<()> {
+        unit_norms::table_with_table(Onto { sums, times }, one, other)
     }
 
-    fn squared_rows(rows: &CudaMatrix, weights: Option<&[f32]>) -> Result<CudaPerUnit> {
-        unit_norms::squared_rows(rows, weights)
+    fn squared_rows(
+        (sums, times): (&mut CudaPerUnit, f64),
+        rows: &CudaMatrix,
+        weights: Option<&[f32]>,
+    ) -> Result<()> {
+        unit_norms::squared_rows(Onto { sums, times }, rows, weights)
     }
 
     fn row_sums(a: Option<&CudaMatrix>, e: &CudaMatrix, ranges: Ranges) -> Result<CudaMatrix> {

@@ -1,6 +1,7 @@
 //! One GPU: its context, its stream, its memory pool, its compiled kernels and cuBLAS.
 
 use super::compile::{self, Capability};
+use super::fused::FusedProducts;
 use super::library::Library;
 use super::memory::{Constants, Staging};
 use super::products::Blas;
@@ -94,6 +95,7 @@ pub struct Gpu {
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
     pub(super) blas: Mutex<Blas>,
+    pub(super) fused: Mutex<FusedProducts>,
     pub(super) staging: Mutex<Staging>,
     pub(super) constants: Mutex<Constants>,
     modules: Mutex<HashMap<Source, Arc<CudaModule>>>,
@@ -156,6 +158,7 @@ impl Gpu {
         let stream = context.new_stream().map_err(opened)?;
         keep_freed_memory(&context).map_err(opened)?;
         let blas = Blas::new(&stream)?;
+        let fused = FusedProducts::new()?;
         let staging = Staging::new()?;
         Ok(Self {
             ordinal,
@@ -164,6 +167,7 @@ impl Gpu {
             context,
             stream,
             blas: Mutex::new(blas),
+            fused: Mutex::new(fused),
             staging: Mutex::new(staging),
             constants: Mutex::default(),
             modules: Mutex::default(),

@@ -139,6 +139,26 @@ impl CudaMatrix {
         Ok(rounded)
     }
 
+    /// Itself in f32.
+    pub(super) fn into_f32(self) -> Result<Self> {
+        match self.format {
+            NumberFormat::F32 => Ok(self),
+            NumberFormat::Bf16 => self.in_format(NumberFormat::F32),
+        }
+    }
+
+    /// As [`Self::exclusive`]; also the address of the numbers' copy in bf16, which the caller
+    /// writes, or 0 if there is none.
+    pub(super) fn exclusive_with_rounded(mut self) -> Result<(Self, u64)> {
+        if self.stride == self.columns
+            && let Some(buffer) = Arc::get_mut(&mut self.buffer)
+            && let Some(address) = buffer.rounded_alone()
+        {
+            return Ok((self, address));
+        }
+        Ok((self.exclusive()?, 0))
+    }
+
     /// As a factor of a matrix product: bf16 where that is the precision, and f32 otherwise.
     pub(super) fn as_factor(&self) -> Result<Self> {
         self.in_format(NumberFormat::of_activations(self.precision))

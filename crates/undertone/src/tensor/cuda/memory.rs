@@ -42,6 +42,12 @@ impl Buffer {
         }
     }
 
+    /// The address of the rounded numbers, if there are any and nobody else has them.
+    pub fn rounded_alone(&mut self) -> Option<u64> {
+        let rounded = self.rounded.get_mut().unwrap_or_else(PoisonError::into_inner);
+        rounded.as_mut().and_then(Arc::get_mut).map(|buffer| buffer.pointer)
+    }
+
     /// Its numbers are about to change.
     pub fn changes(&mut self) {
         *self.rounded.get_mut().unwrap_or_else(PoisonError::into_inner) = None;

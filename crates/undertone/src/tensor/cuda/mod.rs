@@ -20,6 +20,7 @@ mod cache;
 mod compile;
 mod device;
 mod format;
+mod fused;
 mod launch;
 mod library;
 mod loss;

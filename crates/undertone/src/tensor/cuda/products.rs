@@ -9,6 +9,7 @@
 
 use super::device::lock;
 use super::format::NumberFormat;
+use super::fused::{Addend, Fused};
 use super::matrix::CudaMatrix;
 use crate::tensor::Operand;
 use crate::tensor::error::{Error, Result};
@@ -155,4 +156,51 @@ pub unsafe fn multiply(
         )
     }
     .map_err(failed)
+}
+
+/// output = scale · left · right + addend, in one pass if cuBLASLt has a kernel for it.
+///
+/// # Safety
+/// The shapes go together, and nobody else has the numbers of the output.
+pub unsafe fn multiply_onto(
+    output: &CudaMatrix,
+    addend: &Addend,
+    scale: f32,
+    left: Operand<CudaMatrix>,
+    right: Operand<CudaMatrix>,
+) -> Result<()> {
+    let precision = left.matrix.precision();
+    let factors = (left.matrix.as_factor()?, right.matrix.with_precision(precision).as_factor()?);
+    let format = output.format();
+    let converted = match addend {
+        Addend::Row(row) | Addend::Matrix(row) => row.in_format(format)?,
+    };
+    let whole = !output.is_empty() && factors.0.rows() > 0 && factors.0.columns() > 0;
+    if whole && (format == NumberFormat::F32 || factors.0.format() == NumberFormat::Bf16) {
+        let fused = Fused {
+            output,
+            scale,
+            left: (&factors.0, left.transposed),
+            right: (&factors.1, right.transposed),
+            addend: match addend {
+                Addend::Row(_) => Addend::Row(&converted),
+                Addend::Matrix(_) => Addend::Matrix(&converted),
+            },
+            precision,
+        };
+        let gpu = output.gpu();
+        gpu.stream()?;
+        // SAFETY: by the caller.
+        if unsafe { lock(&gpu.fused).multiply(gpu, &fused)? } {
+            return Ok(());
+        }
+    }
+    // SAFETY: by the caller.
+    unsafe {
+        match addend {
+            Addend::Row(row) => output.fill_rows(row)?,
+            Addend::Matrix(matrix) => output.update(matrix, false)?,
+        }
+        multiply(output, true, scale, left, right)
+    }
 }

@@ -144,8 +144,12 @@ pub fn scatter(x: &CudaMatrix, indices: &[u32], rows: usize) -> Result<CudaMatri
 /// Rows whose sum one block computes, as in the kernel.
 const ROWS: usize = 512;
 
-/// Sum of each column of a, or of a ⊙ b.
-pub fn column_sums(a: &CudaMatrix, b: Option<&CudaMatrix>) -> Result<CudaMatrix> {
+/// Sum of each column of a, or of a ⊙ b; with factors, of rows times their factors.
+pub fn column_sums(
+    a: &CudaMatrix,
+    b: Option<&CudaMatrix>,
+    factors: Option<&[f32]>,
+) -> Result<CudaMatrix> {
     let (gpu, rows, columns) = (a.gpu(), a.rows(), a.columns());
     let parts = rows.div_ceil(ROWS);
     let partial = a.like_f32(parts, columns)?;
@@ -153,7 +157,9 @@ pub fn column_sums(a: &CudaMatrix, b: Option<&CudaMatrix>) -> Result<CudaMatrix>
     let b = b.as_ref();
     let grid = Grid { blocks: (columns.div_ceil(32), parts), threads: (32, 8), shared: 0 };
     let b_stride = b.map_or(0, CudaMatrix::stride);
-    let arguments = arguments![a, a.stride(), b, b_stride, rows, columns, &partial];
+    let factors = factors.map(|factors| gpu.constant(factors)).transpose()?;
+    let factors = factors.as_deref();
+    let arguments = arguments![a, a.stride(), b, b_stride, factors, rows, columns, &partial];
     // SAFETY: both operands have these rows and columns; the output is new and has a row for each
     // part.
     unsafe { gpu.launch(Source::Rows(a.format()).kernel("column_sums"), grid, arguments)? };

@@ -60,30 +60,9 @@ pub struct CudaPerUnit {
 }
 
 impl CudaPerUnit {
-    fn new(device: CudaDevice, units: usize) -> Result<Self> {
-        let values = device.gpu.allocate(units * size_of::<f64>())?;
-        Ok(Self { device, values, units })
-    }
-
     pub(super) fn zeros(device: CudaDevice, units: usize) -> Result<Self> {
         let values = device.gpu.zeros(units * size_of::<f64>())?;
         Ok(Self { device, values, units })
-    }
-
-    /// Zeros for as many units, on the same GPU.
-    pub(crate) fn zeros_beside(&self) -> Result<Self> {
-        Self::zeros(self.device, self.units)
-    }
-
-    /// Adds `times` the others.
-    pub(super) fn add(&mut self, times: f64, others: &Self) -> Result<()> {
-        assert_eq!(self.units, others.units, "as many units");
-        let arguments = arguments![&self.values, times, &others.values, self.units];
-        let kernel = Source::UnitRows(NumberFormat::F32).kernel("unit_add");
-        let blocks = (self.units.div_ceil(128), 1);
-        let grid = Grid { blocks, threads: (128, 1), shared: 0 };
-        // SAFETY: both have a number for each unit, and only `self` has these.
-        unsafe { self.device.gpu.launch(kernel, grid, arguments) }
     }
 
     pub(super) fn to_vec(&self) -> Result<Vec<f64>> {
@@ -102,35 +81,41 @@ fn rounding(precision: Precision) -> f64 {
     }
 }
 
+/// Where bounds are added, and how often.
+pub struct Onto<'a> {
+    pub sums: &'a mut CudaPerUnit,
+    pub times: f64,
+}
+
 /// For each range an upper bound of Σ_k ‖Σ_t e_{k,t} ⊗ a_t‖²: several layers may share one input.
-pub fn products(a: &CudaMatrix, es: &[&CudaMatrix], ranges: Ranges) -> Result<CudaPerUnit> {
+pub fn products(onto: Onto, a: &CudaMatrix, es: &[&CudaMatrix], ranges: Ranges) -> Result<()> {
     let a = a.as_factor()?;
     let es = es.iter().map(|e| e.as_factor()).collect::<Result<Vec<_>>>()?;
-    bounds(&a, &es, ranges, 0.0)
+    bounds(onto, &a, &es, ranges, 0.0)
 }
 
 /// The same of one e, under weights w of the columns of a and u of those of e.
 pub fn product_under(
-    a: &CudaMatrix,
-    w: &[f32],
-    e: &CudaMatrix,
-    u: &[f32],
+    onto: Onto,
+    (a, w): (&CudaMatrix, &[f32]),
+    (e, u): (&CudaMatrix, &[f32]),
     ranges: Ranges,
-) -> Result<CudaPerUnit> {
+) -> Result<()> {
     let roots = |weights: &[f32]| -> Vec<f32> { weights.iter().map(|w| w.sqrt()).collect() };
     let a = scale_columns(&a.as_factor()?, &roots(w))?;
     let e = scale_columns(&e.as_factor()?, &roots(u))?;
-    bounds(&a, &[e], ranges, 1e-6)
+    bounds(onto, &a, &[e], ranges, 1e-6)
 }
 
 fn bounds(
+    onto: Onto,
     a: &CudaMatrix,
     es: &[CudaMatrix],
     ranges: Ranges,
     more_slack: f64,
-) -> Result<CudaPerUnit> {
+) -> Result<()> {
     if es.is_empty() || ranges.is_empty() {
-        return CudaPerUnit::zeros(a.device(), ranges.len());
+        return Ok(());
     }
     let operands = Operands::new(Inputs::Matrices(a, a), &pairs(es))?;
     let (d, p) = (a.columns(), es.iter().map(|e| e.columns()).sum::<usize>());
@@ -145,82 +130,84 @@ fn bounds(
         gram.end_unit();
         formed.end_unit();
     }
-    let bounds = CudaPerUnit::new(a.device(), ranges.len())?;
     let longest = ranges.iter().map(|range| range.len()).max().unwrap_or_default();
     let slack = more_slack + 2.1 * operands.slack(d.max(p).max(longest));
-    let partial = operands.gram(&gram)?;
-    operands.bounds(&gram, partial.as_ref(), None, ranges, slack, false, &bounds)?;
+    if let Some(partial) = operands.gram(&gram)? {
+        operands.bounds(&onto, &gram, &partial, None, ranges, slack)?;
+    }
     if let Some(partial) = operands.formed(&formed)? {
         let row_norms = operands.row_norms(0)?;
-        let (partial, row_norms) = (Some(&partial), Some(&row_norms));
-        operands.bounds(&formed, partial, row_norms, ranges, slack, true, &bounds)?;
+        operands.bounds(&onto, &formed, &partial, Some(&row_norms), ranges, slack)?;
     }
-    Ok(bounds)
+    Ok(())
 }
 
 /// For each unit an upper bound of the squared norm of a table's gradient: row `indices[t]` has e_t
 /// added.
-pub fn table(indices: &[u32], e: &CudaMatrix, ranges: Ranges) -> Result<CudaPerUnit> {
+pub fn table(onto: Onto, indices: &[u32], e: &CudaMatrix, ranges: Ranges) -> Result<()> {
     let operands = Operands::new(Inputs::Table(indices, indices), &pairs(&[e.clone()]))?;
     let mut tasks = Tasks::default();
     for range in ranges {
         tasks.add_norm(range);
         tasks.end_unit();
     }
-    let bounds = CudaPerUnit::new(e.device(), ranges.len())?;
     let slack = 2.1 * operands.slack(e.columns());
-    let partial = operands.gram(&tasks)?;
-    operands.bounds(&tasks, partial.as_ref(), None, ranges, slack, false, &bounds)?;
-    Ok(bounds)
+    match operands.gram(&tasks)? {
+        Some(partial) => operands.bounds(&onto, &tasks, &partial, None, ranges, slack),
+        None => Ok(()),
+    }
 }
 
 /// For each unit an upper bound of ⟨Σ_t e_t ⊗ a_t, Σ_s f_s ⊗ b_s⟩.
 pub fn inner_products(
+    onto: Onto,
     (a, e, ranges): (&CudaMatrix, &CudaMatrix, Ranges),
     (b, f, others): (&CudaMatrix, &CudaMatrix, Ranges),
-) -> Result<CudaPerUnit> {
+) -> Result<()> {
     let operands = Operands::new(Inputs::Matrices(a, b), &[(e.clone(), f.clone())])?;
     let row_norms = [operands.row_norms(0)?, operands.row_norms(1)?];
-    operands.inner_bounds(ranges, others, &row_norms, a.columns().max(e.columns()))
+    operands.inner_bounds(&onto, ranges, others, &row_norms, a.columns().max(e.columns()))
 }
 
 /// For each unit an upper bound of the inner product of a table's gradient with Σ_s l_s ⊗ r_s.
 pub fn table_with_product(
+    onto: Onto,
     (indices, e, ranges): (&[u32], &CudaMatrix, Ranges),
     (left, right, others): (&CudaMatrix, &CudaMatrix, Ranges),
-) -> Result<CudaPerUnit> {
+) -> Result<()> {
     let operands = Operands::new(Inputs::Gathered(indices, left), &[(e.clone(), right.clone())])?;
     let of_table = operands.row_norms(0)?;
     // ‖l_s‖ ‖r_s‖ are the norms of the rows of a product.
     let product = Operands::new(Inputs::Matrices(left, left), &pairs(&[right.clone()]))?;
     let row_norms = [of_table, product.row_norms(0)?];
-    operands.inner_bounds(ranges, others, &row_norms, e.columns())
+    operands.inner_bounds(&onto, ranges, others, &row_norms, e.columns())
 }
 
 /// For each unit an upper bound of the inner product of the gradients of two uses of one table.
 pub fn table_with_table(
+    onto: Onto,
     (indices, e, ranges): (&[u32], &CudaMatrix, Ranges),
     (other_indices, f, others): (&[u32], &CudaMatrix, Ranges),
-) -> Result<CudaPerUnit> {
+) -> Result<()> {
     let operands = Operands::new(Inputs::Table(indices, other_indices), &[(e.clone(), f.clone())])?;
     let row_norms = [operands.row_norms(0)?, operands.row_norms(1)?];
-    operands.inner_bounds(ranges, others, &row_norms, e.columns())
+    operands.inner_bounds(&onto, ranges, others, &row_norms, e.columns())
 }
 
 /// The squared norm of each row, each coordinate's square times its weight; rounded up by more than
 /// the rounding error of the numbers, which are sums in f32.
-pub fn squared_rows(rows: &CudaMatrix, weights: Option<&[f32]>) -> Result<CudaPerUnit> {
+pub fn squared_rows(onto: Onto, rows: &CudaMatrix, weights: Option<&[f32]>) -> Result<()> {
     let (gpu, columns) = (rows.gpu(), rows.columns());
-    let squares = CudaPerUnit::new(rows.device(), rows.rows())?;
+    assert_eq!(onto.sums.units, rows.rows(), "a row for each unit");
+    let times = onto.times * (1.0 + 1e-6);
     let weights = weights.map(|weights| gpu.constant(weights)).transpose()?;
     let arguments =
-        arguments![rows, rows.stride(), weights.as_deref(), 1.0 + 1e-6, &squares.values, columns];
+        arguments![rows, rows.stride(), weights.as_deref(), times, &onto.sums.values, columns];
     let kernel = Source::UnitRows(rows.format()).kernel("unit_squares");
     let grid = Grid { blocks: (rows.rows(), 1), threads: (128, 1), shared: 0 };
-    // SAFETY: there are so many rows and columns, and a weight for each column or none; the output
-    // is new and has a number for each row.
-    unsafe { gpu.launch(kernel, grid, arguments)? };
-    Ok(squares)
+    // SAFETY: there are so many rows and columns, and a weight for each column or none; there is a
+    // sum for each row, and nobody else has the sums.
+    unsafe { gpu.launch(kernel, grid, arguments) }
 }
 
 /// The sum of the rows of each range, or of a ⊙ e: one row for each range, in f32.
@@ -411,10 +398,14 @@ impl Operands {
         if !self.by_tensor_cores() {
             return (Source::UnitNorms, 0);
         }
-        let halves = self.format.bytes() / 2;
-        let depth = if formed { SIDE } else { 128 / halves };
-        // Two sides of so many rows, each eight numbers longer than it is.
-        (Source::UnitNormsMma(self.format), (2 * halves * SIDE * (depth + 8) * 2) as u32)
+        let bytes = self.format.bytes();
+        // Rows are eight numbers longer than they are. Formed gradients have tiles of both sides in
+        // halves of bf16; Gram matrices four tiles of 256 bytes of columns.
+        let shared = match formed {
+            true => 2 * SIDE * (SIDE + 8) * bytes,
+            false => 4 * SIDE * (256 / bytes + 8) * bytes,
+        };
+        (Source::UnitNormsMma(self.format), shared as u32)
     }
 
     /// ‖a_t‖ · ‖e_t‖ of each row of one side; without matrices as inputs, ‖e_t‖.
@@ -463,19 +454,17 @@ impl Operands {
         Ok(Some(partial))
     }
 
-    /// Writes the bound of each unit from the sums of its tasks. With `keep`, units without tasks
-    /// keep theirs.
-    #[allow(clippy::too_many_arguments)]
+    /// Adds the bound of each unit that has tasks.
     fn bounds(
         &self,
+        onto: &Onto,
         tasks: &Tasks,
-        partial: Option<&Buffer>,
+        partial: &Buffer,
         row_norms: Option<&Buffer>,
         ranges: Ranges,
         slack: f64,
-        keep: bool,
-        bounds: &CudaPerUnit,
     ) -> Result<()> {
+        assert_eq!(onto.sums.units, ranges.len(), "a range for each unit");
         let firsts = self.gpu.constant(&tasks.firsts)?;
         let places = self.gpu.constant(&ends(ranges))?;
         let arguments = arguments![
@@ -485,31 +474,31 @@ impl Operands {
             &places,
             slack,
             rounding(self.precision),
-            keep,
-            &bounds.values,
+            onto.times,
+            &onto.sums.values,
         ];
         let kernel = Source::UnitRows(self.format).kernel("unit_bounds");
         let grid = Grid { blocks: (ranges.len(), 1), threads: (128, 1), shared: 0 };
-        // SAFETY: without partial sums no unit has a task; all ranges are rows that have a norm;
-        // the output has a number for each unit.
+        // SAFETY: there are two numbers for each task, and all ranges are rows that have a norm;
+        // there is a sum for each unit, and nobody else has the sums.
         unsafe { self.gpu.launch(kernel, grid, arguments) }
     }
 
-    /// The bound of each unit's inner product.
+    /// Adds the bound of each unit's inner product.
     fn inner_bounds(
         &self,
+        onto: &Onto,
         ranges: Ranges,
         others: Ranges,
         row_norms: &[Buffer; 2],
         depth: usize,
-    ) -> Result<CudaPerUnit> {
+    ) -> Result<()> {
+        assert_eq!(onto.sums.units, ranges.len(), "a range for each unit");
         let mut tasks = Tasks::default();
         for (range, other) in ranges.iter().zip(others) {
             tasks.add_product(range, other);
             tasks.end_unit();
         }
-        let device = CudaDevice::of(self.gpu, self.precision);
-        let bounds = CudaPerUnit::new(device, ranges.len())?;
         let partial = self.gram(&tasks)?;
         let firsts = self.gpu.constant(&tasks.firsts)?;
         let [places, other_places] =
@@ -524,13 +513,13 @@ impl Operands {
             &row_norms[1],
             &other_places,
             slack,
-            &bounds.values,
+            onto.times,
+            &onto.sums.values,
         ];
         let kernel = Source::UnitRows(self.format).kernel("unit_inner_bounds");
         let grid = Grid { blocks: (ranges.len(), 1), threads: (128, 1), shared: 0 };
-        // SAFETY: as for norms, on both sides.
-        unsafe { self.gpu.launch(kernel, grid, arguments)? };
-        Ok(bounds)
+        // SAFETY: as for norms, on both sides; without partial sums no unit has a task.
+        unsafe { self.gpu.launch(kernel, grid, arguments) }
     }
 }
 

@@ -1,12 +1,11 @@
 //! Noise and optimiser on the GPU: the numbers are those of the CPU, bit by bit.
 
-use super::format::NumberFormat;
 use super::launch::{Grid, arguments};
 use super::matrix::CudaMatrix;
 use super::memory::Buffer;
 use super::source::Source;
-use crate::tensor::error::Result;
-use crate::tensor::update::{NoiseOfRelease, ParameterUpdate, Rule, Stds, UpdateState};
+use crate::tensor::error::{Error, Result};
+use crate::tensor::update::{ParameterUpdate, Rule, Stds, UpdateState};
 
 /// Threads of a block; each has sixteen coordinates.
 const THREADS: usize = 128;
@@ -17,71 +16,97 @@ const SGD: u64 = 0;
 const ADAMW: u64 = 1;
 const CORRECTED: u64 = 2;
 
+/// Two f32 numbers as one word of a kernel's structure.
+fn both(low: f32, high: f32) -> u64 {
+    u64::from(low.to_bits()) | u64::from(high.to_bits()) << 32
+}
+
+/// All parameters in one launch.
 pub(super) fn release_and_update(
-    state: UpdateState<CudaMatrix>,
-    update: &ParameterUpdate,
-) -> Result<UpdateState<CudaMatrix>> {
-    let UpdateState { sum, value, first, second } = state;
-    let [sum, value] = [sum.in_format(NumberFormat::F32)?, value.in_format(NumberFormat::F32)?];
-    let [sum, value] = [sum.exclusive()?, value.exclusive()?];
-    let [first, second] = [first.exclusive()?, second.exclusive()?];
-    let gpu = value.gpu();
-    let count = value.rows() * value.columns();
-    let stds = match update.noise.map(|noise| noise.stds) {
-        Some(Stds::Each(write)) => {
-            let mut stds = vec![0.0_f32; count];
-            write(0, &mut stds);
-            Some(gpu.upload(&stds)?)
-        }
-        _ => None,
+    states: Vec<UpdateState<CudaMatrix>>,
+    updates: &[ParameterUpdate],
+) -> Result<Vec<UpdateState<CudaMatrix>>> {
+    let Some(common) = updates.first() else { return Ok(states) };
+    let step_of = |update: &ParameterUpdate| update.noise.map(|noise| noise.step);
+    let same = |update: &ParameterUpdate| {
+        (update.rule, update.divisor, update.learning_rate, step_of(update))
+            == (common.rule, common.divisor, common.learning_rate, step_of(common))
     };
-    let std = match update.noise.map(|noise| noise.stds) {
-        Some(Stds::Same(std)) => std,
-        _ => 0.0,
-    };
-    let key = update.noise.map_or([0; 4], |noise| noise.noise.key_pairs());
-    let (step, coordinate) =
-        update.noise.map_or((0, 0), |NoiseOfRelease { step, first, .. }| (step, first));
-    let keep = 1.0 - update.learning_rate * update.decay;
-    let (kind, momentum, betas, epsilon, corrections) = match update.rule {
+    if !updates.iter().all(same) {
+        let problem = "parameters of one step with different steps or rules";
+        return Err(Error::Unsupported(problem.into()));
+    }
+    let mut words = Vec::with_capacity(12 * updates.len());
+    let (mut blocks, mut kept, mut stds) = (0, Vec::with_capacity(updates.len()), Vec::new());
+    for (state, update) in states.into_iter().zip(updates) {
+        let [sum, value, first, second] =
+            [state.sum, state.value, state.first, state.second].map(CudaMatrix::into_f32);
+        let (sum, first, second) = (sum?.exclusive()?, first?.exclusive()?, second?.exclusive()?);
+        // Products of the next step need the new value in bf16: it is rounded here, where it is at
+        // hand, into the memory that had the old one.
+        let (value, rounded) = value?.exclusive_with_rounded()?;
+        let count = value.rows() * value.columns();
+        let (each, std) = match update.noise.map(|noise| noise.stds) {
+            Some(Stds::Each(write)) => {
+                let mut numbers = vec![0.0_f32; count];
+                write(0, &mut numbers);
+                stds.push(value.gpu().upload(&numbers)?);
+                (stds.last().map_or(0, Buffer::pointer), 0.0)
+            }
+            Some(Stds::Same(std)) => (0, std),
+            None => (0, 0.0),
+        };
+        let keep = 1.0 - update.learning_rate * update.decay;
+        words.extend([
+            sum.pointer(),
+            each,
+            value.pointer(),
+            first.pointer(),
+            second.pointer(),
+            rounded,
+            count as u64,
+            update.noise.map_or(0, |noise| noise.first),
+            blocks as u64,
+            both(std, keep),
+            both(update.gradient_std.unwrap_or(0.0), 0.0),
+            0,
+        ]);
+        // A round of 256 coordinates has sixteen threads, the last round too.
+        blocks += (count.div_ceil(16 * COORDINATES) * 16).div_ceil(THREADS);
+        kept.push(UpdateState { sum, value, first, second });
+    }
+    let gpu = kept[0].value.gpu();
+    let words = gpu.upload(&words)?;
+    let key = common.noise.map_or([0; 4], |noise| noise.noise.key_pairs());
+    let (kind, momentum, betas, epsilon, corrections) = match common.rule {
         Rule::Sgd { momentum } => (SGD, momentum, (0.0, 0.0), 0.0, (1.0, 1.0)),
         Rule::Adam { betas, epsilon, corrections, corrected } => {
             (if corrected { CORRECTED } else { ADAMW }, 0.0, betas, epsilon, corrections)
         }
     };
     let arguments = arguments![
-        &sum,
-        stds.as_ref().map_or(0, Buffer::pointer),
-        &value,
-        &first,
-        &second,
-        count,
+        &words,
+        updates.len(),
         key[0],
         key[1],
         key[2],
         key[3],
-        step,
-        coordinate,
-        std,
-        1.0 / update.divisor,
-        update.noise.is_some(),
+        step_of(common).unwrap_or_default(),
+        1.0 / common.divisor,
+        common.noise.is_some(),
         kind,
         momentum,
         betas.0,
         betas.1,
         epsilon,
-        keep,
-        update.learning_rate,
-        update.learning_rate / corrections.0,
+        common.learning_rate,
+        common.learning_rate / corrections.0,
         1.0 / corrections.1,
-        update.gradient_std.unwrap_or(0.0),
     ];
-    // A round of 256 coordinates has sixteen threads, the last round too.
-    let threads = count.div_ceil(16 * COORDINATES) * 16;
-    let grid =
-        Grid { blocks: (threads.div_ceil(THREADS), 1), threads: (THREADS as u32, 1), shared: 0 };
-    // SAFETY: all four are dense, of `count` numbers, and nobody else has them; there are as many
-    // standard deviations, or none.
+    let grid = Grid { blocks: (blocks, 1), threads: (THREADS as u32, 1), shared: 0 };
+    // SAFETY: the words are one structure of twelve for each parameter, whose four matrices are
+    // dense, of `count` numbers, and nobody else has them; there are as many standard deviations,
+    // or none, and as many numbers of bf16, or none.
     unsafe { gpu.launch(Source::Update.kernel("release_and_update"), grid, arguments)? };
-    Ok(UpdateState { sum, value, first, second })
+    Ok(kept)
 }

@@ -35,6 +35,11 @@ fn part<'a>(matrix: &'a Host, range: &Range<usize>, columns: Range<usize>) -> Vi
     View::new(&matrix.span()[start..], range.len(), columns.len(), matrix.stride())
 }
 
+/// Adds `times` each number.
+pub fn add((sums, times): (&mut Vec<f64>, f64), amounts: &[f64]) {
+    sums.iter_mut().zip(amounts).for_each(|(sum, amount)| *sum += times * amount);
+}
+
 /// The squared norm of each row under weights of its columns, rounded up by more than the rounding
 /// error of the numbers, which are sums in f32.
 pub fn squared_rows(rows: &Host, weights: Option<&[f32]>) -> Vec<f64> {

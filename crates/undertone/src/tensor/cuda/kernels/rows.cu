@@ -57,18 +57,22 @@ extern "C" __global__ void scatter_sums(
 }
 
 // Sums of columns of 512 rows at a time: block (c, r) of 32 × 8 threads writes partial[r][32 c …].
-// With b the sums are those of a ⊙ b.
+// With b the sums are those of a ⊙ b; with factors each row counts so often, and one with the factor
+// 0 not at all, whatever it holds.
 extern "C" __global__ void column_sums(
-    const real* a, size a_stride, const real* b, size b_stride, size rows, size columns,
-    float* partial) {
+    const real* a, size a_stride, const real* b, size b_stride, const float* factors, size rows,
+    size columns, float* partial) {
     __shared__ float space[8][33];
     size j = (size)blockIdx.x * 32 + threadIdx.x;
     size first = (size)blockIdx.y * 512, end = first + 512 < rows ? first + 512 : rows;
     float sum = 0.0f;
     if (j < columns)
-        for (size i = first + threadIdx.y; i < end; i += 8)
-            sum = b ? fmaf(wide(a[i * a_stride + j]), wide(b[i * b_stride + j]), sum)
-                    : sum + wide(a[i * a_stride + j]);
+        for (size i = first + threadIdx.y; i < end; i += 8) {
+            float factor = factors ? factors[i] : 1.0f;
+            if (factor == 0.0f) continue;
+            float x = wide(a[i * a_stride + j]) * factor;
+            sum = b ? fmaf(x, wide(b[i * b_stride + j]), sum) : sum + x;
+        }
     space[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
     if (threadIdx.y == 0 && j < columns) {

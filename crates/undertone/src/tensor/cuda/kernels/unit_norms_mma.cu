@@ -15,7 +15,7 @@
 // Halves of a number: h alone, or h and l.
 #define HALVES ((int)sizeof(real) / 2)
 #define DEPTH (128 / HALVES)
-// A row of a tile in shared memory; eight more so that eight rows lie in different banks.
+// A row of a tile in shared memory; eight more so that rows lie in different banks.
 #define TILE_ROW (DEPTH + 8)
 #define SIDE_ROW (SIDE + 8)
 
@@ -103,57 +103,106 @@ struct Held {
 };
 
 #define GRAM_TILE (SIDE * TILE_ROW)
+// Tiles that a block of the Gram kernel has room for: of the columns that are used, and of those
+// that are on their way.
+#define GRAM_TILES 4
 
-// total_ij += ⟨row i of left, row j of right⟩ over all columns, for a tile of SIDE × SIDE rows. If
-// both are the same rows of the same matrix they are loaded once.
-template <bool same>
-__device__ __forceinline__ void add_inner(
-    Tile& total, const Part& left, size left_row, size left_end, const Part& right,
-    size right_row, size right_end, bf16* l, bf16* r) {
+// Copies 16 bytes to shared memory without waiting, of which `bytes` are read and the rest is 0.
+__device__ __forceinline__ void copy_later(void* to, const void* from, int bytes) {
+    u32 address = (u32)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from),
+                 "r"(bytes));
+}
+
+__device__ __forceinline__ void end_group() {
+    asm volatile("cp.async.commit_group;");
+}
+
+// Waits until at most `groups` of the copies that were begun are still on their way.
+template <int groups>
+__device__ __forceinline__ void wait_groups() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(groups));
+}
+
+// Begins to copy rows `row` … before `end` and columns `column` … of a matrix, zeros beyond.
+__device__ __forceinline__ void begin_tile(
+    real* tile, const Part& part, size row, size end, size column) {
+    bool whole = ((u64)part.data & 15) == 0 && part.stride % PACK == 0;
+    const int width = DEPTH / PACK;
+#pragma unroll
+    for (int n = 0; n < SIDE * width / 256; ++n) {
+        int at = n * 256 + threadIdx.x;
+        int i = at / width, j = at % width * PACK;
+        real* to = tile + i * TILE_ROW + j;
+        size left = part.columns - (column + j);
+        const real* from = part.data + (row + i) * part.stride + column + j;
+        bool inside = row + i < end && left > 0;
+        if (whole) {
+            int count = !inside ? 0 : left < PACK ? (int)left : PACK;
+            copy_later(to, inside ? from : part.data, count * (int)sizeof(real));
+        } else {
+#pragma unroll
+            for (int k = 0; k < PACK; ++k) {
+                if (inside && k < left)
+                    to[k] = from[k];
+                else
+                    narrow(0.0f, to[k]);
+            }
+        }
+    }
+}
+
+// Two neighbouring numbers of a tile as an operand of a product, in halves.
+__device__ __forceinline__ void pair_of(const bf16* from, u32 (&halves)[1]) {
+    halves[0] = *(const u32*)from;
+}
+
+__device__ __forceinline__ u32 nearest_pair(float low, float high) {
+    u32 both;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+
+// Of an infinity the lower half is a NaN: a norm that is not finite either way.
+__device__ __forceinline__ void pair_of(const float* from, u32 (&halves)[2]) {
+    float2 x = *(const float2*)from;
+    halves[0] = nearest_pair(x.x, x.y);
+    halves[1] = nearest_pair(x.x - __uint_as_float(halves[0] << 16),
+                             x.y - __uint_as_float(halves[0] & 0xffff0000u));
+}
+
+// total_ij += ⟨row i of left, row j of right⟩ over the columns of two tiles.
+__device__ __forceinline__ void add_inner(Tile& total, const real* left, const real* right) {
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     int g = lane >> 2, t = lane & 3;
-    if (same) r = l;
-    const bf16* a_row = l + (16 * (warp & 3) + g) * TILE_ROW + 2 * t;
-    const bf16* b_row = r + (32 * (warp >> 2) + g) * TILE_ROW + 2 * t;
-    Held<SIDE, DEPTH> of_left, of_right;
-    of_left.load(left, left_row, left_end, 0);
-    if (!same) of_right.load(right, right_row, right_end, 0);
-    for (size column = 0; column < left.columns; column += DEPTH) {
-        __syncthreads();
-        of_left.store(l, TILE_ROW, GRAM_TILE);
-        if (!same) of_right.store(r, TILE_ROW, GRAM_TILE);
-        __syncthreads();
-        if (column + DEPTH < left.columns) {
-            of_left.load(left, left_row, left_end, column + DEPTH);
-            if (!same) of_right.load(right, right_row, right_end, column + DEPTH);
-        }
-        Tile sums = {};
+    const real* a_row = left + (16 * (warp & 3) + g) * TILE_ROW + 2 * t;
+    const real* b_row = right + (32 * (warp >> 2) + g) * TILE_ROW + 2 * t;
+    Tile sums = {};
 #pragma unroll
-        for (int k = 0; k < DEPTH; k += 16) {
-            u32 a[HALVES][4];
+    for (int k = 0; k < DEPTH; k += 16) {
+        u32 a[4][HALVES];
+        pair_of(a_row + k, a[0]);
+        pair_of(a_row + 8 * TILE_ROW + k, a[1]);
+        pair_of(a_row + k + 8, a[2]);
+        pair_of(a_row + 8 * TILE_ROW + k + 8, a[3]);
 #pragma unroll
-            for (int h = 0; h < HALVES; ++h) {
-                const bf16* from = a_row + h * GRAM_TILE + k;
-                a[h][0] = *(const u32*)from;
-                a[h][1] = *(const u32*)(from + 8 * TILE_ROW);
-                a[h][2] = *(const u32*)(from + 8);
-                a[h][3] = *(const u32*)(from + 8 * TILE_ROW + 8);
-            }
+        for (int n = 0; n < 4; ++n) {
+            u32 b[2][HALVES];
+            pair_of(b_row + 8 * n * TILE_ROW + k, b[0]);
+            pair_of(b_row + 8 * n * TILE_ROW + k + 8, b[1]);
 #pragma unroll
-            for (int n = 0; n < 4; ++n)
+            for (int h = 0; h < HALVES; ++h)
 #pragma unroll
-                for (int h = 0; h < HALVES; ++h) {
-                    const bf16* from = b_row + h * GRAM_TILE + 8 * n * TILE_ROW + k;
-                    u32 b0 = *(const u32*)from, b1 = *(const u32*)(from + 8);
-#pragma unroll
-                    for (int i = 0; i < HALVES - h; ++i) multiply_add(sums[n], a[i], b0, b1);
+                for (int i = 0; i < HALVES - h; ++i) {
+                    u32 operand[4] = {a[0][i], a[1][i], a[2][i], a[3][i]};
+                    multiply_add(sums[n], operand, b[0][h], b[1][h]);
                 }
         }
-#pragma unroll
-        for (int n = 0; n < 4; ++n)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) total[n][i] += sums[n][i];
     }
+#pragma unroll
+    for (int n = 0; n < 4; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) total[n][i] += sums[n][i];
 }
 
 // Row and column in the tile of a thread's number i of result n.
@@ -165,7 +214,7 @@ __device__ __forceinline__ int column_of(int n, int i) {
     return 32 * (threadIdx.x >> 7) + 8 * n + (threadIdx.x & 3) * 2 + (i & 1);
 }
 
-extern __shared__ __align__(16) bf16 tiles[];
+extern __shared__ __align__(16) unsigned char tiles[];
 
 // Where the numbers X_ts of a pair of rows come from.
 struct Pairs {
@@ -183,17 +232,54 @@ struct Pairs {
 // [index of t = index of s] for tables. For norms b = a and f = e, a tile off the diagonal counts
 // twice, and partial[2 task + 1] = Σ_t √(X_tt Y_tt) of the tile's part of the diagonal.
 // layers: e_1, f_1, e_2, f_2, …
+// Where the loop over the columns of all matrices is: inputs are matrix 0, layers the others.
+struct Place {
+    size matrix, column;
+};
+
+__device__ __forceinline__ const Part* sides_of(
+    const Pairs& pairs, const Part* layers, size matrix) {
+    return matrix == 0 ? pairs.inputs : layers + 2 * (matrix - 1);
+}
+
+__device__ __forceinline__ void advance(
+    Place& place, const Pairs& pairs, const Part* layers) {
+    place.column += DEPTH;
+    if (place.column < sides_of(pairs, layers, place.matrix)->columns) return;
+    place.matrix += 1;
+    place.column = 0;
+}
+
 template <bool same>
 __device__ __forceinline__ void gram_tile(
     const Pairs& pairs, const Part* layers, size count, const Task& task, double* partial) {
     __shared__ double space[32];
-    bf16 *l = tiles, *r = tiles + HALVES * GRAM_TILE;
+    const int sides = same ? 1 : 2, stages = GRAM_TILES / sides;
+    real* room = (real*)tiles;
     size left = (size)task.start + task.first, right = (size)task.other_start + task.second;
+    Place next = {pairs.inputs ? 0 : 1, 0}, now = next;
+    auto begin = [&](int stage) {
+        if (next.matrix <= count) {
+            const Part* parts = sides_of(pairs, layers, next.matrix);
+            real* tile = room + stage * sides * GRAM_TILE;
+            begin_tile(tile, parts[0], left, task.end, next.column);
+            if (!same) begin_tile(tile + GRAM_TILE, parts[1], right, task.other_end, next.column);
+            advance(next, pairs, layers);
+        }
+        end_group();
+    };
+#pragma unroll
+    for (int stage = 0; stage < stages - 1; ++stage) begin(stage);
     Tile x = {}, y = {};
-    for (size k = pairs.inputs ? 0 : 1; k <= count; ++k) {
-        const Part* sides = k == 0 ? pairs.inputs : layers + 2 * (k - 1);
-        add_inner<same>(y, sides[0], left, task.end, sides[1], right, task.other_end, l, r);
-        if (k > 0) continue;
+    for (int stage = 0; now.matrix <= count; stage = (stage + 1) % stages) {
+        wait_groups<stages - 2>();
+        __syncthreads();
+        begin((stage + stages - 1) % stages);
+        const real* tile = room + stage * sides * GRAM_TILE;
+        add_inner(y, tile, same ? tile : tile + GRAM_TILE);
+        bool was_input = now.matrix == 0;
+        advance(now, pairs, layers);
+        if (!was_input || now.matrix == 0) continue;
 #pragma unroll
         for (int n = 0; n < 4; ++n)
 #pragma unroll
@@ -262,7 +348,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) unit_table_product(
 extern "C" __global__ void __launch_bounds__(256, 2) unit_formed(
     const Part* inputs, const Part* layers, const Task* tasks, double* partial) {
     __shared__ double space[32];
-    bf16 *l = tiles, *r = tiles + HALVES * FORMED_TILE;
+    bf16 *l = (bf16*)tiles, *r = l + HALVES * FORMED_TILE;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     Task task = tasks[blockIdx.x];
     Part a = inputs[0], e = layers[2 * task.layer];

@@ -51,35 +51,35 @@ __device__ __forceinline__ void unit_totals(
     *most = block_sum(m, space);
 }
 
-// bounds[u] = (√(max(S, 0) + slack · M²) + rounding · M)²; a NaN stays one. Units without tasks keep
-// what they have where `keep` is set: their norms are made of other tasks.
+// sums[u] += times · (√(max(S, 0) + slack · M²) + rounding · M)²; a NaN stays one. Nothing is added
+// for units without tasks: their norms are 0, or made of other tasks.
 extern "C" __global__ void unit_bounds(
     const double* partial, const u32* firsts, const double* row_norms, const u32* ranges,
-    double slack, double rounding, size keep, double* bounds) {
+    double slack, double rounding, double times, double* sums) {
     double sum, most;
     unit_totals(partial, firsts, row_norms, ranges, &sum, &most);
     size unit = blockIdx.x;
-    if (threadIdx.x != 0 || (keep && firsts[unit] == firsts[unit + 1])) return;
+    if (threadIdx.x != 0 || firsts[unit] == firsts[unit + 1]) return;
     if (sum < 0.0) sum = 0.0;
     double norm = sqrt(sum + slack * most * most) + rounding * most;
-    bounds[unit] = norm * norm;
+    sums[unit] += times * norm * norm;
 }
 
-// bounds[u] = S + slack · M M′, of inner products.
+// sums[u] += times · (S + slack · M M′), of inner products.
 extern "C" __global__ void unit_inner_bounds(
     const double* partial, const u32* firsts, const double* row_norms, const u32* ranges,
-    const double* other_norms, const u32* other_ranges, double slack, double* bounds) {
+    const double* other_norms, const u32* other_ranges, double slack, double times,
+    double* sums) {
     double sum, most, other_sum, other_most;
     unit_totals(partial, firsts, row_norms, ranges, &sum, &most);
     unit_totals(partial, firsts, other_norms, other_ranges, &other_sum, &other_most);
-    if (threadIdx.x == 0) bounds[blockIdx.x] = sum + slack * most * other_most;
+    if (threadIdx.x == 0) sums[blockIdx.x] += times * (sum + slack * most * other_most);
 }
 
-// bounds[u] = slack · Σ_j w_j x_uj², of rows that are gradients of units; without weights w = 1.
+// sums[u] += times · Σ_j w_j x_uj², of rows that are gradients of units; without weights w = 1.
 // Block: a unit.
 extern "C" __global__ void unit_squares(
-    const real* x, size stride, const float* weights, double slack, double* bounds,
-    size columns) {
+    const real* x, size stride, const float* weights, double times, double* sums, size columns) {
     __shared__ double space[32];
     size unit = blockIdx.x;
     double sum = 0.0;
@@ -88,14 +88,7 @@ extern "C" __global__ void unit_squares(
         sum += (weights ? (double)weights[j] : 1.0) * value * value;
     }
     sum = block_sum(sum, space);
-    if (threadIdx.x == 0) bounds[unit] = slack * sum;
-}
-
-// sums[u] += times · amounts[u].
-extern "C" __global__ void unit_add(
-    double* sums, double times, const double* amounts, size count) {
-    size unit = (size)blockIdx.x * blockDim.x + threadIdx.x;
-    if (unit < count) sums[unit] += times * amounts[unit];
+    if (threadIdx.x == 0) sums[unit] += times * sum;
 }
 
 // sums[u] = Σ_{t ∈ unit u} e_t, or of a_t ⊙ e_t where a is given: [units, columns], added up in

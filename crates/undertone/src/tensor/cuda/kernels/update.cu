@@ -32,7 +32,7 @@ __device__ __forceinline__ u32 rotated(u32 x, int shift) {
     c += d; b = rotated(b ^ c, 7);
 
 // Block number `counter` of stream `stream`.
-__device__ void chacha20(const Key &key, u64 stream, u64 counter, u32 (&s)[16]) {
+__device__ __forceinline__ void chacha20(const Key &key, u64 stream, u64 counter, u32 (&s)[16]) {
     const u32 start[16] = {
         0x61707865u, 0x3320646eu, 0x79622d32u, 0x6b206574u,
         key.words[0], key.words[1], key.words[2], key.words[3],
@@ -129,25 +129,45 @@ __device__ double natural_log(double u) {
     return __fma_rn(k, 0.69314718055994530942, 2.0 * __fma_rn(s * z, series, s));
 }
 
-// Two normal numbers from two words; in the tail with 64 more bits.
-__device__ __forceinline__ void normal_pair(
-    const Key &key, u64 step, u64 block, int i, u32 one, u32 other, float &cosine, float &sine) {
-    float radius;
-    if (one < TAIL) {
-        u32 more[16];
-        chacha20(key, step, TAILS + block, more);
-        const u64 bits = (u64)more[2 * i] << 32 | (u64)more[2 * i + 1];
-        const double whole = (double)one * 256.0 + (double)(other & 0xff);
-        const double part = ((double)bits + 0.5) / 18446744073709551616.0;
-        const double u = (whole + part) / 1099511627776.0;
-        radius = (float)__dsqrt_rn(-2.0 * natural_log(u));
-    } else {
-        radius = __fsqrt_rn(-2.0f * ln_of_uniform(one, other & 0xff));
-    }
+// Two normal numbers of this radius, at the angle of a word.
+__device__ __forceinline__ void normal_pair(float radius, u32 other, float &cosine, float &sine) {
     float s, c;
     sine_and_cosine(other & 0xffffff00u, s, c);
     cosine = radius * c;
     sine = radius * s;
+}
+
+// The radius in the tail, with 64 more bits.
+__device__ __forceinline__ float tail_radius(u32 one, u32 other, u32 high, u32 low) {
+    const u64 bits = (u64)high << 32 | (u64)low;
+    const double whole = (double)one * 256.0 + (double)(other & 0xff);
+    const double part = ((double)bits + 0.5) / 18446744073709551616.0;
+    const double u = (whole + part) / 1099511627776.0;
+    return (float)__dsqrt_rn(-2.0 * natural_log(u));
+}
+
+// Sixteen normal numbers from a block of the key stream.
+__device__ __forceinline__ void normals(const Key &key, u64 step, u64 block, float (&z)[16]) {
+    u32 words[16];
+    chacha20(key, step, block, words);
+    u32 tails = 0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+        const u32 one = words[2 * i], other = words[2 * i + 1];
+        if (one < TAIL) tails |= 1u << i;
+        const float radius = __fsqrt_rn(-2.0f * ln_of_uniform(one, other & 0xff));
+        normal_pair(radius, other, z[2 * i], z[2 * i + 1]);
+    }
+    if (tails == 0) return;
+    u32 more[16];
+    chacha20(key, step, TAILS + block, more);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+        if ((tails >> i & 1) == 0) continue;
+        const u32 one = words[2 * i], other = words[2 * i + 1];
+        const float radius = tail_radius(one, other, more[2 * i], more[2 * i + 1]);
+        normal_pair(radius, other, z[2 * i], z[2 * i + 1]);
+    }
 }
 
 __device__ __forceinline__ float grid_of(float std) {
@@ -155,119 +175,137 @@ __device__ __forceinline__ float grid_of(float std) {
     return fmaxf(power / 256.0f, 1.17549435082228750797e-38f);
 }
 
-// Noise, and how the noisy sum becomes the released gradient.
-struct Release {
+// What is the same for all parameters of a step.
+struct Step {
     Key key;
-    u64 step;
-    // The first coordinate, a multiple of 256.
-    u64 first;
-    // The same std for all coordinates, where `stds` is null.
-    float std;
+    u64 number;
     // 1 / divisor.
     float factor;
     // Whether there is noise at all.
     bool noisy;
+    int kind;
+    float momentum, beta1, beta2, epsilon, learning_rate;
+    // Learning rate over the first moment's bias correction; inverse of the second's.
+    float step_size, second_correction;
+};
+
+// A parameter: `count` numbers each. Twelve words of eight bytes.
+struct Parameter {
+    // In the sum of clipped gradients, out the released gradient.
+    float *sum;
+    // The std of each coordinate, or null.
+    const float *stds;
+    float *value, *first, *second;
+    // The new value rounded to bf16, or null.
+    bf16 *rounded;
+    u64 count;
+    // The first coordinate, a multiple of 256.
+    u64 first_coordinate;
+    // The first of the blocks of threads that update it.
+    u64 first_block;
+    // The same std for all coordinates, where `stds` is null, and 1 − learning rate · decay.
+    float std, keep;
+    // Std of the noise in the gradient, where it is the same for all coordinates.
+    float gradient_std;
+    u32 unused[3];
 };
 
 enum Kind { SGD = 0, ADAMW = 1, CORRECTED = 2 };
 
-struct Optimiser {
-    int kind;
-    float momentum, beta1, beta2, epsilon, keep, learning_rate;
-    // Learning rate over the first moment's bias correction; inverse of the second's.
-    float step_size, second_correction;
-    // Std of the noise in the gradient, where it is the same for all coordinates.
-    float std;
-};
-
 #define CORRECTION_FLOOR 0.25f
 
 __device__ __forceinline__ float released(
-    float sum, float z, const Release &release, const float *stds, u64 at) {
-    if (!release.noisy) return sum * release.factor;
-    if (stds == nullptr) {
-        if (release.std == 0.0f) return sum * release.factor;
-        const float grid = grid_of(release.std);
-        const float scale = __fdiv_rn(release.std, grid), inverse = __fdiv_rn(1.0f, grid);
-        return rintf(__fmaf_rn(z, scale, sum * inverse)) * (grid * release.factor);
+    float sum, float z, const Step &step, const Parameter &p, u64 at) {
+    if (!step.noisy) return sum * step.factor;
+    if (p.stds == nullptr) {
+        if (p.std == 0.0f) return sum * step.factor;
+        const float grid = grid_of(p.std);
+        const float scale = __fdiv_rn(p.std, grid), inverse = __fdiv_rn(1.0f, grid);
+        return rintf(__fmaf_rn(z, scale, sum * inverse)) * (grid * step.factor);
     }
-    const float std = stds[at];
-    if (std == 0.0f) return release.factor * sum;
+    const float std = p.stds[at];
+    if (std == 0.0f) return step.factor * sum;
     const float grid = grid_of(std);
     const float inverse = __uint_as_float(0x7f000000u - __float_as_uint(grid));
-    return release.factor * (rintf(__fmaf_rn(z, std * inverse, sum * inverse)) * grid);
+    return step.factor * (rintf(__fmaf_rn(z, std * inverse, sum * inverse)) * grid);
 }
 
-__device__ __forceinline__ void move(
-    const Optimiser &o, float g, float std, float *value, float *first, float *second, u64 at) {
-    const float w = value[at];
+// The new w, and m and v in place.
+__device__ __forceinline__ float moved(
+    const Step &o, float keep, float g, float std, float w, float &m, float &v) {
     if (o.kind == SGD) {
-        const float m = __fmaf_rn(o.momentum, first[at], g);
-        first[at] = m;
-        value[at] = __fmaf_rn(-o.learning_rate, m, o.keep * w);
-        return;
+        m = __fmaf_rn(o.momentum, m, g);
+        return __fmaf_rn(-o.learning_rate, m, keep * w);
     }
     const float variance = std * std;
-    const float m = __fmaf_rn(o.beta1, first[at], (1.0f - o.beta1) * g);
-    const float v = __fmaf_rn(o.beta2, second[at], (1.0f - o.beta2) * __fmaf_rn(g, g, -variance));
-    first[at] = m;
-    second[at] = v;
+    m = __fmaf_rn(o.beta1, m, (1.0f - o.beta1) * g);
+    v = __fmaf_rn(o.beta2, v, (1.0f - o.beta2) * __fmaf_rn(g, g, -variance));
     const float floor = variance * CORRECTION_FLOOR * CORRECTION_FLOOR;
     const float square = fmaxf(v * o.second_correction, floor);
-    value[at] = o.keep * w - __fdiv_rn(o.step_size * m, __fsqrt_rn(square) + o.epsilon);
+    return keep * w - __fdiv_rn(o.step_size * m, __fsqrt_rn(square) + o.epsilon);
 }
 
-__device__ __forceinline__ Release release_of(
-    u64 key0, u64 key1, u64 key2, u64 key3, u64 step, u64 first, float std, float factor, bool noisy) {
-    Release release;
+// Coordinates that a thread loads before it uses any of them.
+#define TOGETHER 4
+
+// All parameters of a step. One thread for each block of sixteen coordinates.
+extern "C" __global__ void __launch_bounds__(128) release_and_update(
+    const Parameter *parameters, u64 count, u64 key0, u64 key1, u64 key2, u64 key3, u64 number,
+    float factor, bool noisy, u64 kind, float momentum, float beta1, float beta2, float epsilon,
+    float learning_rate, float step_size, float second_correction) {
+    Step step = {{}, number, factor, noisy, (int)kind, momentum, beta1, beta2, epsilon,
+                 learning_rate, step_size, second_correction};
     const u64 keys[4] = {key0, key1, key2, key3};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-        release.key.words[2 * i] = (u32)keys[i];
-        release.key.words[2 * i + 1] = (u32)(keys[i] >> 32);
+        step.key.words[2 * i] = (u32)keys[i];
+        step.key.words[2 * i + 1] = (u32)(keys[i] >> 32);
     }
-    release.step = step;
-    release.first = first;
-    release.std = std;
-    release.factor = factor;
-    release.noisy = noisy;
-    return release;
-}
-
-// sum: [count] in, released gradient out. One thread for each block of sixteen coordinates.
-extern "C" __global__ void release_and_update(
-    float *sum, const float *stds, float *value, float *first, float *second, u64 count,
-    u64 key0, u64 key1, u64 key2, u64 key3, u64 step, u64 first_coordinate, float std, float factor,
-    bool noisy, u64 kind, float momentum, float beta1, float beta2, float epsilon, float keep,
-    float learning_rate, float step_size, float second_correction, float gradient_std) {
-    const Release release =
-        release_of(key0, key1, key2, key3, step, first_coordinate, std, factor, noisy);
-    const Optimiser optimiser = {(int)kind, momentum, beta1, beta2, epsilon, keep, learning_rate,
-                                 step_size, second_correction, gradient_std};
-    const u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    // The last parameter whose blocks begin no later than this one.
+    u64 low = 0, high = count;
+    while (high - low > 1) {
+        const u64 middle = (low + high) / 2;
+        if (parameters[middle].first_block <= blockIdx.x)
+            low = middle;
+        else
+            high = middle;
+    }
+    const Parameter p = parameters[low];
+    const u64 thread = (u64)(blockIdx.x - p.first_block) * blockDim.x + threadIdx.x;
     const u64 round = thread / LANES, lane = thread % LANES;
     const u64 base = round * ROUND + lane;
-    if (base >= count) return;
-    u32 words[16];
-    const u64 block = (release.first / ROUND + round) * LANES + lane;
-    if (release.noisy) chacha20(release.key, release.step, block, words);
+    if (base >= p.count) return;
+    float z[16] = {};
+    if (step.noisy) {
+        const u64 block = (p.first_coordinate / ROUND + round) * LANES + lane;
+        normals(step.key, step.number, block, z);
+    }
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-        float z[2] = {0.0f, 0.0f};
-        if (release.noisy) {
-            normal_pair(release.key, release.step, block, i, words[2 * i], words[2 * i + 1], z[0], z[1]);
+    for (int i = 0; i < 16; i += TOGETHER) {
+        float sum[TOGETHER], w[TOGETHER], m[TOGETHER], v[TOGETHER];
+#pragma unroll
+        for (int k = 0; k < TOGETHER; ++k) {
+            const u64 at = base + LANES * (i + k);
+            const bool inside = at < p.count;
+            sum[k] = inside ? p.sum[at] : 0.0f;
+            w[k] = inside ? p.value[at] : 0.0f;
+            m[k] = inside ? p.first[at] : 0.0f;
+            v[k] = inside ? p.second[at] : 0.0f;
         }
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const u64 at = base + 2 * LANES * i + LANES * half;
-            if (at >= count) continue;
-            const float g = released(sum[at], z[half], release, stds, at);
-            sum[at] = g;
+        for (int k = 0; k < TOGETHER; ++k) {
+            const u64 at = base + LANES * (i + k);
+            if (at >= p.count) continue;
+            const float g = released(sum[k], z[i + k], step, p, at);
             float noise_std = 0.0f;
-            if (optimiser.kind == CORRECTED) {
-                noise_std = stds == nullptr ? optimiser.std : release.factor * stds[at];
-            }
-            move(optimiser, g, noise_std, value, first, second, at);
+            if (step.kind == CORRECTED)
+                noise_std = p.stds == nullptr ? p.gradient_std : step.factor * p.stds[at];
+            w[k] = moved(step, p.keep, g, noise_std, w[k], m[k], v[k]);
+            p.sum[at] = g;
+            p.value[at] = w[k];
+            p.first[at] = m[k];
+            if (step.kind != SGD) p.second[at] = v[k];
+            if (p.rounded) p.rounded[at] = nearest_bf16(w[k]);
         }
     }
 }
