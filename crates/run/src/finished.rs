@@ -184,8 +184,7 @@ fn check_binding(path: &Path, ledger: &Ledger, summary: &Summary) -> Result<()> 
         }
         return Ok(());
     };
-    let RunBinding { plan: _, units, sampling_rate, steps, noise_multipliers, delta, entries } =
-        bound;
+    let RunBinding { units, sampling_rate, steps, noise_multipliers, delta, entries, .. } = bound;
     let same = *units == resolved.units as u64
         && *sampling_rate == resolved.sampling_rate
         && *steps == summary.steps

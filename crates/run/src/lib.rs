@@ -37,8 +37,8 @@ pub use file::{
     AdaclipSection, AdaptSection, AdapterSettings, AnadpSection, AttentionSource, Bounding, Clip,
     ComputeSection, DataSection, EncoderKind, Format, ImportanceForm, InitialRelevance,
     LearnerKind, LearningRateSchedule, Lengths, LocalSection, LongTexts, LoraSettings, MethodName,
-    ModeName, ModelSection, MvgSection, NoiseIs, NoiseLayer, NoiseSchedule, OptimiserKind,
-    Precision, PrivacySection, PublicFile, RapFtSection, ReleaseKind, ReleasedRows,
+    MicroBatch, ModeName, ModelSection, MvgSection, NoiseIs, NoiseLayer, NoiseSchedule,
+    OptimiserKind, Precision, PrivacySection, PublicFile, RapFtSection, ReleaseKind, ReleasedRows,
     RelevanceSource, RunFile, TaskName, TrainingSection, Tuning,
 };
 pub use finished::FinishedRun;

@@ -47,6 +47,9 @@ pub struct RunBinding {
     pub delta: f64,
     /// Number of entries after the last step.
     pub entries: u64,
+    /// The device that computes the run, with its precision: rounding depends on it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub device: String,
 }
 
 impl Terms {

@@ -20,7 +20,7 @@ pub use privacy::{
     NoiseSchedule, PrivacySection, RapFtSection, RelevanceSource,
 };
 pub use training::{
-    ComputeSection, LearningRateSchedule, OptimiserKind, Precision, TrainingSection,
+    ComputeSection, LearningRateSchedule, MicroBatch, OptimiserKind, Precision, TrainingSection,
 };
 
 use crate::error::{Error, Result};

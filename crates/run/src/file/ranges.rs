@@ -71,8 +71,8 @@ impl RunFile {
         within("training.epochs", u64::from(training.epochs), 1..=limits::STEPS)?;
         within("training.batch", training.batch, 1..=u64::from(u32::MAX))?;
         let compute = &self.compute;
-        within("compute.micro_batch", compute.micro_batch, 1..=usize::MAX)?;
-        within("compute.micro_tokens", compute.micro_tokens, 1..=usize::MAX)?;
+        within("compute.micro_batch", compute.micro_batch.or(1), 1..=usize::MAX)?;
+        within("compute.micro_tokens", compute.micro_tokens.or(1), 1..=usize::MAX)?;
         within("compute.checkpoint_every", compute.checkpoint_every.unwrap_or(1), 1..=u64::MAX)
     }
 

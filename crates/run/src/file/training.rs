@@ -1,6 +1,6 @@
 //! `[training]` and `[compute]`.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// `[training]`: the optimiser's hyperparameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -102,9 +102,9 @@ impl LearningRateSchedule {
 #[serde(deny_unknown_fields, default)]
 pub struct ComputeSection {
     /// Maximum sequences of a micro-batch.
-    pub micro_batch: usize,
+    pub micro_batch: MicroBatch,
     /// Maximum tokens of a micro-batch.
-    pub micro_tokens: usize,
+    pub micro_tokens: MicroBatch,
     /// Number of steps between checkpoints; by default one every five minutes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint_every: Option<u64>,
@@ -149,7 +149,69 @@ impl std::fmt::Display for Precision {
 
 impl Default for ComputeSection {
     fn default() -> Self {
-        Self { micro_batch: 64, micro_tokens: 4096, checkpoint_every: None, precision: None }
+        let auto = MicroBatch::Auto;
+        Self { micro_batch: auto, micro_tokens: auto, checkpoint_every: None, precision: None }
+    }
+}
+
+/// How many sequences or tokens are computed together: a number, or "auto" for what the device
+/// computes well and has memory for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MicroBatch {
+    /// Chosen for model and device.
+    #[default]
+    Auto,
+    /// At most so many.
+    Most(usize),
+}
+
+impl MicroBatch {
+    /// The number, or what "auto" means.
+    pub fn or(self, auto: usize) -> usize {
+        match self {
+            Self::Auto => auto,
+            Self::Most(most) => most,
+        }
+    }
+}
+
+impl Serialize for MicroBatch {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => serializer.serialize_str("auto"),
+            Self::Most(most) => serializer.serialize_u64(*most as u64),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for MicroBatch {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl de::Visitor<'_> for Either {
+            type Value = MicroBatch;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+                f.write_str("a number or \"auto\"")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<MicroBatch, E> {
+                match text {
+                    "auto" => Ok(MicroBatch::Auto),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+                }
+            }
+
+            fn visit_u64<E: de::Error>(self, most: u64) -> Result<MicroBatch, E> {
+                let told = || E::invalid_value(de::Unexpected::Unsigned(most), &self);
+                Ok(MicroBatch::Most(usize::try_from(most).map_err(|_| told())?))
+            }
+
+            fn visit_i64<E: de::Error>(self, most: i64) -> Result<MicroBatch, E> {
+                let told = || E::invalid_value(de::Unexpected::Signed(most), &self);
+                Ok(MicroBatch::Most(usize::try_from(most).map_err(|_| told())?))
+            }
+        }
+        deserializer.deserialize_any(Either)
     }
 }
 

@@ -38,7 +38,7 @@ impl<'a> GhostClipping<'a> {
     /// The squared norms, `[groups][units]`.
     pub fn squared_norms(&mut self) -> Result<Vec<Vec<f64>>> {
         self.compute_pending()?;
-        self.squared.iter().map(UnitSums::to_vec).collect()
+        self.squared.iter_mut().map(UnitSums::to_vec).collect()
     }
 
     /// Computes the norms of the pending matrix products.
@@ -52,16 +52,8 @@ impl<'a> GhostClipping<'a> {
     /// Clips every unit's gradient, and adds the clipped gradients to `sum`.
     pub fn clip_and_sum(mut self, bounds: &Bounds, sum: &mut ClippedSum) -> Result<Clipped> {
         let (factors, clipped) = bounds.factors(&self.squared_norms()?);
-        let vectors =
-            self.vectors.iter().map(|(&parameter, rows)| ClippedSum::vectors(parameter, rows));
-        let of_units: Vec<Range<usize>> =
-            (0..self.units.count()).map(|unit| unit..unit + 1).collect();
-        let vectors = vectors.map(|factor| (factor, of_units.clone()));
-        let products = self.kept.into_iter().map(|factor| {
+        for factor in self.kept {
             let ranges = self.units.ranges(tokens(&factor));
-            (factor, ranges)
-        });
-        for (factor, ranges) in products.chain(vectors) {
             match self.groups.of(factor.parameter()) {
                 None => {}
                 Some(ParameterGroups::Plain(group) | ParameterGroups::Weighted(group, _)) => {
@@ -73,6 +65,26 @@ impl<'a> GhostClipping<'a> {
                     }
                 }
             }
+        }
+        let of_units: Vec<Range<usize>> =
+            (0..self.units.count()).map(|unit| unit..unit + 1).collect();
+        let mut together = vec![Vec::new(); factors.len()];
+        for (&parameter, rows) in &self.vectors {
+            match self.groups.of(parameter) {
+                None => {}
+                Some(ParameterGroups::Plain(group) | ParameterGroups::Weighted(group, _)) => {
+                    together[*group].push((parameter, rows));
+                }
+                Some(ParameterGroups::Split(sides)) => {
+                    let factor = ClippedSum::vectors(parameter, rows);
+                    for (group, mask) in sides {
+                        sum.add_masked(&factor, &of_units, &factors[*group], mask)?;
+                    }
+                }
+            }
+        }
+        for (vectors, factors) in together.iter().zip(&factors) {
+            sum.add_vectors(vectors, factors)?;
         }
         sum.count(&clipped);
         Ok(clipped)

@@ -76,6 +76,20 @@ impl ClippedSum {
         )
     }
 
+    /// Adds per-unit gradients of vector parameters, `[units, coordinates]`, each unit's multiplied
+    /// by its clipping factor.
+    pub(super) fn add_vectors(
+        &mut self,
+        vectors: &[(ParameterId, &Matrix)],
+        units: &[f32],
+    ) -> Result<()> {
+        let rows: Vec<&Matrix> = vectors.iter().map(|(_, rows)| *rows).collect();
+        for ((id, _), sum) in vectors.iter().zip(crate::tensor::vector_sums(&rows, units)?) {
+            self.gradients.add_matrix(*id, sum)?;
+        }
+        Ok(())
+    }
+
     /// Per-unit gradients of a vector parameter, `[units, coordinates]`, as a factor.
     pub(super) fn vectors(parameter: ParameterId, rows: &Matrix) -> Factor {
         Factor::Sum { parameter, output_gradient: rows.clone(), tokens: None }

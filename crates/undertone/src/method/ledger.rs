@@ -20,7 +20,7 @@ impl RunLedger {
     /// Creates the ledger, or opens the one that the run began with, whose terms must be the same.
     /// Its first line is bound to the run, whose finished ledger has `entries` entries.
     pub fn open(begin: &Begin, terms: Terms, delta: f64, entries: u64) -> Result<Self> {
-        let Begin { plan, resolved, folder, secret, .. } = begin;
+        let Begin { plan, prepared, resolved, folder, secret, .. } = begin;
         let path = folder.ledger();
         let run = RunBinding {
             plan: folder.plan_hash()?,
@@ -30,6 +30,7 @@ impl RunLedger {
             noise_multipliers: resolved.noise_multipliers.clone(),
             delta,
             entries,
+            device: prepared.model.device().machine(),
         };
         let terms = Terms { id: secret.ledger_id(), run: Some(run), ..terms };
         let ledger = Ledger::open_or_create(&path, terms.clone())?;

@@ -126,6 +126,17 @@ impl Parameters {
         }
     }
 
+    /// Stores frozen matrices as matrix products round them.
+    pub(crate) fn round_frozen(&mut self) -> Result<()> {
+        // Biases and normalisation weights are small, and not rounded.
+        let frozen =
+            |parameter: &&mut Parameter| !parameter.trainable && parameter.value.rows() > 1;
+        for parameter in self.list.iter_mut().filter(frozen) {
+            parameter.value = parameter.value.as_factor()?;
+        }
+        Ok(())
+    }
+
     /// Moves all parameters to a device.
     pub fn to_device(&mut self, device: &Device) -> Result<()> {
         for parameter in &mut self.list {

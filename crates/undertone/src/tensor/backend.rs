@@ -115,6 +115,8 @@ pub(crate) trait Backend: Sized + 'static {
     fn scatter_onto(onto: Self::Matrix, x: &Self::Matrix, indices: &[u32]) -> Result<Self::Matrix>;
     fn column_sums(x: &Self::Matrix) -> Result<Self::Matrix>;
     fn weighted_column_sums(x: &Self::Matrix, factors: &[f32]) -> Result<Self::Matrix>;
+    /// The same of several matrices of as many rows.
+    fn vector_sums(xs: &[&Self::Matrix], factors: &[f32]) -> Result<Vec<Self::Matrix>>;
     fn column_sums_of_product(a: &Self::Matrix, b: &Self::Matrix) -> Result<Self::Matrix>;
 
     fn cross_entropy(
@@ -175,7 +177,7 @@ pub(crate) trait Backend: Sized + 'static {
 
     /// Zeros, one for each unit, beside a matrix.
     fn per_unit(beside: &Self::Matrix, units: usize) -> Result<Self::PerUnit>;
-    fn per_unit_to_vec(values: &Self::PerUnit) -> Result<Vec<f64>>;
+    fn per_unit_to_vec(values: &mut Self::PerUnit) -> Result<Vec<f64>>;
 
     /// Adds `times` an upper bound of Σ_k ‖Σ_t e_{k,t} ⊗ a_t‖² for each unit.
     fn products(

@@ -45,6 +45,14 @@ impl Device {
         }
     }
 
+    /// Bytes of the GPU's memory; none for the CPU.
+    pub fn memory(&self) -> Option<u64> {
+        match self {
+            Self::Cpu => None,
+            Self::Cuda(device) => device.memory(),
+        }
+    }
+
     /// Bytes of the GPU's memory that are in use, by all its users; none for the CPU.
     pub fn memory_in_use(&self) -> Option<u64> {
         match self {

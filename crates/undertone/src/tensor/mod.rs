@@ -135,6 +135,14 @@ impl Matrix {
         Ok(self.to_host()?.dense().into_owned())
     }
 
+    /// As matrix products of its precision take it: in bf16 on a GPU that computes in bf16.
+    pub(crate) fn as_factor(&self) -> Result<Self> {
+        match self {
+            Self::Host(_) => Ok(self.clone()),
+            Self::Cuda(matrix) => Ok(Self::Cuda(matrix.as_factor()?)),
+        }
+    }
+
     /// The same numbers in f32, with matrix products in f32: for what must not be rounded.
     pub(crate) fn exact(&self) -> Result<Self> {
         match self {

@@ -235,6 +235,19 @@ pub fn weighted_column_sums(x: &Matrix, factors: &[f32]) -> Result<Matrix> {
     on_backend!(NAME, x, |B, at| Ok(B::wrap(B::weighted_column_sums(at.get(x)?, factors)?)))
 }
 
+/// [`weighted_column_sums`] of several matrices of as many rows.
+pub fn vector_sums(xs: &[&Matrix], factors: &[f32]) -> Result<Vec<Matrix>> {
+    const NAME: &str = "weighted sum of columns";
+    let Some(first) = xs.first() else { return Ok(Vec::new()) };
+    for x in xs {
+        count(NAME, x.shape(), "factors", factors.len(), x.rows())?;
+    }
+    on_backend!(NAME, first, |B, at| {
+        let xs = xs.iter().map(|x| at.get(x)).collect::<Result<Vec<_>>>()?;
+        Ok(B::vector_sums(&xs, factors)?.into_iter().map(B::wrap).collect())
+    })
+}
+
 /// Sum of each column of a ⊙ b, as one row.
 pub fn column_sums_of_product(a: &Matrix, b: &Matrix) -> Result<Matrix> {
     const NAME: &str = "sum of columns of a product";

@@ -84,12 +84,12 @@ impl UnitSums {
     }
 
     /// The sums, once they are computed.
-    pub fn to_vec(&self) -> Result<Vec<f64>> {
-        let mut sums = match &self.host {
+    pub fn to_vec(&mut self) -> Result<Vec<f64>> {
+        let mut sums = match &mut self.host {
             Some(host) => Cpu::per_unit_to_vec(host)?,
             None => vec![0.0; self.units],
         };
-        if let Some(cuda) = &self.cuda {
+        if let Some(cuda) = &mut self.cuda {
             let others = Cuda::per_unit_to_vec(cuda)?;
             sums.iter_mut().zip(others).for_each(|(sum, other)| *sum += other);
         }

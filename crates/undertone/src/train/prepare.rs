@@ -10,7 +10,7 @@ use crate::noise::{Secret, purpose};
 use crate::plan::{Method, Plan};
 use crate::tensor::Device;
 use std::path::{Path, PathBuf};
-use undertone_run::PublicFile;
+use undertone_run::{PublicFile, Tuning};
 
 /// Model and data of a run, loaded.
 pub struct Prepared {
@@ -64,6 +64,10 @@ impl Prepared {
         }
         model.apply_tuning(&plan.model.tuning, seed)?;
         model.to_device(device)?;
+        let writes_no_base = matches!(plan.model.tuning, Tuning::Lora(_) | Tuning::Adapter(_));
+        if writes_no_base && !matches!(plan.method, Method::Local(_)) {
+            model.round_frozen()?;
+        }
         let tokeniser = model.tokeniser(&origin, plan.data.max_tokens)?;
         let files = Files { plan, labels: labels.as_ref(), tokeniser: &tokeniser };
         let data = match data {

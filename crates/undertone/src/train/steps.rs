@@ -191,7 +191,9 @@ impl Run {
         let mut losses = 0.0;
         let compute = &self.plan.compute;
         let examples = &self.data.examples;
-        let pieces = micro_batches(chosen, examples, compute.micro_batch, compute.micro_tokens);
+        let auto = self.learner.model.micro_batch();
+        let most = (compute.micro_batch.or(auto.sequences), compute.micro_tokens.or(auto.tokens));
+        let pieces = micro_batches(chosen, examples, most.0, most.1);
         for (i, indices) in pieces.iter().enumerate() {
             let dropout_seed = self
                 .plan

@@ -67,6 +67,9 @@ impl Contender {
             cut(bench, method, &mut model)?;
         }
         model.to_device(&bench.device.device()?)?;
+        if matches!(bench.tuning, Kind::Lora | Kind::Adapter) {
+            model.round_frozen()?;
+        }
         let protection = allocator(bench, method, &model.parameters)
             .map(|method| Protection { method, noise: Noise::new(&Secret::from_seed(1)) });
         let learner = Learner::new(model, Settings::default(), protection);

@@ -15,6 +15,7 @@ use super::{Error, Result};
 use crate::data::Batch;
 use crate::tensor::{Device, Host, Matrix};
 pub use training::{Forward, ForwardOptions};
+use undertone_run::Precision;
 
 /// The layers of a model.
 #[derive(Clone, Debug)]
@@ -56,6 +57,13 @@ fn positions(starts: &[usize]) -> Vec<u32> {
     starts.windows(2).flat_map(|w| 0..(w[1] - w[0]) as u32).collect()
 }
 
+/// The most sequences and tokens of a micro-batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AutoMicroBatch {
+    pub sequences: usize,
+    pub tokens: usize,
+}
+
 impl Model {
     pub(crate) fn new(
         config: Config,
@@ -79,6 +87,33 @@ impl Model {
         self.parameters.to_device(device)?;
         self.device = device.clone();
         Ok(())
+    }
+
+    /// Stores frozen weight matrices as the device's matrix products round them: half the memory
+    /// where that is bf16. For models whose frozen weights are not written again.
+    pub fn round_frozen(&mut self) -> Result<()> {
+        Ok(self.parameters.round_frozen()?)
+    }
+
+    /// How much a training step of this model computes together where nobody says otherwise: on the
+    /// CPU what stays in caches, on a GPU what its memory holds, and not more than keeps it busy.
+    pub fn micro_batch(&self) -> AutoMicroBatch {
+        let Some(memory) = self.device.memory() else {
+            return AutoMicroBatch { sequences: 64, tokens: 4096 };
+        };
+        let layers = self.network.blocks.iter().flat_map(|block| block.linear_layers());
+        // Inputs and outputs of each layer with their gradients, what lies between them, and the
+        // logits.
+        let of_layers: usize = layers.map(|layer| 2 * (layer.inputs + layer.outputs)).sum();
+        let numbers = of_layers + 3 * self.network.head.out.outputs;
+        let number = if self.device.precision() == Precision::Bf16 { 2 } else { 4 };
+        // Weights, sums of gradients and moments.
+        let weights: usize = self.parameters.iter().map(|(_, p)| 4 * p.len()).sum();
+        let states: usize =
+            self.parameters.iter().filter(|(_, p)| p.trainable).map(|(_, p)| 16 * p.len()).sum();
+        let room = (memory as usize / 2).saturating_sub(weights + states);
+        let tokens = (room / (number * numbers).max(1)).clamp(256, 32_768);
+        AutoMicroBatch { sequences: 4096, tokens }
     }
 
     /// The device that holds the parameters.

@@ -196,6 +196,10 @@ impl Backend for Cpu {
         Self::column_sums(&Self::scale_rows(x, factors)?)
     }
 
+    fn vector_sums(xs: &[&Host], factors: &[f32]) -> Result<Vec<Host>> {
+        xs.iter().map(|x| Self::weighted_column_sums(x, factors)).collect()
+    }
+
     fn column_sums_of_product(a: &Host, b: &Host) -> Result<Host> {
         Ok(rows::column_sums_of_product(a, b))
     }
@@ -323,7 +327,7 @@ impl Backend for Cpu {
         Ok(vec![0.0; units])
     }
 
-    fn per_unit_to_vec(values: &Vec<f64>) -> Result<Vec<f64>> {
+    fn per_unit_to_vec(values: &mut Vec<f64>) -> Result<Vec<f64>> {
         Ok(values.clone())
     }
 

@@ -7,21 +7,23 @@ use super::memory::Buffer;
 use super::source::Source;
 use crate::tensor::AttentionShape;
 use crate::tensor::error::{Error, Result};
+use undertone_run::Precision;
 
 /// Rows of queries or keys of a tile, for heads of at most so many features.
-pub fn tile_of(format: NumberFormat, padded_width: usize) -> usize {
-    match (format, padded_width) {
+pub fn tile_of(precision: Precision, padded_width: usize) -> usize {
+    match (precision, padded_width) {
         (_, 0..=64) => 64,
-        (NumberFormat::F32, 65..=128) => 32,
-        (NumberFormat::F32, _) => 16,
-        (NumberFormat::Bf16, 65..=128) => 64,
-        (NumberFormat::Bf16, _) => 32,
+        (Precision::F32, 65..=128) => 32,
+        (Precision::F32, _) => 16,
+        (_, 65..=128) => 64,
+        (_, _) => 32,
     }
 }
 
 /// The kernels for heads of a width, and how they are launched.
 struct Kernels {
-    format: NumberFormat,
+    /// Of the products: TF32 only where numbers are f32, and bf16 only where they are.
+    precision: Precision,
     source: Source,
     padded: usize,
     tile: usize,
@@ -38,7 +40,12 @@ enum Pass {
 }
 
 impl Kernels {
-    fn new(format: NumberFormat, shape: &AttentionShape) -> Result<Self> {
+    fn new(qkv: &CudaMatrix, shape: &AttentionShape) -> Result<Self> {
+        let precision = match (qkv.format(), qkv.precision()) {
+            (NumberFormat::Bf16, _) => Precision::Bf16,
+            (NumberFormat::F32, Precision::Tf32) => Precision::Tf32,
+            (NumberFormat::F32, _) => Precision::F32,
+        };
         let width = shape.width;
         let padded = match width {
             0..=32 => 32,
@@ -52,16 +59,17 @@ impl Kernels {
         };
         let lengths = shape.starts.windows(2).map(|window| window[1] - window[0]);
         let longest = lengths.max().unwrap_or_default();
-        let source = Source::Attention(format, padded);
-        Ok(Self { format, source, padded, tile: tile_of(format, padded), longest })
+        let source = Source::Attention(precision, padded);
+        Ok(Self { precision, source, padded, tile: tile_of(precision, padded), longest })
     }
 
     /// A block for each piece and head.
     fn grid(&self, pass: Pass, pieces: usize, shape: &AttentionShape) -> Grid {
         let heads = if pass == Pass::BackwardKeys { shape.key_heads } else { shape.heads };
-        let (threads, shared) = match self.format {
-            NumberFormat::F32 => (256, self.shared_f32(pass)),
-            NumberFormat::Bf16 => (128, self.shared_bf16(pass, shape)),
+        let (threads, shared) = match self.precision {
+            Precision::F32 => (256, self.shared_f32(pass)),
+            Precision::Tf32 => (128, self.shared_tf32(pass, shape)),
+            Precision::Bf16 => (128, self.shared_bf16(pass, shape)),
         };
         Grid { blocks: (pieces, heads), threads: (threads, 1), shared: shared as u32 }
     }
@@ -103,9 +111,36 @@ impl Kernels {
         }
     }
 
+    /// Bytes of the tiles of f32 that a block keeps, likewise.
+    fn shared_tf32(&self, pass: Pass, shape: &AttentionShape) -> usize {
+        let row = 4 * (self.padded + 4);
+        let step = match (pass, self.padded) {
+            (Pass::Forward, 0..=128) => 32,
+            (Pass::Forward, _) => 16,
+            (_, 0..=64) => 32,
+            _ => 16,
+        };
+        match pass {
+            Pass::Forward => {
+                let stages = if self.longest <= step { 1 } else { 2 };
+                row * (self.tile + 2 * stages * step)
+            }
+            Pass::BackwardQueries => {
+                let stages = if self.padded <= 128 { 2 } else { 1 };
+                row * (2 * self.tile + 2 * stages * step)
+            }
+            Pass::BackwardKeys => {
+                let once = self.longest <= step && shape.heads == shape.key_heads;
+                let stages = if self.padded > 128 || once { 1 } else { 2 };
+                let slopes = if self.tile > self.padded { 4 * step * (self.tile + 4) } else { 0 };
+                row * (2 * self.tile + 2 * stages * step) + slopes
+            }
+        }
+    }
+
     /// Whether the kernel of keys computes the gradient of queries too.
     fn is_one_tile(&self) -> bool {
-        self.format == NumberFormat::Bf16 && self.longest <= self.tile
+        self.precision != Precision::F32 && self.longest <= self.tile
     }
 
     /// Start and length of its sequence and its own first row, for each tile of rows.
@@ -150,7 +185,7 @@ fn shared_arguments(qkv: &CudaMatrix, shape: &AttentionShape, pieces: &Buffer) -
 /// heads].
 pub fn forward(qkv: &CudaMatrix, shape: &AttentionShape) -> Result<(CudaMatrix, CudaMatrix)> {
     let (gpu, tokens, heads) = (qkv.gpu(), qkv.rows(), shape.heads);
-    let kernels = Kernels::new(qkv.format(), shape)?;
+    let kernels = Kernels::new(qkv, shape)?;
     let output = qkv.like(tokens, heads * shape.width)?;
     let log_sums = qkv.like_f32(tokens, heads)?;
     let pieces = kernels.pieces(shape);
@@ -173,7 +208,7 @@ pub fn backward(
     shape: &AttentionShape,
 ) -> Result<CudaMatrix> {
     let (gpu, tokens, heads) = (qkv.gpu(), qkv.rows(), shape.heads);
-    let kernels = Kernels::new(qkv.format(), shape)?;
+    let kernels = Kernels::new(qkv, shape)?;
     let gradient = qkv.like(tokens, shape.columns())?;
     let along = qkv.like_f32(tokens, heads)?;
     let log_sums = log_sums.dense()?;
@@ -207,8 +242,8 @@ pub fn backward(
     let queries = kernels.source.kernel("attention_backward_queries");
     let keys = kernels.source.kernel("attention_backward_keys");
     // SAFETY: the pieces cover the tokens, all operands have a row for each of them and columns for
-    // these heads, and the gradient is new; each number of it is written by one of the kernels: in
-    // bf16 the kernel of keys writes the gradient of the queries of a sequence of one tile too, and
+    // these heads, and the gradient is new; each number of it is written by one of the kernels: by
+    // tensor cores the kernel of keys writes the gradient of the queries of a sequence of one tile too, and
     // that of queries leaves it alone.
     unsafe {
         if !kernels.is_one_tile() {

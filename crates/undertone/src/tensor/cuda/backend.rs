@@ -243,6 +243,10 @@ impl Backend for Cuda {
         rows::column_sums(x, None, Some(factors))
     }
 
+    fn vector_sums(xs: &[&CudaMatrix], factors: &[f32]) -> Result<Vec<CudaMatrix>> {
+        unit_norms::vector_sums(xs, factors)
+    }
+
     fn column_sums_of_product(a: &CudaMatrix, b: &CudaMatrix) -> Result<CudaMatrix> {
         rows::column_sums(a, Some(b), None)
     }
@@ -360,7 +364,7 @@ impl Backend for Cuda {
         CudaPerUnit::zeros(beside.device(), units)
     }
 
-    fn per_unit_to_vec(values: &CudaPerUnit) -> Result<Vec<f64>> {
+    fn per_unit_to_vec(values: &mut CudaPerUnit) -> Result<Vec<f64>> {
         values.to_vec()
     }
 

@@ -159,6 +159,7 @@ unsafe fn machine_code(program: sys::nvrtcProgram) -> Result<Vec<u8>> {
 mod tests {
     use super::super::format::NumberFormat;
     use super::*;
+    use undertone_run::Precision;
 
     #[test]
     fn a_name_tells_source_capability_and_compiler_apart() {
@@ -167,8 +168,8 @@ mod tests {
             file_name(Source::Rows(NumberFormat::F32), (9, 0), (13, 0)),
             file_name(Source::Norm(NumberFormat::F32), (8, 9), (13, 0)),
             file_name(Source::Norm(NumberFormat::F32), (9, 0), (12, 9)),
-            file_name(Source::Attention(NumberFormat::F32, 64), (9, 0), (13, 0)),
-            file_name(Source::Attention(NumberFormat::F32, 128), (9, 0), (13, 0)),
+            file_name(Source::Attention(Precision::F32, 64), (9, 0), (13, 0)),
+            file_name(Source::Attention(Precision::F32, 128), (9, 0), (13, 0)),
         ];
         for (i, one) in names.iter().enumerate() {
             assert!(names[i + 1..].iter().all(|other| one != other), "{one}");

@@ -60,6 +60,11 @@ impl CudaDevice {
         self.gpu.synchronise()
     }
 
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> Option<u64> {
+        self.gpu.memory().map(|(_, all)| all as u64)
+    }
+
     /// Bytes of memory that are in use.
     pub(crate) fn memory_in_use(&self) -> Option<u64> {
         self.gpu.memory().map(|(free, all)| (all - free) as u64)

@@ -160,7 +160,7 @@ impl CudaMatrix {
     }
 
     /// As a factor of a matrix product: bf16 where that is the precision, and f32 otherwise.
-    pub(super) fn as_factor(&self) -> Result<Self> {
+    pub(crate) fn as_factor(&self) -> Result<Self> {
         self.in_format(NumberFormat::of_activations(self.precision))
     }
 

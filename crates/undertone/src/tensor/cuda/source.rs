@@ -1,6 +1,7 @@
 //! The kernels: which file each is in, and what is compiled for it.
 
 use super::format::NumberFormat;
+use undertone_run::Precision;
 
 /// One compiled piece: a file of kernels with what all files share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -8,7 +9,7 @@ pub enum Source {
     /// Activation functions.
     Activation(NumberFormat),
     /// Attention with heads of at most so many features: 32, 64, 128 or 256.
-    Attention(NumberFormat, usize),
+    Attention(Precision, usize),
     /// Attention to keys and values of earlier tokens.
     Cache(NumberFormat),
     /// Copies from one format to another.
@@ -36,8 +37,10 @@ impl Source {
     #[cfg(test)]
     pub fn all() -> Vec<Self> {
         let mut all = vec![Self::Convert, Self::UnitNorms, Self::Update];
+        for precision in Precision::ALL {
+            all.extend([32, 64, 128, 256].map(|width| Self::Attention(precision, width)));
+        }
         for format in [NumberFormat::F32, NumberFormat::Bf16] {
-            all.extend([32, 64, 128, 256].map(|width| Self::Attention(format, width)));
             let each = [
                 Self::Activation,
                 Self::Cache,
@@ -57,9 +60,7 @@ impl Source {
     pub fn name(self) -> String {
         let (name, format) = match self {
             Self::Activation(format) => ("activation", format),
-            Self::Attention(format, width) => {
-                return format!("attention-{}-{width}", format.type_name());
-            }
+            Self::Attention(precision, width) => return format!("attention-{precision}-{width}"),
             Self::Cache(format) => ("cache", format),
             Self::Convert => return "convert".into(),
             Self::Loss(format) => ("loss", format),
@@ -90,12 +91,13 @@ impl Source {
         let (format, body) = match self {
             Self::Convert => return format!("{COMMON}\n{}", include_str!("kernels/convert.cu")),
             Self::Update => return format!("{COMMON}\n{}", include_str!("kernels/update.cu")),
-            Self::Attention(format, width) => {
-                let tile = super::attention::tile_of(format, width);
+            Self::Attention(precision, width) => {
+                let tile = super::attention::tile_of(precision, width);
                 let head = format!("#define HEAD_WIDTH {width}\n#define HEAD_TILE {tile}\n");
-                let body = match format {
-                    NumberFormat::F32 => include_str!("kernels/attention.cu"),
-                    NumberFormat::Bf16 => include_str!("kernels/attention_bf16.cu"),
+                let body = match precision {
+                    Precision::F32 => include_str!("kernels/attention.cu"),
+                    Precision::Tf32 => include_str!("kernels/attention_tf32.cu"),
+                    Precision::Bf16 => include_str!("kernels/attention_bf16.cu"),
                 };
                 return format!("{head}{COMMON}\n{body}");
             }

@@ -57,15 +57,47 @@ pub struct CudaPerUnit {
     device: CudaDevice,
     values: Buffer,
     units: usize,
+    /// Squared norms of rows that are still to be added: all together, in one launch.
+    squares: Vec<Squares>,
+}
+
+/// Rows that are gradients of a vector parameter, with weights of their columns.
+#[derive(Debug)]
+struct Squares {
+    times: f64,
+    rows: CudaMatrix,
+    weights: Option<Arc<Buffer>>,
 }
 
 impl CudaPerUnit {
     pub(super) fn zeros(device: CudaDevice, units: usize) -> Result<Self> {
         let values = device.gpu.zeros(units * size_of::<f64>())?;
-        Ok(Self { device, values, units })
+        Ok(Self { device, values, units, squares: Vec::new() })
     }
 
-    pub(super) fn to_vec(&self) -> Result<Vec<f64>> {
+    /// Adds the squared norms that were put off.
+    fn add_squares(&mut self) -> Result<()> {
+        let squares = std::mem::take(&mut self.squares);
+        if squares.is_empty() || self.units == 0 {
+            return Ok(());
+        }
+        let words = squares.iter().flat_map(|Squares { times, rows, weights }| {
+            let weights = weights.as_deref().map_or(0, Buffer::pointer);
+            let (stride, columns) = (rows.stride() as u64, rows.columns() as u64);
+            [rows.pointer(), stride, columns, weights, times.to_bits(), 0]
+        });
+        let gpu = self.device.gpu;
+        let words = gpu.upload(&words.collect::<Vec<u64>>())?;
+        let arguments = arguments![&words, squares.len(), &self.values];
+        let kernel = Source::UnitRows(NumberFormat::F32).kernel("unit_squares");
+        let grid = Grid { blocks: (self.units, 1), threads: (256, 1), shared: 0 };
+        // SAFETY: the words are one structure of six for each vector of f32, which has a row for
+        // each unit, and a weight for each column or none; nobody else has the sums.
+        unsafe { gpu.launch(kernel, grid, arguments) }
+    }
+
+    pub(super) fn to_vec(&mut self) -> Result<Vec<f64>> {
+        self.add_squares()?;
         let mut found = vec![0.0; self.units];
         // SAFETY: there is a number for each unit.
         unsafe { self.device.gpu.download(self.values.pointer(), &mut found)? };
@@ -197,17 +229,37 @@ pub fn table_with_table(
 /// The squared norm of each row, each coordinate's square times its weight; rounded up by more than
 /// the rounding error of the numbers, which are sums in f32.
 pub fn squared_rows(onto: Onto, rows: &CudaMatrix, weights: Option<&[f32]>) -> Result<()> {
-    let (gpu, columns) = (rows.gpu(), rows.columns());
     assert_eq!(onto.sums.units, rows.rows(), "a row for each unit");
-    let times = onto.times * (1.0 + 1e-6);
-    let weights = weights.map(|weights| gpu.constant(weights)).transpose()?;
-    let arguments =
-        arguments![rows, rows.stride(), weights.as_deref(), times, &onto.sums.values, columns];
-    let kernel = Source::UnitRows(rows.format()).kernel("unit_squares");
-    let grid = Grid { blocks: (rows.rows(), 1), threads: (128, 1), shared: 0 };
-    // SAFETY: there are so many rows and columns, and a weight for each column or none; there is a
-    // sum for each row, and nobody else has the sums.
-    unsafe { gpu.launch(kernel, grid, arguments) }
+    let rows = rows.in_format(NumberFormat::F32)?;
+    let weights = weights.map(|weights| rows.gpu().constant(weights)).transpose()?;
+    onto.sums.squares.push(Squares { times: onto.times * (1.0 + 1e-6), rows, weights });
+    Ok(())
+}
+
+/// For each of several matrices with a row for each unit, the sum of its rows times their factors.
+pub fn vector_sums(vectors: &[&CudaMatrix], factors: &[f32]) -> Result<Vec<CudaMatrix>> {
+    let Some(first) = vectors.first() else { return Ok(Vec::new()) };
+    let gpu = first.gpu();
+    let vectors = vectors
+        .iter()
+        .map(|vector| vector.in_format(NumberFormat::F32))
+        .collect::<Result<Vec<_>>>()?;
+    let (mut words, mut sums, mut blocks) = (Vec::new(), Vec::new(), 0);
+    for vector in &vectors {
+        let sum = vector.like_f32(1, vector.columns())?;
+        let (stride, columns) = (vector.stride() as u64, vector.columns() as u64);
+        words.extend([vector.pointer(), stride, columns, sum.pointer(), blocks as u64]);
+        blocks += vector.columns().div_ceil(32);
+        sums.push(sum);
+    }
+    let (words, weights) = (gpu.upload(&words)?, gpu.constant(factors)?);
+    let arguments = arguments![&words, vectors.len(), &weights, factors.len()];
+    let kernel = Source::UnitRows(NumberFormat::F32).kernel("unit_vector_sums");
+    let grid = Grid { blocks: (blocks, 1), threads: (32, 16), shared: 0 };
+    // SAFETY: the words are one structure of five for each matrix of f32, which has as many rows as
+    // there are factors; the sums are new.
+    unsafe { gpu.launch(kernel, grid, arguments)? };
+    Ok(sums)
 }
 
 /// The sum of the rows of each range, or of a ⊙ e: one row for each range, in f32.
@@ -219,7 +271,7 @@ pub fn row_sums(a: Option<&CudaMatrix>, e: &CudaMatrix, ranges: Ranges) -> Resul
     let places = gpu.constant(&ends(ranges))?;
     let a_stride = a.map_or(0, CudaMatrix::stride);
     let arguments = arguments![a, a_stride, e, e.stride(), &places, &sums, columns];
-    let grid = Grid { blocks: (ranges.len(), columns.div_ceil(128)), threads: (128, 1), shared: 0 };
+    let grid = Grid { blocks: (ranges.len(), columns.div_ceil(512)), threads: (128, 1), shared: 0 };
     let kernel = Source::UnitRows(e.format()).kernel("unit_row_sums");
     // SAFETY: all ranges are rows of both operands; the output is new and has a row for each.
     unsafe { gpu.launch(kernel, grid, arguments)? };
@@ -400,10 +452,10 @@ impl Operands {
         }
         let bytes = self.format.bytes();
         // Rows are eight numbers longer than they are. Formed gradients have tiles of both sides in
-        // halves of bf16; Gram matrices four tiles of 256 bytes of columns.
+        // halves of bf16; Gram matrices four tiles of 256 bytes of columns, and one of results.
         let shared = match formed {
             true => 2 * SIDE * (SIDE + 8) * bytes,
-            false => 4 * SIDE * (256 / bytes + 8) * bytes,
+            false => 4 * SIDE * (256 / bytes + 8) * bytes + SIDE * SIDE * size_of::<f32>(),
         };
         (Source::UnitNormsMma(self.format), shared as u32)
     }

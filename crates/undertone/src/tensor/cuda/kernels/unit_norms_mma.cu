@@ -7,9 +7,8 @@
 // DEPTH columns are taken by tensor cores, and added to each other in f32.
 //
 // Each block has eight warps and reads rows of its own unit only: a NaN in one unit cannot reach
-// another. Warp w has rows 16 (w mod 4) … of a tile of SIDE × SIDE numbers, and columns
-// 32 (w div 4) …, as four results of mma.m16n8k16. With g = lane div 4 and t = lane mod 4, a
-// thread has the numbers (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1) of each.
+// another. A result of mma.m16n8k16 is 16 × 8 numbers: with g = lane div 4 and t = lane mod 4, a
+// thread has (g, 2t), (g, 2t + 1), (g + 8, 2t) and (g + 8, 2t + 1) of it.
 
 #define SIDE 64
 // Halves of a number: h alone, or h and l.
@@ -171,50 +170,126 @@ __device__ __forceinline__ void pair_of(const float* from, u32 (&halves)[2]) {
                              x.y - __uint_as_float(halves[0] & 0xffff0000u));
 }
 
-// total_ij += ⟨row i of left, row j of right⟩ over the columns of two tiles.
-__device__ __forceinline__ void add_inner(Tile& total, const real* left, const real* right) {
-    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    int g = lane >> 2, t = lane & 3;
-    const real* a_row = left + (16 * (warp & 3) + g) * TILE_ROW + 2 * t;
-    const real* b_row = right + (32 * (warp >> 2) + g) * TILE_ROW + 2 * t;
-    Tile sums = {};
-#pragma unroll
-    for (int k = 0; k < DEPTH; k += 16) {
-        u32 a[4][HALVES];
-        pair_of(a_row + k, a[0]);
-        pair_of(a_row + 8 * TILE_ROW + k, a[1]);
-        pair_of(a_row + k + 8, a[2]);
-        pair_of(a_row + 8 * TILE_ROW + k + 8, a[3]);
-#pragma unroll
-        for (int n = 0; n < 4; ++n) {
-            u32 b[2][HALVES];
-            pair_of(b_row + 8 * n * TILE_ROW + k, b[0]);
-            pair_of(b_row + 8 * n * TILE_ROW + k + 8, b[1]);
-#pragma unroll
-            for (int h = 0; h < HALVES; ++h)
-#pragma unroll
-                for (int i = 0; i < HALVES - h; ++i) {
-                    u32 operand[4] = {a[0][i], a[1][i], a[2][i], a[3][i]};
-                    multiply_add(sums[n], operand, b[0][h], b[1][h]);
-                }
-        }
-    }
-#pragma unroll
-    for (int n = 0; n < 4; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) total[n][i] += sums[n][i];
+// Of a tile of SIDE × SIDE numbers of a Gram matrix, warp w has the quadrant w mod 4 and every second
+// sixteen columns, beginning with w div 4: 2 × 4 results.
+typedef float Quadrant[2][4][4];
+
+__device__ __forceinline__ int quadrant_row() {
+    return 32 * ((threadIdx.x >> 6) & 1);
 }
 
-// Row and column in the tile of a thread's number i of result n.
-__device__ __forceinline__ int row_of(int i) {
-    return 16 * ((threadIdx.x >> 5) & 3) + ((threadIdx.x & 31) >> 2) + (i >> 1) * 8;
+__device__ __forceinline__ int quadrant_column() {
+    return 32 * ((threadIdx.x >> 5) & 1);
+}
+
+// Row and column in the tile of a thread's number i of result (m, n).
+__device__ __forceinline__ int row_of(int m, int i) {
+    return quadrant_row() + 16 * m + ((threadIdx.x & 31) >> 2) + (i >> 1) * 8;
 }
 
 __device__ __forceinline__ int column_of(int n, int i) {
-    return 32 * (threadIdx.x >> 7) + 8 * n + (threadIdx.x & 3) * 2 + (i & 1);
+    return quadrant_column() + 8 * n + (threadIdx.x & 3) * 2 + (i & 1);
+}
+
+// Four 8 × 8 matrices; each lane gives the address of one row.
+__device__ __forceinline__ void load_four(u32 (&to)[4], const bf16* row) {
+    u32 address = (u32)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(address));
+}
+
+// Rows `row` … + 16 and columns k … + 16 of a tile as left operand, in halves.
+__device__ __forceinline__ void left_operand(u32 (&a)[1][4], const bf16* tile, int row, int k) {
+    int lane = threadIdx.x & 31;
+    load_four(a[0], tile + (row + (lane & 15)) * TILE_ROW + k + (lane >> 4) * 8);
+}
+
+__device__ __forceinline__ void left_operand(u32 (&a)[2][4], const float* tile, int row, int k) {
+    int g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
+    const float* from = tile + (row + g) * TILE_ROW + k + 2 * t;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        u32 halves[2];
+        pair_of(from + (i & 1) * 8 * TILE_ROW + (i >> 1) * 8, halves);
+        a[0][i] = halves[0];
+        a[1][i] = halves[1];
+    }
+}
+
+// Rows `row` … + 16 and columns k … + 16 as two right operands: numbers 0 and 1, and 2 and 3.
+__device__ __forceinline__ void right_operands(u32 (&b)[1][4], const bf16* tile, int row, int k) {
+    int lane = threadIdx.x & 31;
+    int of_row = (lane & 7) + (lane >> 4) * 8, of_column = ((lane >> 3) & 1) * 8;
+    load_four(b[0], tile + (row + of_row) * TILE_ROW + k + of_column);
+}
+
+__device__ __forceinline__ void right_operands(u32 (&b)[2][4], const float* tile, int row, int k) {
+    int g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
+    const float* from = tile + (row + g) * TILE_ROW + k + 2 * t;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        u32 halves[2];
+        pair_of(from + (i >> 1) * 8 * TILE_ROW + (i & 1) * 8, halves);
+        b[0][i] = halves[0];
+        b[1][i] = halves[1];
+    }
+}
+
+// total_ij += ⟨row i of left, row j of right⟩ over the warp's share of the columns of two tiles.
+__device__ __forceinline__ void add_inner(Quadrant& total, const real* left, const real* right) {
+    Quadrant sums = {};
+#pragma unroll
+    for (int step = 0; step < DEPTH / 32; ++step) {
+        int k = 32 * step + 16 * (threadIdx.x >> 7);
+        u32 a[2][HALVES][4];
+        left_operand(a[0], left, quadrant_row(), k);
+        left_operand(a[1], left, quadrant_row() + 16, k);
+#pragma unroll
+        for (int n = 0; n < 4; n += 2) {
+            u32 b[HALVES][4];
+            right_operands(b, right, quadrant_column() + 8 * n, k);
+#pragma unroll
+            for (int m = 0; m < 2; ++m)
+#pragma unroll
+                for (int h = 0; h < HALVES; ++h)
+#pragma unroll
+                    for (int i = 0; i < HALVES - h; ++i) {
+                        multiply_add(sums[m][n], a[m][i], b[h][0], b[h][1]);
+                        multiply_add(sums[m][n + 1], a[m][i], b[h][2], b[h][3]);
+                    }
+        }
+    }
+#pragma unroll
+    for (int m = 0; m < 2; ++m)
+#pragma unroll
+        for (int n = 0; n < 4; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) total[m][n][i] += sums[m][n][i];
 }
 
 extern __shared__ __align__(16) unsigned char tiles[];
+
+// Calls f(number, place in a whole tile of f32) for each number of the thread's quadrant.
+template <typename F>
+__device__ __forceinline__ void each_number(Quadrant& quadrant, F f) {
+#pragma unroll
+    for (int m = 0; m < 2; ++m)
+#pragma unroll
+        for (int n = 0; n < 4; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                f(quadrant[m][n][i], row_of(m, i) * SIDE + column_of(n, i));
+}
+
+// The sum of what both warps of each quadrant have, in shared memory.
+__device__ __forceinline__ void join(Quadrant& quadrant, float* whole) {
+    bool second = threadIdx.x >= 128;
+    if (!second) each_number(quadrant, [&](float number, int at) { whole[at] = number; });
+    __syncthreads();
+    if (second) each_number(quadrant, [&](float number, int at) { whole[at] += number; });
+    __syncthreads();
+}
 
 // Where the numbers X_ts of a pair of rows come from.
 struct Pairs {
@@ -270,39 +345,42 @@ __device__ __forceinline__ void gram_tile(
     };
 #pragma unroll
     for (int stage = 0; stage < stages - 1; ++stage) begin(stage);
-    Tile x = {}, y = {};
+    // Y comes at the end, when the tiles are used no more.
+    float *x = (float*)(room + GRAM_TILES * GRAM_TILE), *y = (float*)room;
+    Quadrant sums = {};
+    // The quadrant below the diagonal is that above it.
+    bool idle = same && quadrant_row() > quadrant_column();
     for (int stage = 0; now.matrix <= count; stage = (stage + 1) % stages) {
         wait_groups<stages - 2>();
         __syncthreads();
         begin((stage + stages - 1) % stages);
         const real* tile = room + stage * sides * GRAM_TILE;
-        add_inner(y, tile, same ? tile : tile + GRAM_TILE);
+        if (!idle) add_inner(sums, tile, same ? tile : tile + GRAM_TILE);
         bool was_input = now.matrix == 0;
         advance(now, pairs, layers);
         if (!was_input || now.matrix == 0) continue;
-#pragma unroll
-        for (int n = 0; n < 4; ++n)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                x[n][i] = y[n][i];
-                y[n][i] = 0.0f;
-            }
+        join(sums, x);
+        each_number(sums, [&](float& number, int) { number = 0.0f; });
     }
+    __syncthreads();
+    join(sums, y);
     double sum = 0.0, diagonal = 0.0;
-#pragma unroll
-    for (int n = 0; n < 4; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            size t = left + row_of(i), s = right + column_of(n, i);
-            double pair = x[n][i];
-            if (pairs.indices && t < task.end && s < task.other_end) {
-                u32 index = pairs.indices[t];
-                pair = pairs.others ? (index == pairs.others[s] ? 1.0 : 0.0)
-                                    : wide(pairs.factor.data[s * pairs.factor.stride + index]);
-            }
-            sum += pair * (double)y[n][i];
-            if (t == s) diagonal += sqrt(pair * (double)y[n][i]);
+    for (int at = threadIdx.x; at < SIDE * SIDE; at += 256) {
+        int row = at / SIDE, column = at % SIDE;
+        bool twin = same && row >= 32 && column < 32;
+        if (twin) continue;
+        size t = left + row, s = right + column;
+        double pair = 0.0;
+        if (pairs.inputs) pair = x[at];
+        if (pairs.indices && t < task.end && s < task.other_end) {
+            u32 index = pairs.indices[t];
+            pair = pairs.others ? (index == pairs.others[s] ? 1.0 : 0.0)
+                                : wide(pairs.factor.data[s * pairs.factor.stride + index]);
         }
+        double product = pair * (double)y[at];
+        sum += same && row < 32 && column >= 32 ? 2.0 * product : product;
+        if (t == s) diagonal += sqrt(product);
+    }
     sum = block_sum(sum, space);
     diagonal = block_sum(diagonal, space);
     if (threadIdx.x == 0) {

@@ -76,34 +76,120 @@ extern "C" __global__ void unit_inner_bounds(
     if (threadIdx.x == 0) sums[blockIdx.x] += times * (sum + slack * most * other_most);
 }
 
-// sums[u] += times · Σ_j w_j x_uj², of rows that are gradients of units; without weights w = 1.
-// Block: a unit.
-extern "C" __global__ void unit_squares(
-    const real* x, size stride, const float* weights, double times, double* sums, size columns) {
+// Rows [units, columns] that are the gradients of a vector parameter; six words of eight bytes.
+struct Vector {
+    const float* rows;
+    size stride, columns;
+    // A weight for each column, or null.
+    const float* weights;
+    double times;
+    size unused;
+};
+
+// sums[u] += Σ_p times_p Σ_j w_pj x_puj² over all vector parameters p; without weights w = 1. Block:
+// a unit.
+extern "C" __global__ void unit_squares(const Vector* vectors, size count, double* sums) {
     __shared__ double space[32];
     size unit = blockIdx.x;
     double sum = 0.0;
-    for (size j = threadIdx.x; j < columns; j += blockDim.x) {
-        double value = wide(x[unit * stride + j]);
-        sum += (weights ? (double)weights[j] : 1.0) * value * value;
+    for (size p = 0; p < count; ++p) {
+        Vector vector = vectors[p];
+        const float* x = vector.rows + unit * vector.stride;
+        double of_vector = 0.0;
+#pragma unroll 4
+        for (size j = threadIdx.x; j < vector.columns; j += blockDim.x) {
+            double value = x[j];
+            of_vector += (vector.weights ? (double)vector.weights[j] : 1.0) * value * value;
+        }
+        sum += vector.times * of_vector;
     }
     sum = block_sum(sum, space);
-    if (threadIdx.x == 0) sums[unit] += times * sum;
+    if (threadIdx.x == 0) sums[unit] += sum;
 }
 
+// Rows [units, columns] and where their sum goes; five words of eight bytes.
+struct Summed {
+    const float* rows;
+    size stride, columns;
+    float* sum;
+    // The first of the blocks that add it up, each 32 columns.
+    size first_block;
+};
+
+// sum_pj = Σ_u factor_u x_puj for all vector parameters p; a unit with the factor 0 does not count,
+// whatever it holds. Block: 32 columns, 16 threads each.
+extern "C" __global__ void __launch_bounds__(512) unit_vector_sums(
+    const Summed* vectors, size count, const float* factors, size units) {
+    __shared__ float space[16][33];
+    // The last parameter whose blocks begin no later than this one.
+    size low = 0, high = count;
+    while (high - low > 1) {
+        size middle = (low + high) / 2;
+        if (vectors[middle].first_block <= blockIdx.x)
+            low = middle;
+        else
+            high = middle;
+    }
+    Summed vector = vectors[low];
+    size j = ((size)blockIdx.x - vector.first_block) * 32 + threadIdx.x;
+    float sum = 0.0f;
+    if (j < vector.columns) {
+#pragma unroll 4
+        for (size unit = threadIdx.y; unit < units; unit += 16) {
+            float factor = factors[unit], x = vector.rows[unit * vector.stride + j];
+            sum += factor == 0.0f ? 0.0f : factor * x;
+        }
+    }
+    space[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y == 0 && j < vector.columns) {
+        float total = 0.0f;
+        for (int i = 0; i < 16; ++i) total += space[i][threadIdx.x];
+        vector.sum[j] = total;
+    }
+}
+
+// Four neighbouring numbers of a row.
+struct __align__(4 * sizeof(real)) Four {
+    real x[4];
+};
+
 // sums[u] = Σ_{t ∈ unit u} e_t, or of a_t ⊙ e_t where a is given: [units, columns], added up in
-// f64. Block (u, c): 128 columns of a unit.
+// f64. Block (u, c): 512 columns of a unit, four for each thread.
 extern "C" __global__ void unit_row_sums(
     const real* a, size a_stride, const real* e, size e_stride, const u32* ranges, float* sums,
     size columns) {
-    size unit = blockIdx.x, j = (size)blockIdx.y * blockDim.x + threadIdx.x;
+    size unit = blockIdx.x, j = ((size)blockIdx.y * blockDim.x + threadIdx.x) * 4;
     if (j >= columns) return;
-    double sum = 0.0;
-    u32 end = ranges[2 * unit + 1];
+    u32 start = ranges[2 * unit], end = ranges[2 * unit + 1];
+    sums += unit * columns + j;
+    e += j;
+    if (a) a += j;
+    const u64 mask = sizeof(Four) - 1;
+    bool whole = columns % 4 == 0 && (e_stride | a_stride) % 4 == 0 && ((u64)e & mask) == 0 &&
+                 ((u64)a & mask) == 0;
+    double total[4] = {};
+    if (whole) {
 #pragma unroll 8
-    for (size t = ranges[2 * unit]; t < end; ++t) {
-        float x = wide(e[t * e_stride + j]);
-        sum += a ? (double)__fmul_rn(wide(a[t * a_stride + j]), x) : (double)x;
+        for (size t = start; t < end; ++t) {
+            Four x = *(const Four*)(e + t * e_stride), y = x;
+            if (a) y = *(const Four*)(a + t * a_stride);
+#pragma unroll
+            for (int k = 0; k < 4; ++k) {
+                float value = wide(x.x[k]);
+                total[k] += (double)(a ? __fmul_rn(wide(y.x[k]), value) : value);
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < 4; ++k) sums[k] = (float)total[k];
+        return;
     }
-    sums[unit * columns + j] = (float)sum;
+    for (int k = 0; k < 4 && j + k < columns; ++k) {
+        for (size t = start; t < end; ++t) {
+            float value = wide(e[t * e_stride + k]);
+            total[0] += (double)(a ? __fmul_rn(wide(a[t * a_stride + k]), value) : value);
+        }
+        sums[k] = (float)total[0];
+        total[0] = 0.0;
+    }
 }
