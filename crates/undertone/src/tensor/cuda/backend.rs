@@ -25,6 +25,8 @@ pub struct Draft {
     format: NumberFormat,
     shape: Shape,
     matrix: Option<CudaMatrix>,
+    /// Whether nobody else can have the matrix.
+    is_own: bool,
     /// What blocks of columns begin with, if it is not written yet: the first product adds it.
     pending: Vec<(Range<usize>, Pending)>,
 }
@@ -41,9 +43,11 @@ impl Draft {
     fn matrix(&mut self) -> Result<&CudaMatrix> {
         let [rows, columns] = self.shape;
         let matrix = match self.matrix.take() {
-            None => CudaMatrix::new(self.device, self.format, rows, columns)?,
+            None => CudaMatrix::new_padded(self.device, self.format, rows, columns)?,
+            Some(matrix) if self.is_own => matrix,
             Some(matrix) => matrix.exclusive()?,
         };
+        self.is_own = true;
         Ok(self.matrix.insert(matrix))
     }
 
@@ -276,18 +280,18 @@ impl Backend for Cuda {
 
     fn draft(device: &CudaDevice, shape: Shape) -> Draft {
         let format = NumberFormat::of_activations(device.precision());
-        Draft { device: *device, format, shape, matrix: None, pending: Vec::new() }
+        Draft { device: *device, format, shape, matrix: None, is_own: false, pending: Vec::new() }
     }
 
     fn draft_sum(device: &CudaDevice, shape: Shape) -> Draft {
         let format = NumberFormat::F32;
-        Draft { device: *device, format, shape, matrix: None, pending: Vec::new() }
+        Draft { device: *device, format, shape, matrix: None, is_own: false, pending: Vec::new() }
     }
 
     fn draft_onto(matrix: CudaMatrix) -> Draft {
         let (device, format) = (matrix.device(), matrix.format());
         let shape = Self::shape(&matrix);
-        Draft { device, format, shape, matrix: Some(matrix), pending: Vec::new() }
+        Draft { device, format, shape, matrix: Some(matrix), is_own: false, pending: Vec::new() }
     }
 
     fn fill_rows(draft: &mut Draft, block: &Block, row: &CudaMatrix) -> Result<()> {

@@ -13,7 +13,10 @@ pub fn cross_entropy(
 ) -> Result<(Vec<f32>, Option<CudaMatrix>)> {
     let (gpu, rows, columns) = (logits.gpu(), logits.rows(), logits.columns());
     let losses = logits.like_f32(rows, 1)?;
-    let gradient = weights.map(|_| logits.like(rows, columns)).transpose()?;
+    let (device, format) = (logits.device(), logits.format());
+    let gradient = weights.map(|_| CudaMatrix::new_padded(device, format, rows, columns));
+    let gradient = gradient.transpose()?;
+    let gradient_stride = gradient.as_ref().map_or(0, CudaMatrix::stride);
     let (targets, weights) = (gpu.upload(targets)?, gpu.upload(weights.unwrap_or_default())?);
     let arguments = arguments![
         logits,
@@ -22,6 +25,7 @@ pub fn cross_entropy(
         &weights,
         &losses,
         gradient.as_ref(),
+        gradient_stride,
         columns,
     ];
     let kernel = Source::Loss(logits.format()).kernel("cross_entropy");

@@ -40,6 +40,22 @@ impl CudaMatrix {
         Ok(Self::from_buffer(device, format, buffer, rows, columns))
     }
 
+    /// As [`Self::new`]; rows of many columns, such as logits, begin at multiples of 16 bytes, so
+    /// that tensor cores can be fed with them.
+    pub(super) fn new_padded(
+        device: CudaDevice,
+        format: NumberFormat,
+        rows: usize,
+        columns: usize,
+    ) -> Result<Self> {
+        if columns < 1024 || format == NumberFormat::F32 {
+            return Self::new(device, format, rows, columns);
+        }
+        let stride = columns.next_multiple_of(8);
+        let buffer = device.gpu.allocate(rows * stride * format.bytes())?;
+        Ok(Self { stride, ..Self::from_buffer(device, format, buffer, rows, columns) })
+    }
+
     /// All zeros.
     pub(super) fn zeros(
         device: CudaDevice,

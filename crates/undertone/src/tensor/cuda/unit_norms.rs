@@ -59,6 +59,8 @@ pub struct CudaPerUnit {
     units: usize,
     /// Squared norms of rows that are still to be added: all together, in one launch.
     squares: Vec<Squares>,
+    /// Norms of products and tables that are still to be computed, likewise, of f32 and of bf16.
+    batches: [Batch; 2],
 }
 
 /// Rows that are gradients of a vector parameter, with weights of their columns.
@@ -72,7 +74,8 @@ struct Squares {
 impl CudaPerUnit {
     pub(super) fn zeros(device: CudaDevice, units: usize) -> Result<Self> {
         let values = device.gpu.zeros(units * size_of::<f64>())?;
-        Ok(Self { device, values, units, squares: Vec::new() })
+        let (squares, batches) = (Vec::new(), Default::default());
+        Ok(Self { device, values, units, squares, batches })
     }
 
     /// Adds the squared norms that were put off.
@@ -98,6 +101,9 @@ impl CudaPerUnit {
 
     pub(super) fn to_vec(&mut self) -> Result<Vec<f64>> {
         self.add_squares()?;
+        for batch in std::mem::take(&mut self.batches) {
+            batch.add(self)?;
+        }
         let mut found = vec![0.0; self.units];
         // SAFETY: there is a number for each unit.
         unsafe { self.device.gpu.download(self.values.pointer(), &mut found)? };
@@ -117,6 +123,15 @@ fn rounding(precision: Precision) -> f64 {
 pub struct Onto<'a> {
     pub sums: &'a mut CudaPerUnit,
     pub times: f64,
+}
+
+/// k: what an inner product over so many columns or rows can be off by, as a share of Σ|xᵢyᵢ|.
+fn slack_of_tensor_cores(format: NumberFormat, depth: usize) -> f64 {
+    let least = match format {
+        NumberFormat::Bf16 => 1.7e-5,
+        NumberFormat::F32 => 3.8e-5,
+    };
+    least + 6e-8 * depth.div_ceil(64) as f64
 }
 
 /// For each range an upper bound of Σ_k ‖Σ_t e_{k,t} ⊗ a_t‖²: several layers may share one input.
@@ -149,15 +164,19 @@ fn bounds(
     if es.is_empty() || ranges.is_empty() {
         return Ok(());
     }
-    let operands = Operands::new(Inputs::Matrices(a, a), &pairs(es))?;
     let (d, p) = (a.columns(), es.iter().map(|e| e.columns()).sum::<usize>());
+    if a.precision() != Precision::F32 {
+        let inputs = Inputs::Matrices(a, a);
+        return Batch::push(onto, inputs, es, ranges, more_slack);
+    }
+    let operands = Operands::new(Inputs::Matrices(a, a), &pairs(es))?;
     // A unit has tasks of one kind; the others find no partial sums of it.
     let (mut gram, mut formed) = (Tasks::default(), Tasks::default());
     for range in ranges {
         if range.len() * (d + p) >= d * p {
-            formed.add_formed(range, d, es.iter().map(|e| e.columns()));
+            formed.add_formed(range, d, es.iter().map(|e| e.columns()), 0);
         } else {
-            gram.add_norm(range);
+            gram.add_norm(range, 0);
         }
         gram.end_unit();
         formed.end_unit();
@@ -177,10 +196,14 @@ fn bounds(
 /// For each unit an upper bound of the squared norm of a table's gradient: row `indices[t]` has e_t
 /// added.
 pub fn table(onto: Onto, indices: &[u32], e: &CudaMatrix, ranges: Ranges) -> Result<()> {
+    if e.precision() != Precision::F32 {
+        let inputs = Inputs::Table(indices, indices);
+        return Batch::push(onto, inputs, std::slice::from_ref(e), ranges, 0.0);
+    }
     let operands = Operands::new(Inputs::Table(indices, indices), &pairs(&[e.clone()]))?;
     let mut tasks = Tasks::default();
     for range in ranges {
-        tasks.add_norm(range);
+        tasks.add_norm(range, 0);
         tasks.end_unit();
     }
     let slack = 2.1 * operands.slack(e.columns());
@@ -271,7 +294,7 @@ pub fn row_sums(a: Option<&CudaMatrix>, e: &CudaMatrix, ranges: Ranges) -> Resul
     let places = gpu.constant(&ends(ranges))?;
     let a_stride = a.map_or(0, CudaMatrix::stride);
     let arguments = arguments![a, a_stride, e, e.stride(), &places, &sums, columns];
-    let grid = Grid { blocks: (ranges.len(), columns.div_ceil(512)), threads: (128, 1), shared: 0 };
+    let grid = Grid { blocks: (ranges.len(), columns.div_ceil(128)), threads: (32, 8), shared: 0 };
     let kernel = Source::UnitRows(e.format()).kernel("unit_row_sums");
     // SAFETY: all ranges are rows of both operands; the output is new and has a row for each.
     unsafe { gpu.launch(kernel, grid, arguments)? };
@@ -318,11 +341,11 @@ impl Tasks {
     }
 
     /// Tiles of the Gram matrices of a unit: those on the diagonal once, the others twice.
-    fn add_norm(&mut self, range: &Range<usize>) {
+    fn add_norm(&mut self, range: &Range<usize>, product: usize) {
         for first in (0..range.len()).step_by(SIDE) {
             for second in (first..range.len()).step_by(SIDE) {
                 let times = if first == second { 1 } else { 2 };
-                self.push(range, range, [first, second, times, 0]);
+                self.push(range, range, [first, second, times, product]);
             }
         }
     }
@@ -337,14 +360,25 @@ impl Tasks {
     }
 
     /// Tiles of the gradients of layers with inputs of `d` columns.
-    fn add_formed(&mut self, range: &Range<usize>, d: usize, layers: impl Iterator<Item = usize>) {
+    fn add_formed(
+        &mut self,
+        range: &Range<usize>,
+        d: usize,
+        layers: impl Iterator<Item = usize>,
+        product: usize,
+    ) {
         for (layer, p) in layers.enumerate() {
             for first in (0..p).step_by(SIDE) {
                 for second in (0..d).step_by(SIDE) {
-                    self.push(range, range, [first, second, 1, layer]);
+                    self.push(range, range, [first, second, layer, product]);
                 }
             }
         }
+    }
+
+    /// The units of the next product begin with its own tasks.
+    fn end_product(&mut self) {
+        self.firsts.push(self.count() as u32);
     }
 }
 
@@ -436,28 +470,17 @@ impl Operands {
         self.precision != Precision::F32
     }
 
-    /// k: what an inner product over so many columns or rows can be off by, as a share of Σ|xᵢyᵢ|.
+    /// k, of inner products over so many columns or rows.
     fn slack(&self, depth: usize) -> f64 {
-        match (self.by_tensor_cores(), self.format) {
-            (false, _) => 9.6e-7,
-            (true, NumberFormat::Bf16) => 1.7e-5 + 6e-8 * depth.div_ceil(64) as f64,
-            (true, NumberFormat::F32) => 3.8e-5 + 6e-8 * depth.div_ceil(64) as f64,
-        }
+        if self.by_tensor_cores() { slack_of_tensor_cores(self.format, depth) } else { 9.6e-7 }
     }
 
-    /// The file of the kernels, and the bytes of shared memory of a block.
-    fn source(&self, formed: bool) -> (Source, u32) {
+    /// The file of the Gram kernels, and the bytes of shared memory of a block.
+    fn source(&self) -> (Source, u32) {
         if !self.by_tensor_cores() {
             return (Source::UnitNorms, 0);
         }
-        let bytes = self.format.bytes();
-        // Rows are eight numbers longer than they are. Formed gradients have tiles of both sides in
-        // halves of bf16; Gram matrices four tiles of 256 bytes of columns, and one of results.
-        let shared = match formed {
-            true => 2 * SIDE * (SIDE + 8) * bytes,
-            false => 4 * SIDE * (256 / bytes + 8) * bytes + SIDE * SIDE * size_of::<f32>(),
-        };
-        (Source::UnitNormsMma(self.format), shared as u32)
+        (Source::UnitNormsMma(self.format), shared_of_gram(self.format) as u32)
     }
 
     /// ‖a_t‖ · ‖e_t‖ of each row of one side; without matrices as inputs, ‖e_t‖.
@@ -476,19 +499,18 @@ impl Operands {
     fn gram(&self, tasks: &Tasks) -> Result<Option<Buffer>> {
         let mut leading: Vec<Argument> = self.inputs.iter().map(Argument::from).collect();
         leading.extend_from_slice(arguments![&self.layers, self.count]);
-        self.partial(self.kernel, false, tasks, &leading)
+        self.partial(self.kernel, tasks, &leading)
     }
 
     fn formed(&self, tasks: &Tasks) -> Result<Option<Buffer>> {
         let leading = arguments![&self.inputs[0], &self.layers];
-        self.partial("unit_formed", true, tasks, leading)
+        self.partial("unit_formed", tasks, leading)
     }
 
     /// Two numbers for each task, if there are any.
     fn partial(
         &self,
         name: &'static str,
-        formed: bool,
         tasks: &Tasks,
         leading: &[Argument],
     ) -> Result<Option<Buffer>> {
@@ -498,7 +520,7 @@ impl Operands {
         let partial = self.gpu.allocate(tasks.count() * size_of::<[f64; 2]>())?;
         let words = self.gpu.constant(&tasks.words)?;
         let arguments = [leading, arguments![&words, &partial]].concat();
-        let (source, shared) = self.source(formed);
+        let (source, shared) = self.source();
         let grid = Grid { blocks: (tasks.count(), 1), threads: (256, 1), shared };
         // SAFETY: every task is a tile of rows that both sides have, or of columns of a layer that
         // there is; the output is new and has two numbers for each.
@@ -575,6 +597,185 @@ impl Operands {
     }
 }
 
+/// Norms that are computed together: the tiles of all products in one launch.
+#[derive(Debug, Default)]
+struct Batch {
+    /// Three words for each matrix, twice: both sides are the same.
+    parts: Vec<u64>,
+    /// Eight words for each product.
+    products: Vec<u64>,
+    gram: Tasks,
+    formed: Tasks,
+    /// Rows of each unit, for each product.
+    ranges: Vec<u32>,
+    /// Matrices of formed products, each once, and which of them each product has.
+    normed: Vec<CudaMatrix>,
+    norm_of: Vec<u32>,
+    matrices: Vec<CudaMatrix>,
+    indices: Vec<Arc<Buffer>>,
+}
+
+impl Batch {
+    /// Puts a product or a table off until the sums are asked for.
+    fn push(
+        onto: Onto,
+        inputs: Inputs,
+        es: &[CudaMatrix],
+        ranges: Ranges,
+        more_slack: f64,
+    ) -> Result<()> {
+        assert_eq!(onto.sums.units, ranges.len(), "a range for each unit");
+        let (gpu, precision) = (es[0].gpu(), es[0].precision());
+        let input = match inputs {
+            Inputs::Matrices(a, _) => Some(a),
+            _ => None,
+        };
+        let mut all = es.iter().chain(input);
+        // Nothing is rounded here: where one of them is f32, all are.
+        let wide = all.any(|matrix| matrix.format() == NumberFormat::F32);
+        let format = if wide { NumberFormat::F32 } else { NumberFormat::Bf16 };
+        let batch = &mut onto.sums.batches[usize::from(format == NumberFormat::Bf16)];
+        let input = input.map(|a| a.in_format(format)).transpose()?;
+        let es = es.iter().map(|e| e.in_format(format)).collect::<Result<Vec<_>>>()?;
+        let indices = match inputs {
+            Inputs::Table(indices, _) => {
+                let indices = gpu.constant(indices)?;
+                batch.indices.push(indices.clone());
+                indices.pointer()
+            }
+            _ => 0,
+        };
+        let (number, first) = (batch.products.len() / 8, batch.parts.len() / 3);
+        // A table has no input; its place is not looked at.
+        let sides = input.iter().chain((input.is_none()).then_some(&es[0])).chain(&es);
+        for part in sides.clone() {
+            let words = [part.pointer(), part.stride() as u64, part.columns() as u64];
+            batch.parts.extend(words.iter().chain(&words));
+        }
+        let d = input.as_ref().map_or(usize::MAX, CudaMatrix::columns);
+        let p: usize = es.iter().map(CudaMatrix::columns).sum();
+        let first_norm = batch.norm_of.len();
+        let mut is_formed = false;
+        for range in ranges {
+            // A Gram matrix of one tile costs no more than reading its rows; of a larger one, half
+            // of the tiles are computed.
+            let forms = range.len() > SIDE
+                && range.len() as u128 * (d as u128 + p as u128) >= 2 * d as u128 * p as u128;
+            if forms && input.is_some() {
+                is_formed = true;
+                let layers = es.iter().map(CudaMatrix::columns);
+                batch.formed.add_formed(range, d, layers, number);
+            } else {
+                batch.gram.add_norm(range, number);
+            }
+            batch.gram.end_unit();
+            batch.formed.end_unit();
+            batch.ranges.extend([range.start as u32, range.end as u32]);
+        }
+        batch.gram.end_product();
+        batch.formed.end_product();
+        if is_formed {
+            for part in sides {
+                let known = batch.normed.iter().position(|other| other.is_same(part));
+                let place = known.unwrap_or(batch.normed.len());
+                if known.is_none() {
+                    batch.normed.push(part.clone());
+                }
+                batch.norm_of.push(place as u32);
+            }
+        }
+        let longest = ranges.iter().map(|range| range.len()).max().unwrap_or_default();
+        let depth = if input.is_some() { d.max(p).max(longest) } else { p.max(longest) };
+        let slack = more_slack + 2.1 * slack_of_tensor_cores(format, depth);
+        batch.products.extend([
+            first as u64,
+            es.len() as u64,
+            indices,
+            slack.to_bits(),
+            rounding(precision).to_bits(),
+            onto.times.to_bits(),
+            first_norm as u64,
+            0,
+        ]);
+        batch.matrices.extend(input);
+        batch.matrices.extend(es);
+        Ok(())
+    }
+
+    /// Computes the norms and adds them.
+    fn add(self, sums: &CudaPerUnit) -> Result<()> {
+        let Some(matrix) = self.matrices.first() else { return Ok(()) };
+        let (gpu, format, count) = (matrix.gpu(), matrix.format(), self.products.len() / 8);
+        let (products, parts) = (gpu.upload(&self.products)?, gpu.upload(&self.parts)?);
+        let launch = |tasks: &Tasks, name, shared: usize| -> Result<Buffer> {
+            let partial = gpu.allocate(tasks.count().max(1) * size_of::<[f64; 2]>())?;
+            let words = gpu.upload(&tasks.words)?;
+            let arguments = arguments![&products, &parts, &words, &partial];
+            let kernel = Source::UnitNormsMma(format).kernel(name);
+            let grid =
+                Grid { blocks: (tasks.count(), 1), threads: (256, 1), shared: shared as u32 };
+            // SAFETY: every task is a tile of rows or columns that the matrices of its product
+            // have; the output is new and has two numbers for each.
+            unsafe { gpu.launch(kernel, grid, arguments)? };
+            Ok(partial)
+        };
+        let gram = launch(&self.gram, "unit_gram_all", shared_of_gram(format))?;
+        let formed = launch(&self.formed, "unit_formed_all", shared_of_formed(format))?;
+        let rows = self.normed.iter().map(CudaMatrix::rows).max().unwrap_or_default();
+        let norms = gpu.allocate((rows * self.normed.len()).max(1) * size_of::<f64>())?;
+        // Those of as many rows, which are mostly all, are computed in one launch.
+        let mut place = 0;
+        for same in self.normed.chunk_by(|one, other| one.rows() == other.rows()) {
+            let words = same.iter().flat_map(|matrix| {
+                [matrix.pointer(), matrix.stride() as u64, matrix.columns() as u64]
+            });
+            let parts = gpu.upload(&words.collect::<Vec<u64>>())?;
+            let to = norms.pointer() + (place * rows * size_of::<f64>()) as u64;
+            place += same.len();
+            let arguments = arguments![&parts, same[0].rows(), rows, to];
+            let kernel = Source::UnitRows(format).kernel("unit_squared_norms");
+            let blocks = (same[0].rows().div_ceil(8), same.len());
+            let grid = Grid { blocks, threads: (256, 1), shared: 0 };
+            // SAFETY: the matrices have so many rows, and there is room for a number for each.
+            unsafe { gpu.launch(kernel, grid, arguments)? };
+        }
+        let uploads = [&self.gram.firsts, &self.formed.firsts, &self.ranges, &self.norm_of];
+        let [gram_firsts, formed_firsts, ranges, norm_of] = uploads.map(|words| gpu.upload(words));
+        let arguments = arguments![
+            &products,
+            count,
+            sums.units,
+            &gram,
+            &gram_firsts?,
+            &formed,
+            &formed_firsts?,
+            &ranges?,
+            &norms,
+            &norm_of?,
+            rows,
+            &sums.values,
+        ];
+        let kernel = Source::UnitRows(format).kernel("unit_bounds_all");
+        let grid = Grid { blocks: (sums.units, 1), threads: (256, 1), shared: 0 };
+        // SAFETY: there are two numbers for each task, first tasks and rows for each product and
+        // unit, and squared norms of the matrices of formed products; there is a sum for each unit,
+        // and nobody else has the sums.
+        unsafe { gpu.launch(kernel, grid, arguments) }
+    }
+}
+
+/// Bytes of shared memory of a block that computes a tile of a Gram matrix: four tiles of 256 bytes
+/// of columns, with rows eight numbers longer than they are, and one tile of results.
+fn shared_of_gram(format: NumberFormat) -> usize {
+    let bytes = format.bytes();
+    4 * SIDE * (256 / bytes + 8) * bytes + SIDE * SIDE * size_of::<f32>()
+}
+
+/// The same of a formed gradient: tiles of both sides, in halves of bf16.
+fn shared_of_formed(format: NumberFormat) -> usize {
+    2 * SIDE * (SIDE + 8) * format.bytes()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -583,7 +784,7 @@ mod tests {
     fn tiles_cover_every_pair_of_rows_as_often_as_it_counts() {
         for length in [1, 63, 64, 65, 200] {
             let mut tasks = Tasks::default();
-            tasks.add_norm(&(7..7 + length));
+            tasks.add_norm(&(7..7 + length), 0);
             tasks.end_unit();
             let mut times = vec![0; length * length];
             for task in tasks.words.chunks_exact(8) {

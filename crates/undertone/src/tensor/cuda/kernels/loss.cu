@@ -20,7 +20,7 @@ __device__ __forceinline__ void exponentials(
 // `gradient` [rows, classes] may be null.
 extern "C" __global__ void cross_entropy(
     const real* logits, size stride, const u32* targets, const float* weights, float* losses,
-    real* gradient, size classes) {
+    real* gradient, size gradient_stride, size classes) {
     size row = blockIdx.x;
     logits += row * stride;
     float largest;
@@ -29,7 +29,7 @@ extern "C" __global__ void cross_entropy(
     size target = targets[row];
     if (threadIdx.x == 0) losses[row] = (float)log(total) + largest - wide(logits[target]);
     if (!gradient) return;
-    gradient += row * classes;
+    gradient += row * gradient_stride;
     float weight = weights[row], factor = weight / (float)total;
     for (size j = threadIdx.x; j < classes; j += blockDim.x) {
         float share = expf(wide(logits[j]) - largest) * factor;

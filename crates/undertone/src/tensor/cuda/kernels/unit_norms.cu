@@ -137,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(256) unit_formed(
     __shared__ float l[RUN][SIDE + 1], r[RUN][SIDE + 1];
     __shared__ double space[32];
     Task task = tasks[blockIdx.x];
-    Part a = inputs[0], e = layers[2 * task.layer];
+    Part a = inputs[0], e = layers[2 * task.times];
     int tx = threadIdx.x & 15, ty = threadIdx.x >> 4;
     double g[4][4] = {};
     for (size row = task.start; row < task.end; row += RUN) {

@@ -401,6 +401,25 @@ __device__ __forceinline__ void gram(
         gram_tile<false>(pairs, layers, count, task, partial);
 }
 
+// The layers of one input: parts[first] = a twice, then e_1 twice, e_2 twice, … Eight words.
+struct Product {
+    size first, count;
+    // Of a table of embeddings, which has no a: the index of each row.
+    const u32* indices;
+    double slack, rounding, times;
+    size unused[2];
+};
+
+// The Gram tiles of many products; `layer` of a task is its product.
+extern "C" __global__ void __launch_bounds__(256, 2) unit_gram_all(
+    const Product* products, const Part* parts, const Task* tasks, double* partial) {
+    Product product = products[tasks[blockIdx.x].layer];
+    const u32* indices = product.indices;
+    const Part* inputs = indices ? (const Part*)0 : parts + product.first;
+    gram(Pairs{inputs, indices, indices, Part{}}, parts + product.first + 2, product.count, tasks,
+         partial);
+}
+
 extern "C" __global__ void __launch_bounds__(256, 2) unit_gram(
     const Part* inputs, const Part* layers, size count, const Task* tasks, double* partial) {
     gram(Pairs{inputs, 0, 0, Part{}}, layers, count, tasks, partial);
@@ -423,13 +442,16 @@ extern "C" __global__ void __launch_bounds__(256, 2) unit_table_product(
 
 // Formed gradients: partial[2 task] = Σ_ij G_ij² over a tile of G, whose rows are columns of e and
 // whose columns are those of a. For a unit with more rows than G is wide this is less work.
-extern "C" __global__ void __launch_bounds__(256, 2) unit_formed(
-    const Part* inputs, const Part* layers, const Task* tasks, double* partial) {
+//
+// Of many products: `layer` of a task is its product, and `times` its layer.
+extern "C" __global__ void __launch_bounds__(256, 2) unit_formed_all(
+    const Product* products, const Part* parts, const Task* tasks, double* partial) {
     __shared__ double space[32];
     bf16 *l = (bf16*)tiles, *r = l + HALVES * FORMED_TILE;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     Task task = tasks[blockIdx.x];
-    Part a = inputs[0], e = layers[2 * task.layer];
+    const Part* sides = parts + products[task.layer].first;
+    Part a = sides[0], e = sides[2 + 2 * task.times];
     // Of the four matrices that a load takes, this lane addresses a row of this one.
     int matrix = lane >> 3, row = lane & 7;
     const bf16* e_at =

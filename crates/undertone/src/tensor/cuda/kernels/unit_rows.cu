@@ -76,6 +76,87 @@ extern "C" __global__ void unit_inner_bounds(
     if (threadIdx.x == 0) sums[blockIdx.x] += times * (sum + slack * most * other_most);
 }
 
+// norms[p · apart + t] = ‖row t of part p‖², in f64. Block (t, p): eight rows, a warp each.
+extern "C" __global__ void unit_squared_norms(
+    const Part* parts, size rows, size apart, double* norms) {
+    size row = (size)blockIdx.x * 8 + (threadIdx.x >> 5);
+    if (row >= rows) return;
+    Part part = parts[blockIdx.y];
+    int lane = threadIdx.x & 31;
+    const real* x = part.data + row * part.stride;
+    double sum = 0.0;
+    if (part.columns % PACK == 0 && aligned(x)) {
+#pragma unroll 4
+        for (size n = lane; n < part.columns / PACK; n += 32) {
+            Pack pack = ((const Pack*)x)[n];
+            // Sixteen bytes of squares in f32, whose error is far below that of what they bound.
+            float squares = 0.0f;
+#pragma unroll
+            for (int k = 0; k < PACK; ++k) squares = fmaf(wide(pack.x[k]), wide(pack.x[k]), squares);
+            sum += (double)squares;
+        }
+    } else {
+        for (size j = lane; j < part.columns; j += 32)
+            sum += (double)wide(x[j]) * (double)wide(x[j]);
+    }
+    for (int offset = 16; offset > 0; offset >>= 1)
+        sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+    if (lane == 0) norms[blockIdx.y * apart + row] = sum;
+}
+
+// As in unit_norms_mma.cu, with the place of the first of its squared norms.
+struct Product {
+    size first, count;
+    const u32* indices;
+    double slack, rounding, times;
+    // Where the norms of a, e_1, e_2, … are found: norm_of[first_norm …].
+    size first_norm, unused;
+};
+
+// sums[u] += Σ_p times_p (√(max(S_p, 0) + slack_p M_p²) + rounding_p M_p)² over products p; a NaN
+// stays one. S_p are the partial sums of the tasks of unit u, by Gram matrices or of formed
+// gradients, and M_p = Σ_t √(‖a_t‖² Σ_k ‖e_{k,t}‖²) comes with the former, and for the latter from
+// squared norms. firsts[p (units + 1) + u] is the first task of a unit. Block: a unit; each of
+// eight warps takes every eighth product.
+extern "C" __global__ void __launch_bounds__(256) unit_bounds_all(
+    const Product* products, size count, size units, const double* gram,
+    const u32* gram_firsts, const double* formed, const u32* formed_firsts,
+    const u32* ranges, const double* norms, const u32* norm_of, size rows, double* sums) {
+    __shared__ double space[32];
+    size unit = blockIdx.x;
+    int lane = threadIdx.x & 31;
+    double total = 0.0;
+    for (size p = threadIdx.x >> 5; p < count; p += 8) {
+        Product product = products[p];
+        size at = p * (units + 1) + unit;
+        double sum = 0.0, most = 0.0;
+        for (u32 i = gram_firsts[at] + lane; i < gram_firsts[at + 1]; i += 32) {
+            sum += gram[2 * (size)i];
+            most += gram[2 * (size)i + 1];
+        }
+        u32 first = formed_firsts[at], end = formed_firsts[at + 1];
+        for (u32 i = first + lane; i < end; i += 32) sum += formed[2 * (size)i];
+        if (first < end) {
+            const u32* range = ranges + 2 * (p * units + unit);
+            const u32* of = norm_of + product.first_norm;
+            for (size t = range[0] + lane; t < range[1]; t += 32) {
+                double of_layers = 0.0;
+                for (size k = 1; k <= product.count; ++k) of_layers += norms[of[k] * rows + t];
+                most += sqrt(norms[of[0] * rows + t] * of_layers);
+            }
+        }
+        for (int offset = 16; offset > 0; offset >>= 1) {
+            sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+            most += __shfl_xor_sync(0xffffffffu, most, offset);
+        }
+        if (sum < 0.0) sum = 0.0;
+        double norm = sqrt(sum + product.slack * most * most) + product.rounding * most;
+        if (lane == 0) total += product.times * norm * norm;
+    }
+    total = block_sum(total, space);
+    if (threadIdx.x == 0) sums[unit] += total;
+}
+
 // Rows [units, columns] that are the gradients of a vector parameter; six words of eight bytes.
 struct Vector {
     const float* rows;
@@ -155,41 +236,46 @@ struct __align__(4 * sizeof(real)) Four {
 };
 
 // sums[u] = Σ_{t ∈ unit u} e_t, or of a_t ⊙ e_t where a is given: [units, columns], added up in
-// f64. Block (u, c): 512 columns of a unit, four for each thread.
-extern "C" __global__ void unit_row_sums(
+// f64. Block (u, c): 128 columns of a unit, four for each of 32 threads; eight rows at a time.
+extern "C" __global__ void __launch_bounds__(256) unit_row_sums(
     const real* a, size a_stride, const real* e, size e_stride, const u32* ranges, float* sums,
     size columns) {
-    size unit = blockIdx.x, j = ((size)blockIdx.y * blockDim.x + threadIdx.x) * 4;
-    if (j >= columns) return;
+    __shared__ double space[8][132];
+    size unit = blockIdx.x, j = (size)blockIdx.y * 128 + threadIdx.x * 4;
     u32 start = ranges[2 * unit], end = ranges[2 * unit + 1];
-    sums += unit * columns + j;
-    e += j;
-    if (a) a += j;
+    const real *of_e = e + j, *of_a = a ? a + j : a;
     const u64 mask = sizeof(Four) - 1;
     bool whole = columns % 4 == 0 && (e_stride | a_stride) % 4 == 0 && ((u64)e & mask) == 0 &&
                  ((u64)a & mask) == 0;
     double total[4] = {};
-    if (whole) {
+    if (whole && j < columns) {
 #pragma unroll 8
-        for (size t = start; t < end; ++t) {
-            Four x = *(const Four*)(e + t * e_stride), y = x;
-            if (a) y = *(const Four*)(a + t * a_stride);
+        for (size t = (size)start + threadIdx.y; t < end; t += 8) {
+            Four x = *(const Four*)(of_e + t * e_stride), y = x;
+            if (a) y = *(const Four*)(of_a + t * a_stride);
 #pragma unroll
             for (int k = 0; k < 4; ++k) {
                 float value = wide(x.x[k]);
                 total[k] += (double)(a ? __fmul_rn(wide(y.x[k]), value) : value);
             }
         }
+    } else if (!whole) {
+        for (size t = (size)start + threadIdx.y; t < end; t += 8)
 #pragma unroll
-        for (int k = 0; k < 4; ++k) sums[k] = (float)total[k];
-        return;
+            for (int k = 0; k < 4; ++k)
+                if (j + k < columns) {
+                    float value = wide(of_e[t * e_stride + k]);
+                    total[k] +=
+                        (double)(a ? __fmul_rn(wide(of_a[t * a_stride + k]), value) : value);
+                }
     }
-    for (int k = 0; k < 4 && j + k < columns; ++k) {
-        for (size t = start; t < end; ++t) {
-            float value = wide(e[t * e_stride + k]);
-            total[0] += (double)(a ? __fmul_rn(wide(a[t * a_stride + k]), value) : value);
-        }
-        sums[k] = (float)total[0];
-        total[0] = 0.0;
-    }
+#pragma unroll
+    for (int k = 0; k < 4; ++k) space[threadIdx.y][threadIdx.x * 4 + k] = total[k];
+    __syncthreads();
+    int column = threadIdx.y * 32 + threadIdx.x;
+    size to = (size)blockIdx.y * 128 + column;
+    if (column >= 128 || to >= columns) return;
+    double sum = 0.0;
+    for (int i = 0; i < 8; ++i) sum += space[i][column];
+    sums[unit * columns + to] = (float)sum;
 }
