@@ -7,7 +7,7 @@ use crate::tensor::Activation;
 use crate::tensor::error::Result;
 
 /// As the kernels number them.
-impl From<Activation> for Argument {
+impl From<Activation> for Argument<'_> {
     fn from(kind: Activation) -> Self {
         let number: usize = match kind {
             Activation::Gelu => 0,

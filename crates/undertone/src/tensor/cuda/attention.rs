@@ -161,7 +161,11 @@ impl Kernels {
 }
 
 /// The arguments that all kernels of attention begin with.
-fn shared_arguments(qkv: &CudaMatrix, shape: &AttentionShape, pieces: &Buffer) -> Vec<Argument> {
+fn shared_arguments<'a>(
+    qkv: &'a CudaMatrix,
+    shape: &AttentionShape,
+    pieces: &'a Buffer,
+) -> Vec<Argument<'a>> {
     let (seed, rate, kept) = shape
         .dropout
         .map_or((0, 0.0, 0.0), |dropout| (dropout.seed, dropout.rate, 1.0 / (1.0 - dropout.rate)));

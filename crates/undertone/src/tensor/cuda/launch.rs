@@ -7,74 +7,77 @@ use super::memory::Buffer;
 use super::source::Kernel;
 use crate::tensor::error::Result;
 use cudarc::driver::result;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// An argument of a kernel: eight bytes, of which a kernel reads as many as its parameter has.
+/// An argument of a kernel: eight bytes, of which a kernel reads as many as its parameter has. One
+/// that is an address lives no longer than the memory there: what is freed before the launch could
+/// be somebody else's by then.
 #[derive(Clone, Copy)]
-pub struct Argument(u64);
+pub struct Argument<'a>(u64, PhantomData<&'a ()>);
 
-impl From<usize> for Argument {
+impl From<usize> for Argument<'_> {
     fn from(size: usize) -> Self {
-        Self(size as u64)
+        Self(size as u64, PhantomData)
     }
 }
 
-impl From<u64> for Argument {
+impl From<u64> for Argument<'_> {
     fn from(number: u64) -> Self {
-        Self(number)
+        Self(number, PhantomData)
     }
 }
 
-impl From<bool> for Argument {
+impl From<bool> for Argument<'_> {
     fn from(yes: bool) -> Self {
-        Self(u64::from(yes))
+        Self(u64::from(yes), PhantomData)
     }
 }
 
-impl From<f32> for Argument {
+impl From<f32> for Argument<'_> {
     fn from(number: f32) -> Self {
         let mut bytes = [0; 8];
         bytes[..4].copy_from_slice(&number.to_ne_bytes());
-        Self(u64::from_ne_bytes(bytes))
+        Self(u64::from_ne_bytes(bytes), PhantomData)
     }
 }
 
-impl From<f64> for Argument {
+impl From<f64> for Argument<'_> {
     fn from(number: f64) -> Self {
-        Self(number.to_bits())
+        Self(number.to_bits(), PhantomData)
     }
 }
 
-impl From<&Arc<Buffer>> for Argument {
-    fn from(buffer: &Arc<Buffer>) -> Self {
-        Self(buffer.pointer())
+impl<'a> From<&'a Arc<Buffer>> for Argument<'a> {
+    fn from(buffer: &'a Arc<Buffer>) -> Self {
+        Self(buffer.pointer(), PhantomData)
     }
 }
 
 /// The address, or null.
-impl From<Option<&Buffer>> for Argument {
-    fn from(buffer: Option<&Buffer>) -> Self {
-        Self(buffer.map_or(0, Buffer::pointer))
+impl<'a> From<Option<&'a Buffer>> for Argument<'a> {
+    fn from(buffer: Option<&'a Buffer>) -> Self {
+        Self(buffer.map_or(0, Buffer::pointer), PhantomData)
     }
 }
 
-impl From<&Buffer> for Argument {
-    fn from(buffer: &Buffer) -> Self {
-        Self(buffer.pointer())
+impl<'a> From<&'a Buffer> for Argument<'a> {
+    fn from(buffer: &'a Buffer) -> Self {
+        Self(buffer.pointer(), PhantomData)
     }
 }
 
 /// The address of its first number.
-impl From<&CudaMatrix> for Argument {
-    fn from(matrix: &CudaMatrix) -> Self {
-        Self(matrix.pointer())
+impl<'a> From<&'a CudaMatrix> for Argument<'a> {
+    fn from(matrix: &'a CudaMatrix) -> Self {
+        Self(matrix.pointer(), PhantomData)
     }
 }
 
 /// The address, or null.
-impl From<Option<&CudaMatrix>> for Argument {
-    fn from(matrix: Option<&CudaMatrix>) -> Self {
-        Self(matrix.map_or(0, CudaMatrix::pointer))
+impl<'a> From<Option<&'a CudaMatrix>> for Argument<'a> {
+    fn from(matrix: Option<&'a CudaMatrix>) -> Self {
+        Self(matrix.map_or(0, CudaMatrix::pointer), PhantomData)
     }
 }
 

@@ -739,19 +739,21 @@ impl Batch {
             // SAFETY: the matrices have so many rows, and there is room for a number for each.
             unsafe { gpu.launch(kernel, grid, arguments)? };
         }
-        let uploads = [&self.gram.firsts, &self.formed.firsts, &self.ranges, &self.norm_of];
-        let [gram_firsts, formed_firsts, ranges, norm_of] = uploads.map(|words| gpu.upload(words));
+        // Bound to names: their memory must not be given back before the kernel is on the stream.
+        let gram_firsts = gpu.upload(&self.gram.firsts)?;
+        let formed_firsts = gpu.upload(&self.formed.firsts)?;
+        let (ranges, norm_of) = (gpu.upload(&self.ranges)?, gpu.upload(&self.norm_of)?);
         let arguments = arguments![
             &products,
             count,
             sums.units,
             &gram,
-            &gram_firsts?,
+            &gram_firsts,
             &formed,
-            &formed_firsts?,
-            &ranges?,
+            &formed_firsts,
+            &ranges,
             &norms,
-            &norm_of?,
+            &norm_of,
             rows,
             &sums.values,
         ];
