@@ -56,10 +56,17 @@ const RULES: &[Rule] = &[
         |file| !(is_paper(file) && file.privacy.method == MethodName::Mvg),
     ),
     rule("privacy.noise_multiplier", PRIVATE, is_private),
+    rule("privacy.noise_multipliers", "the methods dp-forward and ew-ft in paper mode", |file| {
+        let local = matches!(file.privacy.method, MethodName::DpForward | MethodName::EwFt);
+        local && is_paper(file)
+    }),
     rule("privacy.mode", PRIVATE, is_private),
     rule("privacy.delta", PRIVATE, is_private),
     rule("privacy.clip", PRIVATE, is_private),
     rule("privacy.schedule", PRIVATE, is_private),
+    rule("privacy.schedule", "runs without privacy.noise_multipliers", |file| {
+        file.privacy.noise_multipliers.is_none()
+    }),
     rule("privacy.step_distance", "schedules other than uniform", |file| {
         is_private(file) && file.privacy.schedule != NoiseSchedule::Uniform
     }),

@@ -246,6 +246,9 @@ pub struct PrivacySection {
     /// Noise multiplier, in place of a target ε.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise_multiplier: Option<f64>,
+    /// Noise multiplier of each epoch, in place of a target ε; 0 for an epoch without noise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise_multipliers: Option<Vec<f64>>,
     /// Gradient clipping; in local DP the norm bound of an example's embedding.
     #[serde(default = "automatic", deserialize_with = "clip_or_number")]
     pub clip: Clip,

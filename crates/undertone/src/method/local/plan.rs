@@ -47,10 +47,13 @@ pub enum LocalMethod {
 }
 
 /// What the noise is calibrated to.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Target {
     /// ε of an example; in paper mode by the paper's own accounting.
     Epsilon(f64),
+    /// Nothing: the noise multiplier of each epoch is given, 0 where it has no noise. In paper mode
+    /// only.
+    NoiseMultipliers(Vec<f64>),
     /// The tokens' own budgets, of MVG as published.
     Tokens,
 }
@@ -77,10 +80,12 @@ impl LocalPlan {
             );
         }
         check_adapt(file, &settings)?;
-        let target = match (&method, paper, privacy.epsilon) {
-            (LocalMethod::Mvg(_), true, _) => Target::Tokens,
-            (_, _, Some(epsilon)) => Target::Epsilon(epsilon),
-            (_, _, None) => return wrong("[privacy] needs epsilon"),
+        check_noise_multipliers(file, &settings)?;
+        let target = match (&method, paper, privacy.epsilon, &privacy.noise_multipliers) {
+            (LocalMethod::Mvg(_), true, ..) => Target::Tokens,
+            (_, _, Some(epsilon), None) => Target::Epsilon(epsilon),
+            (_, true, None, Some(list)) => Target::NoiseMultipliers(list.clone()),
+            _ => return wrong("[privacy] needs epsilon"),
         };
         check_labels(file, &settings)?;
         check_mvg(file, &settings)?;
@@ -110,10 +115,20 @@ impl LocalPlan {
         }
     }
 
+    /// Whether embeddings are released without noise in some epoch.
+    pub fn has_epochs_without_noise(&self) -> bool {
+        matches!(&self.target, Target::NoiseMultipliers(list) if list.contains(&0.0))
+    }
+
     /// The release that the method makes and the ledger does not hold, in paper mode.
     pub fn unaccounted(&self) -> Option<&'static str> {
         match (self.mode, self.settings.release) {
             (ModeName::Proved, _) => None,
+            _ if self.has_epochs_without_noise() => Some(
+                "in epochs of noise multiplier 0 the examples' embeddings are released without \
+                 noise, which no ε covers and the ledger does not hold; what is below the noise \
+                 was trained on the examples themselves",
+            ),
             (ModeName::Paper, ReleaseKind::Fresh) => Some(
                 "what is below the noise was trained on the examples without noise, which is a \
                  release that the ledger does not hold; the paper's own accounting takes an \
@@ -297,6 +312,34 @@ fn check_adapt(file: &RunFile, settings: &LocalSettings) -> Result<()> {
         return wrong(
             "DP-SGD adapts what is below the encoder, not the encoder; choose encoder = \
              \"orthogonal\" or \"pca\"",
+        );
+    }
+    Ok(())
+}
+
+fn check_noise_multipliers(file: &RunFile, settings: &LocalSettings) -> Result<()> {
+    let Some(list) = &file.privacy.noise_multipliers else { return Ok(()) };
+    if file.privacy.epsilon.is_some() {
+        return wrong("[privacy] needs either epsilon or noise_multipliers, not both");
+    }
+    if list.len() != file.training.epochs as usize {
+        return Err(Error::plan(format!(
+            "privacy.noise_multipliers has one number for each epoch: it has {}, but \
+             training.epochs is {}",
+            list.len(),
+            file.training.epochs
+        )));
+    }
+    if list.iter().all(|&noise| noise == 0.0) {
+        return wrong(
+            "privacy.noise_multipliers are all 0; for training without noise choose method = \
+             \"none\"",
+        );
+    }
+    if settings.release != ReleaseKind::Fresh {
+        return wrong(
+            "privacy.noise_multipliers are those of a release in every epoch; leave \
+             privacy.local.release at \"fresh\"",
         );
     }
     Ok(())
