@@ -348,3 +348,68 @@ fn mistakes_are_one_sentence() {
     language.refused("refused", &set(&["privacy.method=dp-forward"]), "classification");
     sentences.assert("forward");
 }
+
+/// As published the autoencoder learns with the model, fitted on public text before or not. In
+/// proved mode it must not.
+#[test]
+fn a_pretrained_autoencoder_learns_on_as_published() {
+    let bench = Bench::classifier();
+    let public = format!("privacy.local.public={:?}", bench.path("rows.tsv"));
+    let encoder = |out: &str, changes: &[&str]| {
+        let common = [
+            "privacy.method=ew-ft",
+            "privacy.local.encoder=autoencoder",
+            "privacy.local.dims=[4]",
+            "privacy.local.after=1",
+            "training.seed=3",
+            &public,
+        ];
+        bench.train(out, &set(&[&common, changes].concat()));
+        let folder = bench.path(out).join("model");
+        let bytes = fs::read(folder.join("sanitiser.safetensors")).unwrap();
+        let config: Value =
+            serde_json::from_slice(&fs::read(folder.join("sanitiser.json")).unwrap()).unwrap();
+        (tensor(&bytes, "sanitiser.encoder.0.weight"), config)
+    };
+    let slow = "training.learning_rate=1e-9";
+    let (frozen, config) = encoder("slow", &["privacy.mode=paper", slow]);
+    assert_eq!(config["activation"], "tanh");
+    let (learnt, _) = encoder("fast", &["privacy.mode=paper"]);
+    let moved = |a: &[f32], b: &[f32]| a.iter().zip(b).any(|(x, y)| (x - y).abs() > 1e-4);
+    assert!(moved(&frozen, &learnt));
+    let (linear, config) =
+        encoder("none", &["privacy.mode=paper", "privacy.local.activation=none"]);
+    assert_eq!(config["activation"], "none");
+    assert!(moved(&learnt, &linear));
+    let (before, config) = encoder("proved-slow", &[slow]);
+    assert!(config["activation"].is_null());
+    let (after, _) = encoder("proved", &[]);
+    assert_eq!(before, after);
+    for (changes, sentence) in [
+        (&["privacy.method=ew-ft", "privacy.local.activation=tanh"][..], "autoencoder"),
+        (&["privacy.method=mvg", "privacy.local.activation=tanh"], "autoencoder"),
+        (
+            &[
+                "privacy.method=ew-ft",
+                "privacy.mode=paper",
+                "privacy.local.encoder=orthogonal",
+                "privacy.local.activation=tanh",
+            ],
+            "autoencoder",
+        ),
+    ] {
+        let output = bench.command("no", &set(changes)).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && said.contains(sentence), "{said}");
+    }
+}
+
+/// The numbers of a tensor of a safetensors file.
+fn tensor(bytes: &[u8], name: &str) -> Vec<f32> {
+    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let header: Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
+    let range = &header[name]["data_offsets"];
+    let at = |i: usize| 8 + length + range[i].as_u64().unwrap() as usize;
+    let numbers = bytes[at(0)..at(1)].chunks_exact(4);
+    numbers.map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect()
+}

@@ -15,7 +15,7 @@ use undertone::model::{
     ForwardOptions, Gradients, Model, ParameterId, RandomisedResponse, TaskHead, Weighting,
 };
 use undertone::noise::Secret;
-use undertone::run::ReleaseKind;
+use undertone::run::{EncoderActivation, ReleaseKind};
 
 const KINDS: [Architecture; 5] = [
     Architecture::Bert,
@@ -30,6 +30,7 @@ fn config(noise_layer: NoiseLayer, rows: Rows, dims: &[usize]) -> SanitiserConfi
         noise_layer,
         rows,
         dims: dims.to_vec(),
+        activation: None,
         centred: true,
         decoded: true,
         squash: None,
@@ -146,7 +147,16 @@ fn gradients_are_those_of_finite_differences() {
             ..base.clone()
         },
         // Blocks above the noise that do not learn still pass the gradient on.
-        base,
+        base.clone(),
+        // EW-FT's autoencoder: a single bottleneck is nonlinear too.
+        SanitiserConfig {
+            activation: Some(EncoderActivation::Tanh),
+            dims: vec![5],
+            rows: Rows::Tokens(None),
+            ..base.clone()
+        },
+        SanitiserConfig { activation: Some(EncoderActivation::Gelu), ..base.clone() },
+        SanitiserConfig { activation: Some(EncoderActivation::None), ..base },
     ];
     for (i, config) in cases.iter().enumerate() {
         let architecture = KINDS[i % KINDS.len()];
@@ -195,6 +205,39 @@ fn gradients_are_those_of_finite_differences() {
             compared += 1;
         }
         assert!(compared >= 5, "case {i}: only {compared} parameters had a slope");
+    }
+}
+
+/// Doubling the hidden states doubles what a linear encoder releases, and not what a nonlinear one
+/// does: EW-FT's autoencoder must be one, with a single bottleneck too.
+#[test]
+fn an_autoencoder_with_an_activation_is_not_linear() {
+    let batch = batch(&[5]);
+    for (activation, linear) in [
+        (None, true),
+        (Some(EncoderActivation::None), true),
+        (Some(EncoderActivation::Tanh), false),
+        (Some(EncoderActivation::Gelu), false),
+    ] {
+        let config = SanitiserConfig {
+            activation,
+            centred: false,
+            // Not bounded: what the encoder itself makes of the rows.
+            bounding: Bounding::Box,
+            ..config(NoiseLayer::After(0), Rows::First, &[5])
+        };
+        let mut model = model(Architecture::Bert, &config);
+        let layer = model.network.sanitiser.clone().unwrap();
+        set(&mut model, layer.encoder[0].bias.unwrap(), vec![0.0; 5]).unwrap();
+        let once = model.bounded_rows(&batch).unwrap().0.dense().to_vec();
+        let norm = model.network.embeddings.norm.clone().unwrap();
+        for id in [Some(norm.weight), norm.bias].into_iter().flatten() {
+            let doubled = model.parameters.value(id).to_vec().unwrap();
+            set(&mut model, id, doubled.iter().map(|x| 2.0 * x).collect()).unwrap();
+        }
+        let twice = model.bounded_rows(&batch).unwrap().0.dense().to_vec();
+        let off: f32 = once.iter().zip(&twice).map(|(x, y)| (y - 2.0 * x).abs()).sum();
+        assert_eq!(off < 1e-4, linear, "{activation:?}: {once:?} {twice:?}");
     }
 }
 

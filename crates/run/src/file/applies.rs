@@ -48,6 +48,16 @@ fn has_encoder_of_own_width(file: &RunFile) -> bool {
     }
 }
 
+/// Whether embeddings pass an autoencoder, in place of a projection or of MVG's layer.
+fn has_autoencoder(file: &RunFile) -> bool {
+    let default_is_trained = file.privacy.method == MethodName::EwFt && is_paper(file);
+    let kind = file.privacy.local.encoder;
+    file.privacy.method != MethodName::Mvg
+        && kind.map_or(default_is_trained, |kind| {
+            matches!(kind, EncoderKind::Autoencoder | EncoderKind::Trained)
+        })
+}
+
 const RULES: &[Rule] = &[
     rule("privacy.epsilon", PRIVATE, is_private),
     rule(
@@ -93,6 +103,7 @@ const RULES: &[Rule] = &[
     }),
     rule("privacy.local.noise_is", "mode = \"paper\"", is_paper),
     rule("privacy.local.dims", "encoders of dp-forward and ew-ft", has_encoder_of_own_width),
+    rule("privacy.local.activation", "encoder = \"autoencoder\" and \"trained\"", has_autoencoder),
     rule("privacy.local.lengths", "rows = \"tokens\"", |file| {
         let default_is_tokens = is_paper(file)
             && file.privacy.method != MethodName::Mvg

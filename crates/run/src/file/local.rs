@@ -25,6 +25,9 @@ pub struct LocalSection {
     /// Widths of the encoder's layers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dims: Option<Vec<usize>>,
+    /// The activation function of an autoencoder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub activation: Option<EncoderActivation>,
     /// Public text that encoder and centre are fitted on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub public: Option<PublicFile>,
@@ -144,6 +147,19 @@ pub enum EncoderKind {
     Autoencoder,
     /// A stacked autoencoder trained on the private examples: paper mode only.
     Trained,
+}
+
+/// The activation function of an autoencoder: after each projection but the decoder's last, whose
+/// outputs must reach as far as hidden states do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EncoderActivation {
+    /// tanh x.
+    Tanh,
+    /// x · Φ(x).
+    Gelu,
+    /// None: a linear autoencoder.
+    None,
 }
 
 /// Whether the number of tokens of a text is hidden.

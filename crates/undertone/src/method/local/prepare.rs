@@ -130,6 +130,7 @@ fn config_of(settings: &LocalSettings, mvg: bool, public: bool) -> SanitiserConf
         noise_layer: settings.noise_layer,
         rows: settings.rows,
         dims: settings.dims.clone(),
+        activation: settings.activation,
         centred: public && (encoded || !decoded),
         decoded,
         squash: mvg.then_some(settings.norm),
@@ -196,13 +197,13 @@ fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: Encode
     let above: Vec<ParameterId> =
         layer.decoder.iter().flat_map(|l| [Some(l.weight), l.bias]).flatten().collect();
     let head: Vec<ParameterId> = model.network.head.parameters().collect();
-    let learns = layer.parameters_below();
+    // As published the autoencoder learns on, whether or not it was fitted on public text first.
+    let learns = paper && matches!(encoder, EncoderKind::Trained | EncoderKind::Autoencoder);
+    let encoders: Vec<ParameterId> =
+        layer.encoder.iter().flat_map(|l| [Some(l.weight), l.bias]).flatten().collect();
     for (id, parameter) in model.parameters.iter_mut() {
         parameter.trainable = tuned.get(id.index()).copied().unwrap_or(false);
-        if above.contains(&id)
-            || head.contains(&id)
-            || (paper && encoder == EncoderKind::Trained && learns.contains(&id))
-        {
+        if above.contains(&id) || head.contains(&id) || (learns && encoders.contains(&id)) {
             parameter.trainable = true;
         }
         if !paper && below.contains(&id) {

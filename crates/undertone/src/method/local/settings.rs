@@ -2,8 +2,8 @@
 
 use crate::model::layer::sanitiser::Rows;
 use undertone_run::{
-    Bounding, Clip, EncoderKind, LearnerKind, Lengths, MethodName, ModeName, NoiseIs, NoiseLayer,
-    ReleaseKind, ReleasedRows, RunFile, Tuning,
+    Bounding, Clip, EncoderActivation, EncoderKind, LearnerKind, Lengths, MethodName, ModeName,
+    NoiseIs, NoiseLayer, ReleaseKind, ReleasedRows, RunFile, Tuning,
 };
 
 /// Layer and mechanism of the noise, and training above it.
@@ -23,6 +23,9 @@ pub struct LocalSettings {
     pub encoder: EncoderKind,
     /// Widths of the encoder's layers.
     pub dims: Vec<usize>,
+    /// The activation function of an autoencoder; none if it is GELU between the layers of encoder
+    /// and of decoder alone.
+    pub activation: Option<EncoderActivation>,
     /// What a published noise multiplier is multiplied by.
     pub noise_is: NoiseIs,
     /// ε of the labels' randomised response; none if labels are public.
@@ -73,6 +76,12 @@ impl LocalSettings {
             (_, true) => vec![file.privacy.mvg.width],
             _ => given.dims.clone().unwrap_or_else(|| vec![16]),
         };
+        let autoencoder = matches!(encoder, EncoderKind::Autoencoder | EncoderKind::Trained);
+        // Proved mode keeps the autoencoder that its runs have always had.
+        let activation = match (given.activation, autoencoder && !mvg && paper) {
+            (None, true) => Some(EncoderActivation::Tanh),
+            (given, _) => given,
+        };
         let one_row = !matches!(rows, Rows::Tokens(_));
         let closed_form =
             one_row && noise_layer == NoiseLayer::Output && file.model.tuning == Tuning::Head;
@@ -108,6 +117,7 @@ impl LocalSettings {
             release,
             encoder,
             dims,
+            activation,
             noise_is,
             label_epsilon,
             learn,

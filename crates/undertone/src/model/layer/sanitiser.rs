@@ -47,8 +47,10 @@ pub struct Sanitiser {
     pub encoder: Vec<Linear>,
     /// Decoder from released embeddings to hidden states.
     pub decoder: Vec<Linear>,
-    /// Activation between the layers of encoder and decoder.
-    pub activation: Activation,
+    /// Activation between the layers of encoder and of decoder; none between those of linear ones.
+    pub activation: Option<Activation>,
+    /// Whether the encoder's last projection has it as well, before squash and norm bound.
+    pub activates_code: bool,
     /// Upper end s of the range \[0, s\] that each coordinate is clamped to.
     pub squash: Option<f32>,
     pub bounding: Bounding,
@@ -93,28 +95,32 @@ struct Stack {
     before: Vec<Matrix>,
 }
 
+/// Forward pass of a stack: the activation stands between its layers and, if `at_end`, after the
+/// last one.
 fn stack_forward(
     layers: &[Linear],
-    activation: Activation,
+    activation: Option<Activation>,
+    at_end: bool,
     pass: &Pass,
     mut x: Matrix,
 ) -> Result<(Matrix, Stack)> {
     let mut stack = Stack::default();
     for (i, layer) in layers.iter().enumerate() {
-        if i > 0 {
-            stack.before.push(x.clone());
-            x = tensor::activate(activation, &x)?;
-        }
-        let (y, saved) = layer.forward(pass, &x)?;
-        x = y;
+        let (mut y, saved) = layer.forward(pass, &x)?;
         stack.layers.push(saved);
+        if let Some(activation) = activation.filter(|_| at_end || i + 1 < layers.len()) {
+            stack.before.push(y.clone());
+            y = tensor::activate(activation, &y)?;
+        }
+        x = y;
     }
     Ok((x, stack))
 }
 
 fn stack_backward(
     layers: &[Linear],
-    activation: Activation,
+    activation: Option<Activation>,
+    at_end: bool,
     pass: &Pass,
     stack: Stack,
     mut gradient: Matrix,
@@ -122,12 +128,12 @@ fn stack_backward(
 ) -> Result<Matrix> {
     let mut before = stack.before;
     for (i, (layer, saved)) in layers.iter().zip(stack.layers).enumerate().rev() {
-        gradient = layer.backward_alone(pass, saved, &gradient, receiver)?;
-        if i > 0
+        if let Some(activation) = activation.filter(|_| at_end || i + 1 < layers.len())
             && let Some(x) = before.pop()
         {
             gradient = tensor::activate_backward(activation, &x, &gradient)?;
         }
+        gradient = layer.backward_alone(pass, saved, &gradient, receiver)?;
     }
     Ok(gradient)
 }
@@ -252,7 +258,8 @@ impl Sanitiser {
             shifted.add(&x)?;
             x = shifted.finish()?;
         }
-        let (encoded, encoder) = stack_forward(&self.encoder, self.activation, pass, x)?;
+        let (encoded, encoder) =
+            stack_forward(&self.encoder, self.activation, self.activates_code, pass, x)?;
         let encoded = encoded.to_host()?;
         let columns = encoded.columns();
         let released = self.starts(pass.starts);
@@ -343,7 +350,7 @@ impl Sanitiser {
             x = y;
             calibration = Some(saved);
         }
-        let (y, decoder) = stack_forward(&self.decoder, self.activation, pass, x)?;
+        let (y, decoder) = stack_forward(&self.decoder, self.activation, false, pass, x)?;
         Ok((y, SavedAbove { calibration, decoder }))
     }
 
@@ -358,6 +365,7 @@ impl Sanitiser {
         let gradient = stack_backward(
             &self.decoder,
             self.activation,
+            false,
             pass,
             saved.decoder,
             gradient,
@@ -425,8 +433,15 @@ impl Sanitiser {
             });
         });
         let through = Matrix::Host(through).to_device(&device)?;
-        let gradient =
-            stack_backward(&self.encoder, self.activation, pass, encoder, through, receiver)?;
+        let gradient = stack_backward(
+            &self.encoder,
+            self.activation,
+            self.activates_code,
+            pass,
+            encoder,
+            through,
+            receiver,
+        )?;
         self.pick_backward(&gradient, &starts, tokens)
     }
 }

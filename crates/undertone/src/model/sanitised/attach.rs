@@ -6,6 +6,7 @@ use crate::model::parameters::{Origin, Parameter, ParameterId};
 use crate::model::{Error, Model, Result};
 use crate::tensor::{Activation, Matrix};
 use serde::{Deserialize, Serialize};
+use undertone_run::EncoderActivation;
 
 /// Configuration of a sanitiser, as in `sanitiser.json`; its tensors are in a file of their own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -16,6 +17,10 @@ pub struct SanitiserConfig {
     pub rows: Rows,
     /// Widths of the encoder's layers; empty to release hidden states.
     pub dims: Vec<usize>,
+    /// Activation function after each projection but the decoder's last; `None` for GELU between
+    /// the layers of encoder and of decoder alone, as folders without this key have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activation: Option<EncoderActivation>,
     /// Whether a vector is subtracted from each row first.
     pub centred: bool,
     /// Whether the provider decodes embeddings to hidden states; if not, the classifier reads them
@@ -62,7 +67,8 @@ pub fn rows_alone(noise_layer: NoiseLayer, rows: Rows) -> Sanitiser {
         centre: None,
         encoder: Vec::new(),
         decoder: Vec::new(),
-        activation: Activation::Gelu,
+        activation: Some(Activation::Gelu),
+        activates_code: false,
         squash: None,
         bounding: Bounding::Box,
         norm: 1.0,
@@ -174,10 +180,18 @@ pub fn attach(model: &mut Model, config: &SanitiserConfig) -> Result<()> {
         // Only task heads are ever newly initialised, and this one is not used any more.
         model.fresh.clear();
     }
+    let (activation, activates_code) = match config.activation {
+        None => (Some(Activation::Gelu), false),
+        Some(EncoderActivation::Tanh) => (Some(Activation::Tanh), true),
+        Some(EncoderActivation::Gelu) => (Some(Activation::Gelu), true),
+        Some(EncoderActivation::None) => (None, false),
+    };
     model.network.sanitiser = Some(Sanitiser {
         centre,
         encoder,
         decoder,
+        activation,
+        activates_code,
         squash: config.squash,
         bounding: config.bounding,
         norm: config.norm,
