@@ -404,12 +404,49 @@ fn a_pretrained_autoencoder_learns_on_as_published() {
     }
 }
 
+/// Padded as published, the length of a sequence decides how much of the norm its tokens have;
+/// without padding `max_tokens` only cuts.
+#[test]
+fn padded_sequences_depend_on_their_length_as_published() {
+    let bench = Bench::classifier();
+    // Texts that are not cut.
+    let rows: String = (0..40)
+        .map(|i| format!("the {}\t{}\n", ["cat", "sun", "the"][i % 3], ["bad", "good"][i % 2]))
+        .collect();
+    fs::write(bench.path("short.tsv"), format!("sentence\tlabel\n{rows}")).unwrap();
+    let train = format!("data.train={:?}", bench.path("short.tsv"));
+    let weights = |out: &str, changes: &[&str]| {
+        let common = [
+            "privacy.method=dp-forward",
+            "privacy.mode=paper",
+            "privacy.local.after=1",
+            "training.seed=3",
+            &train,
+        ];
+        bench.train(out, &set(&[&common, changes].concat()));
+        fs::read(bench.path(out).join("model/model.safetensors")).unwrap()
+    };
+    let public = "privacy.local.lengths=public";
+    assert!(weights("a", &[]) != weights("b", &["data.max_tokens=24"]));
+    assert!(weights("c", &[public]) == weights("d", &[public, "data.max_tokens=24"]));
+    let output = bench
+        .command(
+            "no",
+            &set(&[
+                "privacy.method=dp-forward",
+                "privacy.local.rows=tokens",
+                "privacy.local.lengths=padded",
+            ]),
+        )
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && said.contains("mode = \"paper\""), "{said}");
+}
+
 /// The numbers of a tensor of a safetensors file.
 fn tensor(bytes: &[u8], name: &str) -> Vec<f32> {
-    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-    let header: Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
-    let range = &header[name]["data_offsets"];
-    let at = |i: usize| 8 + length + range[i].as_u64().unwrap() as usize;
-    let numbers = bytes[at(0)..at(1)].chunks_exact(4);
+    let tensors = safetensors::SafeTensors::deserialize(bytes).unwrap();
+    let numbers = tensors.tensor(name).unwrap().data().chunks_exact(4);
     numbers.map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect()
 }

@@ -16,6 +16,7 @@ use undertone::model::{
 };
 use undertone::noise::Secret;
 use undertone::run::{EncoderActivation, ReleaseKind};
+use undertone::tensor::Activation;
 
 const KINDS: [Architecture; 5] = [
     Architecture::Bert,
@@ -156,10 +157,20 @@ fn gradients_are_those_of_finite_differences() {
             ..base.clone()
         },
         SanitiserConfig { activation: Some(EncoderActivation::Gelu), ..base.clone() },
-        SanitiserConfig { activation: Some(EncoderActivation::None), ..base },
+        SanitiserConfig { activation: Some(EncoderActivation::None), ..base.clone() },
+        // As published: rows of padding count towards the norm, and learn by it.
+        SanitiserConfig {
+            rows: Rows::Padded(9),
+            bounding: Bounding::Normalise,
+            noise_layer: NoiseLayer::After(2),
+            ..base.clone()
+        },
+        SanitiserConfig { rows: Rows::Padded(9), bounding: Bounding::Normalise, ..base },
     ];
+    let bidirectional = [Architecture::Bert, Architecture::Roberta];
     for (i, config) in cases.iter().enumerate() {
-        let architecture = KINDS[i % KINDS.len()];
+        let padded = matches!(config.rows, Rows::Padded(_));
+        let architecture = if padded { bidirectional[i % 2] } else { KINDS[i % KINDS.len()] };
         let mut model = model(architecture, config);
         if i == 7 {
             let blocks: Vec<ParameterId> =
@@ -238,6 +249,51 @@ fn an_autoencoder_with_an_activation_is_not_linear() {
         let twice = model.bounded_rows(&batch).unwrap().0.dense().to_vec();
         let off: f32 = once.iter().zip(&twice).map(|(x, y)| (y - 2.0 * x).abs()).sum();
         assert_eq!(off < 1e-4, linear, "{activation:?}: {once:?} {twice:?}");
+    }
+}
+
+/// The papers' norm runs over the padded l × d matrix: tokens are what they are without padding, but
+/// for a factor that depends on l.
+#[test]
+fn rows_of_padding_count_towards_the_norm_as_published() {
+    let rows = |architecture: Architecture, rows: Rows, after: usize, lengths: &[usize]| {
+        let config = SanitiserConfig {
+            bounding: Bounding::Normalise,
+            centred: false,
+            ..config(NoiseLayer::After(after), rows, &[])
+        };
+        let model = model(architecture, &config);
+        let (found, starts) = model.bounded_rows(&batch(lengths)).unwrap();
+        assert_eq!(starts.len(), lengths.len() + 1);
+        (found.dense().to_vec(), model)
+    };
+    for (architecture, after) in
+        [(Architecture::Bert, 0), (Architecture::Bert, 2), (Architecture::DistilBert, 3)]
+    {
+        let (plain, _) = rows(architecture, Rows::Tokens(None), after, &[5, 3]);
+        let mut before = 1.0;
+        for length in [5, 8, 16] {
+            let (padded, _) = rows(architecture, Rows::Padded(length), after, &[5, 3]);
+            assert_eq!(padded.len(), plain.len(), "padding is not passed on");
+            let factor = padded[0] / plain[0];
+            // The first sequence has five tokens of sixteen numbers.
+            for (x, y) in plain[..80].iter().zip(&padded) {
+                assert!((factor * x - y).abs() < 1e-5, "{x} {y} {factor}");
+            }
+            assert!(if length == 5 { (factor - 1.0).abs() < 1e-4 } else { factor < before });
+            before = factor;
+        }
+    }
+    // After the embeddings padding is tokens like others, which the batch can have itself.
+    let (padded, model) = rows(Architecture::Bert, Rows::Padded(8), 0, &[5]);
+    let mut longer = batch(&[5]);
+    longer.tokens.resize(8, 0);
+    longer.segments.resize(8, 0);
+    longer.starts = vec![0, 8];
+    let hidden = model.hidden_states(&longer).unwrap()[0].to_vec().unwrap();
+    let norm = hidden.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+    for (x, y) in hidden.iter().zip(&padded) {
+        assert!((f64::from(*x) / norm - f64::from(*y)).abs() < 1e-5, "{x} {y}");
     }
 }
 
@@ -323,7 +379,7 @@ fn bounded_by_definition(model: &Model, config: &SanitiserConfig, batch: &Batch)
         let mut x: Vec<f64> = (0..hidden.columns).map(mean).collect();
         for (i, linear) in layer.encoder.iter().enumerate() {
             if i > 0 {
-                x.iter_mut().for_each(|x| *x = activation::value(layer.activation, *x));
+                x.iter_mut().for_each(|x| *x = activation::value(Activation::Gelu, *x));
             }
             let (weight, bias) = (wide(linear.weight), linear.bias.map(wide));
             let output = |o: usize| {

@@ -166,8 +166,11 @@ pub enum EncoderActivation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Lengths {
-    /// Hidden by padding.
+    /// Hidden by padding: every text has as many rows, zero after its last token.
     Hidden,
+    /// Visible; as published, a text is padded before the model reads it, and the norm is taken over
+    /// the rows of padding too.
+    Padded,
     /// Visible, and assumed to be public.
     Public,
 }

@@ -104,6 +104,7 @@ impl Explainer {
             parameters: &self.model.parameters,
             starts: &batch.starts,
             positions: &positions,
+            visible: None,
             dropout_seed: None,
             keep: false,
             panels: None,

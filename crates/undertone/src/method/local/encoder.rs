@@ -31,7 +31,7 @@ impl PublicRows {
     ) -> Result<Self> {
         let mut model = model.clone();
         // As many rows as tokens, without padding.
-        let rows = if let Rows::Tokens(_) = rows { Rows::Tokens(None) } else { rows };
+        let rows = if rows.are_of_tokens() { Rows::Tokens(None) } else { rows };
         model.network.sanitiser = Some(rows_alone(noise_layer, rows));
         let all: Vec<usize> = (0..examples.len()).collect();
         let (mut values, mut columns) = (Vec::new(), 0);

@@ -147,6 +147,13 @@ impl LocalPlan {
     /// Refuses a model that cannot be split at the plan's layer.
     pub fn check_model(&self, network: &Network) -> Result<()> {
         let rows = self.settings.rows;
+        let causal = network.blocks.iter().any(|block| block.attention.causal);
+        if causal && matches!(rows, Rows::Padded(_)) {
+            return wrong(
+                "lengths = \"padded\" is for models whose tokens see what follows them, such as \
+                 BERT; choose privacy.local.lengths = \"public\"",
+            );
+        }
         if network.head.pick == Pick::Last {
             if matches!(rows, Rows::Tokens(Some(_))) {
                 return wrong(
@@ -211,6 +218,12 @@ fn check_settings(file: &RunFile, settings: &LocalSettings) -> Result<()> {
     if !matches!(file.privacy.clip, Clip::Flat(_) | Clip::Automatic) {
         return wrong("privacy.clip in local DP is a number: the norm of an embedding");
     }
+    if matches!(settings.rows, Rows::Padded(_)) && file.privacy.mode == ModeName::Proved {
+        return wrong(
+            "lengths = \"padded\" is for mode = \"paper\"; choose \"hidden\", or \"public\" if the \
+             numbers of tokens are",
+        );
+    }
     let published_mvg =
         file.privacy.mode == ModeName::Paper && file.privacy.method == MethodName::Mvg;
     if settings.bounding == Bounding::Box && !published_mvg {
@@ -271,7 +284,7 @@ fn check_learner(file: &RunFile, settings: &LocalSettings) -> Result<()> {
         );
     }
     if settings.learn == LearnerKind::Discriminant
-        && (matches!(settings.rows, Rows::Tokens(_))
+        && (settings.rows.are_of_tokens()
             || settings.noise_layer != NoiseLayer::Output
             || *tuning != Tuning::Head)
     {

@@ -211,7 +211,7 @@ fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: Encode
         }
     }
     // A single row attends only to itself: queries and keys have no gradient.
-    if !matches!(layer.rows, Rows::Tokens(_)) {
+    if !layer.rows.are_of_tokens() {
         let blocks = &model.network.blocks[model.cut()..];
         let looks = blocks.iter().filter_map(|block| match &block.attention.projections {
             Projections::Split(three) => Some([three[0].clone(), three[1].clone()]),

@@ -53,12 +53,13 @@ impl LocalSettings {
             _ => ReleasedRows::Mean,
         });
         let lengths =
-            given.lengths.unwrap_or(if paper { Lengths::Public } else { Lengths::Hidden });
+            given.lengths.unwrap_or(if paper { Lengths::Padded } else { Lengths::Hidden });
         let rows = match rows {
-            ReleasedRows::Tokens if lengths == Lengths::Hidden => {
-                Rows::Tokens(Some(file.data.max_tokens))
-            }
-            ReleasedRows::Tokens => Rows::Tokens(None),
+            ReleasedRows::Tokens => match lengths {
+                Lengths::Hidden => Rows::Tokens(Some(file.data.max_tokens)),
+                Lengths::Padded => Rows::Padded(file.data.max_tokens),
+                Lengths::Public => Rows::Tokens(None),
+            },
             ReleasedRows::First => Rows::First,
             ReleasedRows::Last => Rows::Last,
             ReleasedRows::Mean => Rows::Mean,
@@ -82,7 +83,7 @@ impl LocalSettings {
             (None, true) => Some(EncoderActivation::Tanh),
             (given, _) => given,
         };
-        let one_row = !matches!(rows, Rows::Tokens(_));
+        let one_row = !rows.are_of_tokens();
         let closed_form =
             one_row && noise_layer == NoiseLayer::Output && file.model.tuning == Tuning::Head;
         let learn = given.learn.unwrap_or(match (paper, closed_form) {

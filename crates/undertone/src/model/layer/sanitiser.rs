@@ -10,7 +10,8 @@
 //! The rows of one sequence, divided by the noise direction √Ψ, have a Frobenius norm of at most C
 //! whatever the text is: this bounds the sensitivity of the [mechanism](crate::method::local).
 //! The norm is taken over real tokens alone; rows that pad a sequence to a fixed length are zero,
-//! so they carry no signal and do not count towards the norm.
+//! so they carry no signal and do not count towards the norm. With [`Rows::Padded`], as published,
+//! the model has read padding, and its rows count.
 
 use super::linear::{self, Linear};
 use crate::model::factor::Receiver;
@@ -28,12 +29,23 @@ pub enum Rows {
     /// One row per token; with `Some(n)`, padded or truncated to n rows, so that the sequence
     /// length is not released.
     Tokens(Option<usize>),
+    /// One row per token. The sequence is padded to n tokens before the model reads it, no token
+    /// attends to the padding, and the norm is taken over all n rows, as in DP-Forward's code. Rows
+    /// of padding are not passed on: above the noise nothing attends to them either.
+    Padded(usize),
     /// The first token's (`[CLS]`).
     First,
     /// The last token's.
     Last,
     /// The mean over all tokens.
     Mean,
+}
+
+impl Rows {
+    /// Whether each token has a row of its own.
+    pub fn are_of_tokens(self) -> bool {
+        matches!(self, Self::Tokens(_) | Self::Padded(_))
+    }
 }
 
 /// The sanitiser layer.
@@ -73,6 +85,8 @@ pub trait Perturb: std::fmt::Debug + Sync {
 pub struct SavedBelow {
     tokens: usize,
     starts: Vec<usize>,
+    /// First released row of each sequence, and the number of released rows at the end.
+    released: Vec<usize>,
     encoder: Stack,
     /// Encoder output, before `squash`.
     encoded: Host,
@@ -150,6 +164,16 @@ fn of_sequences<'a>(values: &'a mut [f32], starts: &[usize], columns: usize) -> 
     parts
 }
 
+/// Where each sequence would begin among the tokens without padding.
+fn unpadded(pass: &Pass) -> Vec<usize> {
+    let Some(visible) = pass.visible else { return pass.starts.to_vec() };
+    let ends = visible.iter().scan(0, |end, length| {
+        *end += length;
+        Some(*end)
+    });
+    std::iter::once(0).chain(ends).collect()
+}
+
 impl Sanitiser {
     /// Width of the released embeddings, given the hidden size.
     pub fn width(&self, hidden: usize) -> usize {
@@ -173,10 +197,11 @@ impl Sanitiser {
         layers.flat_map(|layer| [Some(layer.weight), layer.bias]).flatten().collect()
     }
 
-    /// First released row of each sequence, and the number of released rows at the end.
+    /// First released row of each sequence, and the number of released rows at the end, given
+    /// those of its tokens without padding.
     pub fn starts(&self, starts: &[usize]) -> Vec<usize> {
         match self.rows {
-            Rows::Tokens(None) => starts.to_vec(),
+            Rows::Tokens(None) | Rows::Padded(_) => starts.to_vec(),
             Rows::Tokens(Some(length)) => (0..starts.len()).map(|i| i * length).collect(),
             Rows::First | Rows::Last | Rows::Mean => (0..starts.len()).collect(),
         }
@@ -185,7 +210,7 @@ impl Sanitiser {
     fn pick(&self, hidden: &Matrix, starts: &[usize]) -> Result<Matrix> {
         let windows = starts.windows(2);
         match self.rows {
-            Rows::Tokens(_) => Ok(hidden.clone()),
+            Rows::Tokens(_) | Rows::Padded(_) => Ok(hidden.clone()),
             Rows::First => {
                 tensor::gather(hidden, &windows.map(|w| w[0] as u32).collect::<Vec<_>>())
             }
@@ -217,7 +242,7 @@ impl Sanitiser {
     fn pick_backward(&self, gradient: &Matrix, starts: &[usize], tokens: usize) -> Result<Matrix> {
         let windows = starts.windows(2);
         match self.rows {
-            Rows::Tokens(_) => Ok(gradient.clone()),
+            Rows::Tokens(_) | Rows::Padded(_) => Ok(gradient.clone()),
             Rows::First => {
                 tensor::scatter(gradient, &windows.map(|w| w[0] as u32).collect::<Vec<_>>(), tokens)
             }
@@ -262,10 +287,10 @@ impl Sanitiser {
             stack_forward(&self.encoder, self.activation, self.activates_code, pass, x)?;
         let encoded = encoded.to_host()?;
         let columns = encoded.columns();
-        let released = self.starts(pass.starts);
-        let from: Vec<usize> = match self.rows {
-            Rows::Tokens(_) => pass.starts.to_vec(),
-            _ => released.clone(),
+        let released = self.starts(&unpadded(pass));
+        let from: Vec<usize> = match self.rows.are_of_tokens() {
+            true => pass.starts.to_vec(),
+            false => released.clone(),
         };
         let rows = released.last().copied().unwrap_or(0);
         let mut norms = vec![0.0; from.len() - 1];
@@ -284,6 +309,14 @@ impl Sanitiser {
                             squares += f64::from(*y).powi(2);
                         }
                     }
+                    if let Rows::Padded(_) = self.rows {
+                        for row in (from[i]..from[i + 1]).skip(most) {
+                            for (j, x) in encoded.row(row).iter().enumerate() {
+                                let d = self.direction.as_ref().map_or(1.0, |d| d[j]);
+                                squares += f64::from(self.squashed(*x) / d).powi(2);
+                            }
+                        }
+                    }
                     *norm = squares.sqrt();
                     let factor = self.factor(*norm);
                     out.iter_mut().for_each(|y| *y = if factor == 0.0 { 0.0 } else { *y * factor });
@@ -293,6 +326,7 @@ impl Sanitiser {
         let saved = SavedBelow {
             tokens: hidden.rows(),
             starts: pass.starts.to_vec(),
+            released,
             encoder,
             encoded,
             norms,
@@ -386,13 +420,11 @@ impl Sanitiser {
         gradient: &Matrix,
         receiver: &mut dyn Receiver,
     ) -> Result<Matrix> {
-        let SavedBelow { tokens, starts, encoder, encoded, norms } = saved;
+        let SavedBelow { tokens, starts, released, encoder, encoded, norms } = saved;
         let device = gradient.device();
         let gradient = gradient.to_host()?;
         let columns = encoded.columns();
-        let released = self.starts(&starts);
-        let from =
-            if matches!(self.rows, Rows::Tokens(_)) { starts.clone() } else { released.clone() };
+        let from = if self.rows.are_of_tokens() { starts.clone() } else { released.clone() };
         let direction = |j: usize| self.direction.as_ref().map_or(1.0, |d| d[j]);
         let through = Host::build(encoded.rows(), columns, |out| {
             let parts = of_sequences(out, &from, columns);
@@ -417,7 +449,8 @@ impl Sanitiser {
                     }
                     along /= norm * norm;
                 }
-                for ((row, at), out) in rows().zip(out.chunks_exact_mut(columns.max(1))) {
+                let mut out = out.chunks_exact_mut(columns.max(1));
+                for ((row, at), out) in rows().zip(&mut out) {
                     for (j, out) in out.iter_mut().enumerate() {
                         let x = encoded.row(row)[j];
                         let inside = self.squash.is_none_or(|most| x > 0.0 && x < most);
@@ -427,6 +460,18 @@ impl Sanitiser {
                             let weighted = gradient.row(at)[j] * direction(j);
                             let x = f64::from(self.squashed(x) / direction(j));
                             *out = factor * (weighted - (x * along) as f32) / direction(j);
+                        }
+                    }
+                }
+                // Rows of padding are not passed on, but they count towards the norm.
+                if let Rows::Padded(_) = self.rows {
+                    for (row, out) in (from[i]..from[i + 1]).skip(most).zip(out) {
+                        for (j, out) in out.iter_mut().enumerate() {
+                            let x = encoded.row(row)[j];
+                            if self.squash.is_none_or(|most| x > 0.0 && x < most) {
+                                let x = f64::from(self.squashed(x) / direction(j));
+                                *out = -factor * (x * along) as f32 / direction(j);
+                            }
                         }
                     }
                 }

@@ -46,9 +46,7 @@ impl SanitiserConfig {
     /// `squash`, divided by its relative noise std; `None` if nothing bounds the example.
     pub fn sensitivity(&self) -> Option<f64> {
         match (self.bounding, self.squash, &self.direction) {
-            (Bounding::Box, Some(side), Some(direction))
-                if !matches!(self.rows, Rows::Tokens(_)) =>
-            {
+            (Bounding::Box, Some(side), Some(direction)) if !self.rows.are_of_tokens() => {
                 let squares: f64 = direction.iter().map(|&d| f64::from(d).powi(-2)).sum();
                 Some(f64::from(side / self.norm) * squares.sqrt())
             }
