@@ -39,6 +39,11 @@ fn task_is(file: &RunFile, task: TaskName) -> bool {
     file.data.task == task
 }
 
+/// MVG as published has budgets of its own, and a box in place of a norm bound.
+fn is_published_mvg(file: &RunFile) -> bool {
+    is_paper(file) && file.privacy.method == MethodName::Mvg
+}
+
 /// Whether embeddings pass an encoder whose widths the run file may choose.
 fn has_encoder_of_own_width(file: &RunFile) -> bool {
     let default_is_none = file.privacy.method == MethodName::DpForward;
@@ -63,9 +68,10 @@ const RULES: &[Rule] = &[
     rule(
         "privacy.epsilon",
         "methods other than mvg in paper mode, which has per-token budgets (privacy.mvg)",
-        |file| !(is_paper(file) && file.privacy.method == MethodName::Mvg),
+        |file| !is_published_mvg(file),
     ),
     rule("privacy.noise_multiplier", PRIVATE, is_private),
+    rule("privacy.noise_multiplier", "gradient methods", |file| !file.privacy.method.is_local()),
     rule("privacy.noise_multipliers", "the methods dp-forward and ew-ft in paper mode", |file| {
         let local = matches!(file.privacy.method, MethodName::DpForward | MethodName::EwFt);
         local && is_paper(file)
@@ -77,6 +83,11 @@ const RULES: &[Rule] = &[
     rule("privacy.schedule", "runs without privacy.noise_multipliers", |file| {
         file.privacy.noise_multipliers.is_none()
     }),
+    rule(
+        "privacy.schedule",
+        "methods other than mvg in paper mode, whose noise follows from the tokens' budgets",
+        |file| !is_published_mvg(file),
+    ),
     rule("privacy.step_distance", "schedules other than uniform", |file| {
         is_private(file) && file.privacy.schedule != NoiseSchedule::Uniform
     }),
@@ -101,7 +112,18 @@ const RULES: &[Rule] = &[
     rule("privacy.local", "the methods dp-forward, ew-ft and mvg", |file| {
         file.privacy.method.is_local()
     }),
+    rule("privacy.rap_ft.initial", "language-modelling and completion", |file| {
+        !task_is(file, TaskName::Classification)
+    }),
     rule("privacy.local.noise_is", "mode = \"paper\"", is_paper),
+    rule("privacy.local.noise_is", "dp-forward and ew-ft", |file| {
+        file.privacy.method != MethodName::Mvg
+    }),
+    rule(
+        "privacy.local.bound",
+        "methods other than mvg in paper mode, whose columns a bounded ReLU keeps in a box",
+        |file| !is_published_mvg(file),
+    ),
     rule("privacy.local.dims", "encoders of dp-forward and ew-ft", has_encoder_of_own_width),
     rule("privacy.local.activation", "encoder = \"autoencoder\" and \"trained\"", has_autoencoder),
     rule("privacy.local.lengths", "rows = \"tokens\"", |file| {

@@ -76,8 +76,19 @@ impl LocalPlan {
             before,
             releases: Some(found),
         };
+        let check_path = |noise: &[f64]| {
+            let rises = noise.windows(2).any(|pair| pair[0] < pair[1]);
+            if settings.release == ReleaseKind::Path && rises {
+                return Err(Error::plan(
+                    "with release = \"path\" the noise must not rise from epoch to epoch; choose a \
+                     step_distance of at least 1, or release = \"fresh\"",
+                ));
+            }
+            Ok(())
+        };
         if self.is_published() {
             let claimed = self.claimed_noise(training, units)?;
+            check_path(&claimed)?;
             let scale = if settings.noise_is == NoiseIs::Sensitivity { 2.0 } else { 1.0 };
             return Ok(resolved(releases(claimed.iter().map(|noise| scale * noise).collect())));
         }
@@ -85,12 +96,6 @@ impl LocalPlan {
             return Err(Error::plan("[privacy] needs epsilon"));
         };
         let once = settings.release == ReleaseKind::Once;
-        if once && !self.schedule.is_uniform() {
-            return Err(Error::plan(
-                "an embedding that is released once has one noise multiplier; choose release = \
-                 \"path\" for a schedule, or schedule = \"uniform\"",
-            ));
-        }
         let factors = match once {
             true => vec![1.0; training.epochs as usize],
             false => {
@@ -98,13 +103,7 @@ impl LocalPlan {
                 self.schedule.factors(&passes, target, self.delta)?
             }
         };
-        let rises = factors.windows(2).any(|pair| pair[0] < pair[1]);
-        if settings.release == ReleaseKind::Path && rises {
-            return Err(Error::plan(
-                "with release = \"path\" the noise must not rise from epoch to epoch; choose a \
-                 step_distance of at least 1, or release = \"fresh\"",
-            ));
-        }
+        check_path(&factors)?;
         let at = |noise: f64| releases(factors.iter().map(|factor| factor * noise).collect());
         let labels = self.label_event(classes);
         let compose = |noise: f64| {

@@ -71,14 +71,9 @@ impl LocalPlan {
         let settings = LocalSettings::of(file);
         check_task(file)?;
         check_settings(file, &settings)?;
+        check_schedule(file, &settings)?;
         check_encoder(file, &settings)?;
         check_learner(file, &settings)?;
-        if privacy.noise_multiplier.is_some() {
-            return wrong(
-                "methods of local DP are calibrated to epsilon; give that in place of \
-                 noise_multiplier",
-            );
-        }
         check_adapt(file, &settings)?;
         check_noise_multipliers(file, &settings)?;
         let target = match (&method, paper, privacy.epsilon, &privacy.noise_multipliers) {
@@ -235,9 +230,31 @@ fn check_settings(file: &RunFile, settings: &LocalSettings) -> Result<()> {
     Ok(())
 }
 
+fn check_schedule(file: &RunFile, settings: &LocalSettings) -> Result<()> {
+    if settings.release == ReleaseKind::Once && !Schedule::of(&file.privacy).is_uniform() {
+        return wrong(
+            "an embedding that is released once has one noise multiplier; choose release = \
+             \"path\" for a schedule, or schedule = \"uniform\"",
+        );
+    }
+    Ok(())
+}
+
 fn check_encoder(file: &RunFile, settings: &LocalSettings) -> Result<()> {
     let given = &file.privacy.local;
     let encoder = settings.encoder;
+    // A decoder's outputs are hidden states, which are not centred: then only an encoder that is
+    // not learnt from scratch looks at public text.
+    let decoded = settings.learn != LearnerKind::Discriminant;
+    if given.public.is_some()
+        && decoded
+        && matches!(encoder, EncoderKind::None | EncoderKind::Trained)
+    {
+        return wrong(
+            "privacy.local.public is for encoders \"pca\", \"autoencoder\" and \"orthogonal\", and \
+             for learn = \"discriminant\"; remove it",
+        );
+    }
     if encoder != EncoderKind::None && settings.dims.is_empty() {
         return wrong("privacy.local.dims are widths, such as [64] or [256, 64, 4]");
     }
@@ -399,6 +416,12 @@ fn check_mvg(file: &RunFile, settings: &LocalSettings) -> Result<()> {
     if settings.encoder == EncoderKind::None {
         return wrong(
             "mvg releases the outputs of a sanitisation layer; its encoder cannot be \"none\"",
+        );
+    }
+    if settings.noise_layer != NoiseLayer::Output {
+        return wrong(
+            "mvg's sanitisation layer stands after the last block, whose attention its tokens' \
+             contributions are of: privacy.local.after is \"output\"",
         );
     }
     if !matches!(settings.rows, Rows::First | Rows::Last) {
