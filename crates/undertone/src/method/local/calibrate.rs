@@ -133,13 +133,17 @@ impl LocalPlan {
         Ok(gradients.calibrate(training, units)?.noise_multipliers)
     }
 
-    /// ε by the papers' own accounting; none if some epoch has no noise.
+    /// ε by the papers' own accounting, with those of the labels' randomised response and of a noisy
+    /// attention map added to it; none if some epoch has no noise.
     pub fn claimed_epsilon(&self, training: &TrainingSection, units: usize) -> Result<Option<f64>> {
         if self.has_epochs_without_noise() {
             return Ok(None);
         }
+        let labels = self.settings.label_epsilon.unwrap_or(0.0);
         if let Some(mvg) = self.mvg() {
-            return Ok(Some(mvg.epsilon_max));
+            let noisy_map = mvg.attention == AttentionSource::AttenDp;
+            let attention = if noisy_map { mvg.attention_epsilon } else { 0.0 };
+            return Ok(Some(mvg.epsilon_max + attention + labels));
         }
         let passes = Passes::over(units as u64, training.batch, training.epochs)?;
         let mut nominal = Composition::new(Adjacency::AddRemove);
@@ -149,7 +153,7 @@ impl LocalPlan {
             nominal.push(event, passes.steps_per_epoch);
         }
         let found = undertone_accounting::epsilon(&nominal, self.delta, Accountant::Auto)?;
-        Ok(Some(found.epsilon.upper))
+        Ok(Some(found.epsilon.upper + labels))
     }
 }
 
@@ -267,6 +271,25 @@ mod tests {
             let error = Plan::parse(RUN, &changes).unwrap_err().to_string();
             assert!(error.contains(sentence), "{changes:?}: {error}");
         }
+    }
+
+    #[test]
+    fn a_claim_has_the_labels_and_the_attention_map_in_it() {
+        let claimed = |changes: &[&str]| {
+            let paper = ["privacy.mode=paper"].iter().chain(changes);
+            let changes: Vec<String> = paper.map(ToString::to_string).collect();
+            let plan = Plan::parse(RUN, &changes).unwrap();
+            let Method::Local(local) = &plan.method else { panic!("a local method") };
+            local.claimed_epsilon(&plan.training, 67_349).unwrap().unwrap()
+        };
+        let labels = "privacy.local.label_epsilon=1.5";
+        assert!((claimed(&[]) - 8.0).abs() < 0.01 && (claimed(&[labels]) - 9.5).abs() < 0.01);
+        let mvg = ["privacy.method=mvg", "-privacy.epsilon", "privacy.mvg.epsilon_max=10"];
+        let noisy = ["privacy.mvg.attention=atten-dp", "privacy.mvg.attention_epsilon=0.75"];
+        assert_eq!(claimed(&mvg), 10.0);
+        assert_eq!(claimed(&[&mvg[..], &["privacy.mvg.attention=raw"]].concat()), 10.0);
+        assert_eq!(claimed(&[&mvg[..], &noisy].concat()), 10.75);
+        assert_eq!(claimed(&[&mvg[..], &noisy, &[labels]].concat()), 12.25);
     }
 
     #[test]
