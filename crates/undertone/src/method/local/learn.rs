@@ -173,14 +173,8 @@ mod tests {
     /// answer is false.
     #[test]
     fn plain_learning_does_not_correct_for_flipped_labels() {
-        let dimensions = Dimensions {
-            layers: 1,
-            hidden: 16,
-            heads: 4,
-            inner: 8,
-            vocabulary: 20,
-            positions: 20,
-        };
+        let dimensions =
+            Dimensions { layers: 1, hidden: 16, heads: 4, inner: 8, vocabulary: 20, positions: 20 };
         let labels = ["a".to_owned(), "b".to_owned()];
         let mut model = Architecture::Bert
             .random(dimensions, TaskHead::SequenceClassification, &labels, 5)

@@ -280,6 +280,7 @@ impl Columns<'_> {
                 if let Some(event @ Event::Gaussian { noise_multiplier, .. }) = resolved.before {
                     ledger.record(u64::from(resolved.adaptation.is_some()), event, 1)?;
                     add_noise(&mut map, examples, noise_multiplier, secret);
+                    map.normalise();
                 } else if !self.plan.is_published() {
                     return Err(Error::plan(
                         "an attention map of private examples needs an entry in the ledger",
@@ -336,5 +337,53 @@ fn add_noise(map: &mut AttentionMap, examples: usize, noise_multiplier: f64, sec
     let noise = Noise::with_key(&secret.key(purpose::ATTENTION));
     noise.add(0, 0, std.next_up(), 1.0, &mut weights);
     map.weights = weights.iter().map(|&w| f64::from(w)).collect();
-    map.normalise();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Method, Plan};
+
+    /// ATTEN_DP's map gets the noise that its ε asks for: the shift of the mean by one example, in
+    /// standard deviations, is that of a Gaussian mechanism of this ε.
+    #[test]
+    fn the_attention_map_gets_the_noise_of_its_epsilon() {
+        let run = r#"
+            [model]
+            path = "bert"
+            [data]
+            task = "classification"
+            train = "train.tsv"
+            text = "sentence"
+            [privacy]
+            method = "mvg"
+            mode = "paper"
+            delta = 1e-5
+            [privacy.mvg]
+            attention = "atten-dp"
+            attention_epsilon = 0.7
+            [training]
+            epochs = 3
+            batch = 32
+            learning_rate = 2e-5
+        "#;
+        let plan = Plan::parse(run, &[]).unwrap();
+        let Method::Local(local) = &plan.method else { panic!("a local method") };
+        let resolved = local.calibrate(&plan.training, 67_349, 2).unwrap();
+        let Some(Event::Gaussian { noise_multiplier, sensitivity }) = resolved.before else {
+            panic!("the map is released")
+        };
+        let spent = undertone_accounting::gaussian::epsilon(sensitivity / noise_multiplier, 1e-5);
+        assert!(spent.upper <= 0.7 && spent.upper > 0.7 - 1e-6, "{spent:?}");
+        // Twelve heads, the mean over 500 examples: an example's heads are probability
+        // distributions, two of which are at most √2 apart.
+        let (heads, examples) = (12, 500);
+        let mut map = AttentionMap::zeros(heads, 2_000);
+        add_noise(&mut map, examples, noise_multiplier, &Secret::from_seed(1));
+        let squares: f64 = map.weights.iter().map(|w| w * w).sum();
+        let std = (squares / map.weights.len() as f64).sqrt();
+        let shift = (2.0 * heads as f64).sqrt() / examples as f64;
+        let found = undertone_accounting::gaussian::epsilon(shift / std, 1e-5).upper;
+        assert!((found - 0.7).abs() < 0.02, "{found}");
+    }
 }
