@@ -37,7 +37,7 @@ pub use file::{
     AdaclipSection, AdaptSection, AdapterSettings, AnadpSection, AttentionSource, Bounding, Clip,
     ComputeSection, DataSection, EncoderActivation, EncoderKind, Format, ImportanceForm,
     InitialRelevance, LearnerKind, LearningRateSchedule, Lengths, LocalSection, LongTexts,
-    LoraSettings, MethodName, ModeName, ModelSection, MvgSection, NoiseIs, NoiseLayer,
+    LoraSettings, MethodName, ModeName, ModelSection, MvgHead, MvgSection, NoiseIs, NoiseLayer,
     NoiseSchedule, OptimiserKind, PrivacySection, PublicFile, RapFtSection, ReleaseKind,
     ReleasedRows, RelevanceSource, RunFile, TaskName, TrainingSection, Tuning,
 };

@@ -139,6 +139,7 @@ const RULES: &[Rule] = &[
     rule("privacy.mvg.attention_examples", "attention = \"atten-dp\" and \"raw\"", |file| {
         file.privacy.mvg.attention != AttentionSource::Position
     }),
+    rule("privacy.mvg.head", "mode = \"paper\"", is_paper),
     rule("data.label", CLASSIFICATION, |file| task_is(file, TaskName::Classification)),
     rule("data.labels", CLASSIFICATION, |file| task_is(file, TaskName::Classification)),
     rule("data.prompt", COMPLETION, |file| task_is(file, TaskName::Completion)),

@@ -295,6 +295,20 @@ pub struct MvgSection {
     pub attention_epsilon: f64,
     /// Expected number of examples that the attention map is the mean of.
     pub attention_examples: usize,
+    /// The classifier that reads the noisy columns, in paper mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head: Option<MvgHead>,
+}
+
+/// The classifier that reads MVG's noisy columns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MvgHead {
+    /// A new linear layer from the columns to the classes, as published.
+    #[default]
+    Linear,
+    /// A linear layer from the columns to hidden states, and the model's own task head.
+    Pretrained,
 }
 
 impl Default for MvgSection {
@@ -308,6 +322,7 @@ impl Default for MvgSection {
             attention: AttentionSource::Position,
             attention_epsilon: 1.0,
             attention_examples: 2000,
+            head: None,
         }
     }
 }

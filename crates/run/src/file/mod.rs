@@ -12,7 +12,7 @@ mod training;
 pub use data::{DataSection, Format, LongTexts, TaskName};
 pub use local::{
     AdaptSection, AttentionSource, Bounding, EncoderActivation, EncoderKind, LearnerKind, Lengths,
-    LocalSection, MvgSection, NoiseIs, NoiseLayer, PublicFile, ReleaseKind, ReleasedRows,
+    LocalSection, MvgHead, MvgSection, NoiseIs, NoiseLayer, PublicFile, ReleaseKind, ReleasedRows,
 };
 pub use model::{AdapterSettings, LoraSettings, ModelSection, Tuning};
 pub use privacy::{

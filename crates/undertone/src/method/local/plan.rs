@@ -245,9 +245,8 @@ fn check_encoder(file: &RunFile, settings: &LocalSettings) -> Result<()> {
     let encoder = settings.encoder;
     // A decoder's outputs are hidden states, which are not centred: then only an encoder that is
     // not learnt from scratch looks at public text.
-    let decoded = settings.learn != LearnerKind::Discriminant;
     if given.public.is_some()
-        && decoded
+        && settings.decodes
         && matches!(encoder, EncoderKind::None | EncoderKind::Trained)
     {
         return wrong(

@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::explain::contribution::{AttentionMap, attention_of, positional, token_contributions};
 use crate::method::Begin;
 use crate::method::ledger::RunLedger;
+use crate::model::folder::Random;
 use crate::model::layer::attention::Projections;
 use crate::model::layer::sanitiser::{NoiseLayer, Rows};
 use crate::model::sanitised::{SanitiserConfig, attach, set, with_decoder};
@@ -61,6 +62,7 @@ pub fn prepare(
         let (model, data) = (&mut prepared.model, &prepared.data);
         adapt_privately::adapt_privately(model, data, asked, &found, secret, callback)?;
     }
+    let before: Vec<ParameterId> = prepared.model.network.head.parameters().collect();
     attach(&mut prepared.model, &config)?;
     let public = match &prepared.public.text {
         Some(public) => {
@@ -71,6 +73,9 @@ pub fn prepare(
     };
     let seed = secret.number(purpose::SANITISER);
     set_encoder(&mut prepared.model, settings, public.as_ref(), seed)?;
+    if plan.is_published() && !settings.decodes {
+        set_classifier(&mut prepared.model, secret.number(purpose::CLASSIFIER))?;
+    }
     let mut facts = PerturbationFacts {
         width: config.dims.last().copied().unwrap_or(prepared.model.network.head.width()),
         ..PerturbationFacts::default()
@@ -108,6 +113,13 @@ pub fn prepare(
         adapt::adapt(model, examples, asked, config.noise_std, secret, callback)?;
     }
     set_trainable(&mut prepared.model, &trainable, plan.is_published(), settings.encoder);
+    if plan.is_published() {
+        // A task head that a new classifier has replaced learns nothing.
+        let now: Vec<ParameterId> = prepared.model.network.head.parameters().collect();
+        for id in before.into_iter().filter(|id| !now.contains(id)) {
+            prepared.model.parameters.get_mut(id).trainable = false;
+        }
+    }
     let classes = prepared.model.network.head.out.outputs as u32;
     let labels =
         settings.label_epsilon.map(|epsilon| RandomisedLabels::new(secret, epsilon, classes));
@@ -123,7 +135,7 @@ pub fn prepare(
 }
 
 fn config_of(settings: &LocalSettings, mvg: bool, public: bool) -> SanitiserConfig {
-    let decoded = settings.learn != LearnerKind::Discriminant;
+    let decoded = settings.decodes;
     // Hidden states that are passed on to the next layers are not centred.
     let encoded = settings.encoder != EncoderKind::None && settings.encoder != EncoderKind::Trained;
     SanitiserConfig {
@@ -187,6 +199,13 @@ fn set_encoder(
         }
     };
     Ok(set_projection(model, &rows, centre.as_deref())?)
+}
+
+/// Draws the weights of a new classifier, as Hugging Face draws those of a new task head.
+fn set_classifier(model: &mut Model, seed: u64) -> Result<()> {
+    let out = model.network.head.out.clone();
+    let values = Random::new(seed, 1.0).normal(out.inputs * out.outputs, 0.02);
+    Ok(set(model, out.weight, values)?)
 }
 
 /// Sets which parameters are trainable: above the noise those of the tuning, the decoder and the

@@ -3,7 +3,7 @@
 use crate::model::layer::sanitiser::Rows;
 use undertone_run::{
     Bounding, Clip, EncoderActivation, EncoderKind, LearnerKind, Lengths, MethodName, ModeName,
-    NoiseIs, NoiseLayer, ReleaseKind, ReleasedRows, RunFile, Tuning,
+    MvgHead, NoiseIs, NoiseLayer, ReleaseKind, ReleasedRows, RunFile, Tuning,
 };
 
 /// Layer and mechanism of the noise, and training above it.
@@ -32,6 +32,9 @@ pub struct LocalSettings {
     pub label_epsilon: Option<f64>,
     /// How the part above the noise is trained.
     pub learn: LearnerKind,
+    /// Whether the provider decodes embeddings to hidden states; if not, a linear classifier reads
+    /// them directly.
+    pub decodes: bool,
 }
 
 /// The most examples of a privacy unit.
@@ -91,6 +94,9 @@ impl LocalSettings {
             (_, true) => LearnerKind::Discriminant,
             _ => LearnerKind::Gradient,
         });
+        let reads_columns =
+            mvg && paper && file.privacy.mvg.head.unwrap_or_default() == MvgHead::Linear;
+        let decodes = learn != LearnerKind::Discriminant && !reads_columns;
         let bounding = match (mvg, paper) {
             (true, true) => Bounding::Box,
             _ => given.bound.unwrap_or(Bounding::Normalise),
@@ -122,6 +128,7 @@ impl LocalSettings {
             noise_is,
             label_epsilon,
             learn,
+            decodes,
         }
     }
 }
