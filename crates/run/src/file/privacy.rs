@@ -91,7 +91,8 @@ pub struct AnadpSection {
     pub quantiles: (f64, f64),
     /// The smallest and the largest weight, before the mean is brought to 1.
     pub range: (f32, f32),
-    /// Granularity of importance; by default factored for full fine-tuning, and element otherwise.
+    /// Granularity of importance; by default factored for full fine-tuning in proved mode, and
+    /// element otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub form: Option<ImportanceForm>,
 }
