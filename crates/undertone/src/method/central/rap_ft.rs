@@ -80,7 +80,8 @@ impl Recorded {
     }
 }
 
-/// A sum of single examples' relevance maps, each scaled to ℓ2 norm 1. It is private.
+/// A sum of single examples' relevance maps, each scaled to ℓ2 norm 1 unless it is for a raw map, as
+/// published. It is private.
 #[derive(Clone, Debug)]
 pub struct RelevanceSum {
     of: Vec<Vec<f32>>,
@@ -109,6 +110,18 @@ impl RelevanceSum {
         let factor = ((1.0 - 1e-6) / norm) as f32;
         for (sum, map) in self.of.iter_mut().zip(map) {
             sum.iter_mut().zip(map).for_each(|(sum, x)| *sum += factor * x);
+        }
+    }
+
+    /// Adds one example's map as it is: nothing bounds what it adds.
+    pub(super) fn add_unscaled(&mut self, map: &[Vec<f32>]) {
+        self.count += 1;
+        // One map that is not finite would leave nothing of the others.
+        if !map.iter().flatten().all(|x| x.is_finite()) {
+            return;
+        }
+        for (sum, map) in self.of.iter_mut().zip(map) {
+            sum.iter_mut().zip(map).for_each(|(sum, x)| *sum += x);
         }
     }
 
@@ -239,6 +252,18 @@ mod tests {
             RelevanceMap { of: vec![vec![2.0, 3.0, 4.0], vec![-1.0, 0.0, 2.0, 3.0], Vec::new()] };
         assert_eq!(map.mask(0.55), [vec![1.0, 1.0, 0.0], vec![1.0, 1.0, 0.0, 0.0], Vec::new()]);
         assert_eq!(map.mask(1.0), [vec![1.0; 3], vec![1.0; 4], Vec::new()]);
+    }
+
+    /// Equation 18: the mean of the maps as they are, so that an example with more relevance counts
+    /// for more.
+    #[test]
+    fn a_published_map_is_the_mean_of_the_maps() {
+        let mut sum = RelevanceSum { of: vec![vec![0.0; 2]], count: 0 };
+        sum.add_unscaled(&[vec![30.0, 40.0]]);
+        sum.add_unscaled(&[vec![1.0, 0.0]]);
+        sum.add_unscaled(&[vec![f32::INFINITY, 0.0]]);
+        sum.add_unscaled(&[vec![1.0, 0.0]]);
+        assert_eq!(sum.mean().of, [vec![8.0, 10.0]]);
     }
 
     #[test]

@@ -38,7 +38,11 @@ pub fn map(
     let mut sum_of = |data: &Dataset, examples: &[usize]| -> Result<RelevanceSum> {
         let mut sum = RelevanceSum::new(&prepared.model.parameters);
         for (done, &example) in examples.iter().enumerate() {
-            sum.add(&explainer.relevance(&data.examples[example])?.of);
+            let found = explainer.relevance(&data.examples[example])?.of;
+            match plan.source {
+                MapSource::Raw { .. } => sum.add_unscaled(&found),
+                MapSource::Public { .. } | MapSource::Noised { .. } => sum.add(&found),
+            }
             callback(TrainingEvent::Relevance { done: done + 1, examples: examples.len() });
         }
         Ok(sum)
