@@ -39,7 +39,7 @@ pub use file::{
     InitialRelevance, LearnerKind, LearningRateSchedule, Lengths, LocalSection, LongTexts,
     LoraSettings, MethodName, ModeName, ModelSection, MvgHead, MvgSection, NoiseIs, NoiseLayer,
     NoiseSchedule, OptimiserKind, PrivacySection, PublicFile, RapFtSection, ReleaseKind,
-    ReleasedRows, RelevanceSource, RunFile, TaskName, TrainingSection, Tuning,
+    ReleasedRows, RelevanceRule, RelevanceSource, RunFile, TaskName, TrainingSection, Tuning,
 };
 pub use finished::FinishedRun;
 pub use folder::{RunFolder, RunPaths, is_locked};

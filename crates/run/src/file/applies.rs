@@ -2,7 +2,7 @@
 
 use super::{
     AttentionSource, EncoderKind, LearnerKind, MethodName, ModeName, NoiseLayer, NoiseSchedule,
-    OptimiserKind, ReleasedRows, RelevanceSource, RunFile, TaskName,
+    OptimiserKind, ReleasedRows, RelevanceRule, RelevanceSource, RunFile, TaskName,
 };
 use crate::error::{Error, Result};
 use toml::{Table, Value};
@@ -111,6 +111,9 @@ const RULES: &[Rule] = &[
     ),
     rule("privacy.local", "the methods dp-forward, ew-ft and mvg", |file| {
         file.privacy.method.is_local()
+    }),
+    rule("privacy.rap_ft.alpha", "rule = \"alpha-beta\"", |file| {
+        file.privacy.rap_ft.rule == RelevanceRule::AlphaBeta
     }),
     rule("privacy.rap_ft.initial", "language-modelling and completion", |file| {
         !task_is(file, TaskName::Classification)

@@ -17,7 +17,7 @@ pub use local::{
 pub use model::{AdapterSettings, LoraSettings, ModelSection, Tuning};
 pub use privacy::{
     AdaclipSection, AnadpSection, Clip, ImportanceForm, InitialRelevance, MethodName, ModeName,
-    NoiseSchedule, PrivacySection, RapFtSection, RelevanceSource,
+    NoiseSchedule, PrivacySection, RapFtSection, RelevanceRule, RelevanceSource,
 };
 pub use training::{ComputeSection, LearningRateSchedule, OptimiserKind, TrainingSection};
 

@@ -151,8 +151,26 @@ pub struct RapFtSection {
     pub examples: usize,
     /// Which logits relevance propagation starts from in generation tasks.
     pub initial: InitialRelevance,
+    /// How a linear layer passes relevance on.
+    pub rule: RelevanceRule,
     /// α of LRP's α–β rule; β is 1 − α.
     pub alpha: f32,
+    /// Whether a layer's bias takes its share of the relevance, as published (Z of equation 4); by
+    /// default in paper mode alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bias_in_z: Option<bool>,
+}
+
+/// How a linear layer passes relevance on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RelevanceRule {
+    /// The α–β rule: positive and negative contributions apart (equations 3 and 4).
+    #[default]
+    AlphaBeta,
+    /// LRP-0: in proportion to the contributions, whatever their sign (equation 6).
+    #[serde(rename = "lrp-0")]
+    Lrp0,
 }
 
 impl Default for RapFtSection {
@@ -162,7 +180,9 @@ impl Default for RapFtSection {
             relevance: RelevanceSource::default(),
             examples: 128,
             initial: InitialRelevance::default(),
+            rule: RelevanceRule::default(),
             alpha: 1.0,
+            bias_in_z: None,
         }
     }
 }

@@ -196,7 +196,7 @@ optimiser = "adamw"
     fn no_key_is_accepted_and_ignored() {
         let lora = "model.tuning={ lora = { rank = 8 } }";
         // A key and two values; what else it needs to have a meaning at all.
-        let keys: [(&str, &str, &str, &[&str]); 50] = [
+        let keys: [(&str, &str, &str, &[&str]); 53] = [
             ("epsilon", "2", "4", &[]),
             ("delta", "1e-5", "1e-6", &[]),
             ("noise_multiplier", "1", "2", &["-privacy.epsilon"]),
@@ -219,6 +219,9 @@ optimiser = "adamw"
             ("rap_ft.initial", "naive", "{ top_k = 3 }", &[]),
             ("rap_ft.initial", "naive", "{ top_k = 3 }", &["data.task=language-modelling"]),
             ("rap_ft.alpha", "1", "2", &[]),
+            ("rap_ft.alpha", "1", "2", &["privacy.rap_ft.rule=lrp-0"]),
+            ("rap_ft.rule", "alpha-beta", "lrp-0", &[]),
+            ("rap_ft.bias_in_z", "true", "false", &[]),
             ("adaclip.beta", "0.5", "0.6", &[]),
             ("adaclip.exponent", "0.5", "0.6", &[]),
             ("adaclip.range", "[0.25, 4.0]", "[0.25, 5.0]", &[]),

@@ -2,12 +2,13 @@
 
 use super::importance::ImportanceSettings;
 use crate::error::{Error, Result};
+use crate::explain::relevance::{AlphaBeta, LinearRule, Shares};
 use crate::method::schedule::Schedule;
 use crate::plan::check::delta;
 use std::path::PathBuf;
 use undertone_run::{
     AdaclipSection, AnadpSection, Clip, ImportanceForm, InitialRelevance, MethodName, ModeName,
-    RelevanceSource, RunFile, Tuning,
+    RelevanceRule, RelevanceSource, RunFile, Tuning,
 };
 
 /// Clipping, noise allocation and budget.
@@ -55,8 +56,8 @@ pub enum AllocationPlan {
 pub struct RapFtPlan {
     /// Share of the coordinates that count as weakly relevant: β.
     pub irrelevance: f64,
-    /// α of LRP's α–β rule.
-    pub alpha: f32,
+    /// How linear layers pass relevance on.
+    pub rule: LinearRule,
     /// Which logits relevance propagation starts from in generation tasks.
     pub initial: InitialRelevance,
     /// Which examples the relevance map is of.
@@ -238,8 +239,18 @@ fn rap_ft(file: &RunFile) -> Result<RapFtPlan> {
             MapSource::Noised { epsilon: share * target, examples: *examples }
         }
     };
-    let (irrelevance, alpha, initial) = (section.irrelevance, section.alpha, section.initial);
-    Ok(RapFtPlan { irrelevance, alpha, initial, source })
+    let paper = file.privacy.mode == ModeName::Paper;
+    let rule = LinearRule {
+        shares: match section.rule {
+            RelevanceRule::Lrp0 => Shares::Lrp0,
+            RelevanceRule::AlphaBeta => {
+                Shares::AlphaBeta(AlphaBeta { alpha: section.alpha, beta: 1.0 - section.alpha })
+            }
+        },
+        bias_in_z: section.bias_in_z.unwrap_or(paper),
+    };
+    let (irrelevance, initial) = (section.irrelevance, section.initial);
+    Ok(RapFtPlan { irrelevance, rule, initial, source })
 }
 
 #[cfg(test)]
