@@ -38,7 +38,7 @@ pub use file::{
     ComputeSection, DataSection, EncoderActivation, EncoderKind, Format, ImportanceForm,
     InitialRelevance, LearnerKind, LearningRateSchedule, Lengths, LocalSection, LongTexts,
     LoraSettings, MethodName, ModeName, ModelSection, MvgHead, MvgSection, NoiseIs, NoiseLayer,
-    NoiseSchedule, OptimiserKind, PrivacySection, PublicFile, RapFtSection, ReleaseKind,
+    NoiseSchedule, OnBadRow, OptimiserKind, PrivacySection, PublicFile, RapFtSection, ReleaseKind,
     ReleasedRows, RelevanceRule, RelevanceSource, RunFile, TaskName, TrainingSection, Tuning,
 };
 pub use finished::FinishedRun;

@@ -1,8 +1,8 @@
 //! Keys that apply to some runs only. In other runs they are an error, never ignored.
 
 use super::{
-    AttentionSource, EncoderKind, LearnerKind, MethodName, ModeName, NoiseLayer, NoiseSchedule,
-    OptimiserKind, ReleasedRows, RelevanceRule, RelevanceSource, RunFile, TaskName,
+    AttentionSource, EncoderKind, Format, LearnerKind, MethodName, ModeName, NoiseLayer,
+    NoiseSchedule, OptimiserKind, ReleasedRows, RelevanceRule, RelevanceSource, RunFile, TaskName,
 };
 use crate::error::{Error, Result};
 use toml::{Table, Value};
@@ -143,6 +143,10 @@ const RULES: &[Rule] = &[
         file.privacy.mvg.attention != AttentionSource::Position
     }),
     rule("privacy.mvg.head", "mode = \"paper\"", is_paper),
+    rule("data.on_bad_row", "TSV, CSV and JSON Lines", |file| {
+        let format = file.data.format.or_else(|| Format::from_extension(&file.data.train));
+        !matches!(format, Some(Format::Parquet | Format::Text))
+    }),
     rule("data.label", CLASSIFICATION, |file| task_is(file, TaskName::Classification)),
     rule("data.labels", CLASSIFICATION, |file| task_is(file, TaskName::Classification)),
     rule("data.prompt", COMPLETION, |file| task_is(file, TaskName::Completion)),

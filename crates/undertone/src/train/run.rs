@@ -129,6 +129,7 @@ impl Run {
             throughput: self.throughput(),
             peak_memory_bytes: peak_memory(),
             steps: self.done,
+            skipped_rows: self.data.skipped,
             parameters: self.counts(),
             noise_by_parameter: self.learner.noise_by_parameter(),
             relevance_by_parameter: facts.relevance_by_parameter,

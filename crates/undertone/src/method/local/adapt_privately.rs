@@ -121,6 +121,7 @@ mod tests {
             labels: None,
             units: count,
             most_per_unit: 1,
+            skipped: 0,
         }
     }
 
