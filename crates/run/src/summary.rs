@@ -105,6 +105,10 @@ pub struct ValidationMetrics {
     /// On embeddings without noise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation: Option<Metrics>,
+    /// Of the best epoch, where it is not the last. To choose an epoch by a private validation file
+    /// is a release that no ledger holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best_validation: Option<Metrics>,
     /// On perturbed embeddings, with the noise of training (local DP).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation_with_noise: Option<Metrics>,

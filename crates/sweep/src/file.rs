@@ -25,6 +25,11 @@ pub struct SweepFile {
     pub seeds: Vec<u64>,
     /// What the table shows.
     pub metric: Metric,
+    /// What further columns show.
+    #[serde(default)]
+    pub also: Vec<Metric>,
+    /// Label of a further column, the mean over the columns.
+    pub average: Option<String>,
     /// The row that the others are tested against.
     pub baseline: Option<String>,
     /// Train on so many rows of the training file, chosen by a fixed shuffle.
@@ -168,6 +173,22 @@ impl Sweep {
                 return Err(unknown("only", "column", label));
             }
         }
+        if let Some(metric) = self
+            .file
+            .also
+            .iter()
+            .find(|also| also.higher_is_better() != self.file.metric.higher_is_better())
+        {
+            return Err(format!(
+                "also has {metric}, of which better is the other way than of {}",
+                self.file.metric
+            ));
+        }
+        if let Some(label) =
+            self.file.average.as_deref().filter(|label| known(&self.columns, label))
+        {
+            return Err(format!("average: there is a column {label:?} already"));
+        }
         if let Some(label) = self.file.baseline.as_deref().filter(|label| !known(&self.rows, label))
         {
             return Err(unknown("baseline", "row", label));
@@ -223,6 +244,11 @@ mod tests {
             (&format!("{rows}published = {{ c = {{ accuracy = 1.0 }} }}"), "published"),
             (&format!("{rows}published = {{ a = {{ x = 1.0 }} }}"), "column \"x\""),
             ("rows = [{ label = \"a\", only = [\"z\"] }]", "\"z\""),
+            (&format!("{rows}also = [\"loss\"]"), "the other way"),
+            (
+                &format!("{rows}columns = [{{ label = \"c\" }}]\naverage = \"c\""),
+                "a column \"c\" already",
+            ),
             ("grid = { \"a.b\" = [] }", "no values"),
             ("colour = 1", "colour"),
         ] {
