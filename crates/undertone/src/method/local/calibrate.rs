@@ -273,6 +273,21 @@ mod tests {
         }
     }
 
+    /// DP-Forward's aMGM, the analytic matrix Gaussian mechanism, adds noise of std Δ/μ to a matrix
+    /// of sensitivity Δ = 2C, with the largest μ of a Gaussian mechanism that is (ε, δ)-DP. A
+    /// release once is that.
+    #[test]
+    fn a_release_once_is_the_analytic_matrix_gaussian_mechanism() {
+        for epsilon in [0.5, 2.0, 8.0] {
+            let target = format!("privacy.epsilon={epsilon}");
+            let changes = [target.as_str(), "privacy.local.label_epsilon=0"];
+            let (_, spent, noise) = spent(&changes);
+            let wanted = 2.0 / gaussian::largest_mu(epsilon, 1e-5).unwrap();
+            assert!(noise.iter().all(|noise| (noise / wanted - 1.0).abs() < 1e-3), "{noise:?}");
+            assert!(noise[0] >= wanted * (1.0 - 1e-9) && spent <= epsilon, "{noise:?} {wanted}");
+        }
+    }
+
     #[test]
     fn a_claim_has_the_labels_and_the_attention_map_in_it() {
         let claimed = |changes: &[&str]| {
