@@ -527,6 +527,27 @@ fn mvg_classifies_the_noisy_columns_as_published() {
     assert!(said.contains("privacy.mvg.head is for mode = \"paper\""), "{said}");
 }
 
+/// Noise on the pooler's output, as in DP-Forward's code, in both modes.
+#[test]
+fn noise_can_be_after_the_pooler() {
+    let bench = Bench::classifier();
+    let pooler = ["privacy.method=dp-forward", "privacy.local.after=pooler"];
+    for (out, more) in [("paper", &["privacy.mode=paper"][..]), ("proved", &[])] {
+        let summary = bench.train(out, &set(&[&pooler, more].concat()));
+        let said = evaluate(&bench, out);
+        assert_eq!(said["accuracy"], summary["metrics"]["validation"]["accuracy"], "{said}");
+    }
+    // What is below the noise stays as it was in proved mode, the pooler with it.
+    let base = safetensors_of(&bench, "model/model.safetensors");
+    let trained = safetensors_of(&bench, "proved/model/model.safetensors");
+    let pooler_of = |all: &[(String, Vec<u8>)]| {
+        all.iter().find(|(name, _)| name.ends_with("pooler.dense.weight")).unwrap().1.clone()
+    };
+    assert_eq!(pooler_of(&base), pooler_of(&trained));
+    bench.refused("no", &set(&[&pooler[..], &["model.tuning=head"]].concat()), "model.tuning");
+    bench.refused("no", &set(&[&pooler[..], &["privacy.local.rows=mean"]].concat()), "first");
+}
+
 /// The numbers of a tensor of a safetensors file.
 fn tensor(bytes: &[u8], name: &str) -> Vec<f32> {
     let tensors = safetensors::SafeTensors::deserialize(bytes).unwrap();

@@ -165,12 +165,22 @@ fn gradients_are_those_of_finite_differences() {
             noise_layer: NoiseLayer::After(2),
             ..base.clone()
         },
-        SanitiserConfig { rows: Rows::Padded(9), bounding: Bounding::Normalise, ..base },
+        SanitiserConfig { rows: Rows::Padded(9), bounding: Bounding::Normalise, ..base.clone() },
+        // After the task head's own dense layer.
+        SanitiserConfig {
+            rows: Rows::First,
+            noise_layer: NoiseLayer::Pooler,
+            dims: vec![],
+            centred: false,
+            ..base.clone()
+        },
+        SanitiserConfig { rows: Rows::First, noise_layer: NoiseLayer::Pooler, ..base },
     ];
     let bidirectional = [Architecture::Bert, Architecture::Roberta];
     for (i, config) in cases.iter().enumerate() {
-        let padded = matches!(config.rows, Rows::Padded(_));
-        let architecture = if padded { bidirectional[i % 2] } else { KINDS[i % KINDS.len()] };
+        let of_encoders =
+            matches!(config.rows, Rows::Padded(_)) || config.noise_layer == NoiseLayer::Pooler;
+        let architecture = if of_encoders { bidirectional[i % 2] } else { KINDS[i % KINDS.len()] };
         let mut model = model(architecture, config);
         if i == 7 {
             let blocks: Vec<ParameterId> =
@@ -295,6 +305,31 @@ fn rows_of_padding_count_towards_the_norm_as_published() {
     for (x, y) in hidden.iter().zip(&padded) {
         assert!((f64::from(*x) / norm - f64::from(*y)).abs() < 1e-5, "{x} {y}");
     }
+}
+
+/// DP-Forward's code has the noise on the pooler's output: with a norm that bounds nothing, a model
+/// says there what it says without a sanitiser, and what is released is tanh of a dense layer.
+#[test]
+fn the_pooler_can_be_below_the_noise() {
+    let wide = SanitiserConfig {
+        centred: false,
+        norm: 1e6,
+        ..config(NoiseLayer::Pooler, Rows::First, &[])
+    };
+    let model = model(Architecture::Bert, &wide);
+    let batch = batch(&[5, 3]);
+    let mut plain = model.clone();
+    let layer = plain.network.sanitiser.take().unwrap();
+    plain.network.head.dense = layer.pooler.clone();
+    let logits = |model: &Model| model.logits(&batch, None).unwrap().to_vec().unwrap();
+    for (x, y) in logits(&model).iter().zip(logits(&plain)) {
+        assert!((x - y).abs() < 1e-4, "{x} {y}");
+    }
+    let rows = model.bounded_rows(&batch).unwrap().0;
+    assert_eq!((rows.rows(), rows.columns()), (2, 16));
+    assert!(rows.dense().iter().all(|x| x.abs() <= 1.0));
+    let dense = layer.pooler.unwrap().0;
+    assert!(model.network.sanitiser.unwrap().parameters_below().contains(&dense.weight));
 }
 
 #[test]

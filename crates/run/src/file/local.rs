@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LocalSection {
-    /// The layer at which noise is added: embeddings, after a number of blocks, or output.
+    /// The layer at which noise is added: embeddings, after a number of blocks, output or pooler.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<NoiseLayer>,
     /// Which rows of a sequence are released.
@@ -57,12 +57,15 @@ pub enum NoiseLayer {
     After(usize),
     /// After the last block and its normalisation, before the task head.
     Output,
+    /// After the task head's dense layer and its activation, before the classifier.
+    Pooler,
 }
 
 impl Serialize for NoiseLayer {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Output => serializer.serialize_str("output"),
+            Self::Pooler => serializer.serialize_str("pooler"),
             Self::After(0) => serializer.serialize_str("embeddings"),
             Self::After(blocks) => serializer.serialize_u64(*blocks as u64),
         }
@@ -82,10 +85,13 @@ impl<'de> Deserialize<'de> for NoiseLayer {
             },
         }
         let wrong = || {
-            serde::de::Error::custom("after is \"embeddings\", \"output\" or a number of blocks")
+            serde::de::Error::custom(
+                "after is \"embeddings\", \"output\", \"pooler\" or a number of blocks",
+            )
         };
         match Written::deserialize(deserializer).map_err(|_| wrong())? {
             Written::Name(name) if name == "output" => Ok(Self::Output),
+            Written::Name(name) if name == "pooler" => Ok(Self::Pooler),
             Written::Name(name) if name == "embeddings" => Ok(Self::After(0)),
             Written::Name(_) => Err(wrong()),
             Written::Blocks(blocks) | Written::Tagged { after: blocks } => Ok(Self::After(blocks)),

@@ -5,7 +5,7 @@ use crate::data::{Batch, Example, micro_batches};
 use crate::method::{Coordinates, GradientRelease};
 use crate::model::folder::Random;
 use crate::model::layer::linear::{Linear, Saved};
-use crate::model::layer::sanitiser::{NoiseLayer, Rows};
+use crate::model::layer::sanitiser::{NoiseLayer, Rows, Sanitiser};
 use crate::model::sanitised::{rows_alone, set};
 use crate::model::{Gradients, Model, Pass, Result};
 use crate::tensor::{self, Activation, Host, Matrix};
@@ -32,7 +32,8 @@ impl PublicRows {
         let mut model = model.clone();
         // As many rows as tokens, without padding.
         let rows = if rows.are_of_tokens() { Rows::Tokens(None) } else { rows };
-        model.network.sanitiser = Some(rows_alone(noise_layer, rows));
+        let pooler = model.network.sanitiser.as_ref().and_then(|layer| layer.pooler.clone());
+        model.network.sanitiser = Some(Sanitiser { pooler, ..rows_alone(noise_layer, rows) });
         let all: Vec<usize> = (0..examples.len()).collect();
         let (mut values, mut columns) = (Vec::new(), 0);
         for piece in micro_batches(&all, examples, 64, 4096) {

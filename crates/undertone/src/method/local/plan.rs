@@ -72,6 +72,7 @@ impl LocalPlan {
         check_task(file)?;
         check_settings(file, &settings)?;
         check_schedule(file, &settings)?;
+        check_pooler(file, &settings)?;
         check_encoder(file, &settings)?;
         check_learner(file, &settings)?;
         check_adapt(file, &settings)?;
@@ -225,6 +226,22 @@ fn check_settings(file: &RunFile, settings: &LocalSettings) -> Result<()> {
         return wrong(
             "privacy.local.bound is \"normalise\" or \"clip\": a box does not bound the norm of \
              an embedding",
+        );
+    }
+    Ok(())
+}
+
+fn check_pooler(file: &RunFile, settings: &LocalSettings) -> Result<()> {
+    if settings.noise_layer != NoiseLayer::Pooler {
+        return Ok(());
+    }
+    if settings.rows != Rows::First {
+        return wrong("the pooler reads the first token: leave privacy.local.rows at \"first\"");
+    }
+    if file.model.tuning != Tuning::Full {
+        return wrong(
+            "after = \"pooler\" takes the task head apart, which an adapter cannot hold: \
+             model.tuning must be \"full\"",
         );
     }
     Ok(())

@@ -263,7 +263,7 @@ pub fn owner_parameters(model: &Model) -> Vec<ParameterId> {
     ids.extend(network.blocks[..model.cut()].iter().flat_map(|block| block.parameters()));
     if let Some(layer) = &network.sanitiser {
         ids.extend(layer.parameters_below());
-        if layer.noise_layer == NoiseLayer::Output {
+        if !matches!(layer.noise_layer, NoiseLayer::After(_)) {
             ids.extend(
                 network.last_norm.iter().flat_map(|norm| [Some(norm.weight), norm.bias]).flatten(),
             );

@@ -50,7 +50,7 @@ impl LocalSettings {
         let mvg = file.privacy.method == MethodName::Mvg;
         let noise_layer = given.after.unwrap_or(NoiseLayer::Output);
         let rows = given.rows.unwrap_or(match (mvg, paper, noise_layer) {
-            (true, ..) => ReleasedRows::First,
+            (true, ..) | (_, _, NoiseLayer::Pooler) => ReleasedRows::First,
             (_, true, NoiseLayer::After(_)) => ReleasedRows::Tokens,
             (_, true, NoiseLayer::Output) => ReleasedRows::First,
             _ => ReleasedRows::Mean,

@@ -53,6 +53,8 @@ impl Rows {
 pub struct Sanitiser {
     pub noise_layer: NoiseLayer,
     pub rows: Rows,
+    /// The task head's dense layer and its activation, where the noise is after it.
+    pub pooler: Option<(Linear, Activation)>,
     /// Vector subtracted from each row first, `[hidden]`.
     pub centre: Option<ParameterId>,
     /// Encoder from hidden states to released embeddings; empty to release hidden states.
@@ -87,6 +89,8 @@ pub struct SavedBelow {
     starts: Vec<usize>,
     /// First released row of each sequence, and the number of released rows at the end.
     released: Vec<usize>,
+    /// Input of the pooler's activation, and what its layer saved.
+    pooler: Option<(Matrix, linear::Saved)>,
     encoder: Stack,
     /// Encoder output, before `squash`.
     encoded: Host,
@@ -187,7 +191,9 @@ impl Sanitiser {
 
     /// Parameters of the data holder's half.
     pub fn parameters_below(&self) -> Vec<ParameterId> {
-        let layers = self.encoder.iter().flat_map(|layer| [Some(layer.weight), layer.bias]);
+        let pooler = self.pooler.iter().map(|(layer, _)| layer);
+        let layers = pooler.chain(&self.encoder);
+        let layers = layers.flat_map(|layer| [Some(layer.weight), layer.bias]);
         layers.chain([self.centre]).flatten().collect()
     }
 
@@ -272,6 +278,12 @@ impl Sanitiser {
     /// that isotropic noise can be added.
     pub fn bounded(&self, pass: &Pass, hidden: &Matrix) -> Result<(Host, SavedBelow)> {
         let mut x = self.pick(hidden, pass.starts)?;
+        let mut pooler = None;
+        if let Some((layer, activation)) = &self.pooler {
+            let (before, saved) = layer.forward(pass, &x)?;
+            x = tensor::activate(*activation, &before)?;
+            pooler = Some((before, saved));
+        }
         if let Some(centre) = self.centre {
             let centre: Vec<f32> =
                 pass.parameters.value(centre).to_vec()?.iter().map(|c| -c).collect();
@@ -327,6 +339,7 @@ impl Sanitiser {
             tokens: hidden.rows(),
             starts: pass.starts.to_vec(),
             released,
+            pooler,
             encoder,
             encoded,
             norms,
@@ -420,7 +433,7 @@ impl Sanitiser {
         gradient: &Matrix,
         receiver: &mut dyn Receiver,
     ) -> Result<Matrix> {
-        let SavedBelow { tokens, starts, released, encoder, encoded, norms } = saved;
+        let SavedBelow { tokens, starts, released, pooler, encoder, encoded, norms } = saved;
         let device = gradient.device();
         let gradient = gradient.to_host()?;
         let columns = encoded.columns();
@@ -487,6 +500,13 @@ impl Sanitiser {
             through,
             receiver,
         )?;
+        let gradient = match (&self.pooler, pooler) {
+            (Some((layer, activation)), Some((before, saved))) => {
+                let gradient = tensor::activate_backward(*activation, &before, &gradient)?;
+                layer.backward_alone(pass, saved, &gradient, receiver)?
+            }
+            _ => gradient,
+        };
         self.pick_backward(&gradient, &starts, tokens)
     }
 }

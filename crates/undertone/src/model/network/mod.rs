@@ -268,7 +268,7 @@ impl Model {
     pub fn cut(&self) -> usize {
         match self.network.sanitiser.as_ref().map(|sanitiser| sanitiser.noise_layer) {
             Some(NoiseLayer::After(blocks)) => blocks,
-            Some(NoiseLayer::Output) | None => self.network.blocks.len(),
+            Some(NoiseLayer::Output | NoiseLayer::Pooler) | None => self.network.blocks.len(),
         }
     }
 

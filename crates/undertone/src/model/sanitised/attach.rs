@@ -62,6 +62,7 @@ pub fn rows_alone(noise_layer: NoiseLayer, rows: Rows) -> Sanitiser {
     Sanitiser {
         noise_layer,
         rows,
+        pooler: None,
         centre: None,
         encoder: Vec::new(),
         decoder: Vec::new(),
@@ -146,6 +147,16 @@ pub fn attach(model: &mut Model, config: &SanitiserConfig) -> Result<()> {
     if config.dims.contains(&0) || config.dims.iter().any(|&d| d > 65_536) {
         return Err(Error::Request("the encoder's widths must be from 1 to 65536".into()));
     }
+    let pooler = match config.noise_layer {
+        NoiseLayer::Pooler => Some(model.network.head.dense.take().ok_or_else(|| {
+            Error::Request(
+                "the model's task head has no dense layer before its classifier; add the noise at \
+                 \"output\""
+                    .into(),
+            )
+        })?),
+        NoiseLayer::After(_) | NoiseLayer::Output => None,
+    };
     let hidden = model.network.head.width();
     let width = config.dims.last().copied().unwrap_or(hidden);
     if config.direction.as_ref().is_some_and(|direction| direction.len() != width) {
@@ -185,6 +196,7 @@ pub fn attach(model: &mut Model, config: &SanitiserConfig) -> Result<()> {
         Some(EncoderActivation::None) => (None, false),
     };
     model.network.sanitiser = Some(Sanitiser {
+        pooler,
         centre,
         encoder,
         decoder,
