@@ -282,3 +282,41 @@ pub fn roc(path: &Path, title: &str, curves: &[(&str, &[(f64, f64)])]) -> Result
         Ok(())
     })
 }
+
+/// ε of each position of a sequence, a line for each curve.
+pub fn token_budgets(path: &Path, curves: &[(String, &[f64])]) -> Result<()> {
+    let top =
+        curves.iter().flat_map(|(_, budgets)| budgets.iter().copied()).fold(0.0, f64::max) * 1.08;
+    let last = curves.iter().map(|(_, budgets)| budgets.len()).max().unwrap_or(1).max(2) - 1;
+    write(path, |area| {
+        let mut chart = ChartBuilder::on(area)
+            .caption("Budgets of tokens", ("sans-serif", 20, &INK))
+            .margin(14)
+            .x_label_area_size(42)
+            .y_label_area_size(56)
+            .build_cartesian_2d(0.0..last as f64, 0.0..top)?;
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(INK.mix(0.15))
+            .x_desc("position")
+            .y_desc("ε")
+            .draw()?;
+        for (i, (name, budgets)) in curves.iter().enumerate() {
+            let points = budgets.iter().enumerate().map(|(x, &y)| (x as f64, y));
+            chart
+                .draw_series(LineSeries::new(points, Palette99::pick(i).stroke_width(2)))?
+                .label(name)
+                .legend(move |(x, y)| {
+                    PathElement::new([(x, y), (x + 18, y)], Palette99::pick(i).stroke_width(2))
+                });
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::LowerRight)
+            .background_style(WHITE.mix(0.85))
+            .border_style(INK.mix(0.3))
+            .draw()?;
+        Ok(())
+    })
+}
