@@ -229,6 +229,7 @@ base = "run.toml"
 metric = "accuracy"
 also = ["accuracy-with-noise", "best-accuracy"]
 average = "Avg."
+losses = true
 seeds = [1]
 set = { "training.epochs" = 1 }
 rows = [
@@ -263,4 +264,6 @@ columns = [
     assert!(mean(0, 3) > 0.0 && cell(1, 3).is_null(), "non-private runs have no noise");
     assert!(table["failures"].as_array().unwrap().is_empty(), "{table}");
     assert!(table["notes"].to_string().contains("choosing is a release"), "{table}");
+    let drawn = fs::read_to_string(bench.path("out/losses.svg")).unwrap();
+    assert!(drawn.contains("DP-Forward, one") && drawn.contains("non-private, two"));
 }

@@ -283,27 +283,32 @@ pub fn roc(path: &Path, title: &str, curves: &[(&str, &[(f64, f64)])]) -> Result
     })
 }
 
-/// ε of each position of a sequence, a line for each curve.
-pub fn token_budgets(path: &Path, curves: &[(String, &[f64])]) -> Result<()> {
-    let top =
-        curves.iter().flat_map(|(_, budgets)| budgets.iter().copied()).fold(0.0, f64::max) * 1.08;
-    let last = curves.iter().map(|(_, budgets)| budgets.len()).max().unwrap_or(1).max(2) - 1;
+/// Curves over a common axis, a line with a name for each; the other axis begins at 0.
+pub fn lines(
+    path: &Path,
+    title: &str,
+    (across, up): (&str, &str),
+    curves: &[(String, Vec<(f64, f64)>)],
+) -> Result<()> {
+    let points = || curves.iter().flat_map(|(_, points)| points.iter().copied());
+    let top = points().map(|(_, y)| y).filter(|y| y.is_finite()).fold(0.0, f64::max).max(1e-9);
+    let right = points().map(|(x, _)| x).fold(0.0, f64::max).max(1.0);
     write(path, |area| {
         let mut chart = ChartBuilder::on(area)
-            .caption("Budgets of tokens", ("sans-serif", 20, &INK))
+            .caption(title, ("sans-serif", 20, &INK))
             .margin(14)
             .x_label_area_size(42)
             .y_label_area_size(56)
-            .build_cartesian_2d(0.0..last as f64, 0.0..top)?;
+            .build_cartesian_2d(0.0..right, 0.0..1.08 * top)?;
         chart
             .configure_mesh()
             .light_line_style(TRANSPARENT)
             .bold_line_style(INK.mix(0.15))
-            .x_desc("position")
-            .y_desc("ε")
+            .x_desc(across)
+            .y_desc(up)
             .draw()?;
-        for (i, (name, budgets)) in curves.iter().enumerate() {
-            let points = budgets.iter().enumerate().map(|(x, &y)| (x as f64, y));
+        for (i, (name, points)) in curves.iter().enumerate() {
+            let points = points.iter().copied().filter(|(_, y)| y.is_finite());
             chart
                 .draw_series(LineSeries::new(points, Palette99::pick(i).stroke_width(2)))?
                 .label(name)

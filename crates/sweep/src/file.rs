@@ -36,6 +36,9 @@ pub struct SweepFile {
     pub examples: Option<usize>,
     /// Measure on so many rows of the validation file.
     pub validation_examples: Option<usize>,
+    /// Whether the training losses of the cells are drawn.
+    #[serde(default)]
+    pub losses: bool,
     /// Whether trained weights stay in the runs' folders.
     #[serde(default)]
     pub keep_weights: bool,
@@ -201,6 +204,11 @@ impl Sweep {
                 return Err(unknown("published", "column", label));
             }
         }
+        if self.file.losses && self.file.seeds.is_empty() {
+            return Err("losses are those of the training examples, which a private run must not \
+                        show; they are for sweeps with seeds"
+                .into());
+        }
         for (i, seed) in self.file.seeds.iter().enumerate() {
             if self.file.seeds[..i].contains(seed) {
                 return Err(format!("the seed {seed} is there twice"));
@@ -245,6 +253,7 @@ mod tests {
             (&format!("{rows}published = {{ a = {{ x = 1.0 }} }}"), "column \"x\""),
             ("rows = [{ label = \"a\", only = [\"z\"] }]", "\"z\""),
             (&format!("{rows}also = [\"loss\"]"), "the other way"),
+            (&format!("{rows}losses = true"), "with seeds"),
             (
                 &format!("{rows}columns = [{{ label = \"c\" }}]\naverage = \"c\""),
                 "a column \"c\" already",

@@ -87,9 +87,12 @@ impl Tokens {
         let contributions =
             self.model.as_deref().map(|name| self.contributions(name)).transpose()?;
         if let Some(path) = self.chart.file()? {
-            let lines: Vec<(String, &[f64])> =
-                curves.iter().map(|curve| (curve.name(), curve.epsilon.as_slice())).collect();
-            plot::token_budgets(path, &lines)?;
+            let line = |curve: &Curve| {
+                let points = curve.epsilon.iter().enumerate();
+                (curve.name(), points.map(|(i, &epsilon)| (i as f64, epsilon)).collect())
+            };
+            let lines: Vec<(String, Vec<(f64, f64)>)> = curves.iter().map(line).collect();
+            plot::lines(path, "Budgets of tokens", ("position", "ε"), &lines)?;
         }
         if output.json {
             let curve = |curve: &Curve| {
