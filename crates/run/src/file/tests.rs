@@ -86,6 +86,11 @@ fn plans_of_the_first_format_are_read() {
     );
     let file = RunFile::parse(&old, &[]).unwrap();
     assert_eq!(file, changed(&[]).unwrap());
+    // Rules that came later do not make a run's plan unreadable.
+    let ran = "format = 3\n".to_owned() + &FILE.replace("\"dp-sgd\"", "\"rap-ft\"");
+    let ran = format!("{ran}[privacy.rap_ft]\ninitial = {{ top_k = 10 }}\n");
+    assert!(RunFile::parse(&format!("{ran}[resolved]\nunits = 3\n"), &[]).is_ok());
+    assert!(RunFile::parse(&ran, &[]).unwrap_err().to_string().contains("language-modelling"));
     let later = format!("format = 4\n{FILE}");
     let error = RunFile::parse(&later, &[]).unwrap_err().to_string();
     assert!(error.contains("newer undertone"), "{error}");
