@@ -548,6 +548,22 @@ fn noise_can_be_after_the_pooler() {
     bench.refused("no", &set(&[&pooler[..], &["privacy.local.rows=mean"]].concat()), "first");
 }
 
+/// EW-FT's table 1: the ledger holds the epoch with noise, and the run says that it does not hold
+/// the other.
+#[test]
+fn noise_in_one_epoch_alone_claims_nothing() {
+    let bench = Bench::classifier();
+    let changes =
+        ["privacy.method=dp-forward", "privacy.mode=paper", "privacy.noise_multipliers=[0.0, 0.5]"];
+    let more = [&set(&changes)[..], &["--unset", "privacy.epsilon"]].concat();
+    let summary = bench.train("run", &more);
+    assert!(summary["private"] == false && summary["claimed"].is_null(), "{summary}");
+    let why = summary["not_private_because"].as_str().unwrap();
+    assert!(why.contains("without noise"), "{why}");
+    assert_eq!(summary["resolved"]["noise_multipliers"], serde_json::json!([0.0, 0.5]));
+    assert_eq!(entries(&bench, "run").len(), 1);
+}
+
 /// The numbers of a tensor of a safetensors file.
 fn tensor(bytes: &[u8], name: &str) -> Vec<f32> {
     let tensors = safetensors::SafeTensors::deserialize(bytes).unwrap();
