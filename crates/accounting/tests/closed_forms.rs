@@ -210,3 +210,34 @@ fn small_targets_do_not_cost_more_noise_than_they_need() {
         assert!(spent.delta.lower > 1e-5, "σ = {}: {spent:?}", found.noise);
     }
 }
+
+/// The analytic Gaussian mechanism by its own algorithm (Balle and Wang, 2018, which DP-Forward's
+/// aMGM takes over for matrices): σ = α Δ/√(2ε), with α from a bisection of its two functions.
+#[test]
+fn the_analytic_gaussian_mechanism_has_the_largest_mu() {
+    let phi = |x: f64| 0.5 * libm::erfc(-x / std::f64::consts::SQRT_2);
+    for (epsilon, delta) in [(0.1, 1e-5), (1.0, 1e-5), (8.0, 1e-5), (2.0, 1e-8), (0.5, 0.3)] {
+        let e: f64 = epsilon;
+        let above = |u: f64| phi((e * u).sqrt()) - e.exp() * phi(-(e * (u + 2.0)).sqrt());
+        let below = |v: f64| phi(-(e * v).sqrt()) - e.exp() * phi(-(e * (v + 2.0)).sqrt());
+        let split = phi(0.0) - e.exp() * phi(-(2.0 * e).sqrt());
+        let bisect = |keeps: &dyn Fn(f64) -> bool| {
+            let (mut low, mut high) = (0.0, 1e4);
+            for _ in 0..200 {
+                let middle = 0.5 * (low + high);
+                if keeps(middle) { low = middle } else { high = middle }
+            }
+            low
+        };
+        let alpha = if delta >= split {
+            let u = bisect(&|u| above(u) <= delta);
+            (1.0 + u / 2.0).sqrt() - (u / 2.0).sqrt()
+        } else {
+            let v = bisect(&|v| below(v) > delta);
+            (1.0 + v / 2.0).sqrt() + (v / 2.0).sqrt()
+        };
+        let sigma = alpha / (2.0 * e).sqrt();
+        let mu = gaussian::largest_mu(e, delta).unwrap();
+        assert!((sigma * mu - 1.0).abs() < 1e-6, "ε = {e}, δ = {delta}: {sigma} and 1/{mu}");
+    }
+}

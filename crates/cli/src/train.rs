@@ -144,8 +144,13 @@ impl Display {
             TrainingEvent::Adaptation { done, steps } => {
                 self.show_preparation("steps of adaptation", *done, *steps)
             }
-            TrainingEvent::Ready { resolved, examples, parameters, done, steps } => {
+            TrainingEvent::Ready { resolved, examples, skipped, parameters, done, steps } => {
                 (self.steps, self.done) = (*steps, *done);
+                if *skipped > 0 {
+                    output::note(format_args!(
+                        "rows of the training file that cannot be read and were skipped: {skipped}"
+                    ));
+                }
                 let noise: Vec<String> =
                     resolved.noise_multipliers.iter().map(|s| format!("{s:.4}")).collect();
                 let noise = match noise.as_slice() {

@@ -326,3 +326,49 @@ fn help_has_an_example_for_every_verb() {
         assert!(help.contains("Example") && help.contains("--json"), "{verb}: {help}");
     }
 }
+
+/// Figure 2 of per-attribute MVG: an inverted bell for each shift and spread.
+#[test]
+fn budgets_of_tokens_are_drawn_and_have_noise() {
+    let folder = tempfile::tempdir().unwrap();
+    let chart = folder.path().join("budgets.svg");
+    let run = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_undertone"));
+        command.args(["budget", "tokens"]).args(more).output().unwrap()
+    };
+    let plot = ["--spread", "0.2", "0.5", "--json", "--plot", chart.to_str().unwrap()];
+    let output = run(&plot);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let curves = found["curves"].as_array().unwrap();
+    assert_eq!(curves.len(), 6);
+    for curve in curves {
+        let epsilon: Vec<f64> =
+            curve["epsilon"].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect();
+        assert_eq!(epsilon.len(), 64);
+        let least = (0..64).min_by(|&i, &j| epsilon[i].total_cmp(&epsilon[j])).unwrap();
+        // Where k puts it: −1 is the first position, 1 the last.
+        let place = (curve["shift"].as_f64().unwrap() + 1.0) / 2.0 * 63.0;
+        assert!((least as f64 - place).abs() <= 1.0 && epsilon[least] == 1.0, "{curve}");
+        assert!(epsilon.iter().all(|e| (1.0..=10.0).contains(e)));
+        assert!(curve.get("noise_multipliers").is_none());
+    }
+    let drawn = std::fs::read_to_string(&chart).unwrap();
+    assert!(drawn.contains("k = -0.5, v = 0.2") && drawn.contains("k = 0.5, v = 0.5"));
+    let model = crate::bench::fixture("models").join("bert-classification");
+    let sizes = ["--examples", "1000", "--batch", "20", "--epochs", "2", "--tokens", "9"];
+    let one = ["--shift", "0", "--json", "--model", model.to_str().unwrap()];
+    let output = run(&[&sizes[..], &one].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let list = |value: &Value| -> Vec<f64> {
+        value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
+    };
+    let noise = list(&found["curves"][0]["noise_multipliers"]);
+    assert!(noise[4] > noise[0] && noise[4] > noise[8], "{noise:?}");
+    let contributions = list(&found["contributions"]);
+    assert!((contributions.iter().sum::<f64>() - 1.0).abs() < 1e-6, "{contributions:?}");
+    for wrong in [&["--spread", "0"][..], &["--epsilon-min", "11"], &["--examples", "9"]] {
+        assert_eq!(run(wrong).status.code(), Some(2), "{wrong:?}");
+    }
+}

@@ -5,6 +5,14 @@ use crate::bench::*;
 use serde_json::Value;
 use std::fs;
 use std::process::Command;
+use undertone::explain::contribution::{positional, token_contributions};
+use undertone::method::local::EmbeddingNoise;
+use undertone::method::local::mvg::{Budgets, mapped};
+use undertone::model::folder::{LoadOptions, load};
+use undertone::model::sanitised::read_config;
+use undertone::noise::Secret;
+use undertone::run::ReleaseKind;
+use undertone::tensor::Host;
 
 const HEAD: [&str; 2] = ["--set", "model.tuning=head"];
 
@@ -15,6 +23,22 @@ fn set<'a>(changes: &[&'a str]) -> Vec<&'a str> {
 fn entries(bench: &Bench, out: &str) -> Vec<Value> {
     let text = fs::read_to_string(bench.path(out).join("ledger.jsonl")).unwrap();
     text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// What `undertone eval` says of a run's model or adapter on the rows that it was trained on.
+fn evaluate(bench: &Bench, out: &str) -> Value {
+    let mut eval = Command::new(env!("CARGO_BIN_EXE_undertone"));
+    eval.args(["eval", "--json", "--text", "sentence", "--max-tokens", "16", "--data"])
+        .arg(bench.path("rows.tsv"));
+    let (model, adapter) = (bench.path(out).join("model"), bench.path(out).join("adapter"));
+    match model.exists() {
+        true => eval.arg("--model").arg(model),
+        false => eval.arg("--model").arg(bench.path("model")).arg("--adapter").arg(adapter),
+    };
+    let output = eval.output().unwrap();
+    assert!(output.status.success(), "{out}: {}", String::from_utf8_lossy(&output.stderr));
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    said.get("metrics").unwrap_or(&said).clone()
 }
 
 #[test]
@@ -117,28 +141,11 @@ fn every_forward_method_keeps_to_its_budget() {
         assert_eq!(entries(&bench, &out).len(), *wanted, "{changes:?}");
         assert!(summary["metrics"]["validation_with_noise"]["accuracy"].is_number());
         // What was trained loads again, and says the same.
-        let folder = if bench.path(&out).join("model").exists() { "model" } else { "adapter" };
-        let mut eval = Command::new(env!("CARGO_BIN_EXE_undertone"));
-        eval.args(["eval", "--json", "--text", "sentence", "--max-tokens", "16", "--data"])
-            .arg(bench.path("rows.tsv"));
-        match folder {
-            "model" => eval.arg("--model").arg(bench.path(&out).join("model")),
-            _ => eval
-                .arg("--model")
-                .arg(bench.path("model"))
-                .arg("--adapter")
-                .arg(bench.path(&out).join("adapter")),
-        };
-        let output = eval.output().unwrap();
-        assert!(
-            output.status.success(),
-            "{changes:?}: {}",
-            String::from_utf8_lossy(&output.stderr)
+        let said = evaluate(&bench, &out);
+        assert_eq!(
+            said["accuracy"], summary["metrics"]["validation"]["accuracy"],
+            "{changes:?}: {said}"
         );
-        let said: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let accuracy = |value: &Value| value.get("accuracy").and_then(Value::as_f64);
-        let trained = accuracy(&summary["metrics"]["validation"]);
-        assert_eq!(accuracy(&said).or(accuracy(&said["metrics"])), trained, "{changes:?}: {said}");
     }
 }
 
@@ -347,4 +354,219 @@ fn mistakes_are_one_sentence() {
         Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modelling\"");
     language.refused("refused", &set(&["privacy.method=dp-forward"]), "classification");
     sentences.assert("forward");
+}
+
+/// As published the autoencoder learns with the model, fitted on public text before or not. In
+/// proved mode it must not.
+#[test]
+fn a_pretrained_autoencoder_learns_on_as_published() {
+    let bench = Bench::classifier();
+    let public = format!("privacy.local.public={:?}", bench.path("rows.tsv"));
+    let encoder = |out: &str, changes: &[&str]| {
+        let common = [
+            "privacy.method=ew-ft",
+            "privacy.local.encoder=autoencoder",
+            "privacy.local.dims=[4]",
+            "privacy.local.after=1",
+            "training.seed=3",
+            &public,
+        ];
+        bench.train(out, &set(&[&common, changes].concat()));
+        let folder = bench.path(out).join("model");
+        let bytes = fs::read(folder.join("sanitiser.safetensors")).unwrap();
+        let config: Value =
+            serde_json::from_slice(&fs::read(folder.join("sanitiser.json")).unwrap()).unwrap();
+        (tensor(&bytes, "sanitiser.encoder.0.weight"), config)
+    };
+    let slow = "training.learning_rate=1e-9";
+    let (frozen, config) = encoder("slow", &["privacy.mode=paper", slow]);
+    assert_eq!(config["activation"], "tanh");
+    let (learnt, _) = encoder("fast", &["privacy.mode=paper"]);
+    let moved = |a: &[f32], b: &[f32]| a.iter().zip(b).any(|(x, y)| (x - y).abs() > 1e-4);
+    assert!(moved(&frozen, &learnt));
+    let (linear, config) =
+        encoder("none", &["privacy.mode=paper", "privacy.local.activation=none"]);
+    assert_eq!(config["activation"], "none");
+    assert!(moved(&learnt, &linear));
+    let (before, config) = encoder("proved-slow", &[slow]);
+    assert!(config["activation"].is_null());
+    let (after, _) = encoder("proved", &[]);
+    assert_eq!(before, after);
+    for (changes, sentence) in [
+        (&["privacy.method=ew-ft", "privacy.local.activation=tanh"][..], "autoencoder"),
+        (&["privacy.method=mvg", "privacy.local.activation=tanh"], "autoencoder"),
+        (
+            &[
+                "privacy.method=ew-ft",
+                "privacy.mode=paper",
+                "privacy.local.encoder=orthogonal",
+                "privacy.local.activation=tanh",
+            ],
+            "autoencoder",
+        ),
+    ] {
+        let output = bench.command("no", &set(changes)).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && said.contains(sentence), "{said}");
+    }
+}
+
+/// Padded as published, the length of a sequence decides how much of the norm its tokens have;
+/// without padding `max_tokens` only cuts.
+#[test]
+fn padded_sequences_depend_on_their_length_as_published() {
+    let bench = Bench::classifier();
+    // Texts that are not cut.
+    let rows: String = (0..40)
+        .map(|i| format!("the {}\t{}\n", ["cat", "sun", "the"][i % 3], ["bad", "good"][i % 2]))
+        .collect();
+    fs::write(bench.path("short.tsv"), format!("sentence\tlabel\n{rows}")).unwrap();
+    let train = format!("data.train={:?}", bench.path("short.tsv"));
+    let weights = |out: &str, changes: &[&str]| {
+        let common = [
+            "privacy.method=dp-forward",
+            "privacy.mode=paper",
+            "privacy.local.after=1",
+            "training.seed=3",
+            &train,
+        ];
+        bench.train(out, &set(&[&common, changes].concat()));
+        fs::read(bench.path(out).join("model/model.safetensors")).unwrap()
+    };
+    let public = "privacy.local.lengths=public";
+    assert!(weights("a", &[]) != weights("b", &["data.max_tokens=24"]));
+    assert!(weights("c", &[public]) == weights("d", &[public, "data.max_tokens=24"]));
+    let output = bench
+        .command(
+            "no",
+            &set(&[
+                "privacy.method=dp-forward",
+                "privacy.local.rows=tokens",
+                "privacy.local.lengths=padded",
+            ]),
+        )
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && said.contains("mode = \"paper\""), "{said}");
+}
+
+/// MVG as published releases column j with noise of std C σ_j, where σ_j follows from the tokens'
+/// budgets and contributions.
+#[test]
+fn mvg_releases_each_column_with_its_own_noise() {
+    let bench = Bench::classifier();
+    let changes = [
+        "privacy.method=mvg",
+        "privacy.mode=paper",
+        "privacy.mvg.width=20",
+        "privacy.mvg.shift=-0.5",
+        "privacy.clip=0.5",
+        // The weights, which the contributions are of, stay where they began.
+        "training.learning_rate=1e-12",
+    ];
+    let more = [&set(&changes)[..], &["--unset", "privacy.epsilon"]].concat();
+    bench.train("run", &more);
+    let folder = bench.path("run").join("model");
+    let model = load(&folder, &LoadOptions::default()).unwrap();
+    let config = read_config(&folder).unwrap().unwrap();
+    let map = positional(&model, 16, false).unwrap();
+    let budgets = Budgets { shift: -0.5, spread: 0.3, least: 1.0, most: 10.0 };
+    // 120 rows in batches of 20, two epochs.
+    let of_tokens = budgets.noise_multipliers(16, 1e-3, 20.0 / 120.0, 12).unwrap();
+    let wanted = mapped(&token_contributions(&model, &map).unwrap(), &of_tokens);
+    let layer = model.network.sanitiser.as_ref().unwrap();
+    let std = f64::from(config.noise_std);
+    let noise = EmbeddingNoise::new(&Secret::from_seed(1), ReleaseKind::Fresh, vec![std]);
+    let examples: Vec<u64> = (0..4_000).collect();
+    let starts: Vec<usize> = (0..=4_000).collect();
+    let nothing = Host::from_vec(4_000, 20, vec![0.0; 4_000 * 20]);
+    let released = layer.released(nothing, &starts, Some(&noise.of(&examples, 0)));
+    let mut distinct = Vec::new();
+    for (j, sigma) in wanted.iter().enumerate() {
+        let squares: f64 = (0..4_000).map(|i| f64::from(released.row(i)[j]).powi(2)).sum();
+        let found = (squares / 4_000.0).sqrt();
+        assert!((found / (0.5 * sigma) - 1.0).abs() < 0.06, "column {j}: {found}, not C·{sigma}");
+        distinct.push(found);
+    }
+    distinct.sort_by(f64::total_cmp);
+    assert!(distinct[19] > 1.02 * distinct[0], "{distinct:?}");
+}
+
+/// The paper's classifier reads the d noisy columns: W_c has a row for each class and a column for
+/// each column of the sanitisation layer.
+#[test]
+fn mvg_classifies_the_noisy_columns_as_published() {
+    let bench = Bench::classifier();
+    let train = |out: &str, changes: &[&str]| {
+        let common = ["privacy.method=mvg", "privacy.mode=paper", "privacy.mvg.width=20"];
+        let unset = ["--unset", "privacy.epsilon"];
+        bench.train(out, &[&set(&[&common, changes].concat())[..], &unset].concat())
+    };
+    for (out, tuning) in [("full", "full"), ("lora", "{ lora = { rank = 4 } }")] {
+        let summary = train(out, &[&format!("model.tuning={tuning}")]);
+        assert!(summary["metrics"]["validation"]["accuracy"].is_number());
+        let folder = bench.path(out).join(if out == "full" { "model" } else { "adapter" });
+        let bytes = fs::read(folder.join("sanitiser.safetensors")).unwrap();
+        let head = tensor(&bytes, "sanitiser.head.weight");
+        assert_eq!(head.len(), 3 * 20);
+        // It learnt: Adam has moved every number from where it was drawn, at 0.02.
+        assert!(head.iter().any(|w| w.abs() > 1e-4));
+        let names = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        assert!(!names.names().iter().any(|name| name.contains("decoder")));
+        // What was trained loads again, and says the same.
+        let again = evaluate(&bench, out);
+        assert_eq!(again["accuracy"], summary["metrics"]["validation"]["accuracy"]);
+    }
+    train("pretrained", &["privacy.mvg.head=pretrained"]);
+    let bytes = fs::read(bench.path("pretrained/model/sanitiser.safetensors")).unwrap();
+    assert!(!tensor(&bytes, "sanitiser.decoder.0.weight").is_empty());
+    let proved = set(&["privacy.method=mvg", "privacy.mvg.head=linear"]);
+    let output = bench.command("no", &proved).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("privacy.mvg.head is for mode = \"paper\""), "{said}");
+}
+
+/// Noise on the pooler's output, as in DP-Forward's code, in both modes.
+#[test]
+fn noise_can_be_after_the_pooler() {
+    let bench = Bench::classifier();
+    let pooler = ["privacy.method=dp-forward", "privacy.local.after=pooler"];
+    for (out, more) in [("paper", &["privacy.mode=paper"][..]), ("proved", &[])] {
+        let summary = bench.train(out, &set(&[&pooler, more].concat()));
+        let said = evaluate(&bench, out);
+        assert_eq!(said["accuracy"], summary["metrics"]["validation"]["accuracy"], "{said}");
+    }
+    // What is below the noise stays as it was in proved mode, the pooler with it.
+    let base = safetensors_of(&bench, "model/model.safetensors");
+    let trained = safetensors_of(&bench, "proved/model/model.safetensors");
+    let pooler_of = |all: &[(String, Vec<u8>)]| {
+        all.iter().find(|(name, _)| name.ends_with("pooler.dense.weight")).unwrap().1.clone()
+    };
+    assert_eq!(pooler_of(&base), pooler_of(&trained));
+    bench.refused("no", &set(&[&pooler[..], &["model.tuning=head"]].concat()), "model.tuning");
+    bench.refused("no", &set(&[&pooler[..], &["privacy.local.rows=mean"]].concat()), "first");
+}
+
+/// EW-FT's table 1: the ledger holds the epoch with noise, and the run says that it does not hold
+/// the other.
+#[test]
+fn noise_in_one_epoch_alone_claims_nothing() {
+    let bench = Bench::classifier();
+    let changes =
+        ["privacy.method=dp-forward", "privacy.mode=paper", "privacy.noise_multipliers=[0.0, 0.5]"];
+    let more = [&set(&changes)[..], &["--unset", "privacy.epsilon"]].concat();
+    let summary = bench.train("run", &more);
+    assert!(summary["private"] == false && summary["claimed"].is_null(), "{summary}");
+    let why = summary["not_private_because"].as_str().unwrap();
+    assert!(why.contains("without noise"), "{why}");
+    assert_eq!(summary["resolved"]["noise_multipliers"], serde_json::json!([0.0, 0.5]));
+    assert_eq!(entries(&bench, "run").len(), 1);
+}
+
+/// The numbers of a tensor of a safetensors file.
+fn tensor(bytes: &[u8], name: &str) -> Vec<f32> {
+    let tensors = safetensors::SafeTensors::deserialize(bytes).unwrap();
+    let numbers = tensors.tensor(name).unwrap().data().chunks_exact(4);
+    numbers.map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect()
 }

@@ -125,8 +125,16 @@ fn what_was_learnt_by_heart_is_found_and_what_was_learnt_privately_is_not() {
     // 1.000, and from 0.32 to 0.60 where this was written; 0.5 is guessing. With 32 letters on
     // either side an AUC of 0.5 is estimated with a standard deviation of 0.07, and an interval
     // that begins at 0.6 needs an estimate that is three of them too high.
+    // Members are drawn at random from what a run was trained on, so that each run has its own.
+    let own = run(&["audit", "membership", "--json", "--run", &non_private]);
+    let own: Value = serde_json::from_slice(&own).unwrap();
+    let by_heart = own
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|found| found["attack"].as_str().unwrap() == "loss against the pretrained model");
+    assert!(ends(&by_heart.unwrap()["auc"]).0 > 0.95, "{own}");
     let area = figure("AUC by loss against the pretrained");
-    assert!(ends(&area["non_private"]).0 > 0.95, "{area}");
     let (lower, upper) = ends(&area["run"]);
     assert!(lower < 0.6 && upper < 0.95, "{area}");
     // Six digits have 19.9 bits, and all of them were found. In private they are as hidden as from

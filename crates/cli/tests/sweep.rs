@@ -219,3 +219,51 @@ fn two_sweeps_in_one_folder_are_refused() {
     first.wait().unwrap();
     refused(&second, "in use by another sweep");
 }
+
+/// Further metrics and the average are columns of their own.
+#[test]
+fn a_table_can_have_a_second_metric_and_an_average() {
+    let bench = Bench::classifier();
+    let text = r#"
+base = "run.toml"
+metric = "accuracy"
+also = ["accuracy-with-noise", "best-accuracy"]
+average = "Avg."
+losses = true
+seeds = [1]
+set = { "training.epochs" = 1 }
+rows = [
+    { label = "DP-Forward", set = { "privacy.method" = "dp-forward" } },
+    { label = "non-private", set = { "privacy.method" = "none" }, unset = ["privacy.epsilon"], reference = true },
+]
+columns = [
+    { label = "one" },
+    { label = "two", set = { "training.learning_rate" = 1e-4 } },
+]
+"#;
+    let output = sweep(&bench, text, "out", &["--jobs", "1", "--json"]).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let table: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let columns = [
+        "one",
+        "two",
+        "Avg.",
+        "one, accuracy with noise",
+        "two, accuracy with noise",
+        "one, accuracy of the best epoch",
+        "two, accuracy of the best epoch",
+    ];
+    assert_eq!(table["columns"], serde_json::json!(columns));
+    let cell = |row: usize, column: usize| &table["rows"][row]["cells"][column];
+    let mean = |row: usize, column: usize| cell(row, column)["mean"].as_f64().unwrap();
+    for row in 0..2 {
+        assert!((mean(row, 2) - 0.5 * (mean(row, 0) + mean(row, 1))).abs() < 1e-9);
+        // One epoch is the best and the last.
+        assert_eq!(mean(row, 5), mean(row, 0));
+    }
+    assert!(mean(0, 3) > 0.0 && cell(1, 3).is_null(), "non-private runs have no noise");
+    assert!(table["failures"].as_array().unwrap().is_empty(), "{table}");
+    assert!(table["notes"].to_string().contains("choosing is a release"), "{table}");
+    let drawn = fs::read_to_string(bench.path("out/losses.svg")).unwrap();
+    assert!(drawn.contains("DP-Forward, one") && drawn.contains("non-private, two"));
+}

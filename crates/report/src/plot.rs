@@ -282,3 +282,46 @@ pub fn roc(path: &Path, title: &str, curves: &[(&str, &[(f64, f64)])]) -> Result
         Ok(())
     })
 }
+
+/// Curves over a common axis, a line with a name for each; the other axis begins at 0.
+pub fn lines(
+    path: &Path,
+    title: &str,
+    (across, up): (&str, &str),
+    curves: &[(String, Vec<(f64, f64)>)],
+) -> Result<()> {
+    let points = || curves.iter().flat_map(|(_, points)| points.iter().copied());
+    let top = points().map(|(_, y)| y).filter(|y| y.is_finite()).fold(0.0, f64::max).max(1e-9);
+    let right = points().map(|(x, _)| x).fold(0.0, f64::max).max(1.0);
+    write(path, |area| {
+        let mut chart = ChartBuilder::on(area)
+            .caption(title, ("sans-serif", 20, &INK))
+            .margin(14)
+            .x_label_area_size(42)
+            .y_label_area_size(56)
+            .build_cartesian_2d(0.0..right, 0.0..1.08 * top)?;
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(INK.mix(0.15))
+            .x_desc(across)
+            .y_desc(up)
+            .draw()?;
+        for (i, (name, points)) in curves.iter().enumerate() {
+            let points = points.iter().copied().filter(|(_, y)| y.is_finite());
+            chart
+                .draw_series(LineSeries::new(points, Palette99::pick(i).stroke_width(2)))?
+                .label(name)
+                .legend(move |(x, y)| {
+                    PathElement::new([(x, y), (x + 18, y)], Palette99::pick(i).stroke_width(2))
+                });
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::LowerRight)
+            .background_style(WHITE.mix(0.85))
+            .border_style(INK.mix(0.3))
+            .draw()?;
+        Ok(())
+    })
+}

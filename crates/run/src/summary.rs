@@ -38,6 +38,9 @@ pub struct Summary {
     pub peak_memory_bytes: Option<u64>,
     /// Number of steps taken.
     pub steps: u64,
+    /// Number of rows of the training file that were left out because they cannot be read.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub skipped_rows: u64,
     /// Numbers of parameters.
     pub parameters: ParameterCounts,
     /// Noise std of each trainable parameter at the end, relative to the mean over all coordinates.
@@ -56,6 +59,9 @@ pub struct Summary {
     pub plan: RunFile,
 }
 
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
 fn first_format() -> u32 {
     1
 }
@@ -99,6 +105,10 @@ pub struct ValidationMetrics {
     /// On embeddings without noise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation: Option<Metrics>,
+    /// Of the best epoch, where it is not the last. To choose an epoch by a private validation file
+    /// is a release that no ledger holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best_validation: Option<Metrics>,
     /// On perturbed embeddings, with the noise of training (local DP).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation_with_noise: Option<Metrics>,

@@ -139,7 +139,7 @@ fn unset(table: &mut Table, path: &str) -> Result<(), String> {
 fn measurable(metric: Metric, plan: &Plan) -> Result<(), String> {
     let classifies = plan.data.task == TaskName::Classification;
     let right = match metric {
-        Metric::Accuracy | Metric::F1 => classifies,
+        Metric::Accuracy | Metric::BestAccuracy | Metric::F1 => classifies,
         Metric::AccuracyWithNoise => classifies && matches!(plan.method, Method::Local(_)),
         Metric::Perplexity => !classifies,
         Metric::MinutesPerEpoch => plan.data.author.is_none(),

@@ -26,7 +26,8 @@ fn units(plan: &Plan) -> usize {
 fn what_decides_noise(plan: &Plan, units: usize) -> String {
     let file = plan.file();
     let (privacy, training) = (&file.privacy, &file.training);
-    let budget = (privacy.epsilon, privacy.delta, privacy.noise_multiplier);
+    let noise = (privacy.noise_multiplier, &privacy.noise_multipliers);
+    let budget = (privacy.epsilon, privacy.delta, noise);
     let schedule = (privacy.schedule, privacy.step_distance, privacy.reserve);
     let local = (privacy.local.release, privacy.local.label_epsilon, privacy.mvg.attention);
     let method = (privacy.method, privacy.mode, &privacy.rap_ft.relevance);

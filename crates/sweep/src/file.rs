@@ -25,12 +25,20 @@ pub struct SweepFile {
     pub seeds: Vec<u64>,
     /// What the table shows.
     pub metric: Metric,
+    /// What further columns show.
+    #[serde(default)]
+    pub also: Vec<Metric>,
+    /// Label of a further column, the mean over the columns.
+    pub average: Option<String>,
     /// The row that the others are tested against.
     pub baseline: Option<String>,
     /// Train on so many rows of the training file, chosen by a fixed shuffle.
     pub examples: Option<usize>,
     /// Measure on so many rows of the validation file.
     pub validation_examples: Option<usize>,
+    /// Whether the training losses of the cells are drawn.
+    #[serde(default)]
+    pub losses: bool,
     /// Whether trained weights stay in the runs' folders.
     #[serde(default)]
     pub keep_weights: bool,
@@ -168,6 +176,22 @@ impl Sweep {
                 return Err(unknown("only", "column", label));
             }
         }
+        if let Some(metric) = self
+            .file
+            .also
+            .iter()
+            .find(|also| also.higher_is_better() != self.file.metric.higher_is_better())
+        {
+            return Err(format!(
+                "also has {metric}, of which better is the other way than of {}",
+                self.file.metric
+            ));
+        }
+        if let Some(label) =
+            self.file.average.as_deref().filter(|label| known(&self.columns, label))
+        {
+            return Err(format!("average: there is a column {label:?} already"));
+        }
         if let Some(label) = self.file.baseline.as_deref().filter(|label| !known(&self.rows, label))
         {
             return Err(unknown("baseline", "row", label));
@@ -179,6 +203,11 @@ impl Sweep {
             if let Some(label) = figures.keys().find(|label| !known(&self.columns, label)) {
                 return Err(unknown("published", "column", label));
             }
+        }
+        if self.file.losses && self.file.seeds.is_empty() {
+            return Err("losses are those of the training examples, which a private run must not \
+                        show; they are for sweeps with seeds"
+                .into());
         }
         for (i, seed) in self.file.seeds.iter().enumerate() {
             if self.file.seeds[..i].contains(seed) {
@@ -223,6 +252,12 @@ mod tests {
             (&format!("{rows}published = {{ c = {{ accuracy = 1.0 }} }}"), "published"),
             (&format!("{rows}published = {{ a = {{ x = 1.0 }} }}"), "column \"x\""),
             ("rows = [{ label = \"a\", only = [\"z\"] }]", "\"z\""),
+            (&format!("{rows}also = [\"loss\"]"), "the other way"),
+            (&format!("{rows}losses = true"), "with seeds"),
+            (
+                &format!("{rows}columns = [{{ label = \"c\" }}]\naverage = \"c\""),
+                "a column \"c\" already",
+            ),
             ("grid = { \"a.b\" = [] }", "no values"),
             ("colour = 1", "colour"),
         ] {

@@ -28,6 +28,7 @@ mod examples;
 mod file;
 pub mod formats;
 mod grid;
+mod losses;
 mod metric;
 mod notes;
 mod progress;
@@ -74,7 +75,8 @@ impl Prepared {
     }
 
     /// Does all runs that are not finished yet, and leaves the table in the folder as `table.txt`,
-    /// `.md`, `.tex` and `.csv` and as `plot.svg`. Runs that fail are named in the table.
+    /// `.md`, `.tex` and `.csv` and as `plot.svg`, and the losses as `losses.svg` where the sweep asks
+    /// for them. Runs that fail are named in the table.
     pub fn run(&self, launch: &Launch) -> Result<Table> {
         let runs = self.folder.join("runs");
         if !state::is_of_sweep(&self.folder) {
@@ -93,6 +95,14 @@ impl Prepared {
         let results = runner::run_all(&self.cells.runs, &children, self.sweep.file.metric);
         let table = Table::new(&self.sweep, &self.cells, &results);
         self.write(&table)?;
+        if self.sweep.file.losses {
+            losses::draw(
+                &self.folder.join("losses.svg"),
+                &self.sweep,
+                &self.cells,
+                &children.folder,
+            )?;
+        }
         Ok(table)
     }
 

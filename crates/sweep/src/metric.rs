@@ -9,6 +9,8 @@ use undertone_run::{Metrics, Summary};
 pub enum Metric {
     /// Accuracy of the classifier on the validation file, in percent.
     Accuracy,
+    /// Accuracy of the best epoch on the validation file, in percent.
+    BestAccuracy,
     /// Accuracy in percent when the validation embeddings are perturbed too (local DP).
     AccuracyWithNoise,
     /// F1 of the classifier on the validation file, in percent.
@@ -26,7 +28,7 @@ pub enum Metric {
 impl Metric {
     /// Whether more of it is better.
     pub fn higher_is_better(self) -> bool {
-        matches!(self, Self::Accuracy | Self::AccuracyWithNoise | Self::F1)
+        matches!(self, Self::Accuracy | Self::BestAccuracy | Self::AccuracyWithNoise | Self::F1)
     }
 
     /// Digits behind the point that say something.
@@ -47,6 +49,10 @@ impl Metric {
         let validation = &summary.metrics.validation;
         let found = match self {
             Self::Accuracy => 100.0 * classification(validation)?.accuracy,
+            Self::BestAccuracy => {
+                let best = summary.metrics.best_validation.as_ref();
+                100.0 * classification(&best.or(validation.as_ref()).cloned())?.accuracy
+            }
             Self::AccuracyWithNoise => {
                 100.0 * classification(&summary.metrics.validation_with_noise)?.accuracy
             }
@@ -77,6 +83,7 @@ impl std::fmt::Display for Metric {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         f.write_str(match self {
             Self::Accuracy => "accuracy, %",
+            Self::BestAccuracy => "accuracy of the best epoch, %",
             Self::AccuracyWithNoise => "accuracy with noise, %",
             Self::F1 => "F1, %",
             Self::Loss => "loss",

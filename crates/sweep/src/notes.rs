@@ -2,6 +2,7 @@
 
 use crate::cells::Cells;
 use crate::file::{Line, Sweep};
+use crate::metric::Metric;
 use crate::table::{LEVEL, Table};
 use undertone::Plan;
 
@@ -14,6 +15,14 @@ pub fn notes(sweep: &Sweep, cells: &Cells, table: &Table) -> Vec<String> {
         _ => format!("mean ± standard error over {seeds} seeds"),
     };
     notes.push(format!("What is shown: {}; {shown}.", table.metric));
+    if sweep.file.metric == Metric::BestAccuracy || sweep.file.also.contains(&Metric::BestAccuracy)
+    {
+        notes.push(
+            "The best epoch was chosen by the validation file: where that is private, choosing is \
+             a release which no ledger holds."
+                .into(),
+        );
+    }
     notes.extend(part("Trained", "training", sweep, sweep.file.examples, |line| line.examples));
     notes.extend(part("Measured", "validation", sweep, sweep.file.validation_examples, |line| {
         line.validation_examples

@@ -77,15 +77,39 @@ impl Table {
                     cells.of[r][c].as_ref()?.iter().map(figure).collect();
                 Some(summarised(values, sweep.published(r, c)))
             };
-            let cells = (0..sweep.columns.len()).map(cell).collect();
-            Row { label: row.label.clone(), reference: row.reference, cells }
+            let mut shown: Vec<Option<Cell>> = (0..sweep.columns.len()).map(cell).collect();
+            if sweep.file.average.is_some() {
+                shown.push(average(&shown));
+            }
+            for also in &sweep.file.also {
+                let figure = |run: &usize| also.of(results[*run].as_ref().ok()?);
+                let cell = |c: usize| {
+                    let values: Vec<Option<f64>> =
+                        cells.of[r][c].as_ref()?.iter().map(figure).collect();
+                    // Not every row has it: non-private runs have no noise to measure with.
+                    values.iter().any(Option::is_some).then(|| summarised(values, None))
+                };
+                shown.extend((0..sweep.columns.len()).map(cell));
+            }
+            Row { label: row.label.clone(), reference: row.reference, cells: shown }
+        });
+        let labels = || sweep.columns.iter().map(|column| column.label.clone());
+        let more = sweep.file.also.iter().flat_map(|also| {
+            labels().map(move |label| {
+                // A table of one column has the metric's name for a label.
+                if label == metric.to_string() {
+                    also.to_string()
+                } else {
+                    format!("{label}, {}", also.to_string().trim_end_matches(", %"))
+                }
+            })
         });
         let mut table = Self {
             metric: metric.to_string(),
             higher_is_better: metric.higher_is_better(),
             decimals: metric.decimals(),
             baseline: sweep.file.baseline.clone(),
-            columns: sweep.columns.iter().map(|column| column.label.clone()).collect(),
+            columns: labels().chain(sweep.file.average.clone()).chain(more).collect(),
             rows: rows.collect(),
             notes: Vec::new(),
             failures: failures(cells, results, metric),
@@ -126,6 +150,18 @@ impl Table {
             }
         }
     }
+}
+
+/// The mean over the columns, seed by seed; none for a row that does not have them all.
+fn average(cells: &[Option<Cell>]) -> Option<Cell> {
+    let all: Vec<&Cell> = cells.iter().map(Option::as_ref).collect::<Option<_>>()?;
+    let seeds = all.iter().map(|cell| cell.values.len()).min()?;
+    let of_seed = |seed: usize| {
+        let found: Option<Vec<f64>> = all.iter().map(|cell| cell.values[seed]).collect();
+        mean(&found?)
+    };
+    let published: Option<Vec<f64>> = all.iter().map(|cell| cell.published).collect();
+    Some(summarised((0..seeds).map(of_seed).collect(), published.and_then(|all| mean(&all))))
 }
 
 fn summarised(values: Vec<Option<f64>>, published: Option<f64>) -> Cell {
@@ -174,6 +210,17 @@ mod tests {
         };
         table.compare();
         table
+    }
+
+    #[test]
+    fn an_average_is_that_of_each_seed_over_the_columns() {
+        let cell = |values: [Option<f64>; 2], published| Some(summarised(values.into(), published));
+        let (one, two) =
+            (cell([Some(1.0), Some(2.0)], Some(10.0)), cell([Some(3.0), None], Some(20.0)));
+        let found = average(&[one.clone(), two]).unwrap();
+        assert_eq!(found.values, [Some(2.0), None]);
+        assert_eq!((found.mean, found.published), (Some(2.0), Some(15.0)));
+        assert_eq!(average(&[one, None]), None);
     }
 
     #[test]

@@ -294,6 +294,26 @@ fn the_published_allocation_of_anadp_breaks_its_claim() {
     assert!((mean_weight - 1.0).abs() < 1e-3, "{mean_weight}");
 }
 
+/// S is of the gradient as it is, before clipping (line 6 of Algorithm 1): where gradients are
+/// clipped makes no difference to the weights.
+#[test]
+fn the_published_importance_of_anadp_is_that_of_unclipped_gradients() {
+    let settings = ImportanceSettings::usual(ImportanceForm::Element);
+    let weights = |bound: f64| -> Vec<f64> {
+        let learner = after(0, 0.5, &Tuning::Bitfit, |p| {
+            let clip = Clip::Flat(bound);
+            AllocationMethod::Published(Box::new(PublishedAnadp::new(&clip, settings, p)))
+        });
+        let allocation = learner.method().unwrap().allocator().allocation(1.0);
+        coordinates(&learner, &allocation).iter().map(|c| (bound / c.std).powi(2)).collect()
+    };
+    let (low, high) = (weights(1e-3), weights(1e3));
+    assert!(low.iter().any(|w| (w - 1.0).abs() > 0.1), "they differ between coordinates");
+    for (low, high) in low.iter().zip(&high) {
+        assert!((low / high - 1.0).abs() < 1e-4, "{low} {high}");
+    }
+}
+
 /// Rap-FT at β = 0.7: as published σ_eff is 1.644 times what was asked for.
 #[test]
 fn rap_ft_as_published_pays_for_more_than_it_uses() {

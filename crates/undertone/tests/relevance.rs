@@ -1,12 +1,13 @@
 //! Relevance is neither made nor lost on its way through a model.
 
 use undertone::data::{Example, Target};
-use undertone::explain::relevance::{AlphaBeta, Explainer, rules};
+use undertone::explain::relevance::{AlphaBeta, Explainer, LinearRule, rules};
 use undertone::gradient::Clip;
 use undertone::method::central::{
     Allocator, PublishedRapFt, RapFt, ReleasedRelevanceMap, RelevanceMap,
 };
 use undertone::model::architecture::{Architecture, Dimensions};
+use undertone::model::layer::linear::Linear;
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
 use undertone::model::{Model, TaskHead};
 use undertone::run::InitialRelevance;
@@ -65,7 +66,8 @@ fn the_total_is_the_same_at_every_layer() {
     for (architecture, task_head) in KINDS {
         for tuning in tunings(task_head) {
             let model = model(architecture, task_head, &tuning);
-            for rule in [AlphaBeta::default(), AlphaBeta { alpha: 2.0, beta: -1.0 }] {
+            for (alpha, beta) in [(1.0, 0.0), (2.0, -1.0), (0.5, 0.5)] {
+                let rule = AlphaBeta { alpha, beta };
                 let explainer = Explainer::new(&model, rule, InitialRelevance::TopK(5), 7).unwrap();
                 let found = explainer.relevance(&example(task_head)).unwrap();
                 let what = format!("{architecture:?} {task_head:?} {} {rule:?}", tuning.name());
@@ -127,6 +129,87 @@ fn biases_have_relevance_under_bitfit() {
     }
 }
 
+/// Equation 16 through a model, by value: the head's two biases and that of the last normalisation,
+/// from the hidden state of [CLS] and the weights alone.
+#[test]
+fn biases_under_bitfit_have_the_relevance_of_the_definition() {
+    let task_head = TaskHead::SequenceClassification;
+    let mut model = model(Architecture::Bert, task_head, &Tuning::Bitfit);
+    for (_, parameter) in model.parameters.iter_mut() {
+        let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
+        let numbers = parameter.value.to_vec().unwrap();
+        let numbers = match parameter.shape.len() {
+            // Fresh weights are tiny, and fresh biases zero.
+            2 => numbers.iter().map(|w| 10.0 * w).collect(),
+            _ if parameter.name.ends_with("bias") => {
+                (0..parameter.len()).map(|i| 0.3 - 0.07 * (i % 9) as f32).collect()
+            }
+            _ => numbers,
+        };
+        parameter.value = undertone::tensor::Matrix::from_vec(rows, columns, numbers);
+    }
+    let (alpha, beta) = (0.5, 0.5);
+    let rule = LinearRule { bias_in_z: true, ..AlphaBeta { alpha, beta }.into() };
+    let explainer = Explainer::new(&model, rule, InitialRelevance::default(), 7).unwrap();
+    let example = example(task_head);
+    let found = explainer.relevance(&example).unwrap();
+    let batch = undertone::data::Batch::pack([&example]);
+    let states = model.hidden_states(&batch).unwrap();
+    let hidden = states.last().unwrap().to_host().unwrap().row(0).to_vec();
+    let head = &model.network.head;
+    let numbers = |id| -> Vec<f64> {
+        model.parameters.value(id).to_vec().unwrap().iter().map(|&x| f64::from(x)).collect()
+    };
+    // z of a layer, and the relevance of its inputs from that of its outputs.
+    let layer = |layer: &Linear, x: &[f64], r: &dyn Fn(&[f64]) -> Vec<f64>| {
+        let (w, b) = (numbers(layer.weight), numbers(layer.bias.unwrap()));
+        let part = |o: usize, i: usize| w[o * layer.inputs + i] * x[i];
+        let z: Vec<f64> = (0..layer.outputs)
+            .map(|o| (0..layer.inputs).map(|i| part(o, i)).sum::<f64>() + b[o])
+            .collect();
+        let r = r(&z);
+        let of_bias: Vec<f64> = (0..layer.outputs).map(|o| b[o] * r[o] / z[o]).collect();
+        let mut inputs = vec![0.0; layer.inputs];
+        for o in 0..layer.outputs {
+            let sum = |sign: f64| -> f64 {
+                let parts = (0..layer.inputs).map(|i| part(o, i)).chain([b[o]]);
+                parts.filter(|z| z * sign > 0.0).sum()
+            };
+            for (i, input) in inputs.iter_mut().enumerate() {
+                let (share, all) =
+                    if part(o, i) > 0.0 { (0.5, sum(1.0)) } else { (0.5, sum(-1.0)) };
+                *input += share * r[o] * part(o, i) / all;
+            }
+        }
+        (z, inputs, of_bias)
+    };
+    let hidden: Vec<f64> = hidden.iter().map(|&x| f64::from(x)).collect();
+    let (dense, _) = head.dense.as_ref().unwrap();
+    let (before, _, _) = layer(dense, &hidden, &|z| vec![0.0; z.len()]);
+    let pooled: Vec<f64> = before.iter().map(|z| z.tanh()).collect();
+    // All relevance begins at the label's logit.
+    let (_, of_pooled, of_out) = layer(&head.out, &pooled, &|_| vec![0.0, 1.0, 0.0]);
+    let (_, of_hidden, of_dense) = layer(dense, &hidden, &|_| of_pooled.clone());
+    let norm = model.network.blocks.last().unwrap().feed_forward_norm.clone();
+    let of_norm: Vec<f64> = numbers(norm.bias.unwrap())
+        .iter()
+        .zip(&of_hidden)
+        .zip(&hidden)
+        .map(|((b, r), y)| b * r / y)
+        .collect();
+    for (id, wanted) in [
+        (head.out.bias.unwrap(), of_out),
+        (dense.bias.unwrap(), of_dense),
+        (norm.bias.unwrap(), of_norm),
+    ] {
+        let size = wanted.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
+        assert!(size > 0.0);
+        for (have, want) in found.of[id.index()].iter().zip(&wanted) {
+            assert!((f64::from(*have) - want).abs() < 1e-3 * size, "{have}, not {want}");
+        }
+    }
+}
+
 fn cases() -> serde_json::Value {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/allocation/cases.json");
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
@@ -157,7 +240,7 @@ fn rules_equal_the_script() {
         let of = |key: &str| rule[key].as_f64().unwrap() as f32;
         let alpha_beta = AlphaBeta { alpha: of("alpha"), beta: of("beta") };
         let (x, w, r) = (matrix(&linear["x"]), matrix(&linear["w"]), matrix(&linear["r"]));
-        let found = rules::linear(alpha_beta, &x, &w, &r, true).unwrap();
+        let found = rules::linear(alpha_beta, &x, &w, None, &r, true).unwrap();
         assert_near("inputs", &found.inputs, &rule["r_x"]);
         assert_near("weights", &found.weights.unwrap(), &rule["r_w"]);
     }
@@ -217,9 +300,4 @@ fn two_groups_equal_the_script() {
         RapFt::new(&clip, &ReleasedRelevanceMap::of_public(map), of("beta"), &model.parameters)
             .allocation(sigma);
     assert!((proved.noise_multiplier() - sigma).abs() < 1e-9);
-    // With the script's shares the numbers are the script's.
-    let rho = [of("rho_w"), of("rho_s")];
-    let effective = sigma / (rho[0].powi(3) + rho[1].powi(3)).sqrt();
-    assert!((effective - of("sigma_eff")).abs() < 1e-6);
-    assert!((sigma * (rho[0].powi(3) + rho[1].powi(3)).sqrt() - of("sigma_matched")).abs() < 1e-6);
 }

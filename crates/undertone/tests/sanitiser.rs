@@ -15,7 +15,8 @@ use undertone::model::{
     ForwardOptions, Gradients, Model, ParameterId, RandomisedResponse, TaskHead, Weighting,
 };
 use undertone::noise::Secret;
-use undertone::run::ReleaseKind;
+use undertone::run::{EncoderActivation, ReleaseKind};
+use undertone::tensor::Activation;
 
 const KINDS: [Architecture; 5] = [
     Architecture::Bert,
@@ -30,6 +31,7 @@ fn config(noise_layer: NoiseLayer, rows: Rows, dims: &[usize]) -> SanitiserConfi
         noise_layer,
         rows,
         dims: dims.to_vec(),
+        activation: None,
         centred: true,
         decoded: true,
         squash: None,
@@ -153,10 +155,39 @@ fn gradients_are_those_of_finite_differences() {
             ..base.clone()
         },
         // Blocks above the noise that do not learn still pass the gradient on.
-        base,
+        base.clone(),
+        // EW-FT's autoencoder: a single bottleneck is nonlinear too.
+        SanitiserConfig {
+            activation: Some(EncoderActivation::Tanh),
+            dims: vec![5],
+            rows: Rows::Tokens(None),
+            ..base.clone()
+        },
+        SanitiserConfig { activation: Some(EncoderActivation::Gelu), ..base.clone() },
+        SanitiserConfig { activation: Some(EncoderActivation::None), ..base.clone() },
+        // As published: rows of padding count towards the norm, and learn by it.
+        SanitiserConfig {
+            rows: Rows::Padded(9),
+            bounding: Bounding::Normalise,
+            noise_layer: NoiseLayer::After(2),
+            ..base.clone()
+        },
+        SanitiserConfig { rows: Rows::Padded(9), bounding: Bounding::Normalise, ..base.clone() },
+        // After the task head's own dense layer.
+        SanitiserConfig {
+            rows: Rows::First,
+            noise_layer: NoiseLayer::Pooler,
+            dims: vec![],
+            centred: false,
+            ..base.clone()
+        },
+        SanitiserConfig { rows: Rows::First, noise_layer: NoiseLayer::Pooler, ..base },
     ];
+    let bidirectional = [Architecture::Bert, Architecture::Roberta];
     for (i, config) in cases.iter().enumerate() {
-        let architecture = KINDS[i % KINDS.len()];
+        let of_encoders =
+            matches!(config.rows, Rows::Padded(_)) || config.noise_layer == NoiseLayer::Pooler;
+        let architecture = if of_encoders { bidirectional[i % 2] } else { KINDS[i % KINDS.len()] };
         let mut model = model(architecture, config);
         if i == 7 {
             let blocks: Vec<ParameterId> =
@@ -203,6 +234,109 @@ fn gradients_are_those_of_finite_differences() {
         }
         assert!(compared >= 5, "case {i}: only {compared} parameters had a slope");
     }
+}
+
+/// Doubling the hidden states doubles what a linear encoder releases, and not what a nonlinear one
+/// does: EW-FT's autoencoder must be one, with a single bottleneck too.
+#[test]
+fn an_autoencoder_with_an_activation_is_not_linear() {
+    let batch = batch(&[5]);
+    for (activation, linear) in [
+        (None, true),
+        (Some(EncoderActivation::None), true),
+        (Some(EncoderActivation::Tanh), false),
+        (Some(EncoderActivation::Gelu), false),
+    ] {
+        let config = SanitiserConfig {
+            activation,
+            centred: false,
+            // Not bounded: what the encoder itself makes of the rows.
+            bounding: Bounding::Box,
+            ..config(NoiseLayer::After(0), Rows::First, &[5])
+        };
+        let mut model = model(Architecture::Bert, &config);
+        let layer = model.network.sanitiser.clone().unwrap();
+        set(&mut model, layer.encoder[0].bias.unwrap(), vec![0.0; 5]).unwrap();
+        let once = model.bounded_rows(&batch).unwrap().0.dense().to_vec();
+        let norm = model.network.embeddings.norm.clone().unwrap();
+        for id in [Some(norm.weight), norm.bias].into_iter().flatten() {
+            let doubled = model.parameters.value(id).to_vec().unwrap();
+            set(&mut model, id, doubled.iter().map(|x| 2.0 * x).collect()).unwrap();
+        }
+        let twice = model.bounded_rows(&batch).unwrap().0.dense().to_vec();
+        let off: f32 = once.iter().zip(&twice).map(|(x, y)| (y - 2.0 * x).abs()).sum();
+        assert_eq!(off < 1e-4, linear, "{activation:?}: {once:?} {twice:?}");
+    }
+}
+
+/// The papers' norm runs over the padded l × d matrix: tokens are what they are without padding, but
+/// for a factor that depends on l.
+#[test]
+fn rows_of_padding_count_towards_the_norm_as_published() {
+    let rows = |architecture: Architecture, rows: Rows, after: usize, lengths: &[usize]| {
+        let config = SanitiserConfig {
+            bounding: Bounding::Normalise,
+            centred: false,
+            ..config(NoiseLayer::After(after), rows, &[])
+        };
+        let model = model(architecture, &config);
+        let (found, starts) = model.bounded_rows(&batch(lengths)).unwrap();
+        assert_eq!(starts.len(), lengths.len() + 1);
+        (found.dense().to_vec(), model)
+    };
+    for (architecture, after) in
+        [(Architecture::Bert, 0), (Architecture::Bert, 2), (Architecture::DistilBert, 3)]
+    {
+        let (plain, _) = rows(architecture, Rows::Tokens(None), after, &[5, 3]);
+        let mut before = 1.0;
+        for length in [5, 8, 16] {
+            let (padded, _) = rows(architecture, Rows::Padded(length), after, &[5, 3]);
+            assert_eq!(padded.len(), plain.len(), "padding is not passed on");
+            let factor = padded[0] / plain[0];
+            // The first sequence has five tokens of sixteen numbers.
+            for (x, y) in plain[..80].iter().zip(&padded) {
+                assert!((factor * x - y).abs() < 1e-5, "{x} {y} {factor}");
+            }
+            assert!(if length == 5 { (factor - 1.0).abs() < 1e-4 } else { factor < before });
+            before = factor;
+        }
+    }
+    // After the embeddings padding is tokens like others, which the batch can have itself.
+    let (padded, model) = rows(Architecture::Bert, Rows::Padded(8), 0, &[5]);
+    let mut longer = batch(&[5]);
+    longer.tokens.resize(8, 0);
+    longer.segments.resize(8, 0);
+    longer.starts = vec![0, 8];
+    let hidden = model.hidden_states(&longer).unwrap()[0].to_vec().unwrap();
+    let norm = hidden.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+    for (x, y) in hidden.iter().zip(&padded) {
+        assert!((f64::from(*x) / norm - f64::from(*y)).abs() < 1e-5, "{x} {y}");
+    }
+}
+
+/// DP-Forward's code has the noise on the pooler's output: with a norm that bounds nothing, a model
+/// says there what it says without a sanitiser, and what is released is tanh of a dense layer.
+#[test]
+fn the_pooler_can_be_below_the_noise() {
+    let wide = SanitiserConfig {
+        centred: false,
+        norm: 1e6,
+        ..config(NoiseLayer::Pooler, Rows::First, &[])
+    };
+    let model = model(Architecture::Bert, &wide);
+    let batch = batch(&[5, 3]);
+    let mut plain = model.clone();
+    let layer = plain.network.sanitiser.take().unwrap();
+    plain.network.head.dense = layer.pooler.clone();
+    let logits = |model: &Model| model.logits(&batch, None).unwrap().to_vec().unwrap();
+    for (x, y) in logits(&model).iter().zip(logits(&plain)) {
+        assert!((x - y).abs() < 1e-4, "{x} {y}");
+    }
+    let rows = model.bounded_rows(&batch).unwrap().0;
+    assert_eq!((rows.rows(), rows.columns()), (2, 16));
+    assert!(rows.dense().iter().all(|x| x.abs() <= 1.0));
+    let dense = layer.pooler.unwrap().0;
+    assert!(model.network.sanitiser.unwrap().parameters_below().contains(&dense.weight));
 }
 
 #[test]
@@ -287,7 +421,7 @@ fn bounded_by_definition(model: &Model, config: &SanitiserConfig, batch: &Batch)
         let mut x: Vec<f64> = (0..hidden.columns).map(mean).collect();
         for (i, linear) in layer.encoder.iter().enumerate() {
             if i > 0 {
-                x.iter_mut().for_each(|x| *x = activation::value(layer.activation, *x));
+                x.iter_mut().for_each(|x| *x = activation::value(Activation::Gelu, *x));
             }
             let (weight, bias) = (wide(linear.weight), linear.bias.map(wide));
             let output = |o: usize| {

@@ -3,7 +3,7 @@
 
 use super::exposure::{self, ExposureArguments};
 use super::extraction::ExtractionArguments;
-use super::membership::by_losses;
+use super::membership::{at_random, by_losses};
 use super::private_things::FinderArguments;
 use super::reconstruction::ReconstructionArguments;
 use super::run_folder::AuditedRun;
@@ -13,7 +13,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, area, share};
 use clap::Args;
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use undertone::Method;
 use undertone::audit::extraction::Extraction;
 use undertone::audit::membership::Membership;
@@ -189,10 +189,12 @@ impl All {
             left_out.push("membership (name a file that was not trained on by --non-members)");
             return Ok(Vec::new());
         };
-        let mut all: Vec<Example> = read_data(&run.plan, None)?.examples;
-        all.truncate(self.examples);
+        let read = |file: Option<&Path>| -> Outcome<Vec<Example>> {
+            Ok(at_random(read_data(&run.plan, file)?.examples, self.examples, self.random.seed))
+        };
+        let mut all = read(None)?;
         let members = all.len();
-        all.extend(read_data(&run.plan, Some(others))?.examples.into_iter().take(self.examples));
+        all.extend(read(Some(others))?);
         if members == 0 || all.len() == members {
             return Err(Failure::arguments("both files need at least one example"));
         }

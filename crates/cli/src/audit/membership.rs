@@ -7,6 +7,8 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, area, share};
 use crate::train::Display;
 use clap::Args;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::path::PathBuf;
 use undertone::audit::membership::{
     Membership as Found, by_likelihood_ratio, by_loss, by_reference, judge,
@@ -31,7 +33,7 @@ pub struct Membership {
     /// File of non-members: examples that were not [default: the run's validation file]
     #[arg(long, value_name = "FILE")]
     non_members: Option<PathBuf>,
-    /// Examples of either file at most
+    /// Examples of either file at most, drawn at random
     #[arg(long, default_value_t = 10_000)]
     examples: usize,
     /// Shadow models of the likelihood-ratio attack; each is a training run like the one that is
@@ -62,8 +64,8 @@ impl Membership {
         };
         let mut inside = read_data(&run.plan, self.members.as_deref())?;
         let mut outside = read_data(&run.plan, Some(others))?;
-        inside.examples.truncate(self.examples);
-        outside.examples.truncate(self.examples);
+        inside.examples = at_random(inside.examples, self.examples, self.random.seed);
+        outside.examples = at_random(outside.examples, self.examples, self.random.seed);
         let count = inside.examples.len();
         if count == 0 || outside.examples.is_empty() {
             return Err(Failure::arguments("both files need at least one example"));
@@ -157,6 +159,19 @@ impl Membership {
     }
 }
 
+/// At most so many of the things, drawn at random without replacement: the first rows of a file are
+/// often unlike the others.
+pub fn at_random<T>(mut all: Vec<T>, most: usize, seed: u64) -> Vec<T> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let count = most.min(all.len());
+    for i in 0..count {
+        let other = i + (random.next_u64() % (all.len() - i) as u64) as usize;
+        all.swap(i, other);
+    }
+    all.truncate(count);
+    all
+}
+
 /// The attacks that need nothing but losses, with those of the pretrained model if `reference`, on
 /// examples of which the first `members` were trained on; and the losses.
 pub fn by_losses(
@@ -187,4 +202,28 @@ fn row(found: &Found) -> Vec<String> {
         share(&found.rate_at_1_percent),
         share(&found.rate_at_0_1_percent),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_of_the_whole_file() {
+        let of = |seed: u64| at_random((0..1_000).collect::<Vec<u32>>(), 100, seed);
+        let found = of(1);
+        assert_eq!(found.len(), 100);
+        assert_eq!(found.iter().collect::<std::collections::BTreeSet<_>>().len(), 100);
+        // A tenth of each tenth of the file, more or less; of its first rows, all or none.
+        for tenth in 0..10 {
+            let inside = found.iter().filter(|&&i| i / 100 == tenth).count();
+            assert!((2..=22).contains(&inside), "{inside} of tenth {tenth}");
+        }
+        assert_eq!(found, of(1));
+        assert_ne!(found, of(2));
+        // What is there is all taken where there are fewer.
+        let mut all = at_random((0..7).collect::<Vec<u32>>(), 100, 1);
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 2, 3, 4, 5, 6]);
+    }
 }

@@ -1,5 +1,6 @@
 //! `undertone audit reconstruction`: PII is masked in a text; can the model fill it in?
 
+use super::membership::at_random;
 use super::private_things::{FinderArguments, PrivateTexts};
 use super::progress;
 use super::run_folder::{AuditedRun, language_model};
@@ -8,8 +9,6 @@ use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, share};
 use clap::Args;
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::path::PathBuf;
 use undertone::audit::reconstruction::{
     Candidates, Masked, Reconstruction as Found, attack, judge,
@@ -166,15 +165,7 @@ impl ReconstructionArguments {
                 all.push(Masked { text: text[from..to].to_owned(), span });
             }
         }
-        // The first of a shuffle.
-        let mut random = ChaCha8Rng::seed_from_u64(self.random.seed);
-        let count = self.targets.min(all.len());
-        for i in 0..count {
-            let other = i + (random.next_u64() % (all.len() - i) as u64) as usize;
-            all.swap(i, other);
-        }
-        all.truncate(count);
-        Ok(all)
+        Ok(at_random(all, self.targets, self.random.seed))
     }
 
     /// The attack on the run's model, or on the pretrained one.

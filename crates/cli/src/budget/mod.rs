@@ -6,6 +6,7 @@ mod ledger;
 mod noise;
 mod releases;
 mod schedule;
+mod tokens;
 
 use crate::failure::Outcome;
 use crate::output::Output;
@@ -25,6 +26,9 @@ pub enum Budget {
     /// A noise multiplier for each epoch, calibrated to (ε, δ)
     #[command(allow_negative_numbers = true)]
     Schedule(schedule::Schedule),
+    /// MVG's budgets over the positions of a sequence, and their noise multipliers
+    #[command(allow_negative_numbers = true)]
+    Tokens(tokens::Tokens),
     /// The whole privacy curve δ(ε)
     #[command(allow_negative_numbers = true)]
     Curve(curve::Curve),
@@ -43,6 +47,7 @@ impl Budget {
             Budget::Delta(verb) => verb.run(output),
             Budget::Noise(verb) => verb.run(output),
             Budget::Schedule(verb) => verb.run(output),
+            Budget::Tokens(verb) => verb.run(output),
             Budget::Curve(verb) => verb.run(output),
             Budget::TradeOff(verb) => verb.run(output),
             Budget::Ledger(verb) => verb.run(output),

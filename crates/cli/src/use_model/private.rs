@@ -111,7 +111,7 @@ fn terms(config: &SanitiserConfig) -> Terms {
             .to_owned(),
         "the number of texts is public".to_owned(),
     ];
-    if config.rows == Rows::Tokens(None) {
+    if matches!(config.rows, Rows::Tokens(None) | Rows::Padded(_)) {
         assumptions.push("the number of tokens of each text is public".to_owned());
     }
     Terms {

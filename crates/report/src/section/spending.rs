@@ -63,6 +63,10 @@ fn in_words(run: &Run) -> String {
         [first, rest @ ..] if rest.iter().all(|s| s == first) => {
             format!("The noise multiplier is {} in every epoch.", words::number(*first))
         }
+        all if run.summary.plan.privacy.noise_multipliers.is_some() => {
+            let all: Vec<String> = all.iter().map(|&noise| words::number(noise)).collect();
+            format!("The noise multipliers of the epochs are {}.", all.join(", "))
+        }
         [first, rest @ ..] => format!(
             "The noise multiplier goes from {} in the first epoch to {} in the last ({}).",
             words::number(*first),

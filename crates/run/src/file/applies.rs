@@ -1,8 +1,8 @@
 //! Keys that apply to some runs only. In other runs they are an error, never ignored.
 
 use super::{
-    AttentionSource, EncoderKind, LearnerKind, MethodName, ModeName, NoiseLayer, NoiseSchedule,
-    OptimiserKind, ReleasedRows, RelevanceSource, RunFile, TaskName,
+    AttentionSource, EncoderKind, Format, LearnerKind, MethodName, ModeName, NoiseLayer,
+    NoiseSchedule, OptimiserKind, ReleasedRows, RelevanceRule, RelevanceSource, RunFile, TaskName,
 };
 use crate::error::{Error, Result};
 use toml::{Table, Value};
@@ -39,6 +39,11 @@ fn task_is(file: &RunFile, task: TaskName) -> bool {
     file.data.task == task
 }
 
+/// MVG as published has budgets of its own, and a box in place of a norm bound.
+fn is_published_mvg(file: &RunFile) -> bool {
+    is_paper(file) && file.privacy.method == MethodName::Mvg
+}
+
 /// Whether embeddings pass an encoder whose widths the run file may choose.
 fn has_encoder_of_own_width(file: &RunFile) -> bool {
     let default_is_none = file.privacy.method == MethodName::DpForward;
@@ -48,18 +53,41 @@ fn has_encoder_of_own_width(file: &RunFile) -> bool {
     }
 }
 
+/// Whether embeddings pass an autoencoder, in place of a projection or of MVG's layer.
+fn has_autoencoder(file: &RunFile) -> bool {
+    let default_is_trained = file.privacy.method == MethodName::EwFt && is_paper(file);
+    let kind = file.privacy.local.encoder;
+    file.privacy.method != MethodName::Mvg
+        && kind.map_or(default_is_trained, |kind| {
+            matches!(kind, EncoderKind::Autoencoder | EncoderKind::Trained)
+        })
+}
+
 const RULES: &[Rule] = &[
     rule("privacy.epsilon", PRIVATE, is_private),
     rule(
         "privacy.epsilon",
         "methods other than mvg in paper mode, which has per-token budgets (privacy.mvg)",
-        |file| !(is_paper(file) && file.privacy.method == MethodName::Mvg),
+        |file| !is_published_mvg(file),
     ),
     rule("privacy.noise_multiplier", PRIVATE, is_private),
+    rule("privacy.noise_multiplier", "gradient methods", |file| !file.privacy.method.is_local()),
+    rule("privacy.noise_multipliers", "the methods dp-forward and ew-ft in paper mode", |file| {
+        let local = matches!(file.privacy.method, MethodName::DpForward | MethodName::EwFt);
+        local && is_paper(file)
+    }),
     rule("privacy.mode", PRIVATE, is_private),
     rule("privacy.delta", PRIVATE, is_private),
     rule("privacy.clip", PRIVATE, is_private),
     rule("privacy.schedule", PRIVATE, is_private),
+    rule("privacy.schedule", "runs without privacy.noise_multipliers", |file| {
+        file.privacy.noise_multipliers.is_none()
+    }),
+    rule(
+        "privacy.schedule",
+        "methods other than mvg in paper mode, whose noise follows from the tokens' budgets",
+        |file| !is_published_mvg(file),
+    ),
     rule("privacy.step_distance", "schedules other than uniform", |file| {
         is_private(file) && file.privacy.schedule != NoiseSchedule::Uniform
     }),
@@ -84,8 +112,23 @@ const RULES: &[Rule] = &[
     rule("privacy.local", "the methods dp-forward, ew-ft and mvg", |file| {
         file.privacy.method.is_local()
     }),
+    rule("privacy.rap_ft.alpha", "rule = \"alpha-beta\"", |file| {
+        file.privacy.rap_ft.rule == RelevanceRule::AlphaBeta
+    }),
+    rule("privacy.rap_ft.initial", "language-modelling and completion", |file| {
+        !task_is(file, TaskName::Classification)
+    }),
     rule("privacy.local.noise_is", "mode = \"paper\"", is_paper),
+    rule("privacy.local.noise_is", "dp-forward and ew-ft", |file| {
+        file.privacy.method != MethodName::Mvg
+    }),
+    rule(
+        "privacy.local.bound",
+        "methods other than mvg in paper mode, whose columns a bounded ReLU keeps in a box",
+        |file| !is_published_mvg(file),
+    ),
     rule("privacy.local.dims", "encoders of dp-forward and ew-ft", has_encoder_of_own_width),
+    rule("privacy.local.activation", "encoder = \"autoencoder\" and \"trained\"", has_autoencoder),
     rule("privacy.local.lengths", "rows = \"tokens\"", |file| {
         let default_is_tokens = is_paper(file)
             && file.privacy.method != MethodName::Mvg
@@ -98,6 +141,11 @@ const RULES: &[Rule] = &[
     }),
     rule("privacy.mvg.attention_examples", "attention = \"atten-dp\" and \"raw\"", |file| {
         file.privacy.mvg.attention != AttentionSource::Position
+    }),
+    rule("privacy.mvg.head", "mode = \"paper\"", is_paper),
+    rule("data.on_bad_row", "TSV, CSV and JSON Lines", |file| {
+        let format = file.data.format.or_else(|| Format::from_extension(&file.data.train));
+        !matches!(format, Some(Format::Parquet | Format::Text))
     }),
     rule("data.label", CLASSIFICATION, |file| task_is(file, TaskName::Classification)),
     rule("data.labels", CLASSIFICATION, |file| task_is(file, TaskName::Classification)),

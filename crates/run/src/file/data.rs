@@ -30,6 +30,9 @@ pub struct DataSection {
     /// Format of the files; by default that of their extension.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,
+    /// What happens at a row that cannot be read.
+    #[serde(default, skip_serializing_if = "OnBadRow::is_refuse")]
+    pub on_bad_row: OnBadRow,
     /// Column of the text, or the two columns of a pair.
     #[serde(default, deserialize_with = "one_or_more")]
     pub text: Vec<String>,
@@ -117,6 +120,25 @@ impl Format {
             "txt" => Some(Format::Text),
             _ => None,
         }
+    }
+}
+
+/// What happens at a torn row, which has another number of fields than the header, or at a line that
+/// is no JSON object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnBadRow {
+    /// The file is refused.
+    #[default]
+    Refuse,
+    /// The row is left out, and counted.
+    Skip,
+}
+
+impl OnBadRow {
+    /// Whether the file is refused.
+    pub fn is_refuse(&self) -> bool {
+        *self == Self::Refuse
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LocalSection {
-    /// The layer at which noise is added: embeddings, after a number of blocks, or output.
+    /// The layer at which noise is added: embeddings, after a number of blocks, output or pooler.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<NoiseLayer>,
     /// Which rows of a sequence are released.
@@ -25,6 +25,9 @@ pub struct LocalSection {
     /// Widths of the encoder's layers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dims: Option<Vec<usize>>,
+    /// The activation function of an autoencoder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub activation: Option<EncoderActivation>,
     /// Public text that encoder and centre are fitted on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub public: Option<PublicFile>,
@@ -54,12 +57,15 @@ pub enum NoiseLayer {
     After(usize),
     /// After the last block and its normalisation, before the task head.
     Output,
+    /// After the task head's dense layer and its activation, before the classifier.
+    Pooler,
 }
 
 impl Serialize for NoiseLayer {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Output => serializer.serialize_str("output"),
+            Self::Pooler => serializer.serialize_str("pooler"),
             Self::After(0) => serializer.serialize_str("embeddings"),
             Self::After(blocks) => serializer.serialize_u64(*blocks as u64),
         }
@@ -79,10 +85,13 @@ impl<'de> Deserialize<'de> for NoiseLayer {
             },
         }
         let wrong = || {
-            serde::de::Error::custom("after is \"embeddings\", \"output\" or a number of blocks")
+            serde::de::Error::custom(
+                "after is \"embeddings\", \"output\", \"pooler\" or a number of blocks",
+            )
         };
         match Written::deserialize(deserializer).map_err(|_| wrong())? {
             Written::Name(name) if name == "output" => Ok(Self::Output),
+            Written::Name(name) if name == "pooler" => Ok(Self::Pooler),
             Written::Name(name) if name == "embeddings" => Ok(Self::After(0)),
             Written::Name(_) => Err(wrong()),
             Written::Blocks(blocks) | Written::Tagged { after: blocks } => Ok(Self::After(blocks)),
@@ -146,12 +155,28 @@ pub enum EncoderKind {
     Trained,
 }
 
+/// The activation function of an autoencoder: after each projection but the decoder's last, whose
+/// outputs must reach as far as hidden states do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EncoderActivation {
+    /// tanh x.
+    Tanh,
+    /// x · Φ(x).
+    Gelu,
+    /// None: a linear autoencoder.
+    None,
+}
+
 /// Whether the number of tokens of a text is hidden.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Lengths {
-    /// Hidden by padding.
+    /// Hidden by padding: every text has as many rows, zero after its last token.
     Hidden,
+    /// Visible; as published, a text is padded before the model reads it, and the norm is taken over
+    /// the rows of padding too.
+    Padded,
     /// Visible, and assumed to be public.
     Public,
 }
@@ -276,6 +301,20 @@ pub struct MvgSection {
     pub attention_epsilon: f64,
     /// Expected number of examples that the attention map is the mean of.
     pub attention_examples: usize,
+    /// The classifier that reads the noisy columns, in paper mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head: Option<MvgHead>,
+}
+
+/// The classifier that reads MVG's noisy columns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MvgHead {
+    /// A new linear layer from the columns to the classes, as published.
+    #[default]
+    Linear,
+    /// A linear layer from the columns to hidden states, and the model's own task head.
+    Pretrained,
 }
 
 impl Default for MvgSection {
@@ -289,6 +328,7 @@ impl Default for MvgSection {
             attention: AttentionSource::Position,
             attention_epsilon: 1.0,
             attention_examples: 2000,
+            head: None,
         }
     }
 }

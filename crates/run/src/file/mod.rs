@@ -9,15 +9,15 @@ mod privacy;
 mod ranges;
 mod training;
 
-pub use data::{DataSection, Format, LongTexts, TaskName};
+pub use data::{DataSection, Format, LongTexts, OnBadRow, TaskName};
 pub use local::{
-    AdaptSection, AttentionSource, Bounding, EncoderKind, LearnerKind, Lengths, LocalSection,
-    MvgSection, NoiseIs, NoiseLayer, PublicFile, ReleaseKind, ReleasedRows,
+    AdaptSection, AttentionSource, Bounding, EncoderActivation, EncoderKind, LearnerKind, Lengths,
+    LocalSection, MvgHead, MvgSection, NoiseIs, NoiseLayer, PublicFile, ReleaseKind, ReleasedRows,
 };
 pub use model::{AdapterSettings, LoraSettings, ModelSection, Tuning};
 pub use privacy::{
     AdaclipSection, AnadpSection, Clip, ImportanceForm, InitialRelevance, MethodName, ModeName,
-    NoiseSchedule, PrivacySection, RapFtSection, RelevanceSource,
+    NoiseSchedule, PrivacySection, RapFtSection, RelevanceRule, RelevanceSource,
 };
 pub use training::{
     ComputeSection, LearningRateSchedule, MicroBatch, OptimiserKind, Precision, TrainingSection,
@@ -105,8 +105,9 @@ impl RunFile {
         }
         .map_err(|e| lines.wrong(&e))?;
         check_format(Path::new("the run file"), file.format)?;
-        // Plans of format 1 have every key, whether or not it applies.
-        if all_apply && !(was_run && file.format.is_none()) {
+        // A plan that a run wrote has the keys that applied by the rules of its version; those of
+        // format 1 have every key.
+        if all_apply && !was_run {
             file.check_that_keys_apply(&table)?;
         }
         file.check_ranges()?;

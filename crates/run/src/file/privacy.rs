@@ -91,7 +91,8 @@ pub struct AnadpSection {
     pub quantiles: (f64, f64),
     /// The smallest and the largest weight, before the mean is brought to 1.
     pub range: (f32, f32),
-    /// Granularity of importance; by default factored for full fine-tuning, and element otherwise.
+    /// Granularity of importance; by default factored for full fine-tuning in proved mode, and
+    /// element otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub form: Option<ImportanceForm>,
 }
@@ -150,8 +151,26 @@ pub struct RapFtSection {
     pub examples: usize,
     /// Which logits relevance propagation starts from in generation tasks.
     pub initial: InitialRelevance,
+    /// How a linear layer passes relevance on.
+    pub rule: RelevanceRule,
     /// α of LRP's α–β rule; β is 1 − α.
     pub alpha: f32,
+    /// Whether a layer's bias takes its share of the relevance, as published (Z of equation 4); by
+    /// default in paper mode alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bias_in_z: Option<bool>,
+}
+
+/// How a linear layer passes relevance on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RelevanceRule {
+    /// The α–β rule: positive and negative contributions apart (equations 3 and 4).
+    #[default]
+    AlphaBeta,
+    /// LRP-0: in proportion to the contributions, whatever their sign (equation 6).
+    #[serde(rename = "lrp-0")]
+    Lrp0,
 }
 
 impl Default for RapFtSection {
@@ -161,7 +180,9 @@ impl Default for RapFtSection {
             relevance: RelevanceSource::default(),
             examples: 128,
             initial: InitialRelevance::default(),
+            rule: RelevanceRule::default(),
             alpha: 1.0,
+            bias_in_z: None,
         }
     }
 }
@@ -246,6 +267,9 @@ pub struct PrivacySection {
     /// Noise multiplier, in place of a target ε.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise_multiplier: Option<f64>,
+    /// Noise multiplier of each epoch, in place of a target ε; 0 for an epoch without noise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise_multipliers: Option<Vec<f64>>,
     /// Gradient clipping; in local DP the norm bound of an example's embedding.
     #[serde(default = "automatic", deserialize_with = "clip_or_number")]
     pub clip: Clip,

@@ -107,6 +107,10 @@ impl RunFile {
         if let Some(noise) = privacy.noise_multiplier {
             above_zero("privacy.noise_multiplier", noise, 1e9)?;
         }
+        // An epoch without noise has 0; others lie where subsampled noise can be accounted for.
+        for &noise in privacy.noise_multipliers.iter().flatten().filter(|&&noise| noise != 0.0) {
+            within("privacy.noise_multipliers", noise, limits::NOISE_MULTIPLIER)?;
+        }
         if let Clip::Flat(bound) | Clip::PerLayer(bound) = privacy.clip {
             within("privacy.clip", bound, SMALLEST..=LARGEST)?;
         }

@@ -23,6 +23,8 @@ pub struct Dataset {
     pub units: usize,
     /// Maximum number of examples per unit, by the options and not by what the file holds.
     pub most_per_unit: usize,
+    /// Number of rows that were left out because they cannot be read.
+    pub skipped: u64,
 }
 
 impl Dataset {
@@ -39,7 +41,8 @@ impl Dataset {
             (None, _) => None,
             (Some(_), Some(labels)) => Some(labels),
             (Some(column), None) => {
-                Some(Labels::from_file(path, format_of(path, options.format)?, column)?)
+                let format = format_of(path, options.format)?;
+                Some(Labels::from_file(path, format, column, options.on_bad_row)?)
             }
         };
         let mut chunks = stream(path, task, tokeniser, labels.as_ref(), options)?;
@@ -50,8 +53,8 @@ impl Dataset {
             bar.set_position(chunks.meter().done());
         }
         bar.finish_and_clear();
-        let units = chunks.units();
-        Ok(Dataset { examples, labels, units, most_per_unit: options.most_per_unit() })
+        let (units, skipped) = (chunks.units(), chunks.skipped());
+        Ok(Dataset { examples, labels, units, most_per_unit: options.most_per_unit(), skipped })
     }
 
     /// The examples of each privacy unit.

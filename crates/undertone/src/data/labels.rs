@@ -6,6 +6,7 @@ use super::read;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::Path;
+use undertone_run::OnBadRow;
 
 /// Maximum number of classes; more mean that a column of texts or numbers was taken for the labels.
 const MOST: usize = 1000;
@@ -40,9 +41,14 @@ impl Labels {
     /// The set is a function of the file: a label that occurs in one row alone would show in the
     /// model's shape and configuration. Private training must be given its labels, or take them
     /// from public data.
-    pub fn from_file(path: &Path, format: Format, column: &str) -> Result<Labels> {
+    pub fn from_file(
+        path: &Path,
+        format: Format,
+        column: &str,
+        on_bad_row: OnBadRow,
+    ) -> Result<Labels> {
         let mut found = BTreeSet::new();
-        for row in read::rows(path, format, &[column])? {
+        for row in read::rows_or_skip(path, format, &[column], on_bad_row)? {
             let row = row?;
             let Some(label) = row.values.into_iter().next().filter(|label| !label.is_empty())
             else {
@@ -130,7 +136,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.tsv");
         std::fs::write(&file, format!("text\tlabel\n{rows}")).unwrap();
-        Labels::from_file(&file, Format::Tsv, "label")
+        Labels::from_file(&file, Format::Tsv, "label", OnBadRow::Refuse)
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::LongTexts;
 use super::error::{Error, Result};
 use super::format::Format;
 use serde::{Deserialize, Serialize};
+use undertone_run::OnBadRow;
 
 /// The privacy unit: what one person contributes, and what the guarantee protects as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +31,8 @@ pub struct Options {
     pub unit: PrivacyUnit,
     /// What happens to texts above the maximum number of tokens, in language modelling.
     pub long_texts: LongTexts,
+    /// What happens at a row that cannot be read.
+    pub on_bad_row: OnBadRow,
     /// Whether to show a progress bar, if standard error is a terminal.
     pub progress: bool,
 }

@@ -45,7 +45,8 @@ pub fn stream<'a>(
     if let PrivacyUnit::Author { column, .. } = &options.unit {
         columns.push(column);
     }
-    let rows = read::rows(path, format_of(path, options.format)?, &columns)?;
+    let format = format_of(path, options.format)?;
+    let rows = read::rows_or_skip(path, format, &columns, options.on_bad_row)?;
     let long_texts = options.long_texts;
     let encoder = Encoder { file: path.into(), task, tokeniser, labels, long_texts };
     Ok(Stream { rows, encoder, units: Units::new(&options.unit), ended: false })
@@ -55,6 +56,11 @@ impl Stream<'_> {
     /// Number of privacy units seen so far.
     pub fn units(&self) -> usize {
         self.units.count()
+    }
+
+    /// Number of rows left out so far because they cannot be read.
+    pub fn skipped(&self) -> u64 {
+        self.rows.skipped()
     }
 
     pub(crate) fn meter(&self) -> &Meter {

@@ -11,12 +11,30 @@ use std::ops::Range;
 pub struct ClippedSum {
     gradients: Gradients,
     clipped: Clipped,
+    /// The sum without clipping, where a published method looks at it.
+    unclipped: Option<Gradients>,
 }
 
 impl ClippedSum {
     /// A sum of zeros.
     pub fn new(parameters: &Parameters) -> Self {
-        Self { gradients: Gradients::new(parameters), clipped: Clipped::default() }
+        Self { gradients: Gradients::new(parameters), clipped: Clipped::default(), unclipped: None }
+    }
+
+    /// A sum of zeros, with a sum of gradients that are not clipped beside it.
+    pub(crate) fn with_unclipped(parameters: &Parameters) -> Self {
+        Self { unclipped: Some(Gradients::new(parameters)), ..Self::new(parameters) }
+    }
+
+    /// The summed gradient of one parameter without clipping; `None` if nothing was added to it,
+    /// or nobody looks at it.
+    pub(crate) fn unclipped(&self, parameter: ParameterId) -> Option<&Matrix> {
+        self.unclipped.as_ref()?.get(parameter)
+    }
+
+    /// What receives gradients that are not clipped, if anybody looks at them.
+    pub(crate) fn unclipped_mut(&mut self) -> Option<&mut Gradients> {
+        self.unclipped.as_mut()
     }
 
     /// How many units were clipped so far, and their norms.
@@ -62,7 +80,8 @@ impl ClippedSum {
         units: &[f32],
         mask: &[f32],
     ) -> Result<()> {
-        let mut part = Self { gradients: self.gradients.empty(), clipped: Clipped::default() };
+        let (gradients, clipped) = (self.gradients.empty(), Clipped::default());
+        let mut part = Self { gradients, clipped, unclipped: None };
         part.add(factor, ranges, units)?;
         let Some(found) = part.gradients.take().swap_remove(factor.parameter().index()) else {
             return Ok(());

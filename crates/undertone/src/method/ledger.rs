@@ -122,6 +122,13 @@ pub fn assumptions(
          about 2e-7 of itself"
             .to_owned(),
     ];
+    if prepared.data.skipped > 0 {
+        assumptions.push(format!(
+            "the number of rows of the training file that were skipped ({}), which have another \
+             number of fields than the header or are no JSON, is public",
+            prepared.data.skipped
+        ));
+    }
     if prepared.labels_were_found {
         let labels = prepared.data.labels.as_ref();
         let names = labels.map(|labels| labels.names().join(", ")).unwrap_or_default();

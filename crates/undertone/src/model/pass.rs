@@ -12,6 +12,9 @@ pub struct Pass<'a> {
     pub starts: &'a [usize],
     /// Position of each token in its sequence.
     pub positions: &'a [u32],
+    /// Number of tokens of each sequence that are not padding, which stands at its end and which no
+    /// token attends to; `None` without padding.
+    pub visible: Option<&'a [usize]>,
     /// Seed of this pass's dropout masks; `None` disables dropout.
     pub dropout_seed: Option<u64>,
     /// Whether layers save activations for the backward pass.
@@ -27,6 +30,7 @@ impl<'a> Pass<'a> {
             parameters,
             starts: &[],
             positions: &[],
+            visible: None,
             dropout_seed: None,
             keep: true,
             panels: None,

@@ -30,6 +30,8 @@ pub mod purpose {
     pub const CHECKPOINT: u64 = 13;
     /// The random number that names a run's ledger.
     pub const LEDGER: u64 = 14;
+    /// Initial weights of a new classifier.
+    pub const CLASSIFIER: u64 = 15;
 }
 
 /// 32 secret bytes. Anyone who knows them can subtract the noise.

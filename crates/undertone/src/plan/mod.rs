@@ -190,6 +190,180 @@ optimiser = "adamw"
         assert!(error.contains("privacy.epsilon is for private methods"), "{error}");
     }
 
+    /// A key that is accepted means something: two values of it are two plans. Over all keys of
+    /// [privacy], all methods and both modes.
+    #[test]
+    fn no_key_is_accepted_and_ignored() {
+        let lora = "model.tuning={ lora = { rank = 8 } }";
+        // A key and two values; what else it needs to have a meaning at all.
+        let keys: [(&str, &str, &str, &[&str]); 53] = [
+            ("epsilon", "2", "4", &[]),
+            ("delta", "1e-5", "1e-6", &[]),
+            ("noise_multiplier", "1", "2", &["-privacy.epsilon"]),
+            ("noise_multipliers", "[1.0, 1.0, 1.0]", "[1.0, 1.0, 2.0]", &["-privacy.epsilon"]),
+            ("clip", "1", "2", &[]),
+            ("schedule", "linear", "cosine", &[]),
+            ("schedule", "linear", "cosine", &["privacy.local.release=fresh"]),
+            ("step_distance", "2", "3", &["privacy.schedule=linear"]),
+            ("reserve", "0.5", "0.7", &["privacy.schedule=ewpba"]),
+            ("anadp.beta1", "0.5", "0.6", &[]),
+            ("anadp.beta2", "0.5", "0.6", &[]),
+            ("anadp.alpha", "0.4", "0.6", &[]),
+            ("anadp.quantiles", "[0.75, 0.25]", "[0.8, 0.25]", &[]),
+            ("anadp.range", "[0.25, 4.0]", "[0.25, 5.0]", &[]),
+            ("anadp.form", "element", "factored", &[]),
+            ("rap_ft.irrelevance", "0.6", "0.7", &[]),
+            ("rap_ft.relevance", "{ public = \"a\" }", "{ public = \"b\" }", &[]),
+            ("rap_ft.examples", "10", "20", &[]),
+            ("rap_ft.examples", "10", "20", &["privacy.rap_ft.relevance={ public = \"a\" }"]),
+            ("rap_ft.initial", "naive", "{ top_k = 3 }", &[]),
+            ("rap_ft.initial", "naive", "{ top_k = 3 }", &["data.task=language-modelling"]),
+            ("rap_ft.alpha", "1", "2", &[]),
+            ("rap_ft.alpha", "1", "2", &["privacy.rap_ft.rule=lrp-0"]),
+            ("rap_ft.rule", "alpha-beta", "lrp-0", &[]),
+            ("rap_ft.bias_in_z", "true", "false", &[]),
+            ("adaclip.beta", "0.5", "0.6", &[]),
+            ("adaclip.exponent", "0.5", "0.6", &[]),
+            ("adaclip.range", "[0.25, 4.0]", "[0.25, 5.0]", &[]),
+            ("local.after", "1", "output", &[]),
+            ("local.rows", "first", "last", &[]),
+            ("local.bound", "clip", "normalise", &[]),
+            ("local.release", "path", "fresh", &[]),
+            ("local.encoder", "orthogonal", "trained", &[]),
+            ("local.encoder", "orthogonal", "pca", &["privacy.local.public=a"]),
+            ("local.dims", "[4]", "[5]", &[]),
+            ("local.dims", "[4]", "[5]", &["privacy.local.encoder=orthogonal"]),
+            ("local.activation", "tanh", "gelu", &[]),
+            (
+                "local.activation",
+                "tanh",
+                "gelu",
+                &["privacy.local.encoder=autoencoder", "privacy.local.public=a"],
+            ),
+            ("local.lengths", "hidden", "public", &[]),
+            ("local.lengths", "hidden", "public", &["privacy.local.rows=tokens"]),
+            ("local.noise_is", "norm", "sensitivity", &[]),
+            ("local.label_epsilon", "0.5", "0.6", &[]),
+            ("local.learn", "plain", "gradient", &[]),
+            ("local.adapt", "{ share = 0.3 }", "{ share = 0.4 }", &["model.tuning=head"]),
+            ("local.adapt", "{ public = \"a\" }", "{ public = \"b\" }", &["model.tuning=head"]),
+            ("mvg.width", "20", "30", &[]),
+            ("mvg.shift", "0", "0.5", &[]),
+            ("mvg.spread", "0.2", "0.3", &[]),
+            ("mvg.epsilon_min", "1", "2", &[]),
+            ("mvg.epsilon_max", "10", "20", &[]),
+            ("mvg.attention", "position", "atten-dp", &[]),
+            ("mvg.attention_epsilon", "1", "2", &["privacy.mvg.attention=atten-dp"]),
+            ("mvg.attention_examples", "10", "20", &["privacy.mvg.attention=atten-dp"]),
+        ];
+        let methods =
+            ["none", "dp-sgd", "anadp", "rap-ft", "adaclip", "dp-forward", "ew-ft", "mvg"];
+        let (mut accepted, mut refused) = (0, 0);
+        for method in methods {
+            for mode in ["proved", "paper"] {
+                let method_key = format!("privacy.method={method}");
+                let mode_key = format!("privacy.mode={mode}");
+                let mut base = vec!["-privacy.clip", "-privacy.schedule", &method_key];
+                match (method, mode) {
+                    ("none", "paper") | ("dp-sgd" | "adaclip", "paper") => continue,
+                    ("none", _) => base.extend(["-privacy.epsilon", "-privacy.delta"]),
+                    ("mvg", "paper") => base.extend(["-privacy.epsilon", &mode_key]),
+                    _ => base.push(&mode_key),
+                }
+                base.push(lora);
+                changed(&base).unwrap_or_else(|e| panic!("{method}, {mode}: {e}"));
+                for (key, one, other, more) in &keys {
+                    let without = |key: &str| match method {
+                        "none" => key == "-privacy.epsilon",
+                        "mvg" => mode == "paper" && key == "-privacy.epsilon",
+                        _ => false,
+                    };
+                    let more: Vec<&str> =
+                        more.iter().copied().filter(|change| !without(change)).collect();
+                    let plan = |value: &str| {
+                        let change = format!("privacy.{key}={value}");
+                        changed(&[&base[..], &more, &[&change]].concat())
+                    };
+                    match (plan(one), plan(other)) {
+                        (Ok(one), Ok(other)) => {
+                            accepted += 1;
+                            assert_ne!(one.method, other.method, "{method}, {mode}, {key}");
+                        }
+                        (Err(error), _) | (_, Err(error)) => {
+                            refused += 1;
+                            let error = error.to_string();
+                            assert!(!error.contains('\n'), "{method}, {mode}, {key}: {error}");
+                        }
+                    }
+                }
+            }
+        }
+        assert!(accepted > 120 && refused > 200, "{accepted} accepted, {refused} refused");
+    }
+
+    #[test]
+    fn keys_without_effect_are_refused() {
+        let mvg = ["privacy.method=mvg", "privacy.mode=paper"];
+        let none = ["-privacy.epsilon", "-privacy.schedule"];
+        let published = |more: &[&'static str]| [&mvg[..], &none, more].concat();
+        let with = |key: &str| -> Vec<&str> {
+            let kept = none.into_iter().filter(|removed| *removed != key);
+            mvg.into_iter().chain(kept).collect()
+        };
+        for (changes, sentence) in [
+            (with("-privacy.epsilon"), "privacy.epsilon is for methods other than mvg"),
+            (with("-privacy.schedule"), "privacy.schedule is for methods other than mvg"),
+            (published(&["privacy.local.bound=clip"]), "a bounded ReLU keeps in a box"),
+            (published(&["privacy.local.dims=[4]"]), "encoders of dp-forward and ew-ft"),
+            (published(&["privacy.local.noise_is=norm"]), "dp-forward and ew-ft"),
+            (published(&["privacy.local.after=3"]), "after is \"output\""),
+            (vec!["privacy.method=mvg", "privacy.local.after=3"], "after is \"output\""),
+            (
+                vec!["privacy.method=dp-forward", "privacy.local.dims=[4]"],
+                "encoders of dp-forward and ew-ft",
+            ),
+            (
+                vec!["privacy.method=dp-forward", "privacy.local.public=a"],
+                "privacy.local.public is for",
+            ),
+            (
+                vec![
+                    "privacy.method=rap-ft",
+                    "privacy.mode=paper",
+                    "privacy.rap_ft.relevance={ public = \"a\" }",
+                ],
+                "raw maps",
+            ),
+            (
+                vec!["privacy.method=rap-ft", "privacy.rap_ft.initial=naive"],
+                "language-modelling and completion",
+            ),
+            (
+                vec![
+                    "privacy.method=dp-forward",
+                    "privacy.mode=paper",
+                    "privacy.local.release=once",
+                    "privacy.schedule=linear",
+                ],
+                "one noise multiplier",
+            ),
+        ] {
+            let error = changed(&changes).unwrap_err().to_string();
+            assert!(error.contains(sentence), "{changes:?}: {error}");
+        }
+        // As published too a path's noise must not rise.
+        let rising = [
+            "privacy.method=dp-forward",
+            "privacy.mode=paper",
+            "privacy.local.release=path",
+            "privacy.schedule=linear",
+            "privacy.step_distance=0.5",
+        ];
+        let plan = changed(&rising).unwrap();
+        let error = crate::method::calibrate(&plan, 67_349, 2).unwrap_err().to_string();
+        assert!(error.contains("must not rise"), "{error}");
+    }
+
     #[test]
     fn the_noise_spends_the_budget_and_no_more() {
         for schedule in ["uniform", "linear", "exponential", "cosine", "step", "ewpba"] {

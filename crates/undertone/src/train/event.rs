@@ -15,6 +15,8 @@ pub enum TrainingEvent<'a> {
         resolved: &'a Resolved,
         /// Number of examples in the training file.
         examples: usize,
+        /// Number of its rows that were left out because they cannot be read.
+        skipped: u64,
         parameters: ParameterCounts,
         /// Steps that a resumed run has already taken.
         done: u64,

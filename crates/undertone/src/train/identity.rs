@@ -88,7 +88,8 @@ impl Fingerprint {
     }
 
     fn add_data(&mut self, data: &Dataset) {
-        let Dataset { examples, labels, units, most_per_unit } = data;
+        // What was left out is not trained on.
+        let Dataset { examples, labels, units, most_per_unit, skipped: _ } = data;
         self.add_debug(&(labels, units, most_per_unit, examples.len()));
         for example in examples {
             let Example { tokens, segments, target, unit } = example;

@@ -6,7 +6,9 @@ use crate::gradient::{ClippedSum, GhostClipping, UnitRows};
 use crate::method::StepInfo;
 use crate::method::central::AllocationMethod;
 use crate::method::{Coordinates, GradientRelease};
-use crate::model::{Error, Model, Origin, ParameterId, Result, Weighting};
+use crate::model::{
+    Error, Factor, Gradients, Model, Origin, ParameterId, Receiver, Result, Weighting,
+};
 use crate::noise::Noise;
 
 /// A model with its optimiser and, for private training, its gradient clipping and noise.
@@ -24,6 +26,19 @@ pub struct Protection {
     /// Clipping, and the allocation of noise over coordinates.
     pub method: AllocationMethod,
     pub noise: Noise,
+}
+
+/// Receives gradients twice: to be clipped, and as they are.
+struct Both<'a> {
+    unclipped: &'a mut Gradients,
+    clipping: &'a mut dyn Receiver,
+}
+
+impl Receiver for Both<'_> {
+    fn receive(&mut self, factor: Factor) -> crate::tensor::Result<()> {
+        self.unclipped.receive(factor.clone())?;
+        self.clipping.receive(factor)
+    }
 }
 
 /// Arguments of [`Learner::update`].
@@ -71,7 +86,12 @@ impl Learner {
 
     /// The empty sum that a step begins with.
     pub fn empty_sum(&self) -> ClippedSum {
-        ClippedSum::new(&self.model.parameters)
+        match self.method() {
+            Some(AllocationMethod::Published(method)) if method.needs_unclipped() => {
+                ClippedSum::with_unclipped(&self.model.parameters)
+            }
+            _ => ClippedSum::new(&self.model.parameters),
+        }
     }
 
     /// Adds the gradients of a micro-batch to the sum, in private training with each unit's
@@ -90,8 +110,14 @@ impl Learner {
             Some(protection) => {
                 let allocation = protection.method.allocator().allocation(1.0);
                 let mut clipping = GhostClipping::new(UnitRows::of(batch), &allocation.groups);
-                let losses =
-                    self.model.train(batch, Weighting::SumOfUnits, dropout_seed, &mut clipping)?;
+                let weighting = Weighting::SumOfUnits;
+                let losses = match sum.unclipped_mut() {
+                    None => self.model.train(batch, weighting, dropout_seed, &mut clipping)?,
+                    Some(unclipped) => {
+                        let mut both = Both { unclipped, clipping: &mut clipping };
+                        self.model.train(batch, weighting, dropout_seed, &mut both)?
+                    }
+                };
                 clipping.clip_and_sum(&allocation.bounds, sum)?;
                 Ok(losses)
             }

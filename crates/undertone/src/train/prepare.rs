@@ -96,8 +96,13 @@ impl Files<'_> {
     /// A file with the columns of the training file.
     fn read(&self, path: &Path, unit: PrivacyUnit) -> Result<Dataset> {
         let data = &self.plan.data;
-        let options =
-            Options { format: data.format, unit, long_texts: data.long_texts, progress: true };
+        let options = Options {
+            format: data.format,
+            unit,
+            long_texts: data.long_texts,
+            on_bad_row: data.on_bad_row,
+            progress: true,
+        };
         let labels = self.labels.cloned();
         Ok(Dataset::load(path, &self.plan.task(), self.tokeniser, labels, &options)?)
     }
@@ -154,6 +159,7 @@ pub fn read_data(plan: &Plan, path: Option<&Path>) -> Result<Dataset> {
         format: plan.data.format,
         unit: PrivacyUnit::Row,
         long_texts: plan.data.long_texts,
+        on_bad_row: plan.data.on_bad_row,
         progress: true,
     };
     Ok(Dataset::load(path.unwrap_or(&plan.data.train), &plan.task(), &tokeniser, labels, &options)?)
@@ -205,6 +211,7 @@ fn labels(plan: &Plan, origin: &Path) -> Result<(Option<Labels>, bool)> {
         return Ok((Some(Labels::given(names)?), false));
     }
     let path = &plan.data.train;
-    let found = Labels::from_file(path, format_of(path, plan.data.format)?, &plan.data.label)?;
+    let format = format_of(path, plan.data.format)?;
+    let found = Labels::from_file(path, format, &plan.data.label, plan.data.on_bad_row)?;
     Ok((Some(found), true))
 }

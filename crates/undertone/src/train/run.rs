@@ -17,7 +17,10 @@ use crate::plan::Plan;
 use crate::tensor::Device;
 use std::io::Write;
 use std::path::Path;
-use undertone_run::{RunFolder, Summary, Tuning, ValidationMetrics, write_atomically, write_json};
+use undertone_run::{
+    Metrics, RunFolder, Summary, Tuning, ValidationMetrics, read_metrics, write_atomically,
+    write_json,
+};
 
 /// Arguments of [`train`].
 #[derive(Debug)]
@@ -90,6 +93,19 @@ pub fn train(start: Start, callback: &mut dyn FnMut(TrainingEvent)) -> Result<Su
 }
 
 impl Run {
+    /// The metrics of the best epoch, by accuracy or by loss; none if the last is as good.
+    fn best_validation(&self) -> Result<Option<Metrics>> {
+        let score = |metrics: &Metrics| match metrics {
+            Metrics::Classification(found) => found.accuracy,
+            Metrics::Language(found) => -found.loss,
+        };
+        let Some(last) = &self.last_validation else { return Ok(None) };
+        let epochs = read_metrics(&self.folder.metrics())?;
+        let epochs = epochs.into_iter().filter_map(|record| record.validation);
+        let best = epochs.max_by(|one, other| score(one).total_cmp(&score(other)));
+        Ok(best.filter(|best| score(best) > score(last)))
+    }
+
     /// Writes the model and, last, the summary.
     fn finish(mut self) -> Result<Summary> {
         if self.last_validation.is_none() {
@@ -127,6 +143,7 @@ impl Run {
             claimed: self.procedure.claim()?,
             metrics: ValidationMetrics {
                 validation: self.last_validation.clone(),
+                best_validation: self.best_validation()?,
                 validation_with_noise,
             },
             records: facts.perturbation,
@@ -134,6 +151,7 @@ impl Run {
             throughput: self.throughput(),
             peak_memory_bytes: peak_memory(),
             steps: self.done,
+            skipped_rows: self.data.skipped,
             parameters: self.counts(),
             noise_by_parameter: self.learner.noise_by_parameter(),
             relevance_by_parameter: facts.relevance_by_parameter,

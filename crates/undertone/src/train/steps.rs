@@ -26,7 +26,7 @@ pub struct Run {
     pub(super) resolved: Resolved,
     pub(super) learner: Learner,
     pub(super) procedure: Box<dyn Procedure>,
-    data: Dataset,
+    pub(super) data: Dataset,
     members: Members,
     pub(super) validation: Option<Dataset>,
     pub(super) origin: PathBuf,
@@ -97,6 +97,7 @@ impl Run {
         callback(TrainingEvent::Ready {
             resolved: &self.resolved,
             examples: self.data.examples.len(),
+            skipped: self.data.skipped,
             parameters: self.counts(),
             done: self.done,
             steps: self.steps(),

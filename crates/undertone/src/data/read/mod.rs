@@ -17,6 +17,7 @@ use super::error::{Error, Result};
 use super::format::Format;
 pub(crate) use meter::Meter;
 use std::path::Path;
+use undertone_run::OnBadRow;
 
 /// A row of a file: the values of the requested columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,12 +35,34 @@ pub struct Rows {
     first: Option<Row>,
     rest: Option<Source>,
     meter: Meter,
+    on_bad_row: OnBadRow,
+    skipped: u64,
 }
 
 impl Rows {
     /// Reading progress.
     pub(crate) fn meter(&self) -> &Meter {
         &self.meter
+    }
+
+    /// Number of rows that were left out because they cannot be read.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    /// The next row that can be read, or the error that ends the file.
+    fn read(&mut self) -> Option<Result<Row>> {
+        loop {
+            match self.rest.as_mut()?.next() {
+                // The reader stands after the row, whatever is wrong with it.
+                Some(Err(Error::TornRow { .. } | Error::BadJson { .. }))
+                    if self.on_bad_row == OnBadRow::Skip =>
+                {
+                    self.skipped += 1;
+                }
+                next => return next,
+            }
+        }
     }
 }
 
@@ -50,7 +73,7 @@ impl Iterator for Rows {
         if let Some(row) = self.first.take() {
             return Some(Ok(row));
         }
-        let next = self.rest.as_mut()?.next();
+        let next = self.read();
         if !matches!(next, Some(Ok(_))) {
             // After an error, what follows cannot be trusted to be a row.
             self.rest = None;
@@ -64,16 +87,32 @@ impl Iterator for Rows {
 /// In a JSONL file, `a.b` is column `b` of the object in column `a`, unless there is a column
 /// `a.b`. A file without rows is an error here, as is an invalid first row.
 pub fn rows(path: &Path, format: Format, columns: &[&str]) -> Result<Rows> {
-    open(path, format, columns, false)
+    open(path, format, columns, false, OnBadRow::Refuse)
+}
+
+/// As [`rows`], where rows that cannot be read may be left out.
+pub fn rows_or_skip(
+    path: &Path,
+    format: Format,
+    columns: &[&str],
+    on_bad_row: OnBadRow,
+) -> Result<Rows> {
+    open(path, format, columns, false, on_bad_row)
 }
 
 /// As [`rows`], with arrays and objects of a JSONL file as their JSON text.
 pub fn rows_with_nested(path: &Path, format: Format, columns: &[&str]) -> Result<Rows> {
-    open(path, format, columns, true)
+    open(path, format, columns, true, OnBadRow::Refuse)
 }
 
-fn open(path: &Path, format: Format, columns: &[&str], nested: bool) -> Result<Rows> {
-    let (mut rest, meter): (Source, Meter) = match format {
+fn open(
+    path: &Path,
+    format: Format,
+    columns: &[&str],
+    nested: bool,
+    on_bad_row: OnBadRow,
+) -> Result<Rows> {
+    let (rest, meter): (Source, Meter) = match format {
         Format::Jsonl if nested => {
             boxed(jsonl::Jsonl::open(path, columns)?.with_nested(), jsonl::Jsonl::meter)
         }
@@ -83,9 +122,10 @@ fn open(path: &Path, format: Format, columns: &[&str], nested: bool) -> Result<R
         Format::Parquet => boxed(parquet::Parquet::open(path, columns)?, parquet::Parquet::meter),
         Format::Text => boxed(text::Text::open(path, columns)?, text::Text::meter),
     };
-    match rest.next() {
+    let mut rows = Rows { first: None, rest: Some(rest), meter, on_bad_row, skipped: 0 };
+    match rows.read() {
         None => Err(Error::EmptyFile { file: path.into() }),
-        Some(first) => Ok(Rows { first: Some(first?), rest: Some(rest), meter }),
+        Some(first) => Ok(Rows { first: Some(first?), ..rows }),
     }
 }
 

@@ -110,7 +110,10 @@ impl Explainer {
             None => (relevance.clone(), None),
         };
         let trainable = self.is_trainable(layer.weight);
-        let through = linear(self.rule, &trace.input, &self.weight(layer)?, &of_frozen, trainable)?;
+        let bias_values = layer.bias.map(|id| self.value(id)).transpose()?;
+        let in_z = bias_values.as_ref().map(|bias| bias.row(0));
+        let weight = self.weight(layer)?;
+        let through = linear(self.rule, &trace.input, &weight, in_z, &of_frozen, trainable)?;
         if let Some(weights) = through.weights {
             let weights = if layer.inputs_first { transposed(&weights) } else { weights };
             found.add(layer.weight, &weights.dense());
@@ -123,10 +126,10 @@ impl Explainer {
             (&layer.lora, &trace.low_rank, of_added)
         {
             // Equations 17: through B, then through A.
-            let through = linear(self.rule, narrow, &self.value(lora.b)?, &of_added, true)?;
+            let through = linear(self.rule, narrow, &self.value(lora.b)?, None, &of_added, true)?;
             found.add(lora.b, &through.weights.map(|w| w.dense().into_owned()).unwrap_or_default());
             let through =
-                linear(self.rule, &trace.input, &self.value(lora.a)?, &through.inputs, true)?;
+                linear(self.rule, &trace.input, &self.value(lora.a)?, None, &through.inputs, true)?;
             found.add(lora.a, &through.weights.map(|w| w.dense().into_owned()).unwrap_or_default());
             inputs = add(&inputs, &through.inputs);
         }

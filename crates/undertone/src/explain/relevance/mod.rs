@@ -1,7 +1,8 @@
 //! Layer-wise relevance propagation (LRP) to trainable parameters (Rap-FT, equations 2 to 17).
 //!
 //! Relevance starts at the model's output ([`InitialRelevance`]) and is propagated back to the
-//! embeddings, one operation at a time ([`rules`]): through linear layers by the α–β rule, through
+//! embeddings, one operation at a time ([`rules`]): through linear layers by the α–β rule or LRP-0,
+//! through
 //! residual sums and the matrix products of attention split and renormalised, and through
 //! activations,
 //! softmax and normalisations unchanged. On the way it is read off at the trainable parameters:
@@ -19,7 +20,7 @@ mod layers;
 pub mod rules;
 
 use initial::initial_relevance;
-pub use rules::AlphaBeta;
+pub use rules::{AlphaBeta, LinearRule, Shares};
 
 use crate::data::{Batch, Example};
 use crate::model::{Model, Objective, Origin, ParameterId, Pass, Result};
@@ -31,7 +32,7 @@ use undertone_run::InitialRelevance;
 #[derive(Debug)]
 pub struct Explainer {
     model: Model,
-    rule: AlphaBeta,
+    rule: LinearRule,
     initial: InitialRelevance,
 }
 
@@ -65,10 +66,11 @@ impl Explainer {
     /// random from `seed`.
     pub fn new(
         model: &Model,
-        rule: AlphaBeta,
+        rule: impl Into<LinearRule>,
         initial: InitialRelevance,
         seed: u64,
     ) -> Result<Self> {
+        let rule = rule.into();
         let mut model = model.clone();
         model.to_device(&crate::tensor::Device::Cpu)?;
         let mut state = seed | 1;
@@ -104,6 +106,7 @@ impl Explainer {
             parameters: &self.model.parameters,
             starts: &batch.starts,
             positions: &positions,
+            visible: None,
             dropout_seed: None,
             keep: false,
             panels: None,

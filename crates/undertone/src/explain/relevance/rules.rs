@@ -20,6 +20,30 @@ impl Default for AlphaBeta {
     }
 }
 
+/// In which shares an output's relevance goes to its contributions.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Shares {
+    /// α to the positive and β to the negative ones, each in proportion (equations 3 and 4).
+    AlphaBeta(AlphaBeta),
+    /// In proportion, whatever their sign (equation 6).
+    Lrp0,
+}
+
+/// How a linear layer passes relevance on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinearRule {
+    pub shares: Shares,
+    /// Whether the bias is one of the contributions, as published. Its share is not passed on, so
+    /// that relevance is lost.
+    pub bias_in_z: bool,
+}
+
+impl From<AlphaBeta> for LinearRule {
+    fn from(rule: AlphaBeta) -> Self {
+        Self { shares: Shares::AlphaBeta(rule), bias_in_z: false }
+    }
+}
+
 pub fn zip(a: &Host, b: &Host, f: impl Fn(f32, f32) -> f32) -> Host {
     let values = a.dense().iter().zip(b.dense().iter()).map(|(&x, &y)| f(x, y)).collect();
     Host::from_vec(a.rows(), a.columns(), values)
@@ -61,18 +85,70 @@ pub struct Through {
 /// Linear layer, equations 4, 6 and 13: output i's relevance is distributed over its contributions
 /// z_ij = x_j w_ij, the share α over the positive and β over the negative ones, each in proportion.
 /// If all contributions have one sign, they get all of it. The relevance of a weight is that of its
-/// contributions, summed over tokens.
+/// contributions, summed over tokens. A bias counts as a contribution if the rule says so.
 pub fn linear(
+    rule: impl Into<LinearRule>,
+    x: &Host,
+    weight: &Host,
+    bias: Option<&[f32]>,
+    relevance: &Host,
+    want_weights: bool,
+) -> Result<Through> {
+    let rule = rule.into();
+    let bias = bias.filter(|_| rule.bias_in_z);
+    match rule.shares {
+        Shares::AlphaBeta(shares) => alpha_beta(shares, x, weight, bias, relevance, want_weights),
+        Shares::Lrp0 => lrp_0(x, weight, bias, relevance, want_weights),
+    }
+}
+
+/// Adds one number to each column.
+fn add_to_columns(sums: &mut Host, numbers: impl Fn(usize) -> f32) {
+    let columns = sums.columns().max(1);
+    for row in sums.values_mut().chunks_exact_mut(columns) {
+        row.iter_mut().enumerate().for_each(|(i, sum)| *sum += numbers(i));
+    }
+}
+
+/// Equation 6: x_j Σ_i w_ij R_i / z_i, and for the weights w_ij x_j R_i / z_i (equation 13).
+fn lrp_0(
+    x: &Host,
+    weight: &Host,
+    bias: Option<&[f32]>,
+    relevance: &Host,
+    want_weights: bool,
+) -> Result<Through> {
+    let mut z = product(x, false, weight, true)?;
+    if let Some(bias) = bias {
+        add_to_columns(&mut z, |i| bias[i]);
+    }
+    let ratio = zip(relevance, &z, divided);
+    let times = |a: &Host, b: &Host| zip(a, b, |x, y| x * y);
+    let inputs = times(x, &product(&ratio, false, weight, false)?);
+    let weights = match want_weights {
+        true => Some(times(weight, &product(&ratio, true, x, false)?)),
+        false => None,
+    };
+    Ok(Through { inputs, weights })
+}
+
+/// Equation 4.
+fn alpha_beta(
     rule: AlphaBeta,
     x: &Host,
     weight: &Host,
+    bias: Option<&[f32]>,
     relevance: &Host,
     want_weights: bool,
 ) -> Result<Through> {
     let (xp, xn, wp, wn) = (positive(x), negative(x), positive(weight), negative(weight));
     // Sums of positive and of negative contributions to each output.
-    let up = add(&product(&xp, false, &wp, true)?, &product(&xn, false, &wn, true)?);
-    let down = add(&product(&xp, false, &wn, true)?, &product(&xn, false, &wp, true)?);
+    let mut up = add(&product(&xp, false, &wp, true)?, &product(&xn, false, &wn, true)?);
+    let mut down = add(&product(&xp, false, &wn, true)?, &product(&xn, false, &wp, true)?);
+    if let Some(bias) = bias {
+        add_to_columns(&mut up, |i| bias[i].max(0.0));
+        add_to_columns(&mut down, |i| bias[i].min(0.0));
+    }
     let share = |own: f32, all: f32, other: f32, share: f32| {
         if own == 0.0 {
             0.0
@@ -185,8 +261,15 @@ mod tests {
     #[test]
     fn every_rule_conserves_relevance() {
         let (x, w, r) = (random(5, 7, 1), random(4, 7, 2), random(5, 4, 3));
-        for rule in [AlphaBeta::default(), AlphaBeta { alpha: 2.0, beta: -1.0 }] {
-            let through = linear(rule, &x, &w, &r, true).unwrap();
+        let lrp_0 = LinearRule { shares: Shares::Lrp0, bias_in_z: false };
+        for rule in [
+            AlphaBeta::default().into(),
+            AlphaBeta { alpha: 2.0, beta: -1.0 }.into(),
+            AlphaBeta { alpha: 0.5, beta: 0.5 }.into(),
+            lrp_0,
+        ] {
+            let rule: LinearRule = rule;
+            let through = linear(rule, &x, &w, None, &r, true).unwrap();
             near(total(&through.inputs), total(&r));
             near(total(&through.weights.unwrap()), total(&r));
         }
@@ -210,11 +293,35 @@ mod tests {
             Host::from_vec(1, 2, vec![3.0, -1.0]),
             Host::from_vec(1, 1, vec![10.0]),
         );
-        let found = linear(AlphaBeta { alpha: 2.0, beta: -1.0 }, &x, &w, &r, true).unwrap();
+        let found = linear(AlphaBeta { alpha: 2.0, beta: -1.0 }, &x, &w, None, &r, true).unwrap();
         assert_eq!(found.inputs.dense().to_vec(), [20.0, -10.0]);
         assert_eq!(found.weights.unwrap().dense().to_vec(), [20.0, -10.0]);
-        let found = linear(AlphaBeta::default(), &x, &w, &r, false).unwrap();
+        let found = linear(AlphaBeta::default(), &x, &w, None, &r, false).unwrap();
         assert_eq!(found.inputs.dense().to_vec(), [10.0, 0.0]);
+        // α = ½, which the paper takes: half to each sign.
+        let half = AlphaBeta { alpha: 0.5, beta: 0.5 };
+        let found = linear(half, &x, &w, None, &r, true).unwrap();
+        assert_eq!(found.inputs.dense().to_vec(), [5.0, 5.0]);
+        assert_eq!(found.weights.unwrap().dense().to_vec(), [5.0, 5.0]);
+        // With a bias of 2 in Z the positive contributions are 6 and 2, of which 6 is passed on; one
+        // of −3 is three quarters of the negative ones.
+        let with_bias = LinearRule { bias_in_z: true, ..half.into() };
+        let found = linear(with_bias, &x, &w, Some(&[2.0]), &r, false).unwrap();
+        assert_eq!(found.inputs.dense().to_vec(), [3.75, 5.0]);
+        let found = linear(with_bias, &x, &w, Some(&[-3.0]), &r, false).unwrap();
+        assert_eq!(found.inputs.dense().to_vec(), [5.0, 1.25]);
+        assert_eq!(
+            linear(half, &x, &w, Some(&[2.0]), &r, false).unwrap().inputs.dense().to_vec(),
+            [5.0, 5.0]
+        );
+        // LRP-0: 6/5 and −1/5 of it, and with a bias of 5 in z half as much.
+        let lrp_0 = LinearRule { shares: Shares::Lrp0, bias_in_z: true };
+        let found = linear(lrp_0, &x, &w, None, &r, true).unwrap();
+        assert_eq!(found.inputs.dense().to_vec(), [12.0, -2.0]);
+        assert_eq!(found.weights.unwrap().dense().to_vec(), [12.0, -2.0]);
+        let found = linear(lrp_0, &x, &w, Some(&[5.0]), &r, true).unwrap();
+        assert_eq!(found.inputs.dense().to_vec(), [6.0, -1.0]);
+        assert_eq!(found.weights.unwrap().dense().to_vec(), [6.0, -1.0]);
         // A sum of 3 and 1 with relevance 8 gives 6 and 2.
         let (x, y) = (Host::from_vec(1, 1, vec![3.0]), Host::from_vec(1, 1, vec![1.0]));
         let (of_x, of_y) = sum(&x, &y, &Host::from_vec(1, 1, vec![8.0]));

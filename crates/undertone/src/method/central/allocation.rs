@@ -180,6 +180,11 @@ pub trait Allocator: std::fmt::Debug + Send + Sync {
 pub trait Published: Allocator {
     /// Updates the state from the sum that is about to be released, without noise.
     fn observe_raw(&mut self, raw: &ClippedSum, parameters: &Parameters) -> Result<()>;
+
+    /// Whether it looks at gradients that are not clipped either.
+    fn needs_unclipped(&self) -> bool {
+        false
+    }
 }
 
 /// An allocation method in proved or in paper mode.

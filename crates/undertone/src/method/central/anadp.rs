@@ -5,7 +5,8 @@
 //!
 //! **As published**, gradients are clipped without the weights. Then σ_eff = σ/√(max w): the
 //! coordinate with the least noise determines it, and the same total noise is no proof. And the
-//! weights come from the gradient of the same step without noise, which no ledger accounts for.
+//! weights come from the gradient of the same step without clipping and noise, which no ledger
+//! accounts for.
 //!
 //! **Proved**, gradients are clipped in the norm with weights w, so that σ_eff = σ whatever the
 //! weights are, and the weights of a step come from the gradients that earlier steps released,
@@ -117,21 +118,23 @@ impl Published for PublishedAnadp {
         // Dropped first: they share memory with the averages.
         self.weights = None;
         for (id, parameter) in parameters.iter().filter(|(_, parameter)| parameter.trainable) {
-            match raw.get(id) {
-                Some(sum) => {
-                    self.importance.update(id, &sum.to_host()?, None, &parameter.value.to_host()?);
-                }
-                None => {
-                    let nothing = Host::from_vec(
-                        parameter.value.rows(),
-                        parameter.value.columns(),
-                        vec![0.0; parameter.len()],
-                    );
-                    self.importance.update(id, &nothing, None, &parameter.value.to_host()?);
-                }
-            }
+            let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
+            let nothing = || Host::from_vec(rows, columns, vec![0.0; rows * columns]);
+            let gradient = match raw.unclipped(id) {
+                Some(sum) => sum.to_host()?,
+                None => nothing(),
+            };
+            // A gradient that is not finite would stay in the averages for ever.
+            let finite = gradient.dense().iter().all(|g| g.is_finite());
+            let gradient = if finite { gradient } else { nothing() };
+            self.importance.update(id, &gradient, None, &parameter.value.to_host()?);
         }
         self.weights = self.importance.noise_weights();
         Ok(())
+    }
+
+    /// Line 6 of Algorithm 1 comes before clipping.
+    fn needs_unclipped(&self) -> bool {
+        true
     }
 }

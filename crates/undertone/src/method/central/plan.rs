@@ -2,12 +2,13 @@
 
 use super::importance::ImportanceSettings;
 use crate::error::{Error, Result};
+use crate::explain::relevance::{AlphaBeta, LinearRule, Shares};
 use crate::method::schedule::Schedule;
 use crate::plan::check::delta;
 use std::path::PathBuf;
 use undertone_run::{
     AdaclipSection, AnadpSection, Clip, ImportanceForm, InitialRelevance, MethodName, ModeName,
-    RelevanceSource, RunFile, Tuning,
+    RelevanceRule, RelevanceSource, RunFile, Tuning,
 };
 
 /// Clipping, noise allocation and budget.
@@ -55,8 +56,8 @@ pub enum AllocationPlan {
 pub struct RapFtPlan {
     /// Share of the coordinates that count as weakly relevant: β.
     pub irrelevance: f64,
-    /// α of LRP's α–β rule.
-    pub alpha: f32,
+    /// How linear layers pass relevance on.
+    pub rule: LinearRule,
     /// Which logits relevance propagation starts from in generation tasks.
     pub initial: InitialRelevance,
     /// Which examples the relevance map is of.
@@ -115,7 +116,8 @@ impl CentralPlan {
                 AllocationPlan::Adaclip(privacy.adaclip)
             }
             MethodName::Anadp => {
-                let settings = importance(&privacy.anadp, &file.model.tuning)?;
+                let published = privacy.mode == ModeName::Paper;
+                let settings = importance(&privacy.anadp, &file.model.tuning, published)?;
                 match privacy.mode {
                     ModeName::Proved => AllocationPlan::Anadp(settings),
                     ModeName::Paper => AllocationPlan::PublishedAnadp(settings),
@@ -164,7 +166,11 @@ impl CentralPlan {
     }
 }
 
-fn importance(anadp: &AnadpSection, tuning: &Tuning) -> Result<ImportanceSettings> {
+fn importance(
+    anadp: &AnadpSection,
+    tuning: &Tuning,
+    published: bool,
+) -> Result<ImportanceSettings> {
     let (high, low) = anadp.quantiles;
     if !(0.0 <= low && low < high && high <= 1.0) {
         return Err(Error::plan(
@@ -174,10 +180,13 @@ fn importance(anadp: &AnadpSection, tuning: &Tuning) -> Result<ImportanceSetting
     }
     check_range("anadp", anadp.range)?;
     let AnadpSection { beta1, beta2, alpha, quantiles, range, form } = *anadp;
-    // Per-example gradients cost little where few parameters are trainable, and much in full
-    // fine-tuning.
-    let usual =
-        if *tuning == Tuning::Full { ImportanceForm::Factored } else { ImportanceForm::Element };
+    // Clipping in a norm with a weight for each coordinate forms per-example gradients, which cost
+    // little where few parameters are trainable, and much in full fine-tuning. As published, the
+    // weights are for the noise alone, and every coordinate has one.
+    let usual = match *tuning == Tuning::Full && !published {
+        true => ImportanceForm::Factored,
+        false => ImportanceForm::Element,
+    };
     let form = form.unwrap_or(usual);
     Ok(ImportanceSettings { beta1, beta2, alpha, quantiles, range, form })
 }
@@ -230,6 +239,60 @@ fn rap_ft(file: &RunFile) -> Result<RapFtPlan> {
             MapSource::Noised { epsilon: share * target, examples: *examples }
         }
     };
-    let (irrelevance, alpha, initial) = (section.irrelevance, section.alpha, section.initial);
-    Ok(RapFtPlan { irrelevance, alpha, initial, source })
+    let paper = file.privacy.mode == ModeName::Paper;
+    let rule = LinearRule {
+        shares: match section.rule {
+            RelevanceRule::Lrp0 => Shares::Lrp0,
+            RelevanceRule::AlphaBeta => {
+                Shares::AlphaBeta(AlphaBeta { alpha: section.alpha, beta: 1.0 - section.alpha })
+            }
+        },
+        bias_in_z: section.bias_in_z.unwrap_or(paper),
+    };
+    let (irrelevance, initial) = (section.irrelevance, section.initial);
+    Ok(RapFtPlan { irrelevance, rule, initial, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Method, Plan};
+
+    /// As published there is one weight for each coordinate, whatever is trained.
+    #[test]
+    fn published_anadp_weighs_every_coordinate() {
+        let form = |changes: &[&str]| {
+            let run = r#"
+                [model]
+                path = "bert"
+                [data]
+                task = "classification"
+                train = "train.tsv"
+                text = "sentence"
+                [privacy]
+                method = "anadp"
+                epsilon = 8.0
+                delta = 1e-5
+                [training]
+                epochs = 3
+                batch = 32
+                learning_rate = 2e-5
+            "#;
+            let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
+            match Plan::parse(run, &changes).unwrap().method {
+                Method::Central(CentralPlan {
+                    allocation:
+                        AllocationPlan::Anadp(settings) | AllocationPlan::PublishedAnadp(settings),
+                    ..
+                }) => settings.form,
+                other => panic!("{other:?}"),
+            }
+        };
+        let (paper, bitfit) = ("privacy.mode=paper", "model.tuning=bitfit");
+        assert_eq!(form(&[paper]), ImportanceForm::Element);
+        assert_eq!(form(&[paper, bitfit]), ImportanceForm::Element);
+        assert_eq!(form(&[paper, "privacy.anadp.form=factored"]), ImportanceForm::Factored);
+        assert_eq!(form(&[]), ImportanceForm::Factored);
+        assert_eq!(form(&[bitfit]), ImportanceForm::Element);
+    }
 }

@@ -80,7 +80,8 @@ impl Recorded {
     }
 }
 
-/// A sum of single examples' relevance maps, each scaled to ℓ2 norm 1. It is private.
+/// A sum of single examples' relevance maps, each scaled to ℓ2 norm 1 unless it is for a raw map, as
+/// published. It is private.
 #[derive(Clone, Debug)]
 pub struct RelevanceSum {
     of: Vec<Vec<f32>>,
@@ -109,6 +110,18 @@ impl RelevanceSum {
         let factor = ((1.0 - 1e-6) / norm) as f32;
         for (sum, map) in self.of.iter_mut().zip(map) {
             sum.iter_mut().zip(map).for_each(|(sum, x)| *sum += factor * x);
+        }
+    }
+
+    /// Adds one example's map as it is: nothing bounds what it adds.
+    pub(super) fn add_unscaled(&mut self, map: &[Vec<f32>]) {
+        self.count += 1;
+        // One map that is not finite would leave nothing of the others.
+        if !map.iter().flatten().all(|x| x.is_finite()) {
+            return;
+        }
+        for (sum, map) in self.of.iter_mut().zip(map) {
+            sum.iter_mut().zip(map).for_each(|(sum, x)| *sum += x);
         }
     }
 
@@ -239,6 +252,62 @@ mod tests {
             RelevanceMap { of: vec![vec![2.0, 3.0, 4.0], vec![-1.0, 0.0, 2.0, 3.0], Vec::new()] };
         assert_eq!(map.mask(0.55), [vec![1.0, 1.0, 0.0], vec![1.0, 1.0, 0.0, 0.0], Vec::new()]);
         assert_eq!(map.mask(1.0), [vec![1.0; 3], vec![1.0; 4], Vec::new()]);
+    }
+
+    /// Bounds, noise and σ_eff of both modes against fixtures/allocation/make.py, on parameters of the
+    /// script's shapes.
+    #[test]
+    fn two_groups_equal_the_script() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/allocation/cases.json");
+        let cases: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let case = &cases["two_groups"];
+        let of = |key: &str| case[key].as_f64().unwrap();
+        let mut parameters = Parameters::default();
+        let mut map = RelevanceMap { of: Vec::new() };
+        for (i, tensor) in case["relevance"].as_array().unwrap().iter().enumerate() {
+            let rows = tensor.as_array().unwrap();
+            let numbers = rows.iter().flat_map(|row| row.as_array().unwrap());
+            let numbers: Vec<f32> = numbers.map(|x| x.as_f64().unwrap() as f32).collect();
+            let shape = [rows.len(), numbers.len() / rows.len()];
+            parameters.push(crate::model::Parameter {
+                name: format!("tensor {i}"),
+                shape: shape.to_vec(),
+                value: crate::tensor::Matrix::zeros(shape[0], shape[1]),
+                trainable: true,
+                origin: crate::model::Origin::Adapter,
+            });
+            map.of.push(numbers);
+        }
+        let (clip, sigma) = (Clip::Flat(of("clip")), of("sigma"));
+        let published = PublishedRapFt::new(&clip, &map, of("beta"), &parameters).allocation(sigma);
+        for (k, group) in ["w", "s"].into_iter().enumerate() {
+            let bound = of(&format!("clip_{group}"));
+            assert!((published.bounds.thresholds()[k] / bound - 1.0).abs() < 1e-6);
+            let std = of(&format!("deviation_{group}"));
+            assert!((published.stds[k] / std - 1.0).abs() < 1e-6);
+        }
+        assert!((published.noise_multiplier() / of("sigma_eff") - 1.0).abs() < 1e-6);
+        let map = ReleasedRelevanceMap::of_public(map);
+        let proved = RapFt::new(&clip, &map, of("beta"), &parameters).allocation(sigma);
+        assert!((proved.noise_multiplier() / sigma - 1.0).abs() < 1e-6);
+        // σ_matched is the σ whose effective noise multiplier is the nominal one.
+        for (std, published) in proved.stds.iter().zip(&published.stds) {
+            let ratio = of("sigma_matched") / sigma;
+            assert!((std / published / ratio - 1.0).abs() < 1e-6);
+        }
+    }
+
+    /// Equation 18: the mean of the maps as they are, so that an example with more relevance counts
+    /// for more.
+    #[test]
+    fn a_published_map_is_the_mean_of_the_maps() {
+        let mut sum = RelevanceSum { of: vec![vec![0.0; 2]], count: 0 };
+        sum.add_unscaled(&[vec![30.0, 40.0]]);
+        sum.add_unscaled(&[vec![1.0, 0.0]]);
+        sum.add_unscaled(&[vec![f32::INFINITY, 0.0]]);
+        sum.add_unscaled(&[vec![1.0, 0.0]]);
+        assert_eq!(sum.mean().of, [vec![8.0, 10.0]]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::plan::{MapSource, RapFtPlan};
 use super::rap_ft::{Recorded, ReleasedRelevanceMap, RelevanceMap, RelevanceSum};
 use crate::data::{Dataset, PoissonSampler};
 use crate::error::{Error, Result};
-use crate::explain::relevance::{AlphaBeta, Explainer};
+use crate::explain::relevance::Explainer;
 use crate::method::ledger::RunLedger;
 use crate::model::Parameters;
 use crate::model::folder::save_tensors;
@@ -32,13 +32,16 @@ pub fn map(
     ledger: &mut RunLedger,
     callback: &mut dyn FnMut(TrainingEvent),
 ) -> Result<ComputedMap> {
-    let rule = AlphaBeta { alpha: plan.alpha, beta: 1.0 - plan.alpha };
     let seed = secret.number(purpose::PROBES);
-    let explainer = Explainer::new(&prepared.model, rule, plan.initial, seed)?;
+    let explainer = Explainer::new(&prepared.model, plan.rule, plan.initial, seed)?;
     let mut sum_of = |data: &Dataset, examples: &[usize]| -> Result<RelevanceSum> {
         let mut sum = RelevanceSum::new(&prepared.model.parameters);
         for (done, &example) in examples.iter().enumerate() {
-            sum.add(&explainer.relevance(&data.examples[example])?.of);
+            let found = explainer.relevance(&data.examples[example])?.of;
+            match plan.source {
+                MapSource::Raw { .. } => sum.add_unscaled(&found),
+                MapSource::Public { .. } | MapSource::Noised { .. } => sum.add(&found),
+            }
             callback(TrainingEvent::Relevance { done: done + 1, examples: examples.len() });
         }
         Ok(sum)

@@ -5,7 +5,8 @@ use undertone_run::{ReleaseKind, Releases};
 
 /// The event that an epoch's release adds to the earlier ones; none if it repeats one of them.
 fn event(releases: &Releases, epoch: usize) -> Option<Event> {
-    let noise = *releases.noise_multipliers.get(epoch)?;
+    // A release without noise, in paper mode, is no event: the plan says that nothing covers it.
+    let noise = *releases.noise_multipliers.get(epoch).filter(|&&noise| noise > 0.0)?;
     let sensitivity = releases.sensitivity;
     match releases.release {
         ReleaseKind::Once if epoch > 0 => None,

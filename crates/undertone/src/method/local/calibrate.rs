@@ -32,7 +32,7 @@ impl LocalPlan {
     /// DP-SGD on the private examples, with noise for which it by itself costs its share of ε.
     fn adaptation(&self, units: usize) -> Result<Option<Adaptation>> {
         let Some(adapt) = &self.adapt else { return Ok(None) };
-        let (Some(share), Target::Epsilon(target)) = (adapt.share, self.target) else {
+        let (Some(share), &Target::Epsilon(target)) = (adapt.share, &self.target) else {
             return Ok(None);
         };
         let batch = adapt.batch().min(units as u64);
@@ -76,21 +76,26 @@ impl LocalPlan {
             before,
             releases: Some(found),
         };
+        let check_path = |noise: &[f64]| {
+            let rises = noise.windows(2).any(|pair| pair[0] < pair[1]);
+            if settings.release == ReleaseKind::Path && rises {
+                return Err(Error::plan(
+                    "with release = \"path\" the noise must not rise from epoch to epoch; choose a \
+                     step_distance of at least 1, or release = \"fresh\"",
+                ));
+            }
+            Ok(())
+        };
         if self.is_published() {
             let claimed = self.claimed_noise(training, units)?;
+            check_path(&claimed)?;
             let scale = if settings.noise_is == NoiseIs::Sensitivity { 2.0 } else { 1.0 };
             return Ok(resolved(releases(claimed.iter().map(|noise| scale * noise).collect())));
         }
-        let Target::Epsilon(target) = self.target else {
+        let &Target::Epsilon(target) = &self.target else {
             return Err(Error::plan("[privacy] needs epsilon"));
         };
         let once = settings.release == ReleaseKind::Once;
-        if once && !self.schedule.is_uniform() {
-            return Err(Error::plan(
-                "an embedding that is released once has one noise multiplier; choose release = \
-                 \"path\" for a schedule, or schedule = \"uniform\"",
-            ));
-        }
         let factors = match once {
             true => vec![1.0; training.epochs as usize],
             false => {
@@ -98,13 +103,7 @@ impl LocalPlan {
                 self.schedule.factors(&passes, target, self.delta)?
             }
         };
-        let rises = factors.windows(2).any(|pair| pair[0] < pair[1]);
-        if settings.release == ReleaseKind::Path && rises {
-            return Err(Error::plan(
-                "with release = \"path\" the noise must not rise from epoch to epoch; choose a \
-                 step_distance of at least 1, or release = \"fresh\"",
-            ));
-        }
+        check_path(&factors)?;
         let at = |noise: f64| releases(factors.iter().map(|factor| factor * noise).collect());
         let labels = self.label_event(classes);
         let compose = |noise: f64| {
@@ -120,8 +119,10 @@ impl LocalPlan {
 
     /// Noise multipliers by the papers' own accounting, which claims amplification by sampling.
     fn claimed_noise(&self, training: &TrainingSection, units: usize) -> Result<Vec<f64>> {
-        let Target::Epsilon(epsilon) = self.target else {
-            return Ok(vec![1.0; training.epochs as usize]);
+        let epsilon = match &self.target {
+            Target::Epsilon(epsilon) => *epsilon,
+            Target::NoiseMultipliers(list) => return Ok(list.clone()),
+            Target::Tokens => return Ok(vec![1.0; training.epochs as usize]),
         };
         let gradients = CentralPlan {
             allocation: AllocationPlan::DpSgd,
@@ -132,10 +133,17 @@ impl LocalPlan {
         Ok(gradients.calibrate(training, units)?.noise_multipliers)
     }
 
-    /// ε by the papers' own accounting.
-    pub fn claimed_epsilon(&self, training: &TrainingSection, units: usize) -> Result<f64> {
+    /// ε by the papers' own accounting, with those of the labels' randomised response and of a noisy
+    /// attention map added to it; none if some epoch has no noise.
+    pub fn claimed_epsilon(&self, training: &TrainingSection, units: usize) -> Result<Option<f64>> {
+        if self.has_epochs_without_noise() {
+            return Ok(None);
+        }
+        let labels = self.settings.label_epsilon.unwrap_or(0.0);
         if let Some(mvg) = self.mvg() {
-            return Ok(mvg.epsilon_max);
+            let noisy_map = mvg.attention == AttentionSource::AttenDp;
+            let attention = if noisy_map { mvg.attention_epsilon } else { 0.0 };
+            return Ok(Some(mvg.epsilon_max + attention + labels));
         }
         let passes = Passes::over(units as u64, training.batch, training.epochs)?;
         let mut nominal = Composition::new(Adjacency::AddRemove);
@@ -145,7 +153,7 @@ impl LocalPlan {
             nominal.push(event, passes.steps_per_epoch);
         }
         let found = undertone_accounting::epsilon(&nominal, self.delta, Accountant::Auto)?;
-        Ok(found.epsilon.upper)
+        Ok(Some(found.epsilon.upper + labels))
     }
 }
 
@@ -188,7 +196,8 @@ mod tests {
             .for_each(|event| all.push(event, released.records_per_unit));
         let found =
             undertone_accounting::epsilon(&all, 1e-5, Accountant::Auto).unwrap().epsilon.upper;
-        (local.claimed_epsilon(&plan.training, 67_349).unwrap(), found, resolved.noise_multipliers)
+        let claimed = local.claimed_epsilon(&plan.training, 67_349).unwrap().unwrap();
+        (claimed, found, resolved.noise_multipliers)
     }
 
     /// The local DP guarantee of an example under the published settings: SST-2, batches of 32,
@@ -213,6 +222,89 @@ mod tests {
             assert!((claimed - 8.0).abs() < 0.01, "{changes:?} claims {claimed}");
             assert!((local - wanted).abs() < 1.0, "{changes:?}: {local}, not {wanted}");
         }
+    }
+
+    /// EW-FT's table 1: noise in one epoch alone.
+    #[test]
+    fn noise_multipliers_are_taken_as_given() {
+        let asked = |list: &str| {
+            let list = format!("privacy.noise_multipliers={list}");
+            let changes = ["privacy.mode=paper", "-privacy.epsilon", &list];
+            Plan::parse(RUN, &changes.map(str::to_owned))
+        };
+        let plan = asked("[0.0, 0.39, 0.0]").unwrap();
+        let Method::Local(local) = &plan.method else { panic!("a local method") };
+        let resolved = local.calibrate(&plan.training, 67_349, 2).unwrap();
+        assert_eq!(resolved.noise_multipliers, [0.0, 0.39, 0.0]);
+        // The ledger holds the noisy epoch alone, and says that it does not hold the others.
+        let events = accounting::events(resolved.releases.as_ref().unwrap());
+        let noisy = Event::Gaussian { noise_multiplier: 0.39, sensitivity: 2.0 };
+        assert_eq!(events, [(1, noisy)]);
+        assert_eq!(local.claimed_epsilon(&plan.training, 67_349).unwrap(), None);
+        assert!(local.unaccounted().unwrap().contains("without noise"));
+        // With noise in every epoch the paper's accounting has a number for it.
+        let plan = asked("[0.39, 0.39, 0.39]").unwrap();
+        let Method::Local(local) = &plan.method else { panic!("a local method") };
+        let claimed = local.claimed_epsilon(&plan.training, 67_349).unwrap().unwrap();
+        assert!((claimed - 8.0).abs() < 0.05, "{claimed}");
+        for (list, sentence) in [
+            ("[0.39]", "one number for each epoch"),
+            ("[0.0, 0.0, 0.0]", "method = \"none\""),
+            ("[0.01, 0.39, 0.39]", "privacy.noise_multipliers is 0.01"),
+            ("[-1.0, 0.39, 0.39]", "privacy.noise_multipliers is -1"),
+        ] {
+            let error = asked(list).unwrap_err().to_string();
+            assert!(error.contains(sentence), "{list}: {error}");
+        }
+        let list = "privacy.noise_multipliers=[1.0, 1.0, 1.0]";
+        for (changes, sentence) in [
+            (vec![list], "paper mode"),
+            (vec![list, "privacy.mode=paper"], "either epsilon or noise_multipliers"),
+            (vec![list, "privacy.mode=paper", "privacy.method=mvg", "-privacy.epsilon"], "ew-ft"),
+            (vec![list, "privacy.mode=paper", "privacy.schedule=linear"], "without"),
+            (
+                vec![list, "privacy.mode=paper", "-privacy.epsilon", "privacy.local.release=path"],
+                "fresh",
+            ),
+        ] {
+            let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
+            let error = Plan::parse(RUN, &changes).unwrap_err().to_string();
+            assert!(error.contains(sentence), "{changes:?}: {error}");
+        }
+    }
+
+    /// DP-Forward's aMGM, the analytic matrix Gaussian mechanism, adds noise of std Δ/μ to a matrix
+    /// of sensitivity Δ = 2C, with the largest μ of a Gaussian mechanism that is (ε, δ)-DP. A
+    /// release once is that.
+    #[test]
+    fn a_release_once_is_the_analytic_matrix_gaussian_mechanism() {
+        for epsilon in [0.5, 2.0, 8.0] {
+            let target = format!("privacy.epsilon={epsilon}");
+            let changes = [target.as_str(), "privacy.local.label_epsilon=0"];
+            let (_, spent, noise) = spent(&changes);
+            let wanted = 2.0 / gaussian::largest_mu(epsilon, 1e-5).unwrap();
+            assert!(noise.iter().all(|noise| (noise / wanted - 1.0).abs() < 1e-3), "{noise:?}");
+            assert!(noise[0] >= wanted * (1.0 - 1e-9) && spent <= epsilon, "{noise:?} {wanted}");
+        }
+    }
+
+    #[test]
+    fn a_claim_has_the_labels_and_the_attention_map_in_it() {
+        let claimed = |changes: &[&str]| {
+            let paper = ["privacy.mode=paper"].iter().chain(changes);
+            let changes: Vec<String> = paper.map(ToString::to_string).collect();
+            let plan = Plan::parse(RUN, &changes).unwrap();
+            let Method::Local(local) = &plan.method else { panic!("a local method") };
+            local.claimed_epsilon(&plan.training, 67_349).unwrap().unwrap()
+        };
+        let labels = "privacy.local.label_epsilon=1.5";
+        assert!((claimed(&[]) - 8.0).abs() < 0.01 && (claimed(&[labels]) - 9.5).abs() < 0.01);
+        let mvg = ["privacy.method=mvg", "-privacy.epsilon", "privacy.mvg.epsilon_max=10"];
+        let noisy = ["privacy.mvg.attention=atten-dp", "privacy.mvg.attention_epsilon=0.75"];
+        assert_eq!(claimed(&mvg), 10.0);
+        assert_eq!(claimed(&[&mvg[..], &["privacy.mvg.attention=raw"]].concat()), 10.0);
+        assert_eq!(claimed(&[&mvg[..], &noisy].concat()), 10.75);
+        assert_eq!(claimed(&[&mvg[..], &noisy, &[labels]].concat()), 12.25);
     }
 
     #[test]

@@ -27,7 +27,8 @@ impl EmbeddingNoise {
         let falls = stds.windows(2).all(|pair| pair[0] >= pair[1]);
         assert!(release != ReleaseKind::Path || falls, "the noise of a path does not rise");
         // Rounded up: the ledger records the standard deviations as they were given.
-        let stds = stds.into_iter().map(|s| (s as f32).next_up()).collect();
+        let rounded = |s: f64| if s == 0.0 { 0.0 } else { (s as f32).next_up() };
+        let stds = stds.into_iter().map(rounded).collect();
         Self { noise: Noise::new(secret), release, stds }
     }
 
@@ -177,6 +178,13 @@ mod tests {
             gained += usize::from(guess > 0.0);
         }
         assert!(rate(gained) > rate(right[0]) + 0.02);
+    }
+
+    #[test]
+    fn an_epoch_of_std_0_has_no_noise() {
+        let of = |epoch| releases(ReleaseKind::Fresh, &[0.0, 1.0, 0.0], 3, epoch, 50);
+        assert!(of(0).iter().chain(&of(2)).all(|&x| x == 0.0));
+        assert!(of(1).iter().all(|&x| x != 0.0));
     }
 
     #[test]

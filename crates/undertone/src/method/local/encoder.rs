@@ -5,10 +5,10 @@ use crate::data::{Batch, Example, micro_batches};
 use crate::method::{Coordinates, GradientRelease};
 use crate::model::folder::Random;
 use crate::model::layer::linear::{Linear, Saved};
-use crate::model::layer::sanitiser::{NoiseLayer, Rows};
+use crate::model::layer::sanitiser::{NoiseLayer, Rows, Sanitiser};
 use crate::model::sanitised::{rows_alone, set};
 use crate::model::{Gradients, Model, Pass, Result};
-use crate::tensor::{self, Host, Matrix};
+use crate::tensor::{self, Activation, Host, Matrix};
 use crate::train::optimiser::{Optimiser, Settings};
 use nalgebra::DMatrix;
 
@@ -31,8 +31,9 @@ impl PublicRows {
     ) -> Result<Self> {
         let mut model = model.clone();
         // As many rows as tokens, without padding.
-        let rows = if let Rows::Tokens(_) = rows { Rows::Tokens(None) } else { rows };
-        model.network.sanitiser = Some(rows_alone(noise_layer, rows));
+        let rows = if rows.are_of_tokens() { Rows::Tokens(None) } else { rows };
+        let pooler = model.network.sanitiser.as_ref().and_then(|layer| layer.pooler.clone());
+        model.network.sanitiser = Some(Sanitiser { pooler, ..rows_alone(noise_layer, rows) });
         let all: Vec<usize> = (0..examples.len()).collect();
         let (mut values, mut columns) = (Vec::new(), 0);
         for piece in micro_batches(&all, examples, 64, 4096) {
@@ -109,6 +110,14 @@ pub fn set_random(model: &mut Model, seed: u64) -> Result<()> {
     Ok(())
 }
 
+/// The activation between layer `i` of encoder and decoder and the one before it.
+fn activation_before(model: &Model, layers: &[Linear], i: usize) -> Option<Activation> {
+    let sanitiser = model.network.sanitiser.as_ref()?;
+    let inside_a_stack = i > 0 && i != layers.len() / 2;
+    let of_the_code = i > 0 && i == layers.len() / 2 && sanitiser.activates_code;
+    sanitiser.activation.filter(|_| inside_a_stack || of_the_code)
+}
+
 /// The forward pass through encoder and decoder: the state before each layer and after the last,
 /// and what the backward pass needs.
 fn encode(
@@ -117,14 +126,13 @@ fn encode(
     layers: &[Linear],
     x: Matrix,
 ) -> Result<(Vec<Matrix>, Vec<Saved>)> {
-    let activation =
-        model.network.sanitiser.as_ref().map_or(tensor::Activation::Gelu, |layer| layer.activation);
     let (mut states, mut saved) = (vec![x], Vec::new());
     for (i, layer) in layers.iter().enumerate() {
         let last = states[states.len() - 1].clone();
-        // Activations stand between the layers of a stack, not between encoder and decoder.
-        let inside = i > 0 && i != layers.len() / 2;
-        let input = if inside { tensor::activate(activation, &last)? } else { last };
+        let input = match activation_before(model, layers, i) {
+            Some(activation) => tensor::activate(activation, &last)?,
+            None => last,
+        };
         let (y, kept) = layer.forward(pass, &input)?;
         states.push(y);
         saved.push(kept);
@@ -142,7 +150,6 @@ pub fn fit_autoencoder(
 ) -> Result<()> {
     let Some(layer) = model.network.sanitiser.clone() else { return Ok(()) };
     let layers: Vec<Linear> = layer.encoder.iter().chain(&layer.decoder).cloned().collect();
-    let activation = layer.activation;
     let ids: Vec<_> = layers.iter().flat_map(|l| [Some(l.weight), l.bias]).flatten().collect();
     let before: Vec<bool> = model.parameters.iter().map(|(_, p)| p.trainable).collect();
     for (id, parameter) in model.parameters.iter_mut() {
@@ -171,7 +178,7 @@ pub fn fit_autoencoder(
             let mut error = tensor::scale_rows(&error, &vec![2.0 / count; x.rows()])?;
             for (i, (linear, saved)) in layers.iter().zip(saved).enumerate().rev() {
                 error = linear.backward_alone(&pass, saved, &error, &mut gradients)?;
-                if i > 0 && i != layers.len() / 2 {
+                if let Some(activation) = activation_before(model, &layers, i) {
                     error = tensor::activate_backward(activation, &states[i], &error)?;
                 }
             }

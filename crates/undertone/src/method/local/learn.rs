@@ -10,6 +10,7 @@ use crate::method::MicroBatch;
 use crate::model::sanitised::set;
 use crate::model::{ForwardOptions, Model, Result, Weighting};
 use crate::tensor::Host;
+use undertone_run::LearnerKind;
 
 /// Norm-bounded embeddings of examples before noise. With all layers below the noise frozen they do
 /// not change, so they are computed once.
@@ -142,7 +143,9 @@ impl Perturbation {
         let packed = Batch::pack(batch.indices.iter().map(|&i| &batch.examples[i]));
         let indices: Vec<u64> = batch.indices.iter().map(|&i| i as u64).collect();
         let noise = self.noise.of(&indices, batch.epoch);
-        let labels = self.labels.as_ref().map(|labels| labels.flipped());
+        // Plain learning takes the labels as they are answered, as published.
+        let corrects = self.learn != LearnerKind::Plain;
+        let labels = self.labels.as_ref().filter(|_| corrects).map(|labels| labels.flipped());
         let options =
             ForwardOptions { dropout_seed: batch.dropout_seed, noise: Some(&noise), labels };
         match cache {
@@ -152,5 +155,81 @@ impl Perturbation {
             }
             None => model.train_with(&packed, Weighting::SumOfUnits, &options, sum),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::method::local::{EmbeddingNoise, RandomisedLabels};
+    use crate::model::TaskHead;
+    use crate::model::architecture::{Architecture, Dimensions};
+    use crate::model::layer::sanitiser::{Bounding, NoiseLayer, Rows};
+    use crate::model::sanitised::{SanitiserConfig, attach};
+    use crate::noise::Secret;
+    use undertone_run::{PerturbationFacts, ReleaseKind};
+
+    /// As published, labels are taken as they were answered; other learners know how often an
+    /// answer is false.
+    #[test]
+    fn plain_learning_does_not_correct_for_flipped_labels() {
+        let dimensions = Dimensions {
+            layers: 1,
+            hidden: 16,
+            heads: 4,
+            inner: 8,
+            vocabulary: 20,
+            positions: 20,
+            key_heads: None,
+        };
+        let labels = ["a".to_owned(), "b".to_owned()];
+        let mut model = Architecture::Bert
+            .random(dimensions, TaskHead::SequenceClassification, &labels, 5)
+            .unwrap();
+        let config = SanitiserConfig {
+            noise_layer: NoiseLayer::Output,
+            rows: Rows::First,
+            dims: Vec::new(),
+            activation: None,
+            centred: false,
+            decoded: true,
+            squash: None,
+            bounding: Bounding::Normalise,
+            norm: 1.0,
+            direction: None,
+            calibrated: false,
+            noise_std: 0.1,
+        };
+        attach(&mut model, &config).unwrap();
+        let examples: Vec<Example> = (0..4)
+            .map(|i| Example {
+                tokens: vec![1, 2 + i, 3],
+                target: Target::Class(i % 2),
+                unit: i,
+                ..Example::default()
+            })
+            .collect();
+        let losses = |learn: LearnerKind, flipped: bool| {
+            let secret = Secret::from_seed(1);
+            let perturbation = Perturbation {
+                noise: EmbeddingNoise::new(&secret, ReleaseKind::Once, vec![0.1]),
+                labels: flipped.then(|| RandomisedLabels::new(&secret, 0.5, 2)),
+                config: config.clone(),
+                learn,
+                stds: vec![0.1],
+                facts: PerturbationFacts::default(),
+            };
+            let batch = MicroBatch {
+                indices: &[0, 1, 2, 3],
+                examples: &examples,
+                epoch: 0,
+                dropout_seed: None,
+            };
+            let mut sum = ClippedSum::new(&model.parameters);
+            perturbation.accumulate(&model, &batch, None, &mut sum).unwrap()
+        };
+        let plain = losses(LearnerKind::Plain, true);
+        assert_eq!(plain, losses(LearnerKind::Plain, false));
+        assert_ne!(plain, losses(LearnerKind::Gradient, true));
     }
 }

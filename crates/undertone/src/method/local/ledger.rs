@@ -114,7 +114,7 @@ fn of_method(plan: &Plan, local: &LocalPlan) -> Vec<String> {
          reveals nothing"
             .to_owned(),
     );
-    if local.settings.rows == Rows::Tokens(None) {
+    if matches!(local.settings.rows, Rows::Tokens(None) | Rows::Padded(_)) {
         assumptions.push("the number of tokens of each example is public".to_owned());
     }
     let adaptation = local.adapt.as_ref().and_then(|adapt| adapt.public.as_ref());

@@ -102,10 +102,9 @@ impl Local {
         let batch = run.training.batch as usize;
         let claim = match plan.is_published() {
             false => None,
-            true => Some(Claim {
-                epsilon: plan.claimed_epsilon(&run.training, units)?,
-                delta: plan.delta,
-            }),
+            true => plan
+                .claimed_epsilon(&run.training, units)?
+                .map(|epsilon| Claim { epsilon, delta: plan.delta }),
         };
         Ok(Self {
             plan: plan.clone(),

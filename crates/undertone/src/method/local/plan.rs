@@ -47,10 +47,13 @@ pub enum LocalMethod {
 }
 
 /// What the noise is calibrated to.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Target {
     /// ε of an example; in paper mode by the paper's own accounting.
     Epsilon(f64),
+    /// Nothing: the noise multiplier of each epoch is given, 0 where it has no noise. In paper mode
+    /// only.
+    NoiseMultipliers(Vec<f64>),
     /// The tokens' own budgets, of MVG as published.
     Tokens,
 }
@@ -68,19 +71,17 @@ impl LocalPlan {
         let settings = LocalSettings::of(file);
         check_task(file)?;
         check_settings(file, &settings)?;
+        check_schedule(file, &settings)?;
+        check_pooler(file, &settings)?;
         check_encoder(file, &settings)?;
         check_learner(file, &settings)?;
-        if privacy.noise_multiplier.is_some() {
-            return wrong(
-                "methods of local DP are calibrated to epsilon; give that in place of \
-                 noise_multiplier",
-            );
-        }
         check_adapt(file, &settings)?;
-        let target = match (&method, paper, privacy.epsilon) {
-            (LocalMethod::Mvg(_), true, _) => Target::Tokens,
-            (_, _, Some(epsilon)) => Target::Epsilon(epsilon),
-            (_, _, None) => return wrong("[privacy] needs epsilon"),
+        check_noise_multipliers(file, &settings)?;
+        let target = match (&method, paper, privacy.epsilon, &privacy.noise_multipliers) {
+            (LocalMethod::Mvg(_), true, ..) => Target::Tokens,
+            (_, _, Some(epsilon), None) => Target::Epsilon(epsilon),
+            (_, true, None, Some(list)) => Target::NoiseMultipliers(list.clone()),
+            _ => return wrong("[privacy] needs epsilon"),
         };
         check_labels(file, &settings)?;
         check_mvg(file, &settings)?;
@@ -110,10 +111,20 @@ impl LocalPlan {
         }
     }
 
+    /// Whether embeddings are released without noise in some epoch.
+    pub fn has_epochs_without_noise(&self) -> bool {
+        matches!(&self.target, Target::NoiseMultipliers(list) if list.contains(&0.0))
+    }
+
     /// The release that the method makes and the ledger does not hold, in paper mode.
     pub fn unaccounted(&self) -> Option<&'static str> {
         match (self.mode, self.settings.release) {
             (ModeName::Proved, _) => None,
+            _ if self.has_epochs_without_noise() => Some(
+                "in epochs of noise multiplier 0 the examples' embeddings are released without \
+                 noise, which no ε covers and the ledger does not hold; what is below the noise \
+                 was trained on the examples themselves",
+            ),
             (ModeName::Paper, ReleaseKind::Fresh) => Some(
                 "what is below the noise was trained on the examples without noise, which is a \
                  release that the ledger does not hold; the paper's own accounting takes an \
@@ -132,6 +143,13 @@ impl LocalPlan {
     /// Refuses a model that cannot be split at the plan's layer.
     pub fn check_model(&self, network: &Network) -> Result<()> {
         let rows = self.settings.rows;
+        let causal = network.blocks.iter().any(|block| block.attention.causal);
+        if causal && matches!(rows, Rows::Padded(_)) {
+            return wrong(
+                "lengths = \"padded\" is for models whose tokens see what follows them, such as \
+                 BERT; choose privacy.local.lengths = \"public\"",
+            );
+        }
         if network.head.pick == Pick::Last {
             if matches!(rows, Rows::Tokens(Some(_))) {
                 return wrong(
@@ -196,6 +214,12 @@ fn check_settings(file: &RunFile, settings: &LocalSettings) -> Result<()> {
     if !matches!(file.privacy.clip, Clip::Flat(_) | Clip::Automatic) {
         return wrong("privacy.clip in local DP is a number: the norm of an embedding");
     }
+    if matches!(settings.rows, Rows::Padded(_)) && file.privacy.mode == ModeName::Proved {
+        return wrong(
+            "lengths = \"padded\" is for mode = \"paper\"; choose \"hidden\", or \"public\" if the \
+             numbers of tokens are",
+        );
+    }
     let published_mvg =
         file.privacy.mode == ModeName::Paper && file.privacy.method == MethodName::Mvg;
     if settings.bounding == Bounding::Box && !published_mvg {
@@ -207,9 +231,46 @@ fn check_settings(file: &RunFile, settings: &LocalSettings) -> Result<()> {
     Ok(())
 }
 
+fn check_pooler(file: &RunFile, settings: &LocalSettings) -> Result<()> {
+    if settings.noise_layer != NoiseLayer::Pooler {
+        return Ok(());
+    }
+    if settings.rows != Rows::First {
+        return wrong("the pooler reads the first token: leave privacy.local.rows at \"first\"");
+    }
+    if file.model.tuning != Tuning::Full {
+        return wrong(
+            "after = \"pooler\" takes the task head apart, which an adapter cannot hold: \
+             model.tuning must be \"full\"",
+        );
+    }
+    Ok(())
+}
+
+fn check_schedule(file: &RunFile, settings: &LocalSettings) -> Result<()> {
+    if settings.release == ReleaseKind::Once && !Schedule::of(&file.privacy).is_uniform() {
+        return wrong(
+            "an embedding that is released once has one noise multiplier; choose release = \
+             \"path\" for a schedule, or schedule = \"uniform\"",
+        );
+    }
+    Ok(())
+}
+
 fn check_encoder(file: &RunFile, settings: &LocalSettings) -> Result<()> {
     let given = &file.privacy.local;
     let encoder = settings.encoder;
+    // A decoder's outputs are hidden states, which are not centred: then only an encoder that is
+    // not learnt from scratch looks at public text.
+    if given.public.is_some()
+        && settings.decodes
+        && matches!(encoder, EncoderKind::None | EncoderKind::Trained)
+    {
+        return wrong(
+            "privacy.local.public is for encoders \"pca\", \"autoencoder\" and \"orthogonal\", and \
+             for learn = \"discriminant\"; remove it",
+        );
+    }
     if encoder != EncoderKind::None && settings.dims.is_empty() {
         return wrong("privacy.local.dims are widths, such as [64] or [256, 64, 4]");
     }
@@ -256,7 +317,7 @@ fn check_learner(file: &RunFile, settings: &LocalSettings) -> Result<()> {
         );
     }
     if settings.learn == LearnerKind::Discriminant
-        && (matches!(settings.rows, Rows::Tokens(_))
+        && (settings.rows.are_of_tokens()
             || settings.noise_layer != NoiseLayer::Output
             || *tuning != Tuning::Head)
     {
@@ -297,6 +358,34 @@ fn check_adapt(file: &RunFile, settings: &LocalSettings) -> Result<()> {
         return wrong(
             "DP-SGD adapts what is below the encoder, not the encoder; choose encoder = \
              \"orthogonal\" or \"pca\"",
+        );
+    }
+    Ok(())
+}
+
+fn check_noise_multipliers(file: &RunFile, settings: &LocalSettings) -> Result<()> {
+    let Some(list) = &file.privacy.noise_multipliers else { return Ok(()) };
+    if file.privacy.epsilon.is_some() {
+        return wrong("[privacy] needs either epsilon or noise_multipliers, not both");
+    }
+    if list.len() != file.training.epochs as usize {
+        return Err(Error::plan(format!(
+            "privacy.noise_multipliers has one number for each epoch: it has {}, but \
+             training.epochs is {}",
+            list.len(),
+            file.training.epochs
+        )));
+    }
+    if list.iter().all(|&noise| noise == 0.0) {
+        return wrong(
+            "privacy.noise_multipliers are all 0; for training without noise choose method = \
+             \"none\"",
+        );
+    }
+    if settings.release != ReleaseKind::Fresh {
+        return wrong(
+            "privacy.noise_multipliers are those of a release in every epoch; leave \
+             privacy.local.release at \"fresh\"",
         );
     }
     Ok(())
@@ -343,6 +432,12 @@ fn check_mvg(file: &RunFile, settings: &LocalSettings) -> Result<()> {
     if settings.encoder == EncoderKind::None {
         return wrong(
             "mvg releases the outputs of a sanitisation layer; its encoder cannot be \"none\"",
+        );
+    }
+    if settings.noise_layer != NoiseLayer::Output {
+        return wrong(
+            "mvg's sanitisation layer stands after the last block, whose attention its tokens' \
+             contributions are of: privacy.local.after is \"output\"",
         );
     }
     if !matches!(settings.rows, Rows::First | Rows::Last) {

@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::explain::contribution::{AttentionMap, attention_of, positional, token_contributions};
 use crate::method::Begin;
 use crate::method::ledger::RunLedger;
+use crate::model::folder::Random;
 use crate::model::layer::attention::Projections;
 use crate::model::layer::sanitiser::{NoiseLayer, Rows};
 use crate::model::sanitised::{SanitiserConfig, attach, set, with_decoder};
@@ -61,6 +62,7 @@ pub fn prepare(
         let (model, data) = (&mut prepared.model, &prepared.data);
         adapt_privately::adapt_privately(model, data, asked, &found, secret, callback)?;
     }
+    let before: Vec<ParameterId> = prepared.model.network.head.parameters().collect();
     attach(&mut prepared.model, &config)?;
     let public = match &prepared.public.text {
         Some(public) => {
@@ -71,6 +73,9 @@ pub fn prepare(
     };
     let seed = secret.number(purpose::SANITISER);
     set_encoder(&mut prepared.model, settings, public.as_ref(), seed)?;
+    if plan.is_published() && !settings.decodes {
+        set_classifier(&mut prepared.model, secret.number(purpose::CLASSIFIER))?;
+    }
     let mut facts = PerturbationFacts {
         width: config.dims.last().copied().unwrap_or(prepared.model.network.head.width()),
         ..PerturbationFacts::default()
@@ -108,6 +113,13 @@ pub fn prepare(
         adapt::adapt(model, examples, asked, config.noise_std, secret, callback)?;
     }
     set_trainable(&mut prepared.model, &trainable, plan.is_published(), settings.encoder);
+    if plan.is_published() {
+        // A task head that a new classifier has replaced learns nothing.
+        let now: Vec<ParameterId> = prepared.model.network.head.parameters().collect();
+        for id in before.into_iter().filter(|id| !now.contains(id)) {
+            prepared.model.parameters.get_mut(id).trainable = false;
+        }
+    }
     let classes = prepared.model.network.head.out.outputs as u32;
     let labels =
         settings.label_epsilon.map(|epsilon| RandomisedLabels::new(secret, epsilon, classes));
@@ -123,13 +135,14 @@ pub fn prepare(
 }
 
 fn config_of(settings: &LocalSettings, mvg: bool, public: bool) -> SanitiserConfig {
-    let decoded = settings.learn != LearnerKind::Discriminant;
+    let decoded = settings.decodes;
     // Hidden states that are passed on to the next layers are not centred.
     let encoded = settings.encoder != EncoderKind::None && settings.encoder != EncoderKind::Trained;
     SanitiserConfig {
         noise_layer: settings.noise_layer,
         rows: settings.rows,
         dims: settings.dims.clone(),
+        activation: settings.activation,
         centred: public && (encoded || !decoded),
         decoded,
         squash: mvg.then_some(settings.norm),
@@ -188,6 +201,13 @@ fn set_encoder(
     Ok(set_projection(model, &rows, centre.as_deref())?)
 }
 
+/// Draws the weights of a new classifier, as Hugging Face draws those of a new task head.
+fn set_classifier(model: &mut Model, seed: u64) -> Result<()> {
+    let out = model.network.head.out.clone();
+    let values = Random::new(seed, 1.0).normal(out.inputs * out.outputs, 0.02);
+    Ok(set(model, out.weight, values)?)
+}
+
 /// Sets which parameters are trainable: above the noise those of the tuning, the decoder and the
 /// task head; below the noise none in proved mode.
 fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: EncoderKind) {
@@ -196,13 +216,13 @@ fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: Encode
     let above: Vec<ParameterId> =
         layer.decoder.iter().flat_map(|l| [Some(l.weight), l.bias]).flatten().collect();
     let head: Vec<ParameterId> = model.network.head.parameters().collect();
-    let learns = layer.parameters_below();
+    // As published the autoencoder learns on, whether or not it was fitted on public text first.
+    let learns = paper && matches!(encoder, EncoderKind::Trained | EncoderKind::Autoencoder);
+    let encoders: Vec<ParameterId> =
+        layer.encoder.iter().flat_map(|l| [Some(l.weight), l.bias]).flatten().collect();
     for (id, parameter) in model.parameters.iter_mut() {
         parameter.trainable = tuned.get(id.index()).copied().unwrap_or(false);
-        if above.contains(&id)
-            || head.contains(&id)
-            || (paper && encoder == EncoderKind::Trained && learns.contains(&id))
-        {
+        if above.contains(&id) || head.contains(&id) || (learns && encoders.contains(&id)) {
             parameter.trainable = true;
         }
         if !paper && below.contains(&id) {
@@ -210,7 +230,7 @@ fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: Encode
         }
     }
     // A single row attends only to itself: queries and keys have no gradient.
-    if !matches!(layer.rows, Rows::Tokens(_)) {
+    if !layer.rows.are_of_tokens() {
         let blocks = &model.network.blocks[model.cut()..];
         let looks = blocks.iter().filter_map(|block| match &block.attention.projections {
             Projections::Split(three) => Some([three[0].clone(), three[1].clone()]),
@@ -243,7 +263,7 @@ pub fn owner_parameters(model: &Model) -> Vec<ParameterId> {
     ids.extend(network.blocks[..model.cut()].iter().flat_map(|block| block.parameters()));
     if let Some(layer) = &network.sanitiser {
         ids.extend(layer.parameters_below());
-        if layer.noise_layer == NoiseLayer::Output {
+        if !matches!(layer.noise_layer, NoiseLayer::After(_)) {
             ids.extend(
                 network.last_norm.iter().flat_map(|norm| [Some(norm.weight), norm.bias]).flatten(),
             );
@@ -279,6 +299,7 @@ impl Columns<'_> {
                 if let Some(event @ Event::Gaussian { noise_multiplier, .. }) = resolved.before {
                     ledger.record(u64::from(resolved.adaptation.is_some()), event, 1)?;
                     add_noise(&mut map, examples, noise_multiplier, secret);
+                    map.normalise();
                 } else if !self.plan.is_published() {
                     return Err(Error::plan(
                         "an attention map of private examples needs an entry in the ledger",
@@ -335,5 +356,53 @@ fn add_noise(map: &mut AttentionMap, examples: usize, noise_multiplier: f64, sec
     let noise = Noise::with_key(&secret.key(purpose::ATTENTION));
     noise.add(0, 0, std.next_up(), 1.0, &mut weights);
     map.weights = weights.iter().map(|&w| f64::from(w)).collect();
-    map.normalise();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Method, Plan};
+
+    /// ATTEN_DP's map gets the noise that its ε asks for: the shift of the mean by one example, in
+    /// standard deviations, is that of a Gaussian mechanism of this ε.
+    #[test]
+    fn the_attention_map_gets_the_noise_of_its_epsilon() {
+        let run = r#"
+            [model]
+            path = "bert"
+            [data]
+            task = "classification"
+            train = "train.tsv"
+            text = "sentence"
+            [privacy]
+            method = "mvg"
+            mode = "paper"
+            delta = 1e-5
+            [privacy.mvg]
+            attention = "atten-dp"
+            attention_epsilon = 0.7
+            [training]
+            epochs = 3
+            batch = 32
+            learning_rate = 2e-5
+        "#;
+        let plan = Plan::parse(run, &[]).unwrap();
+        let Method::Local(local) = &plan.method else { panic!("a local method") };
+        let resolved = local.calibrate(&plan.training, 67_349, 2).unwrap();
+        let Some(Event::Gaussian { noise_multiplier, sensitivity }) = resolved.before else {
+            panic!("the map is released")
+        };
+        let spent = undertone_accounting::gaussian::epsilon(sensitivity / noise_multiplier, 1e-5);
+        assert!(spent.upper <= 0.7 && spent.upper > 0.7 - 1e-6, "{spent:?}");
+        // Twelve heads, the mean over 500 examples: an example's heads are probability
+        // distributions, two of which are at most √2 apart.
+        let (heads, examples) = (12, 500);
+        let mut map = AttentionMap::zeros(heads, 2_000);
+        add_noise(&mut map, examples, noise_multiplier, &Secret::from_seed(1));
+        let squares: f64 = map.weights.iter().map(|w| w * w).sum();
+        let std = (squares / map.weights.len() as f64).sqrt();
+        let shift = (2.0 * heads as f64).sqrt() / examples as f64;
+        let found = undertone_accounting::gaussian::epsilon(shift / std, 1e-5).upper;
+        assert!((found - 0.7).abs() < 0.02, "{found}");
+    }
 }

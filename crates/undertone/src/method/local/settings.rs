@@ -2,8 +2,8 @@
 
 use crate::model::layer::sanitiser::Rows;
 use undertone_run::{
-    Bounding, Clip, EncoderKind, LearnerKind, Lengths, MethodName, ModeName, NoiseIs, NoiseLayer,
-    ReleaseKind, ReleasedRows, RunFile, Tuning,
+    Bounding, Clip, EncoderActivation, EncoderKind, LearnerKind, Lengths, MethodName, ModeName,
+    MvgHead, NoiseIs, NoiseLayer, ReleaseKind, ReleasedRows, RunFile, Tuning,
 };
 
 /// Layer and mechanism of the noise, and training above it.
@@ -23,12 +23,18 @@ pub struct LocalSettings {
     pub encoder: EncoderKind,
     /// Widths of the encoder's layers.
     pub dims: Vec<usize>,
+    /// The activation function of an autoencoder; none if it is GELU between the layers of encoder
+    /// and of decoder alone.
+    pub activation: Option<EncoderActivation>,
     /// What a published noise multiplier is multiplied by.
     pub noise_is: NoiseIs,
     /// ε of the labels' randomised response; none if labels are public.
     pub label_epsilon: Option<f64>,
     /// How the part above the noise is trained.
     pub learn: LearnerKind,
+    /// Whether the provider decodes embeddings to hidden states; if not, a linear classifier reads
+    /// them directly.
+    pub decodes: bool,
 }
 
 /// The most examples of a privacy unit.
@@ -44,18 +50,19 @@ impl LocalSettings {
         let mvg = file.privacy.method == MethodName::Mvg;
         let noise_layer = given.after.unwrap_or(NoiseLayer::Output);
         let rows = given.rows.unwrap_or(match (mvg, paper, noise_layer) {
-            (true, ..) => ReleasedRows::First,
+            (true, ..) | (_, _, NoiseLayer::Pooler) => ReleasedRows::First,
             (_, true, NoiseLayer::After(_)) => ReleasedRows::Tokens,
             (_, true, NoiseLayer::Output) => ReleasedRows::First,
             _ => ReleasedRows::Mean,
         });
         let lengths =
-            given.lengths.unwrap_or(if paper { Lengths::Public } else { Lengths::Hidden });
+            given.lengths.unwrap_or(if paper { Lengths::Padded } else { Lengths::Hidden });
         let rows = match rows {
-            ReleasedRows::Tokens if lengths == Lengths::Hidden => {
-                Rows::Tokens(Some(file.data.max_tokens))
-            }
-            ReleasedRows::Tokens => Rows::Tokens(None),
+            ReleasedRows::Tokens => match lengths {
+                Lengths::Hidden => Rows::Tokens(Some(file.data.max_tokens)),
+                Lengths::Padded => Rows::Padded(file.data.max_tokens),
+                Lengths::Public => Rows::Tokens(None),
+            },
             ReleasedRows::First => Rows::First,
             ReleasedRows::Last => Rows::Last,
             ReleasedRows::Mean => Rows::Mean,
@@ -73,7 +80,13 @@ impl LocalSettings {
             (_, true) => vec![file.privacy.mvg.width],
             _ => given.dims.clone().unwrap_or_else(|| vec![16]),
         };
-        let one_row = !matches!(rows, Rows::Tokens(_));
+        let autoencoder = matches!(encoder, EncoderKind::Autoencoder | EncoderKind::Trained);
+        // Proved mode keeps the autoencoder that its runs have always had.
+        let activation = match (given.activation, autoencoder && !mvg && paper) {
+            (None, true) => Some(EncoderActivation::Tanh),
+            (given, _) => given,
+        };
+        let one_row = !rows.are_of_tokens();
         let closed_form =
             one_row && noise_layer == NoiseLayer::Output && file.model.tuning == Tuning::Head;
         let learn = given.learn.unwrap_or(match (paper, closed_form) {
@@ -81,6 +94,9 @@ impl LocalSettings {
             (_, true) => LearnerKind::Discriminant,
             _ => LearnerKind::Gradient,
         });
+        let reads_columns =
+            mvg && paper && file.privacy.mvg.head.unwrap_or_default() == MvgHead::Linear;
+        let decodes = learn != LearnerKind::Discriminant && !reads_columns;
         let bounding = match (mvg, paper) {
             (true, true) => Bounding::Box,
             _ => given.bound.unwrap_or(Bounding::Normalise),
@@ -108,9 +124,11 @@ impl LocalSettings {
             release,
             encoder,
             dims,
+            activation,
             noise_is,
             label_epsilon,
             learn,
+            decodes,
         }
     }
 }

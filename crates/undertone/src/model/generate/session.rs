@@ -48,6 +48,7 @@ impl<'a> Session<'a> {
             parameters: &self.model.parameters,
             starts: &starts,
             positions: &positions,
+            visible: None,
             dropout_seed: None,
             keep: false,
             panels: Some(&self.panels),

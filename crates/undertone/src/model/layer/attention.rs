@@ -101,8 +101,16 @@ impl Attention {
     /// The output of each token, `[tokens, hidden]`.
     pub fn forward(&self, pass: &Pass, x: &Matrix) -> Result<(Matrix, Saved)> {
         let (qkv, projections) = self.project(pass, x)?;
-        let (mixed, log_sums) = tensor::attend(&qkv, &self.shape(pass))?;
-        let (y, output) = self.output.forward(pass, &mixed)?;
+        let Some(padded) = Padded::of(pass) else {
+            let (mixed, log_sums) = tensor::attend(&qkv, &self.shape(pass))?;
+            let (y, output) = self.output.forward(pass, &mixed)?;
+            return Ok((y, Saved { qkv, mixed, log_sums, projections, output }));
+        };
+        let qkv = padded.spread(self, &qkv)?;
+        let shape = AttentionShape { starts: &padded.starts, ..self.shape(pass) };
+        let (mixed, log_sums) = tensor::attend(&qkv, &shape)?;
+        let of_tokens = tensor::gather(&mixed, &padded.at)?;
+        let (y, output) = self.output.forward(pass, &of_tokens)?;
         Ok((y, Saved { qkv, mixed, log_sums, projections, output }))
     }
 
@@ -153,9 +161,18 @@ impl Attention {
     ) -> Result<()> {
         let Saved { qkv, mixed, log_sums, projections, output } = saved;
         let mixed_gradient = self.output.backward_alone(pass, output, output_gradient, receiver)?;
-        let shape = self.shape(pass);
-        let mut gradient =
-            tensor::attend_backward(&qkv, &mixed, &log_sums, &mixed_gradient, &shape)?;
+        let mut gradient = match Padded::of(pass) {
+            None => {
+                let shape = self.shape(pass);
+                tensor::attend_backward(&qkv, &mixed, &log_sums, &mixed_gradient, &shape)?
+            }
+            Some(padded) => {
+                let spread = tensor::scatter(&mixed_gradient, &padded.at, mixed.rows())?;
+                let shape = AttentionShape { starts: &padded.starts, ..self.shape(pass) };
+                let gradient = tensor::attend_backward(&qkv, &mixed, &log_sums, &spread, &shape)?;
+                padded.gather(self, &gradient, mixed_gradient.rows())?
+            }
+        };
         drop((qkv, mixed, log_sums, mixed_gradient));
         if let Some(frequencies) = &self.rotary {
             gradient = tensor::rotate(
@@ -173,5 +190,122 @@ impl Attention {
             first += layer.outputs;
         }
         Ok(())
+    }
+}
+
+/// Attention over padded sequences, in which no token attends to padding, by attention without
+/// masks: each sequence of n tokens and its padding become sequences of n rows that all have the n
+/// tokens' keys and values, the first with the tokens' queries, the others with those of n rows of
+/// padding each.
+struct Padded {
+    /// Where each of these sequences begins, and after the last where it ends.
+    starts: Vec<usize>,
+    /// The row whose query each of their rows has.
+    queries: Vec<u32>,
+    /// The row whose key and value each of their rows has.
+    keys: Vec<u32>,
+    /// The row among them that has each row's query.
+    at: Vec<u32>,
+}
+
+impl Padded {
+    /// `None` without padding.
+    fn of(pass: &Pass) -> Option<Self> {
+        let visible = pass.visible?;
+        let mut found =
+            Self { starts: vec![0], queries: Vec::new(), keys: Vec::new(), at: Vec::new() };
+        for (window, &tokens) in pass.starts.windows(2).zip(visible) {
+            let rows: Vec<u32> = (window[0] as u32..window[1] as u32).collect();
+            for piece in rows.chunks(tokens.max(1)) {
+                let first = found.queries.len() as u32;
+                found.at.extend(first..first + piece.len() as u32);
+                found.queries.extend(piece);
+                // The last piece may be short: the results of further queries are not used.
+                found.queries.resize(first as usize + tokens, rows[0]);
+                found.keys.extend(&rows[..tokens]);
+                found.starts.push(found.queries.len());
+            }
+        }
+        Some(found)
+    }
+
+    /// 1 for the columns of queries, 0 for those of keys and values, and the reverse.
+    fn columns(attention: &Attention) -> (Vec<f32>, Vec<f32>) {
+        let queries = attention.heads * attention.width;
+        let all = queries + 2 * attention.key_heads * attention.width;
+        let of_queries: Vec<f32> = (0..all).map(|j| if j < queries { 1.0 } else { 0.0 }).collect();
+        let of_keys = of_queries.iter().map(|x| 1.0 - x).collect();
+        (of_queries, of_keys)
+    }
+
+    /// From `[q | k | v]` of the padded tokens to that of the sequences.
+    fn spread(&self, attention: &Attention, qkv: &Matrix) -> Result<Matrix> {
+        let (of_queries, of_keys) = Self::columns(attention);
+        let queries = tensor::scale_columns(&tensor::gather(qkv, &self.queries)?, &of_queries)?;
+        let keys = tensor::scale_columns(&tensor::gather(qkv, &self.keys)?, &of_keys)?;
+        tensor::add(&queries, &keys)
+    }
+
+    /// From the gradient of the sequences' `[q | k | v]` to that of the padded tokens.
+    fn gather(&self, attention: &Attention, gradient: &Matrix, rows: usize) -> Result<Matrix> {
+        let (of_queries, of_keys) = Self::columns(attention);
+        let queries = tensor::scale_columns(&tensor::gather(gradient, &self.at)?, &of_queries)?;
+        let keys = tensor::scatter(gradient, &self.keys, rows)?;
+        tensor::add(&queries, &tensor::scale_columns(&keys, &of_keys)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::TaskHead;
+    use crate::model::architecture::{Architecture, Dimensions};
+
+    /// Against the definition: softmax over the keys that are not padding, for every query.
+    #[test]
+    fn no_token_attends_to_padding() {
+        let dimensions = Dimensions {
+            layers: 1,
+            hidden: 16,
+            heads: 4,
+            inner: 8,
+            vocabulary: 20,
+            positions: 20,
+            key_heads: None,
+        };
+        let labels = ["a".to_owned(), "b".to_owned()];
+        let model = Architecture::Bert
+            .random(dimensions, TaskHead::SequenceClassification, &labels, 5)
+            .unwrap();
+        let attention = &model.network.blocks[0].attention;
+        let (starts, visible) = ([0, 7, 14, 21], [3, 7, 1]);
+        let mut pass = Pass::plain(&model.parameters);
+        pass.starts = &starts;
+        pass.visible = Some(&visible);
+        let number = |i: usize| ((i * 2_654_435_761) % 1_000) as f32 / 500.0 - 1.0;
+        let qkv = Matrix::from_vec(21, 48, (0..21 * 48).map(number).collect());
+        let padded = Padded::of(&pass).unwrap();
+        let spread = padded.spread(attention, &qkv).unwrap();
+        let shape = AttentionShape { starts: &padded.starts, ..attention.shape(&pass) };
+        let (mixed, _) = tensor::attend(&spread, &shape).unwrap();
+        let found = tensor::gather(&mixed, &padded.at).unwrap().to_host().unwrap();
+        let qkv = qkv.to_host().unwrap();
+        for (window, tokens) in starts.windows(2).zip(visible) {
+            for (row, head) in (window[0]..window[1]).flat_map(|r| (0..4).map(move |h| (r, h))) {
+                let part = |row: usize, of: usize| &qkv.row(row)[16 * of + 4 * head..][..4];
+                let score = |key: usize| {
+                    let pairs = part(row, 0).iter().zip(part(key, 1));
+                    (pairs.map(|(q, k)| f64::from(q * k)).sum::<f64>() / 2.0).exp()
+                };
+                let seen = || window[0]..window[0] + tokens;
+                let total: f64 = seen().map(score).sum();
+                for j in 0..4 {
+                    let wanted: f64 =
+                        seen().map(|key| score(key) / total * f64::from(part(key, 2)[j])).sum();
+                    let got = f64::from(found.row(row)[4 * head + j]);
+                    assert!((got - wanted).abs() < 1e-5, "{row}, {head}: {got}, not {wanted}");
+                }
+            }
+        }
     }
 }

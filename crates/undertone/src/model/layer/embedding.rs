@@ -6,6 +6,10 @@ use crate::model::parameters::ParameterId;
 use crate::model::pass::Pass;
 use crate::tensor::{self, Dropout, Matrix, Result};
 
+/// Position of padding in models that have a row for it, before that of the first position
+/// (RoBERTa).
+pub const PADDING: u32 = u32::MAX;
+
 /// Embedding layer.
 #[derive(Clone, Debug)]
 pub struct Embeddings {
@@ -53,7 +57,11 @@ impl Embeddings {
             dropout: pass.dropout(self.dropout, DROPOUT_SITE),
         };
         if let Some((table, first)) = self.positions {
-            saved.positions = pass.positions.iter().map(|position| position + first).collect();
+            let row = |&position: &u32| match position {
+                PADDING => first.saturating_sub(1),
+                _ => position + first,
+            };
+            saved.positions = pass.positions.iter().map(row).collect();
             x = tensor::add(&x, &tensor::gather(parameters.value(table), &saved.positions)?)?;
         }
         if let Some(table) = self.segments {

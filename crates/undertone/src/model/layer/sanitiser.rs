@@ -10,7 +10,8 @@
 //! The rows of one sequence, divided by the noise direction √Ψ, have a Frobenius norm of at most C
 //! whatever the text is: this bounds the sensitivity of the [mechanism](crate::method::local).
 //! The norm is taken over real tokens alone; rows that pad a sequence to a fixed length are zero,
-//! so they carry no signal and do not count towards the norm.
+//! so they carry no signal and do not count towards the norm. With [`Rows::Padded`], as published,
+//! the model has read padding, and its rows count.
 
 use super::linear::{self, Linear};
 use crate::model::factor::Receiver;
@@ -28,6 +29,10 @@ pub enum Rows {
     /// One row per token; with `Some(n)`, padded or truncated to n rows, so that the sequence
     /// length is not released.
     Tokens(Option<usize>),
+    /// One row per token. The sequence is padded to n tokens before the model reads it, no token
+    /// attends to the padding, and the norm is taken over all n rows, as in DP-Forward's code. Rows
+    /// of padding are not passed on: above the noise nothing attends to them either.
+    Padded(usize),
     /// The first token's (`[CLS]`).
     First,
     /// The last token's.
@@ -36,19 +41,30 @@ pub enum Rows {
     Mean,
 }
 
+impl Rows {
+    /// Whether each token has a row of its own.
+    pub fn are_of_tokens(self) -> bool {
+        matches!(self, Self::Tokens(_) | Self::Padded(_))
+    }
+}
+
 /// The sanitiser layer.
 #[derive(Clone, Debug)]
 pub struct Sanitiser {
     pub noise_layer: NoiseLayer,
     pub rows: Rows,
+    /// The task head's dense layer and its activation, where the noise is after it.
+    pub pooler: Option<(Linear, Activation)>,
     /// Vector subtracted from each row first, `[hidden]`.
     pub centre: Option<ParameterId>,
     /// Encoder from hidden states to released embeddings; empty to release hidden states.
     pub encoder: Vec<Linear>,
     /// Decoder from released embeddings to hidden states.
     pub decoder: Vec<Linear>,
-    /// Activation between the layers of encoder and decoder.
-    pub activation: Activation,
+    /// Activation between the layers of encoder and of decoder; none between those of linear ones.
+    pub activation: Option<Activation>,
+    /// Whether the encoder's last projection has it as well, before squash and norm bound.
+    pub activates_code: bool,
     /// Upper end s of the range \[0, s\] that each coordinate is clamped to.
     pub squash: Option<f32>,
     pub bounding: Bounding,
@@ -71,6 +87,10 @@ pub trait Perturb: std::fmt::Debug + Sync {
 pub struct SavedBelow {
     tokens: usize,
     starts: Vec<usize>,
+    /// First released row of each sequence, and the number of released rows at the end.
+    released: Vec<usize>,
+    /// Input of the pooler's activation, and what its layer saved.
+    pooler: Option<(Matrix, linear::Saved)>,
     encoder: Stack,
     /// Encoder output, before `squash`.
     encoded: Host,
@@ -93,28 +113,32 @@ struct Stack {
     before: Vec<Matrix>,
 }
 
+/// Forward pass of a stack: the activation stands between its layers and, if `at_end`, after the
+/// last one.
 fn stack_forward(
     layers: &[Linear],
-    activation: Activation,
+    activation: Option<Activation>,
+    at_end: bool,
     pass: &Pass,
     mut x: Matrix,
 ) -> Result<(Matrix, Stack)> {
     let mut stack = Stack::default();
     for (i, layer) in layers.iter().enumerate() {
-        if i > 0 {
-            stack.before.push(x.clone());
-            x = tensor::activate(activation, &x)?;
-        }
-        let (y, saved) = layer.forward(pass, &x)?;
-        x = y;
+        let (mut y, saved) = layer.forward(pass, &x)?;
         stack.layers.push(saved);
+        if let Some(activation) = activation.filter(|_| at_end || i + 1 < layers.len()) {
+            stack.before.push(y.clone());
+            y = tensor::activate(activation, &y)?;
+        }
+        x = y;
     }
     Ok((x, stack))
 }
 
 fn stack_backward(
     layers: &[Linear],
-    activation: Activation,
+    activation: Option<Activation>,
+    at_end: bool,
     pass: &Pass,
     stack: Stack,
     mut gradient: Matrix,
@@ -122,12 +146,12 @@ fn stack_backward(
 ) -> Result<Matrix> {
     let mut before = stack.before;
     for (i, (layer, saved)) in layers.iter().zip(stack.layers).enumerate().rev() {
-        gradient = layer.backward_alone(pass, saved, &gradient, receiver)?;
-        if i > 0
+        if let Some(activation) = activation.filter(|_| at_end || i + 1 < layers.len())
             && let Some(x) = before.pop()
         {
             gradient = tensor::activate_backward(activation, &x, &gradient)?;
         }
+        gradient = layer.backward_alone(pass, saved, &gradient, receiver)?;
     }
     Ok(gradient)
 }
@@ -144,6 +168,16 @@ fn of_sequences<'a>(values: &'a mut [f32], starts: &[usize], columns: usize) -> 
     parts
 }
 
+/// Where each sequence would begin among the tokens without padding.
+fn unpadded(pass: &Pass) -> Vec<usize> {
+    let Some(visible) = pass.visible else { return pass.starts.to_vec() };
+    let ends = visible.iter().scan(0, |end, length| {
+        *end += length;
+        Some(*end)
+    });
+    std::iter::once(0).chain(ends).collect()
+}
+
 impl Sanitiser {
     /// Width of the released embeddings, given the hidden size.
     pub fn width(&self, hidden: usize) -> usize {
@@ -157,7 +191,9 @@ impl Sanitiser {
 
     /// Parameters of the data holder's half.
     pub fn parameters_below(&self) -> Vec<ParameterId> {
-        let layers = self.encoder.iter().flat_map(|layer| [Some(layer.weight), layer.bias]);
+        let pooler = self.pooler.iter().map(|(layer, _)| layer);
+        let layers = pooler.chain(&self.encoder);
+        let layers = layers.flat_map(|layer| [Some(layer.weight), layer.bias]);
         layers.chain([self.centre]).flatten().collect()
     }
 
@@ -167,10 +203,11 @@ impl Sanitiser {
         layers.flat_map(|layer| [Some(layer.weight), layer.bias]).flatten().collect()
     }
 
-    /// First released row of each sequence, and the number of released rows at the end.
+    /// First released row of each sequence, and the number of released rows at the end, given
+    /// those of its tokens without padding.
     pub fn starts(&self, starts: &[usize]) -> Vec<usize> {
         match self.rows {
-            Rows::Tokens(None) => starts.to_vec(),
+            Rows::Tokens(None) | Rows::Padded(_) => starts.to_vec(),
             Rows::Tokens(Some(length)) => (0..starts.len()).map(|i| i * length).collect(),
             Rows::First | Rows::Last | Rows::Mean => (0..starts.len()).collect(),
         }
@@ -179,7 +216,7 @@ impl Sanitiser {
     fn pick(&self, hidden: &Matrix, starts: &[usize]) -> Result<Matrix> {
         let windows = starts.windows(2);
         match self.rows {
-            Rows::Tokens(_) => Ok(hidden.clone()),
+            Rows::Tokens(_) | Rows::Padded(_) => Ok(hidden.clone()),
             Rows::First => {
                 tensor::gather(hidden, &windows.map(|w| w[0] as u32).collect::<Vec<_>>())
             }
@@ -211,7 +248,7 @@ impl Sanitiser {
     fn pick_backward(&self, gradient: &Matrix, starts: &[usize], tokens: usize) -> Result<Matrix> {
         let windows = starts.windows(2);
         match self.rows {
-            Rows::Tokens(_) => Ok(gradient.clone()),
+            Rows::Tokens(_) | Rows::Padded(_) => Ok(gradient.clone()),
             Rows::First => {
                 tensor::scatter(gradient, &windows.map(|w| w[0] as u32).collect::<Vec<_>>(), tokens)
             }
@@ -241,6 +278,12 @@ impl Sanitiser {
     /// that isotropic noise can be added.
     pub fn bounded(&self, pass: &Pass, hidden: &Matrix) -> Result<(Host, SavedBelow)> {
         let mut x = self.pick(hidden, pass.starts)?;
+        let mut pooler = None;
+        if let Some((layer, activation)) = &self.pooler {
+            let (before, saved) = layer.forward(pass, &x)?;
+            x = tensor::activate(*activation, &before)?;
+            pooler = Some((before, saved));
+        }
         if let Some(centre) = self.centre {
             let centre: Vec<f32> =
                 pass.parameters.value(centre).to_vec()?.iter().map(|c| -c).collect();
@@ -252,13 +295,14 @@ impl Sanitiser {
             shifted.add(&x)?;
             x = shifted.finish()?;
         }
-        let (encoded, encoder) = stack_forward(&self.encoder, self.activation, pass, x)?;
+        let (encoded, encoder) =
+            stack_forward(&self.encoder, self.activation, self.activates_code, pass, x)?;
         let encoded = encoded.to_host()?;
         let columns = encoded.columns();
-        let released = self.starts(pass.starts);
-        let from: Vec<usize> = match self.rows {
-            Rows::Tokens(_) => pass.starts.to_vec(),
-            _ => released.clone(),
+        let released = self.starts(&unpadded(pass));
+        let from: Vec<usize> = match self.rows.are_of_tokens() {
+            true => pass.starts.to_vec(),
+            false => released.clone(),
         };
         let rows = released.last().copied().unwrap_or(0);
         let mut norms = vec![0.0; from.len() - 1];
@@ -277,6 +321,14 @@ impl Sanitiser {
                             squares += f64::from(*y).powi(2);
                         }
                     }
+                    if let Rows::Padded(_) = self.rows {
+                        for row in (from[i]..from[i + 1]).skip(most) {
+                            for (j, x) in encoded.row(row).iter().enumerate() {
+                                let d = self.direction.as_ref().map_or(1.0, |d| d[j]);
+                                squares += f64::from(self.squashed(*x) / d).powi(2);
+                            }
+                        }
+                    }
                     *norm = squares.sqrt();
                     let factor = self.factor(*norm);
                     out.iter_mut().for_each(|y| *y = if factor == 0.0 { 0.0 } else { *y * factor });
@@ -286,6 +338,8 @@ impl Sanitiser {
         let saved = SavedBelow {
             tokens: hidden.rows(),
             starts: pass.starts.to_vec(),
+            released,
+            pooler,
             encoder,
             encoded,
             norms,
@@ -343,7 +397,7 @@ impl Sanitiser {
             x = y;
             calibration = Some(saved);
         }
-        let (y, decoder) = stack_forward(&self.decoder, self.activation, pass, x)?;
+        let (y, decoder) = stack_forward(&self.decoder, self.activation, false, pass, x)?;
         Ok((y, SavedAbove { calibration, decoder }))
     }
 
@@ -358,6 +412,7 @@ impl Sanitiser {
         let gradient = stack_backward(
             &self.decoder,
             self.activation,
+            false,
             pass,
             saved.decoder,
             gradient,
@@ -378,13 +433,11 @@ impl Sanitiser {
         gradient: &Matrix,
         receiver: &mut dyn Receiver,
     ) -> Result<Matrix> {
-        let SavedBelow { tokens, starts, encoder, encoded, norms } = saved;
+        let SavedBelow { tokens, starts, released, pooler, encoder, encoded, norms } = saved;
         let device = gradient.device();
         let gradient = gradient.to_host()?;
         let columns = encoded.columns();
-        let released = self.starts(&starts);
-        let from =
-            if matches!(self.rows, Rows::Tokens(_)) { starts.clone() } else { released.clone() };
+        let from = if self.rows.are_of_tokens() { starts.clone() } else { released.clone() };
         let direction = |j: usize| self.direction.as_ref().map_or(1.0, |d| d[j]);
         let through = Host::build(encoded.rows(), columns, |out| {
             let parts = of_sequences(out, &from, columns);
@@ -409,7 +462,8 @@ impl Sanitiser {
                     }
                     along /= norm * norm;
                 }
-                for ((row, at), out) in rows().zip(out.chunks_exact_mut(columns.max(1))) {
+                let mut out = out.chunks_exact_mut(columns.max(1));
+                for ((row, at), out) in rows().zip(&mut out) {
                     for (j, out) in out.iter_mut().enumerate() {
                         let x = encoded.row(row)[j];
                         let inside = self.squash.is_none_or(|most| x > 0.0 && x < most);
@@ -422,11 +476,37 @@ impl Sanitiser {
                         }
                     }
                 }
+                // Rows of padding are not passed on, but they count towards the norm.
+                if let Rows::Padded(_) = self.rows {
+                    for (row, out) in (from[i]..from[i + 1]).skip(most).zip(out) {
+                        for (j, out) in out.iter_mut().enumerate() {
+                            let x = encoded.row(row)[j];
+                            if self.squash.is_none_or(|most| x > 0.0 && x < most) {
+                                let x = f64::from(self.squashed(x) / direction(j));
+                                *out = -factor * (x * along) as f32 / direction(j);
+                            }
+                        }
+                    }
+                }
             });
         });
         let through = Matrix::Host(through).to_device(&device)?;
-        let gradient =
-            stack_backward(&self.encoder, self.activation, pass, encoder, through, receiver)?;
+        let gradient = stack_backward(
+            &self.encoder,
+            self.activation,
+            self.activates_code,
+            pass,
+            encoder,
+            through,
+            receiver,
+        )?;
+        let gradient = match (&self.pooler, pooler) {
+            (Some((layer, activation)), Some((before, saved))) => {
+                let gradient = tensor::activate_backward(*activation, &before, &gradient)?;
+                layer.backward_alone(pass, saved, &gradient, receiver)?
+            }
+            _ => gradient,
+        };
         self.pick_backward(&gradient, &starts, tokens)
     }
 }

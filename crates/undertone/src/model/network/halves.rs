@@ -32,7 +32,7 @@ impl Model {
         self.network
             .sanitiser
             .as_ref()
-            .is_some_and(|sanitiser| sanitiser.noise_layer == NoiseLayer::Output)
+            .is_some_and(|sanitiser| !matches!(sanitiser.noise_layer, NoiseLayer::After(_)))
     }
 
     /// The first block whose backward pass is needed, and whether the embeddings' is: the backward

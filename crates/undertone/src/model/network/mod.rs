@@ -5,10 +5,10 @@ mod training;
 
 use super::folder::Config;
 use super::layer::block::{self, Block};
-use super::layer::embedding::Embeddings;
+use super::layer::embedding::{Embeddings, PADDING};
 use super::layer::head::Head;
 use super::layer::norm::Norm;
-use super::layer::sanitiser::{NoiseLayer, Perturb, Sanitiser};
+use super::layer::sanitiser::{NoiseLayer, Perturb, Rows, Sanitiser};
 use super::parameters::Parameters;
 use super::pass::Pass;
 use super::{Error, Result};
@@ -62,6 +62,18 @@ fn positions(starts: &[usize]) -> Vec<u32> {
 pub struct AutoMicroBatch {
     pub sequences: usize,
     pub tokens: usize,
+}
+
+/// The batch that the data holder's half reads, where it is not the batch itself: padded.
+struct Padded {
+    batch: Batch,
+    /// Number of tokens of each sequence without padding.
+    visible: Vec<usize>,
+}
+
+/// What the data holder's half reads: the batch, or the padded one.
+fn lower<'a>(batch: &'a Batch, padded: Option<&'a Padded>) -> (&'a Batch, Option<&'a [usize]>) {
+    padded.map_or((batch, None), |padded| (&padded.batch, Some(&padded.visible)))
 }
 
 impl Model {
@@ -172,10 +184,50 @@ impl Model {
             parameters: &self.parameters,
             starts,
             positions,
+            visible: None,
             dropout_seed: seed,
             keep,
             panels: None,
         }
+    }
+
+    /// The batch with every sequence padded, if the sanitiser asks for it.
+    fn padded(&self, batch: &Batch) -> Result<Option<Padded>> {
+        let Some(Rows::Padded(wanted)) = self.network.sanitiser.as_ref().map(|layer| layer.rows)
+        else {
+            return Ok(None);
+        };
+        let length = wanted.min(self.network.max_positions).max(batch.longest());
+        let padding = self.config.index_or("pad_token_id", 0)?;
+        self.check_tokens(&[padding])?;
+        let visible: Vec<usize> = (0..batch.sequences()).map(|i| batch.length(i)).collect();
+        let mut padded = Batch {
+            tokens: Vec::new(),
+            segments: Vec::new(),
+            starts: (0..=batch.sequences()).map(|i| i * length).collect(),
+            targets: batch.targets.clone(),
+            units: batch.units.clone(),
+        };
+        for (i, end) in padded.starts[1..].iter().enumerate() {
+            padded.tokens.extend_from_slice(&batch.tokens[batch.range(i)]);
+            padded.tokens.resize(*end, padding);
+            padded.segments.extend_from_slice(&batch.segments[batch.range(i)]);
+            padded.segments.resize(*end, 0);
+        }
+        Ok(Some(Padded { batch: padded, visible }))
+    }
+
+    /// The position of each token that the data holder's half reads. Padding has positions like
+    /// any token, but RoBERTa's, all of which has one of its own.
+    fn lower_positions(&self, starts: &[usize], visible: Option<&[usize]>) -> Vec<u32> {
+        let mut found = positions(starts);
+        let own = self.network.embeddings.positions.is_some_and(|(_, first)| first > 0);
+        for (window, &length) in starts.windows(2).zip(visible.into_iter().flatten()) {
+            if own {
+                found[window[0] + length..window[1]].fill(PADDING);
+            }
+        }
+        found
     }
 
     /// Hidden states `[tokens, hidden]` after the embeddings, after each block, and after the final
@@ -211,9 +263,11 @@ impl Model {
         noise: Option<&dyn Perturb>,
     ) -> Result<Matrix> {
         self.check(batch)?;
-        let positions = positions(&batch.starts);
-        let pass = self.pass(&batch.starts, &positions, None, false);
-        let x = self.below(&pass, &pass, batch, NO_BACKWARD)?.output;
+        let padded = self.padded(batch)?;
+        let (lower, visible) = lower(batch, padded.as_ref());
+        let positions = self.lower_positions(&lower.starts, visible);
+        let pass = Pass { visible, ..self.pass(&lower.starts, &positions, None, false) };
+        let x = self.below(&pass, &pass, lower, NO_BACKWARD)?.output;
         let Some(sanitiser) = &self.network.sanitiser else {
             if noise.is_some() {
                 return Err(Error::Request(
@@ -249,7 +303,7 @@ impl Model {
     pub fn cut(&self) -> usize {
         match self.network.sanitiser.as_ref().map(|sanitiser| sanitiser.noise_layer) {
             Some(NoiseLayer::After(blocks)) => blocks,
-            Some(NoiseLayer::Output) | None => self.network.blocks.len(),
+            Some(NoiseLayer::Output | NoiseLayer::Pooler) | None => self.network.blocks.len(),
         }
     }
 
@@ -260,9 +314,11 @@ impl Model {
             return Err(Error::Request("the model has no sanitiser".into()));
         };
         self.check(batch)?;
-        let positions = positions(&batch.starts);
-        let pass = self.pass(&batch.starts, &positions, None, false);
-        let x = self.below(&pass, &pass, batch, NO_BACKWARD)?.output;
+        let padded = self.padded(batch)?;
+        let (lower, visible) = lower(batch, padded.as_ref());
+        let positions = self.lower_positions(&lower.starts, visible);
+        let pass = Pass { visible, ..self.pass(&lower.starts, &positions, None, false) };
+        let x = self.below(&pass, &pass, lower, NO_BACKWARD)?.output;
         Ok((sanitiser.bounded(&pass, &x)?.0, sanitiser.starts(&batch.starts)))
     }
 }

@@ -1,7 +1,7 @@
 //! Training passes: forward with saved activations, loss and backward.
 
 use super::halves::{Above, Below};
-use super::{Model, positions};
+use super::{Model, lower};
 use crate::data::Batch;
 use crate::model::factor::Receiver;
 use crate::model::layer::sanitiser::{self, Perturb};
@@ -33,6 +33,8 @@ pub struct Forward {
 struct Half {
     starts: Vec<usize>,
     positions: Vec<u32>,
+    /// Number of tokens of each sequence without padding, where there is padding.
+    visible: Option<Vec<usize>>,
     blocks: Vec<block::Saved>,
 }
 
@@ -73,18 +75,26 @@ impl Model {
         self.check(batch)?;
         let keep = self.lowest_trainable();
         let dropout_seed = options.dropout_seed;
-        let lower_positions = positions(&batch.starts);
-        let keeping = self.pass(&batch.starts, &lower_positions, dropout_seed, true);
+        let padded = self.padded(batch)?;
+        let (lower, visible) = lower(batch, padded.as_ref());
+        let lower_positions = self.lower_positions(&lower.starts, visible);
+        let keeping =
+            Pass { visible, ..self.pass(&lower.starts, &lower_positions, dropout_seed, true) };
         let passing = Pass { keep: false, ..keeping };
         let Below { output: x, embeddings, blocks, norm } =
-            self.below(&keeping, &passing, batch, keep)?;
-        let below =
-            Half { starts: batch.starts.clone(), positions: lower_positions.clone(), blocks };
+            self.below(&keeping, &passing, lower, keep)?;
+        let below = Half {
+            starts: lower.starts.clone(),
+            positions: lower_positions.clone(),
+            visible: visible.map(<[usize]>::to_vec),
+            blocks,
+        };
         let Some(layer) = &self.network.sanitiser else {
             let Above { logits, norm, head, .. } = self.above(&keeping, x, wanted, keep)?;
             let above = Half {
                 starts: batch.starts.clone(),
                 positions: lower_positions,
+                visible: None,
                 blocks: Vec::new(),
             };
             let first_block = keep.0;
@@ -113,7 +123,7 @@ impl Model {
             embeddings,
             below,
             sanitiser: Some((self.trains_below().then_some(saved), above)),
-            above: Half { starts, positions, blocks: upper.blocks },
+            above: Half { starts, positions, visible: None, blocks: upper.blocks },
             last_norm: norm.or(upper.norm),
             head: upper.head,
         })
@@ -170,7 +180,10 @@ impl Model {
         {
             gradient = norm.backward(&pass, saved, &gradient, receiver)?;
         }
-        let lower_pass = self.pass(&below.starts, &below.positions, dropout_seed, true);
+        let lower_pass = Pass {
+            visible: below.visible.as_deref(),
+            ..self.pass(&below.starts, &below.positions, dropout_seed, true)
+        };
         if let (Some(layer), Some((lower, upper))) = (&network.sanitiser, sanitiser) {
             let wanted = sanitiser_is_trained || lower.is_some();
             let through = self.backward_blocks(
@@ -280,7 +293,7 @@ impl Model {
                 embeddings: None,
                 below: Half::default(),
                 sanitiser: Some((None, above)),
-                above: Half { starts, positions, blocks },
+                above: Half { starts, positions, visible: None, blocks },
                 last_norm: norm,
                 head,
             };

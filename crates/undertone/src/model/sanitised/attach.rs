@@ -6,6 +6,7 @@ use crate::model::parameters::{Origin, Parameter, ParameterId};
 use crate::model::{Error, Model, Result};
 use crate::tensor::{Activation, Matrix};
 use serde::{Deserialize, Serialize};
+use undertone_run::EncoderActivation;
 
 /// Configuration of a sanitiser, as in `sanitiser.json`; its tensors are in a file of their own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -16,6 +17,10 @@ pub struct SanitiserConfig {
     pub rows: Rows,
     /// Widths of the encoder's layers; empty to release hidden states.
     pub dims: Vec<usize>,
+    /// Activation function after each projection but the decoder's last; `None` for GELU between
+    /// the layers of encoder and of decoder alone, as folders without this key have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activation: Option<EncoderActivation>,
     /// Whether a vector is subtracted from each row first.
     pub centred: bool,
     /// Whether the provider decodes embeddings to hidden states; if not, the classifier reads them
@@ -41,9 +46,7 @@ impl SanitiserConfig {
     /// `squash`, divided by its relative noise std; `None` if nothing bounds the example.
     pub fn sensitivity(&self) -> Option<f64> {
         match (self.bounding, self.squash, &self.direction) {
-            (Bounding::Box, Some(side), Some(direction))
-                if !matches!(self.rows, Rows::Tokens(_)) =>
-            {
+            (Bounding::Box, Some(side), Some(direction)) if !self.rows.are_of_tokens() => {
                 let squares: f64 = direction.iter().map(|&d| f64::from(d).powi(-2)).sum();
                 Some(f64::from(side / self.norm) * squares.sqrt())
             }
@@ -59,10 +62,12 @@ pub fn rows_alone(noise_layer: NoiseLayer, rows: Rows) -> Sanitiser {
     Sanitiser {
         noise_layer,
         rows,
+        pooler: None,
         centre: None,
         encoder: Vec::new(),
         decoder: Vec::new(),
-        activation: Activation::Gelu,
+        activation: Some(Activation::Gelu),
+        activates_code: false,
         squash: None,
         bounding: Bounding::Box,
         norm: 1.0,
@@ -142,6 +147,16 @@ pub fn attach(model: &mut Model, config: &SanitiserConfig) -> Result<()> {
     if config.dims.contains(&0) || config.dims.iter().any(|&d| d > 65_536) {
         return Err(Error::Request("the encoder's widths must be from 1 to 65536".into()));
     }
+    let pooler = match config.noise_layer {
+        NoiseLayer::Pooler => Some(model.network.head.dense.take().ok_or_else(|| {
+            Error::Request(
+                "the model's task head has no dense layer before its classifier; add the noise at \
+                 \"output\""
+                    .into(),
+            )
+        })?),
+        NoiseLayer::After(_) | NoiseLayer::Output => None,
+    };
     let hidden = model.network.head.width();
     let width = config.dims.last().copied().unwrap_or(hidden);
     if config.direction.as_ref().is_some_and(|direction| direction.len() != width) {
@@ -174,10 +189,19 @@ pub fn attach(model: &mut Model, config: &SanitiserConfig) -> Result<()> {
         // Only task heads are ever newly initialised, and this one is not used any more.
         model.fresh.clear();
     }
+    let (activation, activates_code) = match config.activation {
+        None => (Some(Activation::Gelu), false),
+        Some(EncoderActivation::Tanh) => (Some(Activation::Tanh), true),
+        Some(EncoderActivation::Gelu) => (Some(Activation::Gelu), true),
+        Some(EncoderActivation::None) => (None, false),
+    };
     model.network.sanitiser = Some(Sanitiser {
+        pooler,
         centre,
         encoder,
         decoder,
+        activation,
+        activates_code,
         squash: config.squash,
         bounding: config.bounding,
         norm: config.norm,
