@@ -188,7 +188,7 @@ const RANGES: [Range<usize>; 6] = [0..1, 1..1, 1..65, 65..130, 130..197, 197..33
 fn summed(add: impl Fn(&mut UnitSums) -> tensor::Result<()>) -> Vec<f64> {
     let mut sums = UnitSums::new(RANGES.len());
     add(&mut sums).unwrap();
-    sums.to_vec().unwrap()
+    sums.computed().unwrap()
 }
 
 /// A bound is never below the norm of what a unit really adds to the sum, divided by its clipping
@@ -204,7 +204,7 @@ fn bounds_hold_for_what_is_really_added() {
             let e = activations(&Matrix::from_vec(330, p, e.collect()), &device);
             let (wa, we) = (Wide::of(&a), Wide::of(&e));
             let products = |es: &[Matrix]| summed(|sums| sums.add_products(1.0, &a, es, &RANGES));
-            let bounds = products(&[e.clone()]);
+            let bounds = products(std::slice::from_ref(&e));
             let halves = [e.column_range(0..p / 2).unwrap(), e.column_range(p / 2..p).unwrap()];
             let shared = products(&halves);
             for (unit, range) in RANGES.iter().enumerate() {

@@ -38,7 +38,7 @@ impl<'a> GhostClipping<'a> {
     /// The squared norms, `[groups][units]`.
     pub fn squared_norms(&mut self) -> Result<Vec<Vec<f64>>> {
         self.compute_pending()?;
-        self.squared.iter_mut().map(UnitSums::to_vec).collect()
+        self.squared.iter_mut().map(UnitSums::computed).collect()
     }
 
     /// Computes the norms of the pending matrix products.

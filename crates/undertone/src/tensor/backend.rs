@@ -177,7 +177,7 @@ pub(crate) trait Backend: Sized + 'static {
 
     /// Zeros, one for each unit, beside a matrix.
     fn per_unit(beside: &Self::Matrix, units: usize) -> Result<Self::PerUnit>;
-    fn per_unit_to_vec(values: &mut Self::PerUnit) -> Result<Vec<f64>>;
+    fn computed_per_unit(values: &mut Self::PerUnit) -> Result<Vec<f64>>;
 
     /// Adds `times` an upper bound of Σ_k ‖Σ_t e_{k,t} ⊗ a_t‖² for each unit.
     fn products(

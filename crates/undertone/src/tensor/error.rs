@@ -77,7 +77,20 @@ pub enum Error {
     /// which, and how to get it.
     #[error("{0}")]
     NoGpu(String),
-    /// The device is absent, its memory is full, or its driver failed.
+    /// The memory of a GPU is full.
+    #[error(
+        "the GPU's memory is full: {needed} MiB more are needed, and {free} of {all} MiB are free; a \
+         smaller micro-batch needs less"
+    )]
+    OutOfMemory {
+        /// MiB that were asked for.
+        needed: usize,
+        /// MiB that are free.
+        free: usize,
+        /// MiB that there are.
+        all: usize,
+    },
+    /// The device is absent, or its driver failed.
     #[error("the device failed: {0}")]
     Device(#[source] Box<dyn std::error::Error + Send + Sync>),
 }

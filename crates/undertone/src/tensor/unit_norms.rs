@@ -84,13 +84,13 @@ impl UnitSums {
     }
 
     /// The sums, once they are computed.
-    pub fn to_vec(&mut self) -> Result<Vec<f64>> {
+    pub fn computed(&mut self) -> Result<Vec<f64>> {
         let mut sums = match &mut self.host {
-            Some(host) => Cpu::per_unit_to_vec(host)?,
+            Some(host) => Cpu::computed_per_unit(host)?,
             None => vec![0.0; self.units],
         };
         if let Some(cuda) = &mut self.cuda {
-            let others = Cuda::per_unit_to_vec(cuda)?;
+            let others = Cuda::computed_per_unit(cuda)?;
             sums.iter_mut().zip(others).for_each(|(sum, other)| *sum += other);
         }
         Ok(sums)

@@ -11,6 +11,7 @@ use crate::gradient::ClippedSum;
 use crate::method::{MicroBatch, Procedure, StepInfo};
 use crate::noise::{Secret, purpose};
 use crate::plan::Plan;
+use crate::{model, tensor};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use undertone_run::{MetricsWriter, ParameterCounts, Record, Resolved, RunFolder, Throughput};
@@ -202,7 +203,11 @@ impl Run {
                 .dropout
                 .then(|| mix(self.dropout_key ^ mix(self.done) ^ i as u64));
             let batch = MicroBatch { indices, examples, epoch, dropout_seed };
-            let found = self.procedure.accumulate(&batch, &self.learner, &mut sum)?;
+            let found = self.procedure.accumulate(&batch, &self.learner, &mut sum);
+            let found = found.map_err(|error| {
+                let tokens = indices.iter().map(|&i| examples[i].tokens.len()).sum();
+                name_smaller_batch(error, tokens, auto.tokens)
+            })?;
             losses += found.iter().map(|&loss| f64::from(loss)).sum::<f64>();
         }
         Ok((sum, losses))
@@ -253,4 +258,19 @@ fn mix(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
+}
+
+/// What to do where a micro-batch of so many tokens is too large for the GPU's memory.
+fn name_smaller_batch(error: Error, tokens: usize, auto: usize) -> Error {
+    match error {
+        Error::Model(model::Error::Tensor(tensor::Error::OutOfMemory { all, .. })) => {
+            let smaller = (tokens / 2).min(auto).max(1);
+            Error::plan(format!(
+                "the GPU's memory of {all} MiB is too small for a micro-batch of {tokens} tokens: \
+                 set compute.micro_tokens to {smaller}, or data.max_tokens lower if it is one \
+                 sequence"
+            ))
+        }
+        other => other,
+    }
 }

@@ -327,7 +327,7 @@ impl Backend for Cpu {
         Ok(vec![0.0; units])
     }
 
-    fn per_unit_to_vec(values: &mut Vec<f64>) -> Result<Vec<f64>> {
+    fn computed_per_unit(values: &mut Vec<f64>) -> Result<Vec<f64>> {
         Ok(values.clone())
     }
 

@@ -368,8 +368,8 @@ impl Backend for Cuda {
         CudaPerUnit::zeros(beside.device(), units)
     }
 
-    fn per_unit_to_vec(values: &mut CudaPerUnit) -> Result<Vec<f64>> {
-        values.to_vec()
+    fn computed_per_unit(values: &mut CudaPerUnit) -> Result<Vec<f64>> {
+        values.computed()
     }
 
     fn products(

@@ -73,20 +73,11 @@ impl Drop for Buffer {
     }
 }
 
-/// One sentence for a full memory.
+/// The error of a full memory.
 fn full(gpu: &Gpu, bytes: usize) -> Error {
     let mebibytes = |bytes: usize| bytes.div_ceil(1 << 20);
-    let state = gpu.memory().map_or(String::new(), |(free, all)| {
-        format!(" ({} of {} MiB are free)", mebibytes(free), mebibytes(all))
-    });
-    let bytes = mebibytes(bytes);
-    Error::Device(
-        format!(
-            "its memory is full: {bytes} MiB more are needed{state}; a smaller micro-batch \
-                 needs less"
-        )
-        .into(),
-    )
+    let (free, all) = gpu.memory().unwrap_or_default();
+    Error::OutOfMemory { needed: mebibytes(bytes), free: mebibytes(free), all: mebibytes(all) }
 }
 
 impl Gpu {

@@ -88,6 +88,7 @@ impl Source {
     pub fn text(self) -> String {
         const COMMON: &str = include_str!("kernels/common.cu");
         const PACKS: &str = include_str!("kernels/packs.cu");
+        const UNITS: &str = include_str!("kernels/units.cu");
         let (format, body) = match self {
             Self::Convert => return format!("{COMMON}\n{}", include_str!("kernels/convert.cu")),
             Self::Update => return format!("{COMMON}\n{}", include_str!("kernels/update.cu")),
@@ -111,7 +112,11 @@ impl Source {
             Self::UnitNormsMma(format) => (format, include_str!("kernels/unit_norms_mma.cu")),
             Self::UnitRows(format) => (format, include_str!("kernels/unit_rows.cu")),
         };
-        format!("{COMMON}\ntypedef {} real;\n{PACKS}\n{body}", format.type_name())
+        let units = match self {
+            Self::UnitNorms | Self::UnitNormsMma(_) | Self::UnitRows(_) => UNITS,
+            _ => "",
+        };
+        format!("{COMMON}\ntypedef {} real;\n{PACKS}\n{units}\n{body}", format.type_name())
     }
 }
 

@@ -99,7 +99,7 @@ impl CudaPerUnit {
         unsafe { gpu.launch(kernel, grid, arguments) }
     }
 
-    pub(super) fn to_vec(&mut self) -> Result<Vec<f64>> {
+    pub(super) fn computed(&mut self) -> Result<Vec<f64>> {
         self.add_squares()?;
         for batch in std::mem::take(&mut self.batches) {
             batch.add(self)?;
@@ -200,7 +200,7 @@ pub fn table(onto: Onto, indices: &[u32], e: &CudaMatrix, ranges: Ranges) -> Res
         let inputs = Inputs::Table(indices, indices);
         return Batch::push(onto, inputs, std::slice::from_ref(e), ranges, 0.0);
     }
-    let operands = Operands::new(Inputs::Table(indices, indices), &pairs(&[e.clone()]))?;
+    let operands = Operands::new(Inputs::Table(indices, indices), &pairs(std::slice::from_ref(e)))?;
     let mut tasks = Tasks::default();
     for range in ranges {
         tasks.add_norm(range, 0);
@@ -233,7 +233,7 @@ pub fn table_with_product(
     let operands = Operands::new(Inputs::Gathered(indices, left), &[(e.clone(), right.clone())])?;
     let of_table = operands.row_norms(0)?;
     // ‖l_s‖ ‖r_s‖ are the norms of the rows of a product.
-    let product = Operands::new(Inputs::Matrices(left, left), &pairs(&[right.clone()]))?;
+    let product = Operands::new(Inputs::Matrices(left, left), &pairs(std::slice::from_ref(right)))?;
     let row_norms = [of_table, product.row_norms(0)?];
     operands.inner_bounds(&onto, ranges, others, &row_norms, e.columns())
 }

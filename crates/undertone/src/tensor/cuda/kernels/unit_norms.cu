@@ -12,19 +12,6 @@
 #define SIDE 64
 #define RUN 16
 
-struct Task {
-    // Rows of one unit, and of the other side: equal to them for norms.
-    u32 start, end, other_start, other_end;
-    // The first row (or column) and the first column of this tile, and how often it counts.
-    u32 first, second, times, layer;
-};
-
-// A matrix as arrays of them lie in memory.
-struct Part {
-    const real* data;
-    size stride, columns;
-};
-
 // sums_ij += ⟨row i of left, row j of right⟩ over all columns, for a tile of SIDE × SIDE rows,
 // which begin with `left_row` and `right_row` and end before `left_end` and `right_end`. Thread
 // (ty, tx) has the elements (ty + 16 i, tx + 16 j).
@@ -59,17 +46,6 @@ __device__ void add_inner(
             for (int j = 0; j < 4; ++j) sums[i][j] += (double)run[i][j];
     }
 }
-
-// Where the numbers X_ts of a pair of rows come from.
-struct Pairs {
-    // ⟨a_t, b_s⟩; null where there are indices.
-    const Part* inputs;
-    // Of a table of embeddings: the index of row t.
-    const u32* indices;
-    // The index of row s, or null, and then X_ts = factor_s[index of t].
-    const u32* others;
-    Part factor;
-};
 
 // Gram matrices: partial[2 task] = times · Σ_{t,s} X_ts Y_ts over a tile of rows t of one side and s
 // of the other, with Y_ts = Σ_k ⟨e_{k,t}, f_{k,s}⟩ and X_ts as `Pairs` says: ⟨a_t, b_s⟩ for products,

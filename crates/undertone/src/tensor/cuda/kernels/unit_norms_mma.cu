@@ -18,19 +18,6 @@
 #define TILE_ROW (DEPTH + 8)
 #define SIDE_ROW (SIDE + 8)
 
-struct Task {
-    // Rows of one unit, and of the other side: equal to them for norms.
-    u32 start, end, other_start, other_end;
-    // The first row (or column) and the first column of this tile, and how often it counts.
-    u32 first, second, times, layer;
-};
-
-// A matrix as arrays of them lie in memory.
-struct Part {
-    const real* data;
-    size stride, columns;
-};
-
 typedef float Tile[4][4];
 
 __device__ __forceinline__ void multiply_add(float (&sums)[4], const u32 (&a)[4], u32 b0, u32 b1) {
@@ -291,17 +278,6 @@ __device__ __forceinline__ void join(Quadrant& quadrant, float* whole) {
     __syncthreads();
 }
 
-// Where the numbers X_ts of a pair of rows come from.
-struct Pairs {
-    // ⟨a_t, b_s⟩; null where there are indices.
-    const Part* inputs;
-    // Of a table of embeddings: the index of row t.
-    const u32* indices;
-    // The index of row s, or null, and then X_ts = factor_s[index of t].
-    const u32* others;
-    Part factor;
-};
-
 // Gram matrices: partial[2 task] = times · Σ_{t,s} X_ts Y_ts over a tile of rows t of one side and s
 // of the other, with Y_ts = Σ_k ⟨e_{k,t}, f_{k,s}⟩ and X_ts as `Pairs` says: ⟨a_t, b_s⟩ for products,
 // [index of t = index of s] for tables. For norms b = a and f = e, a tile off the diagonal counts
@@ -401,19 +377,10 @@ __device__ __forceinline__ void gram(
         gram_tile<false>(pairs, layers, count, task, partial);
 }
 
-// The layers of one input: parts[first] = a twice, then e_1 twice, e_2 twice, … Eight words.
-struct Product {
-    size first, count;
-    // Of a table of embeddings, which has no a: the index of each row.
-    const u32* indices;
-    double slack, rounding, times;
-    size unused[2];
-};
-
-// The Gram tiles of many products; `layer` of a task is its product.
+// The Gram tiles of many products.
 extern "C" __global__ void __launch_bounds__(256, 2) unit_gram_all(
     const Product* products, const Part* parts, const Task* tasks, double* partial) {
-    Product product = products[tasks[blockIdx.x].layer];
+    Product product = products[tasks[blockIdx.x].product];
     const u32* indices = product.indices;
     const Part* inputs = indices ? (const Part*)0 : parts + product.first;
     gram(Pairs{inputs, indices, indices, Part{}}, parts + product.first + 2, product.count, tasks,
@@ -443,14 +410,14 @@ extern "C" __global__ void __launch_bounds__(256, 2) unit_table_product(
 // Formed gradients: partial[2 task] = Σ_ij G_ij² over a tile of G, whose rows are columns of e and
 // whose columns are those of a. For a unit with more rows than G is wide this is less work.
 //
-// Of many products: `layer` of a task is its product, and `times` its layer.
+// Of many products; `times` of a task is its layer.
 extern "C" __global__ void __launch_bounds__(256, 2) unit_formed_all(
     const Product* products, const Part* parts, const Task* tasks, double* partial) {
     __shared__ double space[32];
     bf16 *l = (bf16*)tiles, *r = l + HALVES * FORMED_TILE;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     Task task = tasks[blockIdx.x];
-    const Part* sides = parts + products[task.layer].first;
+    const Part* sides = parts + products[task.product].first;
     Part a = sides[0], e = sides[2 + 2 * task.times];
     // Of the four matrices that a load takes, this lane addresses a row of this one.
     int matrix = lane >> 3, row = lane & 7;

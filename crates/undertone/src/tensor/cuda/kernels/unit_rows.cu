@@ -1,12 +1,6 @@
 // Sums over the rows of privacy units, and the bounds of norms that are made of them. Norms are kept
 // in f64, one number for each unit.
 
-// A matrix as arrays of them lie in memory.
-struct Part {
-    const real* data;
-    size stride, columns;
-};
-
 // row_norms[t] = ‖a_t‖ · √(Σ_k ‖e_{k,t}‖²), in f64 throughout: the square of an f32 is exact there.
 // Without inputs ‖a_t‖ counts as 1. Block: a row; `side` 0 takes a and each e, 1 takes b and each f.
 extern "C" __global__ void unit_row_norms(
@@ -103,15 +97,6 @@ extern "C" __global__ void unit_squared_norms(
         sum += __shfl_xor_sync(0xffffffffu, sum, offset);
     if (lane == 0) norms[blockIdx.y * apart + row] = sum;
 }
-
-// As in unit_norms_mma.cu, with the place of the first of its squared norms.
-struct Product {
-    size first, count;
-    const u32* indices;
-    double slack, rounding, times;
-    // Where the norms of a, e_1, e_2, … are found: norm_of[first_norm …].
-    size first_norm, unused;
-};
 
 // sums[u] += Σ_p times_p (√(max(S_p, 0) + slack_p M_p²) + rounding_p M_p)² over products p; a NaN
 // stays one. S_p are the partial sums of the tasks of unit u, by Gram matrices or of formed
