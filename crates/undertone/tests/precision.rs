@@ -212,7 +212,7 @@ fn bounds_hold_for_what_is_really_added() {
                 let norm = squared(&exact).sqrt();
                 for bound in [bounds[unit], shared[unit]] {
                     assert!(bound.sqrt() >= norm, "{range:?}: {bound} below {norm}²");
-                    assert!(bound.sqrt() <= norm + 0.01 * most, "{range:?}: {bound} of {norm}²");
+                    assert!(bound.sqrt() <= norm + 0.02 * most, "{range:?}: {bound} of {norm}²");
                 }
                 for clip in [1.0, 0.3713, 1e-3, 0.999] {
                     let mut factors = vec![0.0; 330];
@@ -225,6 +225,54 @@ fn bounds_hold_for_what_is_really_added() {
                     assert!(added <= most, "{range:?}: {added} was added, above {most}");
                 }
             }
+        }
+    }
+}
+
+/// The worst case of rounding: every number of c · e is rounded up by as much as there is.
+#[test]
+fn a_bound_holds_where_all_numbers_are_rounded_up() {
+    for device in rounding_devices() {
+        for (d, p) in [(64, 256), (256, 64)] {
+            let ones = |columns| Matrix::from_vec(1, columns, vec![1.0; columns]);
+            let (a, e) = (activations(&ones(d), &device), activations(&ones(p), &device));
+            let mut sums = UnitSums::new(1);
+            let unit = [0..1];
+            sums.add_products(1.0, &a, std::slice::from_ref(&e), &unit).unwrap();
+            let bound = sums.computed().unwrap()[0].sqrt();
+            for halfway in [257.0 / 256.0, 2049.0 / 2048.0, 1025.0 / 1024.0] {
+                let clip = 0.5 * halfway * (1.0 + f32::EPSILON * 2.0);
+                let mut sum = Output::sum(&device, p, d);
+                sum.add_weighted_product(&e, &[clip], &a).unwrap();
+                let added = squared(&Wide::of(&sum.finish().unwrap()).values).sqrt();
+                let most = f64::from(clip) * bound;
+                assert!(added <= most, "{added} was added, above {most}");
+            }
+        }
+    }
+}
+
+/// What a unit adds does not depend on whether another one is left out.
+#[test]
+fn a_unit_that_is_left_out_changes_no_other() {
+    for device in rounding_devices() {
+        for (d, p) in [(40, 96), (96, 40)] {
+            let mut values = numbers(64, d, 1).to_vec().unwrap();
+            let e = activations(&numbers(64, p, 2), &device);
+            let sum_of = |weights: &[f32], values: &[f32]| {
+                let a = activations(&Matrix::from_vec(64, d, values.to_vec()), &device);
+                let mut sum = Output::sum(&device, p, d);
+                sum.add_weighted_product(&e, weights, &a).unwrap();
+                sum.finish().unwrap().to_vec().unwrap()
+            };
+            // A weight so small that it adds nothing at all, and then one that is zero.
+            let mut weights = vec![0.37; 64];
+            weights[63] = 1e-38;
+            let with = sum_of(&weights, &values);
+            weights[63] = 0.0;
+            values[63 * d] = f32::NAN;
+            let without = sum_of(&weights, &values);
+            assert_eq!(with, without, "{d} and {p}");
         }
     }
 }
@@ -252,7 +300,7 @@ fn bounds_hold_for_tables_and_tied_weights() {
             let (second, of_second) = gradient(&wr, &wl, range);
             let norm = squared(&first).sqrt();
             assert!(of_table[unit].sqrt() >= norm);
-            assert!(of_table[unit].sqrt() <= norm + 0.01 * of_first);
+            assert!(of_table[unit].sqrt() <= norm + 0.02 * of_first);
             let exact: f64 = first.iter().zip(&second).map(|(x, y)| x * y).sum();
             assert!(both[unit] >= exact, "{} below {exact}", both[unit]);
             assert!(both[unit] <= exact + 0.02 * of_first * of_second);

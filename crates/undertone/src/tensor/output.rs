@@ -205,13 +205,6 @@ impl Output {
         let columns = 0..self.shape[1];
         self.check_product(&columns, left.transposed().shape(), right.shape())?;
         count(NAME, left.shape(), "weights", weights.len(), left.rows())?;
-        if weights.contains(&0.0) {
-            // Both sides lose the row: zero times infinity is not zero.
-            let kept: Vec<f32> = weights.iter().map(|&weight| f32::from(weight != 0.0)).collect();
-            let (left, right) =
-                (super::scale_rows(left, weights)?, super::scale_rows(right, &kept)?);
-            return self.add_product(columns, 1.0, left.transposed(), right.plain());
-        }
         let block = self.block(columns);
         on_draft!(self, NAME, |B, at, draft| {
             B::add_weighted_product(draft, &block, at.get(left)?, weights, at.get(right)?)

@@ -295,6 +295,15 @@ impl Backend for Cpu {
         weights: &[f32],
         right: &Host,
     ) -> Result<()> {
+        if weights.contains(&0.0) {
+            // Both sides lose the row: zero times infinity is not zero.
+            let kept: Vec<f32> = weights.iter().map(|&weight| f32::from(weight != 0.0)).collect();
+            let left = Self::scale_rows(left, weights)?;
+            let right = Self::scale_rows(right, &kept)?;
+            let left = Operand { matrix: &left, transposed: true };
+            let right = Operand { matrix: &right, transposed: false };
+            return Self::add_product(draft, block, 1.0, left, right);
+        }
         let stride = draft.columns();
         let out = draft.values_mut();
         if !out.is_empty() {

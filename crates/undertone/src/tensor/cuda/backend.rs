@@ -341,10 +341,18 @@ impl Backend for Cuda {
         // Both are rounded as norms take them, and only then scaled: the narrower side, because it
         // is the cheaper one.
         let (left, right) = (left.as_factor()?, right.as_factor()?);
+        // The other side loses rows of weight 0, too: zero times infinity is not zero.
+        let kept: Option<Vec<f32>> = weights
+            .contains(&0.0)
+            .then(|| weights.iter().map(|&weight| f32::from(weight != 0.0)).collect());
+        let masked = |matrix: CudaMatrix| match &kept {
+            Some(kept) => rows::scale_rows(&matrix, kept),
+            None => Ok(matrix),
+        };
         let (left, right) = if left.columns() <= right.columns() {
-            (rows::scale_rows(&left, weights)?, right)
+            (rows::scale_rows(&left, weights)?, masked(right)?)
         } else {
-            (left, rows::scale_rows(&right, weights)?)
+            (masked(left)?, rows::scale_rows(&right, weights)?)
         };
         let left = Operand { matrix: &left, transposed: true };
         Self::add_product(draft, block, 1.0, left, Operand { matrix: &right, transposed: false })

@@ -202,6 +202,10 @@ impl FusedProducts {
                     .map_err(failed)
             };
             prefer(Preference::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &WORKSPACE)?;
+            // Partial sums of a product that is split among blocks stay in f32.
+            let in_f32 = sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+            let mask = in_f32 as u32;
+            prefer(Preference::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &mask)?;
             let [a, b, c, d] = key.alignments;
             prefer(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &a)?;
             prefer(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &b)?;

@@ -5,7 +5,7 @@ use super::format::NumberFormat;
 use super::matrix::CudaMatrix;
 use super::memory::Buffer;
 use super::source::Kernel;
-use crate::tensor::error::Result;
+use crate::tensor::error::{Error, Result};
 use cudarc::driver::result;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -125,7 +125,11 @@ impl Gpu {
     /// The arguments are those of the kernel in number, order and kind; and for this grid it stays
     /// inside of the memory that they point to, which nobody else writes.
     pub unsafe fn launch(&self, kernel: Kernel, grid: Grid, arguments: &[Argument]) -> Result<()> {
-        let blocks = (grid.blocks.0 as u32, grid.blocks.1 as u32, 1);
+        let (Ok(across), Ok(down)) = (u32::try_from(grid.blocks.0), u32::try_from(grid.blocks.1))
+        else {
+            return Err(Error::Unsupported(format!("{} in so many blocks", kernel.name)));
+        };
+        let blocks = (across, down, 1);
         if blocks.0 == 0 || blocks.1 == 0 {
             return Ok(());
         }

@@ -166,7 +166,9 @@ impl CudaMatrix {
     /// As [`Self::exclusive`]; also the address of the numbers' copy in bf16, which the caller
     /// writes, or 0 if there is none.
     pub(super) fn exclusive_with_rounded(mut self) -> Result<(Self, u64)> {
+        let bytes = self.rows * self.columns * self.format.bytes();
         if self.stride == self.columns
+            && bytes == self.buffer.bytes()
             && let Some(buffer) = Arc::get_mut(&mut self.buffer)
             && let Some(address) = buffer.rounded_alone()
         {

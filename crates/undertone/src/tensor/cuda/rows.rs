@@ -105,7 +105,7 @@ impl Pieces {
 
 /// Adds row `i` of `x` at `indices[i]`, in the order of the rows.
 pub fn scatter_onto(onto: CudaMatrix, x: &CudaMatrix, indices: &[u32]) -> Result<CudaMatrix> {
-    let onto = onto.in_format(NumberFormat::F32)?.exclusive()?;
+    let onto = onto.into_f32()?.exclusive()?;
     let (gpu, columns) = (x.gpu(), x.columns());
     let pieces = Pieces::new(indices);
     let grid =

@@ -27,12 +27,13 @@ pub(super) fn release_and_update(
     updates: &[ParameterUpdate],
 ) -> Result<Vec<UpdateState<CudaMatrix>>> {
     let Some(common) = updates.first() else { return Ok(states) };
-    let step_of = |update: &ParameterUpdate| update.noise.map(|noise| noise.step);
+    let step_of =
+        |update: &ParameterUpdate| update.noise.map(|noise| (noise.step, noise.noise.key_pairs()));
     let same = |update: &ParameterUpdate| {
         (update.rule, update.divisor, update.learning_rate, step_of(update))
             == (common.rule, common.divisor, common.learning_rate, step_of(common))
     };
-    if !updates.iter().all(same) {
+    if !updates.iter().all(same) || states.len() != updates.len() {
         let problem = "parameters of one step with different steps or rules";
         return Err(Error::Unsupported(problem.into()));
     }
@@ -91,7 +92,7 @@ pub(super) fn release_and_update(
         key[1],
         key[2],
         key[3],
-        step_of(common).unwrap_or_default(),
+        common.noise.map_or(0, |noise| noise.step),
         1.0 / common.divisor,
         common.noise.is_some(),
         kind,

@@ -26,7 +26,7 @@ __device__ __forceinline__ float wide(bf16 x) {
     return __uint_as_float((u32)x.bits << 16);
 }
 
-// The nearest bf16, ties to even; a NaN stays one. u = 2⁻⁹ is the unit of rounding.
+// The nearest bf16, ties to even; a NaN stays one. Off by at most 2⁻⁸ of x.
 __device__ __forceinline__ bf16 nearest_bf16(float x) {
     u32 bits = __float_as_uint(x);
     if ((bits & 0x7fffffffu) > 0x7f800000u) return bf16{(unsigned short)((bits >> 16) | 0x40u)};

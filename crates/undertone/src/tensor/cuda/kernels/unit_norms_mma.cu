@@ -370,6 +370,8 @@ __device__ __forceinline__ void gram(
     Task task = tasks[blockIdx.x];
     bool same = (size)task.start + task.first == (size)task.other_start + task.second;
     if (pairs.inputs) same = same && pairs.inputs[0].data == pairs.inputs[1].data;
+    // X_ts = X_st only where both sides have the same indices.
+    if (pairs.indices) same = same && pairs.indices == pairs.others;
     for (size k = 0; k < count; ++k) same = same && layers[2 * k].data == layers[2 * k + 1].data;
     if (same)
         gram_tile<true>(pairs, layers, count, task, partial);
