@@ -198,7 +198,7 @@ impl Receiver for GhostClipping<'_> {
     fn receive(&mut self, mut factor: Factor) -> Result<()> {
         let groups = self.groups;
         let Some(share) = groups.of(factor.parameter()) else { return Ok(()) };
-        factor = factor.as_factors()?;
+        factor = factor.rounded()?;
         let vectors = match &factor {
             Factor::Sum { parameter, output_gradient, .. } => {
                 Some((*parameter, None, output_gradient))

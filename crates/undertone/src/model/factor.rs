@@ -70,7 +70,7 @@ impl Factor {
 
     /// The same factor as matrix products of its precision take it: what norms are computed of is
     /// then what is added.
-    pub(crate) fn as_factors(mut self) -> tensor::Result<Self> {
+    pub(crate) fn rounded(mut self) -> tensor::Result<Self> {
         if let Self::Product { input, output_gradient, .. } = &mut self {
             *input = input.as_factor()?;
             *output_gradient = output_gradient.as_factor()?;
