@@ -237,8 +237,9 @@ fn a_bound_holds_where_all_numbers_are_rounded_up() {
             let ones = |columns| Matrix::from_vec(1, columns, vec![1.0; columns]);
             let (a, e) = (activations(&ones(d), &device), activations(&ones(p), &device));
             let mut sums = UnitSums::new(1);
-            let unit = [0..1];
-            sums.add_products(1.0, &a, std::slice::from_ref(&e), &unit).unwrap();
+            let unit = 0..1;
+            let es = std::slice::from_ref(&e);
+            sums.add_products(1.0, &a, es, std::slice::from_ref(&unit)).unwrap();
             let bound = sums.computed().unwrap()[0].sqrt();
             for halfway in [257.0 / 256.0, 2049.0 / 2048.0, 1025.0 / 1024.0] {
                 let clip = 0.5 * halfway * (1.0 + f32::EPSILON * 2.0);
