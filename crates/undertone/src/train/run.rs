@@ -37,6 +37,11 @@ pub struct Start<'a> {
 
 /// Fine-tunes a model, and writes the run folder.
 pub fn train(start: Start, callback: &mut dyn FnMut(TrainingEvent)) -> Result<Summary> {
+    let device = match start.plan.compute.precision {
+        Some(precision) => start.device.with_precision(precision),
+        None => Ok(start.device),
+    };
+    let device = device.map_err(crate::model::Error::from)?;
     let folder =
         if start.resume { RunFolder::open(start.out)? } else { RunFolder::create(start.out)? };
     if folder.is_finished() {
@@ -50,11 +55,6 @@ pub fn train(start: Start, callback: &mut dyn FnMut(TrainingEvent)) -> Result<Su
         None if begun => Secret::from_bytes(folder.read_secret()?),
         None => Secret::from_system().map_err(Error::NoRandomness)?,
     };
-    let device = match plan.compute.precision {
-        Some(precision) => start.device.with_precision(precision),
-        None => Ok(start.device),
-    };
-    let device = device.map_err(crate::model::Error::from)?;
     let mut prepared = Prepared::load(&plan, &secret, &device, start.data)?;
     let classes = prepared.model.network.head.out.outputs;
     let mut resolved = method::calibrate(&plan, prepared.data.units, classes)?;
