@@ -75,8 +75,8 @@ impl Prepared {
     }
 
     /// Does all runs that are not finished yet, and leaves the table in the folder as `table.txt`,
-    /// `.md`, `.tex` and `.csv` and as `plot.svg`, and the losses as `losses.svg` where the sweep asks
-    /// for them. Runs that fail are named in the table.
+    /// `.md`, `.tex` and `.csv` and as `plot.svg`, and the losses as `losses.svg` where the sweep
+    /// asks for them. Runs that fail are named in the table.
     pub fn run(&self, launch: &Launch) -> Result<Table> {
         let runs = self.folder.join("runs");
         if !state::is_of_sweep(&self.folder) {

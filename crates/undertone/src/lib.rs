@@ -15,7 +15,8 @@
 //! use undertone::train::{Learner, Protection, Step};
 //!
 //! let dimensions =
-//!     Dimensions { layers: 1, hidden: 16, heads: 2, inner: 32, vocabulary: 50, positions: 16, key_heads: None };
+//!     Dimensions { layers: 1, hidden: 16, heads: 2, inner: 32, vocabulary: 50, positions: 16,
+//!                  key_heads: None };
 //! let labels = ["bad".to_owned(), "good".to_owned()];
 //! let task_head = TaskHead::SequenceClassification;
 //! let model = Architecture::Bert.random(dimensions, task_head, &labels, 1)?;

@@ -169,8 +169,8 @@ fn gradient(a: &Wide, e: &Wide, range: &Range<usize>) -> (Vec<f64>, f64) {
     let mut sum = vec![0.0; a.columns * e.columns];
     let mut most = 0.0;
     for t in range.clone() {
-        let length = |row: &[f64]| row.iter().map(|x| x * x).sum::<f64>().sqrt();
-        most += length(a.row(t)) * length(e.row(t));
+        let norm = |row: &[f64]| row.iter().map(|x| x * x).sum::<f64>().sqrt();
+        most += norm(a.row(t)) * norm(e.row(t));
         for (out, e) in sum.chunks_exact_mut(a.columns).zip(e.row(t)) {
             out.iter_mut().zip(a.row(t)).for_each(|(out, a)| *out += e * a);
         }

@@ -269,8 +269,8 @@ fn an_autoencoder_with_an_activation_is_not_linear() {
     }
 }
 
-/// The papers' norm runs over the padded l × d matrix: tokens are what they are without padding, but
-/// for a factor that depends on l.
+/// The papers' norm runs over the padded l × d matrix: tokens are what they are without padding,
+/// but for a factor that depends on l.
 #[test]
 fn rows_of_padding_count_towards_the_norm_as_published() {
     let rows = |architecture: Architecture, rows: Rows, after: usize, lengths: &[usize]| {

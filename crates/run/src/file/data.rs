@@ -123,8 +123,8 @@ impl Format {
     }
 }
 
-/// What happens at a torn row, which has another number of fields than the header, or at a line that
-/// is no JSON object.
+/// What happens at a torn row, which has another number of fields than the header, or at a line
+/// that is no JSON object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnBadRow {

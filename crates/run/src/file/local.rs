@@ -174,8 +174,8 @@ pub enum EncoderActivation {
 pub enum Lengths {
     /// Hidden by padding: every text has as many rows, zero after its last token.
     Hidden,
-    /// Visible; as published, a text is padded before the model reads it, and the norm is taken over
-    /// the rows of padding too.
+    /// Visible; as published, a text is padded before the model reads it, and the norm is taken
+    /// over the rows of padding too.
     Padded,
     /// Visible, and assumed to be public.
     Public,

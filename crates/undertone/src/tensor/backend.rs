@@ -151,8 +151,9 @@ pub(crate) trait Backend: Sized + 'static {
         left: Operand<Self::Matrix>,
         right: Operand<Self::Matrix>,
     ) -> Result<()>;
-    /// Adds leftᵀ · diag(weights) · right to a block of all columns. A row of weight 0 adds nothing,
-    /// whatever it holds, and what another row adds does not depend on whether there is one.
+    /// Adds leftᵀ · diag(weights) · right to a block of all columns. A row of weight 0 adds
+    /// nothing, whatever it holds, and what another row adds does not depend on whether there is
+    /// one.
     fn add_weighted_product(
         draft: &mut Self::Draft,
         block: &Block,

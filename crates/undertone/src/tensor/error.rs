@@ -79,8 +79,8 @@ pub enum Error {
     NoGpu(String),
     /// The memory of a GPU is full.
     #[error(
-        "the GPU's memory is full: {needed} MiB more are needed, and {free} of {all} MiB are free; a \
-         smaller micro-batch needs less"
+        "the GPU's memory is full: {needed} MiB more are needed, and {free} of {all} MiB are free; \
+         a smaller micro-batch needs less"
     )]
     OutOfMemory {
         /// MiB that were asked for.

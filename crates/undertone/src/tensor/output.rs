@@ -96,8 +96,8 @@ impl Output {
         Self { shape, device: device.name(), written: Vec::new(), draft }
     }
 
-    /// A sum of gradients of this size, nothing of which is written yet: f32, whatever the precision
-    /// of activations.
+    /// A sum of gradients of this size, nothing of which is written yet: f32, whatever the
+    /// precision of activations.
     pub fn sum(device: &Device, rows: usize, columns: usize) -> Self {
         let shape = [rows, columns];
         let draft = match device {

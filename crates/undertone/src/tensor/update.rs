@@ -80,8 +80,8 @@ pub struct ParameterUpdate<'a> {
 /// moment is noise only.
 pub(super) const CORRECTION_FLOOR: f32 = 0.25;
 
-/// Adds the noise to each parameter's sum and updates the parameter. All are updates of one step: on
-/// a GPU they are one launch.
+/// Adds the noise to each parameter's sum and updates the parameter. All are updates of one step:
+/// on a GPU they are one launch.
 pub fn release_and_update(
     states: Vec<UpdateState>,
     updates: &[ParameterUpdate],

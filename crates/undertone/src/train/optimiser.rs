@@ -141,8 +141,8 @@ fn onto(device: &Device, matrix: Matrix) -> Result<Matrix> {
     matrix.to_device(device)
 }
 
-/// What is updated. The value is taken out of the parameter, so that it is not shared and is updated
-/// in place.
+/// What is updated. The value is taken out of the parameter, so that it is not shared and is
+/// updated in place.
 fn take_state(
     parameter: &mut Parameter,
     moments: Option<(Matrix, Matrix)>,

@@ -2,11 +2,9 @@
 //!
 //! Relevance starts at the model's output ([`InitialRelevance`]) and is propagated back to the
 //! embeddings, one operation at a time ([`rules`]): through linear layers by the α–β rule or LRP-0,
-//! through
-//! residual sums and the matrix products of attention split and renormalised, and through
-//! activations,
-//! softmax and normalisations unchanged. On the way it is read off at the trainable parameters:
-//! weights of linear layers, LoRA and adapters, and biases.
+//! through residual sums and the matrix products of attention split and renormalised, and through
+//! activations, softmax and normalisations unchanged. On the way it is read off at the trainable
+//! parameters: weights of linear layers, LoRA and adapters, and biases.
 //!
 //! **Parameters that are zero.** By the rules a weight of 0 has no relevance, and nothing behind it
 //! has any. LoRA's B and the second layer of an adapter are initialised to 0, so before fine-tuning

@@ -303,8 +303,8 @@ mod tests {
         let found = linear(half, &x, &w, None, &r, true).unwrap();
         assert_eq!(found.inputs.dense().to_vec(), [5.0, 5.0]);
         assert_eq!(found.weights.unwrap().dense().to_vec(), [5.0, 5.0]);
-        // With a bias of 2 in Z the positive contributions are 6 and 2, of which 6 is passed on; one
-        // of −3 is three quarters of the negative ones.
+        // With a bias of 2 in Z the positive contributions are 6 and 2, of which 6 is passed on;
+        // one of −3 is three quarters of the negative ones.
         let with_bias = LinearRule { bias_in_z: true, ..half.into() };
         let found = linear(with_bias, &x, &w, Some(&[2.0]), &r, false).unwrap();
         assert_eq!(found.inputs.dense().to_vec(), [3.75, 5.0]);

@@ -80,8 +80,8 @@ impl Recorded {
     }
 }
 
-/// A sum of single examples' relevance maps, each scaled to ℓ2 norm 1 unless it is for a raw map, as
-/// published. It is private.
+/// A sum of single examples' relevance maps, each scaled to ℓ2 norm 1 unless it is for a raw map,
+/// as published. It is private.
 #[derive(Clone, Debug)]
 pub struct RelevanceSum {
     of: Vec<Vec<f32>>,
@@ -254,8 +254,8 @@ mod tests {
         assert_eq!(map.mask(1.0), [vec![1.0; 3], vec![1.0; 4], Vec::new()]);
     }
 
-    /// Bounds, noise and σ_eff of both modes against fixtures/allocation/make.py, on parameters of the
-    /// script's shapes.
+    /// Bounds, noise and σ_eff of both modes against fixtures/allocation/make.py, on parameters of
+    /// the script's shapes.
     #[test]
     fn two_groups_equal_the_script() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/allocation/cases.json");

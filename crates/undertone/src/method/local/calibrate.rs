@@ -133,8 +133,8 @@ impl LocalPlan {
         Ok(gradients.calibrate(training, units)?.noise_multipliers)
     }
 
-    /// ε by the papers' own accounting, with those of the labels' randomised response and of a noisy
-    /// attention map added to it; none if some epoch has no noise.
+    /// ε by the papers' own accounting, with those of the labels' randomised response and of a
+    /// noisy attention map added to it; none if some epoch has no noise.
     pub fn claimed_epsilon(&self, training: &TrainingSection, units: usize) -> Result<Option<f64>> {
         if self.has_epochs_without_noise() {
             return Ok(None);

@@ -247,8 +247,8 @@ pub fn backward(
     let keys = kernels.source.kernel("attention_backward_keys");
     // SAFETY: the pieces cover the tokens, all operands have a row for each of them and columns for
     // these heads, and the gradient is new; each number of it is written by one of the kernels: by
-    // tensor cores the kernel of keys writes the gradient of the queries of a sequence of one tile too, and
-    // that of queries leaves it alone.
+    // tensor cores the kernel of keys writes the gradient of the queries of a sequence of one tile
+    // too, and that of queries leaves it alone.
     unsafe {
         if !kernels.is_one_tile() {
             let grid = kernels.grid(Pass::BackwardQueries, count, shape);

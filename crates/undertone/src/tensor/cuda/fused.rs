@@ -1,7 +1,7 @@
 //! Matrix products by cuBLASLt with something added on the way: a bias, or another matrix.
 //!
-//! D = scale · A · B + C, or D = scale · A · B + bias: one pass over D instead of two. What cuBLASLt
-//! has no kernel for is left to the caller, who adds in a pass of its own.
+//! D = scale · A · B + C, or D = scale · A · B + bias: one pass over D instead of two. What
+//! cuBLASLt has no kernel for is left to the caller, who adds in a pass of its own.
 
 use super::device::Gpu;
 use super::format::NumberFormat;

@@ -4,8 +4,8 @@
 //! leading dimension s. So C = A · B is computed as Cᵀ = Bᵀ · Aᵀ, with no number moved.
 //!
 //! The precision is that of the left factor. In f32 every product and sum is f32, whatever the
-//! environment asks cuBLAS for; in TF32 cuBLAS rounds both factors; in bf16 both are rounded before.
-//! Sums are always in f32.
+//! environment asks cuBLAS for; in TF32 cuBLAS rounds both factors; in bf16 both are rounded
+//! before. Sums are always in f32.
 
 use super::device::lock;
 use super::format::NumberFormat;

@@ -7,8 +7,8 @@ use super::source::Source;
 use crate::tensor::Dropout;
 use crate::tensor::error::Result;
 
-/// A new matrix of the shape and format of `x`, which a kernel writes row by row from `x`, its stride, and
-/// further arguments that come before the output and the number of columns.
+/// A new matrix of the shape and format of `x`, which a kernel writes row by row from `x`, its
+/// stride, and further arguments that come before the output and the number of columns.
 fn rowwise(name: &'static str, x: &CudaMatrix, further: &[Argument]) -> Result<CudaMatrix> {
     let (gpu, rows, columns) = (x.gpu(), x.rows(), x.columns());
     let y = x.like(rows, columns)?;

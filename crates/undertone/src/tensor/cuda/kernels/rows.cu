@@ -57,8 +57,8 @@ extern "C" __global__ void scatter_sums(
 }
 
 // Sums of columns of 512 rows at a time: block (c, r) of 32 × 8 threads writes partial[r][32 c …].
-// With b the sums are those of a ⊙ b; with factors each row counts so often, and one with the factor
-// 0 not at all, whatever it holds.
+// With b the sums are those of a ⊙ b; with factors each row counts so often, and one with the
+// factor 0 not at all, whatever it holds.
 extern "C" __global__ void column_sums(
     const real* a, size a_stride, const real* b, size b_stride, const float* factors, size rows,
     size columns, float* partial) {

@@ -4,8 +4,8 @@
 // A norm that is too small would let an example through that is larger than its bound, so rounding
 // must be small and known. Every inner product here is added up in runs of RUN = 16 numbers in f32,
 // and the runs in f64. With u = 2⁻²⁴, a run of n fused multiply-adds is off by at most n u Σ|x y|,
-// so each result is off by less than c = 16 u (1 + 10⁻⁶) < 10⁻⁶ of Σ|x y|. What that means for norms
-// stands in unit_norms.rs.
+// so each result is off by less than c = 16 u (1 + 10⁻⁶) < 10⁻⁶ of Σ|x y|. What that means for
+// norms stands in unit_norms/mod.rs.
 //
 // Each block reads rows of its own unit only: a NaN in one unit cannot reach another.
 
@@ -47,11 +47,11 @@ __device__ void add_inner(
     }
 }
 
-// Gram matrices: partial[2 task] = times · Σ_{t,s} X_ts Y_ts over a tile of rows t of one side and s
-// of the other, with Y_ts = Σ_k ⟨e_{k,t}, f_{k,s}⟩ and X_ts as `Pairs` says: ⟨a_t, b_s⟩ for products,
-// [index of t = index of s] for tables. For norms b = a and f = e, a tile off the diagonal counts
-// twice, and partial[2 task + 1] = Σ_t √(X_tt Y_tt) of the tile's part of the diagonal.
-// layers: e_1, f_1, e_2, f_2, …
+// Gram matrices: partial[2 task] = times · Σ_{t,s} X_ts Y_ts over a tile of rows t of one side and
+// s of the other, with Y_ts = Σ_k ⟨e_{k,t}, f_{k,s}⟩ and X_ts as `Pairs` says: ⟨a_t, b_s⟩ for
+// products, [index of t = index of s] for tables. For norms b = a and f = e, a tile off the
+// diagonal counts twice, and partial[2 task + 1] = Σ_t √(X_tt Y_tt) of the tile's part of the
+// diagonal. layers: e_1, f_1, e_2, f_2, …
 __device__ __forceinline__ void gram(
     const Pairs& pairs, const Part* layers, size count, const Task* tasks, double* partial) {
     __shared__ float l[RUN][SIDE + 1], r[RUN][SIDE + 1];

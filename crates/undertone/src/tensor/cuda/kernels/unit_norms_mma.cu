@@ -3,7 +3,7 @@
 //
 // Inner products are of bf16 numbers, whose products are exact in f32. An f32 number x is split
 // into h = bf16(x) and l = bf16(x − h), and ⟨x, y⟩ is taken as ⟨h, h′⟩ + ⟨h, l′⟩ + ⟨l, h′⟩.
-// What that and the sums of tensor cores can be off by stands in unit_norms.rs: sums of at most
+// What that and the sums of tensor cores can be off by stands in unit_norms/mod.rs: sums of at most
 // DEPTH columns are taken by tensor cores, and added to each other in f32.
 //
 // Each block has eight warps and reads rows of its own unit only: a NaN in one unit cannot reach
@@ -157,8 +157,8 @@ __device__ __forceinline__ void pair_of(const float* from, u32 (&halves)[2]) {
                              x.y - __uint_as_float(halves[0] & 0xffff0000u));
 }
 
-// Of a tile of SIDE × SIDE numbers of a Gram matrix, warp w has the quadrant w mod 4 and every second
-// sixteen columns, beginning with w div 4: 2 × 4 results.
+// Of a tile of SIDE × SIDE numbers of a Gram matrix, warp w has the quadrant w mod 4 and every
+// second sixteen columns, beginning with w div 4: 2 × 4 results.
 typedef float Quadrant[2][4][4];
 
 __device__ __forceinline__ int quadrant_row() {
@@ -278,11 +278,11 @@ __device__ __forceinline__ void join(Quadrant& quadrant, float* whole) {
     __syncthreads();
 }
 
-// Gram matrices: partial[2 task] = times · Σ_{t,s} X_ts Y_ts over a tile of rows t of one side and s
-// of the other, with Y_ts = Σ_k ⟨e_{k,t}, f_{k,s}⟩ and X_ts as `Pairs` says: ⟨a_t, b_s⟩ for products,
-// [index of t = index of s] for tables. For norms b = a and f = e, a tile off the diagonal counts
-// twice, and partial[2 task + 1] = Σ_t √(X_tt Y_tt) of the tile's part of the diagonal.
-// layers: e_1, f_1, e_2, f_2, …
+// Gram matrices: partial[2 task] = times · Σ_{t,s} X_ts Y_ts over a tile of rows t of one side and
+// s of the other, with Y_ts = Σ_k ⟨e_{k,t}, f_{k,s}⟩ and X_ts as `Pairs` says: ⟨a_t, b_s⟩ for
+// products, [index of t = index of s] for tables. For norms b = a and f = e, a tile off the
+// diagonal counts twice, and partial[2 task + 1] = Σ_t √(X_tt Y_tt) of the tile's part of the
+// diagonal. layers: e_1, f_1, e_2, f_2, …
 // Where the loop over the columns of all matrices is: inputs are matrix 0, layers the others.
 struct Place {
     size matrix, column;

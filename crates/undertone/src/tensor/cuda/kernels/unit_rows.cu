@@ -1,8 +1,9 @@
-// Sums over the rows of privacy units, and the bounds of norms that are made of them. Norms are kept
-// in f64, one number for each unit.
+// Sums over the rows of privacy units, and the bounds of norms that are made of them. Norms are
+// kept in f64, one number for each unit.
 
 // row_norms[t] = ‖a_t‖ · √(Σ_k ‖e_{k,t}‖²), in f64 throughout: the square of an f32 is exact there.
-// Without inputs ‖a_t‖ counts as 1. Block: a row; `side` 0 takes a and each e, 1 takes b and each f.
+// Without inputs ‖a_t‖ counts as 1. Block: a row; `side` 0 takes a and each e, 1 takes b and each
+// f.
 extern "C" __global__ void unit_row_norms(
     const Part* inputs, const Part* layers, size count, size side, double* row_norms) {
     __shared__ double space[32];
@@ -86,7 +87,10 @@ extern "C" __global__ void unit_squared_norms(
             // Sixteen bytes of squares in f32, whose error is far below that of what they bound.
             float squares = 0.0f;
 #pragma unroll
-            for (int k = 0; k < PACK; ++k) squares = fmaf(wide(pack.x[k]), wide(pack.x[k]), squares);
+            for (int k = 0; k < PACK; ++k) {
+                float x = wide(pack.x[k]);
+                squares = fmaf(x, x, squares);
+            }
             sum += (double)squares;
         }
     } else {
@@ -152,8 +156,8 @@ struct Vector {
     size unused;
 };
 
-// sums[u] += Σ_p times_p Σ_j w_pj x_puj² over all vector parameters p; without weights w = 1. Block:
-// a unit.
+// sums[u] += Σ_p times_p Σ_j w_pj x_puj² over all vector parameters p; without weights w = 1.
+// Block: a unit.
 extern "C" __global__ void unit_squares(const Vector* vectors, size count, double* sums) {
     __shared__ double space[32];
     size unit = blockIdx.x;

@@ -8,8 +8,8 @@
 // multiply-adds stand where the CPU has them and nowhere else, so this file is compiled with
 // --fmad=false.
 //
-// One thread computes one block of ChaCha20: sixteen words, eight pairs of normal numbers. Lane l of
-// round r (256 coordinates) has block 16 r + l; its pair i belongs to the coordinates
+// One thread computes one block of ChaCha20: sixteen words, eight pairs of normal numbers. Lane l
+// of round r (256 coordinates) has block 16 r + l; its pair i belongs to the coordinates
 // 256 r + 32 i + l (cosine) and 256 r + 32 i + 16 + l (sine).
 
 #define LANES 16
