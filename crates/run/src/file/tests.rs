@@ -90,6 +90,10 @@ fn plans_of_the_first_format_are_read() {
     let ran = "format = 3\n".to_owned() + &FILE.replace("\"dp-sgd\"", "\"rap-ft\"");
     let ran = format!("{ran}[privacy.rap_ft]\ninitial = {{ top_k = 10 }}\n");
     assert!(RunFile::parse(&format!("{ran}[resolved]\nunits = 3\n"), &[]).is_ok());
+    let ran_plainly = format!("format = 3\n{FILE}[resolved]\nunits = 3\n");
+    let set = ["privacy.rap_ft.beta=0.5".to_owned()];
+    assert!(RunFile::parse(&ran_plainly, &[]).is_ok());
+    assert!(RunFile::parse(&ran_plainly, &set).is_err(), "a key without effect is set anew");
     assert!(RunFile::parse(&ran, &[]).unwrap_err().to_string().contains("language-modelling"));
     let later = format!("format = 4\n{FILE}");
     let error = RunFile::parse(&later, &[]).unwrap_err().to_string();
