@@ -10,7 +10,7 @@ use undertone::gradient::{
 };
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
-use undertone::model::{Gradients, Model, TaskHead, Weighting};
+use undertone::model::{Gradients, Model, Receiver, TaskHead, Weighting};
 
 const KINDS: [(Architecture, TaskHead); 6] = [
     (Architecture::Bert, TaskHead::SequenceClassification),
@@ -364,6 +364,71 @@ fn no_unit_moves_the_sum_by_more_than_the_bound() {
             );
         }
     }
+}
+
+/// Activation checkpointing drops activations and factors, and computes them again: not a bit of the
+/// clipped sum changes, with tied weights, several groups, weights of coordinates and dropout.
+#[test]
+fn computing_activations_again_changes_no_bit() {
+    for (architecture, task_head) in [
+        (Architecture::Bert, TaskHead::SequenceClassification),
+        (Architecture::Gpt2, TaskHead::CausalLanguageModel),
+        (Architecture::Llama, TaskHead::CausalLanguageModel),
+    ] {
+        for (tuning, device) in tunings(task_head)
+            .into_iter()
+            .flat_map(|t| devices().into_iter().map(move |d| (t.clone(), d)))
+        {
+            let mut model = model(architecture, task_head, &tuning, 16);
+            model.to_device(&device).unwrap();
+            let batch = Batch::pack(&examples(&[9, 12, 4, 7], &[0, 1, 1, 2], task_head));
+            let flat = Clip::Flat(0.05);
+            for way in [
+                Way::plain(&model, &flat),
+                Way::plain(&model, &Clip::PerLayer(0.05)),
+                Way::weighted(&model, &flat, true),
+                Way::split(&model, &flat),
+            ] {
+                let what = format!("{architecture:?}, {}, {}", tuning.name(), way.name);
+                let train = |model: &Model, receiver: &mut dyn Receiver| {
+                    model.train(&batch, Weighting::SumOfUnits, Some(5), receiver).unwrap()
+                };
+                model.recompute = false;
+                let mut kept = ClippedSum::new(&model.parameters);
+                let mut clipping = GhostClipping::new(UnitRows::of(&batch), &way.groups);
+                let losses = train(&model, &mut clipping);
+                clipping.clip_and_sum(&way.bounds, &mut kept).unwrap();
+                model.recompute = true;
+                let mut again = ClippedSum::new(&model.parameters);
+                let tied = model.tied_parameters();
+                let mut norms = GhostClipping::of_norms(UnitRows::of(&batch), &way.groups, tied);
+                assert_eq!(train(&model, &mut norms), losses, "{what}");
+                let mut second = norms.second_pass(&way.bounds, &mut again).unwrap();
+                train(&model, &mut second);
+                assert_eq!(kept.clipped(), again.clipped(), "{what}");
+                for (id, parameter) in model.parameters.iter() {
+                    let bits = |sum: &ClippedSum| -> Option<Vec<u32>> {
+                        let values = sum.get(id)?.to_vec().unwrap();
+                        Some(values.into_iter().map(f32::to_bits).collect())
+                    };
+                    assert!(bits(&kept) == bits(&again), "{what}: {}", parameter.name);
+                }
+            }
+        }
+    }
+}
+
+/// A pass for norms alone that would miss the cross term of a tied weight is refused.
+#[test]
+fn a_tied_parameter_that_nobody_named_is_refused() {
+    let task_head = TaskHead::CausalLanguageModel;
+    let model = model(Architecture::Gpt2, task_head, &Tuning::Full, 16);
+    assert_eq!(model.tied_parameters().len(), 1);
+    let batch = Batch::pack(&examples(&[5], &[0], task_head));
+    let way = Way::plain(&model, &Clip::Flat(1.0));
+    let mut norms = GhostClipping::of_norms(UnitRows::of(&batch), &way.groups, Vec::new());
+    let refused = model.train(&batch, Weighting::SumOfUnits, None, &mut norms);
+    assert!(refused.unwrap_err().to_string().contains("used twice"));
 }
 
 #[test]

@@ -111,6 +111,10 @@ pub struct ComputeSection {
     /// Precision of matrix products and activations; by default bf16 on a GPU and f32 on the CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub precision: Option<Precision>,
+    /// Whether activations are computed again in the backward pass and not kept (activation
+    /// checkpointing): less memory, more time, the same results.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub recompute: bool,
 }
 
 /// Precision of matrix products and activations. Weights, sums of gradients, per-example norms and
@@ -150,7 +154,13 @@ impl std::fmt::Display for Precision {
 impl Default for ComputeSection {
     fn default() -> Self {
         let auto = MicroBatch::Auto;
-        Self { micro_batch: auto, micro_tokens: auto, checkpoint_every: None, precision: None }
+        Self {
+            micro_batch: auto,
+            micro_tokens: auto,
+            checkpoint_every: None,
+            precision: None,
+            recompute: false,
+        }
     }
 }
 

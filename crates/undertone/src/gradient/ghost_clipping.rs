@@ -3,13 +3,14 @@
 
 use super::clip::{Bounds, Clipped};
 use super::groups::{ClippingGroups, ParameterGroups, Part};
+use super::second_pass::{SecondPass, prepare};
 use super::sum::ClippedSum;
 use super::unit::UnitRows;
 use super::weights::Weights;
 use crate::model::{Factor, ParameterId, Receiver};
 use crate::tensor::unit_norms::{self as norms, UnitSums};
 use crate::tensor::{Matrix, Result};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 /// Receives the factors of the backward pass over one batch, computes per-unit (per-example) norms
@@ -21,6 +22,10 @@ pub struct GhostClipping<'a> {
     /// For each group and unit an upper bound of the squared norm.
     squared: Vec<UnitSums>,
     kept: Vec<Factor>,
+    /// In a pass for norms alone, parameters whose factors were dropped; those of tied ones are
+    /// kept.
+    dropped: Option<HashSet<ParameterId>>,
+    tied: Vec<ParameterId>,
     /// Consecutive matrix products of the same input and group, whose norms are computed together:
     /// the input's Gram matrix is shared.
     pending: Option<SharedInput>,
@@ -32,7 +37,22 @@ impl<'a> GhostClipping<'a> {
     /// Without factors yet, for a batch with these units.
     pub fn new(units: UnitRows, groups: &'a ClippingGroups) -> Self {
         let squared = (0..groups.count()).map(|_| UnitSums::new(units.count())).collect();
-        Self { units, groups, squared, kept: Vec::new(), pending: None, vectors: HashMap::new() }
+        Self {
+            units,
+            groups,
+            squared,
+            kept: Vec::new(),
+            dropped: None,
+            tied: Vec::new(),
+            pending: None,
+            vectors: HashMap::new(),
+        }
+    }
+
+    /// For norms alone: factors are dropped, all but those of parameters that are used twice
+    /// (`tied`), and come again in a [second pass](Self::second_pass).
+    pub fn of_norms(units: UnitRows, groups: &'a ClippingGroups, tied: Vec<ParameterId>) -> Self {
+        Self { dropped: Some(HashSet::new()), tied, ..Self::new(units, groups) }
     }
 
     /// The squared norms, `[groups][units]`.
@@ -51,21 +71,30 @@ impl<'a> GhostClipping<'a> {
 
     /// Clips every unit's gradient, and adds the clipped gradients to `sum`.
     pub fn clip_and_sum(mut self, bounds: &Bounds, sum: &mut ClippedSum) -> Result<Clipped> {
+        let kept = std::mem::take(&mut self.kept);
+        let (mut rest, clipped) = self.clip_and_sum_vectors(bounds, sum)?;
+        kept.iter().try_for_each(|factor| rest.add(factor))?;
+        Ok(clipped)
+    }
+
+    /// After a pass for [norms alone](Self::of_norms): clips every unit's gradient, and returns
+    /// what adds the factors of a second backward pass to `sum`.
+    pub fn second_pass<'s>(
+        self,
+        bounds: &Bounds,
+        sum: &'s mut ClippedSum,
+    ) -> Result<SecondPass<'a, 's>> {
+        assert!(self.dropped.is_some(), "the factors of a first pass were kept");
+        Ok(self.clip_and_sum_vectors(bounds, sum)?.0)
+    }
+
+    /// Adds the clipped gradients of vector parameters, which are kept in every pass.
+    fn clip_and_sum_vectors<'s>(
+        mut self,
+        bounds: &Bounds,
+        sum: &'s mut ClippedSum,
+    ) -> Result<(SecondPass<'a, 's>, Clipped)> {
         let (factors, clipped) = bounds.factors(&self.squared_norms()?);
-        for factor in self.kept {
-            let ranges = self.units.ranges(tokens(&factor));
-            match self.groups.of(factor.parameter()) {
-                None => {}
-                Some(ParameterGroups::Plain(group) | ParameterGroups::Weighted(group, _)) => {
-                    sum.add(&factor, &ranges, &factors[*group])?;
-                }
-                Some(ParameterGroups::Split(sides)) => {
-                    for (group, mask) in sides {
-                        sum.add_masked(&factor, &ranges, &factors[*group], mask)?;
-                    }
-                }
-            }
-        }
         let of_units: Vec<Range<usize>> =
             (0..self.units.count()).map(|unit| unit..unit + 1).collect();
         let mut together = vec![Vec::new(); factors.len()];
@@ -87,7 +116,28 @@ impl<'a> GhostClipping<'a> {
             sum.add_vectors(vectors, factors)?;
         }
         sum.count(&clipped);
-        Ok(clipped)
+        let Self { units, groups, .. } = self;
+        Ok((SecondPass { units, groups, factors, sum }, clipped))
+    }
+
+    /// Keeps a factor for the sum, or drops it if it will come again. One of a tied parameter is
+    /// kept, since the norm has a cross term with the next one.
+    fn keep(&mut self, factor: Factor) -> Result<()> {
+        let parameter = factor.parameter();
+        match &mut self.dropped {
+            Some(dropped) if !self.tied.contains(&parameter) => {
+                if !dropped.insert(parameter) {
+                    let told = "a parameter is used twice, and its first use was not kept";
+                    return Err(crate::tensor::Error::Unsupported(told.into()));
+                }
+                // What is put off keeps factors alive.
+                self.squared.iter_mut().try_for_each(UnitSums::compute)
+            }
+            _ => {
+                self.kept.push(factor);
+                Ok(())
+            }
+        }
     }
 
     /// A parameter that is used twice, such as a tied embedding, has the gradient G = G₁ + G₂, and
@@ -146,7 +196,7 @@ impl<'a> GhostClipping<'a> {
 
     /// A matrix product or an embedding table whose coordinates have no weights.
     fn add_plain_norms(&mut self, group: usize, factor: &Factor) -> Result<()> {
-        let ranges = self.units.ranges(tokens(factor));
+        let ranges = self.units.ranges(factor.tokens());
         match factor {
             Factor::Product { input, output_gradient, .. } => match &mut self.pending {
                 Some(pending) if pending.takes(group, input, &ranges) => {
@@ -198,7 +248,7 @@ impl Receiver for GhostClipping<'_> {
     fn receive(&mut self, mut factor: Factor) -> Result<()> {
         let groups = self.groups;
         let Some(share) = groups.of(factor.parameter()) else { return Ok(()) };
-        factor = factor.rounded()?;
+        factor = prepare(share, factor)?;
         let vectors = match &factor {
             Factor::Sum { parameter, output_gradient, .. } => {
                 Some((*parameter, None, output_gradient))
@@ -209,7 +259,7 @@ impl Receiver for GhostClipping<'_> {
             _ => None,
         };
         if let Some((parameter, input, output_gradient)) = vectors {
-            let ranges = self.units.ranges(tokens(&factor));
+            let ranges = self.units.ranges(factor.tokens());
             let rows = norms::row_sums(input, output_gradient, &ranges)?;
             return self.add_vector_norms(share, parameter, rows);
         }
@@ -220,7 +270,7 @@ impl Receiver for GhostClipping<'_> {
                     Factor::Product { input, output_gradient, inputs_first, .. } => {
                         let (inputs, outputs) =
                             if *inputs_first { (rows, columns) } else { (columns, rows) };
-                        let ranges = self.units.ranges(tokens(&factor));
+                        let ranges = self.units.ranges(factor.tokens());
                         let (a, e) = ((input, &inputs[..]), (output_gradient, &outputs[..]));
                         self.squared[*group].add_product_under(a, e, &ranges)?;
                     }
@@ -229,14 +279,11 @@ impl Receiver for GhostClipping<'_> {
                 }
             }
             ParameterGroups::Weighted(_, Weights::Elements { .. }) | ParameterGroups::Split(_) => {
-                // These bounds do not count what rounding of the factors adds.
-                factor = factor.exact()?;
                 self.add_formed_norms(share, &factor)?;
             }
         }
         self.add_cross_terms(share, &factor)?;
-        self.kept.push(factor);
-        Ok(())
+        self.keep(factor)
     }
 }
 
@@ -273,15 +320,6 @@ impl SharedInput {
     }
 }
 
-fn tokens(factor: &Factor) -> Option<&[u32]> {
-    match factor {
-        Factor::Product { tokens, .. }
-        | Factor::Sum { tokens, .. }
-        | Factor::Scale { tokens, .. } => tokens.as_ref().map(|tokens| tokens.as_slice()),
-        Factor::Rows { .. } => None,
-    }
-}
-
 /// A matrix product as the pair (l, r) with gradient Σ_s l_s ⊗ r_s in the layout of the weight, and
 /// the rows of each unit.
 fn sides<'f>(
@@ -289,7 +327,7 @@ fn sides<'f>(
     factor: &'f Factor,
 ) -> Option<(&'f Matrix, &'f Matrix, Vec<Range<usize>>)> {
     let Factor::Product { input, output_gradient, inputs_first, .. } = factor else { return None };
-    let ranges = units.ranges(tokens(factor));
+    let ranges = units.ranges(factor.tokens());
     Some(if *inputs_first {
         (input, output_gradient, ranges)
     } else {
@@ -306,7 +344,7 @@ fn add_inner(
     one: &Factor,
     other: &Factor,
 ) -> Result<()> {
-    let table = |factor: &Factor| units.ranges(tokens(factor));
+    let table = |factor: &Factor| units.ranges(factor.tokens());
     match (one, other) {
         (
             Factor::Rows { indices, output_gradient, .. },

@@ -1,5 +1,6 @@
-//! Clipped sums of per-example gradients by ghost clipping and book-keeping: one backward pass;
-//! a per-example gradient is formed only where that is cheaper, or the only way to its norm.
+//! Clipped sums of per-example gradients by ghost clipping and book-keeping: one backward pass, or
+//! two where activations are computed again to save memory; a per-example gradient is formed only
+//! where that is cheaper, or the only way to its norm.
 //!
 //! # What is computed
 //!
@@ -8,7 +9,6 @@
 //! ‖g_{i,k}‖ ≤ C_k, and the *clipped sum* is Σ_i c_{i,k} g_{i,k}. Adding or removing one unit
 //! changes group k of the sum by a vector of ℓ2 norm at most C_k, whatever the other units are: C_k
 //! is the ℓ2 sensitivity. The proof of the [mechanism](crate::noise) needs nothing else.
-//!
 //!
 //! - The per-unit norms behind the clipping factors are upper bounds that include rounding, so
 //!   rounding never lets a gradient above C_k through.
@@ -31,6 +31,7 @@
 mod clip;
 mod ghost_clipping;
 mod groups;
+mod second_pass;
 mod sum;
 mod unit;
 mod weights;
@@ -38,6 +39,7 @@ mod weights;
 pub use clip::{Bounds, Clipped, Clipping};
 pub use ghost_clipping::GhostClipping;
 pub use groups::{ClippingGroups, ParameterGroups};
+pub use second_pass::SecondPass;
 pub use sum::ClippedSum;
 pub use undertone_run::Clip;
 pub use unit::UnitRows;

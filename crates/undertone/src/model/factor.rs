@@ -78,6 +78,16 @@ impl Factor {
         Ok(self)
     }
 
+    /// Token of each row, if there is not one row per token.
+    pub fn tokens(&self) -> Option<&[u32]> {
+        match self {
+            Self::Product { tokens, .. }
+            | Self::Sum { tokens, .. }
+            | Self::Scale { tokens, .. } => tokens.as_ref().map(|tokens| tokens.as_slice()),
+            Self::Rows { .. } => None,
+        }
+    }
+
     /// The parameter that the gradient belongs to.
     pub fn parameter(&self) -> ParameterId {
         match self {

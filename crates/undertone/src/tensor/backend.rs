@@ -179,6 +179,10 @@ pub(crate) trait Backend: Sized + 'static {
 
     /// Zeros, one for each unit, beside a matrix.
     fn per_unit(beside: &Self::Matrix, units: usize) -> Result<Self::PerUnit>;
+    /// Computes what was put off.
+    fn compute_per_unit(_: &mut Self::PerUnit) -> Result<()> {
+        Ok(())
+    }
     fn computed_per_unit(values: &mut Self::PerUnit) -> Result<Vec<f64>>;
 
     /// Adds `times` an upper bound of Σ_k ‖Σ_t e_{k,t} ⊗ a_t‖² for each unit.

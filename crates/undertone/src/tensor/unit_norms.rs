@@ -96,6 +96,14 @@ impl UnitSums {
         Ok(sums)
     }
 
+    /// Computes what was put off, so that no operand is kept for it; waits for nothing.
+    pub fn compute(&mut self) -> Result<()> {
+        match &mut self.cuda {
+            Some(cuda) => Cuda::compute_per_unit(cuda),
+            None => Ok(()),
+        }
+    }
+
     /// The sums of a backend.
     fn of<B: SumsOf>(&mut self, beside: &B::Matrix) -> Result<&mut B::PerUnit> {
         let units = self.units;

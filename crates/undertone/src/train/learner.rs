@@ -109,7 +109,12 @@ impl Learner {
             None => self.model.train(batch, Weighting::SumOfUnits, dropout_seed, sum),
             Some(protection) => {
                 let allocation = protection.method.allocator().allocation(1.0);
-                let mut clipping = GhostClipping::new(UnitRows::of(batch), &allocation.groups);
+                let (units, groups) = (UnitRows::of(batch), &allocation.groups);
+                let recompute = self.model.recompute;
+                let mut clipping = match recompute {
+                    true => GhostClipping::of_norms(units, groups, self.model.tied_parameters()),
+                    false => GhostClipping::new(units, groups),
+                };
                 let weighting = Weighting::SumOfUnits;
                 let losses = match sum.unclipped_mut() {
                     None => self.model.train(batch, weighting, dropout_seed, &mut clipping)?,
@@ -118,7 +123,13 @@ impl Learner {
                         self.model.train(batch, weighting, dropout_seed, &mut both)?
                     }
                 };
-                clipping.clip_and_sum(&allocation.bounds, sum)?;
+                if recompute {
+                    // Factors of all layers would take as much memory as their activations.
+                    let mut second = clipping.second_pass(&allocation.bounds, sum)?;
+                    self.model.train(batch, weighting, dropout_seed, &mut second)?;
+                } else {
+                    clipping.clip_and_sum(&allocation.bounds, sum)?;
+                }
                 Ok(losses)
             }
         }

@@ -64,6 +64,7 @@ impl Prepared {
         }
         model.apply_tuning(&plan.model.tuning, seed)?;
         model.to_device(device)?;
+        model.recompute = plan.compute.recompute;
         let writes_no_base = matches!(plan.model.tuning, Tuning::Lora(_) | Tuning::Adapter(_));
         if writes_no_base && !matches!(plan.method, Method::Local(_)) {
             model.round_frozen()?;

@@ -70,6 +70,7 @@ impl Contender {
         if matches!(bench.tuning, Kind::Lora | Kind::Adapter) {
             model.round_frozen()?;
         }
+        model.recompute = bench.recompute;
         let protection = allocator(bench, method, &model.parameters)
             .map(|method| Protection { method, noise: Noise::new(&Secret::from_seed(1)) });
         let learner = Learner::new(model, Settings::default(), protection);

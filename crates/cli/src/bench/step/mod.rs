@@ -50,6 +50,9 @@ pub struct StepBench {
     /// half-way]
     #[arg(long)]
     after: Option<usize>,
+    /// Compute activations again in the backward pass, as compute.recompute does
+    #[arg(long)]
+    recompute: bool,
     /// Whether AdamW updates the weights, or only gradients are computed
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     update: bool,

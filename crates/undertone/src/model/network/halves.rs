@@ -10,18 +10,26 @@ use crate::model::{Error, Result};
 use crate::tensor::{Host, Matrix};
 use std::ops::Range;
 
+/// What the backward pass of a block begins with.
+#[derive(Debug)]
+pub(super) enum Kept {
+    Activations(block::Saved),
+    /// The block's input, from which its activations are computed again.
+    Input(Matrix),
+}
+
 /// Output and saved activations of the forward pass below the sanitiser.
 pub(super) struct Below {
     pub output: Matrix,
     pub embeddings: Option<embedding::Saved>,
-    pub blocks: Vec<block::Saved>,
+    pub blocks: Vec<Kept>,
     pub norm: Option<norm::Saved>,
 }
 
 /// Output and saved activations of the forward pass above the sanitiser.
 pub(super) struct Above {
     pub logits: Matrix,
-    pub blocks: Vec<block::Saved>,
+    pub blocks: Vec<Kept>,
     pub norm: Option<norm::Saved>,
     pub head: head::Saved,
 }
@@ -71,15 +79,18 @@ impl Model {
         blocks: Range<usize>,
         mut x: Matrix,
         keep_from: usize,
-    ) -> Result<(Matrix, Vec<block::Saved>)> {
+    ) -> Result<(Matrix, Vec<Kept>)> {
         let mut kept = Vec::new();
         for (i, block) in self.network.blocks[blocks.clone()].iter().enumerate() {
             if blocks.start + i < keep_from {
                 x = block.forward(passing, &x)?.0;
+            } else if self.recompute {
+                let y = block.forward(passing, &x)?.0;
+                kept.push(Kept::Input(std::mem::replace(&mut x, y)));
             } else {
                 let (y, saved) = block.forward(keeping, &x)?;
                 x = y;
-                kept.push(saved);
+                kept.push(Kept::Activations(saved));
             }
         }
         Ok((x, kept))

@@ -9,7 +9,7 @@ use super::layer::embedding::{Embeddings, PADDING};
 use super::layer::head::Head;
 use super::layer::norm::Norm;
 use super::layer::sanitiser::{NoiseLayer, Perturb, Rows, Sanitiser};
-use super::parameters::Parameters;
+use super::parameters::{ParameterId, Parameters};
 use super::pass::Pass;
 use super::{Error, Result};
 use crate::data::Batch;
@@ -46,6 +46,9 @@ pub struct Model {
     pub tuning: Option<super::tuning::Tuning>,
     /// Names of parameters that the weights file lacks and that are randomly initialised.
     pub fresh: Vec<String>,
+    /// Whether training keeps the input of each block alone and computes its activations again in
+    /// the backward pass (activation checkpointing): slower, the same numbers, less memory.
+    pub recompute: bool,
     device: Device,
 }
 
@@ -83,14 +86,23 @@ impl Model {
         parameters: Parameters,
         fresh: Vec<String>,
     ) -> Self {
-        Self { config, network, parameters, tuning: None, fresh, device: Device::Cpu }
+        Self {
+            config,
+            network,
+            parameters,
+            tuning: None,
+            fresh,
+            recompute: false,
+            device: Device::Cpu,
+        }
     }
 
     /// Everything that the model computes with besides the values of its parameters: configuration,
     /// layers, activations, fine-tuning method. A change of any of them changes the text.
     pub(crate) fn structure(&self) -> String {
-        // Parameters have values, which are hashed; the device rounds, and is named beside.
-        let Self { config, network, parameters: _, tuning, fresh, device: _ } = self;
+        // Parameters have values, which are hashed; the device rounds, and is named beside;
+        // activations that are computed again are the same.
+        let Self { config, network, parameters: _, tuning, fresh, recompute: _, device: _ } = self;
         format!("{config:?} {network:?} {tuning:?} {fresh:?}")
     }
 
@@ -113,11 +125,19 @@ impl Model {
         let Some(memory) = self.device.memory() else {
             return AutoMicroBatch { sequences: 64, tokens: 4096 };
         };
-        let layers = self.network.blocks.iter().flat_map(|block| block.linear_layers());
-        // Inputs and outputs of each layer with their gradients, what lies between them, and the
-        // logits.
-        let of_layers: usize = layers.map(|layer| 2 * (layer.inputs + layer.outputs)).sum();
-        let numbers = of_layers + 3 * self.network.head.out.outputs;
+        // Inputs and outputs of each layer with their gradients, and what lies between them.
+        let of_block = |block: &Block| -> usize {
+            block.linear_layers().map(|layer| 2 * (layer.inputs + layer.outputs)).sum()
+        };
+        let of_blocks = self.network.blocks.iter().map(of_block);
+        let of_blocks = if self.recompute {
+            // Those of one block at a time, and the input of each.
+            let inputs = self.network.blocks.len() * self.network.head.out.inputs;
+            2 * of_blocks.max().unwrap_or_default() + inputs
+        } else {
+            of_blocks.sum()
+        };
+        let numbers = of_blocks + 3 * self.network.head.out.outputs;
         let number = if self.device.precision() == Precision::Bf16 { 2 } else { 4 };
         // Weights, sums of gradients and moments.
         let weights: usize = self.parameters.iter().map(|(_, p)| 4 * p.len()).sum();
@@ -126,6 +146,12 @@ impl Model {
         let room = (memory as usize / 2).saturating_sub(weights + states);
         let tokens = (room / (number * numbers).max(1)).clamp(256, 32_768);
         AutoMicroBatch { sequences: 4096, tokens }
+    }
+
+    /// Parameters that are used twice: the head's weight if it is the embedding table.
+    pub fn tied_parameters(&self) -> Vec<ParameterId> {
+        let Network { embeddings, head, .. } = &self.network;
+        embeddings.parameters().filter(|&id| id == head.out.weight).collect()
     }
 
     /// The device that holds the parameters.

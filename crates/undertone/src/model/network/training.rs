@@ -1,6 +1,6 @@
 //! Training passes: forward with saved activations, loss and backward.
 
-use super::halves::{Above, Below};
+use super::halves::{Above, Below, Kept};
 use super::{Model, lower};
 use crate::data::Batch;
 use crate::model::factor::Receiver;
@@ -35,7 +35,7 @@ struct Half {
     positions: Vec<u32>,
     /// Number of tokens of each sequence without padding, where there is padding.
     visible: Option<Vec<usize>>,
-    blocks: Vec<block::Saved>,
+    blocks: Vec<Kept>,
 }
 
 /// Options of a forward pass.
@@ -135,13 +135,17 @@ impl Model {
         &self,
         pass: &Pass,
         blocks: &[block::Block],
-        kept: Vec<block::Saved>,
+        kept: Vec<Kept>,
         wanted_below: bool,
         mut gradient: Matrix,
         receiver: &mut dyn Receiver,
     ) -> Result<Option<Matrix>> {
         let first = blocks.len() - kept.len();
-        for (i, (block, saved)) in blocks[first..].iter().zip(kept).enumerate().rev() {
+        for (i, (block, kept)) in blocks[first..].iter().zip(kept).enumerate().rev() {
+            let saved = match kept {
+                Kept::Activations(saved) => saved,
+                Kept::Input(x) => block.forward(pass, &x)?.1,
+            };
             match block.backward(pass, saved, gradient, i > 0 || wanted_below, receiver)? {
                 Some(next) => gradient = next,
                 None => return Ok(None),

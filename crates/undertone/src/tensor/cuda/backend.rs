@@ -376,6 +376,10 @@ impl Backend for Cuda {
         CudaPerUnit::zeros(beside.device(), units)
     }
 
+    fn compute_per_unit(values: &mut CudaPerUnit) -> Result<()> {
+        values.compute()
+    }
+
     fn computed_per_unit(values: &mut CudaPerUnit) -> Result<Vec<f64>> {
         values.computed()
     }

@@ -106,11 +106,15 @@ impl CudaPerUnit {
         unsafe { gpu.launch(kernel, grid, arguments) }
     }
 
-    pub(super) fn computed(&mut self) -> Result<Vec<f64>> {
+    /// Launches the kernels of all that was put off.
+    pub(super) fn compute(&mut self) -> Result<()> {
         self.add_squares()?;
-        for batch in std::mem::take(&mut self.batches) {
-            batch.add(self)?;
-        }
+        let batches = std::mem::take(&mut self.batches);
+        batches.into_iter().try_for_each(|batch| batch.add(self))
+    }
+
+    pub(super) fn computed(&mut self) -> Result<Vec<f64>> {
+        self.compute()?;
         let mut found = vec![0.0; self.units];
         // SAFETY: there is a number for each unit.
         unsafe { self.device.gpu.download(self.values.pointer(), &mut found)? };
