@@ -97,7 +97,7 @@ fn coordinates(learner: &Learner, allocation: &Allocation) -> Vec<Coordinate> {
                 given.write(0, &mut weights);
             }
             ParameterGroups::Split(sides) => {
-                let mask = sides[0].1.iter();
+                let mask = sides[0].1.values().iter();
                 groups = mask.map(|&m| if m == 1.0 { sides[0].0 } else { sides[1].0 }).collect();
             }
         }

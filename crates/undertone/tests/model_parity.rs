@@ -52,6 +52,7 @@ fn check(name: &str, device: &Device) {
 
     let mut gradients = Gradients::new(&model.parameters);
     let losses = model.train(&batch, Weighting::MeanOfPredictions, None, &mut gradients).unwrap();
+    let losses = losses.by_example().unwrap();
     assert_eq!(losses.len(), batch.sequences());
     let objective = undertone::model::Objective::of(&batch, model.network.head.task_head).unwrap();
     let counts: Vec<f32> = (0..batch.sequences())

@@ -99,7 +99,7 @@ fn rows_in_bf16() {
             let weights: Vec<f32> = (0..count).map(|i| 0.5 + i as f32 / 7.0).collect();
             let (losses, gradient) = loss::cross_entropy(&wx, &targets, &weights);
             let found = tensor::cross_entropy(&x, &targets, Some(&weights)).unwrap();
-            for (ours, want) in found.0.iter().zip(&losses) {
+            for (ours, want) in found.0.to_vec().unwrap().iter().zip(&losses) {
                 assert!((f64::from(*ours) - f64::from(*want)).abs() < 1e-4, "{ours} {want}");
             }
             near("loss gradient", &found.1.unwrap(), &gradient);
@@ -218,7 +218,7 @@ fn bounds_hold_for_what_is_really_added() {
                     let mut factors = vec![0.0; 330];
                     factors[range.clone()].fill(clip);
                     let mut sum = Output::sum(&device, p, d);
-                    sum.add_weighted_product(&e, &factors, &a).unwrap();
+                    sum.add_weighted_product(&e, &factors.into(), &a).unwrap();
                     let added = Wide::of(&sum.finish().unwrap());
                     let added = squared(&added.values).sqrt();
                     let most = f64::from(clip) * bounds[unit].sqrt();
@@ -244,7 +244,7 @@ fn a_bound_holds_where_all_numbers_are_rounded_up() {
             for halfway in [257.0 / 256.0, 2049.0 / 2048.0, 1025.0 / 1024.0] {
                 let clip = 0.5 * halfway * (1.0 + f32::EPSILON * 2.0);
                 let mut sum = Output::sum(&device, p, d);
-                sum.add_weighted_product(&e, &[clip], &a).unwrap();
+                sum.add_weighted_product(&e, &vec![clip].into(), &a).unwrap();
                 let added = squared(&Wide::of(&sum.finish().unwrap()).values).sqrt();
                 let most = f64::from(clip) * bound;
                 assert!(added <= most, "{added} was added, above {most}");
@@ -263,7 +263,7 @@ fn a_unit_that_is_left_out_changes_no_other() {
             let sum_of = |weights: &[f32], values: &[f32]| {
                 let a = activations(&Matrix::from_vec(64, d, values.to_vec()), &device);
                 let mut sum = Output::sum(&device, p, d);
-                sum.add_weighted_product(&e, weights, &a).unwrap();
+                sum.add_weighted_product(&e, &weights.to_vec().into(), &a).unwrap();
                 sum.finish().unwrap().to_vec().unwrap()
             };
             // A weight so small that it adds nothing at all, and then one that is zero.

@@ -11,6 +11,7 @@ use undertone::gradient::{
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
 use undertone::model::{Gradients, Model, Receiver, TaskHead, Weighting};
+use undertone::tensor::Device;
 
 const KINDS: [(Architecture, TaskHead); 6] = [
     (Architecture::Bert, TaskHead::SequenceClassification),
@@ -116,7 +117,7 @@ impl Way {
             let value = &model.parameters.get(id).value;
             let (rows, columns) = (value.rows(), value.columns());
             Some(if elements {
-                let values = std::sync::Arc::new(numbers(rows * columns, id.index()));
+                let values = std::sync::Arc::new(numbers(rows * columns, id.index()).into());
                 Weights::Elements { values, scale: 0.7, largest: 3.0, columns }
             } else {
                 Weights::Factored { rows: numbers(rows, id.index()), columns: numbers(columns, 5) }
@@ -367,7 +368,7 @@ fn no_unit_moves_the_sum_by_more_than_the_bound() {
 }
 
 /// Activation checkpointing drops activations and factors, and computes them again: not a bit of the
-/// clipped sum changes, with tied weights, several groups, weights of coordinates and dropout.
+/// clipped sum changes on the CPU, with tied weights, several groups, weights of coordinates and dropout.
 #[test]
 fn computing_activations_again_changes_no_bit() {
     for (architecture, task_head) in [
@@ -391,7 +392,8 @@ fn computing_activations_again_changes_no_bit() {
             ] {
                 let what = format!("{architecture:?}, {}, {}", tuning.name(), way.name);
                 let train = |model: &Model, receiver: &mut dyn Receiver| {
-                    model.train(&batch, Weighting::SumOfUnits, Some(5), receiver).unwrap()
+                    let losses = model.train(&batch, Weighting::SumOfUnits, Some(5), receiver);
+                    losses.unwrap().by_example().unwrap()
                 };
                 model.recompute = false;
                 let mut kept = ClippedSum::new(&model.parameters);
@@ -403,15 +405,22 @@ fn computing_activations_again_changes_no_bit() {
                 let tied = model.tied_parameters();
                 let mut norms = GhostClipping::of_norms(UnitRows::of(&batch), &way.groups, tied);
                 assert_eq!(train(&model, &mut norms), losses, "{what}");
-                let mut second = norms.second_pass(&way.bounds, &mut again).unwrap();
+                let clipped = norms.clip(&way.bounds).unwrap();
+                let mut second = clipped.second_pass(&mut again).unwrap();
                 train(&model, &mut second);
-                assert_eq!(kept.clipped(), again.clipped(), "{what}");
+                assert_eq!(kept.clipped().clipped, again.clipped().clipped, "{what}");
                 for (id, parameter) in model.parameters.iter() {
-                    let bits = |sum: &ClippedSum| -> Option<Vec<u32>> {
-                        let values = sum.get(id)?.to_vec().unwrap();
-                        Some(values.into_iter().map(f32::to_bits).collect())
+                    let values = |sum: &ClippedSum| Some(sum.get(id)?.to_vec().unwrap());
+                    let (one, other) = (values(&kept), values(&again));
+                    // A GPU adds up squared norms in another order, in f64: the clipping factors
+                    // may differ in their last bit.
+                    let tolerance = if matches!(device, Device::Cpu) { 0.0 } else { 1e-6 };
+                    let same = |x: &f32, y: &f32| (x - y).abs() <= tolerance * x.abs();
+                    let agree = match (&one, &other) {
+                        (Some(one), Some(other)) => one.iter().zip(other).all(|(x, y)| same(x, y)),
+                        (one, other) => one.is_none() && other.is_none(),
                     };
-                    assert!(bits(&kept) == bits(&again), "{what}: {}", parameter.name);
+                    assert!(agree, "{what}: {}", parameter.name);
                 }
             }
         }

@@ -126,7 +126,7 @@ fn classify(model: &Model, batch: &Batch, noise: Option<&dyn Perturb>) -> Result
         )));
     }
     let known: Vec<u32> = targets.iter().map(|target| target.unwrap_or(0)).collect();
-    let (losses, _) = tensor::cross_entropy(&logits, &known, None)?;
+    let losses = tensor::cross_entropy(&logits, &known, None)?.0.to_vec()?;
     let values = logits.to_vec()?;
     let found = rows(&values, logits.columns()).zip(losses.into_iter().zip(targets));
     Ok(found

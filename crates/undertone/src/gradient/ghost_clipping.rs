@@ -3,15 +3,18 @@
 
 use super::clip::{Bounds, Clipped};
 use super::groups::{ClippingGroups, ParameterGroups, Part};
-use super::second_pass::{SecondPass, prepare};
+use super::second_pass::{ClippedUnits, prepare};
 use super::sum::ClippedSum;
 use super::unit::UnitRows;
 use super::weights::Weights;
 use crate::model::{Factor, ParameterId, Receiver};
 use crate::tensor::unit_norms::{self as norms, UnitSums};
-use crate::tensor::{Matrix, Result};
+use crate::tensor::{CoordinateWeights, Matrix, Result};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+
+/// Factors of vector parameters that are formed together.
+const MOST_VECTORS: usize = 12;
 
 /// Receives the factors of the backward pass over one batch, computes per-unit (per-example) norms
 /// from them by the ghost norm formula, and forms the clipped sum from the kept factors, without a
@@ -29,6 +32,8 @@ pub struct GhostClipping<'a> {
     /// Consecutive matrix products of the same input and group, whose norms are computed together:
     /// the input's Gram matrix is shared.
     pending: Option<SharedInput>,
+    /// Factors of vector parameters, whose per-unit gradients are formed together.
+    pending_vectors: Vec<Factor>,
     /// Per-unit gradients of vector parameters (biases, norm scales), `[units, coordinates]`.
     vectors: HashMap<ParameterId, Matrix>,
 }
@@ -45,12 +50,13 @@ impl<'a> GhostClipping<'a> {
             dropped: None,
             tied: Vec::new(),
             pending: None,
+            pending_vectors: Vec::new(),
             vectors: HashMap::new(),
         }
     }
 
     /// For norms alone: factors are dropped, all but those of parameters that are used twice
-    /// (`tied`), and come again in a [second pass](Self::second_pass).
+    /// (`tied`), and come again in a [second pass](ClippedUnits::second_pass).
     pub fn of_norms(units: UnitRows, groups: &'a ClippingGroups, tied: Vec<ParameterId>) -> Self {
         Self { dropped: Some(HashSet::new()), tied, ..Self::new(units, groups) }
     }
@@ -58,6 +64,7 @@ impl<'a> GhostClipping<'a> {
     /// The squared norms, `[groups][units]`.
     pub fn squared_norms(&mut self) -> Result<Vec<Vec<f64>>> {
         self.compute_pending()?;
+        self.form_vectors()?;
         self.squared.iter_mut().map(UnitSums::computed).collect()
     }
 
@@ -70,54 +77,16 @@ impl<'a> GhostClipping<'a> {
     }
 
     /// Clips every unit's gradient, and adds the clipped gradients to `sum`.
-    pub fn clip_and_sum(mut self, bounds: &Bounds, sum: &mut ClippedSum) -> Result<Clipped> {
-        let kept = std::mem::take(&mut self.kept);
-        let (mut rest, clipped) = self.clip_and_sum_vectors(bounds, sum)?;
-        kept.iter().try_for_each(|factor| rest.add(factor))?;
-        Ok(clipped)
+    pub fn clip_and_sum(self, bounds: &Bounds, sum: &mut ClippedSum) -> Result<Clipped> {
+        self.clip(bounds)?.sum(sum)
     }
 
-    /// After a pass for [norms alone](Self::of_norms): clips every unit's gradient, and returns
-    /// what adds the factors of a second backward pass to `sum`.
-    pub fn second_pass<'s>(
-        self,
-        bounds: &Bounds,
-        sum: &'s mut ClippedSum,
-    ) -> Result<SecondPass<'a, 's>> {
-        assert!(self.dropped.is_some(), "the factors of a first pass were kept");
-        Ok(self.clip_and_sum_vectors(bounds, sum)?.0)
-    }
-
-    /// Adds the clipped gradients of vector parameters, which are kept in every pass.
-    fn clip_and_sum_vectors<'s>(
-        mut self,
-        bounds: &Bounds,
-        sum: &'s mut ClippedSum,
-    ) -> Result<(SecondPass<'a, 's>, Clipped)> {
+    /// The clipping factors of all units, once their norms are computed.
+    pub fn clip(mut self, bounds: &Bounds) -> Result<ClippedUnits<'a>> {
         let (factors, clipped) = bounds.factors(&self.squared_norms()?);
-        let of_units: Vec<Range<usize>> =
-            (0..self.units.count()).map(|unit| unit..unit + 1).collect();
-        let mut together = vec![Vec::new(); factors.len()];
-        for (&parameter, rows) in &self.vectors {
-            match self.groups.of(parameter) {
-                None => {}
-                Some(ParameterGroups::Plain(group) | ParameterGroups::Weighted(group, _)) => {
-                    together[*group].push((parameter, rows));
-                }
-                Some(ParameterGroups::Split(sides)) => {
-                    let factor = ClippedSum::vectors(parameter, rows);
-                    for (group, mask) in sides {
-                        sum.add_masked(&factor, &of_units, &factors[*group], mask)?;
-                    }
-                }
-            }
-        }
-        for (vectors, factors) in together.iter().zip(&factors) {
-            sum.add_vectors(vectors, factors)?;
-        }
-        sum.count(&clipped);
-        let Self { units, groups, .. } = self;
-        Ok((SecondPass { units, groups, factors, sum }, clipped))
+        let Self { units, groups, kept, dropped, vectors, .. } = self;
+        let kept = if dropped.is_some() { Vec::new() } else { kept };
+        Ok(ClippedUnits { units, groups, kept, vectors, factors, clipped })
     }
 
     /// Keeps a factor for the sum, or drops it if it will come again. One of a tied parameter is
@@ -172,13 +141,36 @@ impl<'a> GhostClipping<'a> {
         Ok(())
     }
 
+    /// Puts off a factor of a vector parameter; those of about one block are formed together.
+    fn add_vector(&mut self, factor: Factor) -> Result<()> {
+        if self.pending_vectors.first().is_some_and(|first| first.tokens() != factor.tokens()) {
+            self.form_vectors()?;
+        }
+        self.pending_vectors.push(factor);
+        if self.pending_vectors.len() == MOST_VECTORS { self.form_vectors() } else { Ok(()) }
+    }
+
     /// Vector parameters: each unit's gradient is formed, as it is no larger than one token's.
-    fn add_vector_norms(
-        &mut self,
-        share: &ParameterGroups,
-        parameter: ParameterId,
-        mut rows: Matrix,
-    ) -> Result<()> {
+    fn form_vectors(&mut self) -> Result<()> {
+        let pending = std::mem::take(&mut self.pending_vectors);
+        let Some(first) = pending.first() else { return Ok(()) };
+        let ranges = self.units.ranges(first.tokens());
+        let sides: Vec<_> = pending
+            .iter()
+            .map(|factor| match factor {
+                Factor::Sum { output_gradient, .. } => (None, output_gradient),
+                Factor::Scale { input, output_gradient, .. } => (Some(input), output_gradient),
+                Factor::Product { .. } | Factor::Rows { .. } => unreachable!("matrices"),
+            })
+            .collect();
+        for (factor, rows) in pending.iter().zip(norms::row_sums(&sides, &ranges)?) {
+            self.add_vector_norms(factor.parameter(), rows)?;
+        }
+        Ok(())
+    }
+
+    fn add_vector_norms(&mut self, parameter: ParameterId, mut rows: Matrix) -> Result<()> {
+        let Some(share) = self.groups.of(parameter) else { return Ok(()) };
         let earlier = self.vectors.remove(&parameter);
         if let Some(earlier) = &earlier {
             rows = crate::tensor::add(earlier, &rows)?;
@@ -221,21 +213,28 @@ impl<'a> GhostClipping<'a> {
     /// gradient is formed, one block at a time.
     fn add_formed_norms(&mut self, share: &ParameterGroups, factor: &Factor) -> Result<()> {
         let parts = share.parts();
-        let weights: Vec<&[f32]> =
+        let weights: Vec<&CoordinateWeights> =
             parts.iter().filter_map(|part| part.weights.as_deref()).collect();
         match (sides(&self.units, factor), factor) {
             (Some((left, right, ranges)), _) => {
-                let squared = norms::weighted_products(left, right, &ranges, &weights)?;
-                for (part, squared) in parts.iter().zip(&squared) {
-                    self.squared[part.group].add(part.scale, squared);
+                // The parts of a parameter are of different groups, each of which has a sum.
+                let mut onto: Vec<(&mut UnitSums, f64)> = Vec::new();
+                for (group, sums) in self.squared.iter_mut().enumerate() {
+                    let part = parts.iter().find(|part| part.group == group);
+                    onto.extend(part.map(|part| (sums, part.scale)));
                 }
+                let mut order: Vec<usize> = (0..parts.len()).collect();
+                order.sort_by_key(|&part| parts[part].group);
+                let weights: Vec<_> = order.iter().map(|&part| weights[part]).collect();
+                assert_eq!(onto.len(), weights.len(), "a group for each part");
+                norms::add_weighted_products(&mut onto, left, right, &ranges, &weights)?;
             }
             (None, Factor::Rows { indices, output_gradient, .. }) => {
                 let ranges = self.units.ranges(None);
                 for (part, weights) in parts.iter().zip(&weights) {
-                    let squared =
-                        norms::weighted_table(indices, output_gradient, &ranges, weights)?;
-                    self.squared[part.group].add(part.scale, &squared);
+                    let table = (&indices[..], output_gradient);
+                    self.squared[part.group]
+                        .add_weighted_table(part.scale, table, &ranges, weights)?;
                 }
             }
             _ => unreachable!("vectors are formed elsewhere"),
@@ -249,19 +248,8 @@ impl Receiver for GhostClipping<'_> {
         let groups = self.groups;
         let Some(share) = groups.of(factor.parameter()) else { return Ok(()) };
         factor = prepare(share, factor)?;
-        let vectors = match &factor {
-            Factor::Sum { parameter, output_gradient, .. } => {
-                Some((*parameter, None, output_gradient))
-            }
-            Factor::Scale { parameter, input, output_gradient, .. } => {
-                Some((*parameter, Some(input), output_gradient))
-            }
-            _ => None,
-        };
-        if let Some((parameter, input, output_gradient)) = vectors {
-            let ranges = self.units.ranges(factor.tokens());
-            let rows = norms::row_sums(input, output_gradient, &ranges)?;
-            return self.add_vector_norms(share, parameter, rows);
+        if matches!(factor, Factor::Sum { .. } | Factor::Scale { .. }) {
+            return self.add_vector(factor);
         }
         match share {
             ParameterGroups::Plain(group) => self.add_plain_norms(*group, &factor)?,
@@ -289,20 +277,13 @@ impl Receiver for GhostClipping<'_> {
 
 /// The factor of w ⊙ G for an embedding table's gradient G: ⟨G, H⟩ under the weights w is ⟨w ⊙ G,
 /// H⟩ without them.
-fn weigh_table(table: &Factor, weights: &[f32]) -> Result<Factor> {
+fn weigh_table(table: &Factor, weights: &CoordinateWeights) -> Result<Factor> {
     let Factor::Rows { parameter, indices, output_gradient } = table else {
         let told = "only an embedding table can be tied if each of its coordinates has a weight of \
          its own; use factored weights";
         return Err(crate::tensor::Error::Unsupported(told.into()));
     };
-    let columns = output_gradient.columns();
-    let mut values = output_gradient.to_vec()?;
-    for (row, &index) in values.chunks_exact_mut(columns.max(1)).zip(indices) {
-        let weights = &weights[index as usize * columns..];
-        row.iter_mut().zip(weights).for_each(|(x, w)| *x *= w);
-    }
-    let weighed = Matrix::from_vec(output_gradient.rows(), columns, values);
-    let output_gradient = weighed.to_device(&output_gradient.device())?;
+    let output_gradient = crate::tensor::weigh_rows(output_gradient, Some(indices), weights)?;
     Ok(Factor::Rows { parameter: *parameter, indices: indices.clone(), output_gradient })
 }
 

@@ -3,7 +3,7 @@
 
 use super::weights::Weights;
 use crate::model::{ParameterId, Parameters};
-use std::borrow::Cow;
+use crate::tensor::CoordinateWeights;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -23,36 +23,34 @@ pub enum ParameterGroups {
     Weighted(usize, Weights),
     /// Each coordinate in one of two groups. A group's mask is 1 for its coordinates and 0 for the
     /// others.
-    Split([(usize, Arc<Vec<f32>>); 2]),
+    Split([(usize, Arc<CoordinateWeights>); 2]),
 }
 
 /// A parameter's contribution to one group, with a weight for each coordinate: Σ scale · w g².
-pub(super) struct Part<'a> {
+pub(super) struct Part {
     pub group: usize,
     /// `None` means that all weights are 1.
-    pub weights: Option<Cow<'a, [f32]>>,
+    pub weights: Option<Arc<CoordinateWeights>>,
     pub scale: f64,
 }
 
 impl ParameterGroups {
     /// The contribution to each of its groups.
-    pub(super) fn parts(&self) -> Vec<Part<'_>> {
+    pub(super) fn parts(&self) -> Vec<Part> {
         let part = |group: usize, weights, scale| Part { group, weights, scale };
         match self {
             Self::Plain(group) => vec![part(*group, None, 1.0)],
             Self::Weighted(group, Weights::Elements { values, scale, .. }) => {
-                vec![part(*group, Some(Cow::Borrowed(values.as_slice())), f64::from(*scale))]
+                vec![part(*group, Some(values.clone()), f64::from(*scale))]
             }
             Self::Weighted(group, weights @ Weights::Factored { rows, columns }) => {
                 let mut all = vec![0.0; rows.len() * columns.len()];
                 weights.write(0, &mut all);
-                vec![part(*group, Some(Cow::Owned(all)), 1.0)]
+                vec![part(*group, Some(Arc::new(all.into())), 1.0)]
             }
             Self::Split(sides) => {
                 let sides = sides.iter();
-                sides
-                    .map(|(group, mask)| part(*group, Some(Cow::Borrowed(mask.as_slice())), 1.0))
-                    .collect()
+                sides.map(|(group, mask)| part(*group, Some(mask.clone()), 1.0)).collect()
             }
         }
     }
@@ -91,8 +89,8 @@ impl ClippingGroups {
     pub fn split(parameters: &Parameters, mask: impl Fn(ParameterId) -> Vec<f32>) -> Self {
         let share = |id: ParameterId| {
             let first = mask(id);
-            let second = first.iter().map(|m| 1.0 - m).collect();
-            ParameterGroups::Split([(0, Arc::new(first)), (1, Arc::new(second))])
+            let second: Vec<f32> = first.iter().map(|m| 1.0 - m).collect();
+            ParameterGroups::Split([(0, Arc::new(first.into())), (1, Arc::new(second.into()))])
         };
         let of = parameters
             .iter()

@@ -39,7 +39,7 @@ mod weights;
 pub use clip::{Bounds, Clipped, Clipping};
 pub use ghost_clipping::GhostClipping;
 pub use groups::{ClippingGroups, ParameterGroups};
-pub use second_pass::SecondPass;
+pub use second_pass::{ClippedUnits, SecondPass};
 pub use sum::ClippedSum;
 pub use undertone_run::Clip;
 pub use unit::UnitRows;

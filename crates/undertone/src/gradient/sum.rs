@@ -2,8 +2,7 @@
 
 use super::clip::Clipped;
 use crate::model::{Factor, Gradients, ParameterId, Parameters, Receiver};
-use crate::tensor::{Matrix, Result};
-use std::ops::Range;
+use crate::tensor::{CoordinateWeights, Matrix, Result, RowWeights};
 
 /// Clipped sum of one step, accumulated over its micro-batches. Sums of several workers can be
 /// added up before noise is added.
@@ -56,43 +55,26 @@ impl ClippedSum {
         self.clipped.add(clipped);
     }
 
-    /// Adds a factor with each unit's rows multiplied by the unit's clipping factor.
-    pub(super) fn add(
-        &mut self,
-        factor: &Factor,
-        ranges: &[Range<usize>],
-        units: &[f32],
-    ) -> Result<()> {
-        let rows = match factor {
-            Factor::Product { input, .. } => input.rows(),
-            Factor::Rows { output_gradient, .. }
-            | Factor::Sum { output_gradient, .. }
-            | Factor::Scale { output_gradient, .. } => output_gradient.rows(),
-        };
-        self.gradients.add(factor, Some(&per_row(rows, ranges, units)))
+    /// Adds a factor with each row multiplied by the clipping factor of its unit.
+    pub(super) fn add(&mut self, factor: &Factor, factors: &RowWeights) -> Result<()> {
+        self.gradients.add(factor, Some(factors))
     }
 
     /// As [`Self::add`], for the coordinates whose mask is 1 only.
     pub(super) fn add_masked(
         &mut self,
         factor: &Factor,
-        ranges: &[Range<usize>],
-        units: &[f32],
-        mask: &[f32],
+        factors: &RowWeights,
+        mask: &CoordinateWeights,
     ) -> Result<()> {
         let (gradients, clipped) = (self.gradients.empty(), Clipped::default());
         let mut part = Self { gradients, clipped, unclipped: None };
-        part.add(factor, ranges, units)?;
+        part.add(factor, factors)?;
         let Some(found) = part.gradients.take().swap_remove(factor.parameter().index()) else {
             return Ok(());
         };
-        let (rows, columns, device) = (found.rows(), found.columns(), found.device());
-        let mut values = found.to_vec()?;
-        values.iter_mut().zip(mask).for_each(|(value, mask)| *value *= mask);
-        self.gradients.add_matrix(
-            factor.parameter(),
-            Matrix::from_vec(rows, columns, values).to_device(&device)?,
-        )
+        let masked = crate::tensor::weigh_rows(&found, None, mask)?;
+        self.gradients.add_matrix(factor.parameter(), masked)
     }
 
     /// Adds per-unit gradients of vector parameters, `[units, coordinates]`, each unit's multiplied
@@ -120,13 +102,4 @@ impl Receiver for ClippedSum {
     fn receive(&mut self, factor: Factor) -> Result<()> {
         self.gradients.receive(factor)
     }
-}
-
-/// The clipping factor of each row's unit; 0 for rows of no unit.
-fn per_row(rows: usize, ranges: &[Range<usize>], units: &[f32]) -> Vec<f32> {
-    let mut numbers = vec![0.0; rows];
-    for (range, &number) in ranges.iter().zip(units) {
-        numbers[range.clone()].fill(number);
-    }
-    numbers
 }

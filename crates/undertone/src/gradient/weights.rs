@@ -2,7 +2,7 @@
 
 use crate::model::Factor;
 use crate::tensor::cpu::simd::{inverse_root, widest};
-use crate::tensor::{self, Result};
+use crate::tensor::{self, CoordinateWeights, Result};
 use std::sync::Arc;
 
 /// A weight w > 0 for each coordinate of a parameter; the norm of a gradient is then (Σ w g²)^½.
@@ -19,7 +19,7 @@ pub enum Weights {
     /// One weight for each coordinate, in row-major order, all multiplied by `scale`.
     Elements {
         /// Unscaled weights.
-        values: Arc<Vec<f32>>,
+        values: Arc<CoordinateWeights>,
         /// Brings the mean weight over all parameters to 1.
         scale: f32,
         /// The largest unscaled weight.
@@ -37,7 +37,8 @@ impl Weights {
     pub fn write(&self, start: usize, out: &mut [f32]) {
         match self {
             Self::Elements { values, scale, .. } => {
-                out.iter_mut().zip(&values[start..]).for_each(|(out, w)| *out = scale * w);
+                let values = &values.values()[start..];
+                out.iter_mut().zip(values).for_each(|(out, w)| *out = scale * w);
             }
             Self::Factored { rows, columns } => {
                 write_products(|row| rows[row], columns, start, out)
@@ -53,7 +54,7 @@ impl Weights {
             || match self {
                 Self::Elements { values, scale, .. } => {
                     let factor = factor * JUST_ABOVE;
-                    for (out, w) in out.iter_mut().zip(&values[start..]) {
+                    for (out, w) in out.iter_mut().zip(&values.values()[start..]) {
                         *out = factor * inverse_root(scale * w);
                     }
                 }
@@ -83,7 +84,7 @@ impl Weights {
         };
         match self {
             Self::Factored { rows, columns } => mean(rows) * mean(columns),
-            Self::Elements { values, scale, .. } => f64::from(*scale) * mean(values),
+            Self::Elements { values, scale, .. } => f64::from(*scale) * mean(values.values()),
         }
     }
 
@@ -150,7 +151,7 @@ mod tests {
         let values: Vec<f32> = (0..200_000).map(|i| 0.01 + 1e-4 * i as f32).collect();
         let (scale, factor) = (0.731, 0.37);
         let weights = Weights::Elements {
-            values: Arc::new(values.clone()),
+            values: Arc::new(values.clone().into()),
             scale,
             largest: 21.0,
             columns: 1,

@@ -6,7 +6,7 @@
 //! row `i` of each factor belongs to token `i` of the batch.
 
 use super::parameters::{ParameterId, Parameters};
-use crate::tensor::{self, Matrix, Output};
+use crate::tensor::{self, Matrix, Output, RowWeights};
 
 /// The factors of one parameter's gradient.
 #[derive(Clone, Debug)]
@@ -78,6 +78,16 @@ impl Factor {
         Ok(self)
     }
 
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        match self {
+            Self::Product { output_gradient, .. }
+            | Self::Sum { output_gradient, .. }
+            | Self::Scale { output_gradient, .. }
+            | Self::Rows { output_gradient, .. } => output_gradient.rows(),
+        }
+    }
+
     /// Token of each row, if there is not one row per token.
     pub fn tokens(&self) -> Option<&[u32]> {
         match self {
@@ -133,12 +143,16 @@ impl Gradients {
 impl Gradients {
     /// Adds a factor's gradient, with each row scaled by its weight (such as a clipping factor) if
     /// weights are given.
-    pub(crate) fn add(&mut self, factor: &Factor, weights: Option<&[f32]>) -> tensor::Result<()> {
+    pub(crate) fn add(
+        &mut self,
+        factor: &Factor,
+        weights: Option<&RowWeights>,
+    ) -> tensor::Result<()> {
         let id = factor.parameter();
         let (rows, columns) = self.shapes[id.0];
         let earlier = self.sums[id.0].take();
         let scaled = |rows: &Matrix| match weights {
-            Some(weights) => tensor::scale_rows(rows, weights),
+            Some(weights) => tensor::scale_rows(rows, weights.values()),
             None => Ok(rows.clone()),
         };
         let gradient = match factor {
@@ -157,7 +171,7 @@ impl Gradients {
                 return Ok(());
             }
             Factor::Sum { output_gradient, .. } => match weights {
-                Some(weights) => tensor::weighted_column_sums(output_gradient, weights)?,
+                Some(weights) => tensor::weighted_column_sums(output_gradient, weights.values())?,
                 None => tensor::column_sums(output_gradient)?,
             },
             Factor::Scale { input, output_gradient, .. } => {

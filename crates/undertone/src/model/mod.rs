@@ -24,6 +24,6 @@ pub use error::{Error, Result};
 pub use factor::{Factor, Gradients, Receiver};
 pub use layer::head::TaskHead;
 pub use network::{Forward, ForwardOptions, Model, Network};
-pub use objective::{Objective, RandomisedResponse, Weighting};
+pub use objective::{Losses, Objective, RandomisedResponse, Weighting};
 pub use parameters::{Origin, Parameter, ParameterId, Parameters};
 pub use pass::Pass;

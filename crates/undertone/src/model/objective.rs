@@ -36,6 +36,23 @@ impl RandomisedResponse {
     }
 }
 
+/// The losses of a batch. They stay on the device until somebody asks for them, since asking waits
+/// for what was put on a GPU before.
+#[derive(Clone, Debug)]
+pub struct Losses {
+    pub(super) objective: Objective,
+    /// The loss of each row of logits, as a column.
+    pub(super) of_rows: Matrix,
+    pub(super) examples: usize,
+}
+
+impl Losses {
+    /// Loss of each example: the mean over its predictions, in nats.
+    pub fn by_example(&self) -> Result<Vec<f32>> {
+        Ok(self.objective.mean_by_example(&self.of_rows.to_vec()?, self.examples))
+    }
+}
+
 /// Prediction targets: which logits are needed, the target class of each, and its example.
 #[derive(Clone, Debug, Default)]
 pub struct Objective {
@@ -109,20 +126,20 @@ impl Objective {
         weighting: Weighting,
         units: &[u32],
         labels: Option<RandomisedResponse>,
-    ) -> Result<(Vec<f32>, Option<Matrix>)> {
+    ) -> Result<(Matrix, Option<Matrix>)> {
         self.check_targets(logits.columns())?;
         let mut weights = self.weights(weighting, units);
         let Some(labels) = labels else {
             return Ok(tensor::cross_entropy(logits, &self.targets, Some(&weights))?);
         };
-        let (mut losses, _) = tensor::cross_entropy(logits, &self.targets, None)?;
+        let mut losses = tensor::cross_entropy(logits, &self.targets, None)?.0.to_vec()?;
         for (loss, weight) in losses.iter_mut().zip(&mut weights) {
             let (corrected, share) = labels.correct(*loss);
             *loss = corrected;
             *weight *= share;
         }
         let (_, gradient) = tensor::cross_entropy(logits, &self.targets, Some(&weights))?;
-        Ok((losses, gradient))
+        Ok((Matrix::from_vec(losses.len(), 1, losses), gradient))
     }
 
     fn predictions_by_example(&self, examples: usize) -> Vec<u32> {

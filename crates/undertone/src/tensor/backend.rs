@@ -7,8 +7,8 @@
 
 use super::error::{Error, Result, Shape};
 use super::{
-    Activation, AttentionShape, Dropout, Host, Matrix, NormKind, Normalised, Operand, Panels,
-    ParameterUpdate, UpdateState,
+    Activation, AttentionShape, CoordinateWeights, Dropout, Host, Matrix, NormKind, Normalised,
+    Operand, Panels, ParameterUpdate, RowWeights, UpdateState,
 };
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -110,6 +110,12 @@ pub(crate) trait Backend: Sized + 'static {
     fn add(a: &Self::Matrix, b: &Self::Matrix) -> Result<Self::Matrix>;
     fn scale_rows(x: &Self::Matrix, factors: &[f32]) -> Result<Self::Matrix>;
     fn scale_columns(x: &Self::Matrix, factors: &[f32]) -> Result<Self::Matrix>;
+    /// Row i times the weights of row `indices[i]`, or of row i: coordinate by coordinate.
+    fn weigh_rows(
+        x: &Self::Matrix,
+        indices: Option<&[u32]>,
+        weights: &CoordinateWeights,
+    ) -> Result<Self::Matrix>;
     fn gather(table: &Self::Matrix, indices: &[u32]) -> Result<Self::Matrix>;
     fn scatter(x: &Self::Matrix, indices: &[u32], rows: usize) -> Result<Self::Matrix>;
     fn scatter_onto(onto: Self::Matrix, x: &Self::Matrix, indices: &[u32]) -> Result<Self::Matrix>;
@@ -119,11 +125,12 @@ pub(crate) trait Backend: Sized + 'static {
     fn vector_sums(xs: &[&Self::Matrix], factors: &[f32]) -> Result<Vec<Self::Matrix>>;
     fn column_sums_of_product(a: &Self::Matrix, b: &Self::Matrix) -> Result<Self::Matrix>;
 
+    /// The loss of each row as a column, and with weights the gradient of their weighted sum.
     fn cross_entropy(
         logits: &Self::Matrix,
         targets: &[u32],
         weights: Option<&[f32]>,
-    ) -> Result<(Vec<f32>, Option<Self::Matrix>)>;
+    ) -> Result<(Self::Matrix, Option<Self::Matrix>)>;
     fn softmax(logits: &Self::Matrix) -> Result<Self::Matrix>;
     fn drop_out(dropout: Dropout, x: &Self::Matrix) -> Result<Self::Matrix>;
 
@@ -158,7 +165,7 @@ pub(crate) trait Backend: Sized + 'static {
         draft: &mut Self::Draft,
         block: &Block,
         left: &Self::Matrix,
-        weights: &[f32],
+        weights: &RowWeights,
         right: &Self::Matrix,
     ) -> Result<()>;
     /// The finished matrix, all of whose columns were written.
@@ -221,14 +228,32 @@ pub(crate) trait Backend: Sized + 'static {
         one: (&[u32], &Self::Matrix, Ranges),
         other: (&[u32], &Self::Matrix, Ranges),
     ) -> Result<()>;
+    /// Adds to each of the sums a bound of Σ w ⊙ G² under its weights, of G = Σ_t l_t ⊗ r_t.
+    fn weighted_products(
+        onto: &mut [(&mut Self::PerUnit, f64)],
+        factors: (&Self::Matrix, &Self::Matrix),
+        ranges: Ranges,
+        weights: &[&CoordinateWeights],
+    ) -> Result<()>;
+    /// The same of a table's gradient.
+    fn weighted_table(
+        onto: (&mut Self::PerUnit, f64),
+        indices: &[u32],
+        e: &Self::Matrix,
+        ranges: Ranges,
+        weights: &CoordinateWeights,
+    ) -> Result<()>;
     /// The squared norm of each row, under weights of the columns.
     fn squared_rows(
         onto: (&mut Self::PerUnit, f64),
         rows: &Self::Matrix,
-        weights: Option<&[f32]>,
+        weights: Option<&CoordinateWeights>,
     ) -> Result<()>;
-    fn row_sums(a: Option<&Self::Matrix>, e: &Self::Matrix, ranges: Ranges)
-    -> Result<Self::Matrix>;
+    /// For each pair the sums of the rows of each range, of e or of a ⊙ e.
+    fn row_sums(
+        pairs: &[(Option<&Self::Matrix>, &Self::Matrix)],
+        ranges: Ranges,
+    ) -> Result<Vec<Self::Matrix>>;
 }
 
 /// Where an operation runs: with its first operand, and the others must be there too.

@@ -11,6 +11,7 @@ mod activation;
 mod attention;
 mod backend;
 mod cache;
+mod coordinate_weights;
 pub(crate) mod cpu;
 mod cuda;
 mod device;
@@ -22,12 +23,14 @@ mod ops;
 mod output;
 mod pages;
 mod pool;
+mod row_weights;
 pub mod unit_norms;
 mod update;
 
 pub use activation::Activation;
 pub use attention::AttentionShape;
 pub use cache::KeyValueCache;
+pub use coordinate_weights::CoordinateWeights;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use cpu::level::Avx512;
 pub use cpu::level::{CpuLevel, UnknownCpuLevel};
@@ -41,6 +44,7 @@ pub use norm::{NormKind, Normalised};
 pub use ops::*;
 pub use output::{Operand, Output, product};
 pub use pool::release_idle_memory;
+pub use row_weights::RowWeights;
 pub(crate) use update::{
     NoiseOfRelease, ParameterUpdate, Rule, Stds, UpdateState, release_and_update,
 };

@@ -2,7 +2,7 @@
 
 use super::backend::{Backend, on_backend};
 use super::error::{Error, Result, count, fits};
-use super::{Activation, AttentionShape, Dropout, Matrix, NormKind, Normalised};
+use super::{Activation, AttentionShape, CoordinateWeights, Dropout, Matrix, NormKind, Normalised};
 
 /// Two operands must have the same shape.
 fn same_shape(operation: &'static str, left: &Matrix, right: &Matrix) -> Result<()> {
@@ -257,12 +257,12 @@ pub fn column_sums_of_product(a: &Matrix, b: &Matrix) -> Result<Matrix> {
     })
 }
 
-/// The cross-entropy of each row, and with `weights` the gradient of Σ weightᵢ · lossᵢ.
+/// The cross-entropy of each row as a column, and with `weights` the gradient of Σ weightᵢ · lossᵢ.
 pub fn cross_entropy(
     logits: &Matrix,
     targets: &[u32],
     weights: Option<&[f32]>,
-) -> Result<(Vec<f32>, Option<Matrix>)> {
+) -> Result<(Matrix, Option<Matrix>)> {
     const NAME: &str = "cross-entropy";
     count(NAME, logits.shape(), "targets", targets.len(), logits.rows())?;
     indices_below(NAME, logits, "class", targets, logits.columns())?;
@@ -271,8 +271,25 @@ pub fn cross_entropy(
     }
     on_backend!(NAME, logits, |B, at| {
         let (losses, gradient) = B::cross_entropy(at.get(logits)?, targets, weights)?;
-        Ok((losses, gradient.map(B::wrap)))
+        Ok((B::wrap(losses), gradient.map(B::wrap)))
     })
+}
+
+/// Row i times the weights of row `indices[i]` of a parameter, or of row i: coordinate by coordinate.
+pub fn weigh_rows(
+    x: &Matrix,
+    indices: Option<&[u32]>,
+    weights: &CoordinateWeights,
+) -> Result<Matrix> {
+    const NAME: &str = "weights of coordinates";
+    let rows = weights.values().len() / x.columns().max(1);
+    if let Some(indices) = indices {
+        count(NAME, x.shape(), "indices", indices.len(), x.rows())?;
+        indices_below(NAME, x, "row", indices, rows)?;
+    } else {
+        count(NAME, x.shape(), "weights", weights.values().len(), x.rows() * x.columns())?;
+    }
+    on_backend!(NAME, x, |B, at| Ok(B::wrap(B::weigh_rows(at.get(x)?, indices, weights)?)))
 }
 
 /// Softmax of each row.

@@ -4,7 +4,7 @@ use super::backend::{At, Backend, Block, on_backend};
 use super::cpu::Cpu;
 use super::cuda::Cuda;
 use super::error::{Result, Shape, count, fits};
-use super::{Device, Matrix, Panels};
+use super::{Device, Matrix, Panels, RowWeights};
 use std::ops::Range;
 
 /// A factor of a product, possibly transposed.
@@ -198,13 +198,13 @@ impl Output {
     pub fn add_weighted_product(
         &mut self,
         left: &Matrix,
-        weights: &[f32],
+        weights: &RowWeights,
         right: &Matrix,
     ) -> Result<()> {
         const NAME: &str = "weighted matrix product";
         let columns = 0..self.shape[1];
         self.check_product(&columns, left.transposed().shape(), right.shape())?;
-        count(NAME, left.shape(), "weights", weights.len(), left.rows())?;
+        count(NAME, left.shape(), "weights", weights.values().len(), left.rows())?;
         let block = self.block(columns);
         on_draft!(self, NAME, |B, at, draft| {
             B::add_weighted_product(draft, &block, at.get(left)?, weights, at.get(right)?)

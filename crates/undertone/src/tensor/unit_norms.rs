@@ -4,12 +4,12 @@
 //! Every function takes, for each unit, the range of rows that belong to it, and gives an upper
 //! bound of the number that it names: a bound includes what rounding can have taken away.
 
-use super::Matrix;
 use super::backend::{Backend, Ranges, on_backend};
 use super::cpu::Cpu;
 use super::cpu::unit_norms as cpu;
 use super::cuda::{Cuda, CudaPerUnit};
 use super::error::{Error, Result, count, fits};
+use super::{CoordinateWeights, Matrix};
 
 /// More than twice the error of our matrix products: 2e-7 of Σ|aᵢbᵢ|, and 4e-7 where there is no
 /// fused multiply-add.
@@ -222,50 +222,68 @@ impl UnitSums {
         &mut self,
         times: f64,
         rows: &Matrix,
-        weights: Option<&[f32]>,
+        weights: Option<&CoordinateWeights>,
     ) -> Result<()> {
         on_backend!("per-example norm", rows, |B, at| {
             let rows = at.get(rows)?;
             B::squared_rows((self.of::<B>(rows)?, times), rows, weights)
         })
     }
+
+    /// Adds `times` the squared norm of a table's gradient, each coordinate's square times its
+    /// weight.
+    pub fn add_weighted_table(
+        &mut self,
+        times: f64,
+        (indices, e): (&[u32], &Matrix),
+        ranges: Ranges,
+        weights: &CoordinateWeights,
+    ) -> Result<()> {
+        check_table(indices, e, ranges)?;
+        on_backend!("per-example norm of a table", e, |B, at| {
+            let e = at.get(e)?;
+            B::weighted_table((self.of::<B>(e)?, times), indices, e, ranges, weights)
+        })
+    }
 }
 
-/// For each list of weights the sum of w ⊙ G², where G = Σ_t l_t ⊗ r_t is formed. Always on the
-/// CPU, where the weights are.
-pub fn weighted_products(
+/// Adds to each of the sums so many times Σ w ⊙ G² under its weights, where G = Σ_t l_t ⊗ r_t is
+/// formed once for all of them.
+pub fn add_weighted_products(
+    onto: &mut [(&mut UnitSums, f64)],
     left: &Matrix,
     right: &Matrix,
     ranges: Ranges,
-    weights: &[&[f32]],
-) -> Result<Vec<Vec<f64>>> {
+    weights: &[&CoordinateWeights],
+) -> Result<()> {
     const NAME: &str = "weighted per-example norm";
     check(NAME, left, right, ranges)?;
     for weights in weights {
-        count(NAME, left.shape(), "weights", weights.len(), left.columns() * right.columns())?;
+        let coordinates = left.columns() * right.columns();
+        count(NAME, left.shape(), "weights", weights.values().len(), coordinates)?;
     }
-    Ok(cpu::weighted_products(&left.to_host()?, &right.to_host()?, ranges, weights))
+    on_backend!(NAME, left, |B, at| {
+        let (left, right) = (at.get(left)?, at.get(right)?);
+        let onto = onto.iter_mut().map(|(sums, times)| Ok((sums.of::<B>(left)?, *times)));
+        let mut onto = onto.collect::<Result<Vec<_>>>()?;
+        B::weighted_products(&mut onto, (left, right), ranges, weights)
+    })
 }
 
-/// The squared norm of a table's gradient, each coordinate's square times its weight. Always on the
-/// CPU, where the weights are.
-pub fn weighted_table(
-    indices: &[u32],
-    e: &Matrix,
-    ranges: Ranges,
-    weights: &[f32],
-) -> Result<Vec<f64>> {
-    check_table(indices, e, ranges)?;
-    Ok(cpu::table_rows(indices, &e.to_host()?, ranges, Some(weights)))
-}
-
-/// The sum of each unit's rows of e, or of a ⊙ e: one row for each unit.
-pub fn row_sums(a: Option<&Matrix>, e: &Matrix, ranges: Ranges) -> Result<Matrix> {
+/// For each pair the sum of each unit's rows of e, or of a ⊙ e: one row for each unit.
+pub fn row_sums(pairs: &[(Option<&Matrix>, &Matrix)], ranges: Ranges) -> Result<Vec<Matrix>> {
     const NAME: &str = "per-example sum of rows";
-    if let Some(a) = a {
-        let rule = "both must have the same shape";
-        fits(a.shape() == e.shape(), NAME, a.shape(), e.shape(), rule)?;
+    for (a, e) in pairs {
+        if let Some(a) = a {
+            let rule = "both must have the same shape";
+            fits(a.shape() == e.shape(), NAME, a.shape(), e.shape(), rule)?;
+        }
+        check_ranges(NAME, e, ranges)?;
     }
-    check_ranges(NAME, e, ranges)?;
-    on_backend!(NAME, e, |B, at| Ok(B::wrap(B::row_sums(at.option(a)?, at.get(e)?, ranges)?)))
+    let Some((_, first)) = pairs.first() else { return Ok(Vec::new()) };
+    on_backend!(NAME, *first, |B, at| {
+        let pairs = pairs.iter().map(|(a, e)| Ok((at.option(*a)?, at.get(e)?)));
+        let pairs = pairs.collect::<Result<Vec<_>>>()?;
+        Ok(B::row_sums(&pairs, ranges)?.into_iter().map(B::wrap).collect())
+    })
 }

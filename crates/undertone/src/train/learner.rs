@@ -106,7 +106,7 @@ impl Learner {
             return Ok(Vec::new());
         }
         match &self.protection {
-            None => self.model.train(batch, Weighting::SumOfUnits, dropout_seed, sum),
+            None => self.model.train(batch, Weighting::SumOfUnits, dropout_seed, sum)?.by_example(),
             Some(protection) => {
                 let allocation = protection.method.allocator().allocation(1.0);
                 let (units, groups) = (UnitRows::of(batch), &allocation.groups);
@@ -123,12 +123,15 @@ impl Learner {
                         self.model.train(batch, weighting, dropout_seed, &mut both)?
                     }
                 };
+                let clipped = clipping.clip(&allocation.bounds)?;
+                // Norms are known, so losses are, too, and a GPU is not waited for again.
+                let losses = losses.by_example()?;
                 if recompute {
                     // Factors of all layers would take as much memory as their activations.
-                    let mut second = clipping.second_pass(&allocation.bounds, sum)?;
+                    let mut second = clipped.second_pass(sum)?;
                     self.model.train(batch, weighting, dropout_seed, &mut second)?;
                 } else {
-                    clipping.clip_and_sum(&allocation.bounds, sum)?;
+                    clipped.sum(sum)?;
                 }
                 Ok(losses)
             }

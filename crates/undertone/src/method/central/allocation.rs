@@ -143,7 +143,7 @@ impl Allocation {
             (ParameterGroups::Split(sides), _) => {
                 let [(one, mask), (other, _)] = sides;
                 let (one, other) = (no_less(self.stds[*one]), no_less(self.stds[*other]));
-                let mask = &mask[start..];
+                let mask = &mask.values()[start..];
                 out.iter_mut()
                     .zip(mask)
                     .for_each(|(out, m)| *out = if *m == 1.0 { one } else { other });

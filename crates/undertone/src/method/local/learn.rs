@@ -148,13 +148,14 @@ impl Perturbation {
         let labels = self.labels.as_ref().filter(|_| corrects).map(|labels| labels.flipped());
         let options =
             ForwardOptions { dropout_seed: batch.dropout_seed, noise: Some(&noise), labels };
-        match cache {
+        let losses = match cache {
             Some(cache) => {
                 let bounded = cache.rows(model, batch.indices, &packed)?;
-                model.train_above(&packed, bounded, Weighting::SumOfUnits, &options, sum)
+                model.train_above(&packed, bounded, Weighting::SumOfUnits, &options, sum)?
             }
-            None => model.train_with(&packed, Weighting::SumOfUnits, &options, sum),
-        }
+            None => model.train_with(&packed, Weighting::SumOfUnits, &options, sum)?,
+        };
+        losses.by_example()
     }
 }
 

@@ -6,7 +6,7 @@ use crate::data::Batch;
 use crate::model::factor::Receiver;
 use crate::model::layer::sanitiser::{self, Perturb};
 use crate::model::layer::{block, embedding, head, norm};
-use crate::model::objective::{Objective, RandomisedResponse, Weighting};
+use crate::model::objective::{Losses, Objective, RandomisedResponse, Weighting};
 use crate::model::parameters::ParameterId;
 use crate::model::pass::Pass;
 use crate::model::{Error, Result};
@@ -230,18 +230,18 @@ impl Model {
         let objective = Objective::of(batch, self.network.head.task_head)?;
         let logits = self.logits(batch, Some(&objective.rows))?;
         objective.check_targets(logits.columns())?;
-        let (losses, _) = tensor::cross_entropy(&logits, &objective.targets, None)?;
-        Ok(objective.mean_by_example(&losses, batch.sequences()))
+        let (of_rows, _) = tensor::cross_entropy(&logits, &objective.targets, None)?;
+        Losses { objective, of_rows, examples: batch.sequences() }.by_example()
     }
 
-    /// Forward and backward pass of the weighted sum of losses; returns the loss of each example.
+    /// Forward and backward pass of the weighted sum of losses; returns the losses.
     pub fn train(
         &self,
         batch: &Batch,
         weighting: Weighting,
         dropout_seed: Option<u64>,
         receiver: &mut dyn Receiver,
-    ) -> Result<Vec<f32>> {
+    ) -> Result<Losses> {
         self.train_with(
             batch,
             weighting,
@@ -257,15 +257,15 @@ impl Model {
         weighting: Weighting,
         options: &ForwardOptions,
         receiver: &mut dyn Receiver,
-    ) -> Result<Vec<f32>> {
+    ) -> Result<Losses> {
         let objective = Objective::of(batch, self.network.head.task_head)?;
         let forward = self.forward_with(batch, Some(&objective.rows), options)?;
-        let (losses, gradient) =
+        let (of_rows, gradient) =
             objective.losses(&forward.logits, weighting, &batch.units, options.labels)?;
         if let Some(gradient) = gradient {
             self.backward(forward, &gradient, receiver)?;
         }
-        Ok(objective.mean_by_example(&losses, batch.sequences()))
+        Ok(Losses { objective, of_rows, examples: batch.sequences() })
     }
 
     /// [`Model::train_with`] from embeddings that [`Model::bounded_rows`] returned for the batch:
@@ -277,7 +277,7 @@ impl Model {
         weighting: Weighting,
         options: &ForwardOptions,
         receiver: &mut dyn Receiver,
-    ) -> Result<Vec<f32>> {
+    ) -> Result<Losses> {
         let Some(layer) = &self.network.sanitiser else {
             return Err(Error::Request("the model has no sanitiser".into()));
         };
@@ -287,7 +287,7 @@ impl Model {
         let (upper, above, positions) =
             self.forward_bounded(bounded, &starts, Some(&objective.rows), options, keep)?;
         let Above { logits, blocks, norm, head } = upper;
-        let (losses, gradient) =
+        let (of_rows, gradient) =
             objective.losses(&logits, weighting, &batch.units, options.labels)?;
         if let Some(gradient) = gradient {
             let forward = Forward {
@@ -303,6 +303,6 @@ impl Model {
             };
             self.backward(forward, &gradient, receiver)?;
         }
-        Ok(objective.mean_by_example(&losses, batch.sequences()))
+        Ok(Losses { objective, of_rows, examples: batch.sequences() })
     }
 }

@@ -10,8 +10,8 @@ use super::{
 };
 use crate::tensor::backend::{Backend, Block, Ranges};
 use crate::tensor::{
-    Activation, AttentionShape, Dropout, Host, Matrix, NormKind, Normalised, Operand,
-    ParameterUpdate, Result, Shape, UpdateState,
+    Activation, AttentionShape, CoordinateWeights, Dropout, Host, Matrix, NormKind, Normalised,
+    Operand, ParameterUpdate, Result, RowWeights, Shape, UpdateState,
 };
 use std::ops::Range;
 
@@ -175,6 +175,19 @@ impl Backend for Cpu {
         Ok(rows::scale_columns(x, factors))
     }
 
+    fn weigh_rows(x: &Host, indices: Option<&[u32]>, weights: &CoordinateWeights) -> Result<Host> {
+        let columns = x.columns();
+        Ok(Host::build(x.rows(), columns, |out| {
+            for (i, out) in out.chunks_exact_mut(columns.max(1)).enumerate() {
+                let row = indices.map_or(i, |indices| indices[i] as usize);
+                let weights = &weights.values()[row * columns..];
+                for ((out, x), weight) in out.iter_mut().zip(x.row(i)).zip(weights) {
+                    *out = x * weight;
+                }
+            }
+        }))
+    }
+
     fn gather(table: &Host, indices: &[u32]) -> Result<Host> {
         Ok(rows::gather(table, indices))
     }
@@ -208,8 +221,9 @@ impl Backend for Cpu {
         logits: &Host,
         targets: &[u32],
         weights: Option<&[f32]>,
-    ) -> Result<(Vec<f32>, Option<Host>)> {
-        Ok(loss::cross_entropy(logits, targets, weights))
+    ) -> Result<(Host, Option<Host>)> {
+        let (losses, gradient) = loss::cross_entropy(logits, targets, weights);
+        Ok((Host::from_vec(losses.len(), 1, losses), gradient))
     }
 
     fn softmax(logits: &Host) -> Result<Host> {
@@ -292,12 +306,11 @@ impl Backend for Cpu {
         draft: &mut Host,
         block: &Block,
         left: &Host,
-        weights: &[f32],
+        weights: &RowWeights,
         right: &Host,
     ) -> Result<()> {
-        if weights.contains(&0.0) {
-            // Both sides lose the row: zero times infinity is not zero.
-            let kept: Vec<f32> = weights.iter().map(|&weight| f32::from(weight != 0.0)).collect();
+        let (weights, kept) = (weights.values(), weights.kept());
+        if let Some(kept) = kept {
             let left = Self::scale_rows(left, weights)?;
             let right = Self::scale_rows(right, &kept)?;
             let left = Operand { matrix: &left, transposed: true };
@@ -388,16 +401,43 @@ impl Backend for Cpu {
         Ok(())
     }
 
+    fn weighted_products(
+        onto: &mut [(&mut Vec<f64>, f64)],
+        (left, right): (&Host, &Host),
+        ranges: Ranges,
+        weights: &[&CoordinateWeights],
+    ) -> Result<()> {
+        let weights: Vec<&[f32]> = weights.iter().map(|weights| weights.values()).collect();
+        let found = unit_norms::weighted_products(left, right, ranges, &weights);
+        for ((sums, times), found) in onto.iter_mut().zip(found) {
+            unit_norms::add((sums, *times), &found);
+        }
+        Ok(())
+    }
+
+    fn weighted_table(
+        onto: (&mut Vec<f64>, f64),
+        indices: &[u32],
+        e: &Host,
+        ranges: Ranges,
+        weights: &CoordinateWeights,
+    ) -> Result<()> {
+        let found = unit_norms::table_rows(indices, e, ranges, Some(weights.values()));
+        unit_norms::add(onto, &found);
+        Ok(())
+    }
+
     fn squared_rows(
         onto: (&mut Vec<f64>, f64),
         rows: &Host,
-        weights: Option<&[f32]>,
+        weights: Option<&CoordinateWeights>,
     ) -> Result<()> {
+        let weights = weights.map(CoordinateWeights::values);
         unit_norms::add(onto, &unit_norms::squared_rows(rows, weights));
         Ok(())
     }
 
-    fn row_sums(a: Option<&Host>, e: &Host, ranges: Ranges) -> Result<Host> {
-        Ok(unit_norms::row_sums(a, e, ranges))
+    fn row_sums(pairs: &[(Option<&Host>, &Host)], ranges: Ranges) -> Result<Vec<Host>> {
+        Ok(pairs.iter().map(|(a, e)| unit_norms::row_sums(*a, e, ranges)).collect())
     }
 }

@@ -11,8 +11,8 @@ use super::unit_norms::{CudaPerUnit, Onto};
 use super::{activation, attention, loss, norm, rotary, rows, unit_norms};
 use crate::tensor::backend::{Backend, Block, Ranges};
 use crate::tensor::{
-    Activation, AttentionShape, Dropout, Host, Matrix, NormKind, Normalised, Operand,
-    ParameterUpdate, Result, Shape, UpdateState,
+    Activation, AttentionShape, CoordinateWeights, Dropout, Host, Matrix, NormKind, Normalised,
+    Operand, ParameterUpdate, Result, RowWeights, Shape, UpdateState,
 };
 use std::ops::Range;
 
@@ -227,6 +227,14 @@ impl Backend for Cuda {
         rows::scale_columns(x, factors)
     }
 
+    fn weigh_rows(
+        x: &CudaMatrix,
+        indices: Option<&[u32]>,
+        weights: &CoordinateWeights,
+    ) -> Result<CudaMatrix> {
+        rows::weigh_rows(x, indices, weights)
+    }
+
     fn gather(table: &CudaMatrix, indices: &[u32]) -> Result<CudaMatrix> {
         rows::gather(table, indices)
     }
@@ -259,7 +267,7 @@ impl Backend for Cuda {
         logits: &CudaMatrix,
         targets: &[u32],
         weights: Option<&[f32]>,
-    ) -> Result<(Vec<f32>, Option<CudaMatrix>)> {
+    ) -> Result<(CudaMatrix, Option<CudaMatrix>)> {
         loss::cross_entropy(logits, targets, weights)
     }
 
@@ -335,24 +343,33 @@ impl Backend for Cuda {
         draft: &mut Draft,
         block: &Block,
         left: &CudaMatrix,
-        weights: &[f32],
+        weights: &RowWeights,
         right: &CudaMatrix,
     ) -> Result<()> {
         // Both are rounded as norms take them, and only then scaled: the narrower side, because it
-        // is the cheaper one.
+        // is the cheaper one, or else the right one, which is mostly an input that layers share.
         let (left, right) = (left.as_factor()?, right.as_factor()?);
-        // The other side loses rows of weight 0, too: zero times infinity is not zero.
-        let kept: Option<Vec<f32>> = weights
-            .contains(&0.0)
-            .then(|| weights.iter().map(|&weight| f32::from(weight != 0.0)).collect());
+        let kept = weights.kept();
         let masked = |matrix: CudaMatrix| match &kept {
             Some(kept) => rows::scale_rows(&matrix, kept),
             None => Ok(matrix),
         };
-        let (left, right) = if left.columns() <= right.columns() {
-            (rows::scale_rows(&left, weights)?, masked(right)?)
+        let scaled = |matrix: CudaMatrix| -> Result<CudaMatrix> {
+            let scale = |matrix: &Matrix| match matrix {
+                Matrix::Cuda(matrix) => {
+                    Ok(Matrix::Cuda(rows::scale_rows(matrix, weights.values())?))
+                }
+                Matrix::Host(_) => unreachable!("rows on the GPU"),
+            };
+            match weights.weighted(Matrix::Cuda(matrix), scale)? {
+                Matrix::Cuda(matrix) => Ok(matrix),
+                Matrix::Host(_) => unreachable!("rows on the GPU"),
+            }
+        };
+        let (left, right) = if left.columns() < right.columns() {
+            (scaled(left)?, masked(right)?)
         } else {
-            (masked(left)?, rows::scale_rows(&right, weights)?)
+            (masked(left)?, scaled(right)?)
         };
         let left = Operand { matrix: &left, transposed: true };
         Self::add_product(draft, block, 1.0, left, Operand { matrix: &right, transposed: false })
@@ -435,15 +452,37 @@ impl Backend for Cuda {
         unit_norms::table_with_table(Onto { sums, times }, one, other)
     }
 
+    fn weighted_products(
+        onto: &mut [(&mut CudaPerUnit, f64)],
+        factors: (&CudaMatrix, &CudaMatrix),
+        ranges: Ranges,
+        weights: &[&CoordinateWeights],
+    ) -> Result<()> {
+        unit_norms::weighted_products(onto, factors, ranges, weights)
+    }
+
+    fn weighted_table(
+        (sums, times): (&mut CudaPerUnit, f64),
+        indices: &[u32],
+        e: &CudaMatrix,
+        ranges: Ranges,
+        weights: &CoordinateWeights,
+    ) -> Result<()> {
+        unit_norms::weighted_table(Onto { sums, times }, indices, e, ranges, weights)
+    }
+
     fn squared_rows(
         (sums, times): (&mut CudaPerUnit, f64),
         rows: &CudaMatrix,
-        weights: Option<&[f32]>,
+        weights: Option<&CoordinateWeights>,
     ) -> Result<()> {
         unit_norms::squared_rows(Onto { sums, times }, rows, weights)
     }
 
-    fn row_sums(a: Option<&CudaMatrix>, e: &CudaMatrix, ranges: Ranges) -> Result<CudaMatrix> {
-        unit_norms::row_sums(a, e, ranges)
+    fn row_sums(
+        pairs: &[(Option<&CudaMatrix>, &CudaMatrix)],
+        ranges: Ranges,
+    ) -> Result<Vec<CudaMatrix>> {
+        unit_norms::row_sums(pairs, ranges)
     }
 }

@@ -99,15 +99,22 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// One block for each row of so many columns, which is read in packs of up to eight.
+    /// One block for each row of so many columns, which is read in packs of up to eight: all
+    /// threads have as many of them.
     pub fn rows(rows: usize, columns: usize) -> Self {
-        let threads = columns.div_ceil(8).next_multiple_of(32).clamp(64, 256);
+        let packs = columns.div_ceil(8);
+        let threads = packs.div_ceil(packs.div_ceil(256).max(1));
+        let threads = threads.next_multiple_of(32).clamp(64, 256);
         Self { blocks: (rows, 1), threads: (threads as u32, 1), shared: 0 }
     }
 
-    /// One block for each row, with a thread for each pack of 16 bytes.
+    /// One warp for each row, of which a thread has at most four packs of 16 bytes; or for a wider
+    /// one a block, with a thread for each pack.
     pub fn packed_rows(rows: usize, columns: usize, format: NumberFormat) -> Self {
         let packs = columns.div_ceil(16 / format.bytes());
+        if packs <= 4 * 32 {
+            return Self { blocks: (rows.div_ceil(8), 1), threads: (32, 8), shared: 0 };
+        }
         let threads = packs.next_multiple_of(32).clamp(32, 256);
         Self { blocks: (rows, 1), threads: (threads as u32, 1), shared: 0 }
     }

@@ -10,7 +10,7 @@ pub fn cross_entropy(
     logits: &CudaMatrix,
     targets: &[u32],
     weights: Option<&[f32]>,
-) -> Result<(Vec<f32>, Option<CudaMatrix>)> {
+) -> Result<(CudaMatrix, Option<CudaMatrix>)> {
     let (gpu, rows, columns) = (logits.gpu(), logits.rows(), logits.columns());
     let losses = logits.like_f32(rows, 1)?;
     let (device, format) = (logits.device(), logits.format());
@@ -32,10 +32,7 @@ pub fn cross_entropy(
     // SAFETY: there is a target for each row and it is one of the columns, and a weight for each
     // row where there is a gradient; the outputs are new.
     unsafe { gpu.launch(kernel, Grid::wide_rows(rows), arguments)? };
-    let mut found = vec![0.0; rows];
-    // SAFETY: there is a loss for each row.
-    unsafe { gpu.download(losses.pointer(), &mut found)? };
-    Ok((found, gradient))
+    Ok((losses, gradient))
 }
 
 /// Softmax of each row.

@@ -37,6 +37,8 @@ mod update;
 
 pub use backend::Cuda;
 pub use device::CudaDevice;
+pub(super) use device::Gpu;
 pub use matrix::CudaMatrix;
+pub(super) use memory::Buffer;
 pub use report::{CudaReport, FoundLibrary, GpuReport};
 pub use unit_norms::CudaPerUnit;

@@ -36,6 +36,7 @@ pub fn forward(
         &output,
         &normalised,
         &inverse_std,
+        rows,
         columns,
     ];
     let kernel = Source::Norm(x.format()).kernel("norm_forward");
@@ -70,6 +71,7 @@ pub fn backward(
         output_gradient,
         output_gradient.stride(),
         &gradient,
+        rows,
         columns,
     ];
     let kernel = Source::Norm(normalised.format()).kernel("norm_backward");

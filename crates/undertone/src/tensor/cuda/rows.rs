@@ -4,8 +4,8 @@ use super::format::NumberFormat;
 use super::launch::{Argument, Grid, arguments};
 use super::matrix::CudaMatrix;
 use super::source::Source;
-use crate::tensor::Dropout;
 use crate::tensor::error::Result;
+use crate::tensor::{CoordinateWeights, Dropout};
 
 /// A new matrix of the shape and format of `x`, which a kernel writes row by row from `x`, its
 /// stride, and further arguments that come before the output and the number of columns.
@@ -41,6 +41,17 @@ pub fn scale_columns(x: &CudaMatrix, factors: &[f32]) -> Result<CudaMatrix> {
     // SAFETY: both have these rows and columns, with a factor for each column; the output is new.
     unsafe { gpu.launch(kernel, Grid::rows(rows, columns), arguments)? };
     Ok(y)
+}
+
+/// Row i times the weights of row `indices[i]`, or of row i: coordinate by coordinate.
+pub fn weigh_rows(
+    x: &CudaMatrix,
+    indices: Option<&[u32]>,
+    weights: &CoordinateWeights,
+) -> Result<CudaMatrix> {
+    let indices = indices.map(|indices| x.gpu().constant(indices)).transpose()?;
+    let weights = weights.on_gpu(x.gpu())?;
+    rowwise("weigh_rows", x, arguments![indices.as_deref(), &weights])
 }
 
 /// x ⊙ mask; the backward pass is the same function of the gradient.

@@ -7,9 +7,9 @@ use super::source::Source;
 use crate::tensor::error::{Error, Result};
 use crate::tensor::update::{ParameterUpdate, Rule, Stds, UpdateState};
 
-/// Threads of a block; each has sixteen coordinates.
+/// Threads of a block, and coordinates that it updates: sixteen for each thread.
 const THREADS: usize = 128;
-const COORDINATES: usize = 16;
+const COORDINATES: usize = 16 * THREADS;
 
 /// Kinds of rules, as the kernel numbers them.
 const SGD: u64 = 0;
@@ -72,8 +72,7 @@ pub(super) fn release_and_update(
             both(update.gradient_std.unwrap_or(0.0), 0.0),
             0,
         ]);
-        // A round of 256 coordinates has sixteen threads, the last round too.
-        blocks += (count.div_ceil(16 * COORDINATES) * 16).div_ceil(THREADS);
+        blocks += count.div_ceil(COORDINATES);
         kept.push(UpdateState { sum, value, first, second });
     }
     let gpu = kept[0].value.gpu();

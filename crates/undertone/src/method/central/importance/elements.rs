@@ -5,6 +5,7 @@ use super::{Averages, ImportanceSettings, Stds, next};
 use crate::gradient::{JUST_ABOVE, Weights};
 use crate::method::central::NoiseWeights;
 use crate::model::{ParameterId, Parameters};
+use crate::tensor::CoordinateWeights;
 use crate::tensor::cpu::simd::{inverse_root, max, sum, sum_lanes, widest};
 use rayon::prelude::*;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub(super) struct Tensor {
     /// Of the current averages; none if they have to be computed again.
     statistics: Option<Statistics>,
     /// Memory of the previous weights, to be reused.
-    spare: Option<Arc<Vec<f32>>>,
+    spare: Option<Arc<CoordinateWeights>>,
 }
 
 /// Statistics of a tensor's importance that normalisation needs. They are collected while the
@@ -184,10 +185,12 @@ impl Elements {
             };
             let Averages { sensitivity, uncertainty } = &**averages;
             let mut values = spare.take().unwrap_or_default();
-            if Arc::get_mut(&mut values).is_none_or(|values| values.len() != sensitivity.len()) {
-                values = Arc::new(vec![1.0; sensitivity.len()]);
+            let is_spare =
+                |values: &mut CoordinateWeights| values.values().len() == sensitivity.len();
+            if !Arc::get_mut(&mut values).is_some_and(is_spare) {
+                values = Arc::new(vec![1.0; sensitivity.len()].into());
             }
-            let out = Arc::get_mut(&mut values).expect("not shared");
+            let out = Arc::get_mut(&mut values).expect("not shared").values_mut();
             let parts: Vec<(f64, f32)> = out
                 .par_chunks_mut(CHUNK)
                 .zip(sensitivity.par_chunks(CHUNK).zip(uncertainty.par_chunks(CHUNK)))

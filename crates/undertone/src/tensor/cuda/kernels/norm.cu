@@ -1,4 +1,5 @@
-// LayerNorm and RMSNorm with the residual sum fused in; one block for each row.
+// LayerNorm and RMSNorm with the residual sum fused in; one warp for each row, or one block for
+// each wide one: threads (32, rows of a block) or (threads, 1).
 //
 //   LayerNorm: x̂ = (x − mean) · r,  r = 1 / √(var + ε),      y = γ ⊙ x̂ + β
 //   RMSNorm:   x̂ = x · r,           r = 1 / √(mean(x²) + ε), y = γ ⊙ x̂
@@ -15,12 +16,38 @@ __device__ __forceinline__ float scaled(float hat, const float* weight, const fl
     return bias ? fmaf(hat, weight[j], bias[j]) : hat * weight[j];
 }
 
+// The weights of pack n of a row.
+__device__ __forceinline__ void load_weights(float (&to)[PACK], const float* weights, size n) {
+    if (aligned(weights)) {
+#pragma unroll
+        for (int k = 0; k < PACK; k += 4) {
+            float4 four = *(const float4*)(weights + n * PACK + k);
+            to[k] = four.x;
+            to[k + 1] = four.y;
+            to[k + 2] = four.z;
+            to[k + 3] = four.w;
+        }
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < PACK; ++k) to[k] = weights[n * PACK + k];
+}
+
+// Σ over the threads of a row.
+__device__ __forceinline__ float row_sum(float value, float* space) {
+    if (blockDim.x > 32) return block_sum(value, space);
+    for (int offset = 16; offset > 0; offset >>= 1)
+        value += __shfl_xor_sync(0xffffffffu, value, offset);
+    return value;
+}
+
 extern "C" __global__ void norm_forward(
     size layer, const real* x, size x_stride, const real* residual, size residual_stride,
     const float* weight, const float* bias, float epsilon, real* y, real* hat, float* inverse,
-    size columns) {
+    size rows, size columns) {
     __shared__ float space[32];
-    size row = blockIdx.x;
+    size row = (size)blockIdx.x * blockDim.y + threadIdx.y;
+    if (row >= rows) return;
     x += row * x_stride;
     y += row * columns;
     hat += row * columns;
@@ -37,7 +64,7 @@ extern "C" __global__ void norm_forward(
                 sum += held[i][k];
             }
         });
-        float mean = layer ? block_sum(sum, space) / (float)columns : 0.0f;
+        float mean = layer ? row_sum(sum, space) / (float)columns : 0.0f;
         each_pack(columns, [&](int i, size) {
 #pragma unroll
             for (int k = 0; k < PACK; ++k) {
@@ -45,14 +72,17 @@ extern "C" __global__ void norm_forward(
                 squares += held[i][k] * held[i][k];
             }
         });
-        float r = 1.0f / sqrtf(block_sum(squares, space) / (float)columns + epsilon);
+        float r = 1.0f / sqrtf(row_sum(squares, space) / (float)columns + epsilon);
         each_pack(columns, [&](int i, size n) {
             Pack p, q;
+            float w[PACK], b[PACK] = {};
+            load_weights(w, weight, n);
+            if (bias) load_weights(b, bias, n);
 #pragma unroll
             for (int k = 0; k < PACK; ++k) {
                 float value = held[i][k] * r;
                 narrow(value, p.x[k]);
-                narrow(scaled(value, weight, bias, n * PACK + k), q.x[k]);
+                narrow(bias ? fmaf(value, w[k], b[k]) : value * w[k], q.x[k]);
             }
             ((Pack*)hat)[n] = p;
             ((Pack*)y)[n] = q;
@@ -61,12 +91,12 @@ extern "C" __global__ void norm_forward(
         return;
     }
     for (size j = threadIdx.x; j < columns; j += blockDim.x) sum += sum_of(x, residual, j);
-    float mean = layer ? block_sum(sum, space) / (float)columns : 0.0f;
+    float mean = layer ? row_sum(sum, space) / (float)columns : 0.0f;
     for (size j = threadIdx.x; j < columns; j += blockDim.x) {
         float centred = sum_of(x, residual, j) - mean;
         squares += centred * centred;
     }
-    float r = 1.0f / sqrtf(block_sum(squares, space) / (float)columns + epsilon);
+    float r = 1.0f / sqrtf(row_sum(squares, space) / (float)columns + epsilon);
     for (size j = threadIdx.x; j < columns; j += blockDim.x) {
         float value = (sum_of(x, residual, j) - mean) * r;
         narrow(value, hat[j]);
@@ -78,9 +108,10 @@ extern "C" __global__ void norm_forward(
 // With g = γ ⊙ dy: dx = r · (g − mean(g) − x̂ · mean(g ⊙ x̂)), where RMSNorm lacks mean(g).
 extern "C" __global__ void norm_backward(
     size layer, const real* hat, size hat_stride, const float* inverse, size inverse_stride,
-    const float* weight, const real* dy, size dy_stride, real* dx, size columns) {
+    const float* weight, const real* dy, size dy_stride, real* dx, size rows, size columns) {
     __shared__ float space[32];
-    size row = blockIdx.x;
+    size row = (size)blockIdx.x * blockDim.y + threadIdx.y;
+    if (row >= rows) return;
     hat += row * hat_stride;
     dy += row * dy_stride;
     dx += row * columns;
@@ -90,16 +121,18 @@ extern "C" __global__ void norm_backward(
         float gs[HELD][PACK], hats[HELD][PACK];
         each_pack(columns, [&](int i, size n) {
             Pack p = ((const Pack*)dy)[n], q = ((const Pack*)hat)[n];
+            float w[PACK];
+            load_weights(w, weight, n);
 #pragma unroll
             for (int k = 0; k < PACK; ++k) {
-                gs[i][k] = wide(p.x[k]) * weight[n * PACK + k];
+                gs[i][k] = wide(p.x[k]) * w[k];
                 hats[i][k] = wide(q.x[k]);
                 sum += gs[i][k];
                 along += gs[i][k] * hats[i][k];
             }
         });
-        float mean = layer ? block_sum(sum, space) / (float)columns : 0.0f;
-        along = block_sum(along, space) / (float)columns;
+        float mean = layer ? row_sum(sum, space) / (float)columns : 0.0f;
+        along = row_sum(along, space) / (float)columns;
         each_pack(columns, [&](int i, size n) {
             Pack p;
 #pragma unroll
@@ -114,8 +147,8 @@ extern "C" __global__ void norm_backward(
         sum += g;
         along += g * wide(hat[j]);
     }
-    float mean = layer ? block_sum(sum, space) / (float)columns : 0.0f;
-    along = block_sum(along, space) / (float)columns;
+    float mean = layer ? row_sum(sum, space) / (float)columns : 0.0f;
+    along = row_sum(along, space) / (float)columns;
     for (size j = threadIdx.x; j < columns; j += blockDim.x)
         narrow(r * (wide(dy[j]) * weight[j] - mean - wide(hat[j]) * along), dx[j]);
 }

@@ -26,6 +26,16 @@ extern "C" __global__ void scale_columns(
         y[row * columns + j] = wide(x[row * x_stride + j]) * factors[j];
 }
 
+// y_ij = w_{row of i, j} · x_ij, where row i of x has the weights of row indices[i], or its own.
+extern "C" __global__ void weigh_rows(
+    const real* x, size x_stride, const u32* indices, const float* weights, real* y,
+    size columns) {
+    size row = blockIdx.x;
+    const float* of_row = weights + (indices ? (size)indices[row] : row) * columns;
+    map_row(x + row * x_stride, y + row * columns, columns,
+            [&](float value, size j) { return value * of_row[j]; });
+}
+
 // onto_{targets[k]} += Σ_{starts[k] ≤ n < starts[k + 1]} x_{order[n]}, one block for each target k
 // and 256 columns: rows of x are sorted by their target, so that one thread adds up a number in
 // the order of the rows.

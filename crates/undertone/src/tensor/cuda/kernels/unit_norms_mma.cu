@@ -28,6 +28,15 @@ __device__ __forceinline__ void multiply_add(float (&sums)[4], const u32 (&a)[4]
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// The same onto zeros.
+__device__ __forceinline__ void multiply(float (&sums)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
+        : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0f));
+}
+
 // Four 8 × 8 matrices, transposed; each lane gives the address of one row.
 __device__ __forceinline__ void load_transposed(u32 (&to)[4], const bf16* row) {
     u32 address = (u32)__cvta_generic_to_shared(row);
@@ -94,8 +103,7 @@ struct Held {
 #define GRAM_TILES 4
 
 // Copies 16 bytes to shared memory without waiting, of which `bytes` are read and the rest is 0.
-__device__ __forceinline__ void copy_later(void* to, const void* from, int bytes) {
-    u32 address = (u32)__cvta_generic_to_shared(to);
+__device__ __forceinline__ void copy_later(u32 address, const void* from, int bytes) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from),
                  "r"(bytes));
 }
@@ -110,32 +118,62 @@ __device__ __forceinline__ void wait_groups() {
     asm volatile("cp.async.wait_group %0;" ::"n"(groups));
 }
 
-// Begins to copy rows `row` … before `end` and columns `column` … of a matrix, zeros beyond.
-__device__ __forceinline__ void begin_tile(
-    real* tile, const Part& part, size row, size end, size column) {
-    bool whole = ((u64)part.data & 15) == 0 && part.stride % PACK == 0;
-    const int width = DEPTH / PACK;
+// Packs of a tile that a thread copies, so many rows apart.
+#define COPIES (SIDE * DEPTH / PACK / 256)
+#define ROWS_APART (256 * PACK / DEPTH)
+
+// One side of the tiles of a matrix: the rows of a task, DEPTH columns at a time, zeros beyond.
+struct Side {
+    const real* from;
+    size stride;
+    int columns;
+    // Whether 16 bytes can be copied at once.
+    bool whole;
+
+    // The first row is `row`; of the thread's copies, bit n of `rows` says whether there is a row.
+    __device__ __forceinline__ void enter(const Part& part, size row) {
+        const int width = DEPTH / PACK;
+        stride = part.stride;
+        columns = (int)part.columns - (int)threadIdx.x % width * PACK;
+        from = part.data + (row + threadIdx.x / width) * stride + threadIdx.x % width * PACK;
+        whole = ((u64)part.data & 15) == 0 && stride % PACK == 0;
+    }
+
+    __device__ __forceinline__ void begin(real* tile, u32 rows, int column) const {
+        const int width = DEPTH / PACK;
+        real* to = tile + threadIdx.x / width * TILE_ROW + threadIdx.x % width * PACK;
+        u32 address = (u32)__cvta_generic_to_shared(to);
+        const real* now = from + column;
+        int left = columns - column, count = left <= 0 ? 0 : left < PACK ? left : PACK;
 #pragma unroll
-    for (int n = 0; n < SIDE * width / 256; ++n) {
-        int at = n * 256 + threadIdx.x;
-        int i = at / width, j = at % width * PACK;
-        real* to = tile + i * TILE_ROW + j;
-        size left = part.columns - (column + j);
-        const real* from = part.data + (row + i) * part.stride + column + j;
-        bool inside = row + i < end && left > 0;
-        if (whole) {
-            int count = !inside ? 0 : left < PACK ? (int)left : PACK;
-            copy_later(to, inside ? from : part.data, count * (int)sizeof(real));
-        } else {
+        for (int n = 0; n < COPIES; ++n) {
+            int inside = rows >> n & 1 ? count : 0;
+            if (whole) {
+                // Of no bytes, any address that is the matrix's.
+                copy_later(address, inside ? now : from, inside * (int)sizeof(real));
+            } else {
 #pragma unroll
-            for (int k = 0; k < PACK; ++k) {
-                if (inside && k < left)
-                    to[k] = from[k];
-                else
-                    narrow(0.0f, to[k]);
+                for (int k = 0; k < PACK; ++k) {
+                    if (k < inside)
+                        to[k] = now[k];
+                    else
+                        narrow(0.0f, to[k]);
+                }
             }
+            to += ROWS_APART * TILE_ROW;
+            address += ROWS_APART * TILE_ROW * (int)sizeof(real);
+            now += ROWS_APART * stride;
         }
     }
+};
+
+// Of the rows from `row` on, which of those that this thread copies come before `end`.
+__device__ __forceinline__ u32 rows_before(size row, size end) {
+    u32 rows = 0;
+#pragma unroll
+    for (int n = 0; n < COPIES; ++n)
+        if (row + threadIdx.x / (DEPTH / PACK) + n * ROWS_APART < end) rows |= 1u << n;
+    return rows;
 }
 
 // Two neighbouring numbers of a tile as an operand of a product, in halves.
@@ -178,18 +216,26 @@ __device__ __forceinline__ int column_of(int n, int i) {
     return quadrant_column() + 8 * n + (threadIdx.x & 3) * 2 + (i & 1);
 }
 
+// Where a tile is: addresses in shared memory have 32 bits.
+__device__ __forceinline__ u32 address_of(const bf16* tile) {
+    return (u32)__cvta_generic_to_shared(tile);
+}
+
+__device__ __forceinline__ const float* address_of(const float* tile) {
+    return tile;
+}
+
 // Four 8 × 8 matrices; each lane gives the address of one row.
-__device__ __forceinline__ void load_four(u32 (&to)[4], const bf16* row) {
-    u32 address = (u32)__cvta_generic_to_shared(row);
+__device__ __forceinline__ void load_four(u32 (&to)[4], u32 address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                  : "r"(address));
 }
 
 // Rows `row` … + 16 and columns k … + 16 of a tile as left operand, in halves.
-__device__ __forceinline__ void left_operand(u32 (&a)[1][4], const bf16* tile, int row, int k) {
+__device__ __forceinline__ void left_operand(u32 (&a)[1][4], u32 tile, int row, int k) {
     int lane = threadIdx.x & 31;
-    load_four(a[0], tile + (row + (lane & 15)) * TILE_ROW + k + (lane >> 4) * 8);
+    load_four(a[0], tile + 2 * ((row + (lane & 15)) * TILE_ROW + k + (lane >> 4) * 8));
 }
 
 __device__ __forceinline__ void left_operand(u32 (&a)[2][4], const float* tile, int row, int k) {
@@ -205,10 +251,10 @@ __device__ __forceinline__ void left_operand(u32 (&a)[2][4], const float* tile, 
 }
 
 // Rows `row` … + 16 and columns k … + 16 as two right operands: numbers 0 and 1, and 2 and 3.
-__device__ __forceinline__ void right_operands(u32 (&b)[1][4], const bf16* tile, int row, int k) {
+__device__ __forceinline__ void right_operands(u32 (&b)[1][4], u32 tile, int row, int k) {
     int lane = threadIdx.x & 31;
     int of_row = (lane & 7) + (lane >> 4) * 8, of_column = ((lane >> 3) & 1) * 8;
-    load_four(b[0], tile + (row + of_row) * TILE_ROW + k + of_column);
+    load_four(b[0], tile + 2 * ((row + of_row) * TILE_ROW + k + of_column));
 }
 
 __device__ __forceinline__ void right_operands(u32 (&b)[2][4], const float* tile, int row, int k) {
@@ -224,8 +270,9 @@ __device__ __forceinline__ void right_operands(u32 (&b)[2][4], const float* tile
 }
 
 // total_ij += ⟨row i of left, row j of right⟩ over the warp's share of the columns of two tiles.
-__device__ __forceinline__ void add_inner(Quadrant& total, const real* left, const real* right) {
-    Quadrant sums = {};
+template <typename Address>
+__device__ __forceinline__ void add_inner(Quadrant& total, Address left, Address right) {
+    Quadrant sums;
 #pragma unroll
     for (int step = 0; step < DEPTH / 32; ++step) {
         int k = 32 * step + 16 * (threadIdx.x >> 7);
@@ -242,8 +289,13 @@ __device__ __forceinline__ void add_inner(Quadrant& total, const real* left, con
                 for (int h = 0; h < HALVES; ++h)
 #pragma unroll
                     for (int i = 0; i < HALVES - h; ++i) {
-                        multiply_add(sums[m][n], a[m][i], b[h][0], b[h][1]);
-                        multiply_add(sums[m][n + 1], a[m][i], b[h][2], b[h][3]);
+                        if (step + h + i == 0) {
+                            multiply(sums[m][n], a[m][i], b[h][0], b[h][1]);
+                            multiply(sums[m][n + 1], a[m][i], b[h][2], b[h][3]);
+                        } else {
+                            multiply_add(sums[m][n], a[m][i], b[h][0], b[h][1]);
+                            multiply_add(sums[m][n + 1], a[m][i], b[h][2], b[h][3]);
+                        }
                     }
         }
     }
@@ -257,24 +309,37 @@ __device__ __forceinline__ void add_inner(Quadrant& total, const real* left, con
 
 extern __shared__ __align__(16) unsigned char tiles[];
 
-// Calls f(number, place in a whole tile of f32) for each number of the thread's quadrant.
+// A row of a whole tile of f32 in shared memory; eight more, so that rows lie in different banks.
+#define SUM_ROW (SIDE + 8)
+
+// Calls f(two neighbouring numbers, their place in a whole tile of f32) for those of the thread.
 template <typename F>
-__device__ __forceinline__ void each_number(Quadrant& quadrant, F f) {
+__device__ __forceinline__ void each_pair(Quadrant& quadrant, F f) {
 #pragma unroll
     for (int m = 0; m < 2; ++m)
 #pragma unroll
         for (int n = 0; n < 4; ++n)
 #pragma unroll
-            for (int i = 0; i < 4; ++i)
-                f(quadrant[m][n][i], row_of(m, i) * SIDE + column_of(n, i));
+            for (int i = 0; i < 4; i += 2)
+                f(quadrant[m][n][i], quadrant[m][n][i + 1],
+                  row_of(m, i) * SUM_ROW + column_of(n, i));
 }
 
-// The sum of what both warps of each quadrant have, in shared memory.
+// The sum of what both warps of each quadrant have, in shared memory; the quadrant is left empty.
 __device__ __forceinline__ void join(Quadrant& quadrant, float* whole) {
     bool second = threadIdx.x >= 128;
-    if (!second) each_number(quadrant, [&](float number, int at) { whole[at] = number; });
+    if (!second)
+        each_pair(quadrant, [&](float& one, float& other, int at) {
+            *(float2*)(whole + at) = make_float2(one, other);
+            one = other = 0.0f;
+        });
     __syncthreads();
-    if (second) each_number(quadrant, [&](float number, int at) { whole[at] += number; });
+    if (second)
+        each_pair(quadrant, [&](float& one, float& other, int at) {
+            float2 earlier = *(float2*)(whole + at);
+            *(float2*)(whole + at) = make_float2(earlier.x + one, earlier.y + other);
+            one = other = 0.0f;
+        });
     __syncthreads();
 }
 
@@ -283,24 +348,6 @@ __device__ __forceinline__ void join(Quadrant& quadrant, float* whole) {
 // products, [index of t = index of s] for tables. For norms b = a and f = e, a tile off the
 // diagonal counts twice, and partial[2 task + 1] = Σ_t √(X_tt Y_tt) of the tile's part of the
 // diagonal. layers: e_1, f_1, e_2, f_2, …
-// Where the loop over the columns of all matrices is: inputs are matrix 0, layers the others.
-struct Place {
-    size matrix, column;
-};
-
-__device__ __forceinline__ const Part* sides_of(
-    const Pairs& pairs, const Part* layers, size matrix) {
-    return matrix == 0 ? pairs.inputs : layers + 2 * (matrix - 1);
-}
-
-__device__ __forceinline__ void advance(
-    Place& place, const Pairs& pairs, const Part* layers) {
-    place.column += DEPTH;
-    if (place.column < sides_of(pairs, layers, place.matrix)->columns) return;
-    place.matrix += 1;
-    place.column = 0;
-}
-
 template <bool same>
 __device__ __forceinline__ void gram_tile(
     const Pairs& pairs, const Part* layers, size count, const Task& task, double* partial) {
@@ -308,14 +355,30 @@ __device__ __forceinline__ void gram_tile(
     const int sides = same ? 1 : 2, stages = GRAM_TILES / sides;
     real* room = (real*)tiles;
     size left = (size)task.start + task.first, right = (size)task.other_start + task.second;
-    Place next = {pairs.inputs ? 0 : 1, 0}, now = next;
+    u32 rows[2] = {rows_before(left, task.end), rows_before(right, task.other_end)};
+    // Tiles of the inputs, which are matrix 0, and of the layers behind them.
+    int of_inputs = 0, of_all;
+    if (pairs.inputs) of_inputs = (int)((pairs.inputs->columns + DEPTH - 1) / DEPTH);
+    of_all = of_inputs;
+    for (size k = 0; k < count; ++k)
+        of_all += (int)((layers[2 * k].columns + DEPTH - 1) / DEPTH);
+    // The matrix whose tiles are begun.
+    Side sides_of[2];
+    int column = 0, columns = 0, matrix = pairs.inputs ? 0 : 1;
     auto begin = [&](int stage) {
-        if (next.matrix <= count) {
-            const Part* parts = sides_of(pairs, layers, next.matrix);
+        while (column >= columns && matrix <= count) {
+            const Part* parts = matrix == 0 ? pairs.inputs : layers + 2 * (matrix - 1);
+            sides_of[0].enter(parts[0], left);
+            if (!same) sides_of[1].enter(parts[1], right);
+            columns = (int)parts[0].columns;
+            column = 0;
+            ++matrix;
+        }
+        if (column < columns) {
             real* tile = room + stage * sides * GRAM_TILE;
-            begin_tile(tile, parts[0], left, task.end, next.column);
-            if (!same) begin_tile(tile + GRAM_TILE, parts[1], right, task.other_end, next.column);
-            advance(next, pairs, layers);
+            sides_of[0].begin(tile, rows[0], column);
+            if (!same) sides_of[1].begin(tile + GRAM_TILE, rows[1], column);
+            column += DEPTH;
         }
         end_group();
     };
@@ -326,23 +389,20 @@ __device__ __forceinline__ void gram_tile(
     Quadrant sums = {};
     // The quadrant below the diagonal is that above it.
     bool idle = same && quadrant_row() > quadrant_column();
-    for (int stage = 0; now.matrix <= count; stage = (stage + 1) % stages) {
+    for (int at = 0, stage = 0; at < of_all; ++at, stage = (stage + 1) % stages) {
         wait_groups<stages - 2>();
         __syncthreads();
         begin((stage + stages - 1) % stages);
         const real* tile = room + stage * sides * GRAM_TILE;
-        if (!idle) add_inner(sums, tile, same ? tile : tile + GRAM_TILE);
-        bool was_input = now.matrix == 0;
-        advance(now, pairs, layers);
-        if (!was_input || now.matrix == 0) continue;
-        join(sums, x);
-        each_number(sums, [&](float& number, int) { number = 0.0f; });
+        if (!idle)
+            add_inner(sums, address_of(tile), address_of(same ? tile : tile + GRAM_TILE));
+        if (at + 1 == of_inputs) join(sums, x);
     }
     __syncthreads();
     join(sums, y);
     double sum = 0.0, diagonal = 0.0;
-    for (int at = threadIdx.x; at < SIDE * SIDE; at += 256) {
-        int row = at / SIDE, column = at % SIDE;
+    for (int n = threadIdx.x; n < SIDE * SIDE; n += 256) {
+        int row = n / SIDE, column = n % SIDE, at = row * SUM_ROW + column;
         bool twin = same && row >= 32 && column < 32;
         if (twin) continue;
         size t = left + row, s = right + column;
@@ -409,18 +469,13 @@ extern "C" __global__ void __launch_bounds__(256, 2) unit_table_product(
 #define FORMED_ROWS 64
 #define FORMED_TILE (FORMED_ROWS * SIDE_ROW)
 
-// Formed gradients: partial[2 task] = Σ_ij G_ij² over a tile of G, whose rows are columns of e and
-// whose columns are those of a. For a unit with more rows than G is wide this is less work.
-//
-// Of many products; `times` of a task is its layer.
-extern "C" __global__ void __launch_bounds__(256, 2) unit_formed_all(
-    const Product* products, const Part* parts, const Task* tasks, double* partial) {
-    __shared__ double space[32];
+// A tile of a formed gradient G = Σ_t e_t ⊗ a_t over rows `start` … before `end`: its rows are
+// columns `first` … of e, and its columns are columns `second` … of a. Of the tile, warp w has rows
+// 16 (w mod 4) … and columns 32 (w div 4) …
+__device__ __forceinline__ void form_tile(
+    Tile& total, const Part& a, const Part& e, size start, size end, size first, size second) {
     bf16 *l = (bf16*)tiles, *r = l + HALVES * FORMED_TILE;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    Task task = tasks[blockIdx.x];
-    const Part* sides = parts + products[task.product].first;
-    Part a = sides[0], e = sides[2 + 2 * task.times];
     // Of the four matrices that a load takes, this lane addresses a row of this one.
     int matrix = lane >> 3, row = lane & 7;
     const bf16* e_at =
@@ -428,17 +483,16 @@ extern "C" __global__ void __launch_bounds__(256, 2) unit_formed_all(
     const bf16* a_at =
         r + ((matrix & 1) * 8 + row) * SIDE_ROW + 32 * (warp >> 2) + (matrix >> 1) * 8;
     Held<FORMED_ROWS, SIDE> of_e, of_a;
-    of_e.load(e, task.start, task.end, task.first);
-    of_a.load(a, task.start, task.end, task.second);
-    Tile total = {};
-    for (size token = task.start; token < task.end; token += FORMED_ROWS) {
+    of_e.load(e, start, end, first);
+    of_a.load(a, start, end, second);
+    for (size token = start; token < end; token += FORMED_ROWS) {
         __syncthreads();
         of_e.store(l, SIDE_ROW, FORMED_TILE);
         of_a.store(r, SIDE_ROW, FORMED_TILE);
         __syncthreads();
-        if (token + FORMED_ROWS < task.end) {
-            of_e.load(e, token + FORMED_ROWS, task.end, task.first);
-            of_a.load(a, token + FORMED_ROWS, task.end, task.second);
+        if (token + FORMED_ROWS < end) {
+            of_e.load(e, token + FORMED_ROWS, end, first);
+            of_a.load(a, token + FORMED_ROWS, end, second);
         }
         Tile sums = {};
 #pragma unroll
@@ -465,6 +519,18 @@ extern "C" __global__ void __launch_bounds__(256, 2) unit_formed_all(
 #pragma unroll
             for (int i = 0; i < 4; ++i) total[n][i] += sums[n][i];
     }
+}
+
+// Formed gradients: partial[2 task] = Σ_ij G_ij² over a tile of G. For a unit with more rows than G
+// is wide this is less work. Of many products; `times` of a task is its layer.
+extern "C" __global__ void __launch_bounds__(256, 2) unit_formed_all(
+    const Product* products, const Part* parts, const Task* tasks, double* partial) {
+    __shared__ double space[32];
+    Task task = tasks[blockIdx.x];
+    const Part* sides = parts + products[task.product].first;
+    Tile total = {};
+    form_tile(total, sides[0], sides[2 + 2 * task.times], task.start, task.end, task.first,
+              task.second);
     double sum = 0.0;
 #pragma unroll
     for (int n = 0; n < 4; ++n)
@@ -474,5 +540,40 @@ extern "C" __global__ void __launch_bounds__(256, 2) unit_formed_all(
     if (threadIdx.x == 0) {
         partial[2 * blockIdx.x] = sum;
         partial[2 * blockIdx.x + 1] = 0.0;
+    }
+}
+
+// Formed gradients under one or two weights of each coordinate, which lie as the coordinates do:
+// partial[2 (unit · tiles + tile) + n] = Σ_ij w_nij G_ij². Block (tile, unit), with so many tiles
+// across.
+extern "C" __global__ void __launch_bounds__(256, 2) unit_formed_weighted(
+    const Part* inputs, const Part* layers, const float* weights, const float* others,
+    const u32* ranges, size across, double* partial) {
+    __shared__ double space[32];
+    size unit = blockIdx.y;
+    Part a = inputs[0], e = layers[0];
+    size first = blockIdx.x / across * SIDE, second = blockIdx.x % across * SIDE;
+    Tile total = {};
+    form_tile(total, a, e, ranges[2 * unit], ranges[2 * unit + 1], first, second);
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    size row = first + 16 * (warp & 3) + (lane >> 2);
+    size column = second + 32 * (warp >> 2) + (lane & 3) * 2;
+    double sums[2] = {};
+#pragma unroll
+    for (int n = 0; n < 4; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            size at_row = row + (i >> 1) * 8, at_column = column + 8 * n + (i & 1);
+            if (at_row >= e.columns || at_column >= a.columns) continue;
+            double square = (double)total[n][i] * (double)total[n][i];
+            size at = at_row * a.columns + at_column;
+            // A coordinate that does not count adds nothing, unless it is not finite.
+            sums[0] += (double)weights[at] * square;
+            if (others) sums[1] += (double)others[at] * square;
+        }
+    size at = 2 * (unit * gridDim.x + blockIdx.x);
+    for (int n = 0; n < 2; ++n) {
+        double sum = block_sum(sums[n], space);
+        if (threadIdx.x == 0) partial[at + n] = sum;
     }
 }

@@ -146,6 +146,34 @@ extern "C" __global__ void __launch_bounds__(256) unit_bounds_all(
     if (threadIdx.x == 0) sums[unit] += total;
 }
 
+// A table's gradient under a weight of each coordinate: partial[2 (unit · blocks + block)] =
+// Σ_r Σ_j w_rj (Σ_{t : index of t = r} e_tj)², over the rows r that the unit has. Block (c, u): 256
+// columns of a unit, one for each thread.
+extern "C" __global__ void __launch_bounds__(256) unit_table_weighted(
+    const u32* indices, const real* e, size e_stride, size columns, const float* weights,
+    const u32* ranges, double* partial) {
+    __shared__ double space[32];
+    size unit = blockIdx.y, j = (size)blockIdx.x * 256 + threadIdx.x;
+    u32 start = ranges[2 * unit], end = ranges[2 * unit + 1];
+    double sum = 0.0;
+    for (u32 t = start; t < end; ++t) {
+        u32 index = indices[t];
+        bool known = false;
+        for (u32 s = start; s < t; ++s) known = known || indices[s] == index;
+        if (known || j >= columns) continue;
+        double row = 0.0;
+        for (u32 s = t; s < end; ++s)
+            if (indices[s] == index) row += (double)wide(e[(size)s * e_stride + j]);
+        sum += (double)weights[(size)index * columns + j] * row * row;
+    }
+    sum = block_sum(sum, space);
+    if (threadIdx.x == 0) {
+        size at = 2 * (unit * gridDim.x + blockIdx.x);
+        partial[at] = sum;
+        partial[at + 1] = 0.0;
+    }
+}
+
 // Rows [units, columns] that are the gradients of a vector parameter; six words of eight bytes.
 struct Vector {
     const float* rows;
@@ -158,7 +186,7 @@ struct Vector {
 
 // sums[u] += Σ_p times_p Σ_j w_pj x_puj² over all vector parameters p; without weights w = 1.
 // Block: a unit.
-extern "C" __global__ void unit_squares(const Vector* vectors, size count, double* sums) {
+extern "C" __global__ void __launch_bounds__(1024) unit_squares(const Vector* vectors, size count, double* sums) {
     __shared__ double space[32];
     size unit = blockIdx.x;
     double sum = 0.0;
@@ -219,52 +247,89 @@ extern "C" __global__ void __launch_bounds__(512) unit_vector_sums(
     }
 }
 
-// Four neighbouring numbers of a row.
-struct __align__(4 * sizeof(real)) Four {
-    real x[4];
+// Sums of rows [tokens, columns] of each unit: of e, of a ⊙ e, or both. Eight words of eight bytes.
+struct RowSum {
+    const real* a;
+    size a_stride;
+    const real* e;
+    size e_stride, columns;
+    // Row u is that of unit u; null if it is not wanted.
+    float *of_rows, *of_products;
+    size sum_stride;
 };
 
-// sums[u] = Σ_{t ∈ unit u} e_t, or of a_t ⊙ e_t where a is given: [units, columns], added up in
-// f64. Block (u, c): 128 columns of a unit, four for each of 32 threads; eight rows at a time.
-extern "C" __global__ void __launch_bounds__(256) unit_row_sums(
-    const real* a, size a_stride, const real* e, size e_stride, const u32* ranges, float* sums,
-    size columns) {
-    __shared__ double space[8][132];
-    size unit = blockIdx.x, j = (size)blockIdx.y * 128 + threadIdx.x * 4;
-    u32 start = ranges[2 * unit], end = ranges[2 * unit + 1];
-    const real *of_e = e + j, *of_a = a ? a + j : a;
-    const u64 mask = sizeof(Four) - 1;
-    bool whole = columns % 4 == 0 && (e_stride | a_stride) % 4 == 0 && ((u64)e & mask) == 0 &&
-                 ((u64)a & mask) == 0;
-    double total[4] = {};
-    if (whole && j < columns) {
-#pragma unroll 8
-        for (size t = (size)start + threadIdx.y; t < end; t += 8) {
-            Four x = *(const Four*)(of_e + t * e_stride), y = x;
-            if (a) y = *(const Four*)(of_a + t * a_stride);
+#define SUM_COLUMNS 128
+#define SUM_PACKS (SUM_COLUMNS / PACK)
+#define SUM_ROWS (256 / SUM_PACKS)
+
+// Numbers j … of a row, as many as there are, and zeros.
+__device__ __forceinline__ void load_pack(
+    float (&to)[PACK], const real* row, size j, size columns, bool whole) {
+    if (whole && j + PACK <= columns) {
+        Pack pack = *(const Pack*)(row + j);
 #pragma unroll
-            for (int k = 0; k < 4; ++k) {
-                float value = wide(x.x[k]);
-                total[k] += (double)(a ? __fmul_rn(wide(y.x[k]), value) : value);
-            }
-        }
-    } else if (!whole) {
-        for (size t = (size)start + threadIdx.y; t < end; t += 8)
+        for (int k = 0; k < PACK; ++k) to[k] = wide(pack.x[k]);
+    } else {
 #pragma unroll
-            for (int k = 0; k < 4; ++k)
-                if (j + k < columns) {
-                    float value = wide(of_e[t * e_stride + k]);
-                    total[k] +=
-                        (double)(a ? __fmul_rn(wide(of_a[t * a_stride + k]), value) : value);
-                }
+        for (int k = 0; k < PACK; ++k) to[k] = j + k < columns ? wide(row[j + k]) : 0.0f;
     }
-#pragma unroll
-    for (int k = 0; k < 4; ++k) space[threadIdx.y][threadIdx.x * 4 + k] = total[k];
+}
+
+// The sums over the threads of a column, in shared memory, written by as many threads as there are
+// columns.
+__device__ __forceinline__ void write_sums(
+    float (*space)[SUM_COLUMNS + 4], const float (&sums)[PACK], float* to, size j, size columns) {
+    int row = threadIdx.x / SUM_PACKS, pack = threadIdx.x % SUM_PACKS;
     __syncthreads();
-    int column = threadIdx.y * 32 + threadIdx.x;
-    size to = (size)blockIdx.y * 128 + column;
-    if (column >= 128 || to >= columns) return;
-    double sum = 0.0;
-    for (int i = 0; i < 8; ++i) sum += space[i][column];
-    sums[unit * columns + to] = (float)sum;
+#pragma unroll
+    for (int k = 0; k < PACK; ++k) space[row][pack * PACK + k] = sums[k];
+    __syncthreads();
+    if (threadIdx.x >= SUM_COLUMNS || j + threadIdx.x >= columns) return;
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < SUM_ROWS; ++i) sum += space[i][threadIdx.x];
+    to[j + threadIdx.x] = sum;
+}
+
+// One block of `unit_row_sums`.
+template <bool products>
+__device__ __forceinline__ void sum_rows(
+    const RowSum& task, size unit, u32 start, u32 end, float (*space)[SUM_COLUMNS + 4]) {
+    size first = (size)blockIdx.y * SUM_COLUMNS;
+    size j = first + threadIdx.x % SUM_PACKS * PACK;
+    bool e_whole = aligned(task.e) && task.e_stride % PACK == 0;
+    bool a_whole = aligned(task.a) && task.a_stride % PACK == 0;
+    float of_rows[PACK] = {}, of_products[PACK] = {};
+#pragma unroll 4
+    for (size t = start + threadIdx.x / SUM_PACKS; t < end; t += SUM_ROWS) {
+        float e[PACK];
+        load_pack(e, task.e + t * task.e_stride, j, task.columns, e_whole);
+        if (products) {
+            float a[PACK];
+            load_pack(a, task.a + t * task.a_stride, j, task.columns, a_whole);
+#pragma unroll
+            for (int k = 0; k < PACK; ++k) of_products[k] += __fmul_rn(a[k], e[k]);
+        }
+#pragma unroll
+        for (int k = 0; k < PACK; ++k) of_rows[k] += e[k];
+    }
+    size row = unit * task.sum_stride;
+    if (task.of_rows) write_sums(space, of_rows, task.of_rows + row, first, task.columns);
+    if (products) write_sums(space, of_products, task.of_products + row, first, task.columns);
+}
+
+// The row sums of many matrices. What is added to the clipped sum is these numbers themselves, so
+// that their norms need not know how they were rounded. Block (u + units · m, c): 128 columns of a
+// unit of matrix m; each thread has a pack of 16 bytes of every SUM_ROWS-th row.
+extern "C" __global__ void __launch_bounds__(256, 4) unit_row_sums(
+    const RowSum* all, u32 units, const u32* ranges) {
+    __shared__ float space[SUM_ROWS][SUM_COLUMNS + 4];
+    u32 unit = blockIdx.x % units;
+    u32 start = ranges[2 * unit], end = ranges[2 * unit + 1];
+    RowSum task = all[blockIdx.x / units];
+    if ((size)blockIdx.y * SUM_COLUMNS >= task.columns) return;
+    if (task.of_products)
+        sum_rows<true>(task, unit, start, end, space);
+    else
+        sum_rows<false>(task, unit, start, end, space);
 }

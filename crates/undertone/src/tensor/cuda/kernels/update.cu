@@ -8,7 +8,7 @@
 // multiply-adds stand where the CPU has them and nowhere else, so this file is compiled with
 // --fmad=false.
 //
-// One thread computes one block of ChaCha20: sixteen words, eight pairs of normal numbers. Lane l
+// One thread computes one block of ChaCha20: sixteen words, eight pairs of normal numbers. Column l
 // of round r (256 coordinates) has block 16 r + l; its pair i belongs to the coordinates
 // 256 r + 32 i + l (cosine) and 256 r + 32 i + 16 + l (sine).
 
@@ -146,8 +146,8 @@ __device__ __forceinline__ float tail_radius(u32 one, u32 other, u32 high, u32 l
     return (float)__dsqrt_rn(-2.0 * natural_log(u));
 }
 
-// Sixteen normal numbers from a block of the key stream.
-__device__ __forceinline__ void normals(const Key &key, u64 step, u64 block, float (&z)[16]) {
+// Sixteen normal numbers from a block of the key stream, number n at to[16 n].
+__device__ __forceinline__ void normals(const Key &key, u64 step, u64 block, float *to) {
     u32 words[16];
     chacha20(key, step, block, words);
     u32 tails = 0;
@@ -156,7 +156,7 @@ __device__ __forceinline__ void normals(const Key &key, u64 step, u64 block, flo
         const u32 one = words[2 * i], other = words[2 * i + 1];
         if (one < TAIL) tails |= 1u << i;
         const float radius = __fsqrt_rn(-2.0f * ln_of_uniform(one, other & 0xff));
-        normal_pair(radius, other, z[2 * i], z[2 * i + 1]);
+        normal_pair(radius, other, to[LANES * 2 * i], to[LANES * (2 * i + 1)]);
     }
     if (tails == 0) return;
     u32 more[16];
@@ -166,7 +166,7 @@ __device__ __forceinline__ void normals(const Key &key, u64 step, u64 block, flo
         if ((tails >> i & 1) == 0) continue;
         const u32 one = words[2 * i], other = words[2 * i + 1];
         const float radius = tail_radius(one, other, more[2 * i], more[2 * i + 1]);
-        normal_pair(radius, other, z[2 * i], z[2 * i + 1]);
+        normal_pair(radius, other, to[LANES * 2 * i], to[LANES * (2 * i + 1)]);
     }
 }
 
@@ -245,11 +245,70 @@ __device__ __forceinline__ float moved(
     return keep * w - __fdiv_rn(o.step_size * m, __fsqrt_rn(square) + o.epsilon);
 }
 
-// Coordinates that a thread loads before it uses any of them.
-#define TOGETHER 4
+// Four neighbouring numbers, as many as there are.
+__device__ __forceinline__ void load_four(
+    float (&to)[4], const float *from, u64 at, u64 count, bool whole) {
+    if (whole && at + 4 <= count) {
+        const float4 four = *(const float4 *)(from + at);
+        to[0] = four.x;
+        to[1] = four.y;
+        to[2] = four.z;
+        to[3] = four.w;
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < 4; ++k) to[k] = at + k < count ? from[at + k] : 0.0f;
+}
 
-// All parameters of a step. One thread for each block of sixteen coordinates.
-extern "C" __global__ void __launch_bounds__(128) release_and_update(
+__device__ __forceinline__ void store_four(
+    const float (&four)[4], float *to, u64 at, u64 count, bool whole) {
+    if (whole && at + 4 <= count) {
+        *(float4 *)(to + at) = make_float4(four[0], four[1], four[2], four[3]);
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+        if (at + k < count) to[at + k] = four[k];
+}
+
+// Four coordinates of a parameter.
+struct Four {
+    float sum[4], value[4], first[4], second[4];
+
+    __device__ __forceinline__ void load(const Parameter &p, u64 at, bool whole) {
+        load_four(sum, p.sum, at, p.count, whole);
+        load_four(value, p.value, at, p.count, whole);
+        load_four(first, p.first, at, p.count, whole);
+        load_four(second, p.second, at, p.count, whole);
+    }
+
+    __device__ __forceinline__ void update(
+        const Step &step, const Parameter &p, const float (&z)[4], u64 at, bool whole) {
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            if (at + k >= p.count) continue;
+            const float g = released(sum[k], z[k], step, p, at + k);
+            float noise_std = 0.0f;
+            if (step.kind == CORRECTED)
+                noise_std = p.stds == nullptr ? p.gradient_std : step.factor * p.stds[at + k];
+            value[k] = moved(step, p.keep, g, noise_std, value[k], first[k], second[k]);
+            sum[k] = g;
+            if (p.rounded) p.rounded[at + k] = nearest_bf16(value[k]);
+        }
+        store_four(sum, p.sum, at, p.count, whole);
+        store_four(value, p.value, at, p.count, whole);
+        store_four(first, p.first, at, p.count, whole);
+        if (step.kind != SGD) store_four(second, p.second, at, p.count, whole);
+    }
+};
+
+#define WARPS 4
+// Coordinates of a warp: two rounds.
+#define OF_WARP (2 * ROUND)
+
+// All parameters of a step. Every thread computes the noise of one block of sixteen coordinates and
+// puts it into shared memory, so that memory is read and written in fours of neighbours.
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 7) release_and_update(
     const Parameter *parameters, u64 count, u64 key0, u64 key1, u64 key2, u64 key3, u64 number,
     float factor, bool noisy, u64 kind, float momentum, float beta1, float beta2, float epsilon,
     float learning_rate, float step_size, float second_correction) {
@@ -271,41 +330,35 @@ extern "C" __global__ void __launch_bounds__(128) release_and_update(
             high = middle;
     }
     const Parameter p = parameters[low];
-    const u64 thread = (u64)(blockIdx.x - p.first_block) * blockDim.x + threadIdx.x;
-    const u64 round = thread / LANES, lane = thread % LANES;
-    const u64 base = round * ROUND + lane;
-    if (base >= p.count) return;
-    float z[16] = {};
+    const u64 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const u64 start = ((u64)(blockIdx.x - p.first_block) * WARPS + warp) * OF_WARP;
+    if (start >= p.count) return;
+    const u64 addresses = (u64)p.sum | (u64)p.value | (u64)p.first | (u64)p.second;
+    const bool whole = addresses % 16 == 0;
+    // The first of them are on their way while noise is computed.
+    Four four;
+    four.load(p, start + 4 * lane, whole);
+    // The second round begins 16 numbers later, so that both lie in different banks.
+    __shared__ __align__(16) float noise[WARPS][OF_WARP + LANES];
+    float *z = noise[warp];
     if (step.noisy) {
-        const u64 block = (p.first_coordinate / ROUND + round) * LANES + lane;
-        normals(step.key, step.number, block, z);
+        const u64 half = lane / LANES, column = lane % LANES;
+        const u64 round = (p.first_coordinate + start) / ROUND + half;
+        normals(step.key, step.number, round * LANES + column, z + half * (ROUND + LANES) + column);
+        __syncwarp();
     }
 #pragma unroll
-    for (int i = 0; i < 16; i += TOGETHER) {
-        float sum[TOGETHER], w[TOGETHER], m[TOGETHER], v[TOGETHER];
-#pragma unroll
-        for (int k = 0; k < TOGETHER; ++k) {
-            const u64 at = base + LANES * (i + k);
-            const bool inside = at < p.count;
-            sum[k] = inside ? p.sum[at] : 0.0f;
-            w[k] = inside ? p.value[at] : 0.0f;
-            m[k] = inside ? p.first[at] : 0.0f;
-            v[k] = inside ? p.second[at] : 0.0f;
+    for (int j = 0; j < OF_WARP / 128; ++j) {
+        const u64 place = 128 * j + 4 * lane, at = start + place;
+        if (j > 0) four.load(p, at, whole);
+        float of[4] = {};
+        if (step.noisy) {
+            const float4 drawn = *(const float4 *)(z + place + (j >= 2 ? LANES : 0));
+            of[0] = drawn.x;
+            of[1] = drawn.y;
+            of[2] = drawn.z;
+            of[3] = drawn.w;
         }
-#pragma unroll
-        for (int k = 0; k < TOGETHER; ++k) {
-            const u64 at = base + LANES * (i + k);
-            if (at >= p.count) continue;
-            const float g = released(sum[k], z[i + k], step, p, at);
-            float noise_std = 0.0f;
-            if (step.kind == CORRECTED)
-                noise_std = p.stds == nullptr ? p.gradient_std : step.factor * p.stds[at];
-            w[k] = moved(step, p.keep, g, noise_std, w[k], m[k], v[k]);
-            p.sum[at] = g;
-            p.value[at] = w[k];
-            p.first[at] = m[k];
-            if (step.kind != SGD) p.second[at] = v[k];
-            if (p.rounded) p.rounded[at] = nearest_bf16(w[k]);
-        }
+        if (at < p.count) four.update(step, p, of, at, whole);
     }
 }

@@ -38,7 +38,9 @@
 
 mod batch;
 mod operands;
+mod row_sums;
 mod tasks;
+mod weighted;
 
 use super::device::CudaDevice;
 use super::format::NumberFormat;
@@ -47,13 +49,16 @@ use super::matrix::CudaMatrix;
 use super::memory::Buffer;
 use super::rows::scale_columns;
 use super::source::Source;
+use crate::tensor::CoordinateWeights;
 use crate::tensor::backend::Ranges;
 use crate::tensor::error::Result;
 use batch::Batch;
 use operands::{Inputs, Operands};
+pub use row_sums::row_sums;
 use std::sync::Arc;
 use tasks::Tasks;
 use undertone_run::Precision;
+pub use weighted::{weighted_products, weighted_table};
 
 /// Rows and columns of a tile, as in the kernels.
 const SIDE: usize = 64;
@@ -100,7 +105,7 @@ impl CudaPerUnit {
         let words = gpu.upload(&words.collect::<Vec<u64>>())?;
         let arguments = arguments![&words, squares.len(), &self.values];
         let kernel = Source::UnitRows(NumberFormat::F32).kernel("unit_squares");
-        let grid = Grid { blocks: (self.units, 1), threads: (256, 1), shared: 0 };
+        let grid = Grid { blocks: (self.units, 1), threads: (1024, 1), shared: 0 };
         // SAFETY: the words are one structure of six for each vector of f32, which has a row for
         // each unit, and a weight for each column or none; nobody else has the sums.
         unsafe { gpu.launch(kernel, grid, arguments) }
@@ -263,10 +268,14 @@ pub fn table_with_table(
 
 /// The squared norm of each row, each coordinate's square times its weight; rounded up by more than
 /// the rounding error of the numbers, which are sums in f32.
-pub fn squared_rows(onto: Onto, rows: &CudaMatrix, weights: Option<&[f32]>) -> Result<()> {
+pub fn squared_rows(
+    onto: Onto,
+    rows: &CudaMatrix,
+    weights: Option<&CoordinateWeights>,
+) -> Result<()> {
     assert_eq!(onto.sums.units, rows.rows(), "a row for each unit");
     let rows = rows.in_format(NumberFormat::F32)?;
-    let weights = weights.map(|weights| rows.gpu().constant(weights)).transpose()?;
+    let weights = weights.map(|weights| weights.on_gpu(rows.gpu())).transpose()?;
     onto.sums.squares.push(Squares { times: onto.times * (1.0 + 1e-6), rows, weights });
     Ok(())
 }
@@ -297,22 +306,6 @@ pub fn vector_sums(vectors: &[&CudaMatrix], factors: &[f32]) -> Result<Vec<CudaM
     Ok(sums)
 }
 
-/// The sum of the rows of each range, or of a ⊙ e: one row for each range, in f32.
-pub fn row_sums(a: Option<&CudaMatrix>, e: &CudaMatrix, ranges: Ranges) -> Result<CudaMatrix> {
-    let (gpu, columns) = (e.gpu(), e.columns());
-    let sums = e.like_f32(ranges.len(), columns)?;
-    let a = a.map(|a| a.in_format(e.format())).transpose()?;
-    let a = a.as_ref();
-    let places = gpu.constant(&ends(ranges))?;
-    let a_stride = a.map_or(0, CudaMatrix::stride);
-    let arguments = arguments![a, a_stride, e, e.stride(), &places, &sums, columns];
-    let grid = Grid { blocks: (ranges.len(), columns.div_ceil(128)), threads: (32, 8), shared: 0 };
-    let kernel = Source::UnitRows(e.format()).kernel("unit_row_sums");
-    // SAFETY: all ranges are rows of both operands; the output is new and has a row for each.
-    unsafe { gpu.launch(kernel, grid, arguments)? };
-    Ok(sums)
-}
-
 /// Each layer on both sides.
 fn pairs(layers: &[CudaMatrix]) -> Vec<(CudaMatrix, CudaMatrix)> {
     layers.iter().map(|layer| (layer.clone(), layer.clone())).collect()
@@ -324,10 +317,10 @@ fn ends(ranges: Ranges) -> Vec<u32> {
 }
 
 /// Bytes of shared memory of a block that computes a tile of a Gram matrix: four tiles of 256 bytes
-/// of columns, with rows eight numbers longer than they are, and one tile of results.
+/// of columns and one tile of results, all with rows eight numbers longer than they are.
 fn shared_of_gram(format: NumberFormat) -> usize {
     let bytes = format.bytes();
-    4 * SIDE * (256 / bytes + 8) * bytes + SIDE * SIDE * size_of::<f32>()
+    4 * SIDE * (256 / bytes + 8) * bytes + SIDE * (SIDE + 8) * size_of::<f32>()
 }
 
 /// The same of a formed gradient: tiles of both sides, in halves of bf16.

@@ -96,6 +96,15 @@ impl Operands {
         })
     }
 
+    /// Inputs and layers as kernels find them.
+    pub(super) fn input_parts(&self) -> &Buffer {
+        &self.inputs[0]
+    }
+
+    pub(super) fn layer_parts(&self) -> &Buffer {
+        &self.layers
+    }
+
     /// Whether tensor cores compute the inner products.
     pub(super) fn by_tensor_cores(&self) -> bool {
         self.precision != Precision::F32
