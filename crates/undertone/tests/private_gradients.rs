@@ -252,7 +252,9 @@ fn assert_same(what: &str, want: &Sums, have: &Sums) {
     let size = want.values().flatten().map(|x| x * x).sum::<f64>().sqrt();
     for (name, want) in want {
         let error = want.iter().zip(&have[name]).map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt();
-        assert!(error <= 1e-4 * size, "{what}: {name} differs by {error} of {size}");
+        // Bounds of norms are wider on a GPU.
+        let tolerance = if what.contains("Cuda") { 4e-4 } else { 1e-4 };
+        assert!(error <= tolerance * size, "{what}: {name} differs by {error} of {size}");
     }
 }
 

@@ -27,8 +27,9 @@ impl<'g> ClippedUnits<'g> {
         let (kept, vectors) = (std::mem::take(&mut self.kept), std::mem::take(&mut self.vectors));
         let clipped = self.clipped.clone();
         let mut pass = self.second_pass(sum)?;
-        // A GPU waits for the first of them, so the largest products come first.
-        kept.iter().try_for_each(|factor| pass.add(factor))?;
+        // A GPU waits for the first of them, so the largest products come first; each is dropped
+        // when it was added, since sums take its place.
+        kept.into_iter().try_for_each(|factor| pass.add(&factor))?;
         pass.add_vectors(&vectors)?;
         Ok(clipped)
     }

@@ -2,7 +2,7 @@
 
 use crate::model::Factor;
 use crate::tensor::cpu::simd::{inverse_root, widest};
-use crate::tensor::{self, CoordinateWeights, Result};
+use crate::tensor::{self, CoordinateWeights, Result, write_products};
 use std::sync::Arc;
 
 /// A weight w > 0 for each coordinate of a parameter; the norm of a gradient is then (Σ w g²)^½.
@@ -40,9 +40,7 @@ impl Weights {
                 let values = &values.values()[start..];
                 out.iter_mut().zip(values).for_each(|(out, w)| *out = scale * w);
             }
-            Self::Factored { rows, columns } => {
-                write_products(|row| rows[row], columns, start, out)
-            }
+            Self::Factored { rows, columns } => write_products(rows, columns, start, out),
         }
     }
 
@@ -58,14 +56,20 @@ impl Weights {
                         *out = factor * inverse_root(scale * w);
                     }
                 }
-                // One square root for each row and column instead of one for each coordinate.
                 Self::Factored { rows, columns } => {
-                    let factor = factor * JUST_ABOVE;
-                    let columns: Vec<f32> = columns.iter().map(|w| 1.0 / w.sqrt()).collect();
-                    write_products(|row| factor / rows[row].sqrt(), &columns, start, out);
+                    let (rows, columns) = inverse_roots(factor, rows, columns);
+                    write_products(&rows, &columns, start, out);
                 }
             },
         );
+    }
+
+    /// For factored weights, numbers of rows and of columns whose products are `factor`/√w, likewise.
+    pub fn inverse_roots(&self, factor: f32) -> Option<(Vec<f32>, Vec<f32>)> {
+        match self {
+            Self::Factored { rows, columns } => Some(inverse_roots(factor, rows, columns)),
+            Self::Elements { .. } => None,
+        }
     }
 
     /// The largest weight.
@@ -111,19 +115,11 @@ impl Weights {
     }
 }
 
-/// Writes rows_i · columns_j for the coordinates from index `start` on.
-#[inline(always)]
-fn write_products(rows: impl Fn(usize) -> f32, columns: &[f32], start: usize, out: &mut [f32]) {
-    let (mut at, mut out) = (start, out);
-    while !out.is_empty() {
-        let (row, column) = (rows(at / columns.len()), at % columns.len());
-        let (now, later) = out.split_at_mut((columns.len() - column).min(out.len()));
-        for (out, w) in now.iter_mut().zip(&columns[column..]) {
-            *out = row * w;
-        }
-        at += now.len();
-        out = later;
-    }
+/// One square root for each row and column instead of one for each coordinate.
+fn inverse_roots(factor: f32, rows: &[f32], columns: &[f32]) -> (Vec<f32>, Vec<f32>) {
+    let factor = factor * JUST_ABOVE;
+    let rows = rows.iter().map(|w| factor / w.sqrt()).collect();
+    (rows, columns.iter().map(|w| 1.0 / w.sqrt()).collect())
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! The release of a step: a clipped sum becomes a noisy mean gradient.
 
-use super::central::Allocation;
+use super::central::{Allocation, no_less};
 use crate::model::{ParameterId, Parameters};
 use crate::noise::{NOISE_BLOCK, Noise};
-use crate::tensor::Matrix;
 use crate::tensor::cpu::simd::widest;
+use crate::tensor::{
+    GradientMeans, GradientStatistic, Matrix, NoisyGradient, Result, Stds, gradient_means,
+};
 
 /// Offset of each trainable parameter among all coordinates, which the noise is a function of.
 #[derive(Clone, Debug)]
@@ -90,6 +92,42 @@ impl Released {
     pub fn gradients(&self) -> impl Iterator<Item = (ParameterId, &Matrix)> {
         let gradients = self.gradients.iter().enumerate();
         gradients.filter_map(|(i, gradient)| Some((ParameterId(i), gradient.as_ref()?)))
+    }
+
+    /// Means of a statistic of each trainable parameter's gradient over its rows and columns.
+    pub fn means(
+        &self,
+        statistic: GradientStatistic,
+        parameters: &Parameters,
+    ) -> Result<Vec<(ParameterId, GradientMeans)>> {
+        let ids: Vec<ParameterId> = self.gradients().map(|(id, _)| id).collect();
+        let allocation = self.allocation.as_ref();
+        let factors: Vec<_> =
+            ids.iter().map(|&id| allocation.and_then(|found| found.std_factors(id))).collect();
+        let writers: Vec<_> = ids
+            .iter()
+            .map(|&id| {
+                move |start: usize, out: &mut [f32]| match allocation {
+                    Some(allocation) => allocation.write_stds(id, start, out),
+                    None => out.fill(0.0),
+                }
+            })
+            .collect();
+        let noisy: Vec<NoisyGradient> = self
+            .gradients()
+            .zip(factors.iter().zip(&writers))
+            .map(|((id, gradient), (factors, write))| {
+                let stds = match (allocation.map(|found| found.std(id)), factors) {
+                    (None, _) => Stds::Same(0.0),
+                    (Some(Some(std)), _) => Stds::Same(no_less(std)),
+                    (Some(None), Some((rows, columns))) => Stds::Product { rows, columns },
+                    (Some(None), None) => Stds::Each(write),
+                };
+                let value = parameters.value(id);
+                NoisyGradient { gradient, value, stds, divisor: self.divisor }
+            })
+            .collect();
+        Ok(ids.into_iter().zip(gradient_means(statistic, &noisy)?).collect())
     }
 
     /// Writes the standard deviations of the noise in a parameter's gradient, from coordinate

@@ -7,8 +7,9 @@
 
 use super::error::{Error, Result, Shape};
 use super::{
-    Activation, AttentionShape, CoordinateWeights, Dropout, Host, Matrix, NormKind, Normalised,
-    Operand, Panels, ParameterUpdate, RowWeights, UpdateState,
+    Activation, AttentionShape, CoordinateWeights, Dropout, GradientMeans, GradientStatistic, Host,
+    Matrix, NoisyGradient, NormKind, Normalised, Operand, Panels, ParameterUpdate, RowWeights,
+    UpdateState,
 };
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -139,6 +140,12 @@ pub(crate) trait Backend: Sized + 'static {
         states: Vec<UpdateState<Self::Matrix>>,
         updates: &[ParameterUpdate],
     ) -> Result<Vec<UpdateState<Self::Matrix>>>;
+
+    /// Means of a statistic over rows and columns; see [`super::gradient_means`].
+    fn gradient_means(
+        statistic: GradientStatistic,
+        gradients: &[NoisyGradient<Self::Matrix>],
+    ) -> Result<Vec<GradientMeans>>;
 
     /// Activations of this shape, nothing of which is written yet.
     fn draft(device: &Self::Device, shape: Shape) -> Self::Draft;

@@ -16,7 +16,6 @@ pub enum GradientStatistic {
 }
 
 /// The released gradient of one parameter.
-#[derive(Clone, Copy)]
 pub struct NoisyGradient<'a, M = Matrix> {
     pub gradient: &'a M,
     /// The parameter's value.
@@ -47,7 +46,8 @@ pub fn gradient_means(
     let Some(first) = gradients.first() else { return Ok(Vec::new()) };
     on_backend!(NAME, first.gradient, |B, at| {
         let on_device = gradients.iter().map(|noisy| {
-            let NoisyGradient { gradient, value, stds, divisor } = *noisy;
+            let NoisyGradient { gradient, value, stds, divisor } = noisy;
+            let (stds, divisor) = (*stds, *divisor);
             Ok(NoisyGradient { gradient: at.get(gradient)?, value: at.get(value)?, stds, divisor })
         });
         B::gradient_means(statistic, &on_device.collect::<Result<Vec<_>>>()?)
@@ -67,7 +67,8 @@ mod tests {
             devices.push(Device::cuda(0).unwrap());
         }
         for (rows, columns) in [(1, 1), (3, 700), (1030, 33), (64, 128)] {
-            let number = |i: usize, seed: usize| ((i * 7919 + seed * 104_729) % 2003) as f32 / 1001.5;
+            let number =
+                |i: usize, seed: usize| ((i * 7919 + seed * 104_729) % 2003) as f32 / 1001.5;
             let matrix = |seed: usize| -> Vec<f32> {
                 (0..rows * columns).map(|i| number(i, seed) - 1.0).collect()
             };
@@ -99,8 +100,9 @@ mod tests {
                         matrix.to_device(device).unwrap()
                     };
                     let (gradient, value) = (on(&g), on(&w));
-                    let noisy = NoisyGradient { gradient: &gradient, value: &value, stds, divisor };
-                    let means = gradient_means(statistic, &[noisy, noisy]).unwrap();
+                    let noisy =
+                        || NoisyGradient { gradient: &gradient, value: &value, stds, divisor };
+                    let means = gradient_means(statistic, &[noisy(), noisy()]).unwrap();
                     assert_eq!(means[0], means[1]);
                     let near = |have: f64, want: f64| (have - want).abs() < 1e-4;
                     for (row, mean) in means[0].rows.iter().enumerate() {

@@ -17,6 +17,7 @@ mod cuda;
 mod device;
 mod dropout;
 mod error;
+mod gradient_means;
 mod host;
 mod norm;
 mod ops;
@@ -39,6 +40,7 @@ pub use cuda::{CudaDevice, CudaMatrix, CudaReport, FoundLibrary, GpuReport};
 pub use device::Device;
 pub use dropout::Dropout;
 pub use error::{Error, Result, Shape};
+pub use gradient_means::{GradientMeans, GradientStatistic, NoisyGradient, gradient_means};
 pub use host::Host;
 pub use norm::{NormKind, Normalised};
 pub use ops::*;
@@ -46,7 +48,7 @@ pub use output::{Operand, Output, product};
 pub use pool::release_idle_memory;
 pub use row_weights::RowWeights;
 pub(crate) use update::{
-    NoiseOfRelease, ParameterUpdate, Rule, Stds, UpdateState, release_and_update,
+    NoiseOfRelease, ParameterUpdate, Rule, Stds, UpdateState, release_and_update, write_products,
 };
 
 use backend::{Backend, on_backend};

@@ -28,8 +28,36 @@ pub struct UpdateState<M = Matrix> {
 pub enum Stds<'a> {
     /// The same in all coordinates.
     Same(f32),
+    /// The product of that of its row and that of its column.
+    Product { rows: &'a [f32], columns: &'a [f32] },
     /// Writes those from a coordinate of the parameter on.
     Each(&'a (dyn Fn(usize, &mut [f32]) + Sync)),
+}
+
+impl Stds<'_> {
+    /// Writes those from a coordinate of the parameter on.
+    pub(super) fn write(&self, start: usize, out: &mut [f32]) {
+        match self {
+            Self::Same(std) => out.fill(*std),
+            Self::Product { rows, columns } => write_products(rows, columns, start, out),
+            Self::Each(write) => write(start, out),
+        }
+    }
+}
+
+/// Writes rows_i · columns_j for the coordinates from index `start` on.
+#[inline(always)]
+pub fn write_products(rows: &[f32], columns: &[f32], start: usize, out: &mut [f32]) {
+    let (mut at, mut out) = (start, out);
+    while !out.is_empty() {
+        let (row, column) = (rows[at / columns.len()], at % columns.len());
+        let (now, later) = out.split_at_mut((columns.len() - column).min(out.len()));
+        for (out, w) in now.iter_mut().zip(&columns[column..]) {
+            *out = row * w;
+        }
+        at += now.len();
+        out = later;
+    }
 }
 
 /// The noise of a release.
@@ -160,13 +188,15 @@ mod tests {
             corrected,
         };
         for rule in [Rule::Sgd { momentum: 0.9 }, adam(false), adam(true)] {
-            for stds in [None, Some(Stds::Same(0.7)), Some(Stds::Each(&each))] {
+            let (rows, columns) = ([0.0, 0.3, 1.7, 42.0], vec![0.9; 1_000_003]);
+            let product = Stds::Product { rows: &rows[2..3], columns: &columns };
+            for stds in [None, Some(Stds::Same(0.7)), Some(Stds::Each(&each)), Some(product)] {
                 let noise =
                     stds.map(|stds| NoiseOfRelease { noise: &noise, step: 17, first: 512, stds });
                 let gradient_std = match stds {
                     None => Some(0.0),
                     Some(Stds::Same(std)) => Some(std / 20.0),
-                    Some(Stds::Each(_)) => None,
+                    Some(_) => None,
                 };
                 let update = ParameterUpdate {
                     noise,
@@ -177,6 +207,12 @@ mod tests {
                     rule,
                 };
                 for count in [1, 15, 255, 256, 257, 1_000_003] {
+                    let mut update = update;
+                    if let Some(NoiseOfRelease { stds: Stds::Product { columns, .. }, .. }) =
+                        &mut update.noise
+                    {
+                        *columns = &columns[..count];
+                    }
                     let want = updated(&Device::Cpu, count, &update);
                     for device in &devices {
                         let have = updated(device, count, &update);

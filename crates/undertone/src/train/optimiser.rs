@@ -98,11 +98,16 @@ impl Optimiser {
             Some(move |start: usize, out: &mut [f32]| allocation.write_stds(id, start, out))
         };
         let write_stds: Vec<_> = trainable.iter().map(|&id| stds_of(id)).collect();
+        let factors_of = |&id: &ParameterId| release.noise?.1.std_factors(id);
+        let factors: Vec<_> = trainable.iter().map(factors_of).collect();
         let mut updates = Vec::with_capacity(trainable.len());
-        for (&id, write_stds) in trainable.iter().zip(&write_stds) {
+        for ((&id, write_stds), factors) in trainable.iter().zip(&write_stds).zip(&factors) {
             let noise = match (release.noise, write_stds) {
                 (Some((noise, allocation)), Some(write_stds)) => {
-                    let each = || Stds::Each(write_stds);
+                    let each = || match factors {
+                        Some((rows, columns)) => Stds::Product { rows, columns },
+                        None => Stds::Each(write_stds),
+                    };
                     let stds = allocation.std(id).map_or_else(each, |std| Stds::Same(no_less(std)));
                     let first = release.coordinates.first(id);
                     Some(NoiseOfRelease { noise, step: release.step, first, stds })

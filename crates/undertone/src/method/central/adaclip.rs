@@ -17,8 +17,7 @@ use super::allocation::{Allocation, Allocator};
 use crate::gradient::{Bounds, Clip, Clipping, ClippingGroups, Weights};
 use crate::method::Released;
 use crate::model::Parameters;
-use crate::tensor::{Host, Result};
-use rayon::prelude::*;
+use crate::tensor::{GradientStatistic, Host, Result};
 use std::sync::Arc;
 use undertone_run::AdaclipSection;
 
@@ -134,42 +133,14 @@ impl Allocator for Adaclip {
         Allocation::even(&self.groups, &self.bounds, noise_multiplier * self.bound)
     }
 
-    fn observe(&mut self, released: Released, _parameters: &Parameters) -> Result<()> {
+    fn observe(&mut self, released: Released, parameters: &Parameters) -> Result<()> {
         let beta = self.settings.beta;
-        for (id, gradient) in released.gradients() {
+        for (id, means) in released.means(GradientStatistic::Square, parameters)? {
             let Some(squares) = &mut self.squares[id.index()] else { continue };
-            let (gradient, columns) = (gradient.to_host()?, gradient.columns());
-            let values = gradient.dense();
-            let height = (32_768 / columns.max(1)).max(1);
-            let parts: Vec<(Vec<f64>, Vec<f64>)> = values
-                .par_chunks(height * columns)
-                .enumerate()
-                .map(|(i, values)| {
-                    let mut stds = vec![0.0; values.len()];
-                    released.write_stds(id, i * height * columns, &mut stds);
-                    let (mut of_rows, mut of_columns) = (Vec::new(), vec![0.0; columns]);
-                    for (row, stds) in values.chunks(columns).zip(stds.chunks(columns)) {
-                        let mut sum = 0.0;
-                        for ((g, s), column) in row.iter().zip(stds).zip(&mut of_columns) {
-                            let square = f64::from(g * g - s * s);
-                            sum += square;
-                            *column += square;
-                        }
-                        of_rows.push(sum / columns as f64);
-                    }
-                    (of_rows, of_columns)
-                })
-                .collect();
-            let mut of_columns = vec![0.0; columns];
-            let mut row = squares.rows.iter_mut();
-            let height = gradient.rows().max(1) as f64;
-            for (rows, columns) in &parts {
-                for (found, kept) in rows.iter().zip(row.by_ref()) {
-                    *kept = beta * *kept + (1.0 - beta) * *found as f32;
-                }
-                of_columns.iter_mut().zip(columns).for_each(|(sum, x)| *sum += x / height);
-            }
-            for (kept, found) in squares.columns.iter_mut().zip(of_columns) {
+            let sides = [(&mut squares.rows, means.rows), (&mut squares.columns, means.columns)];
+            for (kept, found) in
+                sides.into_iter().flat_map(|(kept, found)| kept.iter_mut().zip(found))
+            {
                 *kept = beta * *kept + (1.0 - beta) * found as f32;
             }
         }

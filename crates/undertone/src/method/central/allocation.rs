@@ -129,6 +129,17 @@ impl Allocation {
         }
     }
 
+    /// Numbers of rows and of columns whose products are the standard deviations of the noise in a
+    /// parameter's sum, if there are such.
+    pub fn std_factors(&self, parameter: ParameterId) -> Option<(Vec<f32>, Vec<f32>)> {
+        match self.groups.of(parameter)? {
+            ParameterGroups::Weighted(group, weights) => {
+                weights.inverse_roots(no_less(self.stds[*group]))
+            }
+            ParameterGroups::Plain(_) | ParameterGroups::Split(_) => None,
+        }
+    }
+
     /// Writes the standard deviations of the noise of a parameter's coordinates from `start` on.
     pub fn write_stds(&self, parameter: ParameterId, start: usize, out: &mut [f32]) {
         let Some(share) = self.groups.of(parameter) else { return out.fill(0.0) };

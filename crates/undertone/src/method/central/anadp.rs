@@ -59,11 +59,7 @@ impl Allocator for Anadp {
     }
 
     fn observe(&mut self, released: Released, parameters: &Parameters) -> Result<()> {
-        for (id, gradient) in released.gradients() {
-            let stds = |start: usize, out: &mut [f32]| released.write_stds(id, start, out);
-            let (gradient, value) = (gradient.to_host()?, parameters.value(id).to_host()?);
-            self.importance.update(id, &gradient, Some(&stds), &value);
-        }
+        self.importance.observe(&released, parameters)?;
         drop(released);
         self.weigh();
         Ok(())
@@ -118,16 +114,7 @@ impl Published for PublishedAnadp {
         // Dropped first: they share memory with the averages.
         self.weights = None;
         for (id, parameter) in parameters.iter().filter(|(_, parameter)| parameter.trainable) {
-            let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
-            let nothing = || Host::from_vec(rows, columns, vec![0.0; rows * columns]);
-            let gradient = match raw.unclipped(id) {
-                Some(sum) => sum.to_host()?,
-                None => nothing(),
-            };
-            // A gradient that is not finite would stay in the averages for ever.
-            let finite = gradient.dense().iter().all(|g| g.is_finite());
-            let gradient = if finite { gradient } else { nothing() };
-            self.importance.update(id, &gradient, None, &parameter.value.to_host()?);
+            self.importance.observe_raw(id, raw.unclipped(id), &parameter.value)?;
         }
         self.weights = self.importance.noise_weights();
         Ok(())

@@ -13,7 +13,7 @@ use std::ops::Range;
 /// What the backward pass of a block begins with.
 #[derive(Debug)]
 pub(super) enum Kept {
-    Activations(block::Saved),
+    Activations(Box<block::Saved>),
     /// The block's input, from which its activations are computed again.
     Input(Matrix),
 }
@@ -90,7 +90,7 @@ impl Model {
             } else {
                 let (y, saved) = block.forward(keeping, &x)?;
                 x = y;
-                kept.push(Kept::Activations(saved));
+                kept.push(Kept::Activations(Box::new(saved)));
             }
         }
         Ok((x, kept))

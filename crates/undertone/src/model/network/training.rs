@@ -143,7 +143,7 @@ impl Model {
         let first = blocks.len() - kept.len();
         for (i, (block, kept)) in blocks[first..].iter().zip(kept).enumerate().rev() {
             let saved = match kept {
-                Kept::Activations(saved) => saved,
+                Kept::Activations(saved) => *saved,
                 Kept::Input(x) => block.forward(pass, &x)?.1,
             };
             match block.backward(pass, saved, gradient, i > 0 || wanted_below, receiver)? {

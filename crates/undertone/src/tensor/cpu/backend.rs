@@ -1,6 +1,7 @@
 //! The operations on matrices in main memory: each is one of the kernels beside this file.
 
 use super::cache::HostCache;
+use super::gradient_means as means;
 use super::matmul::{multiply, multiply_weighted};
 use super::panels::{self, Panels};
 use super::view::{Update, View};
@@ -10,8 +11,9 @@ use super::{
 };
 use crate::tensor::backend::{Backend, Block, Ranges};
 use crate::tensor::{
-    Activation, AttentionShape, CoordinateWeights, Dropout, Host, Matrix, NormKind, Normalised,
-    Operand, ParameterUpdate, Result, RowWeights, Shape, UpdateState,
+    Activation, AttentionShape, CoordinateWeights, Dropout, GradientMeans, GradientStatistic, Host,
+    Matrix, NoisyGradient, NormKind, Normalised, Operand, ParameterUpdate, Result, RowWeights,
+    Shape, UpdateState,
 };
 use std::ops::Range;
 
@@ -240,6 +242,13 @@ impl Backend for Cpu {
     ) -> Result<Vec<UpdateState<Host>>> {
         let each = states.into_iter().zip(all);
         Ok(each.map(|(state, update)| updates::release_and_update(state, update)).collect())
+    }
+
+    fn gradient_means(
+        statistic: GradientStatistic,
+        gradients: &[NoisyGradient<Host>],
+    ) -> Result<Vec<GradientMeans>> {
+        Ok(gradients.iter().map(|noisy| means::gradient_means(statistic, noisy)).collect())
     }
 
     fn draft((): &(), [rows, columns]: Shape) -> Host {

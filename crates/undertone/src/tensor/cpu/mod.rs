@@ -14,6 +14,7 @@ mod dots;
 pub mod dropout;
 mod few_rows;
 mod gemm;
+mod gradient_means;
 pub mod level;
 pub mod loss;
 pub mod matmul;

@@ -42,9 +42,9 @@ fn release(update: &ParameterUpdate, start: usize, values: &mut [f32], stds: &mu
     let first = noise.first + start as u64;
     match noise.stds {
         Stds::Same(std) => noise.noise.add(noise.step, first, std, factor, values),
-        Stds::Each(write) => {
+        each @ (Stds::Each(_) | Stds::Product { .. }) => {
             stds.resize(values.len(), 0.0);
-            write(start, stds);
+            each.write(start, stds);
             noise.noise.add_each(noise.step, first, stds, factor, values);
         }
     }

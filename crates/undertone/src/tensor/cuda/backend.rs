@@ -5,14 +5,16 @@ use super::cache::CudaCache;
 use super::device::CudaDevice;
 use super::format::NumberFormat;
 use super::fused::Addend;
+use super::gradient_means as means;
 use super::matrix::CudaMatrix;
 use super::products::{multiply, multiply_onto};
 use super::unit_norms::{CudaPerUnit, Onto};
 use super::{activation, attention, loss, norm, rotary, rows, unit_norms};
 use crate::tensor::backend::{Backend, Block, Ranges};
 use crate::tensor::{
-    Activation, AttentionShape, CoordinateWeights, Dropout, Host, Matrix, NormKind, Normalised,
-    Operand, ParameterUpdate, Result, RowWeights, Shape, UpdateState,
+    Activation, AttentionShape, CoordinateWeights, Dropout, GradientMeans, GradientStatistic, Host,
+    Matrix, NoisyGradient, NormKind, Normalised, Operand, ParameterUpdate, Result, RowWeights,
+    Shape, UpdateState,
 };
 use std::ops::Range;
 
@@ -284,6 +286,13 @@ impl Backend for Cuda {
         updates: &[ParameterUpdate],
     ) -> Result<Vec<UpdateState<CudaMatrix>>> {
         super::update::release_and_update(states, updates)
+    }
+
+    fn gradient_means(
+        statistic: GradientStatistic,
+        gradients: &[NoisyGradient<CudaMatrix>],
+    ) -> Result<Vec<GradientMeans>> {
+        means::gradient_means(statistic, gradients)
     }
 
     fn draft(device: &CudaDevice, shape: Shape) -> Draft {

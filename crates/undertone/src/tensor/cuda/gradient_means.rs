@@ -41,11 +41,7 @@ impl StdsOnGpu {
 }
 
 /// One std for each coordinate, dense, from those of rows and columns.
-pub(super) fn product_of_stds(
-    gpu: &'static Gpu,
-    rows: &[f32],
-    columns: &[f32],
-) -> Result<Buffer> {
+pub(super) fn product_of_stds(gpu: &'static Gpu, rows: &[f32], columns: &[f32]) -> Result<Buffer> {
     let all = gpu.allocate(rows.len() * columns.len() * size_of::<f32>())?;
     let (count, width) = (rows.len(), columns.len());
     let (rows, columns) = (gpu.upload(rows)?, gpu.upload(columns)?);
@@ -123,7 +119,8 @@ pub(super) fn gradient_means(
     let means = pending.iter().map(|Pending { shape: [rows, columns], rows: at, partial }| {
         let of_rows = found[*at..at + rows].iter().map(|&sum| mean(f64::from(sum), *columns));
         let mut of_columns = vec![0.0_f64; *columns];
-        for part in found[*partial..partial + rows.div_ceil(ROWS) * columns].chunks((*columns).max(1))
+        for part in
+            found[*partial..partial + rows.div_ceil(ROWS) * columns].chunks((*columns).max(1))
         {
             of_columns.iter_mut().zip(part).for_each(|(sum, x)| *sum += f64::from(*x));
         }

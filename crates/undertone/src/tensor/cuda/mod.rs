@@ -21,6 +21,7 @@ mod compile;
 mod device;
 mod format;
 mod fused;
+mod gradient_means;
 mod launch;
 mod library;
 mod loss;

@@ -14,6 +14,8 @@ pub enum Source {
     Cache(NumberFormat),
     /// Copies from one format to another.
     Convert,
+    /// Means of released gradients over rows and columns.
+    GradientMeans,
     /// Cross-entropy and softmax.
     Loss(NumberFormat),
     /// LayerNorm and RMSNorm.
@@ -36,7 +38,7 @@ impl Source {
     /// All of them.
     #[cfg(test)]
     pub fn all() -> Vec<Self> {
-        let mut all = vec![Self::Convert, Self::UnitNorms, Self::Update];
+        let mut all = vec![Self::Convert, Self::GradientMeans, Self::UnitNorms, Self::Update];
         for precision in Precision::ALL {
             all.extend([32, 64, 128, 256].map(|width| Self::Attention(precision, width)));
         }
@@ -63,6 +65,7 @@ impl Source {
             Self::Attention(precision, width) => return format!("attention-{precision}-{width}"),
             Self::Cache(format) => ("cache", format),
             Self::Convert => return "convert".into(),
+            Self::GradientMeans => return "gradient-means".into(),
             Self::Loss(format) => ("loss", format),
             Self::Norm(format) => ("norm", format),
             Self::Rotary(format) => ("rotary", format),
@@ -92,6 +95,9 @@ impl Source {
         let (format, body) = match self {
             Self::Convert => return format!("{COMMON}\n{}", include_str!("kernels/convert.cu")),
             Self::Update => return format!("{COMMON}\n{}", include_str!("kernels/update.cu")),
+            Self::GradientMeans => {
+                return format!("{COMMON}\n{}", include_str!("kernels/gradient_means.cu"));
+            }
             Self::Attention(precision, width) => {
                 let tile = super::attention::tile_of(precision, width);
                 let head = format!("#define HEAD_WIDTH {width}\n#define HEAD_TILE {tile}\n");

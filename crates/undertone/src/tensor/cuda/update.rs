@@ -1,5 +1,6 @@
 //! Noise and optimiser on the GPU: the numbers are those of the CPU, bit by bit.
 
+use super::gradient_means::product_of_stds;
 use super::launch::{Grid, arguments};
 use super::matrix::CudaMatrix;
 use super::memory::Buffer;
@@ -52,6 +53,10 @@ pub(super) fn release_and_update(
                 let mut numbers = vec![0.0_f32; count];
                 write(0, &mut numbers);
                 stds.push(value.gpu().upload(&numbers)?);
+                (stds.last().map_or(0, Buffer::pointer), 0.0)
+            }
+            Some(Stds::Product { rows, columns }) => {
+                stds.push(product_of_stds(value.gpu(), rows, columns)?);
                 (stds.last().map_or(0, Buffer::pointer), 0.0)
             }
             Some(Stds::Same(std)) => (0, std),

@@ -1,14 +1,10 @@
 //! Importance of rows and columns (the *factored* form).
 
-use super::numbers::{for_each_sensitivity, normalised};
-use super::{Averages, ImportanceSettings, Stds};
+use super::numbers::normalised;
+use super::{Averages, ImportanceSettings};
 use crate::gradient::Weights;
 use crate::model::{ParameterId, Parameters};
-use crate::tensor::cpu::simd::{sum, widest};
-use rayon::prelude::*;
-
-/// Coordinates of one parallel task: intermediate results stay in cache.
-const CHUNK: usize = 1 << 13;
+use crate::tensor::GradientMeans;
 
 /// Moving averages of all rows and columns.
 #[derive(Debug)]
@@ -37,63 +33,12 @@ impl Factored {
         Self { settings, of: of.collect() }
     }
 
-    pub fn update(
-        &mut self,
-        id: ParameterId,
-        gradient: &[f32],
-        noise: Option<Stds>,
-        value: &[f32],
-    ) {
-        let Some(Tensor { rows, columns: of_columns, .. }) = &mut self.of[id.index()] else {
-            return;
-        };
-        let columns = of_columns.sensitivity.len();
-        let height = (CHUNK / columns.max(1)).max(1);
-        let parts: Vec<(Vec<f32>, Vec<f32>)> = gradient
-            .par_chunks(height * columns)
-            .zip(value.par_chunks(height * columns))
-            .enumerate()
-            .map(|(i, (g, w))| {
-                let noise = noise.map(|noise| {
-                    let mut stds = vec![0.0; g.len()];
-                    noise(i * height * columns, &mut stds);
-                    stds
-                });
-                let mut found = vec![0.0; g.len()];
-                let mut sums = vec![0.0_f32; columns];
-                let mut of_rows = Vec::with_capacity(height);
-                widest(
-                    #[inline(always)]
-                    || {
-                        for_each_sensitivity(
-                            g,
-                            w,
-                            noise.as_deref(),
-                            found.iter_mut(),
-                            #[inline(always)]
-                            |out, found| *out = found,
-                        );
-                        for row in found.chunks(columns) {
-                            for (sum, x) in sums.iter_mut().zip(row) {
-                                *sum += x;
-                            }
-                            of_rows.push(sum(row) / columns as f32);
-                        }
-                    },
-                );
-                (of_rows, sums)
-            })
-            .collect();
-        let mut sums = vec![0.0_f32; columns];
-        let mut of_rows = Vec::new();
-        for (part, columns) in parts {
-            of_rows.extend(part);
-            sums.iter_mut().zip(columns).for_each(|(sum, x)| *sum += x);
-        }
-        let height = of_rows.len().max(1) as f32;
-        sums.iter_mut().for_each(|sum| *sum /= height);
-        rows.update(&self.settings, &of_rows);
-        of_columns.update(&self.settings, &sums);
+    /// With the means of a parameter's sensitivity.
+    pub fn update(&mut self, id: ParameterId, found: &GradientMeans) {
+        let Some(Tensor { rows, columns, .. }) = &mut self.of[id.index()] else { return };
+        let narrow = |means: &[f64]| -> Vec<f32> { means.iter().map(|&x| x as f32).collect() };
+        rows.update(&self.settings, &narrow(&found.rows));
+        columns.update(&self.settings, &narrow(&found.columns));
     }
 
     pub fn weights(&self) -> Vec<Option<Weights>> {

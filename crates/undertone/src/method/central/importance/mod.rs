@@ -24,8 +24,11 @@ mod numbers;
 
 use super::allocation::NoiseWeights;
 use crate::gradient::Weights;
+use crate::method::Released;
 use crate::model::{ParameterId, Parameters};
-use crate::tensor::Host;
+use crate::tensor::{
+    GradientMeans, GradientStatistic, Host, Matrix, NoisyGradient, Result, gradient_means,
+};
 use elements::Elements;
 use factored::Factored;
 use std::sync::Arc;
@@ -120,13 +123,82 @@ impl Importance {
         Self { kept, updates: 0 }
     }
 
-    /// Updates the averages with one parameter's gradient; `noise` gives the std of its noise.
-    pub fn update(&mut self, id: ParameterId, gradient: &Host, noise: Option<Stds>, value: &Host) {
+    /// Updates the averages with the gradients that a step released.
+    pub fn observe(&mut self, released: &Released, parameters: &Parameters) -> Result<()> {
         self.updates += 1;
-        let (gradient, value) = (gradient.dense(), value.dense());
         match &mut self.kept {
-            Kept::Elements(elements) => elements.update(id, &gradient, noise, &value),
-            Kept::Factored(factored) => factored.update(id, &gradient, noise, &value),
+            Kept::Elements(elements) => {
+                for (id, gradient) in released.gradients() {
+                    let stds = |start: usize, out: &mut [f32]| released.write_stds(id, start, out);
+                    let (gradient, value) = (gradient.to_host()?, parameters.value(id).to_host()?);
+                    elements.update(id, &gradient.dense(), Some(&stds), &value.dense());
+                }
+            }
+            Kept::Factored(factored) => {
+                for (id, found) in released.means(GradientStatistic::Sensitivity, parameters)? {
+                    factored.update(id, &found);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Updates the averages with one parameter's gradient without noise, which is zero if there is
+    /// none. So is one that is not finite: it would stay in the averages for ever.
+    pub fn observe_raw(
+        &mut self,
+        id: ParameterId,
+        gradient: Option<&Matrix>,
+        value: &Matrix,
+    ) -> Result<()> {
+        self.updates += 1;
+        let (rows, columns) = (value.rows(), value.columns());
+        match &mut self.kept {
+            Kept::Elements(elements) => {
+                let found = gradient.map(|gradient| gradient.to_host()).transpose()?;
+                let finite = |found: &Host| found.dense().iter().all(|g| g.is_finite());
+                let found = found
+                    .filter(finite)
+                    .unwrap_or_else(|| Host::from_vec(rows, columns, vec![0.0; rows * columns]));
+                elements.update(id, &found.dense(), None, &value.to_host()?.dense());
+            }
+            Kept::Factored(factored) => {
+                let means = match gradient {
+                    Some(gradient) => {
+                        let stds = crate::tensor::Stds::Same(0.0);
+                        let raw = NoisyGradient { gradient, value, stds, divisor: 1.0 };
+                        gradient_means(GradientStatistic::Sensitivity, &[raw])?.pop()
+                    }
+                    None => None,
+                };
+                let is_finite = |means: &GradientMeans| {
+                    means.rows.iter().chain(&means.columns).all(|x| x.is_finite())
+                };
+                let nothing =
+                    || GradientMeans { rows: vec![0.0; rows], columns: vec![0.0; columns] };
+                factored.update(id, &means.filter(is_finite).unwrap_or_else(nothing));
+            }
+        }
+        Ok(())
+    }
+
+    /// Updates the averages with one parameter's gradient; `noise` gives the std of its noise.
+    #[cfg(test)]
+    fn update(&mut self, id: ParameterId, gradient: &Host, noise: Option<Stds>, value: &Host) {
+        self.updates += 1;
+        match &mut self.kept {
+            Kept::Elements(elements) => {
+                elements.update(id, &gradient.dense(), noise, &value.dense());
+            }
+            Kept::Factored(factored) => {
+                let stds = noise.map_or(crate::tensor::Stds::Same(0.0), crate::tensor::Stds::Each);
+                let (gradient, value) =
+                    (Matrix::Host(gradient.clone()), Matrix::Host(value.clone()));
+                let noisy =
+                    NoisyGradient { gradient: &gradient, value: &value, stds, divisor: 1.0 };
+                let found = gradient_means(GradientStatistic::Sensitivity, &[noisy]).unwrap();
+                factored.update(id, &found[0]);
+            }
         }
     }
 

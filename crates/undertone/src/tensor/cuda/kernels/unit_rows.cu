@@ -264,15 +264,9 @@ struct RowSum {
 
 // Numbers j … of a row, as many as there are, and zeros.
 __device__ __forceinline__ void load_pack(
-    float (&to)[PACK], const real* row, size j, size columns, bool whole) {
-    if (whole && j + PACK <= columns) {
-        Pack pack = *(const Pack*)(row + j);
+    float (&to)[PACK], const real* row, size j, size columns) {
 #pragma unroll
-        for (int k = 0; k < PACK; ++k) to[k] = wide(pack.x[k]);
-    } else {
-#pragma unroll
-        for (int k = 0; k < PACK; ++k) to[k] = j + k < columns ? wide(row[j + k]) : 0.0f;
-    }
+    for (int k = 0; k < PACK; ++k) to[k] = j + k < columns ? wide(row[j + k]) : 0.0f;
 }
 
 // The sums over the threads of a column, in shared memory, written by as many threads as there are
@@ -300,13 +294,31 @@ __device__ __forceinline__ void sum_rows(
     bool e_whole = aligned(task.e) && task.e_stride % PACK == 0;
     bool a_whole = aligned(task.a) && task.a_stride % PACK == 0;
     float of_rows[PACK] = {}, of_products[PACK] = {};
+    size t = start + threadIdx.x / SUM_PACKS;
+    if (e_whole && (a_whole || !products) && j + PACK <= task.columns) {
+        // Four rows are on their way at once.
+        const real *from_e = task.e + t * task.e_stride + j, *from_a = from_e;
+        if (products) from_a = task.a + t * task.a_stride + j;
 #pragma unroll 4
-    for (size t = start + threadIdx.x / SUM_PACKS; t < end; t += SUM_ROWS) {
+        for (; t < end; t += SUM_ROWS) {
+            Pack e = *(const Pack*)from_e, a;
+            if (products) a = *(const Pack*)from_a;
+#pragma unroll
+            for (int k = 0; k < PACK; ++k) {
+                float number = wide(e.x[k]);
+                of_rows[k] += number;
+                if (products) of_products[k] += __fmul_rn(wide(a.x[k]), number);
+            }
+            from_e += SUM_ROWS * task.e_stride;
+            if (products) from_a += SUM_ROWS * task.a_stride;
+        }
+    }
+    for (; t < end; t += SUM_ROWS) {
         float e[PACK];
-        load_pack(e, task.e + t * task.e_stride, j, task.columns, e_whole);
+        load_pack(e, task.e + t * task.e_stride, j, task.columns);
         if (products) {
             float a[PACK];
-            load_pack(a, task.a + t * task.a_stride, j, task.columns, a_whole);
+            load_pack(a, task.a + t * task.a_stride, j, task.columns);
 #pragma unroll
             for (int k = 0; k < PACK; ++k) of_products[k] += __fmul_rn(a[k], e[k]);
         }
