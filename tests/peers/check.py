@@ -63,7 +63,7 @@ def call(*command):
     return done.stdout
 
 
-def example(name, model, out):
+def example(name, model, out, *more):
     call(
         "cargo",
         "run",
@@ -78,6 +78,7 @@ def example(name, model, out):
         model,
         "--out",
         out,
+        *more,
     )
     return out
 
@@ -286,9 +287,9 @@ def merge(base, adapter, name):
     return work / name
 
 
-def check_adapter(base, inputs):
+def check_adapter(base, inputs, *more):
     """Saved by us: peft loads it, it changes the logits, and merged by us it gives the same."""
-    adapter = example("save_adapter", base, work / f"adapter-{base.name}")
+    adapter = example("save_adapter", base, work / f"adapter-{base.name}", *more)
     with_it, without = logits(load_adapter(base, adapter), inputs), logits(load(base), inputs)
     if apart(with_it, without) < 1e-3:
         raise RuntimeError("the adapter changes nothing")
@@ -355,6 +356,12 @@ for folder in [classifier, stories, *plain]:
         "e",
         f"{folder.name}, adapter saved and merged by undertone",
         lambda: check_adapter(folder, inputs_of[folder]),
+    )
+for folder in [folder for folder in plain if folder.name.startswith("gpt2")]:
+    check(
+        "e",
+        f"{folder.name}, adapter on queries and values, saved and merged by undertone",
+        lambda: check_adapter(folder, inputs_of[folder], "--targets", "query,value"),
     )
 check(
     "e",

@@ -53,7 +53,8 @@ pub use printable::{escape_markdown, printable, printable_json, printable_line};
 pub use read::{MOST_OF_SETTINGS, open_regular, read_bytes, read_settings};
 pub use resolved::{Adaptation, Releases, Resolved};
 pub use summary::{
-    Claim, ParameterCounts, PerturbationFacts, Summary, Throughput, ValidationMetrics,
+    Claim, ParameterCounts, PerturbationFacts, RelevanceCost, Summary, Throughput,
+    ValidationMetrics,
 };
 
 /// The layout of run folders that this version writes. Version 1 had no number, and ledgers of

@@ -36,6 +36,13 @@ pub struct Summary {
     pub throughput: Throughput,
     /// Peak resident memory of the process, on Linux.
     pub peak_memory_bytes: Option<u64>,
+    /// Peak memory of the GPU during training, beyond what was in use before the model was loaded;
+    /// with that of other processes on the same GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_gpu_memory_bytes: Option<u64>,
+    /// The most examples that were computed at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub largest_micro_batch: Option<u64>,
     /// Number of steps taken.
     pub steps: u64,
     /// Number of rows of the training file that were left out because they cannot be read.
@@ -50,6 +57,9 @@ pub struct Summary {
     /// relevance map.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub relevance_by_parameter: Vec<(String, f64)>,
+    /// What the relevance map cost, where the method has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relevance_cost: Option<RelevanceCost>,
     /// Units, steps and calibrated noise.
     pub resolved: Resolved,
     /// Hash of the ledger's last line.
@@ -138,6 +148,16 @@ pub struct Throughput {
     pub examples_per_second: f64,
     /// Seconds of training.
     pub seconds: f64,
+}
+
+/// What a relevance map cost.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RelevanceCost {
+    /// Seconds for each example.
+    pub seconds_per_example: f64,
+    /// Peak resident memory while it was computed, one example at a time, beyond what was resident
+    /// before, on Linux.
+    pub peak_memory_bytes: Option<u64>,
 }
 
 /// Numbers of parameters.

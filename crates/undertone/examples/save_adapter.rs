@@ -1,6 +1,6 @@
 //! Adds LoRA with random weights to a model and saves the adapter, to check that peft loads it.
 //!
-//!     cargo run --release --example save_adapter -- --model DIR --out DIR
+//!     cargo run --release --example save_adapter -- --model DIR --out DIR [--targets NAME,NAME]
 
 use std::path::Path;
 use undertone::model::folder::{LoadOptions, Random, load};
@@ -15,10 +15,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let folder = value("--model")?;
     let mut model = load(Path::new(folder), &LoadOptions::default())?;
-    model.apply_tuning(
-        &Tuning::Lora(LoraSettings { rank: 4, alpha: 8.0, ..LoraSettings::default() }),
-        1,
-    )?;
+    let targets = value("--targets")
+        .map_or(Vec::new(), |names| names.split(',').map(str::to_owned).collect());
+    let settings = LoraSettings { rank: 4, alpha: 8.0, targets, ..LoraSettings::default() };
+    model.apply_tuning(&Tuning::Lora(settings), 1)?;
     // LoRA's B is initialised to zero, which would test nothing; the task head changes too.
     let mut random = Random::new(2, 0.02);
     for (_, parameter) in model.parameters.iter_mut().filter(|(_, p)| p.trainable) {

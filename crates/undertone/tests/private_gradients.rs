@@ -258,10 +258,16 @@ fn assert_same(what: &str, want: &Sums, have: &Sums) {
     }
 }
 
-fn tunings(task_head: TaskHead) -> Vec<Tuning> {
-    let lora = Tuning::Lora(LoraSettings { rank: 3, ..LoraSettings::default() });
+fn tunings(architecture: Architecture, task_head: TaskHead) -> Vec<Tuning> {
+    let settings = LoraSettings { rank: 3, ..LoraSettings::default() };
+    let lora = Tuning::Lora(settings.clone());
     let adapter = Tuning::Adapter(AdapterSettings { size: 5, ..AdapterSettings::default() });
     let mut all = vec![Tuning::Full, lora, adapter];
+    if architecture == Architecture::Gpt2 {
+        // Of the fused layer's three parts, two.
+        let targets = vec!["c_attn.query".into(), "c_attn.value".into()];
+        all.push(Tuning::Lora(LoraSettings { targets, ..settings }));
+    }
     if task_head != TaskHead::CausalLanguageModel {
         all.push(Tuning::Bitfit);
     }
@@ -282,7 +288,7 @@ fn book_keeping_equals_one_unit_at_a_time() {
                 if task_head == TaskHead::SequenceClassification { length } else { length.max(2) }
             });
             let examples = examples(&lengths, &units, task_head);
-            for tuning in tunings(task_head) {
+            for tuning in tunings(architecture, task_head) {
                 let mut model = model(architecture, task_head, &tuning, 16);
                 model.to_device(&device).unwrap();
                 let units = unit_gradients(&model, &examples);

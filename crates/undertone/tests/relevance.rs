@@ -1,17 +1,19 @@
 //! Relevance is neither made nor lost on its way through a model.
 
 use undertone::data::{Example, Target};
-use undertone::explain::relevance::{AlphaBeta, Explainer, LinearRule, rules};
+use undertone::explain::relevance::{AlphaBeta, Explainer, LinearRule, Probes, rules};
 use undertone::gradient::Clip;
 use undertone::method::central::{
-    Allocator, PublishedRapFt, RapFt, ReleasedRelevanceMap, RelevanceMap,
+    Allocator, PublishedRapFt, RapFt, ReleasedRelevanceMap, RelevanceMap, RelevanceSum,
 };
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::layer::linear::Linear;
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
-use undertone::model::{Model, TaskHead};
+use undertone::model::{Model, Origin, TaskHead};
 use undertone::run::InitialRelevance;
 use undertone::tensor::Host;
+
+const PROBES: Probes = Probes { seed: 7, count: 4 };
 
 const KINDS: [(Architecture, TaskHead); 7] = [
     (Architecture::Bert, TaskHead::SequenceClassification),
@@ -68,7 +70,8 @@ fn the_total_is_the_same_at_every_layer() {
             let model = model(architecture, task_head, &tuning);
             for (alpha, beta) in [(1.0, 0.0), (2.0, -1.0), (0.5, 0.5)] {
                 let rule = AlphaBeta { alpha, beta };
-                let explainer = Explainer::new(&model, rule, InitialRelevance::TopK(5), 7).unwrap();
+                let explainer =
+                    Explainer::new(&model, rule, InitialRelevance::TopK(5), PROBES).unwrap();
                 let found = explainer.relevance(&example(task_head)).unwrap();
                 let what = format!("{architecture:?} {task_head:?} {} {rule:?}", tuning.name());
                 assert_eq!(found.flow.len(), 2 + 3, "{what}");
@@ -88,24 +91,120 @@ fn the_total_is_the_same_at_every_layer() {
     }
 }
 
-/// Equation 17: what goes into a LoRA's B goes on to its A.
+/// Equation 17: what goes into a LoRA's B goes on to its A, while B is zero and when it is not, and
+/// for single parts of a fused layer, too.
 #[test]
 fn both_halves_of_a_lora_carry_the_same() {
-    let tuning = Tuning::Lora(LoraSettings { rank: 2, ..LoraSettings::default() });
     let task_head = TaskHead::SequenceClassification;
-    let model = model(Architecture::Bert, task_head, &tuning);
-    let explainer =
-        Explainer::new(&model, AlphaBeta::default(), InitialRelevance::default(), 7).unwrap();
-    let found = explainer.relevance(&example(task_head)).unwrap();
-    let total = |name: &str| {
-        let id = model.parameters.find(name).unwrap();
-        found.of[id.index()].iter().map(|&r| f64::from(r)).sum::<f64>()
+    let bert = ["attention.self.query", "attention.self.value"]
+        .map(|layer| format!("bert.encoder.layer.1.{layer}"));
+    let gpt2 = ["query", "value"].map(|part| format!("transformer.h.1.attn.c_attn.{part}"));
+    for (architecture, paths) in [(Architecture::Bert, bert), (Architecture::Gpt2, gpt2)] {
+        let targets = vec!["query".to_owned(), "value".to_owned()];
+        let tuning = Tuning::Lora(LoraSettings { rank: 2, targets, ..LoraSettings::default() });
+        let mut model = model(architecture, task_head, &tuning);
+        for trained in [false, true] {
+            if trained {
+                for (_, parameter) in model.parameters.iter_mut() {
+                    if parameter.name.ends_with("lora_B.weight") {
+                        let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
+                        let values = (0..rows * columns).map(|i| (i as f32).sin()).collect();
+                        parameter.value =
+                            undertone::tensor::Matrix::from_vec(rows, columns, values);
+                    }
+                }
+            }
+            let initial = InitialRelevance::default();
+            let explainer = Explainer::new(&model, AlphaBeta::default(), initial, PROBES).unwrap();
+            let found = explainer.relevance(&example(task_head)).unwrap();
+            let total = |name: &str| {
+                let id = model.parameters.find(name).unwrap();
+                found.of[id.index()].iter().map(|&r| f64::from(r)).sum::<f64>()
+            };
+            for path in &paths {
+                let (a, b) = (
+                    total(&format!("{path}.lora_A.weight")),
+                    total(&format!("{path}.lora_B.weight")),
+                );
+                let same = b != 0.0 && (a - b).abs() < 1e-4 * b.abs().max(1e-3);
+                assert!(same, "{path}, {trained}: {a} and {b}");
+            }
+        }
+    }
+}
+
+/// Pearson's correlation.
+fn correlation(x: &[f32], y: &[f32]) -> f64 {
+    let mean = |v: &[f32]| v.iter().map(|&x| f64::from(x)).sum::<f64>() / v.len() as f64;
+    let (of_x, of_y) = (mean(x), mean(y));
+    let (mut xy, mut xx, mut yy) = (0.0, 0.0, 0.0);
+    for (&x, &y) in x.iter().zip(y) {
+        let (x, y) = (f64::from(x) - of_x, f64::from(y) - of_y);
+        (xy, xx, yy) = (xy + x * y, xx + x * x, yy + y * y);
+    }
+    xy / (xx * yy).sqrt()
+}
+
+fn examples(task_head: TaskHead, count: u32) -> Vec<Example> {
+    let of = |i: u32| Example {
+        tokens: (0..9).map(|t| (t * t * (i + 1) + 3 + i) % 50).collect(),
+        unit: i,
+        ..example(task_head)
     };
-    for layer in ["attention.self.query", "attention.self.value"] {
-        let path = format!("bert.encoder.layer.1.{layer}");
-        let (a, b) =
-            (total(&format!("{path}.lora_A.weight")), total(&format!("{path}.lora_B.weight")));
-        assert!(b != 0.0 && (a - b).abs() < 1e-4 * b.abs().max(1e-3), "{layer}: {a} and {b}");
+    (0..count).map(of).collect()
+}
+
+/// The map of weights that begin at zero is the model's and the data's, not that of a draw: two
+/// seeds have the same map in both halves of LoRA and of an adapter, tensor by tensor, and the same
+/// mask but for a few coordinates.
+#[test]
+fn maps_of_two_seeds_agree() {
+    for (architecture, task_head) in
+        [(Architecture::Llama, TaskHead::CausalLanguageModel), (KINDS[0].0, KINDS[0].1)]
+    {
+        for tuning in tunings(task_head).into_iter().take(2) {
+            let model = model(architecture, task_head, &tuning);
+            for alpha in [1.0, 0.5] {
+                let rule = AlphaBeta { alpha, beta: 1.0 - alpha };
+                let of = |seed: u64| {
+                    let probes = Probes { seed, count: 32 };
+                    let explainer =
+                        Explainer::new(&model, rule, InitialRelevance::TopK(5), probes).unwrap();
+                    let mut sum = RelevanceSum::new(&model.parameters);
+                    for example in examples(task_head, 20) {
+                        sum.add(&explainer.relevance(&example).unwrap().of);
+                    }
+                    sum.mean()
+                };
+                let (one, other) = (of(1), of(2));
+                for (id, parameter) in model.parameters.iter().filter(|(_, p)| {
+                    p.trainable && p.origin == Origin::Adapter && p.shape.len() > 1
+                }) {
+                    let found = correlation(&one.of[id.index()], &other.of[id.index()]);
+                    let what = format!("{} {} {alpha}", tuning.name(), parameter.name);
+                    assert!(found >= 0.8, "{what}: {found}");
+                }
+                let (one, other) = (one.mask(0.7).concat(), other.mask(0.7).concat());
+                let differ = one.iter().zip(&other).filter(|(x, y)| x != y).count();
+                assert!(differ * 20 < one.len(), "{differ} of {}", one.len());
+            }
+        }
+    }
+}
+
+/// An example's map is the same whoever else is in the data, and in whichever row it stands.
+#[test]
+fn a_map_does_not_depend_on_other_examples() {
+    let tuning = Tuning::Lora(LoraSettings { rank: 2, ..LoraSettings::default() });
+    let task_head = TaskHead::CausalLanguageModel;
+    let model = model(Architecture::Llama, task_head, &tuning);
+    let explainer =
+        Explainer::new(&model, AlphaBeta::default(), InitialRelevance::default(), PROBES).unwrap();
+    let all = examples(task_head, 4);
+    let maps: Vec<_> = all.iter().map(|e| explainer.relevance(e).unwrap().of).collect();
+    for (example, map) in all.iter().zip(&maps).rev() {
+        let moved = Example { unit: 99, ..example.clone() };
+        assert_eq!(&explainer.relevance(&moved).unwrap().of, map);
     }
 }
 
@@ -120,7 +219,7 @@ fn biases_have_relevance_under_bitfit() {
         parameter.value = undertone::tensor::Matrix::from_vec(1, parameter.len(), values);
     }
     let explainer =
-        Explainer::new(&model, AlphaBeta::default(), InitialRelevance::default(), 7).unwrap();
+        Explainer::new(&model, AlphaBeta::default(), InitialRelevance::default(), PROBES).unwrap();
     let found = explainer.relevance(&example(task_head)).unwrap();
     for ((_, parameter), relevance) in model.parameters.iter().zip(&found.of) {
         if parameter.trainable && parameter.shape.len() == 1 && parameter.name.contains("layer.0") {
@@ -150,7 +249,7 @@ fn biases_under_bitfit_have_the_relevance_of_the_definition() {
     }
     let (alpha, beta) = (0.5, 0.5);
     let rule = LinearRule { bias_in_z: true, ..AlphaBeta { alpha, beta }.into() };
-    let explainer = Explainer::new(&model, rule, InitialRelevance::default(), 7).unwrap();
+    let explainer = Explainer::new(&model, rule, InitialRelevance::default(), PROBES).unwrap();
     let example = example(task_head);
     let found = explainer.relevance(&example).unwrap();
     let batch = undertone::data::Batch::pack([&example]);

@@ -161,6 +161,146 @@ fn every_tuning_starts_where_the_model_was_trains_what_it_says_and_comes_back() 
     }
 }
 
+/// A parameter's numbers in f64.
+fn numbers(model: &Model, name: &str) -> Vec<f64> {
+    let id = model.parameters.find(name).unwrap_or_else(|| panic!("no {name}"));
+    model.parameters.value(id).to_vec().unwrap().into_iter().map(f64::from).collect()
+}
+
+fn assert_near(what: &str, have: &[f32], want: &[f64]) {
+    assert_eq!(have.len(), want.len(), "{what}");
+    let size = want.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
+    for (have, want) in have.iter().zip(want) {
+        assert!((f64::from(*have) - want).abs() <= 1e-5 * size, "{what}: {have}, not {want}");
+    }
+}
+
+/// LoRA on the queries and values of GPT-2's fused c_attn, against its definition in f64: the
+/// weight is W + s · [B_q A_q | 0 | B_v A_v]ᵀ, and the gradients of A and B follow from that of the
+/// weight. Saved for PEFT, it is one LoRA of twice the rank.
+#[test]
+fn lora_on_parts_of_a_fused_layer_is_what_it_says() {
+    let untouched = base("gpt2-causal-lm");
+    let batch = batch("gpt2-causal-lm", &untouched);
+    let folder = tempfile::tempdir().unwrap();
+    for rank_stabilised in [false, true] {
+        let settings = LoraSettings {
+            rank: 3,
+            alpha: 5.0,
+            dropout: 0.0,
+            targets: vec!["c_attn.query".into(), "value".into()],
+            rank_stabilised,
+        };
+        let mut model = untouched.clone();
+        model.apply_tuning(&Tuning::Lora(settings.clone()), 5).unwrap();
+        shake(&mut model);
+        let logits = model.logits(&batch, None).unwrap().to_vec().unwrap();
+        let mut gradients = Gradients::new(&model.parameters);
+        model.train(&batch, Weighting::SumOfUnits, None, &mut gradients).unwrap();
+        // The same model with the update written out.
+        let mut full = untouched.clone();
+        let (rank, scale) = (3, f64::from(settings.scale()));
+        let layers = model.network.blocks.len();
+        let mut hidden = 0;
+        for i in 0..layers {
+            let name = format!("transformer.h.{i}.attn.c_attn");
+            let mut w = numbers(&full, &format!("{name}.weight"));
+            hidden = (w.len() / 3).isqrt();
+            for (part, first) in [("query", 0), ("value", 2 * hidden)] {
+                let a = numbers(&model, &format!("{name}.{part}.lora_A.weight"));
+                let b = numbers(&model, &format!("{name}.{part}.lora_B.weight"));
+                assert_eq!((a.len(), b.len()), (rank * hidden, hidden * rank));
+                for input in 0..hidden {
+                    for output in 0..hidden {
+                        let product: f64 =
+                            (0..rank).map(|r| b[output * rank + r] * a[r * hidden + input]).sum();
+                        w[input * 3 * hidden + first + output] += scale * product;
+                    }
+                }
+            }
+            let id = full.parameters.find(&format!("{name}.weight")).unwrap();
+            let w = w.into_iter().map(|x| x as f32).collect();
+            full.parameters.get_mut(id).value = Matrix::from_vec(hidden, 3 * hidden, w);
+        }
+        full.apply_tuning(&Tuning::Full, 0).unwrap();
+        let want = full.logits(&batch, None).unwrap().to_vec().unwrap();
+        assert!(difference(&logits, &want) < 1e-4, "logits");
+        let mut of_full = Gradients::new(&full.parameters);
+        full.train(&batch, Weighting::SumOfUnits, None, &mut of_full).unwrap();
+        for i in 0..layers {
+            let name = format!("transformer.h.{i}.attn.c_attn");
+            let id = full.parameters.find(&format!("{name}.weight")).unwrap();
+            let g = of_full.get(id).unwrap().to_vec().unwrap();
+            let g = |input: usize, output: usize| f64::from(g[input * 3 * hidden + output]);
+            for (part, first) in [("query", 0), ("value", 2 * hidden)] {
+                let names = ["A", "B"].map(|which| format!("{name}.{part}.lora_{which}.weight"));
+                let (a, b) = (numbers(&model, &names[0]), numbers(&model, &names[1]));
+                let mut of_a = vec![0.0; a.len()];
+                let mut of_b = vec![0.0; b.len()];
+                for r in 0..rank {
+                    for input in 0..hidden {
+                        for output in 0..hidden {
+                            let g = scale * g(input, first + output);
+                            of_a[r * hidden + input] += b[output * rank + r] * g;
+                            of_b[output * rank + r] += a[r * hidden + input] * g;
+                        }
+                    }
+                }
+                for (name, want) in names.iter().zip([of_a, of_b]) {
+                    let id = model.parameters.find(name).unwrap();
+                    let have = gradients.get(id).unwrap().to_vec().unwrap();
+                    let size = want.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
+                    let off = have.iter().zip(&want).map(|(x, y)| (f64::from(*x) - y).abs());
+                    let off = off.fold(0.0, f64::max);
+                    assert!(size > 0.0 && off < 1e-3 * size, "{name}: off by {off} of {size}");
+                }
+            }
+        }
+        let saved = folder.path().join(format!("parts-{rank_stabilised}"));
+        save_adapter(&model, &saved, "base").unwrap();
+        let config = std::fs::read_to_string(saved.join("adapter_config.json")).unwrap();
+        let config: serde_json::Value = serde_json::from_str(&config).unwrap();
+        assert_eq!((&config["r"], &config["target_modules"]), (&6.into(), &["c_attn"][..].into()));
+        let alpha = if rank_stabilised { 5.0 * 2_f64.sqrt() } else { 10.0 };
+        assert!((config["lora_alpha"].as_f64().unwrap() - alpha).abs() < 1e-12);
+        let mut back = untouched.clone();
+        load_adapter(&mut back, &saved).unwrap();
+        // What stands in the file: blocks, and zeros for the keys and across.
+        let a = numbers(&back, "transformer.h.0.attn.c_attn.lora_A.weight");
+        let b = numbers(&back, "transformer.h.0.attn.c_attn.lora_B.weight");
+        let of = |part: &str, which: &str| {
+            numbers(&model, &format!("transformer.h.0.attn.c_attn.{part}.lora_{which}.weight"))
+        };
+        assert_eq!(a, [of("query", "A"), of("value", "A")].concat());
+        for (output, row) in b.chunks_exact(2 * rank).enumerate() {
+            let own = |part: &str| of(part, "B")[output % hidden * rank..][..rank].to_vec();
+            let zero = vec![0.0; rank];
+            let want = match output / hidden {
+                0 => [own("query"), zero],
+                1 => [zero.clone(), zero],
+                _ => [zero, own("value")],
+            };
+            assert_eq!(row, want.concat(), "row {output}");
+        }
+        let came = back.logits(&batch, None).unwrap().to_vec().unwrap();
+        assert!(difference(&came, &logits) < 1e-5, "it comes back");
+        let mut merged = model.clone();
+        merge(&mut merged).unwrap();
+        for i in 0..layers {
+            let name = format!("transformer.h.{i}.attn.c_attn.weight");
+            let id = merged.parameters.find(&name).unwrap();
+            let have = merged.parameters.value(id).to_vec().unwrap();
+            assert_near(&name, &have, &numbers(&full, &name));
+        }
+    }
+    let both = LoraSettings {
+        targets: vec!["c_attn".into(), "c_attn.value".into()],
+        ..LoraSettings::default()
+    };
+    let error = base("gpt2-causal-lm").apply_tuning(&Tuning::Lora(both), 0).unwrap_err();
+    assert!(error.to_string().contains("name one of them"), "{error}");
+}
+
 #[test]
 fn a_saved_model_comes_back_bit_by_bit() {
     let folder = tempfile::tempdir().unwrap();

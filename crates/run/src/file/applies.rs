@@ -3,6 +3,7 @@
 use super::{
     AttentionSource, EncoderKind, Format, LearnerKind, MethodName, ModeName, NoiseLayer,
     NoiseSchedule, OptimiserKind, ReleasedRows, RelevanceRule, RelevanceSource, RunFile, TaskName,
+    Tuning,
 };
 use crate::error::{Error, Result};
 use toml::{Table, Value};
@@ -114,6 +115,9 @@ const RULES: &[Rule] = &[
     }),
     rule("privacy.rap_ft.alpha", "rule = \"alpha-beta\"", |file| {
         file.privacy.rap_ft.rule == RelevanceRule::AlphaBeta
+    }),
+    rule("privacy.rap_ft.probes", "lora and adapter, whose weights begin at zero", |file| {
+        matches!(file.model.tuning, Tuning::Lora(_) | Tuning::Adapter(_))
     }),
     rule("privacy.rap_ft.initial", "language-modelling and completion", |file| {
         !task_is(file, TaskName::Classification)

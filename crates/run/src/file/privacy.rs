@@ -155,6 +155,9 @@ pub struct RapFtSection {
     pub rule: RelevanceRule,
     /// α of LRP's α–β rule; β is 1 − α.
     pub alpha: f32,
+    /// Random draws for each example of weights that begin at zero (LoRA's B, the second layer of
+    /// an adapter).
+    pub probes: usize,
     /// Whether a layer's bias takes its share of the relevance, as published (Z of equation 4); by
     /// default in paper mode alone.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -182,6 +185,7 @@ impl Default for RapFtSection {
             initial: InitialRelevance::default(),
             rule: RelevanceRule::default(),
             alpha: 1.0,
+            probes: 32,
             bias_in_z: None,
         }
     }
@@ -199,12 +203,20 @@ pub enum RelevanceSource {
         share: f64,
         /// Expected number of examples in the sample.
         examples: u64,
+        /// ℓ2 norm to which each example's map is clipped.
+        #[serde(default = "map_clip")]
+        clip: f64,
     },
+}
+
+/// Below the norms of most maps, so that noise in proportion to it is small against their sum.
+fn map_clip() -> f64 {
+    0.1
 }
 
 impl Default for RelevanceSource {
     fn default() -> Self {
-        Self::Noised { share: 0.05, examples: 512 }
+        Self::Noised { share: 0.05, examples: 512, clip: map_clip() }
     }
 }
 

@@ -129,8 +129,10 @@ impl RunFile {
         let rap_ft = &self.privacy.rap_ft;
         within("privacy.rap_ft.alpha", rap_ft.alpha, 0.0..=100.0)?;
         within("privacy.rap_ft.examples", rap_ft.examples, 1..=usize::MAX)?;
-        if let RelevanceSource::Noised { examples, .. } = rap_ft.relevance {
+        within("privacy.rap_ft.probes", rap_ft.probes, 1..=65_536)?;
+        if let RelevanceSource::Noised { examples, clip, .. } = rap_ft.relevance {
             within("privacy.rap_ft.relevance.noised.examples", examples, 1..=u64::MAX)?;
+            above_zero("privacy.rap_ft.relevance.noised.clip", clip, 1e6)?;
         }
         match rap_ft.initial {
             InitialRelevance::Naive => Ok(()),

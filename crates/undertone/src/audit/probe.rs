@@ -86,7 +86,8 @@ pub fn train(
         inputs: columns,
         outputs: classes,
         inputs_first: false,
-        lora: None,
+        parts: &[],
+        lora: Vec::new(),
     };
     let mut optimiser =
         Optimiser::new(Settings { weight_decay: 0.0, ..Settings::default() }, &parameters);

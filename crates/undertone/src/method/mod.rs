@@ -31,7 +31,7 @@ use crate::plan::{Method, Plan};
 use crate::train::{Learner, Prepared, Protection, TrainingEvent};
 use std::path::Path;
 use undertone_accounting::Guarantee;
-use undertone_run::{Claim, PerturbationFacts, Resolved, RunFolder};
+use undertone_run::{Claim, PerturbationFacts, RelevanceCost, Resolved, RunFolder};
 
 /// The privacy units that a step is computed on.
 #[derive(Clone, Debug)]
@@ -73,6 +73,8 @@ pub struct StepInfo {
 pub struct Facts {
     /// Mean relevance of each trainable parameter, where the method has released a relevance map.
     pub relevance_by_parameter: Vec<(String, f64)>,
+    /// What a relevance map cost.
+    pub relevance_cost: Option<RelevanceCost>,
     /// About the perturbed embeddings.
     pub perturbation: Option<PerturbationFacts>,
 }

@@ -196,7 +196,7 @@ optimiser = "adamw"
     fn no_key_is_accepted_and_ignored() {
         let lora = "model.tuning={ lora = { rank = 8 } }";
         // A key and two values; what else it needs to have a meaning at all.
-        let keys: [(&str, &str, &str, &[&str]); 53] = [
+        let keys: [(&str, &str, &str, &[&str]); 55] = [
             ("epsilon", "2", "4", &[]),
             ("delta", "1e-5", "1e-6", &[]),
             ("noise_multiplier", "1", "2", &["-privacy.epsilon"]),
@@ -222,6 +222,13 @@ optimiser = "adamw"
             ("rap_ft.alpha", "1", "2", &["privacy.rap_ft.rule=lrp-0"]),
             ("rap_ft.rule", "alpha-beta", "lrp-0", &[]),
             ("rap_ft.bias_in_z", "true", "false", &[]),
+            ("rap_ft.probes", "1", "2", &[]),
+            (
+                "rap_ft.relevance",
+                "{ noised = { share = 0.1, examples = 9, clip = 1.0 } }",
+                "{ noised = { share = 0.1, examples = 9, clip = 2.0 } }",
+                &[],
+            ),
             ("adaclip.beta", "0.5", "0.6", &[]),
             ("adaclip.exponent", "0.5", "0.6", &[]),
             ("adaclip.range", "[0.25, 4.0]", "[0.25, 5.0]", &[]),
@@ -333,6 +340,10 @@ optimiser = "adamw"
                     "privacy.rap_ft.relevance={ public = \"a\" }",
                 ],
                 "raw maps",
+            ),
+            (
+                vec!["privacy.method=rap-ft", "privacy.rap_ft.probes=4", "model.tuning=bitfit"],
+                "whose weights begin at zero",
             ),
             (
                 vec!["privacy.method=rap-ft", "privacy.rap_ft.initial=naive"],

@@ -1,8 +1,79 @@
 //! Peak memory of the process.
 
+use crate::tensor::Device;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The peak before it was last reset.
+static EARLIER_PEAK: AtomicU64 = AtomicU64::new(0);
+
 /// Peak resident memory of the process in bytes, on Linux.
 pub fn peak_memory() -> Option<u64> {
+    Some(status("VmHWM:")?.max(EARLIER_PEAK.load(Ordering::Relaxed)))
+}
+
+/// A number of /proc/self/status, in bytes.
+fn status(key: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    let line = status.lines().find(|line| line.starts_with(key))?;
     line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+}
+
+/// Measures the memory that a part of a run needs beyond what is resident before it.
+pub struct PartOfRun {
+    before: u64,
+}
+
+impl PartOfRun {
+    /// Begins a part; none where the system does not let a process reset its peak (Linux does).
+    pub fn begin() -> Option<Self> {
+        EARLIER_PEAK.fetch_max(status("VmHWM:")?, Ordering::Relaxed);
+        std::fs::write("/proc/self/clear_refs", "5").ok()?;
+        Some(Self { before: status("VmRSS:")? })
+    }
+
+    /// Bytes that were resident at the peak since then, beyond those before.
+    pub fn peak(&self) -> Option<u64> {
+        Some(status("VmHWM:")?.saturating_sub(self.before))
+    }
+}
+
+/// Memory of the GPU that a run needs. The backend keeps what it has taken for the next step, so
+/// that what is in use after a step is what was at its peak.
+#[derive(Debug, Default)]
+pub struct GpuMemory {
+    before: u64,
+    /// Bytes beyond those in use before, at the most; none on the CPU.
+    pub peak: Option<u64>,
+}
+
+impl GpuMemory {
+    /// Before a model is loaded.
+    pub fn begin(device: &Device) -> Self {
+        Self { before: device.memory_in_use().unwrap_or(0), peak: None }
+    }
+
+    /// After a step.
+    pub fn look(&mut self, device: &Device) {
+        if let Some(now) = device.memory_in_use() {
+            self.peak = self.peak.max(Some(now.saturating_sub(self.before)));
+        }
+    }
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests {
+    use super::*;
+
+    /// Memory that is given back within the part counts, and the whole process keeps its peak.
+    #[test]
+    fn a_part_has_a_peak_of_its_own() {
+        let Some(whole) = peak_memory() else { return };
+        let Some(part) = PartOfRun::begin() else { return };
+        let bytes = 64 << 20;
+        drop(std::hint::black_box(vec![1_u8; bytes]));
+        // Other tests of the process may give memory back meanwhile.
+        assert!(part.peak().unwrap() > bytes as u64 / 2);
+        assert!(peak_memory().unwrap() >= whole);
+    }
 }

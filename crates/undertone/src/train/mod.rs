@@ -22,6 +22,7 @@ pub use crate::error::{Error, Result};
 pub use crate::plan::{Method, Plan};
 pub use event::TrainingEvent;
 pub use learner::{Learner, Protection, Step};
+pub(crate) use memory::PartOfRun;
 pub use memory::peak_memory;
 pub(crate) use prepare::Prepared;
 pub use prepare::{canary_template, read_data};

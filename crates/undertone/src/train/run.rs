@@ -4,7 +4,7 @@ use super::card::{Saved, card};
 use super::checkpoint;
 use super::event::TrainingEvent;
 use super::identity::identity;
-use super::memory::peak_memory;
+use super::memory::{GpuMemory, peak_memory};
 use super::prepare::Prepared;
 use super::steps::Run;
 use crate::data::Dataset;
@@ -55,6 +55,7 @@ pub fn train(start: Start, callback: &mut dyn FnMut(TrainingEvent)) -> Result<Su
         None if begun => Secret::from_bytes(folder.read_secret()?),
         None => Secret::from_system().map_err(Error::NoRandomness)?,
     };
+    let gpu_memory = GpuMemory::begin(&device);
     let mut prepared = Prepared::load(&plan, &secret, &device, start.data)?;
     let classes = prepared.model.network.head.out.outputs;
     let mut resolved = method::calibrate(&plan, prepared.data.units, classes)?;
@@ -83,6 +84,7 @@ pub fn train(start: Start, callback: &mut dyn FnMut(TrainingEvent)) -> Result<Su
     };
     let (procedure, protection) = method::begin(begin)?;
     let mut run = Run::new(folder, plan, resolved, prepared, procedure, protection, &secret);
+    run.gpu_memory = gpu_memory;
     if start.resume && run.folder.checkpoint().exists() {
         run.done =
             checkpoint::load(&run.folder.checkpoint(), &mut run.learner, &run.checkpoint_key)?;
@@ -150,11 +152,15 @@ impl Run {
             selection: self.selection(),
             throughput: self.throughput(),
             peak_memory_bytes: peak_memory(),
+            peak_gpu_memory_bytes: self.gpu_memory.peak,
+            largest_micro_batch: (self.largest_micro_batch > 0)
+                .then_some(self.largest_micro_batch as u64),
             steps: self.done,
             skipped_rows: self.data.skipped,
             parameters: self.counts(),
             noise_by_parameter: self.learner.noise_by_parameter(),
             relevance_by_parameter: facts.relevance_by_parameter,
+            relevance_cost: facts.relevance_cost,
             resolved: self.resolved.clone(),
             ledger_hash: self.procedure.ledger_hash(),
             plan: self.plan.file(),

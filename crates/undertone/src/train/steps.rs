@@ -3,6 +3,7 @@
 use super::checkpoint::{self, CheckpointKey};
 use super::event::TrainingEvent;
 use super::learner::{Learner, Protection};
+use super::memory::GpuMemory;
 use super::prepare::Prepared;
 use crate::data::{Dataset, Members, micro_batches};
 use crate::error::{Error, Result};
@@ -39,6 +40,9 @@ pub struct Run {
     steps_with_examples: u64,
     examples: f64,
     time: Duration,
+    pub(super) gpu_memory: GpuMemory,
+    /// The most examples of a micro-batch.
+    pub(super) largest_micro_batch: usize,
     pub(super) last_validation: Option<Metrics>,
 }
 
@@ -69,6 +73,8 @@ impl Run {
             steps_with_examples: 0,
             examples: 0.0,
             time: Duration::ZERO,
+            gpu_memory: GpuMemory::default(),
+            largest_micro_batch: 0,
             last_validation: None,
         }
     }
@@ -118,6 +124,7 @@ impl Run {
             let begun = Instant::now();
             let mut record = self.step()?;
             self.time += begun.elapsed();
+            self.gpu_memory.look(self.learner.model.device());
             if self.done.is_multiple_of(self.resolved.steps_per_epoch) {
                 record.validation = self.validate()?;
                 record.epsilon = self.spent()?;
@@ -197,6 +204,7 @@ impl Run {
         let most = (compute.micro_batch.or(auto.sequences), compute.micro_tokens.or(auto.tokens));
         let pieces = micro_batches(chosen, examples, most.0, most.1);
         for (i, indices) in pieces.iter().enumerate() {
+            self.largest_micro_batch = self.largest_micro_batch.max(indices.len());
             let dropout_seed = self
                 .plan
                 .training

@@ -1,8 +1,8 @@
 //! Attention: projections, and two matrix products with softmax between them.
 
-use super::layers::{LinearTrace, add};
+use super::layers::{LinearTrace, add, add_columns, columns};
 use super::rules::features;
-use super::{Explainer, Relevance};
+use super::{Explainer, Found};
 use crate::model::layer::attention::Attention;
 use crate::model::{Pass, Result};
 use crate::tensor::{self, Host, Matrix};
@@ -14,20 +14,6 @@ pub(super) struct AttentionTrace {
     /// `[tokens, tokens]` for each head.
     probabilities: Vec<Host>,
     pub output: LinearTrace,
-}
-
-/// A range of columns as a matrix.
-fn columns(matrix: &Host, range: std::ops::Range<usize>) -> Host {
-    let values = (0..matrix.rows()).flat_map(|i| matrix.row(i)[range.clone()].to_vec());
-    Host::from_vec(matrix.rows(), range.len(), values.collect())
-}
-
-fn add_columns(onto: &mut Host, first: usize, part: &Host) {
-    let stride = onto.columns();
-    for (i, row) in onto.values_mut().chunks_exact_mut(stride).enumerate() {
-        let row = &mut row[first..first + part.columns()];
-        row.iter_mut().zip(part.row(i)).for_each(|(sum, x)| *sum += x);
-    }
 }
 
 /// First columns of a head's queries, keys and values.
@@ -109,7 +95,7 @@ impl Explainer {
         attention: &Attention,
         trace: &AttentionTrace,
         relevance: &Host,
-        found: &mut Relevance,
+        found: &mut Found,
     ) -> Result<Host> {
         let width = attention.width;
         let of_mixed = self.through_linear(&attention.output, &trace.output, relevance, found)?;

@@ -3,7 +3,7 @@
 use super::attention::AttentionTrace;
 use super::layers::{AdapterTrace, FeedForwardTrace, add};
 use super::rules::sum;
-use super::{Explainer, Relevance};
+use super::{Explainer, Found};
 use crate::model::layer::adapter::Adapter;
 use crate::model::layer::block::{Block, NormOrder};
 use crate::model::{Pass, Result};
@@ -85,7 +85,7 @@ impl Explainer {
         block: &Block,
         trace: &BlockTrace,
         relevance: Host,
-        found: &mut Relevance,
+        found: &mut Found,
     ) -> Result<Host> {
         let after = block.order == NormOrder::After;
         if after {

@@ -1,7 +1,7 @@
 //! Linear layers with LoRA, adapters, feed-forward networks, normalisations and task heads.
 
 use super::rules::{bias, linear, map, product, sum, zip};
-use super::{Explainer, Relevance};
+use super::{Explainer, Found};
 use crate::model::layer::adapter::Adapter;
 use crate::model::layer::feed_forward::FeedForward;
 use crate::model::layer::head::Pick;
@@ -9,14 +9,15 @@ use crate::model::layer::linear::Linear;
 use crate::model::layer::norm::Norm;
 use crate::model::{Pass, Result};
 use crate::tensor::{self, Activation, Host, Matrix};
+use std::ops::Range;
 
 /// Forward pass of a linear layer.
 pub(super) struct LinearTrace {
     input: Host,
     /// Output without LoRA.
     frozen: Host,
-    /// s · x Aᵀ, and its product with B.
-    low_rank: Option<(Host, Host)>,
+    /// Of each LoRA update: s · x Aᵀ, and its product with B.
+    low_rank: Vec<(Host, Host)>,
     pub output: Host,
 }
 
@@ -58,6 +59,27 @@ fn activate(activation: Activation, x: &Host) -> Result<Host> {
     Ok(tensor::activate(activation, &Matrix::Host(x.clone()))?.to_host()?)
 }
 
+/// A range of columns as a matrix.
+pub(super) fn columns(matrix: &Host, range: Range<usize>) -> Host {
+    let values = (0..matrix.rows()).flat_map(|i| matrix.row(i)[range.clone()].to_vec());
+    Host::from_vec(matrix.rows(), range.len(), values.collect())
+}
+
+fn set_columns(onto: &mut Host, first: usize, part: &Host) {
+    let stride = onto.columns();
+    for (i, row) in onto.values_mut().chunks_exact_mut(stride).enumerate() {
+        row[first..first + part.columns()].copy_from_slice(part.row(i));
+    }
+}
+
+pub(super) fn add_columns(onto: &mut Host, first: usize, part: &Host) {
+    let stride = onto.columns();
+    for (i, row) in onto.values_mut().chunks_exact_mut(stride).enumerate() {
+        let row = &mut row[first..first + part.columns()];
+        row.iter_mut().zip(part.row(i)).for_each(|(sum, x)| *sum += x);
+    }
+}
+
 pub(super) fn add(a: &Host, b: &Host) -> Host {
     zip(a, b, |x, y| x + y)
 }
@@ -78,19 +100,14 @@ impl Explainer {
                 row.iter_mut().zip(bias.row(0)).for_each(|(y, b)| *y += b);
             });
         }
-        let low_rank = match &layer.lora {
-            None => None,
-            Some(lora) => {
-                let narrow =
-                    map(&product(input, false, &self.value(lora.a)?, true)?, |x| lora.scale * x);
-                let added = product(&narrow, false, &self.value(lora.b)?, true)?;
-                Some((narrow, added))
-            }
-        };
-        let output = match &low_rank {
-            Some((_, added)) => add(&frozen, added),
-            None => frozen.clone(),
-        };
+        let (mut low_rank, mut output) = (Vec::new(), frozen.clone());
+        for lora in &layer.lora {
+            let narrow =
+                map(&product(input, false, &self.value(lora.a)?, true)?, |x| lora.scale * x);
+            let added = product(&narrow, false, &self.value(lora.b)?, true)?;
+            add_columns(&mut output, lora.range.start, &added);
+            low_rank.push((narrow, added));
+        }
         Ok(LinearTrace { input: input.clone(), frozen, low_rank, output })
     }
 
@@ -100,15 +117,20 @@ impl Explainer {
         layer: &Linear,
         trace: &LinearTrace,
         relevance: &Host,
-        found: &mut Relevance,
+        found: &mut Found,
     ) -> Result<Host> {
-        let (of_frozen, of_added) = match &trace.low_rank {
-            Some((_, added)) => {
-                let (frozen, added) = sum(&trace.frozen, added, relevance);
-                (frozen, Some(added))
+        let (mut of_frozen, mut of_added) = (relevance.clone(), Vec::new());
+        for (lora, (_, added)) in layer.lora.iter().zip(&trace.low_rank) {
+            let own = columns(relevance, lora.range.clone());
+            // At B = 0 the branch takes nothing from the frozen layer.
+            if self.is_probed(lora.b) {
+                of_added.push(own);
+                continue;
             }
-            None => (relevance.clone(), None),
-        };
+            let (frozen, added) = sum(&columns(&trace.frozen, lora.range.clone()), added, &own);
+            set_columns(&mut of_frozen, lora.range.start, &frozen);
+            of_added.push(added);
+        }
         let trainable = self.is_trainable(layer.weight);
         let bias_values = layer.bias.map(|id| self.value(id)).transpose()?;
         let in_z = bias_values.as_ref().map(|bias| bias.row(0));
@@ -122,16 +144,28 @@ impl Explainer {
             found.add(id, &bias(&trace.frozen, self.value(id)?.row(0), &of_frozen));
         }
         let mut inputs = through.inputs;
-        if let (Some(lora), Some((narrow, _)), Some(of_added)) =
-            (&layer.lora, &trace.low_rank, of_added)
+        for ((lora, (narrow, _)), of_added) in layer.lora.iter().zip(&trace.low_rank).zip(&of_added)
         {
             // Equations 17: through B, then through A.
-            let through = linear(self.rule, narrow, &self.value(lora.b)?, None, &of_added, true)?;
-            found.add(lora.b, &through.weights.map(|w| w.dense().into_owned()).unwrap_or_default());
-            let through =
-                linear(self.rule, &trace.input, &self.value(lora.a)?, None, &through.inputs, true)?;
+            let probed = self.is_probed(lora.b);
+            let (of_b, of_narrow) = match probed {
+                true => {
+                    let found = found.probes.through(self.rule, lora.b, narrow, of_added)?;
+                    (Some(found.weight), found.inputs)
+                }
+                false => {
+                    let b = self.value(lora.b)?;
+                    let through = linear(self.rule, narrow, &b, None, of_added, true)?;
+                    (through.weights, through.inputs)
+                }
+            };
+            found.add(lora.b, &of_b.map(|w| w.dense().into_owned()).unwrap_or_default());
+            let a = self.value(lora.a)?;
+            let through = linear(self.rule, &trace.input, &a, None, &of_narrow, true)?;
             found.add(lora.a, &through.weights.map(|w| w.dense().into_owned()).unwrap_or_default());
-            inputs = add(&inputs, &through.inputs);
+            if !probed {
+                inputs = add(&inputs, &through.inputs);
+            }
         }
         Ok(inputs)
     }
@@ -149,8 +183,16 @@ impl Explainer {
         adapter: &Adapter,
         trace: &AdapterTrace,
         relevance: &Host,
-        found: &mut Relevance,
+        found: &mut Found,
     ) -> Result<Host> {
+        if self.is_probed(adapter.up.weight) {
+            let up = adapter.up.weight;
+            let through = found.probes.through(self.rule, up, &trace.up.input, relevance)?;
+            found.add(up, &through.weight.dense());
+            self.through_linear(&adapter.down, &trace.down, &through.inputs, found)?;
+            // At zero the adapter is the identity, and takes nothing from what passes it.
+            return Ok(relevance.clone());
+        }
         let (past, of_added) = sum(&trace.input, &trace.up.output, relevance);
         let narrow = self.through_linear(&adapter.up, &trace.up, &of_added, found)?;
         let of_input = self.through_linear(&adapter.down, &trace.down, &narrow, found)?;
@@ -177,7 +219,7 @@ impl Explainer {
         layer: &FeedForward,
         trace: &FeedForwardTrace,
         relevance: &Host,
-        found: &mut Relevance,
+        found: &mut Found,
     ) -> Result<Host> {
         let wide = self.through_linear(&layer.down, &trace.down, relevance, found)?;
         match (&layer.gate, &trace.gate) {
@@ -203,7 +245,7 @@ impl Explainer {
         norm: &Norm,
         output: &Host,
         relevance: &Host,
-        found: &mut Relevance,
+        found: &mut Found,
     ) -> Result<()> {
         if let Some(id) = norm.bias.filter(|&id| self.is_trainable(id)) {
             found.add(id, &bias(output, self.value(id)?.row(0), relevance));
@@ -246,7 +288,7 @@ impl Explainer {
         &self,
         trace: &HeadTrace,
         start: Host,
-        found: &mut Relevance,
+        found: &mut Found,
     ) -> Result<Host> {
         let head = &self.model.network.head;
         let mut relevance = self.through_linear(&head.out, &trace.out, &start, found)?;

@@ -6,23 +6,23 @@
 //! activations, softmax and normalisations unchanged. On the way it is read off at the trainable
 //! parameters: weights of linear layers, LoRA and adapters, and biases.
 //!
-//! **Parameters that are zero.** By the rules a weight of 0 has no relevance, and nothing behind it
-//! has any. LoRA's B and the second layer of an adapter are initialised to 0, so before fine-tuning
-//! both halves would have none. For the relevance alone they are set to random values
-//! ([`Explainer::new`]); the result then says which inputs and outputs matter.
+//! Weights of LoRA and adapters that are still zero have the mean over random draws ([`Probes`]).
 
 mod attention;
 mod block;
 mod initial;
 mod layers;
+mod probe;
 pub mod rules;
 
 use initial::initial_relevance;
+pub use probe::Probes;
+use probe::{ExampleProbes, zero_weights};
 pub use rules::{AlphaBeta, LinearRule, Shares};
 
 use crate::data::{Batch, Example};
-use crate::model::{Model, Objective, Origin, ParameterId, Pass, Result};
-use crate::tensor::{Host, Matrix};
+use crate::model::{Model, Objective, ParameterId, Pass, Result};
+use crate::tensor::Host;
 use rules::total;
 use undertone_run::InitialRelevance;
 
@@ -32,6 +32,9 @@ pub struct Explainer {
     model: Model,
     rule: LinearRule,
     initial: InitialRelevance,
+    probes: Probes,
+    /// By parameter: whether it is drawn at random, since it is zero.
+    probed: Vec<bool>,
 }
 
 /// The relevance of every trainable parameter for one example, and the total relevance at each
@@ -45,52 +48,43 @@ pub struct Relevance {
     pub flow: Vec<f64>,
 }
 
-impl Relevance {
-    fn empty(model: &Model) -> Self {
+/// What is read off on the way back for one example, and the random draws for it.
+struct Found {
+    relevance: Relevance,
+    probes: ExampleProbes,
+}
+
+impl Found {
+    fn new(model: &Model, probes: ExampleProbes) -> Self {
         let of = model.parameters.iter().map(|(_, parameter)| match parameter.trainable {
             true => vec![0.0; parameter.len()],
             false => Vec::new(),
         });
-        Self { of: of.collect(), flow: Vec::new() }
+        Self { relevance: Relevance { of: of.collect(), flow: Vec::new() }, probes }
     }
 
     fn add(&mut self, parameter: ParameterId, relevance: &[f32]) {
-        self.of[parameter.index()].iter_mut().zip(relevance).for_each(|(sum, r)| *sum += r);
+        let sums = &mut self.relevance.of[parameter.index()];
+        sums.iter_mut().zip(relevance).for_each(|(sum, r)| *sum += r);
+    }
+
+    fn point(&mut self, relevance: &Host) {
+        self.relevance.flow.push(total(relevance));
     }
 }
 
 impl Explainer {
-    /// For a copy of the model, in which LoRA and adapter weights that are all zero are drawn at
-    /// random from `seed`.
+    /// For a copy of the model, in whose zero weights of LoRA and adapters `probes` are drawn.
     pub fn new(
         model: &Model,
         rule: impl Into<LinearRule>,
         initial: InitialRelevance,
-        seed: u64,
+        probes: Probes,
     ) -> Result<Self> {
-        let rule = rule.into();
         let mut model = model.clone();
         model.to_device(&crate::tensor::Device::Cpu)?;
-        let mut state = seed | 1;
-        for (_, parameter) in model.parameters.iter_mut() {
-            let zero = parameter.value.to_vec()?.iter().all(|&x| x == 0.0);
-            if parameter.trainable
-                && parameter.origin == Origin::Adapter
-                && parameter.shape.len() > 1
-                && zero
-            {
-                let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
-                let width = (3.0 / columns as f32).sqrt();
-                let values = (0..rows * columns).map(|_| {
-                    state = state
-                        .wrapping_mul(6_364_136_223_846_793_005)
-                        .wrapping_add(1_442_695_040_888_963_407);
-                    width * ((state >> 40) as f32 / (1_u32 << 23) as f32 - 1.0)
-                });
-                parameter.value = Matrix::from_vec(rows, columns, values.collect());
-            }
-        }
-        Ok(Self { model, rule, initial })
+        let probed = zero_weights(&model)?;
+        Ok(Self { model, rule: rule.into(), initial, probes, probed })
     }
 
     /// The relevance of every trainable parameter for one example.
@@ -109,7 +103,7 @@ impl Explainer {
             keep: false,
             panels: None,
         };
-        let mut found = Relevance::empty(&self.model);
+        let mut found = Found::new(&self.model, self.probes.of(example));
         let mut x =
             network.embeddings.forward(&pass, &batch.tokens, &batch.segments)?.0.to_host()?;
         let mut traces = Vec::new();
@@ -130,25 +124,29 @@ impl Explainer {
             &objective.targets,
             network.head.task_head,
         );
-        found.flow.push(total(&start));
+        found.point(&start);
         let mut relevance = self.through_head(&head, start, &mut found)?;
-        found.flow.push(total(&relevance));
+        found.point(&relevance);
         if let Some(norm) = &network.last_norm {
             self.through_norm(norm, &normed, &relevance, &mut found)?;
         }
         for (block, trace) in network.blocks.iter().zip(&traces).rev() {
             relevance = self.through_block(block, trace, relevance, &mut found)?;
-            found.flow.push(total(&relevance));
+            found.point(&relevance);
         }
         if let Some(norm) = &network.embeddings.norm {
             let embedded = &traces.first().map_or(normed, |trace| trace.input.clone());
             self.through_norm(norm, embedded, &relevance, &mut found)?;
         }
-        Ok(found)
+        Ok(found.relevance)
     }
 
     fn value(&self, id: ParameterId) -> Result<Host> {
         Ok(self.model.parameters.value(id).to_host()?)
+    }
+
+    fn is_probed(&self, id: ParameterId) -> bool {
+        self.probed[id.index()]
     }
 
     fn is_trainable(&self, id: ParameterId) -> bool {

@@ -37,7 +37,7 @@ impl CentralPlan {
     /// The release of a noisy relevance map, with noise that by itself costs its share of ε.
     fn map_event(&self, units: usize) -> Result<Option<Event>> {
         let AllocationPlan::RapFt(rap_ft) = &self.allocation else { return Ok(None) };
-        let MapSource::Noised { epsilon, examples } = rap_ft.source else { return Ok(None) };
+        let MapSource::Noised { epsilon, examples, .. } = rap_ft.source else { return Ok(None) };
         let sampling_rate = (examples as f64 / units.max(1) as f64).min(1.0);
         let found = noise_multiplier(epsilon, self.delta, sampling_rate, 1, Accountant::Auto)?;
         Ok(Some(Event::PoissonGaussian { noise_multiplier: found.noise, sampling_rate }))

@@ -27,7 +27,8 @@ pub use dp_sgd::DpSgd;
 pub use importance::ImportanceSettings;
 pub use plan::{AllocationPlan, Budget, CentralPlan, MapSource, RapFtPlan};
 pub use rap_ft::{
-    PublishedRapFt, RapFt, Recorded, ReleasedRelevanceMap, RelevanceMap, RelevanceSum,
+    ClippedRelevanceSum, PublishedRapFt, RapFt, Recorded, ReleasedRelevanceMap, RelevanceMap,
+    RelevanceSum,
 };
 pub use undertone_run::{AdaclipSection, ImportanceForm};
 
@@ -41,7 +42,7 @@ use crate::train::{Learner, Protection, Step};
 use ledger::{claim, round_down, step_event, terms};
 use relevance::ComputedMap;
 use undertone_accounting::Guarantee;
-use undertone_run::{Claim, Resolved, RunPaths};
+use undertone_run::{Claim, RelevanceCost, Resolved, RunPaths};
 
 /// A method of central DP during training.
 pub(super) struct Central {
@@ -54,6 +55,7 @@ pub(super) struct Central {
     paths: RunPaths,
     seed: Option<u64>,
     relevance_by_parameter: Vec<(String, f64)>,
+    relevance_cost: Option<RelevanceCost>,
 }
 
 impl Central {
@@ -66,7 +68,7 @@ impl Central {
         let Begin { plan: run, prepared, resolved, secret, folder, callback } = begin;
         let parameters = &prepared.model.parameters;
         let clip = &plan.clip;
-        let mut relevance_by_parameter = Vec::new();
+        let (mut relevance_by_parameter, mut relevance_cost) = (Vec::new(), None);
         let method = match &plan.allocation {
             AllocationPlan::DpSgd => Proved(Box::new(DpSgd::new(clip, parameters))),
             AllocationPlan::Adaclip(section) => {
@@ -81,7 +83,10 @@ impl Central {
             AllocationPlan::RapFt(rap_ft) => {
                 let before = resolved.before;
                 let share = rap_ft.irrelevance;
-                match relevance::map(rap_ft, prepared, before, secret, &mut ledger, callback)? {
+                let (map, cost) =
+                    relevance::map(rap_ft, prepared, before, secret, &mut ledger, callback)?;
+                relevance_cost = cost;
+                match map {
                     ComputedMap::Released(map) => {
                         relevance_by_parameter = relevance::by_parameter(map.map(), parameters);
                         relevance::save(&folder.relevance(), map.map(), parameters)?;
@@ -106,6 +111,7 @@ impl Central {
             paths: RunPaths::new(folder.folder()),
             seed: run.training.seed,
             relevance_by_parameter,
+            relevance_cost,
         };
         Ok((procedure, Protection { method, noise: Noise::new(secret) }))
     }
@@ -153,6 +159,10 @@ impl Procedure for Central {
     }
 
     fn facts(&self) -> Facts {
-        Facts { relevance_by_parameter: self.relevance_by_parameter.clone(), ..Facts::default() }
+        Facts {
+            relevance_by_parameter: self.relevance_by_parameter.clone(),
+            relevance_cost: self.relevance_cost,
+            ..Facts::default()
+        }
     }
 }

@@ -60,6 +60,8 @@ pub struct RapFtPlan {
     pub rule: LinearRule,
     /// Which logits relevance propagation starts from in generation tasks.
     pub initial: InitialRelevance,
+    /// Random draws for each example of weights that begin at zero.
+    pub probes: usize,
     /// Which examples the relevance map is of.
     pub source: MapSource,
 }
@@ -80,6 +82,8 @@ pub enum MapSource {
         epsilon: f64,
         /// The expected number of examples.
         examples: u64,
+        /// ℓ2 norm to which each example's map is clipped.
+        clip: f64,
     },
     /// A Poisson sample of the private examples, without noise: paper mode.
     Raw {
@@ -223,7 +227,7 @@ fn rap_ft(file: &RunFile) -> Result<RapFtPlan> {
         (ModeName::Proved, RelevanceSource::Public(path)) => {
             MapSource::Public { file: path.clone(), examples: section.examples }
         }
-        (ModeName::Proved, RelevanceSource::Noised { share, examples }) => {
+        (ModeName::Proved, RelevanceSource::Noised { share, examples, clip }) => {
             if !(*share > 0.0 && *share < 1.0) {
                 return Err(Error::plan(
                     "privacy.rap_ft.relevance is { public = \"file\" } or { noised = { share = \
@@ -236,7 +240,7 @@ fn rap_ft(file: &RunFile) -> Result<RapFtPlan> {
                      = { public = \"file\" }",
                 ));
             };
-            MapSource::Noised { epsilon: share * target, examples: *examples }
+            MapSource::Noised { epsilon: share * target, examples: *examples, clip: *clip }
         }
     };
     let paper = file.privacy.mode == ModeName::Paper;
@@ -249,8 +253,8 @@ fn rap_ft(file: &RunFile) -> Result<RapFtPlan> {
         },
         bias_in_z: section.bias_in_z.unwrap_or(paper),
     };
-    let (irrelevance, initial) = (section.irrelevance, section.initial);
-    Ok(RapFtPlan { irrelevance, rule, initial, source })
+    let (irrelevance, initial, probes) = (section.irrelevance, section.initial, section.probes);
+    Ok(RapFtPlan { irrelevance, rule, initial, probes, source })
 }
 
 #[cfg(test)]

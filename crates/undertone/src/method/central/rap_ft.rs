@@ -13,9 +13,16 @@
 //! target effective noise multiplier times (ρ_w³ + ρ_s³)^½: less noise for the same ledger entry.
 //!
 //! **The mask** is computed from relevance, and relevance of private examples is a release. Proved
-//! mode takes a [`ReleasedRelevanceMap`] only: relevance of public examples, or a sum over a
-//! Poisson sample of private examples, each example's map scaled to ℓ2 norm 1, plus Gaussian noise,
-//! which has a ledger entry of its own.
+//! mode takes a [`ReleasedRelevanceMap`] only: the mean over public examples, or a
+//! [`ClippedRelevanceSum`] over a Poisson sample of private examples plus Gaussian noise, which has
+//! a ledger entry of its own.
+//!
+//! *Sensitivity of the sum.* A unit in the sample adds one map, m min(1, R/‖m‖), whose ℓ2 norm is
+//! at most R, and m depends on nothing but the unit's example, the pretrained model and random
+//! draws that are a function of that example. So adding or removing a unit moves the sum by at most
+//! R, noise of std σR makes it a Poisson-sampled Gaussian mechanism of noise multiplier σ, and that
+//! is what the ledger records. R does not change the ledger entry: a smaller R has less noise and
+//! shortens more maps.
 
 use super::allocation::{Allocation, Allocator, Published, no_less};
 use crate::gradient::{Bounds, Clip, ClippedSum, Clipping, ClippingGroups};
@@ -41,21 +48,23 @@ impl ReleasedRelevanceMap {
         Self(map)
     }
 
-    /// Adds Gaussian noise of std `noise_multiplier` to a sum of maps of ℓ2 norm at most 1.
+    /// Adds Gaussian noise of std `noise_multiplier` · R to a sum of maps of ℓ2 norm at most R.
     /// `recorded` proves that the release is recorded in the ledger.
     pub fn noised(
-        mut sum: RelevanceSum,
+        sum: ClippedRelevanceSum,
         noise: &Noise,
         noise_multiplier: f64,
         recorded: Recorded,
     ) -> Self {
         let Recorded(()) = recorded;
+        let ClippedRelevanceSum { mut of, clip } = sum;
+        let std = no_less(noise_multiplier * clip);
         let mut first = 0;
-        for values in &mut sum.of {
-            noise.add(MAP_STEP, first, no_less(noise_multiplier), 1.0, values);
+        for values in &mut of {
+            noise.add(MAP_STEP, first, std, 1.0, values);
             first += (values.len() as u64).next_multiple_of(crate::noise::NOISE_BLOCK as u64);
         }
-        Self(RelevanceMap { of: sum.of })
+        Self(RelevanceMap { of })
     }
 
     pub fn map(&self) -> &RelevanceMap {
@@ -80,8 +89,49 @@ impl Recorded {
     }
 }
 
-/// A sum of single examples' relevance maps, each scaled to ℓ2 norm 1 unless it is for a raw map,
-/// as published. It is private.
+/// Zeros for every coordinate of the trainable parameters.
+fn no_relevance(parameters: &Parameters) -> Vec<Vec<f32>> {
+    let of =
+        parameters.iter().map(|(_, p)| if p.trainable { vec![0.0; p.len()] } else { Vec::new() });
+    of.collect()
+}
+
+/// The factor is an f64: that of a very long map would be rounded coarsely as an f32.
+fn add_scaled(sums: &mut [Vec<f32>], map: &[Vec<f32>], factor: f64) {
+    for (sum, map) in sums.iter_mut().zip(map) {
+        sum.iter_mut().zip(map).for_each(|(sum, &x)| *sum += (factor * f64::from(x)) as f32);
+    }
+}
+
+/// A sum of examples' relevance maps, each clipped to an ℓ2 norm. It is private.
+#[derive(Clone, Debug)]
+pub struct ClippedRelevanceSum {
+    of: Vec<Vec<f32>>,
+    clip: f64,
+}
+
+impl ClippedRelevanceSum {
+    /// The sum over no example, of maps that are clipped to ℓ2 norm `clip`.
+    pub fn new(parameters: &Parameters, clip: f64) -> Self {
+        Self { of: no_relevance(parameters), clip }
+    }
+
+    /// Adds one example's map, scaled by min(1, clip/‖map‖).
+    pub fn add(&mut self, map: &[Vec<f32>]) {
+        let squared: f64 = map.iter().flatten().map(|&x| f64::from(x).powi(2)).sum();
+        let norm = squared.sqrt();
+        // A map that is not finite counts as zero.
+        if !norm.is_finite() {
+            return;
+        }
+        // Clipped to a little less, for the rounding of the products.
+        let most = self.clip * (1.0 - 1e-6);
+        let factor = if norm > most { most / norm } else { 1.0 };
+        add_scaled(&mut self.of, map, factor);
+    }
+}
+
+/// A sum of examples' relevance maps as they are. It is private if the examples are.
 #[derive(Clone, Debug)]
 pub struct RelevanceSum {
     of: Vec<Vec<f32>>,
@@ -91,41 +141,19 @@ pub struct RelevanceSum {
 impl RelevanceSum {
     /// The sum over no example.
     pub fn new(parameters: &Parameters) -> Self {
-        let of = parameters
-            .iter()
-            .map(|(_, p)| if p.trainable { vec![0.0; p.len()] } else { Vec::new() });
-        Self { of: of.collect(), count: 0 }
+        Self { of: no_relevance(parameters), count: 0 }
     }
 
-    /// Adds one example's map, scaled to ℓ2 norm 1.
+    /// Adds one example's map.
     pub fn add(&mut self, map: &[Vec<f32>]) {
         self.count += 1;
-        let squared: f64 = map.iter().flatten().map(|&x| f64::from(x).powi(2)).sum();
-        // A map that is not finite, or whose norm has no finite inverse, counts as zero. The norm
-        // is a little below 1, for the rounding of the products.
-        let norm = squared.sqrt();
-        if !(norm.is_finite() && norm > 1e-30) {
-            return;
-        }
-        let factor = ((1.0 - 1e-6) / norm) as f32;
-        for (sum, map) in self.of.iter_mut().zip(map) {
-            sum.iter_mut().zip(map).for_each(|(sum, x)| *sum += factor * x);
-        }
-    }
-
-    /// Adds one example's map as it is: nothing bounds what it adds.
-    pub(super) fn add_unscaled(&mut self, map: &[Vec<f32>]) {
-        self.count += 1;
         // One map that is not finite would leave nothing of the others.
-        if !map.iter().flatten().all(|x| x.is_finite()) {
-            return;
-        }
-        for (sum, map) in self.of.iter_mut().zip(map) {
-            sum.iter_mut().zip(map).for_each(|(sum, x)| *sum += x);
+        if map.iter().flatten().all(|x| x.is_finite()) {
+            add_scaled(&mut self.of, map, 1.0);
         }
     }
 
-    /// The mean of the maps (equation 18). It is private if the examples are.
+    /// The mean of the maps (equation 18).
     pub fn mean(self) -> RelevanceMap {
         let count = self.count.max(1) as f32;
         let of = self.of.into_iter().map(|values| values.into_iter().map(|x| x / count).collect());
@@ -303,42 +331,49 @@ mod tests {
     #[test]
     fn a_published_map_is_the_mean_of_the_maps() {
         let mut sum = RelevanceSum { of: vec![vec![0.0; 2]], count: 0 };
-        sum.add_unscaled(&[vec![30.0, 40.0]]);
-        sum.add_unscaled(&[vec![1.0, 0.0]]);
-        sum.add_unscaled(&[vec![f32::INFINITY, 0.0]]);
-        sum.add_unscaled(&[vec![1.0, 0.0]]);
+        sum.add(&[vec![30.0, 40.0]]);
+        sum.add(&[vec![1.0, 0.0]]);
+        sum.add(&[vec![f32::INFINITY, 0.0]]);
+        sum.add(&[vec![1.0, 0.0]]);
         assert_eq!(sum.mean().of, [vec![8.0, 10.0]]);
     }
 
+    /// A map within the bound is added as it is, and a longer one has the bound for its norm.
     #[test]
-    fn no_example_adds_more_than_norm_one() {
-        let mut sum = RelevanceSum { of: vec![vec![0.0; 3]], count: 0 };
-        for map in [
-            vec![3.0, 4.0, 0.0],
-            vec![1e-3, 0.0, 0.0],
-            vec![f32::NAN, 1.0, 0.0],
-            vec![1e-42, 0.0, 0.0],
-        ] {
-            let before = sum.of[0].clone();
-            sum.add(&[map]);
-            let moved: f64 =
-                before.iter().zip(&sum.of[0]).map(|(x, y)| f64::from(y - x).powi(2)).sum();
-            assert!(moved.sqrt() <= 1.0, "{moved}");
+    fn maps_are_clipped_and_not_normalised() {
+        for clip in [1e-3, 0.5, 1.0, 20.0] {
+            let mut sum = ClippedRelevanceSum { of: vec![vec![0.0; 3]], clip };
+            for (map, norm) in [
+                (vec![3.0, 4.0, 0.0], 5.0),
+                (vec![0.3, 0.0, 0.4], 0.5 * (1.0 - 1e-6)),
+                (vec![1e-3, 0.0, 0.0], 1e-3),
+                (vec![f32::NAN, 1.0, 0.0], 0.0),
+                (vec![f32::MAX, f32::MAX, 0.0], f64::INFINITY),
+                (vec![1e-42, 0.0, 0.0], 0.0),
+            ] {
+                sum.of[0].fill(0.0);
+                sum.add(&[map]);
+                let moved = sum.of[0].iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+                assert!(moved <= clip, "{moved} is above {clip}");
+                assert!((moved - norm.min(clip)).abs() < 2e-6 * clip, "{moved}, not {norm}");
+            }
         }
-        assert!(sum.of[0].iter().all(|x| x.is_finite()));
     }
 
-    /// A map is released with the noise that its ledger entry states.
+    /// A map is released with noise of std noise multiplier times clipping bound, which is what
+    /// its ledger entry states for maps of that bound.
     #[test]
     fn a_map_gets_the_noise_that_is_recorded() {
-        let no_example =
-            RelevanceSum { of: vec![vec![0.0; 5_000], Vec::new(), vec![0.0; 3_000]], count: 0 };
-        let noise = Noise::new(&crate::noise::Secret::from_seed(3));
-        let paid = Recorded::after(|| Ok::<(), ()>(())).unwrap();
-        let seen = ReleasedRelevanceMap::noised(no_example, &noise, 1.7, paid);
-        let all: Vec<f64> = seen.map().of.iter().flatten().map(|&x| f64::from(x)).collect();
-        let std = (all.iter().map(|x| x * x).sum::<f64>() / all.len() as f64).sqrt();
-        assert!((std / 1.7 - 1.0).abs() < 0.05, "{std}");
+        for clip in [1.0, 0.01, 30.0] {
+            let of = vec![vec![0.0; 5_000], Vec::new(), vec![0.0; 3_000]];
+            let noise = Noise::new(&crate::noise::Secret::from_seed(3));
+            let paid = Recorded::after(|| Ok::<(), ()>(())).unwrap();
+            let sum = ClippedRelevanceSum { of, clip };
+            let seen = ReleasedRelevanceMap::noised(sum, &noise, 1.7, paid);
+            let all: Vec<f64> = seen.map().of.iter().flatten().map(|&x| f64::from(x)).collect();
+            let std = (all.iter().map(|x| x * x).sum::<f64>() / all.len() as f64).sqrt();
+            assert!((std / (1.7 * clip) - 1.0).abs() < 0.05, "{std} at {clip}");
+        }
         assert!(Recorded::after(|| Err("no entry")).is_err());
     }
 }

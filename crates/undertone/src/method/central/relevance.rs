@@ -1,18 +1,22 @@
 //! Rap-FT's relevance map, and its release.
 
 use super::plan::{MapSource, RapFtPlan};
-use super::rap_ft::{Recorded, ReleasedRelevanceMap, RelevanceMap, RelevanceSum};
+use super::rap_ft::{
+    ClippedRelevanceSum, Recorded, ReleasedRelevanceMap, RelevanceMap, RelevanceSum,
+};
 use crate::data::{Dataset, PoissonSampler};
 use crate::error::{Error, Result};
-use crate::explain::relevance::Explainer;
+use crate::explain::relevance::{Explainer, Probes};
 use crate::method::ledger::RunLedger;
 use crate::model::Parameters;
 use crate::model::folder::save_tensors;
 use crate::noise::{Noise, Secret, purpose};
 use crate::tensor::Matrix;
-use crate::train::{Prepared, TrainingEvent};
+use crate::train::{PartOfRun, Prepared, TrainingEvent};
 use std::path::Path;
+use std::time::Instant;
 use undertone_accounting::Event;
+use undertone_run::RelevanceCost;
 
 /// A relevance map, by whether it may be released.
 pub enum ComputedMap {
@@ -22,8 +26,8 @@ pub enum ComputedMap {
     Raw(RelevanceMap),
 }
 
-/// Computes the relevance map of a plan. One with noise is recorded in the ledger before it is
-/// released; on resuming, the same sample and the same noise give the same map.
+/// Computes the relevance map of a plan, and what it cost. One with noise is recorded in the ledger
+/// before it is released; on resuming, the same sample and the same noise give the same map.
 pub fn map(
     plan: &RapFtPlan,
     prepared: &Prepared,
@@ -31,54 +35,59 @@ pub fn map(
     secret: &Secret,
     ledger: &mut RunLedger,
     callback: &mut dyn FnMut(TrainingEvent),
-) -> Result<ComputedMap> {
-    let seed = secret.number(purpose::PROBES);
-    let explainer = Explainer::new(&prepared.model, plan.rule, plan.initial, seed)?;
-    let mut sum_of = |data: &Dataset, examples: &[usize]| -> Result<RelevanceSum> {
-        let mut sum = RelevanceSum::new(&prepared.model.parameters);
+) -> Result<(ComputedMap, Option<RelevanceCost>)> {
+    let probes = Probes { seed: secret.number(purpose::PROBES), count: plan.probes };
+    let explainer = Explainer::new(&prepared.model, plan.rule, plan.initial, probes)?;
+    let parameters = &prepared.model.parameters;
+    let mut cost = None;
+    let mut each = |data: &Dataset, examples: &[usize], add: &mut dyn FnMut(&[Vec<f32>])| {
+        let (memory, begun) = (PartOfRun::begin(), Instant::now());
         for (done, &example) in examples.iter().enumerate() {
-            let found = explainer.relevance(&data.examples[example])?.of;
-            match plan.source {
-                MapSource::Raw { .. } => sum.add_unscaled(&found),
-                MapSource::Public { .. } | MapSource::Noised { .. } => sum.add(&found),
-            }
+            add(&explainer.relevance(&data.examples[example])?.of);
             callback(TrainingEvent::Relevance { done: done + 1, examples: examples.len() });
         }
-        Ok(sum)
+        cost = (!examples.is_empty()).then(|| RelevanceCost {
+            seconds_per_example: begun.elapsed().as_secs_f64() / examples.len() as f64,
+            peak_memory_bytes: memory.and_then(|memory| memory.peak()),
+        });
+        Ok::<(), Error>(())
     };
     let data = &prepared.data;
-    match (&plan.source, &prepared.public.relevance, release) {
+    let map = match (&plan.source, &prepared.public.relevance, release) {
         (MapSource::Public { examples, .. }, Some(public), _) => {
             let first: Vec<usize> = (0..public.examples.len().min(*examples)).collect();
-            Ok(ComputedMap::Released(ReleasedRelevanceMap::of_public(
-                sum_of(public, &first)?.mean(),
-            )))
+            let mut sum = RelevanceSum::new(parameters);
+            each(public, &first, &mut |map| sum.add(map))?;
+            ComputedMap::Released(ReleasedRelevanceMap::of_public(sum.mean()))
         }
         (
-            MapSource::Noised { .. },
+            MapSource::Noised { clip, .. },
             _,
             Some(event @ Event::PoissonGaussian { noise_multiplier, sampling_rate }),
         ) => {
-            let sum = sum_of(data, &sample(data, sampling_rate, secret)?)?;
+            let mut sum = ClippedRelevanceSum::new(parameters, *clip);
+            each(data, &sample(data, sampling_rate, secret)?, &mut |map| sum.add(map))?;
             let recorded = Recorded::after(|| ledger.record(0, event, 1))?;
-            Ok(ComputedMap::Released(ReleasedRelevanceMap::noised(
-                sum,
-                &Noise::new(secret),
-                noise_multiplier,
-                recorded,
-            )))
+            let noise = Noise::new(secret);
+            let map = ReleasedRelevanceMap::noised(sum, &noise, noise_multiplier, recorded);
+            ComputedMap::Released(map)
         }
         (MapSource::Raw { examples }, ..) => {
             let sampling_rate = (*examples as f64 / data.units.max(1) as f64).min(1.0);
-            Ok(ComputedMap::Raw(sum_of(data, &sample(data, sampling_rate, secret)?)?.mean()))
+            let mut sum = RelevanceSum::new(parameters);
+            each(data, &sample(data, sampling_rate, secret)?, &mut |map| sum.add(map))?;
+            ComputedMap::Raw(sum.mean())
         }
-        _ => Err(Error::plan(
-            "a relevance map of private examples needs epsilon, of which it takes a share",
-        )),
-    }
+        _ => {
+            return Err(Error::plan(
+                "a relevance map of private examples needs epsilon, of which it takes a share",
+            ));
+        }
+    };
+    Ok((map, cost))
 }
 
-/// The first example of each unit in a Poisson sample: a unit adds one map of norm at most 1.
+/// The first example of each unit in a Poisson sample: a unit adds one map.
 fn sample(data: &Dataset, sampling_rate: f64, secret: &Secret) -> Result<Vec<usize>> {
     let key = secret.key(purpose::RELEVANCE);
     let units = PoissonSampler::new(data.units, sampling_rate, key)?.step(0);

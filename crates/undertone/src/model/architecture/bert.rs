@@ -206,6 +206,7 @@ pub(super) fn vocabulary_layer(
         inputs: sizes.hidden,
         outputs: sizes.vocabulary,
         inputs_first: false,
-        lora: None,
+        parts: &[],
+        lora: Vec::new(),
     })
 }

@@ -81,7 +81,8 @@ impl<'a> Builder<'a> {
             inputs,
             outputs,
             inputs_first: false,
-            lora: None,
+            parts: &[],
+            lora: Vec::new(),
         })
     }
 
@@ -97,7 +98,8 @@ impl<'a> Builder<'a> {
             inputs,
             outputs,
             inputs_first: true,
-            lora: None,
+            parts: &[],
+            lora: Vec::new(),
         })
     }
 

@@ -56,11 +56,10 @@ pub(super) fn build(
             order: NormOrder::Before,
             attention_norm: builder.layer_norm(&format!("{name}.ln_1"), hidden, epsilon)?,
             attention: Attention {
-                projections: Projections::Fused(Box::new(builder.conv1d(
-                    &format!("{name}.attn.c_attn"),
-                    hidden,
-                    3 * hidden,
-                )?)),
+                projections: Projections::Fused(Box::new(Linear {
+                    parts: &["query", "key", "value"],
+                    ..builder.conv1d(&format!("{name}.attn.c_attn"), hidden, 3 * hidden)?
+                })),
                 output: builder.conv1d(&format!("{name}.attn.c_proj"), hidden, hidden)?,
                 heads: sizes.heads,
                 key_heads: sizes.heads,
@@ -121,7 +120,8 @@ pub(super) fn decoder_head(
                     inputs: sizes.hidden,
                     outputs: sizes.vocabulary,
                     inputs_first: false,
-                    lora: None,
+                    parts: &[],
+                    lora: Vec::new(),
                 },
             };
             (Pick::Tokens, out)

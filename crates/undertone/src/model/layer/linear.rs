@@ -21,8 +21,10 @@ pub struct Linear {
     pub outputs: usize,
     /// Whether W is stored as `[inputs, outputs]`, as in GPT-2, and not as `[outputs, inputs]`.
     pub inputs_first: bool,
-    /// LoRA update of the layer.
-    pub lora: Option<Lora>,
+    /// Names of the equal parts that the outputs of a fused layer have; empty for one layer.
+    pub parts: &'static [&'static str],
+    /// LoRA updates of the layer: one of all its outputs, or some of single parts.
+    pub lora: Vec<Lora>,
 }
 
 /// LoRA: the low-rank update s · (dropout(x) Aᵀ) Bᵀ.
@@ -30,8 +32,10 @@ pub struct Linear {
 pub struct Lora {
     /// A, `[rank, inputs]`.
     pub a: ParameterId,
-    /// B, `[outputs, rank]`.
+    /// B, `[outputs, rank]`, for the outputs in `range`.
     pub b: ParameterId,
+    /// The layer's outputs that are updated.
+    pub range: Range<usize>,
     /// Scale s.
     pub scale: f32,
     /// Dropout probability before A.
@@ -45,7 +49,7 @@ pub struct Lora {
 pub struct Saved {
     /// The input, if the weight is trainable.
     input: Option<Matrix>,
-    low_rank: Option<SavedLora>,
+    low_rank: Vec<SavedLora>,
 }
 
 #[derive(Clone, Debug)]
@@ -63,6 +67,40 @@ impl Linear {
         parameters.value(self.weight).transposed().turned(self.inputs_first)
     }
 
+    /// Whether LoRA is on single parts of a fused layer.
+    fn has_lora_of_parts(&self) -> bool {
+        self.lora.iter().any(|lora| lora.range != (0..self.outputs))
+    }
+
+    /// x Wᵀ + b, one part after the other: an output is written in blocks that do not overlap, and
+    /// LoRA adds to the block of its part.
+    fn parts_forward_into(
+        &self,
+        parameters: &Parameters,
+        x: &Matrix,
+        out: &mut Output,
+        first: usize,
+    ) -> Result<()> {
+        let width = self.outputs / self.parts.len();
+        for part in 0..self.parts.len() {
+            let own = part * width..(part + 1) * width;
+            let columns = first + own.start..first + own.end;
+            if let Some(bias) = self.bias {
+                let bias = parameters.value(bias).column_range(own.clone())?;
+                out.fill_rows(columns.clone(), &bias)?;
+            }
+            let weight = parameters.value(self.weight);
+            if self.inputs_first {
+                let weight = weight.column_range(own)?;
+                out.add_product(columns, 1.0, x.plain(), weight.plain())?;
+            } else {
+                let weight = weight.row_range(own)?;
+                out.add_product(columns, 1.0, x.plain(), weight.transposed())?;
+            }
+        }
+        Ok(())
+    }
+
     /// The forward pass, writing the output into a range of columns of `out`.
     pub fn forward_into(
         &self,
@@ -72,18 +110,22 @@ impl Linear {
         columns: Range<usize>,
     ) -> Result<Saved> {
         let parameters = pass.parameters;
-        if let Some(bias) = self.bias {
-            out.fill_rows(columns.clone(), parameters.value(bias))?;
-        }
-        let panels = pass.panels.and_then(|panels| panels.get(&self.weight));
-        if !panels.is_some_and(|panels| out.add_panels(columns.clone(), x, panels)) {
-            out.add_product(columns.clone(), 1.0, x.plain(), self.factor(parameters))?;
+        if self.has_lora_of_parts() {
+            self.parts_forward_into(parameters, x, out, columns.start)?;
+        } else {
+            if let Some(bias) = self.bias {
+                out.fill_rows(columns.clone(), parameters.value(bias))?;
+            }
+            let panels = pass.panels.and_then(|panels| panels.get(&self.weight));
+            if !panels.is_some_and(|panels| out.add_panels(columns.clone(), x, panels)) {
+                out.add_product(columns.clone(), 1.0, x.plain(), self.factor(parameters))?;
+            }
         }
         let mut saved = Saved::default();
         if pass.keep && parameters.is_trainable(self.weight) {
             saved.input = Some(x.clone());
         }
-        if let Some(lora) = &self.lora {
+        for lora in &self.lora {
             let dropout = pass.dropout(lora.dropout, lora.site);
             let input = match dropout {
                 Some(dropout) => tensor::drop_out(dropout, x)?,
@@ -91,13 +133,14 @@ impl Linear {
             };
             let projected =
                 tensor::product(lora.scale, input.plain(), parameters.value(lora.a).transposed())?;
+            let first = columns.start;
             out.add_product(
-                columns,
+                first + lora.range.start..first + lora.range.end,
                 1.0,
                 projected.plain(),
                 parameters.value(lora.b).transposed(),
             )?;
-            saved.low_rank = pass.keep.then_some(SavedLora { input, projected, dropout });
+            saved.low_rank.extend(pass.keep.then_some(SavedLora { input, projected, dropout }));
         }
         Ok(saved)
     }
@@ -119,15 +162,19 @@ impl Linear {
         receiver: &mut dyn Receiver,
     ) -> Result<()> {
         let parameters = pass.parameters;
-        let mut low_rank_gradient = None;
-        if let (Some(lora), Some(kept)) = (&self.lora, saved.low_rank) {
+        let mut low_rank_gradients = Vec::new();
+        for (lora, kept) in self.lora.iter().zip(saved.low_rank) {
+            let output_gradient = match lora.range == (0..self.outputs) {
+                true => output_gradient.clone(),
+                false => output_gradient.column_range(lora.range.clone())?,
+            };
             let b = parameters.value(lora.b);
             let gradient = tensor::product(lora.scale, output_gradient.plain(), b.plain())?;
             if parameters.is_trainable(lora.b) {
                 receiver.receive(Factor::Product {
                     parameter: lora.b,
                     input: kept.projected,
-                    output_gradient: output_gradient.clone(),
+                    output_gradient,
                     inputs_first: false,
                     tokens: None,
                 })?;
@@ -141,12 +188,12 @@ impl Linear {
                     tokens: None,
                 })?;
             }
-            low_rank_gradient = Some((gradient, lora.a, kept.dropout));
+            low_rank_gradients.push((gradient, lora.a, kept.dropout));
         }
         if let Some(out) = input_gradient {
             let weight = parameters.value(self.weight).plain().turned(self.inputs_first);
             out.add_product(0..self.inputs, 1.0, output_gradient.plain(), weight)?;
-            if let Some((gradient, a, dropout)) = low_rank_gradient {
+            for (gradient, a, dropout) in low_rank_gradients {
                 let a = parameters.value(a);
                 match dropout {
                     None => out.add_product(0..self.inputs, 1.0, gradient.plain(), a.plain())?,

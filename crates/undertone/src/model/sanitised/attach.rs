@@ -108,7 +108,16 @@ impl Adding<'_> {
     fn linear(&mut self, name: String, inputs: usize, outputs: usize) -> Result<Linear> {
         let weight = self.tensor(format!("{name}.weight"), &[outputs, inputs])?;
         let bias = Some(self.tensor(format!("{name}.bias"), &[outputs])?);
-        Ok(Linear { name, weight, bias, inputs, outputs, inputs_first: false, lora: None })
+        Ok(Linear {
+            name,
+            weight,
+            bias,
+            inputs,
+            outputs,
+            inputs_first: false,
+            parts: &[],
+            lora: Vec::new(),
+        })
     }
 }
 

@@ -69,5 +69,14 @@ fn linear(
     };
     let weight = add("weight", vec![outputs, inputs], outputs, weight)?;
     let bias = Some(add("bias", vec![outputs], 1, vec![0.0; outputs])?);
-    Ok(Linear { name, weight, bias, inputs, outputs, inputs_first: false, lora: None })
+    Ok(Linear {
+        name,
+        weight,
+        bias,
+        inputs,
+        outputs,
+        inputs_first: false,
+        parts: &[],
+        lora: Vec::new(),
+    })
 }

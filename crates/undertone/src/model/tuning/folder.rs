@@ -23,11 +23,8 @@ pub fn save_adapter(model: &Model, folder: &Path, base: &str) -> Result<()> {
     let tensors = folder.join("adapter_model.safetensors");
     let config = match tuning {
         Tuning::Lora(settings) => {
-            let named = peft::parameters(model);
-            save_tensors(
-                &tensors,
-                named.into_iter().map(|(name, id)| (name, model.parameters.get(id))),
-            )?;
+            let named = peft::parameters(model)?;
+            save_tensors(&tensors, named.iter().map(|(name, p)| (name.clone(), p)))?;
             peft::config(model, settings, base)
         }
         other => {

@@ -3,10 +3,11 @@
 use super::linear_layers;
 use crate::model::architecture::Architecture;
 use crate::model::folder::Random;
-use crate::model::layer::linear::Lora;
+use crate::model::layer::linear::{Linear, Lora};
 use crate::model::parameters::{Origin, Parameter};
 use crate::model::{Error, Model, Result};
 use crate::tensor::{Matrix, Output};
+use std::ops::Range;
 use undertone_run::LoraSettings;
 
 pub(super) fn check(settings: &LoraSettings) -> Result<()> {
@@ -43,11 +44,10 @@ pub(super) fn attach(model: &mut Model, settings: &mut LoraSettings, seed: u64) 
         let architecture = Architecture::of(&model.config)?;
         settings.targets = architecture.lora_targets().iter().map(ToString::to_string).collect();
     }
-    let names: Vec<String> = linear_layers(model).map(|layer| layer.name.clone()).collect();
+    let names: Vec<String> = linear_layers(model).flat_map(places).collect();
     for target in &settings.targets {
         if !names.iter().any(|name| matches(name, target)) {
-            let mut known: Vec<&str> =
-                names.iter().filter_map(|name| name.rsplit('.').next()).collect();
+            let mut known: Vec<&str> = linear_layers(model).flat_map(ends).collect();
             known.sort_unstable();
             known.dedup();
             return Err(Error::Tuning(format!(
@@ -57,6 +57,14 @@ pub(super) fn attach(model: &mut Model, settings: &mut LoraSettings, seed: u64) 
         }
     }
     let chosen = |name: &str| settings.targets.iter().any(|target| matches(name, target));
+    for layer in linear_layers(model).filter(|layer| chosen(&layer.name)) {
+        if let Some(part) = places(layer).skip(1).find(|part| chosen(part)) {
+            return Err(Error::Tuning(format!(
+                "lora.targets names both {} and its part {part}; name one of them",
+                layer.name
+            )));
+        }
+    }
     let mut random = Random::new(seed, 0.02);
     for name in names.iter().filter(|name| chosen(name)) {
         let (inputs, outputs) = sizes(model, name);
@@ -67,17 +75,39 @@ pub(super) fn attach(model: &mut Model, settings: &mut LoraSettings, seed: u64) 
     Ok(())
 }
 
-fn sizes(model: &Model, name: &str) -> (usize, usize) {
-    linear_layers(model)
-        .find(|layer| layer.name == name)
-        .map_or((0, 0), |layer| (layer.inputs, layer.outputs))
+/// The paths that LoRA can be attached to: of the layer, and of each of its parts.
+fn places(layer: &Linear) -> impl Iterator<Item = String> {
+    let parts = layer.parts.iter().map(|part| format!("{}.{part}", layer.name));
+    std::iter::once(layer.name.clone()).chain(parts)
 }
 
-/// Attaches LoRA with these A and B to one linear layer.
+/// The ends of these paths, without the names of the modules around the layer.
+fn ends(layer: &Linear) -> impl Iterator<Item = &str> {
+    let end = layer.name.rsplit('.').next();
+    end.into_iter().chain(layer.parts.iter().copied())
+}
+
+/// The outputs of the layer that a path names, if it names the layer or a part of it.
+fn outputs_at(layer: &Linear, path: &str) -> Option<Range<usize>> {
+    let rest = path.strip_prefix(layer.name.as_str())?;
+    if rest.is_empty() {
+        return Some(0..layer.outputs);
+    }
+    let part = layer.parts.iter().position(|part| rest.strip_prefix('.') == Some(part))?;
+    let width = layer.outputs / layer.parts.len();
+    Some(part * width..(part + 1) * width)
+}
+
+fn sizes(model: &Model, path: &str) -> (usize, usize) {
+    let of = |layer: &Linear| Some((layer.inputs, outputs_at(layer, path)?.len()));
+    linear_layers(model).find_map(of).unwrap_or((0, 0))
+}
+
+/// Attaches LoRA with these A and B to one linear layer, or to a part of a fused one.
 pub(super) fn attach_to(
     model: &mut Model,
     settings: &LoraSettings,
-    name: &str,
+    path: &str,
     a: Vec<f32>,
     b: Vec<f32>,
 ) -> Result<()> {
@@ -87,22 +117,22 @@ pub(super) fn attach_to(
     let mut site = 1 << 32;
     for block in &mut network.blocks {
         for layer in block.linear_layers_mut() {
+            // Parts of a layer share the dropout mask of their input, as one LoRA of peft does.
             site += 1;
-            if layer.name != name {
-                continue;
-            }
+            let Some(range) = outputs_at(layer, path) else { continue };
             let mut add = |which: &str, rows: usize, columns: usize, values: Vec<f32>| {
                 Ok::<_, Error>(parameters.push(Parameter {
-                    name: format!("{name}.{which}.weight"),
+                    name: format!("{path}.{which}.weight"),
                     shape: vec![rows, columns],
                     value: Matrix::from_vec(rows, columns, values).to_device(&device)?,
                     trainable: true,
                     origin: Origin::Adapter,
                 }))
             };
-            layer.lora = Some(Lora {
+            layer.lora.push(Lora {
                 a: add("lora_A", rank, layer.inputs, a)?,
-                b: add("lora_B", layer.outputs, rank, b)?,
+                b: add("lora_B", range.len(), rank, b)?,
+                range,
                 scale: settings.scale(),
                 dropout: settings.dropout,
                 site,
@@ -110,25 +140,38 @@ pub(super) fn attach_to(
             return Ok(());
         }
     }
-    Err(Error::Tuning(format!("the model has no linear layer {name}")))
+    Err(Error::Tuning(format!("the model has no linear layer {path}")))
+}
+
+/// B of all outputs, where it is that of a part: zero for the others.
+fn whole(b: &Matrix, range: &Range<usize>, outputs: usize) -> Result<Matrix> {
+    if *range == (0..outputs) {
+        return Ok(b.clone());
+    }
+    let rank = b.columns();
+    let mut all = vec![0.0; outputs * rank];
+    all[range.start * rank..range.end * rank].copy_from_slice(&b.to_vec()?);
+    Ok(Matrix::from_vec(outputs, rank, all).to_device(&b.device())?)
 }
 
 /// Merges LoRA into the weights: W ← W + s · B A.
 pub(super) fn merge(model: &mut Model) -> Result<()> {
     let Model { network, parameters, .. } = model;
     for layer in network.blocks.iter_mut().flat_map(|block| block.linear_layers_mut()) {
-        let Some(lora) = layer.lora.take() else { continue };
-        let weight = parameters.value(layer.weight);
-        let (a, b) = (parameters.value(lora.a), parameters.value(lora.b));
-        let mut merged = Output::new(&weight.device(), weight.rows(), weight.columns());
-        merged.copy(weight)?;
-        let columns = 0..weight.columns();
-        if layer.inputs_first {
-            merged.add_product(columns, lora.scale, a.transposed(), b.transposed())?;
-        } else {
-            merged.add_product(columns, lora.scale, b.plain(), a.plain())?;
+        for lora in std::mem::take(&mut layer.lora) {
+            let weight = parameters.value(layer.weight);
+            let (a, b) = (parameters.value(lora.a), parameters.value(lora.b));
+            let mut merged = Output::new(&weight.device(), weight.rows(), weight.columns());
+            merged.copy(weight)?;
+            let columns = 0..weight.columns();
+            let b = whole(b, &lora.range, layer.outputs)?;
+            if layer.inputs_first {
+                merged.add_product(columns, lora.scale, a.transposed(), b.transposed())?;
+            } else {
+                merged.add_product(columns, lora.scale, b.plain(), a.plain())?;
+            }
+            parameters.get_mut(layer.weight).value = merged.finish()?;
         }
-        parameters.get_mut(layer.weight).value = merged.finish()?;
     }
     Ok(())
 }

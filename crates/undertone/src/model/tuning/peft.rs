@@ -1,9 +1,16 @@
 //! Hugging Face PEFT's layout of LoRA: adapter_config.json and adapter_model.safetensors.
+//!
+//! PEFT knows no LoRA on a part of a layer, such as the queries and values of GPT-2's fused c_attn.
+//! Such updates are saved as one LoRA of the whole layer with as many times the rank, in which
+//! A = [A_q; A_v], and B has B_q and B_v as blocks and is 0 elsewhere: B A is the same matrix, and
+//! alpha grows so that its scale is, too. As PEFT has one rank for all layers, the others are
+//! padded with zeros.
 
 use super::lora;
 use super::{LoraSettings, Tuning, linear_layers, train_head};
 use crate::model::folder::Weights;
-use crate::model::{Error, Model, Origin, Parameter, ParameterId, Result, TaskHead};
+use crate::model::layer::linear::Linear;
+use crate::model::{Error, Model, Origin, Parameter, Result, TaskHead};
 use crate::tensor::Matrix;
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -26,10 +33,55 @@ pub(super) fn task_head(task_type: &str) -> Option<TaskHead> {
     TASKS.iter().find(|task| task.1 == task_type).map(|task| task.0)
 }
 
+/// The most LoRA updates that one layer has: above 1, if they are of parts.
+fn updates_per_layer(model: &Model) -> usize {
+    linear_layers(model).map(|layer| layer.lora.len()).max().unwrap_or(1).max(1)
+}
+
+/// Whether a layer has LoRA of its parts.
+fn has_parts(model: &Model) -> bool {
+    let part = |layer: &Linear| layer.lora.iter().any(|lora| lora.range != (0..layer.outputs));
+    linear_layers(model).any(part)
+}
+
+/// The settings under which PEFT computes the same as the model.
+fn settings_for_peft(model: &Model, settings: &LoraSettings) -> LoraSettings {
+    let mut settings = settings.clone();
+    let times = updates_per_layer(model);
+    settings.rank *= times;
+    settings.alpha *= match settings.rank_stabilised {
+        true => (times as f64).sqrt(),
+        false => times as f64,
+    };
+    let mut targets: Vec<String> = Vec::new();
+    for target in &settings.targets {
+        let target = linear_layers(model).find_map(|layer| of_layer(layer, target));
+        targets.extend(target.filter(|target| !targets.contains(target)));
+    }
+    settings.targets = targets;
+    settings
+}
+
+/// The target that is a layer where this one is the layer or a part of it.
+fn of_layer(layer: &Linear, target: &str) -> Option<String> {
+    if lora::matches(&layer.name, target) {
+        return Some(target.to_owned());
+    }
+    let part = layer.parts.iter().find(|part| {
+        let path = format!("{}.{part}", layer.name);
+        lora::matches(&path, target)
+    })?;
+    match target.strip_suffix(part)?.strip_suffix('.') {
+        Some(path) => Some(path.to_owned()),
+        None => layer.name.rsplit('.').next().map(str::to_owned),
+    }
+}
+
 /// adapter_config.json as PEFT writes it.
 pub(super) fn config(model: &Model, settings: &LoraSettings, base: &str) -> Value {
+    let settings = settings_for_peft(model, settings);
     let fan_in_fan_out =
-        linear_layers(model).any(|layer| layer.lora.is_some() && layer.inputs_first);
+        linear_layers(model).any(|layer| !layer.lora.is_empty() && layer.inputs_first);
     json!({
         "peft_type": "LORA",
         "task_type": task_type(model.network.head.task_head),
@@ -68,13 +120,45 @@ fn modules_to_save(model: &Model) -> Value {
 }
 
 /// The parameters of adapter_model.safetensors, under PEFT's names.
-pub(super) fn parameters(model: &Model) -> Vec<(String, ParameterId)> {
+pub(super) fn parameters(model: &Model) -> Result<Vec<(String, Parameter)>> {
+    let parts = has_parts(model);
     // The sanitiser has files of its own, which PEFT does not know.
     let own = |p: &Parameter| p.origin == Origin::Adapter && !p.name.starts_with("sanitiser.");
-    let added = model.parameters.iter().filter(|(_, p)| own(p)).map(|(id, _)| id);
+    let added = model.parameters.iter().filter(|(_, p)| own(p) && !parts).map(|(id, _)| id);
     let head =
         model.network.head.parameters().filter(|_| model.network.head.task_head.has_labels());
-    added.chain(head).map(|id| (format!("{PREFIX}{}", model.parameters.get(id).name), id)).collect()
+    let mut all: Vec<Parameter> =
+        added.chain(head).map(|id| model.parameters.get(id).clone()).collect();
+    if parts {
+        let times = updates_per_layer(model);
+        for layer in linear_layers(model).filter(|layer| !layer.lora.is_empty()) {
+            all.extend(whole(model, layer, times)?);
+        }
+    }
+    Ok(all.into_iter().map(|p| (format!("{PREFIX}{}", p.name), p)).collect())
+}
+
+/// A and B of one LoRA that is the sum of a layer's, of `times` the rank.
+fn whole(model: &Model, layer: &Linear, times: usize) -> Result<[Parameter; 2]> {
+    let rank = model.parameters.value(layer.lora[0].a).rows();
+    let all = times * rank;
+    let mut a = vec![0.0; all * layer.inputs];
+    let mut b = vec![0.0; layer.outputs * all];
+    for (i, lora) in layer.lora.iter().enumerate() {
+        let (own_a, own_b) = (model.parameters.value(lora.a), model.parameters.value(lora.b));
+        a[i * rank * layer.inputs..][..rank * layer.inputs].copy_from_slice(&own_a.to_vec()?);
+        for (row, values) in lora.range.clone().zip(own_b.to_vec()?.chunks_exact(rank)) {
+            b[row * all + i * rank..][..rank].copy_from_slice(values);
+        }
+    }
+    let of = |which: &str, rows: usize, columns: usize, values: Vec<f32>| Parameter {
+        name: format!("{}.{which}.weight", layer.name),
+        shape: vec![rows, columns],
+        value: Matrix::from_vec(rows, columns, values),
+        trainable: true,
+        origin: Origin::Adapter,
+    };
+    Ok([of("lora_A", all, layer.inputs, a), of("lora_B", layer.outputs, all, b)])
 }
 
 /// Loads LoRA in PEFT's layout into a model.
