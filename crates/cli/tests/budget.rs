@@ -368,6 +368,14 @@ fn budgets_of_tokens_are_drawn_and_have_noise() {
     assert!(noise[4] > noise[0] && noise[4] > noise[8], "{noise:?}");
     let contributions = list(&found["contributions"]);
     assert!((contributions.iter().sum::<f64>() - 1.0).abs() < 1e-6, "{contributions:?}");
+    // σ_t and contributions as charts of their own.
+    for (of, shown) in [("noise", "Noise of tokens"), ("contribution", "Contributions of tokens")] {
+        let drawn = ["--plot", chart.to_str().unwrap(), "--plot-of", of];
+        let output = run(&[&sizes[..], &one, &drawn].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(std::fs::read_to_string(&chart).unwrap().contains(shown));
+        assert_eq!(run(&drawn).status.code(), Some(2), "there is no {of} to draw");
+    }
     for wrong in [&["--spread", "0"][..], &["--epsilon-min", "11"], &["--examples", "9"]] {
         assert_eq!(run(wrong).status.code(), Some(2), "{wrong:?}");
     }

@@ -6,6 +6,7 @@ use crate::subset::Subsets;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use undertone::{Plan, method};
+use undertone_run::{LearningRateSchedule, OptimiserKind};
 
 fn sweep_files() -> Vec<PathBuf> {
     let papers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/papers");
@@ -54,4 +55,30 @@ fn every_cell_of_every_paper_has_a_plan_that_meets_its_budget() {
             }
         }
     }
+}
+
+/// Table V of per-attribute MVG, and the defaults of the Trainer that it names.
+#[test]
+fn mvg_trains_as_its_paper_says() {
+    let mut runs = 0;
+    for path in sweep_files() {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if !name.starts_with("mvg-") {
+            continue;
+        }
+        let sweep = Sweep::read(&path).unwrap_or_else(|e| panic!("{e}"));
+        let cells = Cells::new(&sweep, &[], &mut Subsets::new("data".into())).unwrap();
+        for run in &cells.runs {
+            let training = &run.plan.training;
+            let said = format!("{}: {}", path.display(), run.name);
+            assert_eq!((training.epochs, training.batch), (3, 32), "{said}");
+            assert_eq!(training.learning_rate_schedule, LearningRateSchedule::Linear, "{said}");
+            assert!(training.warmup > 0.0 && training.dropout, "{said}");
+            assert_eq!(training.optimiser, OptimiserKind::Adamw, "{said}");
+            let small = path.parent().unwrap().ends_with("small");
+            assert!(small || training.learning_rate == 2e-5, "{said}");
+            runs += 1;
+        }
+    }
+    assert!(runs > 100, "{runs}");
 }

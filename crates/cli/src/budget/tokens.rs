@@ -3,7 +3,7 @@
 use crate::arguments::{PlotArgument, up_to};
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use undertone::explain::contribution::{positional, token_contributions};
 use undertone::method::local::mvg::Budgets;
@@ -53,7 +53,27 @@ pub struct Tokens {
     model: Option<String>,
     #[command(flatten)]
     chart: PlotArgument,
+    /// What the chart shows over the positions
+    #[arg(long, value_enum, default_value = "epsilon", requires = "plot")]
+    plot_of: Drawn,
 }
+
+/// What a chart shows over the positions.
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Drawn {
+    /// ε of each token
+    Epsilon,
+    /// σ of each token (needs --examples, --batch and --epochs)
+    Noise,
+    /// Contribution of each token (needs --model)
+    Contribution,
+}
+
+/// Title and axis of a chart, and its lines.
+type Chart = (&'static str, &'static str, Vec<(String, Points)>);
+
+/// Positions and what they have.
+type Points = Vec<(f64, f64)>;
 
 /// The budgets of one shift and one spread.
 struct Curve {
@@ -87,12 +107,8 @@ impl Tokens {
         let contributions =
             self.model.as_deref().map(|name| self.contributions(name)).transpose()?;
         if let Some(path) = self.chart.file()? {
-            let line = |curve: &Curve| {
-                let points = curve.epsilon.iter().enumerate();
-                (curve.name(), points.map(|(i, &epsilon)| (i as f64, epsilon)).collect())
-            };
-            let lines: Vec<(String, Vec<(f64, f64)>)> = curves.iter().map(line).collect();
-            plot::lines(path, "Budgets of tokens", ("position", "ε"), &lines)?;
+            let (title, axis, lines) = self.chart(&curves, contributions.as_deref())?;
+            plot::lines(path, title, ("position", axis), &lines)?;
         }
         if output.json {
             let curve = |curve: &Curve| {
@@ -135,6 +151,38 @@ impl Tokens {
              it says nothing.",
         );
         Ok(())
+    }
+
+    /// Title, axis and lines of the chart.
+    fn chart(&self, curves: &[Curve], contributions: Option<&[f64]>) -> Outcome<Chart> {
+        let points = |values: &[f64]| {
+            values.iter().enumerate().map(|(i, &value)| (i as f64, value)).collect::<Vec<_>>()
+        };
+        let lines = |of: &dyn Fn(&Curve) -> Option<Points>| -> Option<Vec<_>> {
+            curves.iter().map(|curve| Some((curve.name(), of(curve)?))).collect()
+        };
+        let (title, axis, lines) = match self.plot_of {
+            Drawn::Epsilon => {
+                ("Budgets of tokens", "ε", lines(&|curve| Some(points(&curve.epsilon))))
+            }
+            Drawn::Noise => (
+                "Noise of tokens",
+                "σ",
+                lines(&|curve| curve.noise_multipliers.as_deref().map(points)),
+            ),
+            Drawn::Contribution => (
+                "Contributions of tokens",
+                "share",
+                contributions.map(|shares| vec![("contribution".to_owned(), points(shares))]),
+            ),
+        };
+        let needed = || {
+            Failure::arguments(
+                "--plot-of noise needs --examples, --batch and --epochs; --plot-of contribution \
+                 needs --model",
+            )
+        };
+        Ok((title, axis, lines.ok_or_else(needed)?))
     }
 
     fn curves(&self) -> Outcome<Vec<Curve>> {

@@ -243,4 +243,18 @@ mod tests {
         }
         assert_eq!(Linear.share(0, 1, 0.0), 1.0);
     }
+
+    /// The linear schedule of transformers: (T − t)/(T − W) of the largest learning rate in step t of
+    /// T, after W steps of warm-up.
+    #[test]
+    fn the_linear_schedule_is_that_of_transformers_after_warm_up() {
+        for (steps, rising) in [(100, 0), (100, 10), (7, 2)] {
+            let warmup = rising as f64 / steps as f64;
+            for step in rising..steps {
+                let theirs = (steps - step) as f64 / (steps - rising) as f64;
+                let ours = LearningRateSchedule::Linear.share(step, steps, warmup);
+                assert!((ours - theirs).abs() < 1e-12, "{step} of {steps}: {ours}, not {theirs}");
+            }
+        }
+    }
 }

@@ -6,7 +6,7 @@ use crate::plan::Plan;
 use crate::train::Prepared;
 use undertone_accounting::ledger::{Ledger, RunBinding, Terms};
 use undertone_accounting::{Event, Guarantee, Mode, Unit};
-use undertone_run::Resolved;
+use undertone_run::{OnBadRow, Resolved};
 
 /// The ledger of a run. Each release has an index in it: a release that was recorded before a
 /// crash is not recorded again on resuming. It is repeated with the same sample and the same noise,
@@ -122,7 +122,8 @@ pub fn assumptions(
          about 2e-7 of itself"
             .to_owned(),
     ];
-    if prepared.data.skipped > 0 {
+    // That none was skipped is told of the data, too.
+    if plan.data.on_bad_row == OnBadRow::Skip {
         assumptions.push(format!(
             "the number of rows of the training file that were skipped ({}), which have another \
              number of fields than the header or are no JSON, is public",

@@ -1,0 +1,89 @@
+//! MVG as published: its noise by column, and its classifier.
+
+use super::{evaluate, set, tensor};
+use crate::bench::*;
+use std::fs;
+use undertone::explain::contribution::{positional, token_contributions};
+use undertone::method::local::EmbeddingNoise;
+use undertone::method::local::mvg::{Budgets, mapped};
+use undertone::model::folder::{LoadOptions, load};
+use undertone::model::sanitised::read_config;
+use undertone::noise::Secret;
+use undertone::run::ReleaseKind;
+use undertone::tensor::Host;
+
+/// MVG as published releases column j with noise of std C σ_j, where σ_j follows from the tokens'
+/// budgets and contributions.
+#[test]
+fn mvg_releases_each_column_with_its_own_noise() {
+    let bench = Bench::classifier();
+    let changes = [
+        "privacy.method=mvg",
+        "privacy.mode=paper",
+        "privacy.mvg.width=20",
+        "privacy.mvg.shift=-0.5",
+        "privacy.clip=0.5",
+        // The weights, which the contributions are of, stay where they began.
+        "training.learning_rate=1e-12",
+    ];
+    let more = [&set(&changes)[..], &["--unset", "privacy.epsilon"]].concat();
+    bench.train("run", &more);
+    let folder = bench.path("run").join("model");
+    let model = load(&folder, &LoadOptions::default()).unwrap();
+    let config = read_config(&folder).unwrap().unwrap();
+    let map = positional(&model, 16, false).unwrap();
+    let budgets = Budgets { shift: -0.5, spread: 0.3, least: 1.0, most: 10.0 };
+    // 120 rows in batches of 20, two epochs.
+    let of_tokens = budgets.noise_multipliers(16, 1e-3, 20.0 / 120.0, 12).unwrap();
+    let wanted = mapped(&token_contributions(&model, &map).unwrap(), &of_tokens);
+    let layer = model.network.sanitiser.as_ref().unwrap();
+    let std = f64::from(config.noise_std);
+    let noise = EmbeddingNoise::new(&Secret::from_seed(1), ReleaseKind::Fresh, vec![std]);
+    let examples: Vec<u64> = (0..4_000).collect();
+    let starts: Vec<usize> = (0..=4_000).collect();
+    let nothing = Host::from_vec(4_000, 20, vec![0.0; 4_000 * 20]);
+    let released = layer.released(nothing, &starts, Some(&noise.of(&examples, 0)));
+    let mut distinct = Vec::new();
+    for (j, sigma) in wanted.iter().enumerate() {
+        let squares: f64 = (0..4_000).map(|i| f64::from(released.row(i)[j]).powi(2)).sum();
+        let found = (squares / 4_000.0).sqrt();
+        assert!((found / (0.5 * sigma) - 1.0).abs() < 0.06, "column {j}: {found}, not C·{sigma}");
+        distinct.push(found);
+    }
+    distinct.sort_by(f64::total_cmp);
+    assert!(distinct[19] > 1.02 * distinct[0], "{distinct:?}");
+}
+
+/// The paper's classifier reads the d noisy columns: W_c has a row for each class and a column for
+/// each column of the sanitisation layer.
+#[test]
+fn mvg_classifies_the_noisy_columns_as_published() {
+    let bench = Bench::classifier();
+    let train = |out: &str, changes: &[&str]| {
+        let common = ["privacy.method=mvg", "privacy.mode=paper", "privacy.mvg.width=20"];
+        let unset = ["--unset", "privacy.epsilon"];
+        bench.train(out, &[&set(&[&common, changes].concat())[..], &unset].concat())
+    };
+    for (out, tuning) in [("full", "full"), ("lora", "{ lora = { rank = 4 } }")] {
+        let summary = train(out, &[&format!("model.tuning={tuning}")]);
+        assert!(summary["metrics"]["validation"]["accuracy"].is_number());
+        let folder = bench.path(out).join(if out == "full" { "model" } else { "adapter" });
+        let bytes = fs::read(folder.join("sanitiser.safetensors")).unwrap();
+        let head = tensor(&bytes, "sanitiser.head.weight");
+        assert_eq!(head.len(), 3 * 20);
+        // It learnt: Adam has moved every number from where it was drawn, at 0.02.
+        assert!(head.iter().any(|w| w.abs() > 1e-4));
+        let names = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        assert!(!names.names().iter().any(|name| name.contains("decoder")));
+        // What was trained loads again, and says the same.
+        let again = evaluate(&bench, out);
+        assert_eq!(again["accuracy"], summary["metrics"]["validation"]["accuracy"]);
+    }
+    train("pretrained", &["privacy.mvg.head=pretrained"]);
+    let bytes = fs::read(bench.path("pretrained/model/sanitiser.safetensors")).unwrap();
+    assert!(!tensor(&bytes, "sanitiser.decoder.0.weight").is_empty());
+    let proved = set(&["privacy.method=mvg", "privacy.mvg.head=linear"]);
+    let output = bench.command("no", &proved).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("privacy.mvg.head is for mode = \"paper\""), "{said}");
+}
