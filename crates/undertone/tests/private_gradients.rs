@@ -384,7 +384,7 @@ fn computing_activations_again_changes_no_bit() {
         (Architecture::Gpt2, TaskHead::CausalLanguageModel),
         (Architecture::Llama, TaskHead::CausalLanguageModel),
     ] {
-        for (tuning, device) in tunings(task_head)
+        for (tuning, device) in tunings(architecture, task_head)
             .into_iter()
             .flat_map(|t| devices().into_iter().map(move |d| (t.clone(), d)))
         {

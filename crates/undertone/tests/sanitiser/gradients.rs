@@ -16,7 +16,7 @@ use undertone::run::{EncoderActivation, ReleaseKind};
 fn loss(model: &Model, batch: &Batch, options: &ForwardOptions) -> f64 {
     let mut ignored = Gradients::new(&model.parameters);
     let losses = model.train_with(batch, Weighting::SumOfUnits, options, &mut ignored).unwrap();
-    losses.iter().map(|&x| f64::from(x)).sum()
+    losses.by_example().unwrap().iter().map(|&x| f64::from(x)).sum()
 }
 
 /// Noise that is not rounded to a grid, on which differences would stumble.
@@ -182,7 +182,7 @@ fn nothing_flows_below_the_noise_when_it_is_frozen() {
         let mut again = Gradients::new(&model.parameters);
         let repeated =
             model.train_above(&batch, rows, Weighting::SumOfUnits, &options, &mut again).unwrap();
-        assert_eq!(losses, repeated);
+        assert_eq!(losses.by_example().unwrap(), repeated.by_example().unwrap());
         for (id, parameter) in model.parameters.iter() {
             let numbers = |g: &Gradients| g.get(id).map(|m| m.to_vec().unwrap());
             assert_eq!(numbers(&gradients), numbers(&again), "{}", parameter.name);
