@@ -6,6 +6,7 @@ use clap::builder::RangedU64ValueParser;
 use std::path::{Path, PathBuf};
 use undertone_accounting::Accountant;
 use undertone_report::plot;
+use undertone_run::audit::Trial;
 use undertone_run::check_output;
 
 /// The seed of an attack. It is no secret: nothing that an attack draws is released.
@@ -14,6 +15,29 @@ pub struct SeedArgument {
     /// Seed of everything that is drawn at random: the same seed gives the same answer
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+}
+
+/// How often an attack is made.
+#[derive(Args, Clone, Copy)]
+pub struct TrialsArgument {
+    /// Trials, each with a seed of its own from --seed on; all are kept in audit.json
+    #[arg(long, default_value_t = 1, value_parser = up_to(10_000))]
+    pub trials: usize,
+}
+
+impl TrialsArgument {
+    /// Makes every trial, by its seed.
+    pub fn each<T>(
+        self,
+        first: SeedArgument,
+        mut attack: impl FnMut(SeedArgument) -> Outcome<Vec<T>>,
+    ) -> Outcome<Vec<Trial<T>>> {
+        let mut trials = Vec::new();
+        for seed in (0..self.trials as u64).map(|trial| first.seed.wrapping_add(trial)) {
+            trials.push(Trial { seed, found: attack(SeedArgument { seed })? });
+        }
+        Ok(trials)
+    }
 }
 
 /// How sure an interval or a bound is.

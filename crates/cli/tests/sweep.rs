@@ -91,6 +91,65 @@ fn a_killed_sweep_makes_the_table_of_an_unbroken_one() {
     assert_eq!(line.split(',').next_back().unwrap().split(' ').count(), 3, "{line}");
 }
 
+/// Every run is attacked as often as the sweep says, all trials are kept, and the table has their
+/// mean. Nothing is done twice; with other attacks the runs, whose weights are gone, are done anew.
+#[test]
+fn a_sweep_attacks_its_runs_and_tabulates_the_attacks() {
+    let bench =
+        Bench::new("gpt2-causal-lm", "tokenizer-wordpiece", "task = \"language-modelling\"");
+    fs::write(bench.path("names.txt"), "cat the\ndog warm\n").unwrap();
+    let text = |trials: usize| {
+        format!(
+            "base = \"run.toml\"\nmetric = \"membership-auc\"\nalso = [\"extraction-precision\", \
+             \"extraction-recall\", \"reconstruction-accuracy\"]\nseeds = [4]\nset = \
+             {{ \"training.epochs\" = 1 }}\nrows = [{{ label = \"non-private\", set = \
+             {{ \"privacy.method\" = \"none\" }} }}, {{ label = \"DP\" }}]\npublished = {{ DP = \
+             {{ \"reconstruction accuracy, %\" = 0.2 }} }}\n[audit]\nattacks = [\"extraction\", \
+             \"reconstruction\", \"membership\"]\ntrials = {trials}\nkinds = [\"person\"]\nnames = \
+             {:?}\ntexts = 6\ntokens = 8\ntargets = 4\nsamples = 3\nexamples = 50\n",
+            bench.path("names.txt")
+        )
+    };
+    let run = |trials: usize| -> Value {
+        let output =
+            sweep(&bench, &text(trials), "out", &["--jobs", "1", "--json"]).output().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let table = run(2);
+    assert_eq!(table["columns"].as_array().unwrap().len(), 4, "{table}");
+    assert_eq!(table["rows"][1]["cells"][3]["published"], 0.2, "{table}");
+    let folder = bench.path("out/runs/dp--membership-auc--seed-4");
+    let kept = || -> Value {
+        serde_json::from_slice(&fs::read(folder.join("audit.json")).unwrap()).unwrap()
+    };
+    let trials = kept()["trials"].clone();
+    for (attack, figure) in [("membership", 0), ("extraction", 2), ("reconstruction", 3)] {
+        let all = trials[attack].as_array().unwrap();
+        assert_eq!((all.len(), &all[0]["seed"], &all[1]["seed"]), (2, &1.into(), &2.into()));
+        assert_eq!(kept()[attack], all[0]["found"], "{attack}: the first trial");
+        let of = |trial: &Value| {
+            let found = &trial["found"][0];
+            let figure = match attack {
+                "membership" => &found["auc"],
+                "extraction" => &found["recall"],
+                _ => &found["not_known_before"]["top_1"],
+            };
+            figure["estimate"].as_f64().unwrap()
+        };
+        let mean = 100.0 * (of(&all[0]) + of(&all[1])) / 2.0;
+        let shown = table["rows"][1]["cells"][figure]["mean"].as_f64().unwrap();
+        assert!((shown - mean).abs() < 1e-9, "{attack}: {shown}, not {mean}");
+    }
+    assert!(!folder.join("model").exists(), "weights are gone after the attacks");
+    let written = || fs::metadata(folder.join("audit.json")).unwrap().modified().unwrap();
+    let before = written();
+    assert_eq!(run(2)["rows"], table["rows"]);
+    assert_eq!(written(), before, "no attack is made twice");
+    run(3);
+    assert_eq!(kept()["trials"]["membership"].as_array().unwrap().len(), 3);
+}
+
 /// Several at a time, as a grid, on part of the data; and a changed sweep redoes what has changed.
 #[test]
 fn a_grid_runs_in_parallel_on_part_of_the_data() {

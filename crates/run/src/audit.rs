@@ -27,6 +27,10 @@ pub struct Audit {
     /// Masked private entities that the model fills in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reconstruction: Vec<ReconstructionOfKind>,
+    /// Trials of attacks that were made several times, each with a seed of its own; the fields
+    /// above have the first.
+    #[serde(default, skip_serializing_if = "Trials::is_empty")]
+    pub trials: Trials,
     /// Each attack on the run, on a non-private run and on the pretrained model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub all: Vec<Figure>,
@@ -69,6 +73,35 @@ impl Audit {
         audit.format = Some(FORMAT_VERSION);
         write_json(path, &audit)
     }
+}
+
+/// Trials by attack.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Trials {
+    /// Membership inference.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub membership: Vec<Trial<Membership>>,
+    /// Private entities that the model generates.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub extraction: Vec<Trial<Extraction>>,
+    /// Masked private entities that the model fills in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reconstruction: Vec<Trial<ReconstructionOfKind>>,
+}
+
+impl Trials {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// One trial of an attack.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trial<T> {
+    /// Seed of everything that it draws at random.
+    pub seed: u64,
+    /// What it found.
+    pub found: Vec<T>,
 }
 
 /// An estimate with its confidence interval.
@@ -188,6 +221,15 @@ impl EntityKind {
     /// Every kind.
     pub const ALL: [Self; 3] = [Self::Person, Self::Email, Self::Phone];
 
+    /// The name in files and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Person => "person",
+            Self::Email => "email",
+            Self::Phone => "phone",
+        }
+    }
+
     /// The plural, for sentences.
     pub fn plural(self) -> &'static str {
         match self {
@@ -247,6 +289,12 @@ pub struct ReconstructionOfKind {
     /// By the pretrained model.
     #[serde(rename = "pretrained", alias = "untouched")]
     pub pretrained: Reconstruction,
+    /// Number of masked texts that the pretrained model fills in correctly.
+    #[serde(default)]
+    pub known_before: usize,
+    /// By the trained model, on the other texts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_known_before: Option<Reconstruction>,
 }
 
 /// The quantity of a [`Figure`].

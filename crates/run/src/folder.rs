@@ -10,7 +10,7 @@
 //! relevance.safetensors   the relevance map that the noise was allocated by, if there is one
 //! noise.svg               heat map of the noise by parameter (relevance.svg: of relevance)
 //! model/                  the trained model, or adapter/, with a model card (README.md)
-//! audit.json              results of attacks, if any were made
+//! audit.json              results of attacks, if any were made (membership.svg: ROC curves)
 //! summary.json            written last: a folder that has one is finished
 //! ```
 
@@ -91,6 +91,11 @@ impl RunPaths {
         self.0.join("relevance.svg")
     }
 
+    /// ROC curves of membership inference, if it was made.
+    pub fn membership_figure(&self) -> PathBuf {
+        self.0.join("membership.svg")
+    }
+
     /// The trained model, where it is saved as a whole.
     pub fn model(&self) -> PathBuf {
         self.0.join("model")
@@ -115,7 +120,7 @@ impl RunPaths {
     }
 
     /// Every file and folder that a run writes, except its lock.
-    fn all(&self) -> [PathBuf; 14] {
+    fn all(&self) -> [PathBuf; 15] {
         [
             self.plan(),
             self.ledger(),
@@ -130,6 +135,7 @@ impl RunPaths {
             self.model(),
             self.adapter(),
             self.audit(),
+            self.membership_figure(),
             self.summary(),
         ]
     }

@@ -40,7 +40,7 @@ pub struct Summary {
     /// with that of other processes on the same GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_gpu_memory_bytes: Option<u64>,
-    /// The most examples that were computed at a time.
+    /// The most examples that were computed at a time, in a run that is not private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub largest_micro_batch: Option<u64>,
     /// Number of steps taken.

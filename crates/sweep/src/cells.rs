@@ -1,12 +1,14 @@
 //! From a sweep to the runs that it needs.
 
+use crate::audit::Attack;
 use crate::error::{Error, Result};
 use crate::file::{Line, Sweep};
 use crate::metric::Metric;
 use crate::subset::Subsets;
 use toml::{Table, Value};
+use undertone::model::TaskHead;
 use undertone::{Method, Plan};
-use undertone_run::{RunFile, TaskName};
+use undertone_run::{MethodName, RunFile, TaskName};
 
 /// One run of `undertone train`.
 #[derive(Debug)]
@@ -47,6 +49,7 @@ impl Cells {
                 let mistake = |e: String| Error::mistake(format!("{name}: {e}"));
                 let mut plan = plan(sweep, row, column, changes).map_err(mistake)?;
                 measurable(sweep.file.metric, &plan).map_err(mistake)?;
+                attackable(sweep, &plan).map_err(mistake)?;
                 let examples = row.examples.or(column.examples).or(sweep.file.examples);
                 let validation = row
                     .validation_examples
@@ -143,13 +146,44 @@ fn measurable(metric: Metric, plan: &Plan) -> Result<(), String> {
         Metric::AccuracyWithNoise => classifies && matches!(plan.method, Method::Local(_)),
         Metric::Perplexity => !classifies,
         Metric::MinutesPerEpoch => plan.data.author.is_none(),
-        Metric::Loss | Metric::Memory => true,
+        Metric::ExtractionPrecision | Metric::ExtractionRecall | Metric::ReconstructionAccuracy => {
+            plan.task_head() == TaskHead::CausalLanguageModel
+        }
+        Metric::RelevanceSeconds | Metric::RelevanceMemory => {
+            plan.file().privacy.method == MethodName::RapFt
+        }
+        Metric::Loss
+        | Metric::Memory
+        | Metric::GpuMemory
+        | Metric::MemoryPerExample
+        | Metric::MembershipAuc => true,
     };
     if !right {
         return Err(format!("the metric ({metric}) is not one of such a run"));
     }
     if metric.needs_validation() && plan.data.validation.is_none() {
         return Err("the metric is measured on data.validation, which is missing".into());
+    }
+    Ok(())
+}
+
+/// Whether the sweep's attacks can be made on a run of this plan.
+fn attackable(sweep: &Sweep, plan: &Plan) -> Result<(), String> {
+    let Some(audit) = &sweep.file.audit else { return Ok(()) };
+    for attack in &audit.attacks {
+        match attack {
+            Attack::Extraction | Attack::Reconstruction
+                if plan.task_head() != TaskHead::CausalLanguageModel =>
+            {
+                return Err(format!("{} is for language models", attack.name()));
+            }
+            Attack::Membership if plan.data.validation.is_none() && audit.non_members.is_none() => {
+                return Err("membership inference needs data.validation, or audit.non_members, \
+                            as non-members"
+                    .into());
+            }
+            _ => {}
+        }
     }
     Ok(())
 }

@@ -1,20 +1,22 @@
 //! One run, as a process of its own: it may crash without harm to the others, and gives all its
 //! memory back.
 
+use crate::audit::{AuditSection, has_weights};
 use crate::cells::Run;
+use crate::runner::{Finished, Outcome};
 use crate::state::{State, look, wait_until_free};
 use crate::write_whole;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use undertone_run::{RunPaths, Summary};
+use undertone_run::{Audit, RunPaths, Summary};
 
 /// How runs are started.
 #[derive(Clone, Debug)]
 pub struct Launch {
     /// The `undertone` program.
     pub program: PathBuf,
-    /// Arguments of `undertone train` that choose the device.
+    /// Arguments of `undertone train` and `audit` that choose the device.
     pub device: Vec<String>,
     /// Runs at a time.
     pub jobs: usize,
@@ -30,12 +32,14 @@ pub struct Children<'a> {
     pub folder: PathBuf,
     /// Whether trained weights stay in them.
     pub keep_weights: bool,
+    /// Attacks on every run.
+    pub audit: Option<&'a AuditSection>,
 }
 
 impl Children<'_> {
-    /// Does a run, goes on with it, or finds it done; its summary, or why there is none. `tell`
-    /// hears what it says on the way.
-    pub fn run(&self, run: &Run, tell: &dyn Fn(&str)) -> Result<Summary, String> {
+    /// Does a run with its attacks, goes on with it, or finds it done; what it came to, or why it
+    /// did not. `tell` hears what it says on the way.
+    pub fn run(&self, run: &Run, tell: &dyn Fn(&str)) -> Outcome {
         let folder = self.folder.join(&run.folder);
         if !wait_until_free(&folder) {
             return Err(format!("{} is in use by another run", folder.display()));
@@ -45,49 +49,66 @@ impl Children<'_> {
         write_whole(&plan, &text).map_err(|e| e.to_string())?;
         match look(&folder, run) {
             State::Finished(summary) => {
-                self.tidy(&folder);
-                return Ok(*summary);
+                if self.is_attacked(&folder) || has_weights(&RunPaths::new(&folder)) {
+                    return self.attacked(&folder, summary, tell);
+                }
+                // The table did without attacks before, and the weights are gone.
+                if run.plan.training.seed.is_none() && run.plan.is_private() {
+                    return Err(format!(
+                        "{} has no weights left to attack, and a private run is not done again; \
+                         choose another folder",
+                        folder.display()
+                    ));
+                }
+                self.remove(&folder)?;
             }
             State::Begun => {
-                let ended = self.start(&["--resume".into()], &plan, &folder, tell)?;
+                let ended = self.train(&["--resume".into()], &plan, &folder, tell)?;
                 if ended.status.success() {
-                    return self.finished(&folder, run);
+                    return self.finished(&folder, run, tell);
                 }
                 // Code 2 says that it cannot go on, such as with another number of threads. With a
                 // seed it can be done again.
                 if ended.status.code() != Some(2) || run.plan.training.seed.is_none() {
                     return Err(ended.sentence());
                 }
-                remove(&folder)?;
+                self.remove(&folder)?;
             }
-            State::Stale | State::New => remove(&folder)?,
+            State::Stale | State::New => self.remove(&folder)?,
             State::Precious => {
                 return Err(format!("{} holds a private run of another plan", folder.display()));
             }
             State::Contradictory(sentence) => return Err(sentence),
         }
-        let ended = self.start(&[], &plan, &folder, tell)?;
-        if ended.status.success() { self.finished(&folder, run) } else { Err(ended.sentence()) }
+        let ended = self.train(&[], &plan, &folder, tell)?;
+        match ended.status.success() {
+            true => self.finished(&folder, run, tell),
+            false => Err(ended.sentence()),
+        }
     }
 
-    fn start(
+    fn train(
         &self,
         more: &[String],
         plan: &Path,
         folder: &Path,
         tell: &dyn Fn(&str),
     ) -> Result<Ended, String> {
-        let log = beside(folder, "log");
-        let mut kept =
-            std::fs::File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
-        let mut child = Command::new(&self.launch.program)
-            .arg("train")
-            .arg(plan)
-            .arg("--out")
-            .arg(folder)
-            .args(["--until-input-ends"])
+        let mut command = Command::new(&self.launch.program);
+        command.arg("train").arg(plan).arg("--out").arg(folder).arg("--until-input-ends");
+        self.start(command.args(more), &beside(folder, "log"), tell)
+    }
+
+    /// Starts a process and waits for its end; what it says is kept as a log.
+    fn start(
+        &self,
+        command: &mut Command,
+        log: &Path,
+        tell: &dyn Fn(&str),
+    ) -> Result<Ended, String> {
+        let mut kept = std::fs::File::create(log).map_err(|e| format!("{}: {e}", log.display()))?;
+        let mut child = command
             .args(&self.launch.device)
-            .args(more)
             .env("RAYON_NUM_THREADS", self.launch.threads.to_string())
             // Held open by this process alone: when it dies, the run notices and ends too.
             .stdin(Stdio::piped())
@@ -110,12 +131,52 @@ impl Children<'_> {
         Ok(Ended { status, last })
     }
 
-    fn finished(&self, folder: &Path, run: &Run) -> Result<Summary, String> {
-        match look(folder, run) {
-            State::Finished(summary) => {
-                self.tidy(folder);
-                Ok(*summary)
+    /// Whether the attacks that the sweep asks for are made.
+    fn is_attacked(&self, folder: &Path) -> bool {
+        let made = || std::fs::read_to_string(beside(folder, "audit")).ok();
+        self.audit.is_none_or(|audit| made() == Some(audit.identity()))
+    }
+
+    /// Makes the attacks on a finished run, unless they are made.
+    fn attacked(&self, folder: &Path, summary: Box<Summary>, tell: &dyn Fn(&str)) -> Outcome {
+        let paths = RunPaths::new(folder);
+        let mut audit = None;
+        if let Some(section) = self.audit {
+            if !self.is_attacked(folder) {
+                for attack in &section.attacks {
+                    let mut command = Command::new(&self.launch.program);
+                    command.arg("audit").args(section.arguments(*attack)).arg("--run").arg(folder);
+                    let log = beside(folder, &format!("{}.log", attack.name()));
+                    let ended = self.start(&mut command, &log, tell)?;
+                    if !ended.status.success() {
+                        return Err(ended.sentence());
+                    }
+                }
+                // Last: what is not written here is made again.
+                write_whole(&beside(folder, "audit"), &section.identity())
+                    .map_err(|e| e.to_string())?;
             }
+            audit = Some(Audit::read(&paths.audit()).map_err(|e| e.to_string())?);
+        }
+        self.tidy(folder);
+        Ok(Finished { summary, audit })
+    }
+
+    /// Removes a run, and with it that it was attacked.
+    fn remove(&self, folder: &Path) -> Result<(), String> {
+        let made = beside(folder, "audit");
+        match std::fs::remove_file(&made) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(format!("{}: {e}", made.display()));
+            }
+            _ => {}
+        }
+        RunPaths::new(folder).remove_run().map_err(|e| e.to_string())
+    }
+
+    fn finished(&self, folder: &Path, run: &Run, tell: &dyn Fn(&str)) -> Outcome {
+        match look(folder, run) {
+            State::Finished(summary) => self.attacked(folder, summary, tell),
             State::Contradictory(sentence) => Err(sentence),
             _ => Err(format!("{} holds no summary", folder.display())),
         }
@@ -148,10 +209,6 @@ impl Ended {
             (None, None) => format!("was ended from outside ({})", self.status),
         }
     }
-}
-
-fn remove(folder: &Path) -> Result<(), String> {
-    RunPaths::new(folder).remove_run().map_err(|e| e.to_string())
 }
 
 /// A file beside a folder: the folder's whole name and an extension.

@@ -1,5 +1,6 @@
 //! The sweep file: a run file, and what is changed in it.
 
+use crate::audit::AuditSection;
 use crate::error::{Error, Result};
 use crate::grid::spread;
 use crate::metric::Metric;
@@ -39,6 +40,8 @@ pub struct SweepFile {
     /// Whether the training losses of the cells are drawn.
     #[serde(default)]
     pub losses: bool,
+    /// Attacks on every run.
+    pub audit: Option<AuditSection>,
     /// Whether trained weights stay in the runs' folders.
     #[serde(default)]
     pub keep_weights: bool,
@@ -187,6 +190,20 @@ impl Sweep {
                 self.file.metric
             ));
         }
+        if let Some(audit) = &self.file.audit {
+            audit.check()?;
+        }
+        for metric in std::iter::once(&self.file.metric).chain(&self.file.also) {
+            let made = |attack| {
+                self.file.audit.as_ref().is_some_and(|audit| audit.attacks.contains(&attack))
+            };
+            if let Some(attack) = metric.attack().filter(|attack| !made(*attack)) {
+                return Err(format!(
+                    "{metric} needs [audit] with attacks = [\"{}\"]",
+                    attack.name()
+                ));
+            }
+        }
         if let Some(label) =
             self.file.average.as_deref().filter(|label| known(&self.columns, label))
         {
@@ -200,7 +217,9 @@ impl Sweep {
             if !known(&self.rows, row) {
                 return Err(unknown("published", "row", row));
             }
-            if let Some(label) = figures.keys().find(|label| !known(&self.columns, label)) {
+            let also = |label: &str| self.also_columns().any(|(_, _, column)| column == *label);
+            let missing = |label: &&String| !known(&self.columns, label) && !also(label);
+            if let Some(label) = figures.keys().find(missing) {
                 return Err(unknown("published", "column", label));
             }
         }
@@ -217,9 +236,26 @@ impl Sweep {
         Ok(())
     }
 
-    /// What was published for a cell.
-    pub(crate) fn published(&self, row: usize, column: usize) -> Option<f64> {
-        self.file.published.get(&self.rows[row].label)?.get(&self.columns[column].label).copied()
+    /// What was published for a cell, by the labels of its row and column.
+    pub(crate) fn published(&self, row: usize, column: &str) -> Option<f64> {
+        self.file.published.get(&self.rows[row].label)?.get(column).copied()
+    }
+
+    /// The further columns of other metrics: metric, column and label of each.
+    pub(crate) fn also_columns(&self) -> impl Iterator<Item = (Metric, usize, String)> {
+        let metric = self.file.metric.to_string();
+        self.file.also.iter().flat_map(move |&also| {
+            let metric = metric.clone();
+            self.columns.iter().enumerate().map(move |(c, column)| {
+                // A table of one column has the metric's name for a label.
+                let label = if column.label == metric {
+                    also.to_string()
+                } else {
+                    format!("{}, {}", column.label, also.to_string().trim_end_matches(", %"))
+                };
+                (also, c, label)
+            })
+        })
     }
 }
 
@@ -254,6 +290,10 @@ mod tests {
             ("rows = [{ label = \"a\", only = [\"z\"] }]", "\"z\""),
             (&format!("{rows}also = [\"loss\"]"), "the other way"),
             (&format!("{rows}losses = true"), "with seeds"),
+            (
+                &format!("{rows}audit = {{ attacks = [\"membership\"], texts = 3 }}"),
+                "audit.texts is for extraction",
+            ),
             (
                 &format!("{rows}columns = [{{ label = \"c\" }}]\naverage = \"c\""),
                 "a column \"c\" already",

@@ -4,8 +4,9 @@ use crate::table::{Cell, LEVEL, Row, Table};
 
 /// A cell's numbers: `mean ± error`, a star where it beats the baseline, a dagger where runs
 /// failed, and in brackets what was published.
-fn numbers(cell: Option<&Cell>, digits: usize) -> String {
+fn numbers(cell: Option<&Cell>) -> String {
     let Some(cell) = cell else { return String::new() };
+    let digits = cell.decimals;
     let ours = match (cell.mean, cell.standard_error) {
         (Some(mean), Some(error)) => format!("{mean:.digits$} ± {error:.digits$}"),
         (Some(mean), None) => format!("{mean:.digits$}"),
@@ -38,12 +39,7 @@ fn grid(table: &Table, show: impl Fn(Option<&Cell>) -> String) -> Vec<Vec<String
 /// For people: columns as wide as they must be, a point before the best of each.
 pub fn text(table: &Table) -> String {
     let show = |cell: Option<&Cell>| {
-        format!(
-            "{}{}{}",
-            if is_best(cell) { "• " } else { "" },
-            numbers(cell, table.decimals),
-            published(cell)
-        )
+        format!("{}{}{}", if is_best(cell) { "• " } else { "" }, numbers(cell), published(cell))
     };
     let mut lines =
         vec![std::iter::once(String::new()).chain(table.columns.iter().cloned()).collect()];
@@ -76,12 +72,7 @@ pub fn markdown(table: &Table) -> String {
     let bold = |cell: Option<&Cell>| if is_best(cell) { "**" } else { "" };
     // A bare star would be mark-up.
     let show = |cell: Option<&Cell>| {
-        format!(
-            "{0}{1}{0}{2}",
-            bold(cell),
-            numbers(cell, table.decimals).replace('*', "\\*"),
-            published(cell)
-        )
+        format!("{0}{1}{0}{2}", bold(cell), numbers(cell).replace('*', "\\*"), published(cell))
     };
     let line = |cells: Vec<String>| {
         let escaped: Vec<String> =
@@ -103,7 +94,7 @@ pub fn markdown(table: &Table) -> String {
 /// For papers, without any package.
 pub fn latex(table: &Table) -> String {
     let show = |cell: Option<&Cell>| {
-        let numbers = escape(&numbers(cell, table.decimals));
+        let numbers = escape(&numbers(cell));
         let numbers = if is_best(cell) { format!("\\textbf{{{numbers}}}") } else { numbers };
         format!("{numbers}{}", escape(&published(cell)))
     };
@@ -206,13 +197,13 @@ mod tests {
                 best,
                 p_value: best.then_some(0.01),
                 published: best.then_some(92.1),
+                decimals: 2,
             })
         };
         let row = |label: &str, cells| Row { label: label.into(), reference: false, cells };
         Table {
             metric: "accuracy, %".into(),
             higher_is_better: true,
-            decimals: 2,
             baseline: Some("DP_SGD & more".into()),
             columns: vec!["ε = 8".into(), "a|b, \"c\"".into()],
             rows: vec![

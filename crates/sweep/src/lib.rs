@@ -19,6 +19,7 @@
 //! A sweep that is broken off goes on where it was: finished runs are kept, and a run under way is
 //! resumed from its checkpoint.
 
+mod audit;
 mod cells;
 mod chart;
 mod child;
@@ -91,7 +92,8 @@ impl Prepared {
         self.refuse_to_overwrite(&runs)?;
         self.subsets.write()?;
         let keep_weights = self.sweep.file.keep_weights;
-        let children = Children { launch, folder: runs, keep_weights };
+        let audit = self.sweep.file.audit.as_ref();
+        let children = Children { launch, folder: runs, keep_weights, audit };
         let results = runner::run_all(&self.cells.runs, &children, self.sweep.file.metric);
         let table = Table::new(&self.sweep, &self.cells, &results);
         self.write(&table)?;

@@ -1,7 +1,9 @@
 //! What a table shows of each run.
 
+use crate::audit::{self, Attack};
+use crate::runner::Finished;
 use serde::Deserialize;
-use undertone_run::{Metrics, Summary};
+use undertone_run::Metrics;
 
 /// A figure of a finished run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -23,6 +25,22 @@ pub enum Metric {
     MinutesPerEpoch,
     /// Peak memory of the process, in GB.
     Memory,
+    /// Peak memory of the GPU during training, in GB.
+    GpuMemory,
+    /// Peak memory of the device during training by example of a micro-batch, in GB.
+    MemoryPerExample,
+    /// Seconds of the relevance map for each example.
+    RelevanceSeconds,
+    /// Peak memory of the relevance map, in GB.
+    RelevanceMemory,
+    /// Share of generated PII that is in the training texts, in percent.
+    ExtractionPrecision,
+    /// Share of the training texts' PII that is generated, in percent.
+    ExtractionRecall,
+    /// Top-1 accuracy of reconstruction, in percent, of what the pretrained model does not know.
+    ReconstructionAccuracy,
+    /// AUC of membership inference by the loss, in percent.
+    MembershipAuc,
 }
 
 impl Metric {
@@ -35,13 +53,26 @@ impl Metric {
     pub fn decimals(self) -> usize {
         match self {
             Self::Loss => 4,
-            Self::Memory => 3,
+            Self::Memory | Self::GpuMemory | Self::MemoryPerExample => 3,
+            Self::RelevanceSeconds | Self::RelevanceMemory => 3,
             _ => 2,
         }
     }
 
-    /// The metric in a run's summary.
-    pub fn of(self, summary: &Summary) -> Option<f64> {
+    /// The attack that it is a figure of.
+    pub fn attack(self) -> Option<Attack> {
+        match self {
+            Self::ExtractionPrecision | Self::ExtractionRecall => Some(Attack::Extraction),
+            Self::ReconstructionAccuracy => Some(Attack::Reconstruction),
+            Self::MembershipAuc => Some(Attack::Membership),
+            _ => None,
+        }
+    }
+
+    /// The metric of a run.
+    pub fn of(self, run: &Finished) -> Option<f64> {
+        let summary = &run.summary;
+        let attacked = || run.audit.as_ref();
         let classification = |metrics: &Option<Metrics>| match metrics {
             Some(Metrics::Classification(found)) => Some(found.clone()),
             _ => None,
@@ -69,13 +100,33 @@ impl Metric {
             }
             Self::MinutesPerEpoch => return None,
             Self::Memory => summary.peak_memory_bytes? as f64 / 1e9,
+            Self::GpuMemory => summary.peak_gpu_memory_bytes? as f64 / 1e9,
+            Self::MemoryPerExample => {
+                let bytes = summary.peak_gpu_memory_bytes.or(summary.peak_memory_bytes)?;
+                bytes as f64 / 1e9 / summary.largest_micro_batch? as f64
+            }
+            Self::RelevanceSeconds => summary.relevance_cost?.seconds_per_example,
+            Self::RelevanceMemory => summary.relevance_cost?.peak_memory_bytes? as f64 / 1e9,
+            Self::ExtractionPrecision => 100.0 * audit::precision(attacked()?)?,
+            Self::ExtractionRecall => 100.0 * audit::recall(attacked()?)?,
+            Self::ReconstructionAccuracy => 100.0 * audit::reconstruction(attacked()?)?,
+            Self::MembershipAuc => 100.0 * audit::area(attacked()?)?,
         };
         found.is_finite().then_some(found)
     }
 
     /// Whether it can only be measured on a validation file.
     pub fn needs_validation(self) -> bool {
-        !matches!(self, Self::MinutesPerEpoch | Self::Memory)
+        let of_training = matches!(
+            self,
+            Self::MinutesPerEpoch
+                | Self::Memory
+                | Self::GpuMemory
+                | Self::MemoryPerExample
+                | Self::RelevanceSeconds
+                | Self::RelevanceMemory
+        );
+        !of_training && self.attack().is_none()
     }
 }
 
@@ -90,6 +141,14 @@ impl std::fmt::Display for Metric {
             Self::Perplexity => "perplexity",
             Self::MinutesPerEpoch => "minutes per epoch",
             Self::Memory => "memory, GB",
+            Self::GpuMemory => "GPU memory, GB",
+            Self::MemoryPerExample => "memory per example, GB",
+            Self::RelevanceSeconds => "seconds of the map per example",
+            Self::RelevanceMemory => "memory of the map, GB",
+            Self::ExtractionPrecision => "extraction precision, %",
+            Self::ExtractionRecall => "extraction recall, %",
+            Self::ReconstructionAccuracy => "reconstruction accuracy, %",
+            Self::MembershipAuc => "membership AUC, %",
         })
     }
 }

@@ -23,6 +23,14 @@ pub fn notes(sweep: &Sweep, cells: &Cells, table: &Table) -> Vec<String> {
                 .into(),
         );
     }
+    if let Some(audit) = &sweep.file.audit {
+        let trials = audit.trials.unwrap_or(1);
+        let trials = if trials == 1 { "one trial".into() } else { format!("{trials} trials") };
+        notes.push(format!(
+            "Attacks on each run: {trials}, of which the figure is the mean. Less is better; what \
+             the pretrained model knows already does not count."
+        ));
+    }
     notes.extend(part("Trained", "training", sweep, sweep.file.examples, |line| line.examples));
     notes.extend(part("Measured", "validation", sweep, sweep.file.validation_examples, |line| {
         line.validation_examples

@@ -5,10 +5,18 @@ use crate::child::Children;
 use crate::metric::Metric;
 use crate::progress::Progress;
 use std::sync::{Condvar, Mutex, PoisonError};
-use undertone_run::Summary;
+use undertone_run::{Audit, Summary};
 
-/// What a run came to: its summary, or why there is none.
-pub type Outcome = Result<Summary, String>;
+/// What a run came to, or why it came to nothing.
+pub type Outcome = Result<Finished, String>;
+
+/// A finished run.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    pub summary: Box<Summary>,
+    /// What attacks on it found, if the sweep makes any.
+    pub audit: Option<Audit>,
+}
 
 /// What the workers know of each other.
 struct Room {
@@ -56,11 +64,9 @@ pub fn run_all(runs: &[Run], children: &Children, metric: Metric) -> Vec<Outcome
 
 fn outcome(result: &Outcome, metric: Metric) -> String {
     match result {
-        Ok(summary) => {
+        Ok(run) => {
             let digits = metric.decimals();
-            metric
-                .of(summary)
-                .map_or("done".to_owned(), |found| format!("{metric} {found:.digits$}"))
+            metric.of(run).map_or("done".to_owned(), |found| format!("{metric} {found:.digits$}"))
         }
         Err(sentence) => format!("failed: {sentence}"),
     }
@@ -84,7 +90,7 @@ impl Room {
     fn give_back(&self, result: &Outcome) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.active -= 1;
-        let memory = result.as_ref().ok().and_then(|summary| summary.peak_memory_bytes);
+        let memory = result.as_ref().ok().and_then(|run| run.summary.peak_memory_bytes);
         state.largest = state.largest.max(memory.unwrap_or(0));
         self.ended.notify_all();
     }

@@ -17,9 +17,6 @@ pub struct Table {
     pub metric: String,
     /// Whether more is better.
     pub higher_is_better: bool,
-    /// Digits behind the point that are shown.
-    #[serde(skip)]
-    pub decimals: usize,
     /// The row that the others are tested against.
     pub baseline: Option<String>,
     /// Labels of the columns, in their order.
@@ -56,6 +53,9 @@ pub struct Cell {
     pub p_value: Option<f64>,
     /// The published figure, in the unit of the table.
     pub published: Option<f64>,
+    /// Digits behind the point that are shown.
+    #[serde(skip)]
+    pub decimals: usize,
 }
 
 impl Cell {
@@ -69,45 +69,33 @@ impl Table {
     /// From what the runs came to.
     pub fn new(sweep: &Sweep, cells: &Cells, results: &[Outcome]) -> Self {
         let metric = sweep.file.metric;
-        let figure =
-            |run: &usize| results[*run].as_ref().ok().and_then(|summary| metric.of(summary));
+        let figure = |run: &usize| results[*run].as_ref().ok().and_then(|run| metric.of(run));
         let rows = sweep.rows.iter().enumerate().map(|(r, row)| {
             let cell = |c: usize| {
                 let values: Vec<Option<f64>> =
                     cells.of[r][c].as_ref()?.iter().map(figure).collect();
-                Some(summarised(values, sweep.published(r, c)))
+                let published = sweep.published(r, &sweep.columns[c].label);
+                Some(summarised(values, published, metric.decimals()))
             };
             let mut shown: Vec<Option<Cell>> = (0..sweep.columns.len()).map(cell).collect();
             if sweep.file.average.is_some() {
                 shown.push(average(&shown));
             }
-            for also in &sweep.file.also {
+            shown.extend(sweep.also_columns().map(|(also, c, label)| {
                 let figure = |run: &usize| also.of(results[*run].as_ref().ok()?);
-                let cell = |c: usize| {
-                    let values: Vec<Option<f64>> =
-                        cells.of[r][c].as_ref()?.iter().map(figure).collect();
-                    // Not every row has it: non-private runs have no noise to measure with.
-                    values.iter().any(Option::is_some).then(|| summarised(values, None))
-                };
-                shown.extend((0..sweep.columns.len()).map(cell));
-            }
+                let values: Vec<Option<f64>> =
+                    cells.of[r][c].as_ref()?.iter().map(figure).collect();
+                // Not every row has it: non-private runs have no noise to measure with.
+                let any = values.iter().any(Option::is_some);
+                any.then(|| summarised(values, sweep.published(r, &label), also.decimals()))
+            }));
             Row { label: row.label.clone(), reference: row.reference, cells: shown }
         });
         let labels = || sweep.columns.iter().map(|column| column.label.clone());
-        let more = sweep.file.also.iter().flat_map(|also| {
-            labels().map(move |label| {
-                // A table of one column has the metric's name for a label.
-                if label == metric.to_string() {
-                    also.to_string()
-                } else {
-                    format!("{label}, {}", also.to_string().trim_end_matches(", %"))
-                }
-            })
-        });
+        let more = sweep.also_columns().map(|(_, _, label)| label);
         let mut table = Self {
             metric: metric.to_string(),
             higher_is_better: metric.higher_is_better(),
-            decimals: metric.decimals(),
             baseline: sweep.file.baseline.clone(),
             columns: labels().chain(sweep.file.average.clone()).chain(more).collect(),
             rows: rows.collect(),
@@ -161,16 +149,19 @@ fn average(cells: &[Option<Cell>]) -> Option<Cell> {
         mean(&found?)
     };
     let published: Option<Vec<f64>> = all.iter().map(|cell| cell.published).collect();
-    Some(summarised((0..seeds).map(of_seed).collect(), published.and_then(|all| mean(&all))))
+    let published = published.and_then(|all| mean(&all));
+    let decimals = all.first()?.decimals;
+    Some(summarised((0..seeds).map(of_seed).collect(), published, decimals))
 }
 
-fn summarised(values: Vec<Option<f64>>, published: Option<f64>) -> Cell {
+fn summarised(values: Vec<Option<f64>>, published: Option<f64>, decimals: usize) -> Cell {
     let found: Vec<f64> = values.iter().flatten().copied().collect();
     Cell {
         mean: mean(&found),
         standard_error: standard_error(&found),
         values,
         published,
+        decimals,
         best: false,
         p_value: None,
     }
@@ -178,7 +169,7 @@ fn summarised(values: Vec<Option<f64>>, published: Option<f64>) -> Cell {
 
 fn failures(cells: &Cells, results: &[Outcome], metric: Metric) -> Vec<(String, String)> {
     let why = |result: &Outcome| match result {
-        Ok(summary) if metric.of(summary).is_none() => Some(format!("has no {metric}")),
+        Ok(run) if metric.of(run).is_none() => Some(format!("has no {metric}")),
         Ok(_) => None,
         Err(sentence) => Some(sentence.clone()),
     };
@@ -194,7 +185,6 @@ mod tests {
         let mut table = Table {
             metric: "x".into(),
             higher_is_better,
-            decimals: 2,
             baseline: Some("base".into()),
             columns: vec!["one".into()],
             rows: rows
@@ -202,7 +192,7 @@ mod tests {
                 .map(|(label, values)| Row {
                     label: (*label).into(),
                     reference: *label == "non-private",
-                    cells: vec![Some(summarised(values.clone(), None))],
+                    cells: vec![Some(summarised(values.clone(), None, 2))],
                 })
                 .collect(),
             notes: Vec::new(),
@@ -214,7 +204,8 @@ mod tests {
 
     #[test]
     fn an_average_is_that_of_each_seed_over_the_columns() {
-        let cell = |values: [Option<f64>; 2], published| Some(summarised(values.into(), published));
+        let cell =
+            |values: [Option<f64>; 2], published| Some(summarised(values.into(), published, 2));
         let (one, two) =
             (cell([Some(1.0), Some(2.0)], Some(10.0)), cell([Some(3.0), None], Some(20.0)));
         let found = average(&[one.clone(), two]).unwrap();

@@ -22,7 +22,7 @@ use undertone::data::Example;
 use undertone::model::TaskHead;
 use undertone::train::read_data;
 use undertone_report::plot;
-use undertone_run::audit::{Figure, Measure};
+use undertone_run::audit::{Figure, Measure, ReconstructionOfKind};
 
 /// Every attack that applies to a finished run, in one table
 ///
@@ -200,10 +200,13 @@ impl All {
         }
         let how = (self.intervals.confidence, self.random.seed);
         let (found, _) = by_losses(run, &all, members, how, true, &self.device)?;
-        run.keep(|audit| audit.membership = found.clone())?;
+        run.keep(|audit| {
+            audit.membership = found.clone();
+            audit.trials.membership.clear();
+        })?;
         let curves: Vec<(&str, &[(f64, f64)])> =
             found.iter().map(|a| (a.attack.as_str(), a.roc.as_slice())).collect();
-        plot::roc(&run.paths.folder().join("membership.svg"), "Membership inference", &curves)?;
+        plot::roc(&run.paths.membership_figure(), "Membership inference", &curves)?;
         let beside = non_private
             .map(|other| by_losses(other, &all, members, how, true, &self.device))
             .transpose()?
@@ -290,7 +293,10 @@ impl All {
         let pretrained = writing.generated(run, false, &self.device)?;
         let extracted =
             writing.attack(run, &training, &pretrained, &finder, &kinds, &self.device)?;
-        run.keep(|audit| audit.extraction = extracted.clone())?;
+        run.keep(|audit| {
+            audit.extraction = extracted.clone();
+            audit.trials.extraction.clear();
+        })?;
         let beside = non_private
             .map(|other| {
                 writing.attack(other, &training, &pretrained, &finder, &kinds, &self.device)
@@ -320,15 +326,23 @@ impl All {
         };
         for &kind in &kinds {
             let targets = masking.targets(&training, kind)?;
-            let of = |run: &AuditedRun, trained: bool| -> Outcome<Interval> {
-                Ok(masking.attack(run, trained, &targets, &finder, None, &self.device)?.top_1)
+            let ranks = |run: &AuditedRun, trained: bool| {
+                masking.attack(run, trained, &targets, &finder, None, &self.device)
             };
+            let pretrained = ranks(run, false)?;
+            let of = |run: &AuditedRun| -> Outcome<_> {
+                Ok(masking.judge_both(kind, &ranks(run, true)?, &pretrained))
+            };
+            let not_known = |found: &ReconstructionOfKind| {
+                found.not_known_before.unwrap_or(found.trained).top_1
+            };
+            let found = of(run)?;
             figures.push(Figure {
                 attack: format!("reconstruction of {}, top-1 accuracy", kind.plural()),
                 measure: Measure::Share,
-                run: of(run, true)?,
-                non_private: non_private.map(|other| of(other, true)).transpose()?,
-                pretrained: Some(of(run, false)?),
+                run: not_known(&found),
+                non_private: non_private.map(of).transpose()?.as_ref().map(not_known),
+                pretrained: Some(found.pretrained.top_1),
                 guessing: None,
             });
         }

@@ -3,7 +3,8 @@
 use super::private_things::{FinderArguments, PrivateTexts};
 use super::progress;
 use super::run_folder::{AuditedRun, language_model};
-use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument, up_to};
+use super::trials::{json, kept, mean_of};
+use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument, TrialsArgument, up_to};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, share};
@@ -28,13 +29,15 @@ pub struct Extraction {
     #[command(flatten)]
     asked: ExtractionArguments,
     #[command(flatten)]
+    trials: TrialsArgument,
+    #[command(flatten)]
     finder: FinderArguments,
     #[command(flatten)]
     device: DeviceArguments,
 }
 
 /// How much is generated.
-#[derive(Args)]
+#[derive(Args, Clone, Copy)]
 pub struct ExtractionArguments {
     /// Texts that each model generates
     #[arg(long, default_value_t = 1000, value_parser = up_to(1_000_000))]
@@ -59,18 +62,19 @@ impl Extraction {
         let run = AuditedRun::open(&self.target.run)?;
         language_model(&run, "extraction")?;
         let (training, finder) = self.finder.read(&run)?;
-        let pretrained = self.asked.generated(&run, false, &self.device)?;
-        let found = self.asked.attack(
-            &run,
-            &training,
-            &pretrained,
-            &finder,
-            &self.finder.kinds(),
-            &self.device,
-        )?;
-        run.keep(|audit| audit.extraction = found.clone())?;
+        let kinds = self.finder.kinds();
+        let trials = self.trials.each(self.asked.random, |random| {
+            let asked = ExtractionArguments { random, ..self.asked };
+            let pretrained = asked.generated(&run, false, &self.device)?;
+            asked.attack(&run, &training, &pretrained, &finder, &kinds, &self.device)
+        })?;
+        let found = trials[0].found.clone();
+        run.keep(|audit| {
+            audit.extraction = found.clone();
+            audit.trials.extraction = kept(&trials);
+        })?;
         if output.json {
-            output::json(&found);
+            json(&trials);
             return Ok(());
         }
         output::table(
@@ -85,6 +89,16 @@ impl Extraction {
             ],
             &found.iter().map(row).collect::<Vec<_>>(),
         );
+        for (i, of) in found.iter().enumerate().filter(|_| trials.len() > 1) {
+            let mean = |figure: &dyn Fn(&Found) -> f64| mean_of(&trials, i, figure);
+            output::line(format_args!(
+                "{}: mean precision {}, mean recall {} over {} trials; the table has the first.",
+                of.kind.plural(),
+                mean(&|found| found.precision.estimate),
+                mean(&|found| found.recall.estimate),
+                trials.len()
+            ));
+        }
         output::line(format_args!(
             "\n{} texts of at most {} tokens by either model; {:.0} % confidence intervals. What \
              the pretrained model generates too is left out of all columns but the last.",

@@ -1,7 +1,10 @@
 //! `undertone audit membership`: was this example in the training data?
 
 use super::run_folder::{AuditedRun, losses};
-use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument, none_or_up_to};
+use super::trials::{json, kept, mean_of};
+use crate::arguments::{
+    ConfidenceArgument, RunArgument, SeedArgument, TrialsArgument, none_or_up_to,
+};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, area, share};
@@ -48,6 +51,8 @@ pub struct Membership {
     #[command(flatten)]
     random: SeedArgument,
     #[command(flatten)]
+    trials: TrialsArgument,
+    #[command(flatten)]
     device: DeviceArguments,
 }
 
@@ -62,53 +67,67 @@ impl Membership {
                 "the run has no validation file; name one that was not trained on by --non-members",
             ));
         };
-        let mut inside = read_data(&run.plan, self.members.as_deref())?;
-        let mut outside = read_data(&run.plan, Some(others))?;
-        inside.examples = at_random(inside.examples, self.examples, self.random.seed);
-        outside.examples = at_random(outside.examples, self.examples, self.random.seed);
-        let count = inside.examples.len();
-        if count == 0 || outside.examples.is_empty() {
+        let inside = read_data(&run.plan, self.members.as_deref())?;
+        let outside = read_data(&run.plan, Some(others))?;
+        if inside.examples.is_empty() || outside.examples.is_empty() {
             return Err(Failure::arguments("both files need at least one example"));
         }
-        let all: Vec<Example> = inside.examples.iter().chain(&outside.examples).cloned().collect();
-        let (mut attacks, found) = by_losses(
-            &run,
-            &all,
-            count,
-            (self.intervals.confidence, self.random.seed),
-            !self.loss_only,
-            &self.device,
-        )?;
-        if self.shadows > 0 {
-            let shadows = self.shadow_losses(&run, &inside, &all)?;
-            let scores = by_likelihood_ratio(&found, &shadows);
-            let (inside, outside) = scores.split_at(count);
-            attacks.push(judge(
-                "likelihood ratio of shadow models",
-                inside,
-                outside,
-                self.intervals.confidence,
-                self.random.seed,
-            ));
-        }
-        run.keep(|audit| audit.membership = attacks.clone())?;
+        let trials =
+            self.trials.each(self.random, |random| self.attack(&run, &inside, &outside, random))?;
+        let attacks = trials[0].found.clone();
+        run.keep(|audit| {
+            audit.membership = attacks.clone();
+            audit.trials.membership = kept(&trials);
+        })?;
         let curves: Vec<(&str, &[(f64, f64)])> =
             attacks.iter().map(|a| (a.attack.as_str(), a.roc.as_slice())).collect();
-        plot::roc(&run.paths.folder().join("membership.svg"), "Membership inference", &curves)?;
+        plot::roc(&run.paths.membership_figure(), "Membership inference", &curves)?;
         if output.json {
-            output::json(&attacks);
+            json(&trials);
             return Ok(());
         }
         let body: Vec<Vec<String>> = attacks.iter().map(row).collect();
         output::table(&["attack", "AUC", "TPR at 1 % FPR", "TPR at 0.1 % FPR"], &body);
+        for (i, of) in attacks.iter().enumerate().filter(|_| trials.len() > 1) {
+            output::line(format_args!(
+                "{}: mean AUC {} over {} trials; the table has the first.",
+                of.attack,
+                mean_of(&trials, i, &|found| found.auc.estimate),
+                trials.len()
+            ));
+        }
         output::line(format_args!(
-            "\n{count} members, {} non-members; {:.0} % confidence intervals. Guessing has an AUC \
-             of 0.5. ROC curves are in {}.",
-            all.len() - count,
+            "\n{} members, {} non-members; {:.0} % confidence intervals. Guessing has an AUC of \
+             0.5. ROC curves are in {}.",
+            attacks[0].members,
+            attacks[0].others,
             self.intervals.percent(),
-            run.paths.folder().join("membership.svg").display()
+            run.paths.membership_figure().display()
         ));
         Ok(())
+    }
+
+    /// One trial, on a random sample of both files.
+    fn attack(
+        &self,
+        run: &AuditedRun,
+        inside: &Dataset,
+        outside: &Dataset,
+        random: SeedArgument,
+    ) -> Outcome<Vec<Found>> {
+        let sample = |data: &Dataset| at_random(data.examples.clone(), self.examples, random.seed);
+        let inside = Dataset { examples: sample(inside), ..inside.clone() };
+        let count = inside.examples.len();
+        let all: Vec<Example> = inside.examples.iter().cloned().chain(sample(outside)).collect();
+        let how = (self.intervals.confidence, random.seed);
+        let (mut attacks, found) = by_losses(run, &all, count, how, !self.loss_only, &self.device)?;
+        if self.shadows > 0 {
+            let shadows = self.shadow_losses(run, &inside, &all, random)?;
+            let scores = by_likelihood_ratio(&found, &shadows);
+            let (inside, outside) = scores.split_at(count);
+            attacks.push(judge("likelihood ratio of shadow models", inside, outside, how.0, how.1));
+        }
+        Ok(attacks)
     }
 
     /// The losses of models that were trained on random halves of all examples, and which half.
@@ -117,12 +136,13 @@ impl Membership {
         run: &AuditedRun,
         like: &Dataset,
         all: &[Example],
+        random: SeedArgument,
     ) -> Outcome<Vec<(Vec<f64>, Vec<bool>)>> {
         let mut shadows = Vec::new();
         for shadow in 0..self.shadows as u64 {
             let mixed = |i: usize| {
                 let x = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-                    ^ (self.random.seed << 32 | shadow).wrapping_mul(0xd6e8_feb8_6659_fd93);
+                    ^ (random.seed << 32 | shadow).wrapping_mul(0xd6e8_feb8_6659_fd93);
                 (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 63 == 1
             };
             let chosen: Vec<bool> = (0..all.len()).map(mixed).collect();
@@ -139,7 +159,7 @@ impl Membership {
             let mut plan = run.plan.clone();
             plan.data.validation = None;
             plan.data.author = None;
-            plan.training.seed = Some(self.random.seed.wrapping_mul(1000) + shadow);
+            plan.training.seed = Some(random.seed.wrapping_mul(1000) + shadow);
             output::note(format_args!("shadow {} of {}:", shadow + 1, self.shadows));
             let mut display = Display::new();
             let start = Start {

@@ -4,23 +4,24 @@ use super::membership::at_random;
 use super::private_things::{FinderArguments, PrivateTexts};
 use super::progress;
 use super::run_folder::{AuditedRun, language_model};
-use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument, up_to};
+use super::trials::{json, kept, mean_of};
+use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument, TrialsArgument, up_to};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, share};
 use clap::Args;
 use std::path::PathBuf;
 use undertone::audit::reconstruction::{
-    Candidates, Masked, Reconstruction as Found, attack, judge,
+    Candidates, Masked, Ranked, ReconstructionOfKind, attack, judge_both,
 };
 use undertone::audit::spans::{EntityKind, Finder};
 use undertone::audit::texts::{Sampling, Writer};
-use undertone_run::audit::ReconstructionOfKind;
 
 /// Reconstruction of PII: mask it in training texts, and let the model fill it in
 ///
 /// Candidates are what the model generates after the text before the mask, or come from a list; the
-/// one that makes the whole text likeliest is the attacker's answer.
+/// one that makes the whole text likeliest is the attacker's answer. What the pretrained model
+/// answers correctly, too, is left out of the figure that counts.
 #[derive(Args)]
 #[command(after_help = "Example:\n  undertone audit reconstruction --run runs/mail --targets 200 \
      --samples 64 --kind person")]
@@ -29,6 +30,8 @@ pub struct Reconstruction {
     target: RunArgument,
     #[command(flatten)]
     asked: ReconstructionArguments,
+    #[command(flatten)]
+    trials: TrialsArgument,
     /// Candidates, one a line, in place of what the model generates
     #[arg(long, value_name = "FILE")]
     candidates: Option<PathBuf>,
@@ -39,7 +42,7 @@ pub struct Reconstruction {
 }
 
 /// How much is attacked.
-#[derive(Args)]
+#[derive(Args, Clone, Copy)]
 pub struct ReconstructionArguments {
     /// Texts that are masked
     #[arg(long, default_value_t = 200, value_parser = up_to(1_000_000))]
@@ -87,34 +90,48 @@ impl Reconstruction {
             ));
         }
         let (training, finder) = self.finder.read(&run)?;
-        let mut found = Vec::new();
-        for kind in self.finder.kinds() {
-            let targets = self.asked.targets(&training, kind)?;
-            if targets.is_empty() {
-                continue;
+        let trials = self.trials.each(self.asked.random, |random| {
+            let asked = ReconstructionArguments { random, ..self.asked };
+            let mut found = Vec::new();
+            for kind in self.finder.kinds() {
+                let targets = asked.targets(&training, kind)?;
+                if targets.is_empty() {
+                    continue;
+                }
+                let of = |trained: bool| {
+                    asked.attack(&run, trained, &targets, &finder, list.as_deref(), &self.device)
+                };
+                found.push(asked.judge_both(kind, &of(true)?, &of(false)?));
             }
-            let of = |trained: bool| {
-                self.asked.attack(&run, trained, &targets, &finder, list.as_deref(), &self.device)
-            };
-            found.push(ReconstructionOfKind { kind, trained: of(true)?, pretrained: of(false)? });
-        }
+            Ok(found)
+        })?;
+        let found = trials[0].found.clone();
         if found.is_empty() {
             return Err(Failure::arguments(
                 "no PII was found in the training texts; see --names and --tagger",
             ));
         }
-        run.keep(|audit| audit.reconstruction = found.clone())?;
+        run.keep(|audit| {
+            audit.reconstruction = found.clone();
+            audit.trials.reconstruction = kept(&trials);
+        })?;
         if output.json {
-            output::json(&found);
+            json(&trials);
             return Ok(());
         }
         let top = format!("top-{}", self.asked.top);
         let rows: Vec<Vec<String>> = found
             .iter()
             .flat_map(|both| {
-                [("trained", &both.trained), ("pretrained", &both.pretrained)]
-                    .map(|of| (both.kind, of))
+                let others = both.not_known_before.as_ref();
+                [
+                    Some(("trained", &both.trained)),
+                    others.map(|others| ("trained, not known before", others)),
+                    Some(("pretrained", &both.pretrained)),
+                ]
+                .map(|of| of.map(|of| (both.kind, of)))
             })
+            .flatten()
             .map(|(kind, (name, found))| {
                 vec![
                     kind.plural().to_owned(),
@@ -141,8 +158,21 @@ impl Reconstruction {
             ],
             &rows,
         );
+        for (i, of) in found.iter().enumerate().filter(|_| trials.len() > 1) {
+            let accuracy = |found: &ReconstructionOfKind| {
+                found.not_known_before.as_ref().map_or(f64::NAN, |others| others.top_1.estimate)
+            };
+            output::line(format_args!(
+                "{}: mean top-1 accuracy of what was not known before {} over {} trials; the table \
+                 has the first.",
+                of.kind.plural(),
+                mean_of(&trials, i, &accuracy),
+                trials.len()
+            ));
+        }
         output::line(format_args!(
-            "\n{:.0} % confidence intervals.",
+            "\n{:.0} % confidence intervals. Not known before: without the texts that the \
+             pretrained model fills in correctly.",
             self.asked.intervals.percent()
         ));
         Ok(())
@@ -168,6 +198,16 @@ impl ReconstructionArguments {
         Ok(at_random(all, self.targets, self.random.seed))
     }
 
+    /// What the ranks by both models come to.
+    pub fn judge_both(
+        &self,
+        kind: EntityKind,
+        trained: &[Ranked],
+        pretrained: &[Ranked],
+    ) -> ReconstructionOfKind {
+        judge_both(kind, trained, pretrained, self.top, self.intervals.confidence)
+    }
+
     /// The attack on the run's model, or on the pretrained one.
     pub fn attack(
         &self,
@@ -177,7 +217,7 @@ impl ReconstructionArguments {
         finder: &dyn Finder,
         list: Option<&[String]>,
         device: &DeviceArguments,
-    ) -> Outcome<Found> {
+    ) -> Outcome<Vec<Ranked>> {
         let model = run.model(trained, device)?;
         let tokeniser = run.tokeniser(&model)?.with_max_tokens(model.network.max_positions)?;
         let how = Sampling { tokens: CONTINUATION, seed: self.random.seed, ..Sampling::default() };
@@ -189,7 +229,7 @@ impl ReconstructionArguments {
         let writer = Writer { model: &model, tokeniser: &tokeniser };
         let ranks = attack(writer, targets, finder, candidates, |done| bar.inc(done as u64))?;
         bar.finish_and_clear();
-        Ok(judge(&ranks, self.top, self.intervals.confidence))
+        Ok(ranks)
     }
 }
 

@@ -174,11 +174,13 @@ fn extraction(kinds: &[Extraction]) -> Table {
 }
 
 fn reconstruction(kinds: &[ReconstructionOfKind]) -> Table {
+    // What the base model fills in, too, is nothing that fine-tuning has leaked.
     let row = |found: &ReconstructionOfKind| {
+        let others = found.not_known_before.as_ref().unwrap_or(&found.trained);
         vec![
             words_of(&found.kind),
-            words::count(found.trained.targets),
-            share(&found.trained.top_1),
+            words::count(others.targets),
+            share(&others.top_1),
             share(&found.pretrained.top_1),
         ]
     };

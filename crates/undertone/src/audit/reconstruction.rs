@@ -7,7 +7,7 @@ use super::statistics::proportion;
 use super::texts::{Sampling, Writer};
 use crate::model::Result;
 use std::collections::BTreeSet;
-pub use undertone_run::audit::Reconstruction;
+pub use undertone_run::audit::{Reconstruction, ReconstructionOfKind};
 
 /// A text with one masked PII span.
 #[derive(Clone, Debug)]
@@ -94,6 +94,31 @@ fn first_of_kind(finder: &dyn Finder, texts: &[String], kind: EntityKind) -> Res
     Ok(texts.iter().zip(&spans).filter_map(first).collect())
 }
 
+/// The ranks of those texts that the pretrained model does not fill in correctly: what it knows
+/// already is nothing that fine-tuning has leaked.
+pub fn not_known(ranks: &[Ranked], pretrained: &[Ranked]) -> Vec<Ranked> {
+    let both = ranks.iter().zip(pretrained);
+    both.filter(|(_, before)| before.0 != Some(1)).map(|(ranked, _)| *ranked).collect()
+}
+
+/// What both models' ranks of the same masked texts come to.
+pub fn judge_both(
+    kind: EntityKind,
+    trained: &[Ranked],
+    pretrained: &[Ranked],
+    k: usize,
+    confidence: f64,
+) -> ReconstructionOfKind {
+    let others = not_known(trained, pretrained);
+    ReconstructionOfKind {
+        kind,
+        trained: judge(trained, k, confidence),
+        pretrained: judge(pretrained, k, confidence),
+        known_before: trained.len() - others.len(),
+        not_known_before: Some(judge(&others, k, confidence)),
+    }
+}
+
 /// Summarises ranks as accuracies with confidence intervals.
 pub fn judge(ranks: &[Ranked], k: usize, confidence: f64) -> Reconstruction {
     let share = |right: &dyn Fn(&Ranked) -> bool| {
@@ -120,6 +145,17 @@ pub fn judge(ranks: &[Ranked], k: usize, confidence: f64) -> Reconstruction {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_pretrained_model_fills_in_does_not_count() {
+        let trained = [(Some(1), 4), (Some(1), 4), (None, 2), (Some(1), 3), (Some(2), 3)];
+        let pretrained = [(Some(1), 4), (None, 4), (Some(1), 2), (Some(2), 3), (None, 3)];
+        let found = judge_both(EntityKind::Person, &trained, &pretrained, 5, 0.95);
+        assert_eq!((found.known_before, found.trained.top_1.estimate), (2, 0.6));
+        // Of the second, the fourth and the fifth text, two are filled in.
+        let others = found.not_known_before.unwrap();
+        assert_eq!((others.targets, others.top_1.estimate), (3, 2.0 / 3.0));
+    }
 
     #[test]
     fn masks_are_filled_and_ranks_counted() {

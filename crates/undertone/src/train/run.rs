@@ -137,6 +137,9 @@ impl Run {
         };
         let not_private_because = self.procedure.not_private_because();
         let facts = self.procedure.facts();
+        // It depends on the lengths of private texts, which the guarantee of a private run covers.
+        let largest_micro_batch = (not_private_because.is_some() && self.largest_micro_batch > 0)
+            .then_some(self.largest_micro_batch as u64);
         let summary = Summary {
             format: Summary::FORMAT,
             private: not_private_because.is_none(),
@@ -153,8 +156,7 @@ impl Run {
             throughput: self.throughput(),
             peak_memory_bytes: peak_memory(),
             peak_gpu_memory_bytes: self.gpu_memory.peak,
-            largest_micro_batch: (self.largest_micro_batch > 0)
-                .then_some(self.largest_micro_batch as u64),
+            largest_micro_batch,
             steps: self.done,
             skipped_rows: self.data.skipped,
             parameters: self.counts(),
