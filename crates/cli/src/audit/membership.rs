@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use undertone::audit::membership::{
     Membership as Found, by_likelihood_ratio, by_loss, by_reference, judge,
 };
-use undertone::data::{Dataset, Example};
+use undertone::data::{Dataset, Example, Masking};
 use undertone::train::{Start, read_data, train};
 use undertone_report::plot;
 
@@ -75,6 +75,7 @@ impl Membership {
             &run,
             &all,
             count,
+            inside.masking.as_ref(),
             (self.intervals.confidence, self.random.seed),
             !self.loss_only,
             &self.device,
@@ -153,7 +154,7 @@ impl Membership {
             display.end();
             done?;
             let trained = AuditedRun::open(folder.path())?.model(true, &self.device)?;
-            shadows.push((losses(&trained, all)?, chosen));
+            shadows.push((losses(&trained, all, like.masking.as_ref())?, chosen));
         }
         Ok(shadows)
     }
@@ -178,17 +179,18 @@ pub fn by_losses(
     run: &AuditedRun,
     all: &[Example],
     members: usize,
+    masking: Option<&Masking>,
     (confidence, seed): (f64, u64),
     reference: bool,
     device: &DeviceArguments,
 ) -> Outcome<(Vec<Found>, Vec<f64>)> {
-    let found = losses(&run.model(true, device)?, all)?;
+    let found = losses(&run.model(true, device)?, all, masking)?;
     let score = |name, scores: Vec<f64>| {
         judge(name, &scores[..members], &scores[members..], confidence, seed)
     };
     let mut attacks = vec![score("loss", by_loss(&found))];
     if reference {
-        let before = losses(&run.model(false, device)?, all)?;
+        let before = losses(&run.model(false, device)?, all, masking)?;
         attacks.push(score("loss against the pretrained model", by_reference(&found, &before)));
         attacks.push(score("the pretrained model alone", by_loss(&before)));
     }

@@ -116,10 +116,14 @@ const RULES: &[Rule] = &[
         file.privacy.rap_ft.rule == RelevanceRule::AlphaBeta
     }),
     rule("privacy.rap_ft.initial", "language-modelling and completion", |file| {
-        !task_is(file, TaskName::Classification)
+        task_is(file, TaskName::LanguageModelling) || task_is(file, TaskName::Completion)
     }),
     rule("privacy.local.noise_is", "mode = \"paper\"", is_paper),
     rule("privacy.local.noise_is", "dp-forward and ew-ft", |file| {
+        file.privacy.method != MethodName::Mvg
+    }),
+    rule("privacy.local.accounted_batch", "mode = \"paper\"", is_paper),
+    rule("privacy.local.accounted_batch", "dp-forward and ew-ft", |file| {
         file.privacy.method != MethodName::Mvg
     }),
     rule(
@@ -151,8 +155,9 @@ const RULES: &[Rule] = &[
     rule("data.labels", CLASSIFICATION, |file| task_is(file, TaskName::Classification)),
     rule("data.prompt", COMPLETION, |file| task_is(file, TaskName::Completion)),
     rule("data.completion", COMPLETION, |file| task_is(file, TaskName::Completion)),
-    rule("data.long_texts", "data.task = \"language-modelling\"", |file| {
+    rule("data.long_texts", "language-modelling and masked-language-modelling", |file| {
         task_is(file, TaskName::LanguageModelling)
+            || task_is(file, TaskName::MaskedLanguageModelling)
     }),
     rule("data.most_per_author", "runs with data.author", |file| file.data.author.is_some()),
     rule("training.momentum", "the optimiser sgd", |file| {

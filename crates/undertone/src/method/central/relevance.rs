@@ -37,7 +37,14 @@ pub fn map(
     let mut sum_of = |data: &Dataset, examples: &[usize]| -> Result<RelevanceSum> {
         let mut sum = RelevanceSum::new(&prepared.model.parameters);
         for (done, &example) in examples.iter().enumerate() {
-            let found = explainer.relevance(&data.examples[example])?.of;
+            let found = match &data.masking {
+                Some(masking) => {
+                    let key = secret.key(purpose::MASKING);
+                    explainer.relevance(&masking.in_relevance_map(&data.examples, example, key))?
+                }
+                None => explainer.relevance(&data.examples[example])?,
+            };
+            let found = found.of;
             match plan.source {
                 MapSource::Raw { .. } => sum.add_unscaled(&found),
                 MapSource::Public { .. } | MapSource::Noised { .. } => sum.add(&found),
