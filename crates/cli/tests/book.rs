@@ -140,7 +140,8 @@ fn prepare(folder: &Path) {
         texts.iter().map(|text| json!({ "text": text, "sentence": text }).to_string() + "\n");
     write("new.jsonl", lines.collect());
     let mails = texts.iter().enumerate().map(|(i, text)| {
-        let body = format!("Ann Lee {text} ann.lee{}@example.com", i % 4);
+        let name = ["Ann Lee", "Bob Ray"][i % 2];
+        let body = format!("{name} {text} ann.lee{}@example.com", i % 4);
         json!({ "body": body, "from": format!("p{}", i / 2) }).to_string() + "\n"
     });
     write("mail.jsonl", mails.collect());

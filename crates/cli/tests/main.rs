@@ -12,6 +12,7 @@ mod forgery;
 mod help;
 mod hostile;
 mod local;
+mod masked;
 mod memorising;
 mod overwriting;
 mod report;

@@ -21,6 +21,9 @@ pub struct Audit {
     /// Exposure of planted secrets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exposure: Vec<SecretExposure>,
+    /// Exposure of secrets of the training texts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub found_exposure: Vec<ExposureOfKind>,
     /// Private entities that the model generates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extraction: Vec<Extraction>,
@@ -42,10 +45,20 @@ pub struct Audit {
 impl Audit {
     /// Whether no attack was made.
     pub fn is_empty(&self) -> bool {
-        let Self { membership, one_run, exposure, extraction, reconstruction, all, .. } = self;
+        let Self {
+            membership,
+            one_run,
+            exposure,
+            found_exposure,
+            extraction,
+            reconstruction,
+            all,
+            ..
+        } = self;
         membership.is_empty()
             && one_run.is_none()
             && exposure.is_empty()
+            && found_exposure.is_empty()
             && extraction.is_empty()
             && reconstruction.is_empty()
             && all.is_empty()
@@ -204,6 +217,30 @@ pub struct SecretExposure {
     pub pretrained: Exposure,
 }
 
+/// Exposure of secrets that were found in the training texts, in one model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FoundSecrets {
+    /// Mean exposure, in bits.
+    pub exposure: Interval,
+    /// Mean over the secrets of the mean of 1/rank of their tokens in the vocabulary.
+    pub mean_reciprocal_rank: Interval,
+    /// Exposure of each secret.
+    pub exposures: Vec<Exposure>,
+    /// Mean of 1/rank of each secret's tokens.
+    pub reciprocal_ranks: Vec<f64>,
+}
+
+/// Exposure of the secrets of one kind that were found in the training texts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExposureOfKind {
+    /// The kind of secret.
+    pub kind: EntityKind,
+    /// In the trained model.
+    pub trained: FoundSecrets,
+    /// In the pretrained model.
+    pub pretrained: FoundSecrets,
+}
+
 /// A kind of private entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
@@ -215,11 +252,13 @@ pub enum EntityKind {
     Email,
     /// Phone numbers
     Phone,
+    /// Postal addresses
+    Address,
 }
 
 impl EntityKind {
     /// Every kind.
-    pub const ALL: [Self; 3] = [Self::Person, Self::Email, Self::Phone];
+    pub const ALL: [Self; 4] = [Self::Person, Self::Email, Self::Phone, Self::Address];
 
     /// The name in files and on the command line.
     pub fn name(self) -> &'static str {
@@ -227,6 +266,7 @@ impl EntityKind {
             Self::Person => "person",
             Self::Email => "email",
             Self::Phone => "phone",
+            Self::Address => "address",
         }
     }
 
@@ -236,6 +276,7 @@ impl EntityKind {
             Self::Person => "names",
             Self::Email => "e-mail addresses",
             Self::Phone => "phone numbers",
+            Self::Address => "postal addresses",
         }
     }
 }

@@ -66,6 +66,7 @@ fn texts(count: usize, salt: usize) -> Dataset {
         labels: Some(Labels::given(vec!["a".into(), "b".into()]).unwrap()),
         units: count,
         most_per_unit: 1,
+        masking: None,
         skipped: 0,
     }
 }

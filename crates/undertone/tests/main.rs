@@ -22,5 +22,6 @@ mod private_gradients;
 mod private_training;
 mod relevance;
 mod sanitiser;
+mod secrets;
 mod spans;
 mod tuning;

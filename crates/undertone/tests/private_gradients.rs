@@ -13,11 +13,13 @@ use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
 use undertone::model::{Gradients, Model, Receiver, TaskHead, Weighting};
 use undertone::tensor::Device;
 
-const KINDS: [(Architecture, TaskHead); 6] = [
+const KINDS: [(Architecture, TaskHead); 8] = [
     (Architecture::Bert, TaskHead::SequenceClassification),
     (Architecture::Bert, TaskHead::MaskedLanguageModel),
     (Architecture::DistilBert, TaskHead::SequenceClassification),
+    (Architecture::DistilBert, TaskHead::MaskedLanguageModel),
     (Architecture::Roberta, TaskHead::SequenceClassification),
+    (Architecture::Roberta, TaskHead::MaskedLanguageModel),
     (Architecture::Gpt2, TaskHead::CausalLanguageModel),
     (Architecture::Llama, TaskHead::CausalLanguageModel),
 ];
@@ -460,6 +462,31 @@ fn an_empty_batch_adds_nothing() {
     for (id, parameter) in model.parameters.iter() {
         let nothing = sum.get(id).is_none_or(|sum| sum.to_vec().unwrap().iter().all(|&x| x == 0.0));
         assert!(nothing, "{} has something of nobody", parameter.name);
+    }
+}
+
+/// A text of special tokens alone has nothing to be masked.
+#[test]
+fn an_example_without_masked_tokens_adds_nothing() {
+    let task_head = TaskHead::MaskedLanguageModel;
+    let nothing = Target::Masked { positions: Vec::new(), labels: Vec::new() };
+    for device in devices() {
+        for tuning in tunings(Architecture::Bert, task_head) {
+            let mut model = model(Architecture::Bert, task_head, &tuning, 16);
+            model.to_device(&device).unwrap();
+            let mut all = examples(&[5, 4, 9], &[0, 1, 2], task_head);
+            all[1].target = nothing.clone();
+            let way = Way::plain(&model, &Clip::Flat(0.1));
+            let (have, norms, sum) = by_ghost_clipping(&model, &all, &way, &[0, 3]);
+            assert_eq!((norms[1], sum.clipped().units), (0.0, 3));
+            let others = [all[0].clone(), all[2].clone()];
+            let (want, ..) = by_ghost_clipping(&model, &others, &way, &[0, 2]);
+            assert_same(&format!("{} {device:?}", tuning.name()), &want, &have);
+            // Alone in its batch, too; and every trainable parameter is still connected.
+            let (alone, ..) = by_ghost_clipping(&model, &all[1..2], &way, &[0, 1]);
+            assert!(alone.values().flatten().all(|&x| x == 0.0));
+            assert_eq!(alone.len(), want.len());
+        }
     }
 }
 

@@ -17,8 +17,9 @@ use std::path::{Path, PathBuf};
 use undertone::Method;
 use undertone::audit::extraction::Extraction;
 use undertone::audit::membership::Membership;
+use undertone::audit::secret::Hidden;
 use undertone::audit::statistics::Interval;
-use undertone::data::Example;
+use undertone::data::{Example, Masking};
 use undertone::model::TaskHead;
 use undertone::train::read_data;
 use undertone_report::plot;
@@ -106,19 +107,26 @@ impl All {
                  compare with",
             ));
         }
-        if self.canaries.is_some() && run.plan.task_head() != TaskHead::CausalLanguageModel {
+        let is_masked = run.plan.task_head() == TaskHead::MaskedLanguageModel;
+        let is_causal = run.plan.task_head() == TaskHead::CausalLanguageModel;
+        if self.canaries.is_some() && !is_masked && !is_causal {
             return Err(Failure::arguments(
                 "--canaries is for language models; this run is of a classifier",
             ));
         }
         let mut left_out = Vec::new();
         let mut figures = self.membership(&run, non_private.as_ref(), &mut left_out)?;
-        if run.plan.task_head() == TaskHead::CausalLanguageModel {
+        if is_causal || is_masked {
             match &self.canaries {
                 Some(file) => figures.push(self.exposure(file, &run, non_private.as_ref())?),
                 None => left_out.push("exposure (name the planted secrets by --canaries)"),
             }
+        }
+        if is_causal {
             figures.extend(self.private_things(&run, non_private.as_ref(), &mut left_out)?);
+        }
+        if is_masked {
+            left_out.push("secrets of the training texts (see audit exposure --found)");
         }
         if matches!(run.plan.method, Method::Local(_)) {
             left_out.push("perturbed embeddings (see audit inversion and audit attribute)");
@@ -189,17 +197,18 @@ impl All {
             left_out.push("membership (name a file that was not trained on by --non-members)");
             return Ok(Vec::new());
         };
-        let read = |file: Option<&Path>| -> Outcome<Vec<Example>> {
-            Ok(at_random(read_data(&run.plan, file)?.examples, self.examples, self.random.seed))
+        let read = |file: Option<&Path>| -> Outcome<(Vec<Example>, Option<Masking>)> {
+            let data = read_data(&run.plan, file)?;
+            Ok((at_random(data.examples, self.examples, self.random.seed), data.masking))
         };
-        let mut all = read(None)?;
+        let (mut all, masking) = read(None)?;
         let members = all.len();
-        all.extend(read(Some(others))?);
+        all.extend(read(Some(others))?.0);
         if members == 0 || all.len() == members {
             return Err(Failure::arguments("both files need at least one example"));
         }
         let how = (self.intervals.confidence, self.random.seed);
-        let (found, _) = by_losses(run, &all, members, how, true, &self.device)?;
+        let (found, _) = by_losses(run, &all, members, masking.as_ref(), how, true, &self.device)?;
         run.keep(|audit| {
             audit.membership = found.clone();
             audit.trials.membership.clear();
@@ -208,7 +217,7 @@ impl All {
             found.iter().map(|a| (a.attack.as_str(), a.roc.as_slice())).collect();
         plot::roc(&run.paths.membership_figure(), "Membership inference", &curves)?;
         let beside = non_private
-            .map(|other| by_losses(other, &all, members, how, true, &self.device))
+            .map(|other| by_losses(other, &all, members, masking.as_ref(), how, true, &self.device))
             .transpose()?
             .map(|b| b.0);
         let figure = |name: &str,
@@ -247,11 +256,12 @@ impl All {
         let canaries = exposure::read(file)?;
         let asked = ExposureArguments {
             candidates: self.candidates,
+            hidden: Hidden::default(),
             random: self.random,
             intervals: self.intervals,
         };
         let of = |run: &AuditedRun, trained: bool| -> Outcome<Interval> {
-            Ok(asked.mean(&asked.attack(run, trained, &canaries, &self.device)?))
+            Ok(asked.mean(&asked.planted(run, trained, &canaries, &self.device)?))
         };
         Ok(Figure {
             attack: format!("exposure of {} planted secrets, bits", canaries.len()),

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use undertone::audit::membership::{
     Membership as Found, by_likelihood_ratio, by_loss, by_reference, judge,
 };
-use undertone::data::{Dataset, Example};
+use undertone::data::{Dataset, Example, Masking};
 use undertone::train::{Start, read_data, train};
 use undertone_report::plot;
 
@@ -120,7 +120,9 @@ impl Membership {
         let count = inside.examples.len();
         let all: Vec<Example> = inside.examples.iter().cloned().chain(sample(outside)).collect();
         let how = (self.intervals.confidence, random.seed);
-        let (mut attacks, found) = by_losses(run, &all, count, how, !self.loss_only, &self.device)?;
+        let masking = inside.masking.as_ref();
+        let (mut attacks, found) =
+            by_losses(run, &all, count, masking, how, !self.loss_only, &self.device)?;
         if self.shadows > 0 {
             let shadows = self.shadow_losses(run, &inside, &all, random)?;
             let scores = by_likelihood_ratio(&found, &shadows);
@@ -173,7 +175,7 @@ impl Membership {
             display.end();
             done?;
             let trained = AuditedRun::open(folder.path())?.model(true, &self.device)?;
-            shadows.push((losses(&trained, all)?, chosen));
+            shadows.push((losses(&trained, all, like.masking.as_ref())?, chosen));
         }
         Ok(shadows)
     }
@@ -198,17 +200,18 @@ pub fn by_losses(
     run: &AuditedRun,
     all: &[Example],
     members: usize,
+    masking: Option<&Masking>,
     (confidence, seed): (f64, u64),
     reference: bool,
     device: &DeviceArguments,
 ) -> Outcome<(Vec<Found>, Vec<f64>)> {
-    let found = losses(&run.model(true, device)?, all)?;
+    let found = losses(&run.model(true, device)?, all, masking)?;
     let score = |name, scores: Vec<f64>| {
         judge(name, &scores[..members], &scores[members..], confidence, seed)
     };
     let mut attacks = vec![score("loss", by_loss(&found))];
     if reference {
-        let before = losses(&run.model(false, device)?, all)?;
+        let before = losses(&run.model(false, device)?, all, masking)?;
         attacks.push(score("loss against the pretrained model", by_reference(&found, &before)));
         attacks.push(score("the pretrained model alone", by_loss(&before)));
     }

@@ -26,7 +26,8 @@ pub enum Audit {
     All(all::All),
     /// Attribute inference from perturbed embeddings (local DP), by layer and budget
     Attribute(attribute::Attribute),
-    /// Exposure of planted secrets (canaries) in a language model
+    /// Exposure of secrets in a language model: planted ones (canaries), or those of its training
+    /// texts
     Exposure(exposure::Exposure),
     /// Extraction of PII: let a language model generate texts, and look for names, e-mail addresses
     /// and phone numbers of its training texts

@@ -85,6 +85,7 @@ impl OneRun {
             ));
         }
         let mut data = read_data(&plan, None)?;
+        let masking = data.masking.clone();
         let random = Secret::from_system()
             .map_err(|e| Failure::arguments(format!("the system gives no random numbers: {e}")))?;
         let planted = canary_template(&plan)?.canaries(self.canaries, &random)?;
@@ -103,9 +104,16 @@ impl OneRun {
         done?;
         let run = AuditedRun::open(&self.out)?;
         let (after, before) = (run.model(true, &self.device)?, run.model(false, &self.device)?);
+        let masking = masking.as_ref();
         let scores = match self.score {
-            Score::Loss => by_reference(&losses(&after, &planted)?, &losses(&before, &planted)?),
-            Score::Update => by_update(&before, &after, &planted)?,
+            Score::Loss => by_reference(
+                &losses(&after, &planted, masking)?,
+                &losses(&before, &planted, masking)?,
+            ),
+            Score::Update => match masking {
+                Some(masking) => by_update(&before, &after, &masking.for_evaluation(&planted, 0))?,
+                None => by_update(&before, &after, &planted)?,
+            },
         };
         let promised = run.promised();
         let delta = plan.delta().unwrap_or(1e-5);

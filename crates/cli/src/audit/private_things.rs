@@ -47,6 +47,12 @@ impl FinderArguments {
         if self.kinds.is_empty() { EntityKind::ALL.to_vec() } else { self.kinds.clone() }
     }
 
+    /// Whether any of the arguments was given.
+    pub fn is_given(&self) -> bool {
+        let Self { kinds, names, tagger, spans } = self;
+        !kinds.is_empty() || names.is_some() || tagger.is_some() || spans.is_some()
+    }
+
     /// The run's training texts, and a finder for what models write. Where spans are given in the
     /// data, people named there are looked for by their names.
     pub fn read(&self, run: &AuditedRun) -> Outcome<(PrivateTexts, Together)> {

@@ -4,7 +4,7 @@ use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use std::path::{Path, PathBuf};
 use undertone::Plan;
-use undertone::data::{Example, Tokeniser};
+use undertone::data::{Example, Masking, Tokeniser};
 use undertone::evaluate::{Limits, predict};
 use undertone::model::folder::{LoadOptions, load, locate};
 use undertone::model::tuning::load_adapted;
@@ -104,18 +104,32 @@ impl Reader {
     }
 }
 
-/// Refuses a run of anything but a language model.
-pub fn language_model(run: &AuditedRun, attack: &str) -> Outcome {
-    if run.plan.task_head() == TaskHead::CausalLanguageModel {
-        return Ok(());
+/// Refuses a run of anything but a language model, causal or masked.
+pub fn any_language_model(run: &AuditedRun, attack: &str) -> Outcome {
+    match run.plan.task_head() {
+        TaskHead::MaskedLanguageModel => Ok(()),
+        _ => language_model(run, attack),
     }
-    Err(Failure::arguments(format!(
-        "{attack} is for language models; of a classifier, audit membership or one-run"
-    )))
 }
 
-/// The loss of each example.
-pub fn losses(model: &Model, examples: &[Example]) -> Outcome<Vec<f64>> {
-    let found = predict(model, examples, Limits::default(), false)?;
+/// Refuses a run of anything but a causal language model.
+pub fn language_model(run: &AuditedRun, attack: &str) -> Outcome {
+    match run.plan.task_head() {
+        TaskHead::CausalLanguageModel => Ok(()),
+        TaskHead::MaskedLanguageModel => Err(Failure::arguments(format!(
+            "{attack} is for causal language models, which generate; of a masked one, audit \
+             exposure, membership or one-run"
+        ))),
+        _ => Err(Failure::arguments(format!(
+            "{attack} is for language models; of a classifier, audit membership or one-run"
+        ))),
+    }
+}
+
+/// The loss of each example; that of a masked language model is of masked tokens, the same for
+/// every model.
+pub fn losses(model: &Model, examples: &[Example], masking: Option<&Masking>) -> Outcome<Vec<f64>> {
+    let masked = masking.map(|masking| masking.for_evaluation(examples, 0));
+    let found = predict(model, masked.as_deref().unwrap_or(examples), Limits::default(), false)?;
     Ok(found.iter().map(|said| said.loss.map_or(f64::NAN, f64::from)).collect())
 }

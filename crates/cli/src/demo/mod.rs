@@ -180,7 +180,7 @@ impl Demo {
         for (name, _) in RUNS {
             let run = AuditedRun::open(&self.out.join(name))?;
             let (found, _) =
-                by_losses(&run, &all, members, (0.95, 1), true, &DeviceArguments::default())?;
+                by_losses(&run, &all, members, None, (0.95, 1), true, &DeviceArguments::default())?;
             run.keep(|audit| audit.membership = found.clone())?;
             attacked.push(found);
         }

@@ -94,10 +94,7 @@ const USUAL_TEXTS: [&[&str]; 8] = [
 
 impl DataArguments {
     pub fn task_head(&self) -> Option<TaskHead> {
-        self.task.map(|task| match task {
-            TaskName::Classification => TaskHead::SequenceClassification,
-            TaskName::LanguageModelling | TaskName::Completion => TaskHead::CausalLanguageModel,
-        })
+        self.task.map(TaskHead::of)
     }
 
     pub fn limits(&self) -> Outcome<Limits> {
@@ -143,18 +140,22 @@ impl DataArguments {
                 text: text()?,
                 label: with_label.then(|| self.label.clone()),
             },
-            (_, TaskHead::CausalLanguageModel) => {
+            (_, TaskHead::CausalLanguageModel | TaskHead::MaskedLanguageModel) => {
                 let mut columns = text()?;
                 if columns.len() > 1 {
                     return Err(Failure::arguments(
                         "language modelling reads one column of text; give one --text",
                     ));
                 }
-                Task::LanguageModelling { text: columns.remove(0) }
+                let text = columns.remove(0);
+                match task_head {
+                    TaskHead::MaskedLanguageModel => Task::MaskedLanguageModelling { text },
+                    _ => Task::LanguageModelling { text },
+                }
             }
             _ => {
                 return Err(Failure::arguments(
-                    "the model's head is for neither classification nor the next token",
+                    "the model's head is for neither classification nor language modelling",
                 ));
             }
         };

@@ -4,11 +4,14 @@ use super::arguments::{DataArguments, ModelArguments};
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
 use clap::Args;
-use undertone::data::stream;
+use undertone::data::{Masking, stream};
 use undertone::evaluate::{Meter, Metrics, predict};
 use undertone::model::TaskHead;
 
 /// Evaluate a model on a file: accuracy, F1 and loss, or perplexity
+///
+/// The perplexity of a masked language model is that of masked tokens; the masks are the same in
+/// every evaluation of a file.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  undertone eval --model runs/first/model --data dev.tsv --text \
@@ -32,8 +35,14 @@ impl Eval {
         let given = (task_head == TaskHead::SequenceClassification).then_some(&names);
         let limits = self.data.limits()?;
         let mut meter = Meter::new(task_head, loaded.model.network.head.out.outputs);
+        let masking = Masking::of(&task, &tokeniser)?;
+        let mut read = 0;
         for chunk in stream(&self.data.data, &task, &tokeniser, given, &self.data.options())? {
-            let examples = chunk?;
+            let mut examples = chunk?;
+            if let Some(masking) = &masking {
+                examples = masking.for_evaluation(&examples, read);
+            }
+            read += examples.len() as u64;
             let found = predict(&loaded.model, &examples, limits, false)?;
             examples
                 .iter()

@@ -9,12 +9,13 @@ use serde_json::{Map, Value, json};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
-use undertone::data::{Example, stream};
+use undertone::data::{Example, Masking, stream};
 use undertone::evaluate::{Prediction, likeliest, predict, predict_perturbed};
 use undertone::model::TaskHead;
 use undertone_run::{check_output, write_atomically};
 
-/// Predict each row of a file: label and probabilities, or loss and perplexity
+/// Predict each row of a file: label and probabilities, or loss and perplexity (of a masked
+/// language model: of masked tokens)
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  undertone predict --model runs/first/model --data new.jsonl --text \
@@ -63,12 +64,21 @@ impl Predict {
                 chunk?;
             }
         }
+        if self.logits && task_head == TaskHead::MaskedLanguageModel {
+            return Err(Failure::arguments(
+                "--logits is for classifiers and causal language models, which have one row of \
+                 them for each row of the file",
+            ));
+        }
+        let masking = Masking::of(&task, &tokeniser)?;
         let paid = self.private.pay(&self.model, &loaded, &self.out)?;
         let mut rows = 0_u64;
         let mut write = |out: &mut BufWriter<File>| -> Outcome {
             for chunk in stream(&self.data.data, &task, &tokeniser, None, &self.data.options())? {
                 let mut examples = chunk?;
-                if task_head != TaskHead::SequenceClassification {
+                if let Some(masking) = &masking {
+                    examples = masking.for_evaluation(&examples, rows);
+                } else if task_head != TaskHead::SequenceClassification {
                     examples.iter_mut().for_each(|example| drop_end(example, tokeniser.eos()));
                 }
                 let said_of = match &paid {

@@ -7,7 +7,8 @@ use crate::settings::words_of;
 use crate::words;
 use undertone_accounting::{Accountant, rounded_up, trade_off};
 use undertone_run::audit::{
-    Extraction, Figure, Interval, Measure, Membership, OneRun, ReconstructionOfKind, SecretExposure,
+    ExposureOfKind, Extraction, Figure, Interval, Measure, Membership, OneRun,
+    ReconstructionOfKind, SecretExposure,
 };
 
 pub fn section(run: &Run, level: u8) -> Result<Option<Section>> {
@@ -26,6 +27,12 @@ pub fn section(run: &Run, level: u8) -> Result<Option<Section>> {
         section = section.with(Block::Table(exposure(&audit.exposure))).paragraph(
             "Exposure is the number of bits of a planted secret (canary) that the model reveals; \
              a secret that it never saw has 1.4 on average.",
+        );
+    }
+    if !audit.found_exposure.is_empty() {
+        section = section.with(Block::Table(found_exposure(&audit.found_exposure))).paragraph(
+            "Secrets of the training texts, each ranked among others that could stand in its \
+             place. The rank is that of a secret's tokens in the vocabulary.",
         );
     }
     if !audit.extraction.is_empty() {
@@ -155,6 +162,27 @@ fn exposure(secrets: &[SecretExposure]) -> Table {
     };
     let head = ["secret", "exposure, bits", "base model", "maximum"];
     Table::new("Exposure of planted secrets", &head, secrets.iter().map(row).collect())
+}
+
+fn found_exposure(kinds: &[ExposureOfKind]) -> Table {
+    let bits = |interval: &Interval| bracketed(interval, 1.0, 1, "");
+    let row = |found: &ExposureOfKind| {
+        vec![
+            words_of(&found.kind),
+            words::count(found.trained.exposures.len()),
+            bits(&found.trained.exposure),
+            bits(&found.pretrained.exposure),
+            area(&found.trained.mean_reciprocal_rank),
+            area(&found.pretrained.mean_reciprocal_rank),
+        ]
+    };
+    let head =
+        ["kind", "secrets", "exposure, bits", "base model", "mean reciprocal rank", "base model"];
+    Table::new(
+        "Exposure of secrets found in the training texts",
+        &head,
+        kinds.iter().map(row).collect(),
+    )
 }
 
 fn extraction(kinds: &[Extraction]) -> Table {

@@ -126,6 +126,7 @@ fn task_name(task: TaskName) -> &'static str {
     match task {
         TaskName::Classification => "Classification",
         TaskName::LanguageModelling => "Language modelling",
+        TaskName::MaskedLanguageModelling => "Masked language modelling",
         TaskName::Completion => "Completion",
     }
 }

@@ -120,10 +120,14 @@ const RULES: &[Rule] = &[
         matches!(file.model.tuning, Tuning::Lora(_) | Tuning::Adapter(_))
     }),
     rule("privacy.rap_ft.initial", "language-modelling and completion", |file| {
-        !task_is(file, TaskName::Classification)
+        task_is(file, TaskName::LanguageModelling) || task_is(file, TaskName::Completion)
     }),
     rule("privacy.local.noise_is", "mode = \"paper\"", is_paper),
     rule("privacy.local.noise_is", "dp-forward and ew-ft", |file| {
+        file.privacy.method != MethodName::Mvg
+    }),
+    rule("privacy.local.accounted_batch", "mode = \"paper\"", is_paper),
+    rule("privacy.local.accounted_batch", "dp-forward and ew-ft", |file| {
         file.privacy.method != MethodName::Mvg
     }),
     rule(
@@ -155,8 +159,9 @@ const RULES: &[Rule] = &[
     rule("data.labels", CLASSIFICATION, |file| task_is(file, TaskName::Classification)),
     rule("data.prompt", COMPLETION, |file| task_is(file, TaskName::Completion)),
     rule("data.completion", COMPLETION, |file| task_is(file, TaskName::Completion)),
-    rule("data.long_texts", "data.task = \"language-modelling\"", |file| {
+    rule("data.long_texts", "language-modelling and masked-language-modelling", |file| {
         task_is(file, TaskName::LanguageModelling)
+            || task_is(file, TaskName::MaskedLanguageModelling)
     }),
     rule("data.most_per_author", "runs with data.author", |file| file.data.author.is_some()),
     rule("training.momentum", "the optimiser sgd", |file| {

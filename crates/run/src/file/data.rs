@@ -12,6 +12,8 @@ pub enum TaskName {
     Classification,
     /// Causal language modelling: the next token of a text.
     LanguageModelling,
+    /// Masked language modelling: the original tokens of masked positions of a text.
+    MaskedLanguageModelling,
     /// Causal language modelling of completions, given their prompts.
     Completion,
 }

@@ -37,6 +37,9 @@ pub struct LocalSection {
     /// The reading of a published noise multiplier, in paper mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub noise_is: Option<NoiseIs>,
+    /// The batch that the papers' accountant takes examples to be hidden in, in paper mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accounted_batch: Option<AccountedBatch>,
     /// ε of the labels' randomised response; 0 if labels are public. By default half of the ε that
     /// the adaptation leaves, divided by the examples of a unit, and at most 2; in paper mode 0.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -190,6 +193,17 @@ pub enum NoiseIs {
     Norm,
     /// The sensitivity 2C.
     Sensitivity,
+}
+
+/// The batch that the papers' accountant takes examples to be hidden in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AccountedBatch {
+    /// That of training, as in EW-FT: a sampling rate of B/|D| in |D|/B steps an epoch.
+    #[default]
+    Training,
+    /// One example, as in DP-Forward's code: a sampling rate of 1/|D| in |D| steps an epoch.
+    One,
 }
 
 /// How the part above the noise is trained.

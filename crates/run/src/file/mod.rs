@@ -11,8 +11,9 @@ mod training;
 
 pub use data::{DataSection, Format, LongTexts, OnBadRow, TaskName};
 pub use local::{
-    AdaptSection, AttentionSource, Bounding, EncoderActivation, EncoderKind, LearnerKind, Lengths,
-    LocalSection, MvgHead, MvgSection, NoiseIs, NoiseLayer, PublicFile, ReleaseKind, ReleasedRows,
+    AccountedBatch, AdaptSection, AttentionSource, Bounding, EncoderActivation, EncoderKind,
+    LearnerKind, Lengths, LocalSection, MvgHead, MvgSection, NoiseIs, NoiseLayer, PublicFile,
+    ReleaseKind, ReleasedRows,
 };
 pub use model::{AdapterSettings, LoraSettings, ModelSection, Tuning};
 pub use privacy::{

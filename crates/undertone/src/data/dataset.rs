@@ -4,16 +4,18 @@ use super::error::Result;
 use super::example::Example;
 use super::format::format_of;
 use super::labels::Labels;
+use super::mask::Masking;
 use super::members::Members;
 use super::options::Options;
 use super::progress;
 use super::stream::stream;
 use super::task::Task;
 use super::tokenise::Tokeniser;
+use std::borrow::Cow;
 use std::path::Path;
 
 /// The tokenised examples of a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Dataset {
     /// In the order of the file.
     pub examples: Vec<Example>,
@@ -23,6 +25,8 @@ pub struct Dataset {
     pub units: usize,
     /// Maximum number of examples per unit, by the options and not by what the file holds.
     pub most_per_unit: usize,
+    /// How tokens are masked, for masked language modelling: examples have no target before.
+    pub masking: Option<Masking>,
     /// Number of rows that were left out because they cannot be read.
     pub skipped: u64,
 }
@@ -54,7 +58,18 @@ impl Dataset {
         }
         bar.finish_and_clear();
         let (units, skipped) = (chunks.units(), chunks.skipped());
-        Ok(Dataset { examples, labels, units, most_per_unit: options.most_per_unit(), skipped })
+        let masking = Masking::of(task, tokeniser)?;
+        let most_per_unit = options.most_per_unit();
+        Ok(Dataset { examples, labels, units, most_per_unit, masking, skipped })
+    }
+
+    /// The examples as a model is evaluated on them, with the masks of evaluation where the task
+    /// has any.
+    pub fn for_evaluation(&self) -> Cow<'_, [Example]> {
+        match &self.masking {
+            Some(masking) => Cow::Owned(masking.for_evaluation(&self.examples, 0)),
+            None => Cow::Borrowed(&self.examples),
+        }
     }
 
     /// The examples of each privacy unit.

@@ -31,10 +31,15 @@ impl Encoder<'_> {
                     [first, second] => self.tokeniser.pair(first, second)?,
                     texts => self.tokeniser.text(texts.first().map_or("", String::as_str))?,
                 };
-                vec![classified(tokens, self.class(row, values.get(text.len()))?)]
+                vec![whole(tokens, self.class(row, values.get(text.len()))?)]
             }
             (Task::LanguageModelling { .. }, [text, ..]) => {
                 predicted(self.tokeniser.language(text, self.long_texts)?)
+            }
+            (Task::MaskedLanguageModelling { .. }, [text, ..]) => {
+                // Masks are drawn anew in every step, so there is no target yet.
+                let pieces = self.tokeniser.masked_language(text, self.long_texts)?;
+                pieces.into_iter().map(|tokens| whole(tokens, Target::None)).collect()
             }
             (Task::Completion { .. }, [prompt, completion, ..]) => {
                 predicted(self.tokeniser.completion(prompt, completion)?)
@@ -62,7 +67,7 @@ impl Encoder<'_> {
     }
 }
 
-fn classified(tokens: Tokens, target: Target) -> Example {
+fn whole(tokens: Tokens, target: Target) -> Example {
     Example { tokens: tokens.ids, segments: tokens.segments, target, unit: 0 }
 }
 

@@ -1,27 +1,49 @@
 //! Token masking, for masked language modelling (MLM).
+//!
+//! A mask is a function of a key, a counter and the example alone. In training the counter is made
+//! of step and example, so that every step draws new masks, a resumed run draws those of the run
+//! that was interrupted, and no example's mask depends on another example. In evaluation key and
+//! counter are fixed, so that all models are measured on the same masks.
 
 use super::error::{Error, Result};
 use super::example::{Example, Target};
 use super::shuffle::below;
+use super::task::Task;
 use super::tokenise::Tokeniser;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// Of ten selected tokens, so many are replaced by the mask token and so many by a random token;
-/// the others stay as they are (Devlin et al. 2019).
+/// The share of the tokens that is selected, and of ten selected tokens so many are replaced by the
+/// mask token and so many by a random token; the others stay as they are (Devlin et al. 2019).
+const SHARE: f64 = 0.15;
 const MASKED: u64 = 8;
 const REPLACED: u64 = 1;
+
+/// Key of the masks of evaluation, which are no secret.
+const EVALUATION: [u8; 32] = *b"masks of evaluation, the same...";
+
+/// The part of the counter that stands for relevance maps in place of a step.
+const RELEVANCE_MAP: u64 = u32::MAX as u64;
 
 /// Random masking of tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Masking {
     mask: u32,
+    /// Random tokens are drawn below it.
     vocabulary: u64,
     special: Vec<u32>,
     share: f64,
 }
 
 impl Masking {
+    /// The masking that a task needs: none unless it is masked language modelling.
+    pub fn of(task: &Task, tokeniser: &Tokeniser) -> Result<Option<Masking>> {
+        match task {
+            Task::MaskedLanguageModelling { .. } => Masking::new(tokeniser, SHARE).map(Some),
+            _ => Ok(None),
+        }
+    }
+
     /// Masks a share of the tokens that are not special, usually 0.15.
     pub fn new(tokeniser: &Tokeniser, share: f64) -> Result<Masking> {
         if !(share > 0.0 && share <= 1.0) {
@@ -31,21 +53,44 @@ impl Masking {
                 "above 0 and at most 1",
             ));
         }
-        let Some(mask) = tokeniser.mask() else {
+        let usable = tokeniser.usable() as u64;
+        let Some(mask) = tokeniser.mask().filter(|&mask| u64::from(mask) < usable) else {
             return Err(Error::invalid(
                 "the tokenizer's mask token",
                 "missing",
                 "in the vocabulary for masked language modelling",
             ));
         };
-        let (vocabulary, special) = (tokeniser.vocabulary() as u64, tokeniser.special());
-        Ok(Masking { mask, vocabulary, special, share })
+        Ok(Masking { mask, vocabulary: usable, special: tokeniser.special(), share })
+    }
+
+    /// The chosen examples as a training step sees them, in the order in which they are chosen.
+    pub fn in_step(
+        &self,
+        examples: &[Example],
+        chosen: &[usize],
+        key: [u8; 32],
+        step: u64,
+    ) -> Vec<Example> {
+        let masked = |&i: &usize| self.mask(&examples[i], key, step << 32 | i as u64);
+        chosen.iter().map(masked).collect()
+    }
+
+    /// An example as a relevance map sees it; no step has the same mask.
+    pub fn in_relevance_map(&self, examples: &[Example], index: usize, key: [u8; 32]) -> Example {
+        self.mask(&examples[index], key, RELEVANCE_MAP << 32 | index as u64)
+    }
+
+    /// Examples with the masks of evaluation; `first` is the index of the first of them.
+    pub fn for_evaluation(&self, examples: &[Example], first: u64) -> Vec<Example> {
+        let indices = first..;
+        examples.iter().zip(indices).map(|(one, i)| self.mask(one, EVALUATION, i)).collect()
     }
 
     /// The example with a random selection of its tokens masked, at least one unless all are
     /// special.
     ///
-    /// The selection is a function of `seed` and `draw` alone; use another `draw` in every step.
+    /// The selection is a function of `seed`, `draw` and the example alone.
     pub fn mask(&self, example: &Example, seed: [u8; 32], draw: u64) -> Example {
         let mut random = ChaCha20Rng::from_seed(seed);
         random.set_stream(draw);
@@ -120,6 +165,45 @@ mod tests {
         let only_special = Example { tokens: vec![1, 2], ..Example::default() };
         let target = Target::Masked { positions: vec![], labels: vec![] };
         assert_eq!(masking.mask(&only_special, [2; 32], 3).target, target);
+    }
+
+    #[test]
+    fn masks_are_a_function_of_key_step_and_example() {
+        let masking = masking(&fixture::bert(), 0.15).unwrap();
+        let examples = vec![example(); 3];
+        let of =
+            |chosen: &[usize], key: u8, step| masking.in_step(&examples, chosen, [key; 32], step);
+        // Which other examples are in the step changes nothing: a mask that depended on them would
+        // let one example move another's gradient.
+        assert_eq!(of(&[0, 1, 2], 1, 7)[2], of(&[2], 1, 7)[0]);
+        assert_ne!(of(&[0], 1, 7)[0].target, of(&[1], 1, 7)[0].target);
+        assert_ne!(of(&[0], 1, 7), of(&[0], 1, 8));
+        assert_ne!(of(&[0], 1, 7), of(&[0], 2, 7));
+        assert_ne!(masking.in_relevance_map(&examples, 0, [1; 32]), of(&[0], 1, 7)[0]);
+        // Those of evaluation do not depend on how a file is read.
+        let all = masking.for_evaluation(&examples, 0);
+        assert_eq!(all[1..], masking.for_evaluation(&examples[1..], 1));
+    }
+
+    #[test]
+    fn random_tokens_are_tokens_of_the_model() {
+        let folder = tempfile::tempdir().unwrap();
+        fixture::write(folder.path(), &fixture::bert());
+        let of = |embedded: usize| {
+            let tokeniser = Tokeniser::load(folder.path())?.with_embedded(embedded);
+            Masking::new(&tokeniser, 1.0)
+        };
+        let masked = of(6).unwrap().mask(&example(), [1; 32], 0);
+        let Target::Masked { labels, .. } = &masked.target else { panic!() };
+        let changed = |&(token, label): &(&u32, &u32)| token != label;
+        let drawn: Vec<u32> = masked.tokens[1..]
+            .iter()
+            .zip(labels)
+            .filter(changed)
+            .map(|(&token, _)| token)
+            .collect();
+        assert!(drawn.iter().all(|&token| token < 6) && drawn.contains(&5), "{drawn:?}");
+        assert!(of(4).is_err(), "the mask token has no embedding");
     }
 
     #[test]

@@ -19,6 +19,11 @@ pub enum Task {
         /// The text column.
         text: String,
     },
+    /// Masked language modelling: the original tokens of masked positions of a text.
+    MaskedLanguageModelling {
+        /// The text column.
+        text: String,
+    },
     /// Completion of a prompt; only the completion's tokens are predicted.
     Completion { prompt: String, completion: String },
 }
@@ -30,7 +35,7 @@ impl Task {
             Task::Classification { text, label } => {
                 text.iter().chain(label).map(String::as_str).collect()
             }
-            Task::LanguageModelling { text } => vec![text],
+            Task::LanguageModelling { text } | Task::MaskedLanguageModelling { text } => vec![text],
             Task::Completion { prompt, completion } => vec![prompt, completion],
         }
     }

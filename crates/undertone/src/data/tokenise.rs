@@ -35,6 +35,8 @@ pub struct Tokeniser {
     pair: Frame,
     eos: Option<u32>,
     mask: Option<u32>,
+    /// Number of tokens that the model has embeddings for, if there is a model.
+    embedded: Option<usize>,
 }
 
 impl std::fmt::Debug for Tokeniser {
@@ -80,6 +82,7 @@ impl Tokeniser {
             pair,
             eos,
             mask,
+            embedded: None,
             file,
         })
     }
@@ -98,6 +101,17 @@ impl Tokeniser {
     /// Sets the end-of-text token, if the tokenizer's files name another or none.
     pub fn with_eos(self, eos: u32) -> Tokeniser {
         Tokeniser { eos: Some(eos), ..self }
+    }
+
+    /// Sets the number of tokens that the model has embeddings for, which may be fewer than the
+    /// tokenizer has.
+    pub fn with_embedded(self, tokens: usize) -> Tokeniser {
+        Tokeniser { embedded: Some(tokens), ..self }
+    }
+
+    /// Number of tokens that both the tokenizer and the model have.
+    pub fn usable(&self) -> usize {
+        self.embedded.map_or(self.vocabulary(), |embedded| embedded.min(self.vocabulary()))
     }
 
     /// Maximum number of tokens of a sequence, special tokens included.

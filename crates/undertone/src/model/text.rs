@@ -10,6 +10,7 @@ impl Model {
     pub fn tokeniser(&self, folder: &Path, max_tokens: usize) -> Result<Tokeniser, Error> {
         let tokeniser =
             Tokeniser::load(folder)?.with_max_tokens(max_tokens.min(self.network.max_positions))?;
+        let tokeniser = tokeniser.with_embedded(self.network.vocabulary);
         Ok(match self.end_tokens().first() {
             Some(&eos) => tokeniser.with_eos(eos),
             None => tokeniser,

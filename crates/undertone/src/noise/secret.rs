@@ -32,6 +32,8 @@ pub mod purpose {
     pub const LEDGER: u64 = 14;
     /// Initial weights of a new classifier.
     pub const CLASSIFIER: u64 = 15;
+    /// Masks of masked language modelling.
+    pub const MASKING: u64 = 16;
 }
 
 /// 32 secret bytes. Anyone who knows them can subtract the noise.

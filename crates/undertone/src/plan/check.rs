@@ -14,7 +14,7 @@ impl Plan {
         }
         let text_columns = match file.data.task {
             TaskName::Classification => 1..=2,
-            TaskName::LanguageModelling => 1..=1,
+            TaskName::LanguageModelling | TaskName::MaskedLanguageModelling => 1..=1,
             TaskName::Completion => 0..=0,
         };
         if !text_columns.contains(&file.data.text.len()) {
@@ -22,7 +22,9 @@ impl Plan {
                 TaskName::Classification => {
                     "data.text names the column of the text, or the two of a pair"
                 }
-                TaskName::LanguageModelling => "data.text names the one column of the text",
+                TaskName::LanguageModelling | TaskName::MaskedLanguageModelling => {
+                    "data.text names the one column of the text"
+                }
                 TaskName::Completion => {
                     "completion reads data.prompt and data.completion; leave data.text out"
                 }

@@ -76,6 +76,9 @@ impl Plan {
                 Task::Classification { text: data.text.clone(), label: Some(data.label.clone()) }
             }
             TaskName::LanguageModelling => Task::LanguageModelling { text: data.text[0].clone() },
+            TaskName::MaskedLanguageModelling => {
+                Task::MaskedLanguageModelling { text: data.text[0].clone() }
+            }
             TaskName::Completion => Task::Completion {
                 prompt: data.prompt.clone(),
                 completion: data.completion.clone(),

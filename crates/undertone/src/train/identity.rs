@@ -89,8 +89,11 @@ impl Fingerprint {
 
     fn add_data(&mut self, data: &Dataset) {
         // What was left out is not trained on.
-        let Dataset { examples, labels, units, most_per_unit, skipped: _ } = data;
+        let Dataset { examples, labels, units, most_per_unit, masking, skipped: _ } = data;
         self.add_debug(&(labels, units, most_per_unit, examples.len()));
+        if let Some(masking) = masking {
+            self.add_debug(masking);
+        }
         for example in examples {
             let Example { tokens, segments, target, unit } = example;
             self.add(bytemuck::cast_slice::<u32, u8>(tokens));

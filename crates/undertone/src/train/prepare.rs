@@ -62,6 +62,7 @@ impl Prepared {
         if let Method::Local(local) = &plan.method {
             local.check_model(&model.network)?;
         }
+        check_head(&model, &plan.model.tuning)?;
         model.apply_tuning(&plan.model.tuning, seed)?;
         model.to_device(device)?;
         model.recompute = plan.compute.recompute;
@@ -83,6 +84,19 @@ impl Prepared {
             .transpose()?;
         let public = files.public()?;
         Ok(Self { model, data, validation, public, origin, labels_were_found })
+    }
+}
+
+/// Refuses to train anything but the whole model where its masked-language-modelling head is new:
+/// other fine-tuning methods leave that head as it is, with random weights.
+fn check_head(model: &Model, tuning: &Tuning) -> Result<()> {
+    let masked = model.network.head.task_head == TaskHead::MaskedLanguageModel;
+    match model.fresh.first().filter(|_| masked && *tuning != Tuning::Full) {
+        Some(name) => Err(Error::plan(format!(
+            "the base model has no masked-language-modelling head ({name} is missing): use \
+             model.tuning = \"full\", which trains it, or a base model that has one"
+        ))),
+        None => Ok(()),
     }
 }
 
@@ -148,7 +162,7 @@ fn reader(plan: &Plan) -> Result<(Tokeniser, usize, Option<Labels>)> {
     };
     let model = load(&origin, &options)?;
     let tokeniser = model.tokeniser(&origin, plan.data.max_tokens)?;
-    let known = tokeniser.vocabulary().min(model.network.vocabulary);
+    let known = tokeniser.usable();
     Ok((tokeniser, known, labels))
 }
 

@@ -33,6 +33,7 @@ pub struct Run {
     pub(super) validation: Option<Dataset>,
     pub(super) origin: PathBuf,
     dropout_key: u64,
+    mask_key: [u8; 32],
     pub(super) checkpoint_key: CheckpointKey,
     /// Number of steps taken.
     pub(super) done: u64,
@@ -61,6 +62,7 @@ impl Run {
             learner: Learner::new(model, plan.optimiser(), protection),
             members: data.members(),
             dropout_key: secret.number(purpose::DROPOUT),
+            mask_key: secret.key(purpose::MASKING),
             checkpoint_key: CheckpointKey::new(secret),
             folder,
             plan,
@@ -199,7 +201,17 @@ impl Run {
         let mut sum = self.learner.empty_sum();
         let mut losses = 0.0;
         let compute = &self.plan.compute;
-        let examples = &self.data.examples;
+        let step = self.done;
+        let masked = self
+            .data
+            .masking
+            .as_ref()
+            .map(|masking| masking.in_step(&self.data.examples, chosen, self.mask_key, step));
+        let all_masked: Vec<usize> = (0..chosen.len()).collect();
+        let (chosen, examples) = match &masked {
+            Some(masked) => (all_masked.as_slice(), masked),
+            None => (chosen, &self.data.examples),
+        };
         let auto = self.learner.model.micro_batch();
         let most = (compute.micro_batch.or(auto.sequences), compute.micro_tokens.or(auto.tokens));
         let pieces = micro_batches(chosen, examples, most.0, most.1);
@@ -249,7 +261,7 @@ impl Run {
         let Some(validation) = &self.validation else { return Ok(None) };
         let model = &self.learner.model;
         let mut meter = Meter::new(model.network.head.task_head, model.network.head.out.outputs);
-        for examples in validation.examples.chunks(1024) {
+        for examples in validation.for_evaluation().chunks(1024) {
             let found = predict(model, examples, Limits::default(), false)?;
             examples
                 .iter()

@@ -1,7 +1,7 @@
 //! Detection of personally identifiable information (PII): names of people, e-mail addresses, phone
-//! numbers.
+//! numbers, postal addresses.
 //!
-//! E-mail addresses and phone numbers are found by regular expressions ([`patterns`]); names by a
+//! Addresses and phone numbers are found by regular expressions ([`patterns`]); names by a
 //! list of given names and capital letters ([`names`]), or by a token classification (NER) model
 //! ([`tagger`]), which finds more.
 

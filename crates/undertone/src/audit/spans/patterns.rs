@@ -1,4 +1,4 @@
-//! E-mail addresses and phone numbers, by regular expressions.
+//! E-mail addresses, phone numbers and postal addresses, by regular expressions.
 
 use super::{EntityKind, Finder, Span};
 use crate::model::Result;
@@ -12,6 +12,17 @@ const EMAIL: &str =
 /// North American numbers with their area code, and numbers that begin with + and a country code.
 const PHONE: &str = r"(?:\+?1[-. ]?)?(?:\(\d{3}\) ?|\d{3}[-. ])\d{3}[-. ]\d{4}|\+\d{1,3}(?:[ .-]?\(?\d{1,4}\)?){2,5}";
 
+/// House number, street, and where they follow suite, town, state and ZIP code; or a P. O. box: the
+/// addresses of North American mails.
+const ADDRESS: &str = concat!(
+    r"(?:\b\d{1,5}(?: [NSEW]\.?)?(?: [A-Z][A-Za-z'-]*\.?){1,4}? ",
+    r"(?:Street|St|Avenue|Ave|Road|Rd|Boulevard|Blvd|Drive|Dr|Lane|Ln|Way|Court|Ct|Place|Pl|",
+    r"Parkway|Pkwy|Highway|Hwy|Square|Plaza|Circle|Terrace)\b\.?",
+    r"|\bP\. ?O\. Box \d{1,6}\b|\bPO Box \d{1,6}\b)",
+    r"(?:,?\s(?:Suite|Ste\.?|Floor|Apt\.?|Room|Unit) #?[A-Za-z0-9-]+)?",
+    r"(?:,?\s+[A-Z][A-Za-z.]+(?: [A-Z][A-Za-z.]+){0,2},?\s+(?:[A-Z]{2}|Texas)\s+\d{5}(?:-\d{4})?)?",
+);
+
 /// Fewest digits of a phone number.
 const FEWEST_DIGITS: usize = 8;
 
@@ -23,7 +34,12 @@ pub struct Patterns {
 
 impl Default for Patterns {
     fn default() -> Self {
-        let compiled = [(EntityKind::Email, EMAIL), (EntityKind::Phone, PHONE)].into_iter();
+        let kinds = [
+            (EntityKind::Email, EMAIL),
+            (EntityKind::Phone, PHONE),
+            (EntityKind::Address, ADDRESS),
+        ];
+        let compiled = kinds.into_iter();
         // The patterns are constants, and a test checks that they compile.
         Self {
             kinds: compiled
@@ -68,7 +84,7 @@ mod tests {
 
     fn matches_in(text: &str) -> Vec<String> {
         let patterns = Patterns::default();
-        assert_eq!(patterns.kinds.len(), 2);
+        assert_eq!(patterns.kinds.len(), 3);
         let found = patterns.find(&[text.to_owned()]).unwrap().remove(0);
         found.iter().map(|span| text[span.range()].to_owned()).collect()
     }
@@ -84,6 +100,14 @@ mod tests {
             ["(713) 853-7000", "713-853-7000", "713.853.7000", "+44 20 7783 0000"]
         );
         assert_eq!(matches_in("+1 713 853 7000"), ["+1 713 853 7000"]);
+        assert_eq!(
+            matches_in("Enron Corp., 1400 Smith Street, Houston, TX 77002, or P.O. Box 1188."),
+            ["1400 Smith Street, Houston, TX 77002", "P.O. Box 1188"]
+        );
+        assert_eq!(
+            matches_in("at 333 Clay St., Suite 400\nHouston, Texas 77002-1234\nby noon"),
+            ["333 Clay St., Suite 400\nHouston, Texas 77002-1234"]
+        );
         for other in [
             "17138537000123456",
             "12/10/2001 08:58:50",
@@ -91,6 +115,8 @@ mod tests {
             "a@b",
             "x713-853-7000y",
             "€ 1,000",
+            "20 people on the Street",
+            "3 Enron Employees drove",
         ] {
             assert!(matches_in(other).is_empty(), "{other}: {:?}", matches_in(other));
         }

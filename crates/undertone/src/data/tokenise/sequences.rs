@@ -63,6 +63,14 @@ impl Tokeniser {
         Ok(cut::language(&before, &ids, self.max_tokens, pieces))
     }
 
+    /// A text for masked language modelling, with its special tokens. A text above the maximum
+    /// number of tokens is truncated or split; the result is empty if the text has no token.
+    pub fn masked_language(&self, text: &str, long: LongTexts) -> Result<Vec<Tokens>> {
+        let (room, pieces) = (self.max_text_tokens(), long.most_per_text());
+        let ids = self.ids(text, room.saturating_mul(pieces))?;
+        Ok(ids.chunks(room).take(pieces).map(|piece| self.framed(piece).0).collect())
+    }
+
     /// A prompt and the completion to be predicted, followed by the end-of-text token.
     ///
     /// Both are tokenised separately and as they are: a separator between them must be in the data.

@@ -122,6 +122,7 @@ mod tests {
             labels: None,
             units: count,
             most_per_unit: 1,
+            masking: None,
             skipped: 0,
         }
     }

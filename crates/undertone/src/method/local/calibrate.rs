@@ -8,7 +8,8 @@ use undertone_accounting::calibrate::least_noise;
 use undertone_accounting::schedule::Passes;
 use undertone_accounting::{Accountant, Adjacency, Composition, Event, gaussian};
 use undertone_run::{
-    Adaptation, AttentionSource, Clip, NoiseIs, ReleaseKind, Releases, Resolved, TrainingSection,
+    AccountedBatch, Adaptation, AttentionSource, Clip, NoiseIs, ReleaseKind, Releases, Resolved,
+    TrainingSection,
 };
 
 impl LocalPlan {
@@ -117,6 +118,15 @@ impl LocalPlan {
         Ok(resolved(at(found.noise)))
     }
 
+    /// The training that the papers' accountant is told of.
+    fn accounted(&self, training: &TrainingSection) -> TrainingSection {
+        let batch = match self.settings.accounted_batch {
+            AccountedBatch::Training => training.batch,
+            AccountedBatch::One => 1,
+        };
+        TrainingSection { batch, ..training.clone() }
+    }
+
     /// Noise multipliers by the papers' own accounting, which claims amplification by sampling.
     fn claimed_noise(&self, training: &TrainingSection, units: usize) -> Result<Vec<f64>> {
         let epsilon = match &self.target {
@@ -124,6 +134,7 @@ impl LocalPlan {
             Target::NoiseMultipliers(list) => return Ok(list.clone()),
             Target::Tokens => return Ok(vec![1.0; training.epochs as usize]),
         };
+        let training = &self.accounted(training);
         let gradients = CentralPlan {
             allocation: AllocationPlan::DpSgd,
             clip: Clip::Automatic,
@@ -145,7 +156,8 @@ impl LocalPlan {
             let attention = if noisy_map { mvg.attention_epsilon } else { 0.0 };
             return Ok(Some(mvg.epsilon_max + attention + labels));
         }
-        let passes = Passes::over(units as u64, training.batch, training.epochs)?;
+        let batch = self.accounted(training).batch;
+        let passes = Passes::over(units as u64, batch, training.epochs)?;
         let mut nominal = Composition::new(Adjacency::AddRemove);
         for noise_multiplier in self.claimed_noise(training, units)? {
             let sampling_rate = passes.sampling_rate;
@@ -222,6 +234,33 @@ mod tests {
             assert!((claimed - 8.0).abs() < 0.01, "{changes:?} claims {claimed}");
             assert!((local - wanted).abs() < 1.0, "{changes:?}: {local}, not {wanted}");
         }
+    }
+
+    /// DP-Forward's code tells the accountant of batches of one example: less noise for the same
+    /// claim, and so more ε for the example.
+    #[test]
+    fn the_accountant_may_be_told_of_batches_of_one() {
+        let paper = "privacy.mode=paper";
+        let (claimed, local, noise) = spent(&[paper, "privacy.local.accounted_batch=one"]);
+        println!("claimed {claimed:.4}, local {local:.2}, noise {noise:?}");
+        assert!((claimed - 8.0).abs() < 0.01, "{claimed}");
+        let (_, less, more) = spent(&[paper, "privacy.local.accounted_batch=training"]);
+        assert!(noise[0] < more[0] && local > less, "{noise:?} {more:?}");
+        // By Rényi DP, too, the claim is what the accountant says of so many steps of so small a
+        // rate.
+        let mut nominal = Composition::new(Adjacency::AddRemove);
+        let event =
+            Event::PoissonGaussian { noise_multiplier: noise[0], sampling_rate: 1.0 / 67_349.0 };
+        nominal.push(event, 3 * 67_349);
+        let found = undertone_accounting::epsilon(&nominal, 1e-5, Accountant::Rdp).unwrap();
+        assert!(found.epsilon.upper >= claimed - 1e-6, "{found:?}");
+        let refused = |changes: &[&str]| {
+            let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
+            Plan::parse(RUN, &changes).unwrap_err().to_string()
+        };
+        let one = "privacy.local.accounted_batch=one";
+        assert!(refused(&[one]).contains("mode = \"paper\""));
+        assert!(refused(&[one, paper, "privacy.method=mvg", "-privacy.epsilon"]).contains("ew-ft"));
     }
 
     /// EW-FT's table 1: noise in one epoch alone.

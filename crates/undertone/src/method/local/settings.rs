@@ -2,8 +2,8 @@
 
 use crate::model::layer::sanitiser::Rows;
 use undertone_run::{
-    Bounding, Clip, EncoderActivation, EncoderKind, LearnerKind, Lengths, MethodName, ModeName,
-    MvgHead, NoiseIs, NoiseLayer, ReleaseKind, ReleasedRows, RunFile, Tuning,
+    AccountedBatch, Bounding, Clip, EncoderActivation, EncoderKind, LearnerKind, Lengths,
+    MethodName, ModeName, MvgHead, NoiseIs, NoiseLayer, ReleaseKind, ReleasedRows, RunFile, Tuning,
 };
 
 /// Layer and mechanism of the noise, and training above it.
@@ -28,6 +28,8 @@ pub struct LocalSettings {
     pub activation: Option<EncoderActivation>,
     /// What a published noise multiplier is multiplied by.
     pub noise_is: NoiseIs,
+    /// The batch that the papers' accountant is told of.
+    pub accounted_batch: AccountedBatch,
     /// ε of the labels' randomised response; none if labels are public.
     pub label_epsilon: Option<f64>,
     /// How the part above the noise is trained.
@@ -126,6 +128,7 @@ impl LocalSettings {
             dims,
             activation,
             noise_is,
+            accounted_batch: given.accounted_batch.unwrap_or_default(),
             label_epsilon,
             learn,
             decodes,

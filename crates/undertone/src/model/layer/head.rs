@@ -28,6 +28,7 @@ impl TaskHead {
         match task {
             TaskName::Classification => Self::SequenceClassification,
             TaskName::LanguageModelling | TaskName::Completion => Self::CausalLanguageModel,
+            TaskName::MaskedLanguageModelling => Self::MaskedLanguageModel,
         }
     }
 }

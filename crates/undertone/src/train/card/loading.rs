@@ -35,6 +35,7 @@ pub fn metadata(summary: &Summary) -> String {
     };
     let pipeline = match TaskHead::of(summary.plan.data.task) {
         TaskHead::SequenceClassification => "text-classification",
+        TaskHead::MaskedLanguageModel => "fill-mask",
         _ => "text-generation",
     };
     let mut lines = vec![
@@ -66,9 +67,15 @@ pub fn metadata(summary: &Summary) -> String {
 
 /// The section on loading the model.
 pub fn loading(summary: &Summary, saved: Saved) -> String {
-    let classifies = TaskHead::of(summary.plan.data.task) == TaskHead::SequenceClassification;
-    let class =
-        if classifies { "AutoModelForSequenceClassification" } else { "AutoModelForCausalLM" };
+    let task_head = TaskHead::of(summary.plan.data.task);
+    let classifies = task_head == TaskHead::SequenceClassification;
+    let (class, verb, more) = match task_head {
+        TaskHead::SequenceClassification => {
+            ("AutoModelForSequenceClassification", "predict", "--data new.jsonl --out said.jsonl")
+        }
+        TaskHead::MaskedLanguageModel => ("AutoModelForMaskedLM", "eval", "--data new.jsonl"),
+        _ => ("AutoModelForCausalLM", "generate", "--prompt \"…\""),
+    };
     let python = match loads(summary) {
         Loads::Undertone => None,
         Loads::Transformers => Some(format!(
@@ -92,8 +99,6 @@ pub fn loading(summary: &Summary, saved: Saved) -> String {
     } else {
         "--model path/to/base/model --adapter path/to/this/folder"
     };
-    let verb = if classifies { "predict" } else { "generate" };
-    let more = if classifies { "--data new.jsonl --out said.jsonl" } else { "--prompt \"…\"" };
     let mut text =
         format!("## How to load it\n\n```sh\nundertone {verb} {arguments} {more}\n```\n");
     if let Some(python) = python {

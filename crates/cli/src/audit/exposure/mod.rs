@@ -1,0 +1,199 @@
+//! `undertone audit exposure`: how likely does a model find a secret, among all that could have
+//! stood in its place?
+
+mod digits;
+mod found;
+mod planted;
+
+pub use found::FoundArguments;
+pub use planted::read;
+
+use super::private_things::FinderArguments;
+use super::run_folder::{AuditedRun, any_language_model};
+use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument, up_to};
+use crate::device::DeviceArguments;
+use crate::failure::{Failure, Outcome};
+use crate::output::{self, Output};
+use clap::Args;
+use std::path::{Path, PathBuf};
+use undertone::audit::exposure::{Exposure as Exposed, mean_reciprocal_rank};
+use undertone::audit::secret::Hidden;
+use undertone::audit::statistics::{Interval, mean};
+use undertone_run::audit::{ExposureOfKind, FoundSecrets, SecretExposure};
+
+/// Exposure of secrets: how likely the language model finds them, among all that could stand in
+/// their place
+///
+/// Planted secrets (--canaries): each line of the file is {"text": "the code is ####", "secret":
+/// "1234"}, and every # stands for a digit. Secrets of the training texts (--found): phone numbers,
+/// e-mail and postal addresses, names. All ways to fill a secret's digits are ranked by their
+/// likelihood, or a sample of them where there are too many; a secret with fewer than four digits
+/// is ranked among the others of its kind.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  undertone audit exposure --run runs/mail --canaries \
+     canaries.jsonl\n  undertone audit exposure --run runs/mail --found --kind phone,person")]
+pub struct Exposure {
+    #[command(flatten)]
+    target: RunArgument,
+    /// File of planted secrets (JSON lines)
+    #[arg(long, value_name = "FILE", conflicts_with = "found", required_unless_present = "found")]
+    canaries: Option<PathBuf>,
+    /// Attack secrets that are found in the run's training texts
+    #[arg(long)]
+    found: bool,
+    #[command(flatten)]
+    asked: ExposureArguments,
+    #[command(flatten)]
+    of_found: FoundArguments,
+    #[command(flatten)]
+    finder: FinderArguments,
+    #[command(flatten)]
+    device: DeviceArguments,
+}
+
+/// How many candidates are ranked, and how sure the answer is.
+#[derive(Args)]
+pub struct ExposureArguments {
+    /// Candidates that are ranked at most; where there are more, so many are drawn
+    #[arg(long, default_value_t = 10_000, value_parser = up_to(10_000_000))]
+    pub candidates: usize,
+    /// Which tokens of a secret are hidden from a masked language model at a time
+    #[arg(long, value_enum, default_value = "together")]
+    pub hidden: Hidden,
+    #[command(flatten)]
+    pub random: SeedArgument,
+    #[command(flatten)]
+    pub intervals: ConfidenceArgument,
+}
+
+impl Exposure {
+    pub fn run(self, output: Output) -> Outcome {
+        let run = AuditedRun::open(&self.target.run)?;
+        any_language_model(&run, "exposure")?;
+        match &self.canaries {
+            Some(file) if self.finder.is_given() => Err(Failure::arguments(format!(
+                "--kind, --names, --tagger and --spans are for --found; {} says what was planted",
+                file.display()
+            ))),
+            Some(file) => self.planted(&run, file, output),
+            None => self.found(&run, output),
+        }
+    }
+
+    fn planted(&self, run: &AuditedRun, file: &Path, output: Output) -> Outcome {
+        let canaries = read(file)?;
+        let trained = self.asked.planted(run, true, &canaries, &self.device)?;
+        let pretrained = self.asked.planted(run, false, &canaries, &self.device)?;
+        let rows: Vec<SecretExposure> = canaries
+            .iter()
+            .zip(trained.iter().zip(&pretrained))
+            .map(|(canary, (trained, pretrained))| SecretExposure {
+                text: canary.text.clone(),
+                trained: *trained,
+                pretrained: *pretrained,
+            })
+            .collect();
+        run.keep(|audit| audit.exposure = rows.clone())?;
+        if output.json {
+            output::json(&rows);
+            return Ok(());
+        }
+        let cells = |row: &SecretExposure| {
+            let bits = |found: &Exposed| {
+                format!("{:.1}{}", found.bits, if found.exact { "" } else { " (estimate)" })
+            };
+            vec![
+                row.text.clone(),
+                bits(&row.trained),
+                bits(&row.pretrained),
+                format!("{:.1}", row.trained.most),
+            ]
+        };
+        output::table(
+            &["secret", "exposure, bits", "pretrained model", "at most"],
+            &rows.iter().map(cells).collect::<Vec<_>>(),
+        );
+        for (name, found) in [("trained", &trained), ("pretrained", &pretrained)] {
+            let mean = self.asked.mean(found);
+            output::line(format_args!(
+                "\n{name}: mean exposure {:.2} bits ({:.2} … {:.2}), mean reciprocal rank {:.3}",
+                mean.estimate,
+                mean.lower,
+                mean.upper,
+                mean_reciprocal_rank(&found.iter().map(|found| found.rank).collect::<Vec<_>>()),
+            ));
+        }
+        output::line("An unseen secret has an exposure of 1.44 bits on average.");
+        Ok(())
+    }
+
+    fn found(&self, run: &AuditedRun, output: Output) -> Outcome {
+        let (training, _) = self.finder.read(run)?;
+        let mut rows: Vec<ExposureOfKind> = Vec::new();
+        for kind in self.finder.kinds() {
+            let secrets = self.of_found.secrets(&training, kind, &self.asked);
+            if secrets.is_empty() {
+                continue;
+            }
+            let of = |trained: bool| self.asked.found(run, trained, &secrets, &self.device);
+            rows.push(ExposureOfKind { kind, trained: of(true)?, pretrained: of(false)? });
+        }
+        if rows.is_empty() {
+            return Err(Failure::arguments(
+                "no secrets that can be compared with others were found in the training texts; see \
+                 --kind, --names and --tagger",
+            ));
+        }
+        run.keep(|audit| audit.found_exposure = rows.clone())?;
+        if output.json {
+            output::json(&rows);
+            return Ok(());
+        }
+        let cells = |(row, name, found): (&ExposureOfKind, &str, &FoundSecrets)| {
+            let of = |i: &Interval, digits: usize| {
+                format!("{:.digits$} ({:.digits$} … {:.digits$})", i.estimate, i.lower, i.upper)
+            };
+            let most = found.exposures.iter().map(|found| found.most).sum::<f64>();
+            vec![
+                row.kind.plural().to_owned(),
+                name.to_owned(),
+                found.exposures.len().to_string(),
+                of(&found.exposure, 2),
+                format!("{:.1}", most / found.exposures.len().max(1) as f64),
+                of(&found.mean_reciprocal_rank, 4),
+            ]
+        };
+        let models = rows
+            .iter()
+            .flat_map(|row| [(row, "trained", &row.trained), (row, "pretrained", &row.pretrained)]);
+        output::table(
+            &["kind", "model", "secrets", "exposure, bits", "at most", "mean reciprocal rank"],
+            &models.map(cells).collect::<Vec<_>>(),
+        );
+        output::line(format_args!(
+            "\nMeans over the secrets, with {:.0} % confidence intervals. An unseen secret has an \
+             exposure of 1.44 bits on average. Ranks are those of the secret's tokens in the \
+             vocabulary.",
+            self.asked.intervals.percent()
+        ));
+        Ok(())
+    }
+}
+
+impl ExposureArguments {
+    fn check(&self) -> Outcome {
+        match self.candidates < 100 {
+            true => Err(Failure::arguments("--candidates must be at least 100")),
+            false => Ok(()),
+        }
+    }
+
+    /// The mean exposure in bits, with its bootstrap interval.
+    pub fn mean(&self, found: &[Exposed]) -> Interval {
+        mean(
+            &found.iter().map(|found| found.bits).collect::<Vec<_>>(),
+            self.intervals.confidence,
+            self.random.seed,
+        )
+    }
+}
