@@ -19,7 +19,9 @@ fn numbers(cell: Option<&Cell>) -> String {
 }
 
 fn published(cell: Option<&Cell>) -> String {
-    cell.and_then(|cell| cell.published).map_or(String::new(), |figure| format!(" ({figure})"))
+    // An average of figures may have many digits.
+    let shown = |figure: f64| format!(" ({})", (figure * 1e4).round() / 1e4);
+    cell.and_then(|cell| cell.published).map_or(String::new(), shown)
 }
 
 fn is_best(cell: Option<&Cell>) -> bool {

@@ -5,9 +5,10 @@
 use crate::common::devices;
 use crate::reference::{Wide, activation, attention, loss, norm, rows};
 use std::ops::Range;
-use undertone::tensor::unit_norms::UnitSums;
+use undertone::tensor::unit_norms::{UnitSums, add_weighted_products};
 use undertone::tensor::{
-    self, Activation, AttentionShape, Device, Dropout, Matrix, NormKind, Output, product,
+    self, Activation, AttentionShape, CoordinateWeights, Device, Dropout, Matrix, NormKind, Output,
+    product,
 };
 use undertone_run::Precision;
 
@@ -223,6 +224,46 @@ fn bounds_hold_for_what_is_really_added() {
                     let added = squared(&added.values).sqrt();
                     let most = f64::from(clip) * bounds[unit].sqrt();
                     assert!(added <= most, "{range:?}: {added} was added, above {most}");
+                }
+            }
+        }
+    }
+}
+
+/// Bounds under weights of single coordinates, on the CPU and on a GPU in every precision: never
+/// below the norm, which is far below M here because tokens cancel each other.
+#[test]
+fn bounds_under_weights_are_never_too_small() {
+    let all = devices().into_iter().chain(rounding_devices());
+    for device in all {
+        for (d, p) in [(40, 96), (130, 3), (64, 64), (1, 70)] {
+            let cancelling = |columns: usize, seed: u64, sign: f32| {
+                let mut values = numbers(330, columns, seed).to_vec().unwrap();
+                for t in (1..330).step_by(2) {
+                    for j in 0..columns {
+                        values[t * columns + j] = sign * values[(t - 1) * columns + j];
+                    }
+                }
+                activations(&Matrix::from_vec(330, columns, values), &device)
+            };
+            let (a, e) = (cancelling(d, 1, 1.0), cancelling(p, 2, -1.0));
+            let (wa, we) = (Wide::of(&a), Wide::of(&e));
+            let weights: Vec<f32> = (0..d * p).map(|i| (i * 7 % 11) as f32 * 0.3).collect();
+            let mask: Vec<f32> = (0..d * p).map(|i| f32::from(i % 3 == 0)).collect();
+            let [mut one, mut other] = [0, 1].map(|_| UnitSums::new(RANGES.len()));
+            let both = [&weights, &mask].map(|given| CoordinateWeights::from(given.clone()));
+            let mut onto = [(&mut one, 1.0), (&mut other, 0.5)];
+            let given = [&both[0], &both[1]];
+            add_weighted_products(&mut onto, &e, &a, &RANGES, &given).unwrap();
+            for (sums, times, given) in [(one, 1.0, &weights), (other, 0.5, &mask)] {
+                let mut sums = sums;
+                for (bound, range) in sums.computed().unwrap().iter().zip(&RANGES) {
+                    let (exact, most) = gradient(&wa, &we, range);
+                    let under = |(x, w): (&f64, &f32)| x * x * f64::from(*w);
+                    let norm: f64 = exact.iter().zip(given).map(under).sum();
+                    let norm = (times * norm).sqrt();
+                    assert!(bound.sqrt() >= norm, "{range:?}: {bound} below {norm}²");
+                    assert!(bound.sqrt() <= norm + 5e-3 * most, "{range:?}: {bound} of {norm}²");
                 }
             }
         }

@@ -13,8 +13,9 @@ use crate::tensor::{CoordinateWeights, Matrix, Result};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-/// Factors of vector parameters that are formed together.
-const MOST_VECTORS: usize = 12;
+/// Factors of vector parameters that are formed together: few, since they keep activations alive,
+/// and an even number, since a norm's weight and bias share a gradient.
+const MOST_VECTORS: usize = 4;
 
 /// Receives the factors of the backward pass over one batch, computes per-unit (per-example) norms
 /// from them by the ghost norm formula, and forms the clipped sum from the kept factors, without a
@@ -141,7 +142,7 @@ impl<'a> GhostClipping<'a> {
         Ok(())
     }
 
-    /// Puts off a factor of a vector parameter; those of about one block are formed together.
+    /// Puts off a factor of a vector parameter; several are formed together.
     fn add_vector(&mut self, factor: Factor) -> Result<()> {
         if self.pending_vectors.first().is_some_and(|first| first.tokens() != factor.tokens()) {
             self.form_vectors()?;

@@ -3,7 +3,7 @@
 
 use super::Matrix;
 use super::backend::{Backend, on_backend};
-use super::error::{Result, fits};
+use super::error::{Result, count, fits};
 use super::update::Stds;
 
 /// What is averaged, of a coordinate with gradient g, weight ω and noise of std s in g.
@@ -39,9 +39,13 @@ pub fn gradient_means(
     gradients: &[NoisyGradient],
 ) -> Result<Vec<GradientMeans>> {
     const NAME: &str = "means of a gradient";
-    for NoisyGradient { gradient, value, .. } in gradients {
+    for NoisyGradient { gradient, value, stds, .. } in gradients {
         let rule = "gradient and value must have the same shape";
         fits(gradient.shape() == value.shape(), NAME, gradient.shape(), value.shape(), rule)?;
+        if let Stds::Product { rows, columns } = stds {
+            count(NAME, gradient.shape(), "stds of rows", rows.len(), gradient.rows())?;
+            count(NAME, gradient.shape(), "stds of columns", columns.len(), gradient.columns())?;
+        }
     }
     let Some(first) = gradients.first() else { return Ok(Vec::new()) };
     on_backend!(NAME, first.gradient, |B, at| {

@@ -188,8 +188,9 @@ mod tests {
             corrected,
         };
         for rule in [Rule::Sgd { momentum: 0.9 }, adam(false), adam(true)] {
-            let (rows, columns) = ([0.0, 0.3, 1.7, 42.0], vec![0.9; 1_000_003]);
-            let product = Stds::Product { rows: &rows[2..3], columns: &columns };
+            let rows = [0.3, 1.7, 42.0, 0.9, 1.1];
+            let columns: Vec<f32> = (0..1_000_003).map(|i| 0.1 + (i % 7) as f32).collect();
+            let product = Stds::Product { rows: &rows, columns: &columns };
             for stds in [None, Some(Stds::Same(0.7)), Some(Stds::Each(&each)), Some(product)] {
                 let noise =
                     stds.map(|stds| NoiseOfRelease { noise: &noise, step: 17, first: 512, stds });
@@ -206,12 +207,13 @@ mod tests {
                     decay: 0.01,
                     rule,
                 };
-                for count in [1, 15, 255, 256, 257, 1_000_003] {
+                for count in [1, 15, 255, 256, 257, 1_300, 1_000_003] {
                     let mut update = update;
-                    if let Some(NoiseOfRelease { stds: Stds::Product { columns, .. }, .. }) =
+                    if let Some(NoiseOfRelease { stds: Stds::Product { rows, columns }, .. }) =
                         &mut update.noise
                     {
-                        *columns = &columns[..count];
+                        let height = if count % 5 == 0 { 5 } else { 1 };
+                        (*rows, *columns) = (&rows[..height], &columns[..count / height]);
                     }
                     let want = updated(&Device::Cpu, count, &update);
                     for device in &devices {

@@ -129,7 +129,18 @@ impl Learner {
                 if recompute {
                     // Factors of all layers would take as much memory as their activations.
                     let mut second = clipped.second_pass(sum)?;
-                    self.model.train(batch, weighting, dropout_seed, &mut second)?;
+                    let again = self.model.train(batch, weighting, dropout_seed, &mut second)?;
+                    let bits = |losses: &[f32]| -> Vec<u32> {
+                        losses.iter().map(|loss| loss.to_bits()).collect()
+                    };
+                    // Clipping factors are those of what is added only if both passes agree.
+                    if bits(&again.by_example()?) != bits(&losses) {
+                        return Err(Error::Request(
+                            "the second forward pass differs from the first, so nothing was \
+                             released: set compute.recompute to false"
+                                .into(),
+                        ));
+                    }
                 } else {
                     clipped.sum(sum)?;
                 }

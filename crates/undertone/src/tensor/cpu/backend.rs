@@ -184,7 +184,8 @@ impl Backend for Cpu {
                 let row = indices.map_or(i, |indices| indices[i] as usize);
                 let weights = &weights.values()[row * columns..];
                 for ((out, x), weight) in out.iter_mut().zip(x.row(i)).zip(weights) {
-                    *out = x * weight;
+                    // Zero times infinity is not zero.
+                    *out = if *weight == 0.0 { 0.0 } else { x * weight };
                 }
             }
         }))

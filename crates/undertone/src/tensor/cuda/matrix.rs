@@ -217,9 +217,11 @@ impl CudaMatrix {
         self.buffer.pointer() + (self.offset * self.format.bytes()) as u64
     }
 
-    /// Whether both are the same rows and columns of the same memory.
+    /// Whether both are the same rows and columns of the same memory, with products of the same
+    /// precision.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.buffer, &other.buffer)
+            && self.precision == other.precision
             && (self.rows, self.columns, self.stride, self.offset)
                 == (other.rows, other.columns, other.stride, other.offset)
     }

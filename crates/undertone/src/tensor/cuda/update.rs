@@ -56,6 +56,7 @@ pub(super) fn release_and_update(
                 (stds.last().map_or(0, Buffer::pointer), 0.0)
             }
             Some(Stds::Product { rows, columns }) => {
+                assert_eq!(rows.len() * columns.len(), count, "a std for each coordinate");
                 stds.push(product_of_stds(value.gpu(), rows, columns)?);
                 (stds.last().map_or(0, Buffer::pointer), 0.0)
             }

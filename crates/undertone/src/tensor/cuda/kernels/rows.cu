@@ -26,14 +26,15 @@ extern "C" __global__ void scale_columns(
         y[row * columns + j] = wide(x[row * x_stride + j]) * factors[j];
 }
 
-// y_ij = w_{row of i, j} · x_ij, where row i of x has the weights of row indices[i], or its own.
+// y_ij = w_{row of i, j} · x_ij, where row i of x has the weights of row indices[i], or its own; a
+// weight of 0 leaves a zero whatever x is.
 extern "C" __global__ void weigh_rows(
     const real* x, size x_stride, const u32* indices, const float* weights, real* y,
     size columns) {
     size row = blockIdx.x;
     const float* of_row = weights + (indices ? (size)indices[row] : row) * columns;
     map_row(x + row * x_stride, y + row * columns, columns,
-            [&](float value, size j) { return value * of_row[j]; });
+            [&](float value, size j) { return of_row[j] == 0.0f ? 0.0f : value * of_row[j]; });
 }
 
 // onto_{targets[k]} += Σ_{starts[k] ≤ n < starts[k + 1]} x_{order[n]}, one block for each target k

@@ -215,7 +215,7 @@ fn bounds(
 pub fn table(onto: Onto, indices: &[u32], e: &CudaMatrix, ranges: Ranges) -> Result<()> {
     if e.precision() != Precision::F32 {
         let inputs = Inputs::Table(indices, indices);
-        return Batch::push(onto, inputs, std::slice::from_ref(e), ranges, 0.0);
+        return Batch::push(onto, inputs, std::slice::from_ref(e), ranges, 1e-6);
     }
     let operands = Operands::new(Inputs::Table(indices, indices), &pairs(std::slice::from_ref(e)))?;
     let mut tasks = Tasks::default();
@@ -223,7 +223,8 @@ pub fn table(onto: Onto, indices: &[u32], e: &CudaMatrix, ranges: Ranges) -> Res
         tasks.add_norm(range, 0);
         tasks.end_unit();
     }
-    let slack = 2.1 * operands.slack(e.columns());
+    // Under weights, rows were multiplied by the roots of theirs before.
+    let slack = 2.1 * operands.slack(e.columns()) + 1e-6;
     match operands.gram(&tasks)? {
         Some(partial) => operands.bounds(&onto, &tasks, &partial, None, ranges, slack),
         None => Ok(()),
@@ -275,6 +276,8 @@ pub fn squared_rows(
 ) -> Result<()> {
     assert_eq!(onto.sums.units, rows.rows(), "a row for each unit");
     let rows = rows.in_format(NumberFormat::F32)?;
+    let fit = weights.is_none_or(|weights| weights.values().len() == rows.columns());
+    assert!(fit, "a weight for each column");
     let weights = weights.map(|weights| weights.on_gpu(rows.gpu())).transpose()?;
     onto.sums.squares.push(Squares { times: onto.times * (1.0 + 1e-6), rows, weights });
     Ok(())

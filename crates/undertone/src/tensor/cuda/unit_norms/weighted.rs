@@ -97,6 +97,8 @@ pub fn weighted_table(
     weights: &CoordinateWeights,
 ) -> Result<()> {
     let gpu = e.gpu();
+    let rows = weights.values().len() / e.columns().max(1);
+    assert!(indices.iter().all(|&index| (index as usize) < rows), "weights of every row");
     let e = e.exact()?;
     let operands =
         Operands::new(Inputs::Table(indices, indices), &pairs(std::slice::from_ref(&e)))?;
