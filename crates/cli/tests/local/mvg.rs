@@ -1,6 +1,6 @@
 //! MVG as published: its noise by column, and its classifier.
 
-use super::{evaluate, set, tensor};
+use super::{evaluate, safetensors_of, set, tensor};
 use crate::bench::*;
 use std::fs;
 use undertone::explain::contribution::{positional, token_contributions};
@@ -73,6 +73,17 @@ fn mvg_classifies_the_noisy_columns_as_published() {
         assert_eq!(head.len(), 3 * 20);
         // It learnt: Adam has moved every number from where it was drawn, at 0.02.
         assert!(head.iter().any(|w| w.abs() > 1e-4));
+        // And so did the model below the noise, from end to end.
+        const QUERY: &str = "bert.encoder.layer.0.attention.self.query.weight";
+        if out == "full" {
+            let [before, after] = ["model", "full/model"]
+                .map(|of| tensor(&bench.bytes(&format!("{of}/model.safetensors")), QUERY));
+            assert_ne!(before, after);
+        } else {
+            let adapter = safetensors_of(&bench, "lora/adapter/adapter_model.safetensors");
+            let ups: Vec<_> = adapter.iter().filter(|(name, _)| name.contains("lora_B")).collect();
+            assert!(!ups.is_empty() && ups.iter().all(|(_, up)| up.iter().any(|&x| x != 0)));
+        }
         let names = safetensors::SafeTensors::deserialize(&bytes).unwrap();
         assert!(!names.names().iter().any(|name| name.contains("decoder")));
         // What was trained loads again, and says the same.

@@ -248,8 +248,12 @@ fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: Encode
             }
         }
     }
-    // A task head of the sanitiser replaces the model's.
-    if layer.decoder.is_empty() && model.parameters.find("sanitiser.head.weight").is_some() {
+    // In proved mode, a task head of the sanitiser is all that learns. As published, the model learns
+    // from end to end.
+    if !paper
+        && layer.decoder.is_empty()
+        && model.parameters.find("sanitiser.head.weight").is_some()
+    {
         for (_, parameter) in model.parameters.iter_mut() {
             parameter.trainable = parameter.name.starts_with("sanitiser.head.");
         }
