@@ -1,7 +1,7 @@
 //! `[audit]`: attacks on every run of a sweep, each made several times.
 
 use serde::Deserialize;
-use undertone_run::audit::EntityKind;
+use undertone_run::audit::{EntityKind, FoundSecrets};
 use undertone_run::{Audit, RunPaths};
 
 /// `[audit]` of a sweep file. Keys that are left out have the defaults of `undertone audit`.
@@ -35,6 +35,10 @@ pub struct AuditSection {
     samples: Option<usize>,
     /// Bytes around the mask.
     context: Option<usize>,
+    /// Secrets of each kind that are looked for in the training texts.
+    secrets: Option<usize>,
+    /// Candidates that a secret is ranked among.
+    candidates: Option<usize>,
     /// Members and non-members.
     examples: Option<usize>,
     /// File of non-members, in place of the validation file.
@@ -51,6 +55,8 @@ pub enum Attack {
     Reconstruction,
     /// Membership inference by the loss.
     Membership,
+    /// Exposure of secrets that are found in the training texts.
+    Exposure,
 }
 
 impl Attack {
@@ -60,6 +66,7 @@ impl Attack {
             Self::Extraction => "extraction",
             Self::Reconstruction => "reconstruction",
             Self::Membership => "membership",
+            Self::Exposure => "exposure",
         }
     }
 }
@@ -79,19 +86,28 @@ impl AuditSection {
             return Err("audit.trials must be at least 1".into());
         }
         let made = |attack: Attack| self.attacks.contains(&attack);
-        let finds = made(Attack::Extraction) || made(Attack::Reconstruction);
-        let both = "extraction and reconstruction";
+        let others = self.attacks.iter().any(|attack| *attack != Attack::Exposure);
+        let finds = self.attacks.iter().any(|attack| *attack != Attack::Membership);
+        let all = "extraction, reconstruction and exposure";
         for (key, given, applies, attacks) in [
-            ("kinds", !self.kinds.is_empty(), finds, both),
-            ("names", self.names.is_some(), finds, both),
-            ("tagger", self.tagger.is_some(), finds, both),
-            ("spans", self.spans.is_some(), finds, both),
+            ("trials", self.trials.is_some(), others, "attacks other than exposure"),
+            ("kinds", !self.kinds.is_empty(), finds, all),
+            ("names", self.names.is_some(), finds, all),
+            ("tagger", self.tagger.is_some(), finds, all),
+            ("spans", self.spans.is_some(), finds, all),
+            ("secrets", self.secrets.is_some(), made(Attack::Exposure), "exposure"),
+            ("candidates", self.candidates.is_some(), made(Attack::Exposure), "exposure"),
             ("texts", self.texts.is_some(), made(Attack::Extraction), "extraction"),
             ("tokens", self.tokens.is_some(), made(Attack::Extraction), "extraction"),
             ("top_k", self.top_k.is_some(), made(Attack::Extraction), "extraction"),
             ("targets", self.targets.is_some(), made(Attack::Reconstruction), "reconstruction"),
             ("samples", self.samples.is_some(), made(Attack::Reconstruction), "reconstruction"),
-            ("context", self.context.is_some(), made(Attack::Reconstruction), "reconstruction"),
+            (
+                "context",
+                self.context.is_some(),
+                made(Attack::Reconstruction) || made(Attack::Exposure),
+                "reconstruction and exposure",
+            ),
             ("examples", self.examples.is_some(), made(Attack::Membership), "membership"),
             ("non_members", self.non_members.is_some(), made(Attack::Membership), "membership"),
         ] {
@@ -111,7 +127,7 @@ impl AuditSection {
             all.extend(value.into_iter().flat_map(|value| [format!("--{flag}"), value]));
         };
         let number = |count: Option<usize>| count.map(|count| count.to_string());
-        push("trials", number(self.trials));
+        push("trials", number(self.trials).filter(|_| attack != Attack::Exposure));
         push("seed", self.seed.map(|seed| seed.to_string()));
         if attack != Attack::Membership {
             let kinds: Vec<&str> = self.kinds.iter().map(|kind| kind.name()).collect();
@@ -135,6 +151,12 @@ impl AuditSection {
                 push("examples", number(self.examples));
                 push("non-members", self.non_members.clone());
                 all.push("--loss-only".into());
+            }
+            Attack::Exposure => {
+                push("secrets", number(self.secrets));
+                push("candidates", number(self.candidates));
+                push("context", number(self.context));
+                all.push("--found".into());
             }
         }
         all
@@ -207,6 +229,22 @@ pub fn area(audit: &Audit) -> Option<f64> {
     })
 }
 
+/// What was found of one kind of secret in the trained model.
+fn exposed(audit: &Audit, kind: EntityKind) -> Option<&FoundSecrets> {
+    let of_kind = audit.found_exposure.iter().find(|found| found.kind == kind);
+    of_kind.map(|found| &found.trained)
+}
+
+/// Mean exposure of the phone numbers of the training texts, in bits.
+pub fn exposure_of_phones(audit: &Audit) -> Option<f64> {
+    Some(exposed(audit, EntityKind::Phone)?.exposure.estimate)
+}
+
+/// Mean reciprocal rank of the tokens of the names in the training texts.
+pub fn rank_of_names(audit: &Audit) -> Option<f64> {
+    Some(exposed(audit, EntityKind::Person)?.mean_reciprocal_rank.estimate)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,6 +289,17 @@ mod tests {
         }));
         assert_eq!(reconstruction(&found), Some(0.3));
         assert_eq!((area(&found), precision(&found)), (None, None));
+        let of = |kind: &str, bits: f64, rank: f64| {
+            let found = |bits: f64, rank: f64| {
+                json!({ "exposure": interval(bits), "mean_reciprocal_rank": interval(rank),
+                        "exposures": [], "reciprocal_ranks": [] })
+            };
+            json!({ "kind": kind, "trained": found(bits, rank), "pretrained": found(0.1, 0.2) })
+        };
+        let found =
+            audit(json!({ "found_exposure": [of("phone", 7.0, 0.3), of("person", 2.0, 0.6)] }));
+        assert_eq!((exposure_of_phones(&found), rank_of_names(&found)), (Some(7.0), Some(0.6)));
+        assert_eq!(exposure_of_phones(&Audit::default()), None);
     }
 
     #[test]
@@ -266,7 +315,15 @@ mod tests {
             "extraction --trials 5 --kind person --texts 9\n\
              membership --trials 5 --examples 7 --loss-only\n"
         );
+        let section: AuditSection = toml::from_str(
+            "attacks = [\"exposure\"]\nkinds = [\"phone\", \"person\"]\nsecrets = 20",
+        )
+        .unwrap();
+        section.check().unwrap();
+        assert_eq!(section.identity(), "exposure --kind phone,person --secrets 20 --found\n");
         for (text, about) in [
+            ("attacks = [\"exposure\"]\ntrials = 3", "audit.trials is for attacks other"),
+            ("attacks = [\"membership\"]\nsecrets = 3", "audit.secrets is for exposure"),
             ("attacks = []", "no attack"),
             ("attacks = [\"membership\", \"membership\"]", "twice"),
             ("attacks = [\"membership\"]\ntexts = 3", "audit.texts is for extraction"),

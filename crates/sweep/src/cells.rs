@@ -149,6 +149,7 @@ fn measurable(metric: Metric, plan: &Plan) -> Result<(), String> {
         Metric::ExtractionPrecision | Metric::ExtractionRecall | Metric::ReconstructionAccuracy => {
             plan.task_head() == TaskHead::CausalLanguageModel
         }
+        Metric::PhoneExposure | Metric::NameReciprocalRank => !classifies,
         Metric::RelevanceSeconds | Metric::RelevanceMemory => {
             plan.file().privacy.method == MethodName::RapFt
         }
@@ -176,6 +177,14 @@ fn attackable(sweep: &Sweep, plan: &Plan) -> Result<(), String> {
                 if plan.task_head() != TaskHead::CausalLanguageModel =>
             {
                 return Err(format!("{} is for language models", attack.name()));
+            }
+            Attack::Exposure
+                if !matches!(
+                    plan.task_head(),
+                    TaskHead::CausalLanguageModel | TaskHead::MaskedLanguageModel
+                ) =>
+            {
+                return Err("exposure is for language models".into());
             }
             Attack::Membership if plan.data.validation.is_none() && audit.non_members.is_none() => {
                 return Err("membership inference needs data.validation, or audit.non_members, \

@@ -41,6 +41,10 @@ pub enum Metric {
     ReconstructionAccuracy,
     /// AUC of membership inference by the loss, in percent.
     MembershipAuc,
+    /// Mean exposure of the phone numbers in the training texts, in bits.
+    PhoneExposure,
+    /// Mean reciprocal rank of the tokens of the names in the training texts.
+    NameReciprocalRank,
 }
 
 impl Metric {
@@ -52,7 +56,7 @@ impl Metric {
     /// Digits behind the point that say something.
     pub fn decimals(self) -> usize {
         match self {
-            Self::Loss => 4,
+            Self::Loss | Self::NameReciprocalRank => 4,
             Self::Memory | Self::GpuMemory | Self::MemoryPerExample => 3,
             Self::RelevanceSeconds | Self::RelevanceMemory => 3,
             _ => 2,
@@ -65,6 +69,7 @@ impl Metric {
             Self::ExtractionPrecision | Self::ExtractionRecall => Some(Attack::Extraction),
             Self::ReconstructionAccuracy => Some(Attack::Reconstruction),
             Self::MembershipAuc => Some(Attack::Membership),
+            Self::PhoneExposure | Self::NameReciprocalRank => Some(Attack::Exposure),
             _ => None,
         }
     }
@@ -111,6 +116,8 @@ impl Metric {
             Self::ExtractionRecall => 100.0 * audit::recall(attacked()?)?,
             Self::ReconstructionAccuracy => 100.0 * audit::reconstruction(attacked()?)?,
             Self::MembershipAuc => 100.0 * audit::area(attacked()?)?,
+            Self::PhoneExposure => audit::exposure_of_phones(attacked()?)?,
+            Self::NameReciprocalRank => audit::rank_of_names(attacked()?)?,
         };
         found.is_finite().then_some(found)
     }
@@ -149,6 +156,8 @@ impl std::fmt::Display for Metric {
             Self::ExtractionRecall => "extraction recall, %",
             Self::ReconstructionAccuracy => "reconstruction accuracy, %",
             Self::MembershipAuc => "membership AUC, %",
+            Self::PhoneExposure => "exposure of phone numbers, bits",
+            Self::NameReciprocalRank => "reciprocal rank of names",
         })
     }
 }

@@ -74,16 +74,7 @@ impl<'a> Builder<'a> {
         let weight = self.tensor(&format!("{name}.weight"), &[outputs, inputs])?;
         let bias =
             if with_bias { Some(self.tensor(&format!("{name}.bias"), &[outputs])?) } else { None };
-        Ok(Linear {
-            name: name.to_owned(),
-            weight,
-            bias,
-            inputs,
-            outputs,
-            inputs_first: false,
-            parts: &[],
-            lora: Vec::new(),
-        })
+        Ok(Linear::plain(name.to_owned(), weight, bias, [inputs, outputs]))
     }
 
     /// A linear layer with its weight as `[inputs, outputs]`, like GPT-2's `Conv1D` in

@@ -62,6 +62,17 @@ struct SavedLora {
 }
 
 impl Linear {
+    /// A layer with its weight as `[outputs, inputs]`, all of one piece and without LoRA.
+    pub fn plain(
+        name: String,
+        weight: ParameterId,
+        bias: Option<ParameterId>,
+        [inputs, outputs]: [usize; 2],
+    ) -> Self {
+        let (inputs_first, parts, lora) = (false, &[][..], Vec::new());
+        Self { name, weight, bias, inputs, outputs, inputs_first, parts, lora }
+    }
+
     /// The weight as right operand of a matrix product, `[inputs, outputs]`.
     pub fn factor<'a>(&self, parameters: &'a Parameters) -> Operand<'a> {
         parameters.value(self.weight).transposed().turned(self.inputs_first)

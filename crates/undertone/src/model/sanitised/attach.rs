@@ -108,16 +108,7 @@ impl Adding<'_> {
     fn linear(&mut self, name: String, inputs: usize, outputs: usize) -> Result<Linear> {
         let weight = self.tensor(format!("{name}.weight"), &[outputs, inputs])?;
         let bias = Some(self.tensor(format!("{name}.bias"), &[outputs])?);
-        Ok(Linear {
-            name,
-            weight,
-            bias,
-            inputs,
-            outputs,
-            inputs_first: false,
-            parts: &[],
-            lora: Vec::new(),
-        })
+        Ok(Linear::plain(name, weight, bias, [inputs, outputs]))
     }
 }
 

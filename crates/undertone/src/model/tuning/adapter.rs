@@ -69,14 +69,5 @@ fn linear(
     };
     let weight = add("weight", vec![outputs, inputs], outputs, weight)?;
     let bias = Some(add("bias", vec![outputs], 1, vec![0.0; outputs])?);
-    Ok(Linear {
-        name,
-        weight,
-        bias,
-        inputs,
-        outputs,
-        inputs_first: false,
-        parts: &[],
-        lora: Vec::new(),
-    })
+    Ok(Linear::plain(name, weight, bias, [inputs, outputs]))
 }
