@@ -18,6 +18,7 @@ mod overwriting;
 mod report;
 mod sources;
 mod sweep;
+mod torn_rows;
 mod train;
 mod use_model;
 mod watch;

@@ -92,6 +92,26 @@ fn two_private_runs_differ_and_two_seeded_ones_do_not() {
     assert!(furthest < 2e-3, "micro-batches change nothing but the last digits: {furthest}");
 }
 
+/// Activation checkpointing, private and not: the same weights after the same steps.
+#[test]
+fn activations_that_are_computed_again_change_no_weight() {
+    let bench = Bench::classifier();
+    for method in ["dp-sgd", "none"] {
+        let [kept, again] = ["false", "true"].map(|recompute| {
+            let (out, recompute) =
+                (format!("{method}-{recompute}"), format!("compute.recompute={recompute}"));
+            let (method, mut set) = (format!("privacy.method={method}"), vec!["--seed", "3"]);
+            set.extend(["--set", &method, "--set", &recompute, "--set", "training.epochs=1"]);
+            if method.ends_with("none") {
+                set.extend(["--unset", "privacy.epsilon", "--unset", "privacy.delta"]);
+            }
+            bench.train(&out, &set);
+            bench.parameters(&format!("{out}/model/model.safetensors"))
+        });
+        assert!(kept == again, "{method}");
+    }
+}
+
 /// A whole run against what the ledger says of it: how far the weights go, and how many units each
 /// step takes. Fails if noise is left out or scaled wrongly, if gradients are not clipped, or if
 /// batches are drawn in another way than by Poisson sampling.
@@ -462,41 +482,4 @@ fn a_run_whose_ledger_is_lost_does_not_go_on() {
     bench.resume_refused("run", "is missing, but was begun");
     fs::remove_file(bench.path("run/ledger.jsonl.head")).unwrap();
     bench.resume_refused("run", "the checkpoint was");
-}
-
-/// QQP as GLUE publishes it has torn rows.
-#[test]
-fn torn_rows_are_refused_or_counted() {
-    let bench = Bench::classifier();
-    let rows = fs::read_to_string(bench.path("rows.tsv")).unwrap();
-    let mut lines: Vec<&str> = rows.lines().collect();
-    // At the beginning, in the middle, and a row whose text has a line break in it.
-    lines.insert(1, "torn");
-    lines.insert(60, "a\tb\tc\td");
-    lines.insert(90, "the cat");
-    lines.insert(91, "sat\tgood\tperson 3");
-    lines.insert(92, "sat\tgood");
-    let torn = bench.path("torn.tsv");
-    fs::write(&torn, lines.join("\n")).unwrap();
-    let train = format!("data.train={torn:?}");
-    let output = bench.command("no", &["--set", &train]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains(":2: the row has 1 fields"), "{said}");
-    let skip = ["--set", &train, "--set", "data.on_bad_row=skip"];
-    let output = bench.command("said", &skip).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && said.contains("were skipped: 4"), "{said}");
-    let summary = bench.train("run", &skip);
-    assert_eq!((&summary["skipped_rows"], &summary["resolved"]["units"]), (&4.into(), &121.into()));
-    let ledger = fs::read_to_string(bench.path("run/ledger.jsonl")).unwrap();
-    assert!(ledger.contains("that were skipped (4)"), "{ledger}");
-    let whole = bench.train("whole", &["--set", "data.on_bad_row=skip"]);
-    assert!(whole.get("skipped_rows").is_none());
-    // That there was none to skip is a count over the data, too.
-    let ledger = fs::read_to_string(bench.path("whole/ledger.jsonl")).unwrap();
-    assert!(ledger.contains("that were skipped (0)"), "{ledger}");
-    let parquet = ["--set", "data.train=a.parquet", "--set", "data.on_bad_row=skip"];
-    let output = bench.command("no", &parquet).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("data.on_bad_row is for TSV, CSV and JSON Lines"), "{said}");
 }

@@ -244,8 +244,8 @@ mod tests {
         assert_eq!(Linear.share(0, 1, 0.0), 1.0);
     }
 
-    /// The linear schedule of transformers: (T − t)/(T − W) of the largest learning rate in step t of
-    /// T, after W steps of warm-up.
+    /// The linear schedule of transformers: (T − t)/(T − W) of the largest learning rate in step t
+    /// of T, after W steps of warm-up.
     #[test]
     fn the_linear_schedule_is_that_of_transformers_after_warm_up() {
         for (steps, rising) in [(100, 0), (100, 10), (7, 2)] {

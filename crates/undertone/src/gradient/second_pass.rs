@@ -48,8 +48,8 @@ impl<'g> ClippedUnits<'g> {
 /// Adds every factor to the clipped sum as it arrives, so that none is kept: those that a first
 /// pass kept, or those of a second backward pass.
 ///
-/// A second pass computes the factors of the first bit by bit: it is the same operations on the same
-/// numbers, with the same dropout masks. So the clipping factors are those of what is added.
+/// A second pass computes the factors of the first bit by bit: it is the same operations on the
+/// same numbers, with the same dropout masks. So the clipping factors are those of what is added.
 pub struct SecondPass<'g, 's> {
     units: UnitRows,
     groups: &'g ClippingGroups,

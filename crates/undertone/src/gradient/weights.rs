@@ -64,7 +64,8 @@ impl Weights {
         );
     }
 
-    /// For factored weights, numbers of rows and of columns whose products are `factor`/√w, likewise.
+    /// For factored weights, numbers of rows and of columns whose products are `factor`/√w,
+    /// likewise.
     pub fn inverse_roots(&self, factor: f32) -> Option<(Vec<f32>, Vec<f32>)> {
         match self {
             Self::Factored { rows, columns } => Some(inverse_roots(factor, rows, columns)),

@@ -275,7 +275,8 @@ pub fn cross_entropy(
     })
 }
 
-/// Row i times the weights of row `indices[i]` of a parameter, or of row i: coordinate by coordinate.
+/// Row i times the weights of row `indices[i]` of a parameter, or of row i: coordinate by
+/// coordinate.
 pub fn weigh_rows(
     x: &Matrix,
     indices: Option<&[u32]>,

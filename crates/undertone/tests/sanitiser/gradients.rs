@@ -1,5 +1,5 @@
-//! Gradients through the layer are those of finite differences, and none flows below the noise where
-//! what is below it is frozen.
+//! Gradients through the layer are those of finite differences, and none flows below the noise
+//! where what is below it is frozen.
 
 use super::{KINDS, batch, config, model, numbers};
 use undertone::data::Batch;

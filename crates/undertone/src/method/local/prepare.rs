@@ -248,8 +248,8 @@ fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: Encode
             }
         }
     }
-    // In proved mode, a task head of the sanitiser is all that learns. As published, the model learns
-    // from end to end.
+    // In proved mode, a task head of the sanitiser is all that learns. As published, the model
+    // learns from end to end.
     if !paper
         && layer.decoder.is_empty()
         && model.parameters.find("sanitiser.head.weight").is_some()

@@ -1,0 +1,78 @@
+//! Activation checkpointing drops activations and factors, and computes them again.
+
+use super::*;
+use undertone::model::Receiver;
+use undertone::tensor::Device;
+
+/// Not a bit of the clipped sum changes on the CPU, with tied weights, several groups, weights of
+/// coordinates and dropout.
+#[test]
+fn computing_activations_again_changes_no_bit() {
+    for (architecture, task_head) in [
+        (Architecture::Bert, TaskHead::SequenceClassification),
+        (Architecture::Gpt2, TaskHead::CausalLanguageModel),
+        (Architecture::Llama, TaskHead::CausalLanguageModel),
+    ] {
+        for (tuning, device) in tunings(architecture, task_head)
+            .into_iter()
+            .flat_map(|t| devices().into_iter().map(move |d| (t.clone(), d)))
+        {
+            let mut model = model(architecture, task_head, &tuning, 16);
+            model.to_device(&device).unwrap();
+            let batch = Batch::pack(&examples(&[9, 12, 4, 7], &[0, 1, 1, 2], task_head));
+            let flat = Clip::Flat(0.05);
+            for way in [
+                Way::plain(&model, &flat),
+                Way::plain(&model, &Clip::PerLayer(0.05)),
+                Way::weighted(&model, &flat, true),
+                Way::split(&model, &flat),
+            ] {
+                let what = format!("{architecture:?}, {}, {}", tuning.name(), way.name);
+                let train = |model: &Model, receiver: &mut dyn Receiver| {
+                    let losses = model.train(&batch, Weighting::SumOfUnits, Some(5), receiver);
+                    losses.unwrap().by_example().unwrap()
+                };
+                model.recompute = false;
+                let mut kept = ClippedSum::new(&model.parameters);
+                let mut clipping = GhostClipping::new(UnitRows::of(&batch), &way.groups);
+                let losses = train(&model, &mut clipping);
+                clipping.clip_and_sum(&way.bounds, &mut kept).unwrap();
+                model.recompute = true;
+                let mut again = ClippedSum::new(&model.parameters);
+                let tied = model.tied_parameters();
+                let mut norms = GhostClipping::of_norms(UnitRows::of(&batch), &way.groups, tied);
+                assert_eq!(train(&model, &mut norms), losses, "{what}");
+                let clipped = norms.clip(&way.bounds).unwrap();
+                let mut second = clipped.second_pass(&mut again).unwrap();
+                train(&model, &mut second);
+                assert_eq!(kept.clipped().clipped, again.clipped().clipped, "{what}");
+                for (id, parameter) in model.parameters.iter() {
+                    let values = |sum: &ClippedSum| Some(sum.get(id)?.to_vec().unwrap());
+                    let (one, other) = (values(&kept), values(&again));
+                    // A GPU adds up squared norms in another order, in f64: the clipping factors
+                    // may differ in their last bit.
+                    let tolerance = if matches!(device, Device::Cpu) { 0.0 } else { 1e-6 };
+                    let same = |x: &f32, y: &f32| (x - y).abs() <= tolerance * x.abs();
+                    let agree = match (&one, &other) {
+                        (Some(one), Some(other)) => one.iter().zip(other).all(|(x, y)| same(x, y)),
+                        (one, other) => one.is_none() && other.is_none(),
+                    };
+                    assert!(agree, "{what}: {}", parameter.name);
+                }
+            }
+        }
+    }
+}
+
+/// A pass for norms alone that would miss the cross term of a tied weight is refused.
+#[test]
+fn a_tied_parameter_that_nobody_named_is_refused() {
+    let task_head = TaskHead::CausalLanguageModel;
+    let model = model(Architecture::Gpt2, task_head, &Tuning::Full, 16);
+    assert_eq!(model.tied_parameters().len(), 1);
+    let batch = Batch::pack(&examples(&[5], &[0], task_head));
+    let way = Way::plain(&model, &Clip::Flat(1.0));
+    let mut norms = GhostClipping::of_norms(UnitRows::of(&batch), &way.groups, Vec::new());
+    let refused = model.train(&batch, Weighting::SumOfUnits, None, &mut norms);
+    assert!(refused.unwrap_err().to_string().contains("used twice"));
+}
