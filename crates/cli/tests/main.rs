@@ -6,6 +6,7 @@ mod snapshot;
 
 mod attacks;
 mod audit;
+mod average;
 mod book;
 mod budget;
 mod forgery;

@@ -40,7 +40,7 @@ pub use file::{
     LongTexts, LoraSettings, MethodName, MicroBatch, ModeName, ModelSection, MvgHead, MvgSection,
     NoiseIs, NoiseLayer, NoiseSchedule, OnBadRow, OptimiserKind, Precision, PrivacySection,
     PublicFile, RapFtSection, ReleaseKind, ReleasedRows, RelevanceRule, RelevanceSource, RunFile,
-    TaskName, TrainingSection, Tuning,
+    TaskName, TrainingSection, Tuning, WeightAverage,
 };
 pub use finished::FinishedRun;
 pub use folder::{RunFolder, RunPaths, is_locked};

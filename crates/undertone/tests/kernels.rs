@@ -164,6 +164,8 @@ proptest! {
         for device in devices() {
             let [x, y] = [&x, &y].map(|m| m.to_device(&device).unwrap());
             same("add", &tensor::add(&x, &y).unwrap(), &rows::add(&wx, &wy));
+            let blended = tensor::blend(y.clone(), &x, 0.25).unwrap();
+            same("blend", &blended, &rows::blend(&wy, &wx, 0.25));
             let gathered = tensor::gather(&x, &indices).unwrap();
             same("gather", &gathered, &rows::gather(&wx, &indices));
             same("scatter", &tensor::scatter(&x, &indices, count).unwrap(), &scattered);

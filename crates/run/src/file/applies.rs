@@ -169,6 +169,9 @@ const RULES: &[Rule] = &[
     }),
     rule("training.betas", ADAM, is_adam),
     rule("training.adam_epsilon", ADAM, is_adam),
+    rule("training.average", "runs that learn by gradients", |file| {
+        file.privacy.local.learn != Some(LearnerKind::Discriminant)
+    }),
     rule("training.dropout", "runs that learn by gradients", |file| {
         file.privacy.local.learn != Some(LearnerKind::Discriminant)
     }),

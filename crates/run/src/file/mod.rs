@@ -22,6 +22,7 @@ pub use privacy::{
 };
 pub use training::{
     ComputeSection, LearningRateSchedule, MicroBatch, OptimiserKind, Precision, TrainingSection,
+    WeightAverage,
 };
 
 use crate::error::{Error, Result};

@@ -1,6 +1,6 @@
 //! Ranges of the numbers in a run file.
 
-use super::{Clip, InitialRelevance, RelevanceSource, RunFile, Tuning};
+use super::{Clip, InitialRelevance, RelevanceSource, RunFile, Tuning, WeightAverage};
 use crate::error::{Error, Result};
 use std::fmt::Debug;
 use std::ops::RangeInclusive;
@@ -67,6 +67,11 @@ impl RunFile {
         share("training.betas", f64::from(training.betas.0))?;
         share("training.betas", f64::from(training.betas.1))?;
         share("training.warmup", training.warmup)?;
+        match training.average {
+            Some(WeightAverage::Ema(decay)) => share("training.average.ema", decay)?,
+            Some(WeightAverage::Last(part)) => above_zero("training.average.last", part, 1.0)?,
+            None => {}
+        }
         within("training.weight_decay", training.weight_decay, 0.0..=1e3)?;
         within("training.epochs", u64::from(training.epochs), 1..=limits::STEPS)?;
         within("training.batch", training.batch, 1..=u64::from(u32::MAX))?;

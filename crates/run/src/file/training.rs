@@ -36,6 +36,9 @@ pub struct TrainingSection {
     /// Whether the model's dropout is on.
     #[serde(default)]
     pub dropout: bool,
+    /// Average of the weights over steps that takes the place of the last weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub average: Option<WeightAverage>,
     /// Seed of all randomness: makes the run reproducible, and not private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
@@ -63,6 +66,16 @@ pub enum OptimiserKind {
     /// AdamW with the variance of the privacy noise subtracted from the second moment, which noise
     /// otherwise dominates.
     AdamCorrected,
+}
+
+/// An average of the weights over steps.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WeightAverage {
+    /// Exponential moving average with this decay.
+    Ema(f64),
+    /// Mean over this share of the steps, the last ones.
+    Last(f64),
 }
 
 /// Schedule of the learning rate after warm-up.

@@ -181,6 +181,15 @@ pub fn add(a: &Matrix, b: &Matrix) -> Result<Matrix> {
     on_backend!(NAME, a, |B, at| Ok(B::wrap(B::add(at.get(a)?, at.get(b)?)?)))
 }
 
+/// average + weight · (x − average): a moving average takes in x.
+pub fn blend(average: Matrix, x: &Matrix, weight: f32) -> Result<Matrix> {
+    const NAME: &str = "moving average";
+    same_shape(NAME, &average, x)?;
+    on_backend!(NAME, &average, |B, at| {
+        Ok(B::wrap(B::blend(at.take(average)?, at.get(x)?, weight)?))
+    })
+}
+
 /// Each row times its factor; a factor of 0 leaves zeros whatever the row holds.
 pub fn scale_rows(x: &Matrix, factors: &[f32]) -> Result<Matrix> {
     const NAME: &str = "scaling of rows";

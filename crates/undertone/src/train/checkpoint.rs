@@ -85,6 +85,13 @@ pub fn save(path: &Path, learner: &Learner, steps: u64, key: &CheckpointKey) -> 
             ));
         }
     }
+    for (id, average) in learner.average.iter().flat_map(|average| average.values()) {
+        tensors.push((
+            format!("average.{}", learner.model.parameters.get(*id).name),
+            vec![average.rows(), average.columns()],
+            bytes(&average.to_vec().map_err(crate::model::Error::from)?),
+        ));
+    }
     for (name, values) in
         learner.method().map(|method| method.allocator().state()).unwrap_or_default()
     {
@@ -106,6 +113,10 @@ pub fn save(path: &Path, learner: &Learner, steps: u64, key: &CheckpointKey) -> 
     let metadata = HashMap::from([
         ("steps".to_owned(), steps.to_string()),
         ("optimiser_steps".to_owned(), learner.optimiser.steps().to_string()),
+        (
+            "averaged_steps".to_owned(),
+            learner.average.as_ref().map_or(0, |average| average.count()).to_string(),
+        ),
         (CODE.to_owned(), String::from_utf8_lossy(&BLANK).into_owned()),
     ]);
     let mut file = safetensors::serialize(views, Some(metadata)).map_err(failed)?;
@@ -149,6 +160,7 @@ pub fn load(path: &Path, learner: &mut Learner, key: &CheckpointKey) -> Result<u
     let (steps, optimiser_steps) = (number("steps")?, number("optimiser_steps")?);
     let device = learner.model.device().clone();
     let mut moments = Vec::new();
+    let mut averages = Vec::new();
     for id in learner.trainable() {
         let parameter = learner.model.parameters.get_mut(id);
         let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
@@ -172,10 +184,17 @@ pub fn load(path: &Path, learner: &mut Learner, key: &CheckpointKey) -> Result<u
         if let (Some(first), Some(second)) = (read("first")?, read("second")?) {
             moments.push((id, first, second));
         }
+        if let Some(average) = read("average")? {
+            let average = Matrix::Host(average).to_device(&device);
+            averages.push((id, average.map_err(crate::model::Error::from)?));
+        }
         parameter.value =
             Matrix::Host(weights).to_device(&device).map_err(crate::model::Error::from)?;
     }
     learner.optimiser.restore(optimiser_steps, moments);
+    if let Some(average) = &mut learner.average {
+        average.restore(number("averaged_steps")?, averages);
+    }
     let find = |name: &str| Some(numbers(&tensors.tensor(&format!("method.{name}")).ok()?));
     let restored = learner.restore_method(&find);
     if steps > 0 && !restored {

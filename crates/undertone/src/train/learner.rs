@@ -1,5 +1,6 @@
 //! Training one step at a time, without files: clipped sum, noise, optimiser.
 
+use super::average::AveragedWeights;
 use super::optimiser::{Optimiser, Settings};
 use crate::data::Batch;
 use crate::gradient::{ClippedSum, GhostClipping, UnitRows};
@@ -18,6 +19,8 @@ pub struct Learner {
     pub optimiser: Optimiser,
     protection: Option<Protection>,
     coordinates: Coordinates,
+    /// The average of the weights that takes their place in the end.
+    pub average: Option<AveragedWeights>,
 }
 
 /// Gradient clipping and noise of private training.
@@ -69,6 +72,7 @@ impl Learner {
             coordinates: Coordinates::of(&model.parameters),
             protection,
             model,
+            average: None,
         }
     }
 
@@ -180,7 +184,7 @@ impl Learner {
     /// Releases the sum: adds noise, divides, and updates the weights. Record the release in a
     /// ledger before.
     pub fn update(&mut self, sum: ClippedSum, step: &Step) -> Result<()> {
-        let Self { model, optimiser, protection, coordinates } = self;
+        let Self { model, optimiser, protection, coordinates, .. } = self;
         let allocation = protection.as_ref().map(|protection| {
             (&protection.noise, protection.method.allocator().allocation(step.noise_multiplier))
         });
@@ -248,6 +252,13 @@ impl Learner {
         }
         found.iter_mut().for_each(|(_, mean)| *mean *= count / sum);
         found
+    }
+
+    /// Exchanges the weights and their average, if there is one; a second call undoes it.
+    pub fn swap_average(&mut self) {
+        if let Some(average) = &mut self.average {
+            average.swap(&mut self.model.parameters);
+        }
     }
 
     pub fn trainable(&self) -> Vec<ParameterId> {

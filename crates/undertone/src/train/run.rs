@@ -113,6 +113,7 @@ impl Run {
         if self.last_validation.is_none() {
             self.validate()?;
         }
+        self.learner.swap_average();
         let model = &self.learner.model;
         if let Some(name) = model.parameters.not_finite().map_err(crate::model::Error::from)? {
             return Err(Error::NotFinite(name.to_owned()));

@@ -1,5 +1,6 @@
 //! The training loop over the steps of a run.
 
+use super::average::AveragedWeights;
 use super::checkpoint::{self, CheckpointKey};
 use super::event::TrainingEvent;
 use super::learner::{Learner, Protection};
@@ -58,8 +59,10 @@ impl Run {
         secret: &Secret,
     ) -> Self {
         let Prepared { model, data, validation, origin, .. } = prepared;
+        let mut learner = Learner::new(model, plan.optimiser(), protection);
+        learner.average = plan.training.average.map(AveragedWeights::new);
         Self {
-            learner: Learner::new(model, plan.optimiser(), protection),
+            learner,
             members: data.members(),
             dropout_key: secret.number(purpose::DROPOUT),
             mask_key: secret.key(purpose::MASKING),
@@ -180,6 +183,11 @@ impl Run {
         let info = StepInfo { step, epoch, divisor: sample.divisor, learning_rate };
         self.procedure.release(sum, &info, &mut self.learner)?;
         self.done += 1;
+        let (done, steps) = (self.done, self.steps());
+        if let Some(average) = &mut self.learner.average {
+            let added = average.add(&self.learner.model.parameters, done, steps);
+            added.map_err(model::Error::from)?;
+        }
         self.examples += self.procedure.counted_examples(sample.divisor, chosen.len());
         let share = |number: f64| (clipped.units > 0).then(|| number / clipped.units as f64);
         Ok(Record {
@@ -258,6 +266,15 @@ impl Run {
     }
 
     pub(super) fn validate(&mut self) -> Result<Option<Metrics>> {
+        self.learner.swap_average();
+        let metrics = self.metrics_of_validation();
+        self.learner.swap_average();
+        self.last_validation = metrics?;
+        Ok(self.last_validation.clone())
+    }
+
+    /// Metrics of the model on the validation file.
+    fn metrics_of_validation(&self) -> Result<Option<Metrics>> {
         let Some(validation) = &self.validation else { return Ok(None) };
         let model = &self.learner.model;
         let mut meter = Meter::new(model.network.head.task_head, model.network.head.out.outputs);
@@ -268,8 +285,7 @@ impl Run {
                 .zip(&found)
                 .for_each(|(example, prediction)| meter.add(example, prediction));
         }
-        self.last_validation = Some(meter.metrics());
-        Ok(self.last_validation.clone())
+        Ok(Some(meter.metrics()))
     }
 }
 

@@ -8,6 +8,11 @@ pub fn add(a: &Wide, b: &Wide) -> Wide {
     Wide::from_fn(a.rows, a.columns, |i, j| a[(i, j)] + b[(i, j)])
 }
 
+/// (1 − weight) · average + weight · x.
+pub fn blend(average: &Wide, x: &Wide, weight: f64) -> Wide {
+    Wide::from_fn(x.rows, x.columns, |i, j| (1.0 - weight) * average[(i, j)] + weight * x[(i, j)])
+}
+
 /// a ⊙ b.
 pub fn multiply(a: &Wide, b: &Wide) -> Wide {
     Wide::from_fn(a.rows, a.columns, |i, j| a[(i, j)] * b[(i, j)])

@@ -173,6 +173,11 @@ impl Backend for Cpu {
         Ok(rows::scale_rows(x, factors))
     }
 
+    fn blend(mut average: Host, x: &Host, weight: f32) -> Result<Host> {
+        rows::blend(&mut average, x, weight);
+        Ok(average)
+    }
+
     fn scale_columns(x: &Host, factors: &[f32]) -> Result<Host> {
         Ok(rows::scale_columns(x, factors))
     }

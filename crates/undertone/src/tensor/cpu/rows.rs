@@ -23,6 +23,24 @@ pub fn add(a: &Host, b: &Host) -> Host {
     })
 }
 
+/// average + weight · (x − average).
+pub fn blend(average: &mut Host, x: &Host, weight: f32) {
+    let columns = x.columns();
+    assert_eq!((average.rows(), average.columns()), (x.rows(), columns), "sizes of an average");
+    parallel::rows(
+        average.values_mut(),
+        columns,
+        #[inline(always)]
+        |first, out| {
+            for (i, out) in out.chunks_exact_mut(columns).enumerate() {
+                for (y, x) in out.iter_mut().zip(x.row(first + i)) {
+                    *y += weight * (x - *y);
+                }
+            }
+        },
+    );
+}
+
 /// Each row times its factor; a factor of 0 leaves zeros whatever the row holds.
 pub fn scale_rows(x: &Host, factors: &[f32]) -> Host {
     let columns = x.columns();

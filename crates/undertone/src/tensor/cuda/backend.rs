@@ -225,6 +225,10 @@ impl Backend for Cuda {
         rows::scale_rows(x, factors)
     }
 
+    fn blend(average: CudaMatrix, x: &CudaMatrix, weight: f32) -> Result<CudaMatrix> {
+        rows::blend(average, x, weight)
+    }
+
     fn scale_columns(x: &CudaMatrix, factors: &[f32]) -> Result<CudaMatrix> {
         rows::scale_columns(x, factors)
     }

@@ -26,6 +26,17 @@ pub fn add(a: &CudaMatrix, b: &CudaMatrix) -> Result<CudaMatrix> {
     rowwise("add", a, arguments![&b, b.stride()])
 }
 
+/// average + weight · (x − average), in f32.
+pub fn blend(average: CudaMatrix, x: &CudaMatrix, weight: f32) -> Result<CudaMatrix> {
+    let average = average.into_f32()?.exclusive()?;
+    let (gpu, rows, columns) = (x.gpu(), x.rows(), x.columns());
+    let arguments = arguments![x, x.stride(), weight, &average, columns];
+    let kernel = Source::Rows(x.format()).kernel("blend");
+    // SAFETY: both have these rows and columns, and nobody else has the average.
+    unsafe { gpu.launch(kernel, Grid::rows(rows, columns), arguments)? };
+    Ok(average)
+}
+
 /// Each row times its factor; a factor of 0 leaves zeros whatever the row holds.
 pub fn scale_rows(x: &CudaMatrix, factors: &[f32]) -> Result<CudaMatrix> {
     rowwise("scale_rows", x, arguments![&x.gpu().constant(factors)?])

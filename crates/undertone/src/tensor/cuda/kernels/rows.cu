@@ -9,6 +9,16 @@ extern "C" __global__ void add(
              [](float x, float y) { return x + y; });
 }
 
+// average += weight · (x − average), as the CPU rounds it: without fused multiply-add.
+extern "C" __global__ void blend(
+    const real* x, size x_stride, float weight, float* average, size columns) {
+    size row = blockIdx.x;
+    for (size j = threadIdx.x; j < columns; j += blockDim.x) {
+        float* y = average + row * columns + j;
+        *y = __fadd_rn(*y, __fmul_rn(weight, __fsub_rn(wide(x[row * x_stride + j]), *y)));
+    }
+}
+
 // y_i = factor_i · x_i; a factor of 0 leaves zeros whatever the row holds.
 extern "C" __global__ void scale_rows(
     const real* x, size x_stride, const float* factors, real* y, size columns) {
