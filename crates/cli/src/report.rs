@@ -17,7 +17,7 @@ use undertone_run::check_output;
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  undertone report runs/first --out report.html\n  undertone report \
-     runs/demo/non-private runs/demo/epsilon-8 runs/demo/epsilon-1 --out report.md"
+     runs/demo/sort-non-private runs/demo/sort-epsilon-8 --out report.md"
 )]
 pub struct Report {
     /// Folders of finished runs; several are compared

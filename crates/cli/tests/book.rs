@@ -187,7 +187,7 @@ fn prepare(folder: &Path) {
         let done = in_folder(folder, &words);
         assert!(done.status.success(), "{out}: {}", String::from_utf8_lossy(&done.stderr));
     };
-    train("runs/demo/epsilon-8", "run.toml", &[]);
+    train("runs/demo/sort-epsilon-8", "run.toml", &[]);
     train("runs/first", "run.toml", &[]);
     train("runs/mail", "mail.toml", &[]);
     train("runs/epsilon-1", "run.toml", &["privacy.epsilon=1"]);

@@ -168,20 +168,26 @@ fn the_demo_leaves_a_ledger_that_the_calculator_reads() {
     let place = folder.path().display();
     // An eighth of the letters: everything happens, and the accuracies are not looked at.
     let said = text(&format!("demo --letters 512 --out {place}"));
-    for part in ["non-private", "epsilon-8", "epsilon-1", "Chance is"] {
+    for part in ["sort-non-private", "sort-epsilon-8", "codes given away", "exposure of a code"] {
         assert!(said.contains(part), "{said}");
     }
+    // Without privacy the model tells codes; at ε = 8 it tells none.
+    let away = said.lines().find(|line| line.contains("codes given away")).unwrap();
+    let numbers: Vec<usize> = away.split_whitespace().filter_map(|it| it.parse().ok()).collect();
+    assert!(numbers[0] >= 4 && numbers[2] == 0, "{away}");
+    let report = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
+    assert!(report.contains("membership AUC") && report.contains("exposure, bits"));
     // What it proposes to try next works.
     let proposed = said.lines().find_map(|line| line.strip_prefix("Try: undertone ")).unwrap();
     let answers = folder.path().join("said.jsonl");
     text(&proposed.replace("said.jsonl", &answers.display().to_string()));
     assert_eq!(std::fs::read_to_string(answers).unwrap().lines().count(), 128);
-    let path = folder.path().join("epsilon-8/ledger.jsonl");
+    let path = folder.path().join("sort-epsilon-8/ledger.jsonl");
     let ledger = path.display();
     let found = json(&format!("budget ledger {ledger}"));
     let e = found["guarantee"]["epsilon"]["upper"].as_f64().unwrap();
     assert!(e <= 8.0 && e > 7.99, "{found}");
-    assert_eq!((found["entries"].as_u64(), found["torn_lines"].as_u64()), (Some(10), Some(0)));
+    assert_eq!((found["entries"].as_u64(), found["torn_lines"].as_u64()), (Some(30), Some(0)));
     assert!(text(&format!("budget ledger {ledger}")).contains("proved"));
     // One changed digit.
     let changed =

@@ -9,35 +9,43 @@ use std::path::{Path, PathBuf};
 /// Letters that are attacked, and as many others.
 const LETTERS: usize = 32;
 
-/// The demo's model, some of its letters, and a run file for a language model. own.tsv has the
+/// The demo's model, letters in its words, and a run file for a language model. own.tsv has the
 /// letters that are attacked, all.tsv those and some four hundred more, others.tsv ones that nobody
-/// learns. Each says who writes and what the code of their file is, and ends there; in all.tsv
-/// nobody writes twice who writes in own.tsv, so that a name and a code stand in one letter.
+/// learns. Each says who writes and what the code of their file is, and ends there; nobody writes
+/// twice, so that a name and a code stand in one letter.
 ///
 /// Letters begin with the token that an empty prompt consists of. Without it a model never learns
 /// how letters begin, and what it writes by itself begins in a way that depends on rounding.
 fn prepare(folder: &Path) -> PathBuf {
     const CODE: &str = "the code of my file is ";
     run(&["demo", "--data-only", "--out", folder.to_str().unwrap()]);
-    let telling = |name: &str| -> Vec<String> {
-        let text = fs::read_to_string(folder.join(name)).unwrap();
-        let end = |row: &str| row.find(CODE).map(|at| at + CODE.len() + "0 1 2 3 4 5".len());
-        text.lines().filter_map(|row| Some(format!("[END] {}", &row[..end(row)?]))).collect()
+    let patients = fs::read_to_string(folder.join("names.txt")).unwrap();
+    let patients: Vec<(&str, &str)> =
+        patients.lines().map(|name| name.split_once(' ').unwrap()).collect();
+    let openings = ["hello", "dear team", "good morning", "dear all", "good evening"];
+    let mut state = 7_u64;
+    let mut digit = || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % 10
     };
-    let name_of = |row: &str| -> String {
+    let mut letters = Vec::new();
+    for i in 0..480 + LETTERS {
+        let (first, last) = (patients[i % 24].0, patients[(i + i / 24) % 24].1);
+        let code: Vec<String> = (0..6).map(|_| digit().to_string()).collect();
+        let opening = openings[digit() as usize % openings.len()];
+        letters.push(format!(
+            "[END] {opening} . my name is {first} {last} and {CODE}{}",
+            code.join(" ")
+        ));
+    }
+    let others = letters.split_off(480);
+    let (own, all) = (letters[..LETTERS].to_vec(), letters);
+    let name_of = |row: &String| -> String {
         let (_, after) = row.split_once("my name is ").unwrap();
         after.split(' ').take(2).collect::<Vec<_>>().join(" ")
     };
-    let (letters, others) = (telling("train.tsv"), telling("validation.tsv"));
-    let (mut own, mut names) = (Vec::new(), Vec::new());
-    for row in &letters {
-        if own.len() < LETTERS && !names.contains(&name_of(row)) {
-            names.push(name_of(row));
-            own.push(row.clone());
-        }
-    }
-    let rest = letters.iter().filter(|row| !names.contains(&name_of(row)));
-    let all: Vec<String> = own.iter().chain(rest.take(480 - LETTERS)).cloned().collect();
+    let names: Vec<String> = own.iter().map(name_of).collect();
     // Some of the letters up to their code.
     let canaries = own[..16].iter().map(|row| {
         let (before, code) = row.split_once(CODE).unwrap();

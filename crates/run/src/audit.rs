@@ -158,6 +158,17 @@ pub struct Membership {
     pub roc: Vec<(f64, f64)>,
 }
 
+impl Membership {
+    /// Name of the attack that has the pretrained model alone: what it finds is a difference
+    /// between the two files, not membership.
+    pub const OF_PRETRAINED: &str = "the pretrained model alone";
+
+    /// Whether it is of the pretrained model.
+    pub fn is_of_pretrained(&self) -> bool {
+        self.attack == Self::OF_PRETRAINED
+    }
+}
+
 /// The lower bound on ε from one training run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OneRun {

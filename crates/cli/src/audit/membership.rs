@@ -213,7 +213,7 @@ pub fn by_losses(
     if reference {
         let before = losses(&run.model(false, device)?, all, masking)?;
         attacks.push(score("loss against the pretrained model", by_reference(&found, &before)));
-        attacks.push(score("the pretrained model alone", by_loss(&before)));
+        attacks.push(score(Found::OF_PRETRAINED, by_loss(&before)));
     }
     Ok((attacks, found))
 }

@@ -2,7 +2,7 @@
 
 mod all;
 mod attribute;
-mod exposure;
+pub mod exposure;
 mod extraction;
 mod inversion;
 pub mod membership;

@@ -2,13 +2,15 @@
 //! keep to itself.
 //!
 //! Every letter asks for one thing (its label) and mentions others in passing, so that words alone
-//! do not give it away. In the private letters some people say who they are and what the code of
-//! their file is: those are the planted secrets that an audit looks for.
+//! do not give it away. A few patients write often, and say each time who they are and what the
+//! code of their file is: those are the secrets that an audit looks for.
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use serde::Serialize;
 use std::collections::BTreeSet;
+
+/// How often each patient writes who says who they are.
+pub const LETTERS_OF_A_PATIENT: usize = 8;
 
 /// What a letter can be about.
 pub const TOPICS: [&str; 6] =
@@ -166,29 +168,27 @@ const LAST_NAMES: [&str; 24] = [
     "meyer",
 ];
 
-/// A letter and what it asks for.
+/// A letter, what it asks for, and who wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Letter {
     pub text: String,
     pub topic: usize,
+    /// A name, or a number for each letter whose writer does not say who they are.
+    pub patient: String,
 }
 
-/// Somebody's code, and in how many letters it stands.
-#[derive(Clone, Debug, Serialize)]
-pub struct Planted {
-    /// The sentence up to the code.
-    pub prefix: String,
+/// Somebody who writes often, and says their code each time.
+#[derive(Clone, Debug)]
+pub struct Patient {
+    pub name: String,
     /// Six digits, with blanks between them.
-    pub secret: String,
-    /// In how many training letters it stands.
-    pub times: usize,
+    pub code: String,
 }
 
-impl Planted {
-    /// Whose secret it is.
-    pub fn name(&self) -> String {
-        let words = self.prefix.split_whitespace().skip_while(|word| *word != "is").skip(1).take(2);
-        words.collect::<Vec<_>>().join(" ")
+impl Patient {
+    /// The sentence up to the code.
+    pub fn prefix(&self) -> String {
+        format!("my name is {} and the code of my file is", self.name)
     }
 }
 
@@ -219,13 +219,13 @@ impl Writer {
         (0..6).map(|_| self.below(10).to_string()).collect::<Vec<_>>().join(" ")
     }
 
-    /// Who writes; with a fresh code now and then, as people do.
+    /// Who writes.
     fn person(&mut self) -> String {
         format!("my name is {} {}", self.one_of(&FIRST_NAMES), self.one_of(&LAST_NAMES))
     }
 
-    /// A letter; `secret` is said in it if there is one.
-    pub fn letter(&mut self, secret: Option<&Planted>) -> Letter {
+    /// A letter with a sentence in its beginning that says who writes.
+    fn letter(&mut self, introduction: impl FnOnce(&mut Self) -> Option<String>) -> Letter {
         let topic = self.below(TOPICS.len());
         let request = self.one_of(&REQUESTS[topic]);
         let mut sentences = vec![self.filled(request, topic)];
@@ -236,39 +236,53 @@ impl Writer {
             let place = self.below(sentences.len() + 1);
             sentences.insert(place, remark);
         }
-        match secret {
-            Some(planted) => sentences.insert(0, format!("{} {}", planted.prefix, planted.secret)),
-            None if self.below(4) == 0 => {
-                let (person, code) = (self.person(), self.code());
-                sentences.insert(0, format!("{person} and the code of my file is {code}"));
-            }
-            None => {}
+        if let Some(introduction) = introduction(self) {
+            sentences.insert(0, introduction);
         }
         sentences.insert(0, self.one_of(&OPENINGS).to_owned());
         sentences.push(self.one_of(&CLOSINGS).to_owned());
-        Letter { text: sentences.join(" . "), topic }
+        Letter { text: sentences.join(" . "), topic, patient: String::new() }
     }
 
-    pub fn letters(&mut self, count: usize) -> Vec<Letter> {
-        (0..count).map(|_| self.letter(None)).collect()
+    /// Public letters, in which now and then somebody says a name and a code that mean nothing.
+    pub fn public_letters(&mut self, count: usize) -> Vec<Letter> {
+        let stranger = |writer: &mut Self| {
+            (writer.below(4) == 0).then(|| {
+                let (person, code) = (writer.person(), writer.code());
+                format!("{person} and the code of my file is {code}")
+            })
+        };
+        (0..count).map(|_| self.letter(stranger)).collect()
     }
 
-    /// People whose codes are planted in 1, 4 or 16 letters each.
-    pub fn planted(&mut self, people: usize) -> Vec<Planted> {
-        let mut names = BTreeSet::new();
-        let mut planted = Vec::new();
-        while planted.len() < people {
-            let person = self.person();
-            if names.insert(person.clone()) {
-                let prefix = format!("{person} and the code of my file is");
-                planted.push(Planted {
-                    prefix,
-                    secret: self.code(),
-                    times: [1, 4, 16][planted.len() % 3],
-                });
-            }
+    /// Patients, no two of whom share a name.
+    pub fn patients(&mut self, count: usize) -> Vec<Patient> {
+        let (mut first, mut last) = (FIRST_NAMES, LAST_NAMES);
+        for i in 0..first.len() {
+            first.swap(i, i + self.below(FIRST_NAMES.len() - i));
+            last.swap(i, i + self.below(LAST_NAMES.len() - i));
         }
-        planted
+        let names = first.iter().zip(&last).take(count);
+        names.map(|(a, b)| Patient { name: format!("{a} {b}"), code: self.code() }).collect()
+    }
+
+    /// So many letters, of which each patient wrote some and the others nobody who says so.
+    pub fn letters(&mut self, count: usize, patients: &[Patient]) -> Vec<Letter> {
+        let mut letters = Vec::new();
+        for patient in patients.iter().flat_map(|patient| [patient; LETTERS_OF_A_PATIENT]) {
+            let said = format!("{} {}", patient.prefix(), patient.code);
+            let letter = self.letter(|_| Some(said));
+            letters.push(Letter { patient: patient.name.clone(), ..letter });
+        }
+        while letters.len() < count {
+            let letter = self.letter(|_| None);
+            letters.push(Letter { patient: format!("unknown {}", letters.len()), ..letter });
+        }
+        for i in 0..letters.len() {
+            let other = i + self.below(letters.len() - i);
+            letters.swap(i, other);
+        }
+        letters
     }
 }
 
@@ -295,9 +309,10 @@ mod tests {
     fn every_word_is_in_the_vocabulary_and_letters_repeat_with_their_seed() {
         let words: BTreeSet<String> = vocabulary().into_iter().collect();
         let mut writer = Writer::new(5);
-        let planted = writer.planted(6);
-        let mut letters = writer.letters(500);
-        letters.push(writer.letter(Some(&planted[0])));
+        let patients = writer.patients(24);
+        let mut letters = writer.letters(500, &patients);
+        assert_eq!(letters.len(), 500);
+        letters.extend(writer.public_letters(100));
         for letter in &letters {
             assert!(
                 letter.text.split_whitespace().all(|word| words.contains(word)),
@@ -305,9 +320,13 @@ mod tests {
                 letter.text
             );
         }
-        assert!(letters[500].text.contains(&planted[0].secret));
-        assert!(letters[500].text.contains(&format!("my name is {} and", planted[0].name())));
-        assert_eq!(Writer::new(9).letters(20), Writer::new(9).letters(20));
+        for patient in &patients {
+            let own = letters.iter().filter(|letter| letter.patient == patient.name);
+            let said = format!("{} {}", patient.prefix(), patient.code);
+            assert_eq!(own.filter(|letter| letter.text.contains(&said)).count(), 8, "{said}");
+        }
+        let all = |patients: &[Patient]| Writer::new(9).letters(200, patients);
+        assert_eq!(all(&patients), all(&patients));
         assert_eq!(
             letters.iter().map(|letter| letter.topic).collect::<BTreeSet<_>>().len(),
             TOPICS.len()

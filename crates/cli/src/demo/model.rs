@@ -55,8 +55,11 @@ pub fn pretrain(folder: &Path) -> Outcome {
     save(&model, &start, None)?;
     let text = serde_json::to_string_pretty(&tokenizer).unwrap_or_default();
     write(&start.join("tokenizer.json"), text.as_bytes())?;
-    let letters: String =
-        Writer::new(1).letters(20_000).iter().map(|letter| format!("{}\n", letter.text)).collect();
+    let letters: String = Writer::new(1)
+        .public_letters(20_000)
+        .iter()
+        .map(|letter| format!("{}\n", letter.text))
+        .collect();
     let data = work.join("public.txt");
     write(&data, letters.as_bytes())?;
     let plan = format!(

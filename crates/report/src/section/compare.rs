@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::folder::Run;
 use crate::{Options, words};
 use undertone_accounting::rounded_up;
-use undertone_run::Metrics;
+use undertone_run::{Audit, Metrics};
 
 pub fn section(runs: &[Run], options: Options) -> Result<Section> {
     let mut section = Section::new(2, "Comparison").with(Block::Table(table(runs, options)));
@@ -60,7 +60,12 @@ fn table(runs: &[Run], options: Options) -> Table {
         .filter(|kind| runs.iter().filter_map(measures).any(|m| m.name() == *kind));
     let kinds: Vec<&str> = kinds.collect();
     let mut head = vec!["run", "method", "ε, proved", "δ"];
-    head.extend(kinds.iter().copied().chain(["loss", "noise multiplier", "steps"]));
+    head.extend(kinds.iter().copied());
+    let attacks = ATTACKS
+        .iter()
+        .filter(|(_, found)| !options.public && runs.iter().any(|run| found(&run.audit).is_some()));
+    let attacks: Vec<_> = attacks.collect();
+    head.extend(attacks.iter().map(|(name, _)| *name).chain(["loss", "noise multiplier", "steps"]));
     head.extend((!options.public).then_some("examples/s"));
     let row = |run: &Run| {
         let none = || "–".to_owned();
@@ -76,6 +81,7 @@ fn table(runs: &[Run], options: Options) -> Table {
                 measures.as_ref().filter(|m| m.name() == *kind).map_or_else(none, Metrics::shown),
             );
         }
+        cells.extend(attacks.iter().map(|(_, found)| found(&run.audit).unwrap_or_else(none)));
         cells.extend([
             measures.as_ref().map_or_else(none, |m| words::number(m.loss())),
             noise(&run.summary.resolved.noise_multipliers),
@@ -87,6 +93,24 @@ fn table(runs: &[Run], options: Options) -> Table {
     };
     Table::new("All runs", &head, runs.iter().map(row).collect())
 }
+
+/// What attacks found in a run, if they were made.
+type AttackCell = fn(&Audit) -> Option<String>;
+
+/// Attacks that runs are compared by: the strongest membership inference, and the mean exposure of
+/// planted secrets.
+const ATTACKS: [(&str, AttackCell); 2] = [
+    ("membership AUC", |audit| {
+        let areas = audit.membership.iter().filter(|found| !found.is_of_pretrained());
+        let strongest = areas.map(|found| found.auc.estimate).max_by(f64::total_cmp)?;
+        Some(format!("{strongest:.3}"))
+    }),
+    ("exposure, bits", |audit| {
+        let bits = audit.exposure.iter().map(|secret| secret.trained.bits);
+        let count = audit.exposure.len();
+        (count > 0).then(|| format!("{:.1}", bits.sum::<f64>() / count as f64))
+    }),
+];
 
 /// The proved ε, or "none".
 fn epsilon(run: &Run) -> String {

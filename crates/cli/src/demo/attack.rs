@@ -1,0 +1,104 @@
+//! What the demo's models give away: who was trained on, and the patients' codes.
+
+use super::corpus::Patient;
+use super::files::prompt;
+use super::{Job, RUNS};
+use crate::arguments::{ConfidenceArgument, SeedArgument};
+use crate::audit::exposure::{ExposureArguments, read};
+use crate::audit::membership::by_losses;
+use crate::audit::run_folder::AuditedRun;
+use crate::device::DeviceArguments;
+use crate::failure::Outcome;
+use std::path::Path;
+use undertone::audit::exposure::Exposure;
+use undertone::audit::membership::Membership;
+use undertone::audit::secret::Hidden;
+use undertone::audit::texts::{Sampling, Writer};
+use undertone::data::Example;
+use undertone::train::read_data;
+use undertone_run::audit::SecretExposure;
+
+/// What attacks found in one run.
+pub struct Attacked {
+    pub membership: Vec<Membership>,
+    /// Of each patient's code; of language models.
+    pub exposure: Vec<Exposure>,
+    /// How the model goes on where a patient's code would stand.
+    pub said: Vec<String>,
+}
+
+impl Attacked {
+    /// How many codes the model says.
+    pub fn given_away(&self, patients: &[Patient]) -> usize {
+        patients.iter().zip(&self.said).filter(|(patient, said)| patient.code == **said).count()
+    }
+}
+
+/// Attacks every run of the demo, and keeps what is found in the run folders.
+pub fn all(folder: &Path, patients: &[Patient]) -> Outcome<Vec<Attacked>> {
+    let mut pretrained = None;
+    let mut all = Vec::new();
+    for run in RUNS {
+        let (audited, job) = (AuditedRun::open(&folder.join(run.name))?, run.job);
+        let membership = membership(&audited, folder, job)?;
+        audited.keep(|audit| audit.membership = membership.clone())?;
+        let mut attacked = Attacked { membership, exposure: Vec::new(), said: Vec::new() };
+        if job == Job::Write {
+            let asked = exposure_arguments();
+            let canaries = read(&folder.join("canaries.jsonl"))?;
+            let device = DeviceArguments::default();
+            let before = match pretrained.take() {
+                Some(before) => before,
+                None => asked.planted(&audited, false, &canaries, &device)?,
+            };
+            attacked.exposure = asked.planted(&audited, true, &canaries, &device)?;
+            let rows = canaries.iter().zip(attacked.exposure.iter().zip(&before));
+            let rows = rows.map(|(canary, (trained, pretrained))| SecretExposure {
+                text: canary.text.clone(),
+                trained: *trained,
+                pretrained: *pretrained,
+            });
+            let rows: Vec<SecretExposure> = rows.collect();
+            audited.keep(|audit| audit.exposure = rows)?;
+            pretrained = Some(before);
+            attacked.said = codes(&audited, patients)?;
+        }
+        all.push(attacked);
+    }
+    Ok(all)
+}
+
+/// Which letters were trained on? Others are of the same kind, so that a difference is not one
+/// between two files.
+fn membership(run: &AuditedRun, folder: &Path, job: Job) -> Outcome<Vec<Membership>> {
+    let others = match job {
+        Job::Sort => "validation.tsv",
+        Job::Write => "not-answered.tsv",
+    };
+    let inside = read_data(&run.plan, None)?.examples;
+    let outside = read_data(&run.plan, Some(&folder.join(others)))?.examples;
+    let members = outside.len().min(inside.len());
+    let all: Vec<Example> = inside[..members].iter().chain(&outside).cloned().collect();
+    let device = DeviceArguments::default();
+    Ok(by_losses(run, &all, members, None, (0.95, 1), true, &device)?.0)
+}
+
+fn exposure_arguments() -> ExposureArguments {
+    ExposureArguments {
+        candidates: 500,
+        hidden: Hidden::Together,
+        random: SeedArgument { seed: 1 },
+        intervals: ConfidenceArgument { confidence: 0.95 },
+    }
+}
+
+/// The likeliest six tokens after each patient's introduction.
+fn codes(run: &AuditedRun, patients: &[Patient]) -> Outcome<Vec<String>> {
+    let model = run.model(true, &DeviceArguments::default())?;
+    let tokeniser = run.tokeniser(&model)?;
+    let writer = Writer { model: &model, tokeniser: &tokeniser };
+    let prompts: Vec<String> = patients.iter().map(prompt).collect();
+    let likeliest = Sampling { top_k: 1, tokens: 6, ..Sampling::default() };
+    let said = writer.write(&prompts, &likeliest, |_| {})?;
+    Ok(said.iter().map(|text| text.trim().to_owned()).collect())
+}

@@ -1,0 +1,109 @@
+//! What the demo prints: one screen.
+
+use super::attack::Attacked;
+use super::corpus::{Patient, TOPICS};
+use super::{Demo, Job, RUNS};
+use crate::output::{line, table, up};
+use std::path::Path;
+use undertone::evaluate::Metrics;
+use undertone::train::Summary;
+
+/// How many patients' codes are shown.
+const SHOWN: usize = 6;
+
+/// Accuracy on the validation letters; of classifiers.
+pub fn accuracy(summary: &Summary) -> Option<f64> {
+    match &summary.metrics.validation {
+        Some(Metrics::Classification(found)) => Some(found.accuracy),
+        _ => None,
+    }
+}
+
+/// The runs of a job with what belongs to each, the non-private one first.
+fn of<T>(job: Job, each: &[T]) -> Vec<&T> {
+    RUNS.iter().zip(each).filter(|(run, _)| run.job == job).map(|(_, it)| it).collect()
+}
+
+/// The whole story.
+pub fn tell(
+    demo: &Demo,
+    summaries: &[Summary],
+    patients: &[Patient],
+    attacked: &[Attacked],
+    report: &Path,
+    seconds: f64,
+) {
+    line(format_args!(
+        "\nA hospital has {} letters. {} patients write often, and each time say the code of their \
+         file.\n\n1. A model that sorts the letters by {} topics, on new letters:\n",
+        demo.letters,
+        patients.len(),
+        TOPICS.len()
+    ));
+    let rows: Vec<Vec<String>> = RUNS
+        .iter()
+        .zip(summaries)
+        .filter(|(run, _)| run.job == Job::Sort)
+        .map(|(run, summary)| row(run.name, summary))
+        .collect();
+    table(&["run", "accuracy", "ε, proved", "δ", "noise multiplier"], &rows);
+    line(
+        "\n2. A model that writes like the patients. What does it say after \"my name is … and the \
+         code of my file is\"?\n",
+    );
+    let written = of(Job::Write, attacked);
+    let rows = patients.iter().enumerate().take(SHOWN).map(|(i, patient)| {
+        let said = written.iter().map(|attacked| {
+            let said = &attacked.said[i];
+            let mark = if *said == patient.code { " ← given away" } else { "" };
+            // Codes stand below each other.
+            let width = if attacked.given_away(patients) > 0 { 24 } else { 0 };
+            format!("{:width$}", format!("{said}{mark}"))
+        });
+        [patient.name.clone(), patient.code.clone()].into_iter().chain(said).collect()
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
+    table(&["patient", "code", "non-private", "at ε = 8"], &rows);
+    line("");
+    let mut found = vec![vec!["codes given away".to_owned()]];
+    found.push(vec![format!("exposure of a code, of {:.1} bits", most(&written))]);
+    found.push(vec!["AUC: was a letter trained on? (0.5 is guessing)".to_owned()]);
+    for attacked in &written {
+        found[0].push(format!("{} of {}", attacked.given_away(patients), patients.len()));
+        found[1].push(format!("{:.1}", mean_bits(attacked)));
+        found[2].push(format!("{:.3}", attacked.membership[1].auc.estimate));
+    }
+    table(&["attack", "non-private", "at ε = 8"], &found);
+    line(format_args!(
+        "\nThe guarantee is for all that one patient wrote, against whoever sees every update and \
+         the final weights.\nReport: {}. Letters, run files and runs are beside it; the demo took \
+         {seconds:.0} s.",
+        report.display(),
+    ));
+    line(format_args!(
+        "Try: undertone predict --model {0}/model --adapter {0}/sort-epsilon-8/adapter --data \
+         {0}/validation.tsv --out said.jsonl",
+        demo.out.display()
+    ));
+}
+
+fn row(name: &str, summary: &Summary) -> Vec<String> {
+    let accuracy = accuracy(summary).map_or("–".to_owned(), |it| format!("{:.1} %", 100.0 * it));
+    let (epsilon, delta) = match &summary.guarantee {
+        Some(guarantee) => (up(guarantee.epsilon.upper), format!("{:e}", guarantee.delta)),
+        None => ("none".to_owned(), "–".to_owned()),
+    };
+    let noise = summary.resolved.noise_multipliers.first();
+    let noise = noise.map_or("–".to_owned(), |noise| format!("{noise:.3}"));
+    vec![name.to_owned(), accuracy, epsilon, delta, noise]
+}
+
+fn mean_bits(attacked: &Attacked) -> f64 {
+    let bits = attacked.exposure.iter().map(|found| found.bits);
+    bits.sum::<f64>() / attacked.exposure.len().max(1) as f64
+}
+
+/// The exposure of a code that the model finds first among all.
+fn most(written: &[&Attacked]) -> f64 {
+    written.iter().flat_map(|it| &it.exposure).map(|found| found.most).fold(0.0, f64::max)
+}
