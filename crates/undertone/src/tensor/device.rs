@@ -61,6 +61,22 @@ impl Device {
         }
     }
 
+    /// The most bytes of the GPU's memory that matrices of this process have taken at a time since
+    /// [`Self::reset_peak_memory`]; none for the CPU.
+    pub fn peak_memory(&self) -> Option<u64> {
+        match self {
+            Self::Cpu => None,
+            Self::Cuda(device) => device.peak(),
+        }
+    }
+
+    /// Counts the peak from now on.
+    pub fn reset_peak_memory(&self) {
+        if let Self::Cuda(device) = self {
+            device.reset_peak();
+        }
+    }
+
     /// Which kind it is.
     pub fn name(&self) -> &'static str {
         match self {

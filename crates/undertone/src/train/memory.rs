@@ -37,26 +37,24 @@ impl PartOfRun {
     }
 }
 
-/// Memory of the GPU that a run needs. The backend keeps what it has taken for the next step, so
-/// that what is in use after a step is what was at its peak.
+/// Memory of the GPU that a run needs. It is the process's own count, since other programs may use
+/// the same GPU.
 #[derive(Debug, Default)]
 pub struct GpuMemory {
-    before: u64,
-    /// Bytes beyond those in use before, at the most; none on the CPU.
+    /// Bytes at the most; none on the CPU.
     pub peak: Option<u64>,
 }
 
 impl GpuMemory {
     /// Before a model is loaded.
     pub fn begin(device: &Device) -> Self {
-        Self { before: device.memory_in_use().unwrap_or(0), peak: None }
+        device.reset_peak_memory();
+        Self { peak: None }
     }
 
     /// After a step.
     pub fn look(&mut self, device: &Device) {
-        if let Some(now) = device.memory_in_use() {
-            self.peak = self.peak.max(Some(now.saturating_sub(self.before)));
-        }
+        self.peak = self.peak.max(device.peak_memory());
     }
 }
 

@@ -138,9 +138,11 @@ impl Run {
         };
         let not_private_because = self.procedure.not_private_because();
         let facts = self.procedure.facts();
-        // It depends on the lengths of private texts, which the guarantee of a private run covers.
-        let largest_micro_batch = (not_private_because.is_some() && self.largest_micro_batch > 0)
-            .then_some(self.largest_micro_batch as u64);
+        // Both depend on the lengths of private texts, which the guarantee of a private run covers.
+        let shown = not_private_because.is_some();
+        let largest_micro_batch =
+            (shown && self.largest_micro_batch > 0).then_some(self.largest_micro_batch as u64);
+        let peak_gpu_memory_bytes = self.gpu_memory.peak.filter(|_| shown);
         let summary = Summary {
             format: Summary::FORMAT,
             private: not_private_because.is_none(),
@@ -156,7 +158,7 @@ impl Run {
             selection: self.selection(),
             throughput: self.throughput(),
             peak_memory_bytes: peak_memory(),
-            peak_gpu_memory_bytes: self.gpu_memory.peak,
+            peak_gpu_memory_bytes,
             largest_micro_batch,
             steps: self.done,
             skipped_rows: self.data.skipped,

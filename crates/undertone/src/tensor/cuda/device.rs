@@ -70,6 +70,18 @@ impl CudaDevice {
         self.gpu.memory().map(|(free, all)| (all - free) as u64)
     }
 
+    /// The most bytes of its memory that matrices of this process have taken at a time, since the
+    /// last call of [`Self::reset_peak`].
+    pub(crate) fn peak(&self) -> Option<u64> {
+        self.gpu.peak().ok()
+    }
+
+    /// Counts the peak from now on.
+    pub(crate) fn reset_peak(&self) {
+        // What cannot be reset is then counted from the beginning.
+        let _ = self.gpu.reset_peak();
+    }
+
     /// Its number, from 0.
     pub fn ordinal(&self) -> usize {
         self.gpu.ordinal
@@ -194,6 +206,35 @@ impl Gpu {
     /// Bytes of memory that are free, and all.
     pub fn memory(&self) -> Option<(usize, usize)> {
         self.context.mem_get_info().ok()
+    }
+
+    /// The most bytes that were allocated at a time.
+    fn peak(&self) -> std::result::Result<u64, DriverError> {
+        let mut bytes = 0_u64;
+        // SAFETY: the device is open, and the attribute's value is a 64-bit number.
+        unsafe {
+            let pool = result::device::get_default_mem_pool(self.context.cu_device())?;
+            result::mem_pool::get_attribute(
+                pool,
+                CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH,
+                std::ptr::from_mut(&mut bytes).cast(),
+            )?;
+        }
+        Ok(bytes)
+    }
+
+    /// Sets that back to what is allocated now, which is done by writing 0.
+    fn reset_peak(&self) -> std::result::Result<(), DriverError> {
+        let mut none = 0_u64;
+        // SAFETY: the device is open, and the attribute's value is a 64-bit number.
+        unsafe {
+            let pool = result::device::get_default_mem_pool(self.context.cu_device())?;
+            result::mem_pool::set_attribute(
+                pool,
+                CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH,
+                std::ptr::from_mut(&mut none).cast(),
+            )
+        }
     }
 
     /// A kernel, compiled if this is its first use, that may use so many bytes of shared memory.
