@@ -289,11 +289,12 @@ def merge(base, adapter, name):
 
 def check_adapter(base, inputs, *more):
     """Saved by us: peft loads it, it changes the logits, and merged by us it gives the same."""
-    adapter = example("save_adapter", base, work / f"adapter-{base.name}", *more)
+    name = base.name + ("-parts" if more else "")
+    adapter = example("save_adapter", base, work / f"adapter-{name}", *more)
     with_it, without = logits(load_adapter(base, adapter), inputs), logits(load(base), inputs)
     if apart(with_it, without) < 1e-3:
         raise RuntimeError("the adapter changes nothing")
-    return apart(logits(load(merge(base, adapter, f"merged-{base.name}")), inputs), with_it)
+    return apart(logits(load(merge(base, adapter, f"merged-{name}")), inputs), with_it)
 
 
 def check_merge_of_peft(adapter):

@@ -9,7 +9,7 @@ use undertone::tensor::Device;
 
 const TOLERANCE: f32 = 1e-4;
 
-const MODELS: [&str; 12] = [
+const MODELS: [&str; 17] = [
     "bert-classification",
     "bert-masked-lm",
     "bert-token-classification",
@@ -22,6 +22,11 @@ const MODELS: [&str; 12] = [
     "llama-causal-lm",
     "llama-untied",
     "llama-classification",
+    "xlm-roberta-classification",
+    "camembert-masked-lm",
+    "mistral-causal-lm",
+    "qwen2-causal-lm",
+    "qwen2-classification",
 ];
 
 fn loaded(name: &str, device: &Device) -> Model {

@@ -46,10 +46,15 @@ impl Shape {
     /// What the architecture is usually trained for.
     pub fn task_head(&self) -> TaskHead {
         match self.arch {
-            Architecture::Bert | Architecture::DistilBert | Architecture::Roberta => {
-                TaskHead::SequenceClassification
-            }
-            Architecture::Gpt2 | Architecture::Llama => TaskHead::CausalLanguageModel,
+            Architecture::Bert
+            | Architecture::DistilBert
+            | Architecture::Roberta
+            | Architecture::XlmRoberta
+            | Architecture::Camembert => TaskHead::SequenceClassification,
+            Architecture::Gpt2
+            | Architecture::Llama
+            | Architecture::Mistral
+            | Architecture::Qwen2 => TaskHead::CausalLanguageModel,
         }
     }
 

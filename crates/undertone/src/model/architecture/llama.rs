@@ -16,6 +16,43 @@ pub(super) fn build(
     classes: usize,
     builder: &mut Builder,
 ) -> Result<Network> {
+    let attention_bias = config.flag_or("attention_bias", false)?;
+    let parts = Parts {
+        projection_bias: attention_bias,
+        output_bias: attention_bias,
+        mlp_bias: config.flag_or("mlp_bias", false)?,
+        window: None,
+    };
+    decoder(config, &parts, task_head, classes, builder)
+}
+
+/// What decoders of this family do differently.
+pub(super) struct Parts {
+    /// Whether the projections of queries, keys and values have biases.
+    pub projection_bias: bool,
+    /// Whether the output projection of attention has one.
+    pub output_bias: bool,
+    pub mlp_bias: bool,
+    /// How many tokens a token sees at most, itself included. Longer sequences are not read, so
+    /// that every token sees all before it.
+    pub window: Option<usize>,
+}
+
+/// The window in a configuration: a number, or none.
+pub(super) fn window(config: &Config) -> Result<Option<usize>> {
+    match config.as_map().get("sliding_window") {
+        Some(value) if !value.is_null() => config.size("sliding_window").map(Some),
+        _ => Ok(None),
+    }
+}
+
+pub(super) fn decoder(
+    config: &Config,
+    parts: &Parts,
+    task_head: TaskHead,
+    classes: usize,
+    builder: &mut Builder,
+) -> Result<Network> {
     let sizes = Sizes {
         vocabulary: config.size("vocab_size")?,
         hidden: config.size("hidden_size")?,
@@ -42,8 +79,7 @@ pub(super) fn build(
         return Err(config.error("heads times head_dim is too large"));
     }
     let epsilon = config.epsilon_or("rms_norm_eps", 1e-6)?;
-    let attention_bias = config.flag_or("attention_bias", false)?;
-    let mlp_bias = config.flag_or("mlp_bias", false)?;
+    let mlp_bias = parts.mlp_bias;
     let attention_dropout = config.dropout_or_zero("attention_dropout")?;
     let activation = config.activation("hidden_act", "silu")?;
     let frequencies = frequencies(config, width)?;
@@ -65,7 +101,7 @@ pub(super) fn build(
                 &format!("{name}.self_attn.{which}_proj"),
                 hidden,
                 heads * width,
-                attention_bias,
+                parts.projection_bias,
             )
         };
         let projections = Projections::Split(Box::new([
@@ -80,7 +116,7 @@ pub(super) fn build(
                 &format!("{name}.self_attn.o_proj"),
                 from,
                 to,
-                attention_bias,
+                parts.output_bias,
             )?,
             heads: sizes.heads,
             key_heads,
@@ -138,7 +174,7 @@ pub(super) fn build(
         head,
         vocabulary: sizes.vocabulary,
         sanitiser: None,
-        max_positions: sizes.positions,
+        max_positions: parts.window.map_or(sizes.positions, |window| window.min(sizes.positions)),
     })
 }
 

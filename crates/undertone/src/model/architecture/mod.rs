@@ -5,6 +5,8 @@ mod builder;
 mod distilbert;
 mod gpt2;
 mod llama;
+mod mistral;
+mod qwen2;
 mod random;
 mod roberta;
 
@@ -21,9 +23,16 @@ pub enum Architecture {
     Bert,
     DistilBert,
     Roberta,
+    /// RoBERTa on many languages.
+    XlmRoberta,
+    /// RoBERTa on French.
+    Camembert,
     Gpt2,
     /// Llama and models with the same layers.
     Llama,
+    Mistral,
+    /// Qwen2 and Qwen2.5.
+    Qwen2,
 }
 
 /// Names, defaults and constructor of one architecture.
@@ -46,8 +55,17 @@ const ENCODER: &[(TaskHead, &str)] = &[
 
 impl Architecture {
     /// Every architecture.
-    pub const ALL: [Self; 5] =
-        [Self::Bert, Self::DistilBert, Self::Roberta, Self::Gpt2, Self::Llama];
+    pub const ALL: [Self; 9] = [
+        Self::Bert,
+        Self::DistilBert,
+        Self::Roberta,
+        Self::XlmRoberta,
+        Self::Camembert,
+        Self::Gpt2,
+        Self::Llama,
+        Self::Mistral,
+        Self::Qwen2,
+    ];
 
     fn facts(self) -> Facts {
         match self {
@@ -75,6 +93,16 @@ impl Architecture {
                 lora_targets: &["query", "value"],
                 build: roberta::build,
             },
+            Self::XlmRoberta => Facts {
+                model_type: "xlm-roberta",
+                class_prefix: "XLMRoberta",
+                ..Self::Roberta.facts()
+            },
+            Self::Camembert => Facts {
+                model_type: "camembert",
+                class_prefix: "Camembert",
+                ..Self::Roberta.facts()
+            },
             Self::Gpt2 => Facts {
                 model_type: "gpt2",
                 class_prefix: "GPT2",
@@ -98,6 +126,18 @@ impl Architecture {
                 ],
                 lora_targets: &["q_proj", "v_proj"],
                 build: llama::build,
+            },
+            Self::Mistral => Facts {
+                model_type: "mistral",
+                class_prefix: "Mistral",
+                build: mistral::build,
+                ..Self::Llama.facts()
+            },
+            Self::Qwen2 => Facts {
+                model_type: "qwen2",
+                class_prefix: "Qwen2",
+                build: qwen2::build,
+                ..Self::Llama.facts()
             },
         }
     }

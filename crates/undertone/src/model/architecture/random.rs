@@ -27,13 +27,13 @@ impl Architecture {
     /// A configuration with these sizes, without dropout.
     pub fn config(self, d: Dimensions, labels: &[String]) -> Config {
         let keys = match self {
-            Self::Bert | Self::Roberta => json!({
+            Self::Bert | Self::Roberta | Self::XlmRoberta | Self::Camembert => json!({
                 "model_type": self.model_type(), "vocab_size": d.vocabulary,
                 "hidden_size": d.hidden, "num_hidden_layers": d.layers,
                 "num_attention_heads": d.heads, "intermediate_size": d.inner,
-                "max_position_embeddings": d.positions + if self == Self::Roberta { 2 } else { 0 },
-                "type_vocab_size": if self == Self::Roberta { 1 } else { 2 },
-                "pad_token_id": if self == Self::Roberta { 1 } else { 0 },
+                "max_position_embeddings": d.positions + if self == Self::Bert { 0 } else { 2 },
+                "type_vocab_size": if self == Self::Bert { 2 } else { 1 },
+                "pad_token_id": if self == Self::Bert { 0 } else { 1 },
                 "hidden_act": "gelu", "layer_norm_eps": 1e-12,
                 "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
             }),
@@ -50,8 +50,8 @@ impl Architecture {
                 "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5,
                 "resid_pdrop": 0.0, "attn_pdrop": 0.0, "embd_pdrop": 0.0,
             }),
-            Self::Llama => json!({
-                "model_type": "llama", "vocab_size": d.vocabulary, "hidden_size": d.hidden,
+            Self::Llama | Self::Mistral | Self::Qwen2 => json!({
+                "model_type": self.model_type(), "vocab_size": d.vocabulary, "hidden_size": d.hidden,
                 "num_hidden_layers": d.layers, "num_attention_heads": d.heads,
                 "num_key_value_heads": d.key_heads.unwrap_or(d.heads),
                 "intermediate_size": d.inner, "max_position_embeddings": d.positions,
