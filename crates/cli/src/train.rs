@@ -107,6 +107,8 @@ pub struct Display {
     said: Option<Instant>,
     steps: u64,
     done: u64,
+    /// When the first step began.
+    began: Instant,
     /// What a live view shows once there is something to show.
     live: Option<Live>,
     view: Option<View>,
@@ -117,7 +119,15 @@ const LINE_EVERY: Duration = Duration::from_secs(15);
 
 impl Display {
     pub fn new() -> Self {
-        Self { bar: None, said: None, steps: 0, done: 0, live: None, view: None }
+        Self {
+            bar: None,
+            said: None,
+            steps: 0,
+            done: 0,
+            began: Instant::now(),
+            live: None,
+            view: None,
+        }
     }
 
     /// What happens before the first step.
@@ -145,7 +155,7 @@ impl Display {
                 self.show_preparation("steps of adaptation", *done, *steps)
             }
             TrainingEvent::Ready { resolved, examples, skipped, parameters, done, steps } => {
-                (self.steps, self.done) = (*steps, *done);
+                (self.steps, self.done, self.began) = (*steps, *done, Instant::now());
                 if *skipped > 0 {
                     output::note(format_args!(
                         "rows of the training file that cannot be read and were skipped: {skipped}"
@@ -183,14 +193,24 @@ impl Display {
                 if let Some(view) = &self.view {
                     view.tell(|live| {
                         live.add(&Point::from(*record));
-                        (live.speed, live.spent) = (Some(throughput.examples_per_second), *epsilon);
+                        live.speed = Some(throughput.examples_per_second);
+                        live.spent = epsilon.map(|spent| spent.epsilon).or(live.spent);
                     });
                     return;
                 }
                 let loss = record.loss.map_or("–".to_owned(), |loss| format!("{loss:.4}"));
-                let spent = epsilon.map_or(String::new(), |e| format!(", ε {e:.3}"));
+                let spent =
+                    epsilon.map_or(String::new(), |spent| match spent.step == record.step {
+                        true => format!(", ε {}", output::up(spent.epsilon)),
+                        false => {
+                            format!(", ε {} at step {}", output::up(spent.epsilon), spent.step)
+                        }
+                    });
                 let speed = throughput.examples_per_second;
-                let text = format!("loss {loss}{spent}, {speed:.1} examples/s");
+                let taken = (record.step - self.done).max(1) as f64;
+                let to_go = self.steps.saturating_sub(record.step) as f64;
+                let left = left(self.began.elapsed().as_secs_f64() / taken * to_go);
+                let text = format!("loss {loss}{spent}, {speed:.1} examples/s, {left} left");
                 let validation =
                     record.validation.as_ref().map(|metrics| format!(", {}", short(metrics)));
                 if let Some(bar) = &self.bar {
@@ -204,10 +224,8 @@ impl Display {
                 } else if validation.is_some()
                     || self.said.is_none_or(|said| said.elapsed() > LINE_EVERY)
                 {
-                    let taken = (record.step - self.done).max(1) as f64;
-                    let left = throughput.seconds / taken * (self.steps - record.step) as f64;
                     output::note(format_args!(
-                        "step {}/{}, {text}, {left:.0} s left{}",
+                        "step {}/{}, {text}{}",
                         record.step,
                         self.steps,
                         validation.unwrap_or_default()
@@ -223,11 +241,10 @@ impl Display {
             return;
         }
         let bar = ProgressBar::new(self.steps);
-        if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}, {eta} left") {
+        if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
             bar.set_style(style);
         }
         bar.set_position(done);
-        bar.reset_eta();
         self.bar = Some(bar);
     }
 
@@ -236,6 +253,15 @@ impl Display {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+/// A time to wait, as people say it.
+fn left(seconds: f64) -> String {
+    match seconds {
+        ..100.0 => format!("{seconds:.0} s"),
+        ..6000.0 => format!("{:.0} min", seconds / 60.0),
+        _ => format!("{:.1} h", seconds / 3600.0),
     }
 }
 

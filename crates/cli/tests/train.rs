@@ -61,6 +61,32 @@ fn a_private_run_leaves_a_folder_that_proves_its_guarantee() {
     assert_eq!(eval["accuracy"], summary["metrics"]["validation"]["accuracy"]);
 }
 
+/// In every line of the metrics ε is what the ledger proves after that step, or at most 2 % more;
+/// the first line that is shown has ε and the time that is left.
+#[test]
+fn epsilon_of_every_step_is_at_least_what_the_ledger_proves() {
+    let bench = Bench::classifier();
+    let set = ["--set", "training.batch=10", "--set", "privacy.schedule=linear"];
+    let output = bench.command("run", &set).output().unwrap();
+    let shown = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{shown}");
+    let ledger = bench.path("run/ledger.jsonl");
+    let proved = undertone_accounting::ledger::Ledger::history(ledger, 1e-3, 1_000).unwrap();
+    let text = fs::read_to_string(bench.path("run/metrics.jsonl")).unwrap();
+    let records: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((records.len(), proved.len()), (24, 24));
+    for (record, (entries, guarantee)) in records.iter().zip(&proved) {
+        let (said, truth) = (record["epsilon"].as_f64().unwrap(), guarantee.epsilon.upper);
+        assert_eq!(record["step"], *entries);
+        assert!(said >= truth && said <= 1.02 * truth, "step {entries}: {said}, not {truth}");
+    }
+    let first = shown.lines().find(|line| line.contains("step 1/24")).unwrap_or_else(|| {
+        panic!("the first step is not shown in {shown}");
+    });
+    assert!(first.contains(", ε ") && first.contains(" left"), "{first}");
+}
+
 #[test]
 fn two_private_runs_differ_and_two_seeded_ones_do_not() {
     let bench = Bench::classifier();

@@ -59,7 +59,20 @@ fn a_classifier_is_evaluated() {
     let accuracy = found["accuracy"].as_f64().unwrap();
     assert!((0.0..=1.0).contains(&accuracy) && found["loss"].as_f64().unwrap() > 0.0);
     assert!(found["f1"].is_number() && found["confusion"].is_array());
-    assert!(said(&["eval", "--model", &model, "--data", &data]).contains("accuracy"));
+    // What is said of each class follows from the confusion matrix.
+    let classes = found["by_class"].as_array().unwrap();
+    let labels: Vec<&str> = classes.iter().map(|class| class["label"].as_str().unwrap()).collect();
+    assert_eq!(labels, ["bad", "neutral", "good"]);
+    let recalled: f64 = classes
+        .iter()
+        .map(|class| class["recall"].as_f64().unwrap() * class["examples"].as_f64().unwrap())
+        .sum();
+    assert!((recalled / 4.0 - accuracy).abs() < 1e-9, "{found}");
+    assert!((0.0..=1.0).contains(&found["auc"].as_f64().unwrap()), "{found}");
+    let shown = said(&["eval", "--model", &model, "--data", &data]);
+    for text in ["accuracy", "AUC", "precision", "recall", "label \\ prediction", "neutral"] {
+        assert!(shown.contains(text), "{text} is missing in\n{shown}");
+    }
     // With other instructions, and so other kernels, it says the same.
     for level in ["avx512", "avx2", "portable"] {
         let output = Command::new(env!("CARGO_BIN_EXE_undertone"))
@@ -122,6 +135,94 @@ fn predictions_are_written_in_every_layout() {
         assert_eq!(text.lines().count(), 5, "{text}");
         assert!(text.starts_with("label"), "{text}");
     }
+}
+
+/// A label of the data beside the predicted one, and columns of any format.
+#[test]
+fn columns_are_carried_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = model(folder.path(), "bert-classification", "tokenizer-wordpiece");
+    let file = folder.path().join("rows.json");
+    let rows = r#"[{"id": 7, "sentence": "the cat\tsat", "label": "bad", "more": {"a": [1]}},
+                   {"id": 8, "sentence": "a dog, today", "label": "good", "more": {"a": 2}}]"#;
+    fs::write(&file, rows).unwrap();
+    let data = file.to_str().unwrap().to_owned();
+    let out = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let keep = ["--keep", "id", "--keep", "label", "--keep", "more.a", "--keep", "sentence"];
+    let predict = |out: &str| {
+        let to = ["predict", "--model", &model, "--data", &data, "--out", out];
+        said(&[&to[..], &keep].concat());
+        fs::read_to_string(out).unwrap()
+    };
+    // Twice: a file of predictions with kept columns may be made again.
+    predict(&out("said.jsonl"));
+    let rows: Vec<Value> = predict(&out("said.jsonl"))
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(rows.len(), 2);
+    assert_eq!((&rows[0]["id"], &rows[0]["input.label"]), (&"7".into(), &"bad".into()));
+    assert_eq!((&rows[0]["more.a"], &rows[1]["more.a"]), (&"[1]".into(), &"2".into()));
+    assert_eq!(rows[1]["sentence"], "a dog, today");
+    assert!(rows[0]["probabilities"].is_object() && rows[0]["label"].is_string());
+    let csv = predict(&out("said.csv"));
+    let lines: Vec<&str> = csv.lines().collect();
+    assert!(lines[0].ends_with(",id,input.label,more.a,sentence"), "{csv}");
+    assert!(lines[2].ends_with(",8,good,2,\"a dog, today\""), "{csv}");
+    let tsv = predict(&out("said.tsv"));
+    assert!(tsv.lines().nth(1).unwrap().ends_with("\t7\tbad\t[1]\tthe cat sat"), "{tsv}");
+    let again = |more: &[&str], about: &str| {
+        let to = out("other.jsonl");
+        let base = ["predict", "--model", &model, "--data", &data, "--out", &to];
+        refused(&[&base[..], more].concat(), about);
+    };
+    again(&["--keep", "nothing"], "nothing");
+    again(&["--keep", "id", "--keep", "id"], "twice");
+    again(&["--keep", "id", "--private"], "--private");
+}
+
+/// Continuations that are the references have ROUGE-L 1 and are not too short; others do not. (The
+/// small model writes no four words, so BLEU is 0.)
+#[test]
+fn completions_are_generated_and_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = model(folder.path(), "gpt2-causal-lm", "tokenizer-bpe");
+    let new = ["--max-new-tokens", "8"];
+    let prompts = ["the cat", "on the warm"];
+    let mut rows = String::from("[");
+    for prompt in prompts {
+        let greedy = ["generate", "--model", &model, "--prompt", prompt, "--temperature", "0"];
+        let found: Value =
+            serde_json::from_str(&said(&[&greedy[..], &new, &["--json"]].concat())).unwrap();
+        let text = found["completions"][0]["text"].as_str().unwrap();
+        let completion = text.strip_prefix(prompt).unwrap_or(text);
+        rows += &serde_json::json!({ "prompt": prompt, "completion": completion }).to_string();
+        rows += ",";
+    }
+    rows += &serde_json::json!({ "prompt": "a", "completion": "of no use" }).to_string();
+    rows += "]";
+    let file = folder.path().join("pairs.json");
+    fs::write(&file, rows).unwrap();
+    let base = ["eval", "--model", &model, "--data", file.to_str().unwrap()];
+    let completion = [&base[..], &["--task", "completion"]].concat();
+    let measured = |texts: &str| -> Value {
+        let generate = [&completion[..], &["--generate", texts], &new, &["--json"]].concat();
+        serde_json::from_str(&said(&generate)).unwrap()
+    };
+    let found = measured("2");
+    assert!(found["perplexity"].is_number() && found["generated"]["texts"] == 2, "{found}");
+    let rouge = &found["generated"]["rouge_l"];
+    assert!(found["generated"]["bleu"].is_number(), "{found}");
+    assert_eq!(found["generated"]["brevity_penalty"], 1.0, "{found}");
+    assert!((rouge.as_f64().unwrap() - 1.0).abs() < 1e-9, "{found}");
+    let all = measured("100");
+    assert_eq!(all["generated"]["texts"], 3, "the file has no more");
+    assert!(all["generated"]["rouge_l"].as_f64().unwrap() < 1.0, "{all}");
+    let plain: Value =
+        serde_json::from_str(&said(&[&completion[..], &["--json"]].concat())).unwrap();
+    assert!(plain.get("generated").is_none() && plain.get("auc").is_none(), "{plain}");
+    refused(&[&base[..], &["--generate", "2"]].concat(), "--task completion");
+    refused(&[&completion[..], &["--generate", "0"]].concat(), "at least 1");
 }
 
 #[test]

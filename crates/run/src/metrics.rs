@@ -105,7 +105,8 @@ pub struct Record {
     /// Share of the units whose gradient was clipped, in [0, 1], of a private run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clipped: Option<f64>,
-    /// ε spent so far (upper bound), at the end of an epoch.
+    /// ε spent so far: an upper bound, at the end of an epoch the ledger's own and otherwise at
+    /// most 2 % above it. In paper mode it is not computed in every step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epsilon: Option<f64>,
     /// Metrics on the validation file, at the end of an epoch.

@@ -70,7 +70,9 @@ impl Subsets {
         at_least: usize,
     ) -> Result<PathBuf, String> {
         let format = format_of(file, format).map_err(|e| e.to_string())?;
-        if !matches!(format, Format::Tsv | Format::Csv | Format::Jsonl) {
+        let text = matches!(format, Format::Tsv | Format::QuotedTsv | Format::Csv | Format::Jsonl);
+        let compressed = file.extension().is_some_and(|end| end.eq_ignore_ascii_case("gz"));
+        if !text || compressed {
             return Err(format!(
                 "{}: examples and validation_examples are for .tsv, .csv and .jsonl files",
                 file.display()
@@ -120,7 +122,10 @@ impl Subsets {
 }
 
 fn choose(text: &str, part: &Part) -> Result<String, String> {
-    let mut rows = records(text, part.format == Format::Csv);
+    if part.format == Format::Jsonl && text.trim_start_matches('\u{feff}').trim().starts_with('[') {
+        return Err("is a JSON array; a part of a file is for JSON Lines".to_owned());
+    }
+    let mut rows = records(text, matches!(part.format, Format::Csv | Format::QuotedTsv));
     let header = if part.format == Format::Jsonl || rows.is_empty() { "" } else { rows.remove(0) };
     let wanted = part.count.max(part.at_least);
     if rows.len() < wanted {

@@ -8,6 +8,9 @@ use undertone::data::read::{self, Row};
 use undertone::data::{Error, Format, Result};
 
 use crate::data_parquet;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use std::io::Write;
 
 /// A folder with one file in it.
 struct Given {
@@ -24,6 +27,12 @@ fn given(name: &str, contents: impl AsRef<[u8]>) -> Given {
 
 fn all(file: &Path, columns: &[&str]) -> Result<Vec<Row>> {
     read::rows(file, format_of(file, None)?, columns)?.collect()
+}
+
+fn gzipped(contents: impl AsRef<[u8]>) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(contents.as_ref()).unwrap();
+    encoder.finish().unwrap()
 }
 
 fn row(line: u64, values: &[&str]) -> Row {
@@ -100,14 +109,44 @@ fn the_formats_agree() {
         format!("{}\n", serde_json::json!({"text": text, "number": number, "truth": truth}))
     };
     let jsonl: String = rows().map(json).collect();
+    let array = format!(" [\n{}\n]\n", jsonl.trim().replace("}\n{", "},\n{"));
+    let pretty: Vec<serde_json::Value> = serde_json::from_str(&array).unwrap();
+    let pretty = serde_json::to_string_pretty(&pretty).unwrap();
     let parquet = data_parquet::written(&texts, &numbers, &truths);
+    let tsv = format!("text\tnumber\ttruth\n{tsv}");
+    let with = |separator: &str| {
+        let rows = rows().map(|(t, n, b)| {
+            format!("\"{}\"{separator}{n}{separator}{b}\n", t.replace('"', "\"\""))
+        });
+        let header = ["text", "number", "truth"].join(separator);
+        format!("{header}\n{}", rows.collect::<String>())
+    };
+    let (first, rest) = jsonl.split_at(40);
 
     let files = [
-        given("a.tsv", format!("text\tnumber\ttruth\n{tsv}")),
+        given("a.tsv", &tsv),
         given("a.csv", format!("text,number,truth\n{csv}")),
-        given("a.jsonl", jsonl),
+        given("semicolons.csv", with(";")),
+        given("a.jsonl", &jsonl),
+        given("array.json", &array),
+        given("pretty.json", &pretty),
+        given("lines.json", &jsonl),
         given("a.parquet", parquet),
+        given("a.tsv.gz", gzipped(&tsv)),
+        given("a.csv.gz", gzipped(with(","))),
+        given("semicolons.csv.gz", gzipped(with(";"))),
+        // Two gzip members are one file, as `cat a.gz b.gz` makes it.
+        given("a.jsonl.gz", [gzipped(first), gzipped(rest)].concat()),
+        given("array.json.gz", gzipped(&array)),
     ];
+    let quoted = given("quoted.tsv", with("\t"));
+    let values: Vec<Vec<String>> =
+        read::rows(&quoted.file, Format::QuotedTsv, &["truth", "text", "number"])
+            .unwrap()
+            .map(|row| row.unwrap().values)
+            .collect();
+    let again = all(&files[0].file, &["truth", "text", "number"]).unwrap();
+    assert_eq!(values, again.into_iter().map(|row| row.values).collect::<Vec<_>>());
     let expected: Vec<_> =
         rows().map(|(t, n, b)| [b.to_string(), t.to_string(), n.to_string()]).collect();
     for given in &files {
@@ -124,6 +163,83 @@ fn the_formats_agree() {
     }
 }
 
+#[test]
+fn a_text_file_may_be_compressed() {
+    let given = given("a.txt.gz", gzipped("one\n\ntwo\r\n"));
+    assert_eq!(all(&given.file, &["text"]).unwrap(), [row(1, &["one"]), row(3, &["two"])]);
+}
+
+/// The first bytes decide, so a file keeps its rows whatever it is called.
+#[test]
+fn a_name_does_not_compress() {
+    let plain = given("a.tsv.gz", "text\nx\n");
+    assert_eq!(all(&plain.file, &["text"]).unwrap(), [row(2, &["x"])]);
+    let packed = given("a.tsv", gzipped("text\nx\n"));
+    assert_eq!(all(&packed.file, &["text"]).unwrap(), [row(2, &["x"])]);
+}
+
+#[test]
+fn a_comma_in_the_header_decides_for_commas() {
+    for (contents, columns, values) in [
+        ("a;b\n1,5;x\n", &["a", "b"][..], &["1,5", "x"][..]),
+        ("\"a,c\";b\n\"1;5\";x\n", &["a,c", "b"], &["1;5", "x"]),
+        ("a,b;c\n1,x;y\n", &["a", "b;c"], &["1", "x;y"]),
+        ("\"a;b\"\n1;5\n", &["a;b"], &["1;5"]),
+    ] {
+        let given = given("a.csv", contents);
+        assert_eq!(read::columns(&given.file, Format::Csv).unwrap(), columns, "{contents}");
+        assert_eq!(all(&given.file, columns).unwrap(), [row(2, values)], "{contents}");
+    }
+}
+
+/// Quotes join fields and lines only where the format says so: GLUE's files have stray ones.
+#[test]
+fn tsv_is_quoted_only_if_stated() {
+    let contents = "text\tlabel\n\"a\tb\"\t\"x\"\"y\"\n\"two\nlines\"\tz\n";
+    let given = given("a.tsv", contents);
+    let rows: Vec<Row> = read::rows(&given.file, Format::QuotedTsv, &["text", "label"])
+        .unwrap()
+        .map(|row| row.unwrap())
+        .collect();
+    assert_eq!(rows, [row(2, &["a\tb", "x\"y"]), row(3, &["two\nlines", "z"])]);
+    assert!(matches!(all(&given.file, &["text"]), Err(Error::TornRow { line: 2, .. })));
+}
+
+#[test]
+fn a_damaged_or_endless_gzip_file_is_refused() {
+    let whole = gzipped("text\n".repeat(1000));
+    for (bytes, about) in [
+        (whole[..whole.len() / 2].to_vec(), "gzip data are damaged"),
+        ([&whole[..12], &[0xff; 40]].concat(), "gzip data are damaged"),
+        // A hundred lines of a mebibyte.
+        (gzipped(("a".repeat(1 << 20) + "\n").repeat(100)), "more than 200 times its size"),
+    ] {
+        let given = given("a.txt.gz", bytes);
+        let error = all(&given.file, &["text"]).unwrap_err().to_string();
+        assert!(error.contains(about) && error.contains("a.txt.gz"), "{error}");
+    }
+    let long = given("a.txt.gz", gzipped("a".repeat((64 << 20) + 1)));
+    assert!(matches!(all(&long.file, &["text"]), Err(Error::LineTooLong { line: 1, .. })));
+}
+
+#[test]
+fn a_bad_element_of_an_array_says_where() {
+    let good = r#"{"text": "a", "label": 1}"#;
+    for bad in ["{]}", "3", "{\"text\": [1], \"label\": 1}", "{\"text\": nul}"] {
+        let error = error("a.json", format!("[\n{good},\n{bad}]"));
+        assert!(matches!(error, Error::BadJson { line: 3, .. }), "{bad}: {error}");
+    }
+    for bad in [format!("[{good}"), format!("[{good},]"), format!("[{good}] x")] {
+        assert!(matches!(error("a.json", &bad), Error::BadArray { .. }), "{bad}");
+    }
+    // What is wrong with the array itself is not skipped: no row can be trusted after it.
+    let given = given("a.json", format!("[{good}, 3, {good},, {good}]"));
+    let skip = undertone::run::OnBadRow::Skip;
+    let mut rows = read::rows_or_skip(&given.file, Format::Jsonl, &["text"], skip).unwrap();
+    assert_eq!(rows.by_ref().filter(Result::is_ok).count(), 2);
+    assert_eq!(rows.skipped(), 1);
+}
+
 /// The error of reading `text` and `label`, which must say the file.
 fn error(name: &str, contents: impl AsRef<[u8]>) -> Error {
     let given = given(name, contents);
@@ -136,9 +252,13 @@ fn error(name: &str, contents: impl AsRef<[u8]>) -> Error {
 
 #[test]
 fn a_file_without_rows_is_empty() {
-    for (name, contents) in
-        [("a.tsv", ""), ("a.tsv", "text\tlabel\n"), ("a.csv", "text,label"), ("a.jsonl", "\n\n")]
-    {
+    for (name, contents) in [
+        ("a.tsv", ""),
+        ("a.tsv", "text\tlabel\n"),
+        ("a.csv", "text,label"),
+        ("a.jsonl", "\n\n"),
+        ("a.json", " [\n]"),
+    ] {
         assert!(matches!(error(name, contents), Error::EmptyFile { .. }), "{name} {contents:?}");
     }
     assert!(matches!(error("a.parquet", ""), Error::EmptyFile { .. }));

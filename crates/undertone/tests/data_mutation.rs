@@ -100,6 +100,23 @@ fn jsonl() {
 }
 
 #[test]
+fn json_array() {
+    mutate(
+        "a.json",
+        b"[{\"text\": \"a]\", \"number\": 1},\n {\"number\": [2], \"text\": \"b\"}]\n",
+        read_all,
+    );
+}
+
+#[test]
+fn gzip() {
+    use std::io::Write;
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    encoder.write_all(b"text\tnumber\na plain text\t1\nanother\t2\n").unwrap();
+    mutate("a.tsv.gz", &encoder.finish().unwrap(), read_all);
+}
+
+#[test]
 fn parquet() {
     let bytes = data_parquet::written(&TEXTS, &[1, 2, 3, 4, 5], &[true, false, true, true, false]);
     mutate("a.parquet", &bytes, read_all);

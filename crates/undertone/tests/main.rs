@@ -22,6 +22,7 @@ mod private_gradients;
 mod private_training;
 mod relevance;
 mod sanitiser;
+mod scores;
 mod secrets;
 mod spans;
 mod tuning;

@@ -51,7 +51,8 @@ impl ModelArguments {
 /// Which data, and how they are read.
 #[derive(Args)]
 pub struct DataArguments {
-    /// File with the data: .tsv, .csv, .jsonl, .parquet, or .txt with a text per line
+    /// File with the data: .tsv, .csv, .jsonl, .json, .parquet, or .txt with a text per line; all
+    /// but .parquet may be compressed (.gz)
     #[arg(long, value_name = "FILE")]
     pub data: PathBuf,
     /// The file's format, where its extension does not say it

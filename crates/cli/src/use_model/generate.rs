@@ -134,7 +134,8 @@ fn by_chance() -> u64 {
     now.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(32)
 }
 
-fn progress(texts: u64) -> ProgressBar {
+/// A bar on a terminal.
+pub(super) fn progress(texts: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() || texts < 2 {
         return ProgressBar::hidden();
     }

@@ -1,8 +1,10 @@
 //! Using a model: evaluation, prediction, generation, merging of adapters.
 
 mod arguments;
+mod continuations;
 mod eval;
 mod generate;
+mod keep;
 mod merge;
 mod predict;
 mod private;

@@ -1,6 +1,7 @@
 //! `undertone predict`: labels or losses of the rows of a file.
 
 use super::arguments::{DataArguments, ModelArguments};
+use super::keep::Kept;
 use super::private::PrivateArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
@@ -34,6 +35,10 @@ pub struct Predict {
     /// Write the logits too (of a language model: of the token after the last)
     #[arg(long)]
     logits: bool,
+    /// Carry a column of the data over, as text (repeatable); one that is called like a column of
+    /// the predictions becomes input.COLUMN
+    #[arg(long, value_name = "COLUMN", conflicts_with = "private")]
+    keep: Vec<String>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -71,6 +76,7 @@ impl Predict {
             ));
         }
         let masking = Masking::of(&task, &tokeniser)?;
+        let mut kept = Kept::open(&self.keep, &self.data)?;
         let paid = self.private.pay(&self.model, &loaded, &self.out)?;
         let mut rows = 0_u64;
         let mut write = |out: &mut BufWriter<File>| -> Outcome {
@@ -89,7 +95,8 @@ impl Predict {
                 };
                 for prediction in said_of {
                     let said = self.said(task_head, names.names(), &prediction);
-                    write_row(out, layout, rows == 0, &said)
+                    let kept = kept.next_row(&said)?;
+                    write_row(out, layout, rows == 0, said, kept)
                         .map_err(undertone_run::Error::io(&self.out))?;
                     rows += 1;
                 }
@@ -173,13 +180,15 @@ fn write_row(
     out: &mut impl Write,
     layout: Layout,
     first: bool,
-    said: &Map<String, Value>,
+    mut said: Map<String, Value>,
+    kept: Vec<(String, String)>,
 ) -> std::io::Result<()> {
     let Layout::Delimited(separator) = layout else {
-        return writeln!(out, "{}", Value::Object(said.clone()));
+        said.extend(kept.into_iter().map(|(name, value)| (name, Value::String(value))));
+        return writeln!(out, "{}", Value::Object(said));
     };
     let mut cells: Vec<(String, String)> = Vec::new();
-    for (name, value) in said {
+    for (name, value) in &said {
         match value {
             Value::Object(parts) => {
                 cells.extend(
@@ -190,6 +199,7 @@ fn write_row(
             other => cells.push((name.clone(), other.to_string())),
         }
     }
+    cells.extend(kept);
     let separator = separator.to_string();
     let guarded = |text: &str| {
         if separator == "," && text.contains([',', '"', '\n', '\r']) {

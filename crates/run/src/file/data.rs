@@ -100,9 +100,13 @@ fn one_or_more<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>
 pub enum Format {
     /// Tab-separated with a header and without quoting, as GLUE publishes its tasks
     Tsv,
-    /// Comma-separated with a header, quoted as RFC 4180 says
+    /// Tab-separated with a header, quoted as in CSV, as spreadsheets write it
+    #[serde(rename = "quoted-tsv")]
+    QuotedTsv,
+    /// Comma-separated with a header, quoted as RFC 4180 says; separated by semicolons if the
+    /// header has one and no comma
     Csv,
-    /// One JSON object a line
+    /// One JSON object a line, or one array of objects
     Jsonl,
     /// Apache Parquet, of which the plain columns are read
     Parquet,
@@ -111,14 +115,19 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format that the file's extension names.
+    /// The format that the file's extension names, before `.gz` if it ends in that.
     pub fn from_extension(path: &Path) -> Option<Format> {
-        let extension = path.extension()?.to_str()?;
-        match extension.to_ascii_lowercase().as_str() {
+        let extension = |path: &Path| Some(path.extension()?.to_str()?.to_ascii_lowercase());
+        let (mut named, mut compressed) = (extension(path)?, false);
+        if named == "gz" {
+            (named, compressed) = (extension(path.file_stem()?.as_ref())?, true);
+        }
+        match named.as_str() {
             "tsv" => Some(Format::Tsv),
             "csv" => Some(Format::Csv),
             "jsonl" | "ndjson" | "json" => Some(Format::Jsonl),
-            "parquet" => Some(Format::Parquet),
+            // Its pages are compressed one by one.
+            "parquet" if !compressed => Some(Format::Parquet),
             "txt" => Some(Format::Text),
             _ => None,
         }

@@ -38,7 +38,7 @@ pub enum Error {
     /// A file extension that names no format.
     #[error(
         "{file} has an extension that names no format; rename it to .tsv, .csv, .jsonl, .parquet \
-         or .txt, or state the format",
+         or .txt (but for .parquet also with .gz behind it), or state the format",
         file = file.display()
     )]
     UnknownFormat { file: PathBuf },
@@ -104,6 +104,14 @@ pub enum Error {
         /// The parser's message.
         reason: String,
     },
+
+    /// A JSON array that is not written as one.
+    #[error(
+        "{file}:{line}: {problem}; a file that begins with a bracket must be one JSON array of \
+         objects",
+        file = file.display()
+    )]
+    BadArray { file: PathBuf, line: u64, problem: &'static str },
 
     /// A line, or a CSV row, above the maximum number of bytes.
     #[error(

@@ -25,6 +25,10 @@ mod tests {
             ("a.json", Format::Jsonl),
             ("a.parquet", Format::Parquet),
             ("a.txt", Format::Text),
+            ("a.tsv.gz", Format::Tsv),
+            ("b/a.b.CSV.GZ", Format::Csv),
+            ("a.json.gz", Format::Jsonl),
+            ("a.txt.gz", Format::Text),
         ] {
             assert_eq!(format_of(Path::new(name), None), Ok(format));
         }
@@ -38,7 +42,7 @@ mod tests {
 
     #[test]
     fn an_unknown_extension_is_refused() {
-        for name in ["a", "a.docx", ""] {
+        for name in ["a", "a.docx", "", "a.gz", "a.parquet.gz", ".gz", "a.tsv.gz.gz"] {
             assert_eq!(
                 format_of(Path::new(name), None),
                 Err(Error::UnknownFormat { file: name.into() })

@@ -1,8 +1,17 @@
-//! Evaluation of a model on a dataset: accuracy, F1, loss, perplexity.
+//! Evaluation of a model on a dataset: accuracy, F1, ROC AUC, loss, perplexity; BLEU and ROUGE-L of
+//! generated texts.
 
+mod bleu;
+mod by_class;
 mod metrics;
+mod ranking;
+mod rouge;
 
+pub use bleu::Bleu;
+pub use by_class::{OfClass, by_class};
 pub use metrics::{Meter, likeliest};
+pub use ranking::Ranking;
+pub use rouge::RougeL;
 pub use undertone_run::{ClassificationMetrics, LanguageMetrics, Metrics};
 
 use crate::data::{Batch, Example, pieces};

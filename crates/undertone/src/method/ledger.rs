@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::plan::Plan;
 use crate::train::Prepared;
 use undertone_accounting::ledger::{Ledger, RunBinding, Terms};
-use undertone_accounting::{Event, Guarantee, Mode, Unit};
+use undertone_accounting::{Event, Guarantee, Mode, Part, PlannedSpending, Unit};
 use undertone_run::{OnBadRow, Resolved};
 
 /// The ledger of a run. Each release has an index in it: a release that was recorded before a
@@ -14,6 +14,10 @@ use undertone_run::{OnBadRow, Resolved};
 pub struct RunLedger {
     ledger: Ledger,
     delta: f64,
+    /// ε over the steps, where every entry is known ahead.
+    planned: Option<PlannedSpending>,
+    /// ε at a number of entries, where it is not.
+    computed: Option<(u64, f64)>,
 }
 
 impl RunLedger {
@@ -40,7 +44,17 @@ impl RunLedger {
                 "was begun with another plan or other data; resume with what the run began with",
             ));
         }
-        Ok(Self { ledger, delta })
+        Ok(Self { ledger, delta, planned: None, computed: None })
+    }
+
+    /// Says which entries will follow one another, one release each.
+    pub fn plan(&mut self, parts: Vec<Part>) {
+        let adjacency = self.ledger.terms().adjacency;
+        let mut planned = PlannedSpending::new(adjacency, parts, self.delta);
+        for _ in 0..self.ledger.torn_lines() {
+            planned = planned.with(&self.ledger.terms().announced);
+        }
+        self.planned = Some(planned);
     }
 
     /// Records release number `index` (from 0), unless it is recorded already.
@@ -70,6 +84,23 @@ impl RunLedger {
     /// The guarantee of all recorded releases.
     pub fn guarantee(&self) -> Result<Option<Guarantee>> {
         Ok(Some(self.ledger.guarantee(self.delta)?))
+    }
+
+    /// An upper bound on ε of all recorded releases: by the plan, at most 2 % above the ledger's,
+    /// or by the ledger, when it has grown.
+    pub fn spent(&mut self) -> Result<f64> {
+        let entries = self.ledger.entries();
+        if let Some(planned) = &mut self.planned {
+            return Ok(planned.after(entries)?);
+        }
+        match self.computed {
+            Some((at, epsilon)) if at == entries => Ok(epsilon),
+            _ => {
+                let epsilon = self.ledger.guarantee(self.delta)?.epsilon.upper;
+                self.computed = Some((entries, epsilon));
+                Ok(epsilon)
+            }
+        }
     }
 
     /// The hash of the ledger's last line.

@@ -143,6 +143,11 @@ pub trait Procedure {
     /// The guarantee of all releases so far; none without a ledger.
     fn guarantee(&self) -> Result<Option<Guarantee>>;
 
+    /// An upper bound on ε of all releases so far, asked after every step: at least the ledger's,
+    /// and at most 2 % above it. None without a ledger, and where the noise of a step is known only
+    /// when it is taken (paper mode): the ledger must then be asked, which takes time.
+    fn spent(&mut self) -> Result<Option<f64>>;
+
     /// The hash of the ledger's last line.
     fn ledger_hash(&self) -> Option<String>;
 

@@ -62,6 +62,10 @@ impl Procedure for NonPrivate {
         Ok(None)
     }
 
+    fn spent(&mut self) -> Result<Option<f64>> {
+        Ok(None)
+    }
+
     fn ledger_hash(&self) -> Option<String> {
         None
     }

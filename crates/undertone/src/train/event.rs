@@ -29,7 +29,17 @@ pub enum TrainingEvent<'a> {
         record: &'a Record,
         /// Throughput since the process started.
         throughput: Throughput,
-        /// ε spent so far, when it was last computed.
-        epsilon: Option<f64>,
+        /// ε spent so far.
+        epsilon: Option<SpentEpsilon>,
     },
+}
+
+/// ε that a run has spent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SpentEpsilon {
+    /// A certified upper bound.
+    pub epsilon: f64,
+    /// The step that it is of: the last one taken, except in paper mode, where ε has to be computed
+    /// from the ledger.
+    pub step: u64,
 }

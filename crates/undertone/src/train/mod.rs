@@ -21,7 +21,7 @@ mod steps;
 
 pub use crate::error::{Error, Result};
 pub use crate::plan::{Method, Plan};
-pub use event::TrainingEvent;
+pub use event::{SpentEpsilon, TrainingEvent};
 pub use learner::{Learner, Protection, Step};
 pub(crate) use memory::PartOfRun;
 pub use memory::peak_memory;

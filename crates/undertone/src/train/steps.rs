@@ -2,7 +2,7 @@
 
 use super::average::AveragedWeights;
 use super::checkpoint::{self, CheckpointKey};
-use super::event::TrainingEvent;
+use super::event::{SpentEpsilon, TrainingEvent};
 use super::learner::{Learner, Protection};
 use super::memory::GpuMemory;
 use super::prepare::Prepared;
@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use undertone_run::{MetricsWriter, ParameterCounts, Record, Resolved, RunFolder, Throughput};
 
-/// Interval at which ε is computed for the callback.
+/// Interval at which ε is computed from the ledger, where no plan says it.
 const EPSILON_EVERY: Duration = Duration::from_secs(10);
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
 
@@ -99,7 +99,7 @@ impl Run {
     }
 
     /// ε spent so far: the upper bound of the ledger's guarantee.
-    fn spent(&self) -> Result<Option<f64>> {
+    fn ledger_epsilon(&self) -> Result<Option<f64>> {
         Ok(self.procedure.guarantee()?.map(|guarantee| guarantee.epsilon.upper))
     }
 
@@ -118,7 +118,7 @@ impl Run {
             return Ok(());
         }
         let (mut saved, mut asked) = (Instant::now(), Instant::now());
-        let mut spent = None;
+        let mut spent: Option<SpentEpsilon> = None;
         if self.done == self.steps() {
             // A run that was interrupted while its model was written: restores state that is in
             // memory only.
@@ -130,15 +130,22 @@ impl Run {
             let mut record = self.step()?;
             self.time += begun.elapsed();
             self.gpu_memory.look(self.learner.model.device());
-            if self.done.is_multiple_of(self.resolved.steps_per_epoch) {
+            let epoch_ends = self.done.is_multiple_of(self.resolved.steps_per_epoch);
+            if epoch_ends {
                 record.validation = self.validate()?;
-                record.epsilon = self.spent()?;
-                spent = record.epsilon;
                 record.noise_by_parameter = self.uneven_noise();
-            } else if asked.elapsed() > EPSILON_EVERY {
-                spent = self.spent()?;
+            }
+            record.epsilon = match epoch_ends {
+                true => self.ledger_epsilon()?,
+                false => self.procedure.spent()?,
+            };
+            let mut epsilon = record.epsilon;
+            if epsilon.is_none() && asked.elapsed() > EPSILON_EVERY {
+                epsilon = self.ledger_epsilon()?;
                 asked = Instant::now();
             }
+            let of_this_step = epsilon.map(|epsilon| SpentEpsilon { epsilon, step: self.done });
+            spent = of_this_step.or(spent);
             writer.add(&metrics, &record)?;
             let throughput = self.throughput();
             callback(TrainingEvent::Step { record: &record, throughput, epsilon: spent });

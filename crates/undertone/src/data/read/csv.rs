@@ -1,4 +1,5 @@
-//! Comma-separated values, with quoting as in RFC 4180.
+//! Comma-separated values, with quoting as in RFC 4180; also with semicolons or tabs in place of
+//! commas.
 //!
 //! Written here rather than taken from a library so that nothing in the data is guessed: unbalanced
 //! quotes are an error with the row's first line, where libraries read the rest of the file into
@@ -18,9 +19,37 @@ pub(super) struct Csv {
     indices: Vec<usize>,
 }
 
+/// What stands between two fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Separator {
+    /// A comma, or a semicolon if the header has one and no comma outside of quotes, as
+    /// spreadsheets write where the comma is the decimal mark.
+    CommaOrSemicolon,
+    Tab,
+}
+
+impl Separator {
+    /// The character that separates fields under this header.
+    fn of_header(self, header: &str) -> char {
+        if self == Separator::Tab {
+            return '\t';
+        }
+        let (mut quoted, mut semicolon) = (false, false);
+        for character in header.chars() {
+            match character {
+                '"' => quoted = !quoted,
+                ',' if !quoted => return ',',
+                ';' if !quoted => semicolon = true,
+                _ => {}
+            }
+        }
+        if semicolon { ';' } else { ',' }
+    }
+}
+
 impl Csv {
-    pub fn open(path: &Path, columns: &[&str]) -> Result<Csv> {
-        let (records, header) = open(path)?;
+    pub fn open(path: &Path, columns: &[&str], separator: Separator) -> Result<Csv> {
+        let (records, header) = open(path, separator)?;
         let indices = header::indices(path, &header, columns)?;
         Ok(Csv { records, width: header.len(), indices })
     }
@@ -48,12 +77,19 @@ impl Iterator for Csv {
     }
 }
 
-pub(super) fn columns(path: &Path) -> Result<Vec<String>> {
-    open(path).map(|(_, header)| header)
+pub(super) fn columns(path: &Path, separator: Separator) -> Result<Vec<String>> {
+    open(path, separator).map(|(_, header)| header)
 }
 
-fn open(path: &Path) -> Result<(Records, Vec<String>)> {
-    let mut records = Records { lines: Lines::open(path)?, text: String::new(), at: 0, bytes: 0 };
+fn open(path: &Path, separator: Separator) -> Result<(Records, Vec<String>)> {
+    let mut records = Records {
+        lines: Lines::open(path)?,
+        stated: separator,
+        separator: None,
+        text: String::new(),
+        at: 0,
+        bytes: 0,
+    };
     match records.next()? {
         None => Err(Error::EmptyFile { file: path.into() }),
         Some((_, header)) => Ok((records, header)),
@@ -63,6 +99,9 @@ fn open(path: &Path) -> Result<(Records, Vec<String>)> {
 /// CSV records, each of one line or of several that a quoted field joins.
 struct Records {
     lines: Lines,
+    stated: Separator,
+    /// Found in the header.
+    separator: Option<char>,
     /// The current line, and the position in it.
     text: String,
     at: usize,
@@ -77,6 +116,7 @@ impl Records {
             let Some(line) = self.lines.read(&mut self.text)? else { return Ok(None) };
             (self.at, self.bytes) = (0, self.text.len());
             if !self.text.is_empty() {
+                self.separator.get_or_insert_with(|| self.stated.of_header(&self.text));
                 return self
                     .fields(line.number, line.ending)
                     .map(|fields| Some((line.number, fields)));
@@ -86,24 +126,25 @@ impl Records {
 
     fn fields(&mut self, start: u64, ending: &'static str) -> Result<Vec<String>> {
         let (mut fields, mut ending) = (Vec::new(), ending);
+        let separator = self.separator.unwrap_or(',');
         loop {
             let field = match self.rest().starts_with('"') {
                 true => self.quoted(start, &mut ending)?,
-                false => self.plain(),
+                false => self.plain(separator),
             };
             fields.push(field);
             match self.rest().chars().next() {
                 None => return Ok(fields),
-                Some(',') => self.at += 1,
+                Some(next) if next == separator => self.at += 1,
                 Some(_) => return Err(self.bad_quote(start, "text follows a closing quote")),
             }
         }
     }
 
     /// An unquoted field; quotes within it are ordinary characters.
-    fn plain(&mut self) -> String {
+    fn plain(&mut self, separator: char) -> String {
         let rest = self.rest();
-        let field = rest[..rest.find(',').unwrap_or(rest.len())].to_owned();
+        let field = rest[..rest.find(separator).unwrap_or(rest.len())].to_owned();
         self.at += field.len();
         field
     }

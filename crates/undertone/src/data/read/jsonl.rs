@@ -1,14 +1,14 @@
-//! JSON Lines: one JSON object a line.
+//! JSON objects: one a line (JSON Lines), or the elements of one array.
 
 use super::super::error::{Error, Result};
+use super::array::{Elements, begins_array};
 use super::lines::Lines;
 use super::{Meter, Row};
 use serde_json::{Map, Value};
 use std::path::Path;
 
 pub(super) struct Jsonl {
-    lines: Lines,
-    text: String,
+    objects: Objects,
     columns: Vec<String>,
     /// Whether the first object was read: a column missing from it is missing from the file.
     begun: bool,
@@ -19,13 +19,7 @@ pub(super) struct Jsonl {
 impl Jsonl {
     pub fn open(path: &Path, columns: &[&str]) -> Result<Jsonl> {
         let columns = columns.iter().map(|column| column.to_string()).collect();
-        Ok(Jsonl {
-            lines: Lines::open(path)?,
-            text: String::new(),
-            columns,
-            begun: false,
-            nested: false,
-        })
+        Ok(Jsonl { objects: Objects::open(path)?, columns, begun: false, nested: false })
     }
 
     /// Returns arrays and objects as their JSON text.
@@ -34,13 +28,11 @@ impl Jsonl {
     }
 
     pub fn meter(&self) -> Meter {
-        self.lines.meter().clone()
+        self.objects.meter().clone()
     }
 
     fn row(&mut self) -> Result<Option<Row>> {
-        let Some((line, object)) = object(&mut self.lines, &mut self.text)? else {
-            return Ok(None);
-        };
+        let Some((line, object)) = self.objects.next()? else { return Ok(None) };
         let values: Result<Vec<String>> =
             self.columns.iter().map(|column| self.value(line, &object, column)).collect();
         self.begun = true;
@@ -48,7 +40,7 @@ impl Jsonl {
     }
 
     fn value(&self, line: u64, object: &Map<String, Value>, column: &str) -> Result<String> {
-        let file = || self.lines.file().to_path_buf();
+        let file = || self.objects.file().to_path_buf();
         match find(object, column) {
             Some(Value::String(text)) => Ok(text.clone()),
             Some(Value::Number(number)) => Ok(number.to_string()),
@@ -82,7 +74,7 @@ impl Iterator for Jsonl {
 }
 
 pub(super) fn columns(path: &Path) -> Result<Vec<String>> {
-    match object(&mut Lines::open(path)?, &mut String::new())? {
+    match Objects::open(path)?.next()? {
         None => Err(Error::EmptyFile { file: path.into() }),
         Some((_, object)) => Ok(object.into_iter().map(|(column, _)| column).collect()),
     }
@@ -96,19 +88,68 @@ fn find<'a>(object: &'a Map<String, Value>, column: &str) -> Option<&'a Value> {
     })
 }
 
-/// The next line that is not blank, which must be a JSON object.
-fn object(lines: &mut Lines, text: &mut String) -> Result<Option<(u64, Map<String, Value>)>> {
-    while let Some(line) = lines.read(text)? {
-        if text.trim().is_empty() {
-            continue;
-        }
-        let bad = |reason| Error::BadJson { file: lines.file().into(), line: line.number, reason };
-        return match serde_json::from_str(text) {
-            Ok(Value::Object(object)) => Ok(Some((line.number, object))),
-            Ok(_) => Err(bad("the line is not an object".to_owned())),
-            // The parser sees one line only, so the line number in its message is dropped.
-            Err(error) => Err(bad(error.to_string().replace(" at line 1 column ", " at column "))),
-        };
+/// The objects of a file.
+enum Objects {
+    Lines { lines: Lines, text: String },
+    Array { elements: Elements, text: Vec<u8> },
+}
+
+impl Objects {
+    fn open(path: &Path) -> Result<Objects> {
+        Ok(match begins_array(path)? {
+            true => Objects::Array { elements: Elements::open(path)?, text: Vec::new() },
+            false => Objects::Lines { lines: Lines::open(path)?, text: String::new() },
+        })
     }
-    Ok(None)
+
+    fn file(&self) -> &Path {
+        match self {
+            Objects::Lines { lines, .. } => lines.file(),
+            Objects::Array { elements, .. } => elements.file(),
+        }
+    }
+
+    fn meter(&self) -> &Meter {
+        match self {
+            Objects::Lines { lines, .. } => lines.meter(),
+            Objects::Array { elements, .. } => elements.meter(),
+        }
+    }
+
+    /// The next object, and the line that it begins in.
+    fn next(&mut self) -> Result<Option<(u64, Map<String, Value>)>> {
+        match self {
+            Objects::Lines { lines, text } => {
+                while let Some(line) = lines.read(text)? {
+                    if !text.trim().is_empty() {
+                        return object(lines.file(), line.number, text, "line").map(Some);
+                    }
+                }
+                Ok(None)
+            }
+            Objects::Array { elements, text } => {
+                let Some(line) = elements.read(text)? else { return Ok(None) };
+                let file = elements.file();
+                let text = std::str::from_utf8(text)
+                    .map_err(|_| Error::BadUtf8 { file: file.into(), line })?;
+                object(file, line, text, "element").map(Some)
+            }
+        }
+    }
+}
+
+/// A line or an element, which must be a JSON object.
+fn object(file: &Path, line: u64, text: &str, what: &str) -> Result<(u64, Map<String, Value>)> {
+    let bad = |reason| Error::BadJson { file: file.into(), line, reason };
+    match serde_json::from_str(text) {
+        Ok(Value::Object(object)) => Ok((line, object)),
+        Ok(_) => Err(bad(format!("the {what} is not an object"))),
+        // The parser sees this text only, so the line number in its message is dropped.
+        Err(error) => {
+            let at = format!(" at line {} column {}", error.line(), error.column());
+            let here = format!(" at column {}", error.column());
+            let here = if error.line() == 1 { here.as_str() } else { "" };
+            Err(bad(error.to_string().replace(&at, here)))
+        }
+    }
 }

@@ -1,9 +1,9 @@
 //! Numbered lines of UTF-8 of bounded length.
 
 use super::super::error::{Error, Result};
+use super::input::Input;
 use super::meter::Meter;
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
 
 /// Maximum number of bytes of a row. A longer one means that rows are not separated by line breaks,
@@ -15,10 +15,9 @@ const MARK: &[u8] = b"\xEF\xBB\xBF";
 /// Reads a file line by line.
 pub(super) struct Lines {
     file: PathBuf,
-    reader: BufReader<File>,
+    input: Input,
     number: u64,
     most_bytes: usize,
-    meter: Meter,
 }
 
 /// Number and line break of a line.
@@ -31,18 +30,8 @@ pub(super) struct Line {
 
 impl Lines {
     pub fn open(path: &Path) -> Result<Lines> {
-        let opened = undertone_run::open_regular(path).and_then(|file| {
-            let size = file.metadata()?.len();
-            Ok((file, size))
-        });
-        let (file, size) = opened.map_err(|e| Error::io(path, &e))?;
-        Ok(Lines {
-            file: path.into(),
-            reader: BufReader::with_capacity(1 << 16, file),
-            number: 0,
-            most_bytes: MOST_BYTES,
-            meter: Meter::new(size),
-        })
+        let input = Input::open(path)?;
+        Ok(Lines { file: path.into(), input, number: 0, most_bytes: MOST_BYTES })
     }
 
     /// Reads the next line into `text`, without its line break and without a byte order mark.
@@ -50,13 +39,12 @@ impl Lines {
         let mut bytes = std::mem::take(text).into_bytes();
         bytes.clear();
         let most = self.most_bytes as u64 + 1;
-        let read = self.reader.by_ref().take(most).read_until(b'\n', &mut bytes);
+        let read = self.input.by_ref().take(most).read_until(b'\n', &mut bytes);
         let read = read.map_err(|e| Error::io(&self.file, &e))?;
         if read == 0 {
             return Ok(None);
         }
         self.number += 1;
-        self.meter.add(read as u64);
         if bytes.len() > self.most_bytes {
             return Err(self.too_long(self.number));
         }
@@ -87,7 +75,7 @@ impl Lines {
     }
 
     pub fn meter(&self) -> &Meter {
-        &self.meter
+        self.input.meter()
     }
 }
 

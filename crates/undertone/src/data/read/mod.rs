@@ -3,8 +3,10 @@
 //! No reader holds its whole file: the memory needed is that of the longest row (for Parquet, of a
 //! page of each column).
 
+mod array;
 mod csv;
 mod header;
+mod input;
 mod jsonl;
 mod lines;
 mod meter;
@@ -15,6 +17,7 @@ mod tsv;
 
 use super::error::{Error, Result};
 use super::format::Format;
+use csv::Separator;
 pub(crate) use meter::Meter;
 use std::path::Path;
 use undertone_run::OnBadRow;
@@ -117,7 +120,9 @@ fn open(
             boxed(jsonl::Jsonl::open(path, columns)?.with_nested(), jsonl::Jsonl::meter)
         }
         Format::Tsv => boxed(tsv::Tsv::open(path, columns)?, tsv::Tsv::meter),
-        Format::Csv => boxed(csv::Csv::open(path, columns)?, csv::Csv::meter),
+        Format::Csv | Format::QuotedTsv => {
+            boxed(csv::Csv::open(path, columns, separator(format))?, csv::Csv::meter)
+        }
         Format::Jsonl => boxed(jsonl::Jsonl::open(path, columns)?, jsonl::Jsonl::meter),
         Format::Parquet => boxed(parquet::Parquet::open(path, columns)?, parquet::Parquet::meter),
         Format::Text => boxed(text::Text::open(path, columns)?, text::Text::meter),
@@ -129,15 +134,19 @@ fn open(
     }
 }
 
-/// The columns of a file; for JSONL, those of its first object.
+/// The columns of a file; for JSON, those of its first object.
 pub fn columns(path: &Path, format: Format) -> Result<Vec<String>> {
     match format {
         Format::Tsv => tsv::columns(path),
-        Format::Csv => csv::columns(path),
+        Format::Csv | Format::QuotedTsv => csv::columns(path, separator(format)),
         Format::Jsonl => jsonl::columns(path),
         Format::Parquet => parquet::columns(path),
         Format::Text => Ok(vec![text::COLUMN.to_owned()]),
     }
+}
+
+fn separator(format: Format) -> Separator {
+    if format == Format::QuotedTsv { Separator::Tab } else { Separator::CommaOrSemicolon }
 }
 
 fn boxed<R>(reader: R, meter: impl Fn(&R) -> Meter) -> (Source, Meter)

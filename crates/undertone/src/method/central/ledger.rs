@@ -15,6 +15,16 @@ pub fn step_event(resolved: &Resolved, noise_multiplier: f64) -> Event {
     Event::PoissonGaussian { noise_multiplier, sampling_rate }
 }
 
+/// All releases of a run in proved mode, in the order of the ledger.
+pub fn planned_releases(resolved: &Resolved) -> Vec<Part> {
+    let map = resolved.before.map(|event| Part { event, count: 1 });
+    let steps = resolved.noise_multipliers.iter().map(|&noise| {
+        let event = step_event(resolved, noise);
+        Part { event, count: resolved.steps_per_epoch }
+    });
+    map.into_iter().chain(steps).collect()
+}
+
 /// Rounds a noise multiplier down to a grid of one percent: effective noise multipliers that differ
 /// in their last digits would each be a part of the composition, which is slow with thousands of
 /// parts.

@@ -39,7 +39,7 @@ use crate::error::Result;
 use crate::gradient::ClippedSum;
 use crate::noise::{Noise, purpose};
 use crate::train::{Learner, Protection, Step};
-use ledger::{claim, round_down, step_event, terms};
+use ledger::{claim, planned_releases, round_down, step_event, terms};
 use relevance::ComputedMap;
 use undertone_accounting::Guarantee;
 use undertone_run::{Claim, RelevanceCost, Resolved, RunPaths};
@@ -65,6 +65,7 @@ impl Central {
         let steps = begin.resolved.steps_per_epoch * u64::from(begin.plan.training.epochs);
         let entries = u64::from(begin.resolved.before.is_some()) + steps;
         let mut ledger = RunLedger::open(&begin, terms, plan.delta, entries)?;
+        ledger.plan(planned_releases(begin.resolved));
         let Begin { plan: run, prepared, resolved, secret, folder, callback } = begin;
         let parameters = &prepared.model.parameters;
         let clip = &plan.clip;
@@ -144,6 +145,13 @@ impl Procedure for Central {
 
     fn guarantee(&self) -> Result<Option<Guarantee>> {
         self.ledger.guarantee()
+    }
+
+    fn spent(&mut self) -> Result<Option<f64>> {
+        if self.plan.is_published() {
+            return Ok(None);
+        }
+        self.ledger.spent().map(Some)
     }
 
     fn ledger_hash(&self) -> Option<String> {

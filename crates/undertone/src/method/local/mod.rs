@@ -184,6 +184,11 @@ impl Procedure for Local {
         self.ledger.guarantee()
     }
 
+    fn spent(&mut self) -> Result<Option<f64>> {
+        // The ledger grows once an epoch at most.
+        self.ledger.spent().map(Some)
+    }
+
     fn ledger_hash(&self) -> Option<String> {
         Some(self.ledger.hash())
     }

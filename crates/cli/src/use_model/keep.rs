@@ -1,0 +1,39 @@
+//! `predict --keep`: columns of the data that are carried over.
+
+use super::arguments::DataArguments;
+use crate::failure::{Failure, Outcome};
+use serde_json::{Map, Value};
+use undertone::data::read::{Rows, rows_with_nested};
+
+/// The kept columns, row by row beside the predictions: every row of the file has one.
+pub struct Kept {
+    columns: Vec<String>,
+    rows: Option<Rows>,
+}
+
+impl Kept {
+    pub fn open(columns: &[String], data: &DataArguments) -> Outcome<Kept> {
+        if let Some(twice) = (1..columns.len()).find(|&i| columns[..i].contains(&columns[i])) {
+            return Err(Failure::arguments(format!("--keep names {:?} twice", columns[twice])));
+        }
+        let named: Vec<&str> = columns.iter().map(String::as_str).collect();
+        let rows = match named.is_empty() {
+            true => None,
+            false => Some(rows_with_nested(&data.data, data.format()?, &named)?),
+        };
+        Ok(Kept { columns: columns.to_vec(), rows })
+    }
+
+    /// Names and values of the next row, beside what is said of it.
+    pub fn next_row(&mut self, said: &Map<String, Value>) -> Outcome<Vec<(String, String)>> {
+        let Some(rows) = &mut self.rows else { return Ok(Vec::new()) };
+        let row = rows.next().transpose()?.ok_or_else(|| {
+            Failure::arguments("the data have changed while they were read; try again")
+        })?;
+        let name = |column: &String| match said.contains_key(column) {
+            true => format!("input.{column}"),
+            false => column.clone(),
+        };
+        Ok(self.columns.iter().map(name).zip(row.values).collect())
+    }
+}

@@ -1,0 +1,112 @@
+//! The bytes of a file, decompressed if it is a gzip file.
+
+use super::super::error::{Error, Result};
+use super::lines::MOST_BYTES;
+use super::meter::Meter;
+use flate2::bufread::MultiGzDecoder;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+/// The first two bytes of a gzip file. No UTF-8 text begins with them, so they decide, and not the
+/// file's name.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// Text compresses to between a half and a hundredth of its size. What decompresses to more than
+/// this many times its size, and the length of the longest row, is a decompression bomb.
+const MOST_TIMES: u64 = 200;
+
+/// A file that is read from the start to its end.
+pub(super) struct Input {
+    reader: Box<dyn BufRead + Send>,
+    meter: Meter,
+}
+
+impl Input {
+    pub fn open(path: &Path) -> Result<Input> {
+        let opened = undertone_run::open_regular(path).and_then(|file| {
+            let size = file.metadata()?.len();
+            let meter = Meter::new(size);
+            let counted = Counted { file, meter: meter.clone() };
+            let mut reader = BufReader::with_capacity(1 << 16, counted);
+            let is_gzip = reader.fill_buf()?.starts_with(&GZIP);
+            let reader: Box<dyn BufRead + Send> = match is_gzip {
+                false => Box::new(reader),
+                true => {
+                    let inside = Bounded {
+                        decoder: MultiGzDecoder::new(reader),
+                        decompressed: 0,
+                        most: size.saturating_mul(MOST_TIMES).saturating_add(MOST_BYTES as u64),
+                    };
+                    Box::new(BufReader::with_capacity(1 << 16, inside))
+                }
+            };
+            Ok(Input { reader, meter })
+        });
+        opened.map_err(|e| Error::io(path, &e))
+    }
+
+    pub fn meter(&self) -> &Meter {
+        &self.meter
+    }
+}
+
+impl Read for Input {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.reader.read(into)
+    }
+}
+
+impl BufRead for Input {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.reader.fill_buf()
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        self.reader.consume(bytes);
+    }
+}
+
+/// Counts the bytes that are read from the file, compressed or not.
+struct Counted {
+    file: File,
+    meter: Meter,
+}
+
+impl Read for Counted {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(into)?;
+        self.meter.add(read as u64);
+        Ok(read)
+    }
+}
+
+/// Ends with an error where a gzip file is damaged, or has decompressed to more than it may.
+struct Bounded {
+    decoder: MultiGzDecoder<BufReader<Counted>>,
+    decompressed: u64,
+    most: u64,
+}
+
+impl Read for Bounded {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.decoder.read(into).map_err(|e| match e.kind() {
+            // Its messages say little; a file that was cut short ends too early.
+            io::ErrorKind::InvalidData
+            | io::ErrorKind::InvalidInput
+            | io::ErrorKind::UnexpectedEof => io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("its gzip data are damaged: {e}"),
+            ),
+            _ => e,
+        })?;
+        self.decompressed += read as u64;
+        if self.decompressed > self.most {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("it decompresses to more than {MOST_TIMES} times its size"),
+            ));
+        }
+        Ok(read)
+    }
+}
