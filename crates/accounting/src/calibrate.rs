@@ -75,8 +75,23 @@ pub fn least_noise(
     }
     // Widen by the possible error of the coarse answers, and finish with fine ones.
     (too_little, enough) = (too_little.max(low.ln() + 1e-3) - 1e-3, (enough + 0.02).min(high.ln()));
-    (at_too_little, at_enough) = (upper(&ask(too_little.exp(), fine)?), f64::NAN);
+    let mut answer = ask(too_little.exp(), fine)?;
+    (at_too_little, at_enough) = (upper(&answer), f64::NAN);
     let mut best = None;
+    // A coarse answer can be too large by a few hundredths of ε, so that what seemed too little is
+    // enough: the left end has to be below the least noise.
+    let mut further = 0.02;
+    while at_too_little <= epsilon {
+        (enough, at_enough) = (too_little, at_too_little);
+        best = answer.map(|answer| Calibrated { noise: enough.exp(), answer });
+        if too_little <= low.ln() {
+            break;
+        }
+        too_little = (too_little - further).max(low.ln());
+        further *= 2.0;
+        answer = ask(too_little.exp(), fine)?;
+        at_too_little = upper(&answer);
+    }
     for _ in 0..60 {
         if best.is_none() {
             // The right end has to be certified first.

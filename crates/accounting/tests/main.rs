@@ -1,5 +1,6 @@
 //! The integration tests, in one program: linking takes longer than most of them.
 
+mod calibration;
 mod closed_forms;
 mod inversion;
 mod ledger;
