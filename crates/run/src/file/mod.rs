@@ -21,7 +21,8 @@ pub use privacy::{
     NoiseSchedule, PrivacySection, RapFtSection, RelevanceRule, RelevanceSource,
 };
 pub use training::{
-    ComputeSection, LearningRateSchedule, MicroBatch, OptimiserKind, Precision, TrainingSection,
+    ComputeSection, KeptEpoch, LearningRateSchedule, MicroBatch, OptimiserKind, Precision,
+    StopEarly, TrainingSection,
 };
 
 use crate::error::{Error, Result};

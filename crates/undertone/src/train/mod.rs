@@ -9,6 +9,7 @@
 
 mod card;
 mod checkpoint;
+mod early_stop;
 mod event;
 mod identity;
 mod learner;
