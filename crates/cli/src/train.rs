@@ -333,6 +333,18 @@ fn tell(summary: &Summary, out: &std::path::Path) {
             ),
         ));
     }
+    if let Some(stop) = &summary.early_stop {
+        let all = summary.plan.training.epochs;
+        let planned =
+            if summary.guarantee.is_some() { "; ε is that of all planned steps" } else { "" };
+        rows.push((
+            "early stop",
+            format!(
+                "{} of {all} epochs, the weights of epoch {} are kept{planned}",
+                stop.epochs, stop.kept
+            ),
+        ));
+    }
     if let Some(metrics) = &summary.metrics.validation {
         rows.push(("validation", short(metrics)));
     }

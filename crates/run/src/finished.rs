@@ -84,12 +84,13 @@ fn forget_secrets(paths: &RunPaths) -> Result<()> {
     paths.forget_secrets()
 }
 
-/// plan.toml and the plan in summary.json are the same, except how often checkpoints were written.
+/// plan.toml and the plan in summary.json are the same, except in what is written beside the run.
 fn check_plan(paths: &RunPaths, plan: &RunFile, summary: &Summary) -> Result<()> {
     let text = |plan: &RunFile| {
         let mut plan = plan.clone();
         plan.format = None;
         plan.compute.checkpoint_every = None;
+        plan.compute.tensorboard = false;
         plan.to_toml()
     };
     if text(plan)? != text(&summary.plan)? {
@@ -106,7 +107,16 @@ fn check_plan(paths: &RunPaths, plan: &RunFile, summary: &Summary) -> Result<()>
             (resolved.units, resolved.steps_per_epoch) == (stated.units, stated.steps_per_epoch)
         }
     };
-    if !same || summary.steps != steps(plan, stated) {
+    let planned = steps(plan, stated);
+    let taken = match (summary.early_stop, plan.training.stop_early) {
+        (None, None) => summary.steps == planned,
+        (Some(stop), Some(_)) => {
+            let epochs = stop.epochs.saturating_mul(stated.steps_per_epoch);
+            summary.steps == epochs && epochs <= planned && (1..=stop.epochs).contains(&stop.kept)
+        }
+        _ => false,
+    };
+    if !same || !taken {
         return Err(Error::folder(
             &paths.summary(),
             "has other units, steps or noise than plan.toml",
@@ -187,7 +197,7 @@ fn check_binding(path: &Path, ledger: &Ledger, summary: &Summary) -> Result<()> 
     let RunBinding { units, sampling_rate, steps, noise_multipliers, delta, entries, .. } = bound;
     let same = *units == resolved.units as u64
         && *sampling_rate == resolved.sampling_rate
-        && *steps == summary.steps
+        && *steps == self::steps(&summary.plan, resolved)
         && guarantee.as_ref().is_none_or(|stated| stated.delta == *delta);
     let calibrated_later = summary.plan.privacy.method == MethodName::Mvg
         && summary.plan.privacy.mode == ModeName::Paper;

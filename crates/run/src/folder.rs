@@ -4,7 +4,9 @@
 //! plan.toml               the run file with every default, and the calibrated noise
 //! ledger.jsonl            every release, recorded before it is made
 //! metrics.jsonl           one line for each step (depends on private data: do not publish)
+//! events.out.tfevents.undertone    the same for TensorBoard, if asked for
 //! checkpoint.safetensors  weights and optimiser state, to resume from
+//! best.safetensors        the same after the best epoch, if a run that may stop early keeps it
 //! secret.key              the secret that noise is derived from; only while the run lasts
 //! identity.json           what must be the same on resuming; only while the run lasts
 //! relevance.safetensors   the relevance map that the noise was allocated by, if there is one
@@ -61,6 +63,11 @@ impl RunPaths {
         self.0.join("metrics.jsonl")
     }
 
+    /// The scalars of the metrics for TensorBoard, which looks for `tfevents` in names of files.
+    pub fn tensorboard(&self) -> PathBuf {
+        self.0.join("events.out.tfevents.undertone")
+    }
+
     /// Results of attacks.
     pub fn audit(&self) -> PathBuf {
         self.0.join("audit.json")
@@ -74,6 +81,11 @@ impl RunPaths {
     /// Weights and optimiser state.
     pub fn checkpoint(&self) -> PathBuf {
         self.0.join("checkpoint.safetensors")
+    }
+
+    /// Weights and optimiser state after the best epoch of a run that may stop early.
+    pub fn best_checkpoint(&self) -> PathBuf {
+        self.0.join("best.safetensors")
     }
 
     /// The relevance map of Rap-FT.
@@ -120,13 +132,15 @@ impl RunPaths {
     }
 
     /// Every file and folder that a run writes, except its lock.
-    fn all(&self) -> [PathBuf; 15] {
+    fn all(&self) -> [PathBuf; 17] {
         [
             self.plan(),
             self.ledger(),
             self.ledger_head(),
             self.metrics(),
+            self.tensorboard(),
             self.checkpoint(),
+            self.best_checkpoint(),
             self.secret(),
             self.identity(),
             self.relevance(),

@@ -29,6 +29,7 @@ mod printable;
 mod read;
 mod resolved;
 mod summary;
+mod tensorboard;
 
 pub use atomic::{write_atomically, write_json};
 pub use audit::Audit;
@@ -36,11 +37,11 @@ pub use error::{Error, Result};
 pub use file::{
     AccountedBatch, AdaclipSection, AdaptSection, AdapterSettings, AnadpSection, AttentionSource,
     Bounding, Clip, ComputeSection, DataSection, EncoderActivation, EncoderKind, Format,
-    ImportanceForm, InitialRelevance, LearnerKind, LearningRateSchedule, Lengths, LocalSection,
-    LongTexts, LoraSettings, MethodName, MicroBatch, ModeName, ModelSection, MvgHead, MvgSection,
-    NoiseIs, NoiseLayer, NoiseSchedule, OnBadRow, OptimiserKind, Precision, PrivacySection,
-    PublicFile, RapFtSection, ReleaseKind, ReleasedRows, RelevanceRule, RelevanceSource, RunFile,
-    TaskName, TrainingSection, Tuning, WeightAverage,
+    ImportanceForm, InitialRelevance, KeptEpoch, LearnerKind, LearningRateSchedule, Lengths,
+    LocalSection, LongTexts, LoraSettings, MethodName, MicroBatch, ModeName, ModelSection, MvgHead,
+    MvgSection, NoiseIs, NoiseLayer, NoiseSchedule, OnBadRow, OptimiserKind, Precision,
+    PrivacySection, PublicFile, RapFtSection, ReleaseKind, ReleasedRows, RelevanceRule,
+    RelevanceSource, RunFile, StopEarly, TaskName, TrainingSection, Tuning, WeightAverage,
 };
 pub use finished::FinishedRun;
 pub use folder::{RunFolder, RunPaths, is_locked};
@@ -53,9 +54,10 @@ pub use printable::{escape_markdown, printable, printable_json, printable_line};
 pub use read::{MOST_OF_SETTINGS, open_regular, read_bytes, read_settings};
 pub use resolved::{Adaptation, Releases, Resolved};
 pub use summary::{
-    Claim, ParameterCounts, PerturbationFacts, RelevanceCost, Summary, Throughput,
+    Claim, EpochsTaken, ParameterCounts, PerturbationFacts, RelevanceCost, Summary, Throughput,
     ValidationMetrics,
 };
+pub use tensorboard::{TensorboardWriter, scalars};
 
 /// The layout of run folders that this version writes. Version 1 had no number, and ledgers of
 /// before version 3 do not name their run; all are still read.

@@ -45,6 +45,9 @@ pub struct Summary {
     pub largest_micro_batch: Option<u64>,
     /// Number of steps taken.
     pub steps: u64,
+    /// Epochs of a run that may stop early.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub early_stop: Option<EpochsTaken>,
     /// Number of rows of the training file that were left out because they cannot be read.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub skipped_rows: u64,
@@ -107,6 +110,15 @@ pub struct Claim {
     pub epsilon: f64,
     /// The δ that it is for.
     pub delta: f64,
+}
+
+/// Epochs of a run that may stop early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EpochsTaken {
+    /// Number of epochs after which the run stopped; all of them if it did not.
+    pub epochs: u64,
+    /// The epoch whose weights are kept, from 1.
+    pub kept: u64,
 }
 
 /// Metrics on the validation file.

@@ -7,8 +7,14 @@ use undertone::model::Model;
 use undertone::model::folder::{LoadOptions, load};
 use undertone::model::generate::{Session, Settings, generate};
 
-const DECODERS: [&str; 4] =
-    ["gpt2-causal-lm", "llama-causal-lm", "llama-untied", "llama-rope-scaled"];
+const DECODERS: [&str; 6] = [
+    "gpt2-causal-lm",
+    "llama-causal-lm",
+    "llama-untied",
+    "llama-rope-scaled",
+    "mistral-causal-lm",
+    "qwen3-causal-lm",
+];
 
 fn decoder(name: &str) -> Model {
     load(&fixture(name), &LoadOptions::default()).unwrap()

@@ -166,6 +166,20 @@ proptest! {
             same("add", &tensor::add(&x, &y).unwrap(), &rows::add(&wx, &wy));
             let blended = tensor::blend(y.clone(), &x, 0.25).unwrap();
             same("blend", &blended, &rows::blend(&wy, &wx, 0.25));
+            // In rows of another length, and as a block between other columns.
+            let flat = x.with_columns(1).unwrap();
+            prop_assert_eq!(flat.shape(), [count * columns, 1]);
+            same("flat again", &flat.with_columns(columns).unwrap(), &wx);
+            let part = x.column_range(0..1).unwrap().with_columns(1).unwrap();
+            let mut beside = Output::new(&device, count, columns + 1);
+            beside.add_block(1..columns + 1, &x).unwrap();
+            beside.add_block(0..1, &part).unwrap();
+            let beside = beside.finish().unwrap();
+            same("block", &beside.column_range(1..columns + 1).unwrap(), &wx);
+            prop_assert_eq!(
+                beside.column_range(0..1).unwrap().to_vec().unwrap(),
+                part.to_vec().unwrap()
+            );
             let gathered = tensor::gather(&x, &indices).unwrap();
             same("gather", &gathered, &rows::gather(&wx, &indices));
             same("scatter", &tensor::scatter(&x, &indices, count).unwrap(), &scattered);

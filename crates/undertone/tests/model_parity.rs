@@ -9,7 +9,7 @@ use undertone::tensor::Device;
 
 const TOLERANCE: f32 = 1e-4;
 
-const MODELS: [&str; 17] = [
+const MODELS: [&str; 18] = [
     "bert-classification",
     "bert-masked-lm",
     "bert-token-classification",
@@ -27,6 +27,7 @@ const MODELS: [&str; 17] = [
     "mistral-causal-lm",
     "qwen2-causal-lm",
     "qwen2-classification",
+    "qwen3-causal-lm",
 ];
 
 fn loaded(name: &str, device: &Device) -> Model {

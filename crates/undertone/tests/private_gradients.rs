@@ -14,7 +14,7 @@ use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
 use undertone::model::{Gradients, Model, TaskHead, Weighting};
 
-const KINDS: [(Architecture, TaskHead); 8] = [
+const KINDS: [(Architecture, TaskHead); 10] = [
     (Architecture::Bert, TaskHead::SequenceClassification),
     (Architecture::Bert, TaskHead::MaskedLanguageModel),
     (Architecture::DistilBert, TaskHead::SequenceClassification),
@@ -23,6 +23,8 @@ const KINDS: [(Architecture, TaskHead); 8] = [
     (Architecture::Roberta, TaskHead::MaskedLanguageModel),
     (Architecture::Gpt2, TaskHead::CausalLanguageModel),
     (Architecture::Llama, TaskHead::CausalLanguageModel),
+    (Architecture::Qwen2, TaskHead::CausalLanguageModel),
+    (Architecture::Qwen3, TaskHead::CausalLanguageModel),
 ];
 
 fn model(architecture: Architecture, task_head: TaskHead, tuning: &Tuning, hidden: usize) -> Model {

@@ -54,7 +54,8 @@ impl Shape {
             Architecture::Gpt2
             | Architecture::Llama
             | Architecture::Mistral
-            | Architecture::Qwen2 => TaskHead::CausalLanguageModel,
+            | Architecture::Qwen2
+            | Architecture::Qwen3 => TaskHead::CausalLanguageModel,
         }
     }
 

@@ -23,6 +23,8 @@ pub struct Follower {
     seen: Option<(Instant, u64)>,
     /// Whether something was measured in the steps that were read last.
     pub measured: bool,
+    /// The steps that were read last.
+    pub records: Vec<Record>,
 }
 
 impl Follower {
@@ -52,6 +54,7 @@ impl Follower {
             asked: None,
             seen: None,
             measured: false,
+            records: Vec::new(),
         })
     }
 
@@ -77,7 +80,8 @@ impl Follower {
             true => Some(FinishedRun::read(self.paths.folder())?),
             false => None,
         };
-        let points = self.new_points();
+        self.records = self.new_records();
+        let points: Vec<Point> = self.records.iter().map(Point::from).collect();
         self.measured = points.iter().any(Point::is_measured);
         points.iter().for_each(|point| self.live.add(point));
         let seen = points.iter().fold(0_u64, |all, point| all.saturating_add(point.units));
@@ -106,7 +110,7 @@ impl Follower {
 
     /// The whole lines that metrics.jsonl has grown by; all of them if it has shrunk, which a run
     /// does that is resumed.
-    fn new_points(&mut self) -> Vec<Point> {
+    fn new_records(&mut self) -> Vec<Record> {
         let Ok(mut file) = open_regular(&self.paths.metrics()) else {
             return Vec::new();
         };
@@ -124,7 +128,6 @@ impl Follower {
         String::from_utf8_lossy(&text[..whole])
             .lines()
             .filter_map(|line| serde_json::from_str::<Record>(line).ok())
-            .map(|record| Point::from(&record))
             .collect()
     }
 

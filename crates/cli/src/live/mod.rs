@@ -1,5 +1,6 @@
 //! `undertone watch` and `undertone train --tui`: a run while it lasts.
 
+mod csv;
 mod during;
 mod follow;
 mod model;
@@ -23,7 +24,8 @@ use std::time::{Duration, Instant};
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  undertone watch runs/first\n  undertone watch runs/first | tee \
-     progress.txt\n  undertone watch runs/first --json"
+     progress.txt\n  undertone watch runs/first --json\n  undertone watch runs/first --csv > \
+     metrics.csv"
 )]
 pub struct Watch {
     /// Folder of the run; it is only read
@@ -31,6 +33,10 @@ pub struct Watch {
     /// Print lines, also on a terminal
     #[arg(long)]
     plain: bool,
+    /// Print the metrics of each step as CSV; of a finished run all at once. They depend on private
+    /// data without noise, as metrics.jsonl does
+    #[arg(long, conflicts_with = "plain")]
+    csv: bool,
 }
 
 /// Between two looks into the folder.
@@ -44,7 +50,13 @@ const SILENCE: Duration = Duration::from_secs(300);
 
 impl Watch {
     pub fn run(self, output: Output) -> Outcome {
+        if self.csv && output.json {
+            return Err(Failure::arguments("--csv cannot be used with --json"));
+        }
         let mut follower = Follower::new(&self.run)?;
+        if self.csv {
+            return csv::print(&mut follower);
+        }
         if self.plain || output.json || !std::io::stdout().is_terminal() {
             return lines(&mut follower, output);
         }

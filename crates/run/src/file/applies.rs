@@ -155,6 +155,10 @@ const RULES: &[Rule] = &[
         let format = file.data.format.or_else(|| Format::from_extension(&file.data.train));
         !matches!(format, Some(Format::Parquet | Format::Text))
     }),
+    rule("data.validation_is_public", PRIVATE, is_private),
+    rule("data.validation_is_public", "runs with data.validation", |file| {
+        file.data.validation.is_some()
+    }),
     rule("data.label", CLASSIFICATION, |file| task_is(file, TaskName::Classification)),
     rule("data.labels", CLASSIFICATION, |file| task_is(file, TaskName::Classification)),
     rule("data.prompt", COMPLETION, |file| task_is(file, TaskName::Completion)),
@@ -172,6 +176,8 @@ const RULES: &[Rule] = &[
     rule("training.average", "runs that learn by gradients", |file| {
         file.privacy.local.learn != Some(LearnerKind::Discriminant)
     }),
+    rule("training.stop_early", "runs with data.validation", |file| file.data.validation.is_some()),
+    rule("training.stop_early", "mode = \"proved\" and non-private runs", |file| !is_paper(file)),
     rule("training.dropout", "runs that learn by gradients", |file| {
         file.privacy.local.learn != Some(LearnerKind::Discriminant)
     }),

@@ -29,6 +29,10 @@ pub struct DataSection {
     /// The file that the trained model is evaluated on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation: Option<PathBuf>,
+    /// Whether the validation file is public and does not depend on the training file: metrics on
+    /// it are then post-processing, and training may be stopped by them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub validation_is_public: bool,
     /// Format of the files; by default that of their extension.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,

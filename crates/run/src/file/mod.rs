@@ -21,8 +21,8 @@ pub use privacy::{
     NoiseSchedule, PrivacySection, RapFtSection, RelevanceRule, RelevanceSource,
 };
 pub use training::{
-    ComputeSection, LearningRateSchedule, MicroBatch, OptimiserKind, Precision, TrainingSection,
-    WeightAverage,
+    ComputeSection, KeptEpoch, LearningRateSchedule, MicroBatch, OptimiserKind, Precision,
+    StopEarly, TrainingSection, WeightAverage,
 };
 
 use crate::error::{Error, Result};

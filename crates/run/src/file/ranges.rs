@@ -74,6 +74,9 @@ impl RunFile {
         }
         within("training.weight_decay", training.weight_decay, 0.0..=1e3)?;
         within("training.epochs", u64::from(training.epochs), 1..=limits::STEPS)?;
+        if let Some(stop) = training.stop_early {
+            within("training.stop_early.patience", stop.patience, 1..=1_000_000)?;
+        }
         within("training.batch", training.batch, 1..=u64::from(u32::MAX))?;
         let compute = &self.compute;
         within("compute.micro_batch", compute.micro_batch.or(1), 1..=usize::MAX)?;

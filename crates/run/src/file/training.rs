@@ -39,9 +39,34 @@ pub struct TrainingSection {
     /// Average of the weights over steps that takes the place of the last weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub average: Option<WeightAverage>,
+    /// Early stopping on the validation file, which must be public in a private run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_early: Option<StopEarly>,
     /// Seed of all randomness: makes the run reproducible, and not private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
+}
+
+/// Early stopping: when a run ends before its last epoch, and which weights it keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StopEarly {
+    /// The run stops when so many epochs have brought nothing better than the best one.
+    pub patience: u32,
+    /// Whose weights are kept.
+    #[serde(default)]
+    pub keep: KeptEpoch,
+}
+
+/// The epoch whose weights a run keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeptEpoch {
+    /// The best on the validation file, also if the run was not stopped.
+    #[default]
+    Best,
+    /// The last one.
+    Last,
 }
 
 fn momentum() -> f32 {
@@ -128,6 +153,9 @@ pub struct ComputeSection {
     /// checkpointing): less memory, more time, the same results.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub recompute: bool,
+    /// Whether an event file for TensorBoard is written beside metrics.jsonl.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub tensorboard: bool,
 }
 
 /// Precision of matrix products and activations. Weights, sums of gradients, per-example norms and
@@ -173,6 +201,7 @@ impl Default for ComputeSection {
             checkpoint_every: None,
             precision: None,
             recompute: false,
+            tensorboard: false,
         }
     }
 }

@@ -142,9 +142,9 @@ pub fn assumptions(
     let mut assumptions = vec![
         format!("the number of units in the training file ({}) is public", resolved.units),
         "the model that the run began from does not depend on the training file".to_owned(),
-        "metrics.jsonl, secret.key, identity.json, audit.json and its drawings, a relevance map \
-         without noise, the progress that was shown, and the time and memory that the run took \
-         are not released: they depend on the data without noise"
+        "metrics.jsonl, an event file for TensorBoard, secret.key, identity.json, audit.json and \
+         its drawings, a relevance map without noise, the progress that was shown, and the time \
+         and memory that the run took are not released: they depend on the data without noise"
             .to_owned(),
         "rounding of f32 arithmetic, by which one unit moves the gradients of the others, and its \
          own norm, in their last digits, reveals nothing"
@@ -153,6 +153,10 @@ pub fn assumptions(
          about 2e-7 of itself"
             .to_owned(),
     ];
+    if let (true, Some(file)) = (plan.data.validation_is_public, &plan.data.validation) {
+        let file = file.display();
+        assumptions.push(format!("{file} is public and does not depend on the training file"));
+    }
     // That none was skipped is told of the data, too.
     if plan.data.on_bad_row == OnBadRow::Skip {
         assumptions.push(format!(

@@ -135,6 +135,12 @@ pub trait Procedure {
         divisor
     }
 
+    /// Records all planned releases that are not made, before a run stops early: see
+    /// `train/early_stop.rs`.
+    fn record_rest(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// Refuses a checkpoint taken after more steps than the ledger has recorded.
     fn check_checkpoint(&self, _steps: u64) -> Result<()> {
         Ok(())

@@ -4,7 +4,7 @@ use super::{Method, Plan};
 use crate::error::{Error, Result};
 use crate::method::central::CentralPlan;
 use crate::method::local::LocalPlan;
-use undertone_run::{MethodName, RunFile, TaskName};
+use undertone_run::{LearnerKind, MethodName, RunFile, TaskName};
 
 impl Plan {
     /// Checks a run file and fills in the defaults that depend on its method.
@@ -36,7 +36,39 @@ impl Plan {
             _ => Method::Central(CentralPlan::check(&file)?),
         };
         let RunFile { model, data, privacy, training, compute, .. } = file;
-        Ok(Self { model, data, training, compute, method, privacy })
+        let plan = Self { model, data, training, compute, method, privacy };
+        plan.check_validation()?;
+        Ok(plan)
+    }
+
+    /// What the validation file is declared to be, and is used for.
+    fn check_validation(&self) -> Result<()> {
+        let data = &self.data;
+        if data.validation_is_public && data.validation.as_ref() == Some(&data.train) {
+            return Err(Error::plan(
+                "data.validation is the private training file, so data.validation_is_public \
+                 cannot be true",
+            ));
+        }
+        if self.training.stop_early.is_none() {
+            return Ok(());
+        }
+        if self.is_private() && !data.validation_is_public {
+            return Err(Error::plan(
+                "training.stop_early decides by data.validation, and no ledger pays for what a \
+                 private file tells: set data.validation_is_public = true if the file is public \
+                 and does not depend on the training file, or leave stop_early out",
+            ));
+        }
+        match &self.method {
+            Method::Local(local) if local.settings.learn == LearnerKind::Discriminant => {
+                Err(Error::plan(
+                    "training.stop_early is for runs that learn by gradients, and the \
+                     discriminant is fitted once; remove it, or set privacy.local.learn",
+                ))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -49,6 +49,8 @@ pub(crate) trait Backend: Sized + 'static {
     fn is_same(one: &Self::Matrix, other: &Self::Matrix) -> bool;
     fn row_range(matrix: &Self::Matrix, rows: Range<usize>) -> Result<Self::Matrix>;
     fn column_range(matrix: &Self::Matrix, columns: Range<usize>) -> Result<Self::Matrix>;
+    /// The same numbers, row after row, in rows of another length; copied if they are not dense.
+    fn reshape(matrix: &Self::Matrix, shape: Shape) -> Result<Self::Matrix>;
 
     fn normalise(
         kind: NormKind,

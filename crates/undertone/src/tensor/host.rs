@@ -115,6 +115,18 @@ impl Host {
         Self { columns: columns.len(), offset: self.offset + columns.start, ..self.clone() }
     }
 
+    /// The same numbers, row after row, in rows of another length; copied if they are not dense.
+    pub(crate) fn reshape(&self, [rows, columns]: [usize; 2]) -> Self {
+        assert_eq!(rows * columns, self.rows * self.columns, "numbers of a matrix");
+        let dense = match self.is_dense() {
+            true => self.clone(),
+            false => Self::build(self.rows, self.columns, |out| {
+                out.copy_from_slice(&self.dense());
+            }),
+        };
+        Self { rows, columns, stride: columns, ..dense }
+    }
+
     pub(crate) fn row_range(&self, rows: Range<usize>) -> Self {
         assert!(rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
         Self { rows: rows.len(), offset: self.offset + rows.start * self.stride, ..self.clone() }

@@ -164,6 +164,19 @@ impl Matrix {
         on_backend!(NAME, self, |B, at| Ok(B::wrap(B::column_range(at.get(self)?, columns)?)))
     }
 
+    /// The same numbers, row after row, in rows of so many columns; shared if they lie end to end.
+    pub fn with_columns(&self, columns: usize) -> Result<Self> {
+        const NAME: &str = "rows of another length";
+        let [rows, before] = self.shape();
+        let numbers = rows * before;
+        if columns == 0 || !numbers.is_multiple_of(columns) {
+            let problem = format!("{numbers} numbers in rows of {columns}");
+            return Err(Error::Layout { operation: NAME, problem });
+        }
+        let shape = [numbers / columns, columns];
+        on_backend!(NAME, self, |B, at| Ok(B::wrap(B::reshape(at.get(self)?, shape)?)))
+    }
+
     /// Some of the rows, sharing the numbers.
     pub fn row_range(&self, rows: Range<usize>) -> Result<Self> {
         const NAME: &str = "selection of rows";

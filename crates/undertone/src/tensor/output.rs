@@ -166,6 +166,16 @@ impl Output {
         on_draft!(self, NAME, |B, at, draft| B::add_matrix(draft, &block, at.get(matrix)?))
     }
 
+    /// Writes a matrix into a block, or adds it to what is there.
+    pub fn add_block(&mut self, columns: Range<usize>, matrix: &Matrix) -> Result<()> {
+        const NAME: &str = "sum";
+        let rule = "the second must be as large as the block";
+        let wanted = [self.shape[0], columns.len()];
+        fits(matrix.shape() == wanted, NAME, self.shape, matrix.shape(), rule)?;
+        let block = self.block(columns);
+        on_draft!(self, NAME, |B, at, draft| B::add_matrix(draft, &block, at.get(matrix)?))
+    }
+
     /// Adds `scale · left · right` to a block.
     ///
     /// # Panics

@@ -31,9 +31,12 @@ pub fn identity(
     hash.add_debug(&env!("CARGO_PKG_VERSION"));
     hash.add_plan(plan);
     hash.add_debug(resolved);
-    // The validation file is used to report metrics only, and the folder of the model is what was
-    // read from it.
-    let Prepared { model, data, validation: _, public, origin: _, labels_were_found } = prepared;
+    // The folder of the model is what was read from it.
+    let Prepared { model, data, validation, public, origin: _, labels_were_found } = prepared;
+    // Without early stopping the validation file is used to report metrics only.
+    if let (Some(_), Some(validation)) = (plan.training.stop_early, validation) {
+        hash.add_data(validation);
+    }
     hash.add_debug(labels_were_found);
     hash.add_model(model)?;
     let PublicData { relevance, text, adaptation } = public;
@@ -68,11 +71,12 @@ impl Fingerprint {
         self.add(format!("{value:?}").as_bytes());
     }
 
-    /// Everything of a plan but how often checkpoints are written. Micro-batches count: they
-    /// decide dropout masks and rounding.
+    /// Everything of a plan but what is written beside the run, and how often. Micro-batches count:
+    /// they decide dropout masks and rounding.
     fn add_plan(&mut self, plan: &Plan) {
         let mut plan = plan.clone();
         plan.compute.checkpoint_every = None;
+        plan.compute.tensorboard = false;
         self.add_debug(&plan);
     }
 

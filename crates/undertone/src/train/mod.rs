@@ -10,6 +10,7 @@
 mod average;
 mod card;
 mod checkpoint;
+mod early_stop;
 mod event;
 mod identity;
 mod learner;

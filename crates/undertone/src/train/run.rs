@@ -2,6 +2,7 @@
 
 use super::card::{Saved, card};
 use super::checkpoint;
+use super::early_stop::score;
 use super::event::TrainingEvent;
 use super::identity::identity;
 use super::memory::{GpuMemory, peak_memory};
@@ -18,8 +19,8 @@ use crate::tensor::Device;
 use std::io::Write;
 use std::path::Path;
 use undertone_run::{
-    Metrics, RunFolder, Summary, Tuning, ValidationMetrics, read_metrics, write_atomically,
-    write_json,
+    EpochsTaken, Metrics, RunFolder, Summary, Tuning, ValidationMetrics, read_metrics,
+    write_atomically, write_json,
 };
 
 /// Arguments of [`train`].
@@ -97,10 +98,6 @@ pub fn train(start: Start, callback: &mut dyn FnMut(TrainingEvent)) -> Result<Su
 impl Run {
     /// The metrics of the best epoch, by accuracy or by loss; none if the last is as good.
     fn best_validation(&self) -> Result<Option<Metrics>> {
-        let score = |metrics: &Metrics| match metrics {
-            Metrics::Classification(found) => found.accuracy,
-            Metrics::Language(found) => -found.loss,
-        };
         let Some(last) = &self.last_validation else { return Ok(None) };
         let epochs = read_metrics(&self.folder.metrics())?;
         let epochs = epochs.into_iter().filter_map(|record| record.validation);
@@ -161,6 +158,7 @@ impl Run {
             peak_gpu_memory_bytes,
             largest_micro_batch,
             steps: self.done,
+            early_stop: self.epochs_taken(),
             skipped_rows: self.data.skipped,
             parameters: self.counts(),
             noise_by_parameter: self.learner.noise_by_parameter(),
@@ -180,15 +178,38 @@ impl Run {
         Ok(summary)
     }
 
+    /// Epochs of a run that may stop early.
+    fn epochs_taken(&self) -> Option<EpochsTaken> {
+        let stop = self.early_stop.as_ref()?;
+        let epochs = self.done / self.resolved.steps_per_epoch;
+        Some(EpochsTaken { epochs, kept: stop.kept() })
+    }
+
     /// What the validation file was used for.
     fn selection(&self) -> String {
-        match &self.plan.data.validation {
-            Some(path) => format!(
+        let (data, all) = (&self.plan.data, self.plan.training.epochs);
+        let public = if data.validation_is_public { ", declared to be public," } else { "" };
+        match (&data.validation, self.epochs_taken()) {
+            (Some(path), Some(EpochsTaken { epochs, kept })) => format!(
+                "{}{public} was used to stop after epoch {epochs} of {all} and to keep the \
+                 weights of epoch {kept}, and to report metrics{}",
+                path.display(),
+                match self.plan.is_private() {
+                    true => "; ε is that of all planned steps",
+                    false => "",
+                }
+            ),
+            (Some(path), None) if data.validation_is_public => format!(
+                "{}{public} was used to report metrics, not to select hyperparameters; the \
+                 guarantee covers these metrics, which are computed from what was released",
+                path.display()
+            ),
+            (Some(path), None) => format!(
                 "{} was used to report metrics, not to select hyperparameters; if it is private, \
                  the guarantee does not cover these metrics",
                 path.display()
             ),
-            None => "no other data were used".to_owned(),
+            (None, _) => "no other data were used".to_owned(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::average::AveragedWeights;
 use super::checkpoint::{self, CheckpointKey};
+use super::early_stop::EarlyStop;
 use super::event::{SpentEpsilon, TrainingEvent};
 use super::learner::{Learner, Protection};
 use super::memory::GpuMemory;
@@ -16,7 +17,10 @@ use crate::plan::Plan;
 use crate::{model, tensor};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use undertone_run::{MetricsWriter, ParameterCounts, Record, Resolved, RunFolder, Throughput};
+use undertone_run::{
+    MetricsWriter, ParameterCounts, Record, Resolved, RunFolder, TensorboardWriter, Throughput,
+    read_metrics,
+};
 
 /// Interval at which ε is computed from the ledger, where no plan says it.
 const EPSILON_EVERY: Duration = Duration::from_secs(10);
@@ -46,6 +50,8 @@ pub struct Run {
     /// The most examples of a micro-batch.
     pub(super) largest_micro_batch: usize,
     pub(super) last_validation: Option<Metrics>,
+    /// What is known of the epochs, where the run may stop early.
+    pub(super) early_stop: Option<EarlyStop>,
 }
 
 impl Run {
@@ -81,6 +87,7 @@ impl Run {
             gpu_memory: GpuMemory::default(),
             largest_micro_batch: 0,
             last_validation: None,
+            early_stop: None,
         }
     }
 
@@ -106,6 +113,14 @@ impl Run {
     pub(super) fn all_steps(&mut self, callback: &mut dyn FnMut(TrainingEvent)) -> Result<()> {
         let metrics = self.folder.metrics();
         let mut writer = MetricsWriter::open(&metrics, self.done)?;
+        let events = self.folder.tensorboard();
+        let mut tensorboard = match self.plan.compute.tensorboard {
+            true => Some(TensorboardWriter::open(&events, self.done)?),
+            false => None,
+        };
+        if let Some(settings) = self.plan.training.stop_early {
+            self.early_stop = Some(EarlyStop::after(settings, &read_metrics(&metrics)?));
+        }
         callback(TrainingEvent::Ready {
             resolved: &self.resolved,
             examples: self.data.examples.len(),
@@ -119,13 +134,13 @@ impl Run {
         }
         let (mut saved, mut asked) = (Instant::now(), Instant::now());
         let mut spent: Option<SpentEpsilon> = None;
-        if self.done == self.steps() {
+        if self.is_over() {
             // A run that was interrupted while its model was written: restores state that is in
             // memory only.
-            let last = self.plan.training.epochs as usize - 1;
+            let last = (self.done / self.resolved.steps_per_epoch) as usize - 1;
             self.procedure.begin_epoch(last, true, &mut self.learner, &self.data)?;
         }
-        while self.done < self.steps() {
+        while !self.is_over() {
             let begun = Instant::now();
             let mut record = self.step()?;
             self.time += begun.elapsed();
@@ -134,6 +149,7 @@ impl Run {
             if epoch_ends {
                 record.validation = self.validate()?;
                 record.noise_by_parameter = self.uneven_noise();
+                self.note_epoch(&record)?;
             }
             record.epsilon = match epoch_ends {
                 true => self.ledger_epsilon()?,
@@ -147,17 +163,57 @@ impl Run {
             let of_this_step = epsilon.map(|epsilon| SpentEpsilon { epsilon, step: self.done });
             spent = of_this_step.or(spent);
             writer.add(&metrics, &record)?;
+            if let Some(writer) = &mut tensorboard {
+                writer.add(&events, &record)?;
+            }
             let throughput = self.throughput();
             callback(TrainingEvent::Step { record: &record, throughput, epsilon: spent });
             let due = match self.plan.compute.checkpoint_every {
                 Some(steps) => self.done.is_multiple_of(steps),
                 None => saved.elapsed() > CHECKPOINT_EVERY,
             };
-            if due || self.done == self.steps() {
+            if due || self.is_over() {
                 let path = self.folder.checkpoint();
                 checkpoint::save(&path, &self.learner, self.done, &self.checkpoint_key)?;
                 saved = Instant::now();
             }
+        }
+        self.choose_epoch()
+    }
+
+    /// Whether the last step was taken, or training stops early.
+    fn is_over(&self) -> bool {
+        self.done == self.steps() || self.early_stop.as_ref().is_some_and(EarlyStop::is_over)
+    }
+
+    /// Notes how good an epoch was, and saves its weights if it is the best so far.
+    fn note_epoch(&mut self, record: &Record) -> Result<()> {
+        let (Some(stop), Some(metrics)) = (&mut self.early_stop, &record.validation) else {
+            return Ok(());
+        };
+        if stop.observe(record.epoch, metrics) && stop.keeps_best() {
+            let path = self.folder.best_checkpoint();
+            checkpoint::save(&path, &self.learner, self.done, &self.checkpoint_key)?;
+        }
+        Ok(())
+    }
+
+    /// Records the releases that a stopped run does not make, and takes back the weights of the
+    /// epoch that is kept.
+    fn choose_epoch(&mut self) -> Result<()> {
+        let Some(stop) = &self.early_stop else { return Ok(()) };
+        self.procedure.record_rest()?;
+        let kept = stop.kept() * self.resolved.steps_per_epoch;
+        if kept != self.done {
+            let path = self.folder.best_checkpoint();
+            let steps = checkpoint::load(&path, &mut self.learner, &self.checkpoint_key)?;
+            if steps != kept {
+                return Err(Error::folder(
+                    &path,
+                    format!("is of step {steps}, and the best epoch ended at step {kept}"),
+                ));
+            }
+            self.last_validation = None;
         }
         Ok(())
     }

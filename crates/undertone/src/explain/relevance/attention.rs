@@ -50,6 +50,13 @@ impl Explainer {
             first += layer.outputs;
             projections.push(trace);
         }
+        if attention.head_norms.is_some() {
+            return Err(crate::model::Error::Request(
+                "relevance of a model that normalises queries and keys, such as Qwen3, is not \
+                 known; use another method"
+                    .into(),
+            ));
+        }
         if let Some(frequencies) = &attention.rotary {
             let turned = (attention.heads + attention.key_heads) * width;
             qkv = tensor::rotate(Matrix::Host(qkv), turned, frequencies, pass.positions, 1.0)?

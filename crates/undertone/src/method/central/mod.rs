@@ -41,7 +41,7 @@ use crate::noise::{Noise, purpose};
 use crate::train::{Learner, Protection, Step};
 use ledger::{claim, planned_releases, round_down, step_event, terms};
 use relevance::ComputedMap;
-use undertone_accounting::Guarantee;
+use undertone_accounting::{Guarantee, Part};
 use undertone_run::{Claim, RelevanceCost, Resolved, RunPaths};
 
 /// A method of central DP during training.
@@ -137,6 +137,17 @@ impl Procedure for Central {
         let index = self.releases_before() + step.step;
         self.ledger.record(index, step_event(&self.resolved, effective), 1)?;
         Ok(learner.update(sum, &Step::of(step, nominal))?)
+    }
+
+    fn record_rest(&mut self) -> Result<()> {
+        let mut index = 0;
+        for Part { event, count } in planned_releases(&self.resolved) {
+            for _ in 0..count {
+                self.ledger.record(index, event, 1)?;
+                index += 1;
+            }
+        }
+        Ok(())
     }
 
     fn check_checkpoint(&self, steps: u64) -> Result<()> {

@@ -180,6 +180,10 @@ impl Procedure for Local {
         Ok(learner.update(sum, &Step::of(step, 0.0))?)
     }
 
+    fn record_rest(&mut self) -> Result<()> {
+        self.record_until(usize::MAX)
+    }
+
     fn guarantee(&self) -> Result<Option<Guarantee>> {
         self.ledger.guarantee()
     }

@@ -138,6 +138,7 @@ pub(super) fn encoder(
                 key_heads: sizes.heads,
                 width,
                 causal: false,
+                head_norms: None,
                 rotary: None,
                 dropout: attention_dropout,
                 site: site + 2,

@@ -66,6 +66,7 @@ pub(super) fn build(
                 key_heads: sizes.heads,
                 width,
                 causal: false,
+                head_norms: None,
                 rotary: None,
                 dropout: attention_dropout,
                 site: site + 2,

@@ -65,6 +65,7 @@ pub(super) fn build(
                 key_heads: sizes.heads,
                 width,
                 causal: true,
+                head_norms: None,
                 rotary: None,
                 dropout: attention_dropout,
                 site: site + 2,

@@ -7,6 +7,7 @@ use crate::model::layer::attention::{Attention, Projections};
 use crate::model::layer::block::{Block, NormOrder};
 use crate::model::layer::embedding::Embeddings;
 use crate::model::layer::feed_forward::FeedForward;
+use crate::model::layer::head_norms::HeadNorms;
 use crate::model::{Network, Result, TaskHead};
 use serde_json::Value;
 
@@ -21,6 +22,7 @@ pub(super) fn build(
         projection_bias: attention_bias,
         output_bias: attention_bias,
         mlp_bias: config.flag_or("mlp_bias", false)?,
+        head_norms: false,
         window: None,
     };
     decoder(config, &parts, task_head, classes, builder)
@@ -33,6 +35,8 @@ pub(super) struct Parts {
     /// Whether the output projection of attention has one.
     pub output_bias: bool,
     pub mlp_bias: bool,
+    /// Whether each head's queries and keys are normalised.
+    pub head_norms: bool,
     /// How many tokens a token sees at most, itself included. Longer sequences are not read, so
     /// that every token sees all before it.
     pub window: Option<usize>,
@@ -109,6 +113,13 @@ pub(super) fn decoder(
             projection("k", key_heads)?,
             projection("v", key_heads)?,
         ]));
+        let head_norms = match parts.head_norms {
+            true => Some(HeadNorms {
+                queries: builder.rms_norm(&format!("{name}.self_attn.q_norm"), width, epsilon)?,
+                keys: builder.rms_norm(&format!("{name}.self_attn.k_norm"), width, epsilon)?,
+            }),
+            false => None,
+        };
         let (from, to) = (sizes.heads * width, hidden);
         let attention = Attention {
             projections,
@@ -122,6 +133,7 @@ pub(super) fn decoder(
             key_heads,
             width,
             causal: true,
+            head_norms,
             rotary: Some(frequencies.clone()),
             dropout: attention_dropout,
             site: site + 2,

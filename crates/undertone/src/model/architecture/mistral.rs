@@ -12,6 +12,12 @@ pub(super) fn build(
     builder: &mut Builder,
 ) -> Result<Network> {
     let window = llama::window(config)?;
-    let parts = Parts { projection_bias: false, output_bias: false, mlp_bias: false, window };
+    let parts = Parts {
+        projection_bias: false,
+        output_bias: false,
+        mlp_bias: false,
+        head_norms: false,
+        window,
+    };
     llama::decoder(config, &parts, task_head, classes, builder)
 }

@@ -7,6 +7,7 @@ mod gpt2;
 mod llama;
 mod mistral;
 mod qwen2;
+mod qwen3;
 mod random;
 mod roberta;
 
@@ -33,6 +34,7 @@ pub enum Architecture {
     Mistral,
     /// Qwen2 and Qwen2.5.
     Qwen2,
+    Qwen3,
 }
 
 /// Names, defaults and constructor of one architecture.
@@ -55,7 +57,7 @@ const ENCODER: &[(TaskHead, &str)] = &[
 
 impl Architecture {
     /// Every architecture.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Bert,
         Self::DistilBert,
         Self::Roberta,
@@ -65,6 +67,7 @@ impl Architecture {
         Self::Llama,
         Self::Mistral,
         Self::Qwen2,
+        Self::Qwen3,
     ];
 
     fn facts(self) -> Facts {
@@ -137,6 +140,12 @@ impl Architecture {
                 model_type: "qwen2",
                 class_prefix: "Qwen2",
                 build: qwen2::build,
+                ..Self::Llama.facts()
+            },
+            Self::Qwen3 => Facts {
+                model_type: "qwen3",
+                class_prefix: "Qwen3",
+                build: qwen3::build,
                 ..Self::Llama.facts()
             },
         }

@@ -11,11 +11,21 @@ pub(super) fn build(
     classes: usize,
     builder: &mut Builder,
 ) -> Result<Network> {
-    // Files name a window also where it is not used.
-    let window = match config.flag_or("use_sliding_window", false)? {
-        true => llama::window(config)?,
-        false => None,
+    let window = window(config)?;
+    let parts = Parts {
+        projection_bias: true,
+        output_bias: false,
+        mlp_bias: false,
+        head_norms: false,
+        window,
     };
-    let parts = Parts { projection_bias: true, output_bias: false, mlp_bias: false, window };
     llama::decoder(config, &parts, task_head, classes, builder)
+}
+
+/// The window, which files name also where it is not used.
+pub(super) fn window(config: &Config) -> Result<Option<usize>> {
+    match config.flag_or("use_sliding_window", false)? {
+        true => llama::window(config),
+        false => Ok(None),
+    }
 }

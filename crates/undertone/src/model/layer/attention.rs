@@ -1,6 +1,8 @@
 //! Multi-head self-attention with its projections.
 
+use super::head_norms::{self, HeadNorms};
 use super::linear::{self, Linear};
+use super::norm::Norm;
 use crate::model::factor::Receiver;
 use crate::model::pass::Pass;
 use crate::tensor::{self, AttentionShape, Host, KeyValueCache, Matrix, Output, Result};
@@ -21,6 +23,8 @@ pub struct Attention {
     pub width: usize,
     /// Whether a token attends only to itself and earlier tokens.
     pub causal: bool,
+    /// Normalisation of each head's queries and keys.
+    pub head_norms: Option<HeadNorms>,
     /// Frequencies of the rotary position embedding (RoPE).
     pub rotary: Option<Vec<f32>>,
     /// Dropout probability of the attention weights.
@@ -62,7 +66,15 @@ pub struct Saved {
     mixed: Matrix,
     log_sums: Matrix,
     projections: Vec<linear::Saved>,
+    head_norms: Option<head_norms::Saved>,
     output: linear::Saved,
+}
+
+/// What projections leave: `[q | k | v]`, and what their backward pass needs.
+struct Projected {
+    qkv: Matrix,
+    projections: Vec<linear::Saved>,
+    head_norms: Option<head_norms::Saved>,
 }
 
 impl Attention {
@@ -82,42 +94,58 @@ impl Attention {
         (self.heads + self.key_heads) * self.width
     }
 
-    fn project(&self, pass: &Pass, x: &Matrix) -> Result<(Matrix, Vec<linear::Saved>)> {
+    /// The normalisation of the heads of projection `i`: of queries, keys or values.
+    fn norm_of_projection(&self, i: usize) -> Option<&Norm> {
+        let norms = self.head_norms.as_ref()?;
+        [&norms.queries, &norms.keys].get(i).copied()
+    }
+
+    fn project(&self, pass: &Pass, x: &Matrix) -> Result<Projected> {
         let columns = (self.heads + 2 * self.key_heads) * self.width;
         let mut out = Output::new(&x.device(), x.rows(), columns);
-        let mut saved = Vec::new();
+        let (mut saved, mut normed) = (Vec::new(), Vec::new());
         let mut first = 0;
-        for layer in self.projections.layers() {
-            saved.push(layer.forward_into(pass, x, &mut out, first..first + layer.outputs)?);
+        for (i, layer) in self.projections.layers().iter().enumerate() {
+            let block = first..first + layer.outputs;
+            match self.norm_of_projection(i) {
+                None => saved.push(layer.forward_into(pass, x, &mut out, block)?),
+                Some(norm) => {
+                    let (y, kept) = layer.forward(pass, x)?;
+                    let (y, kept_of_norm) = head_norms::forward(norm, pass, &y, self.width)?;
+                    out.add_block(block, &y)?;
+                    saved.push(kept);
+                    normed.push(kept_of_norm);
+                }
+            }
             first += layer.outputs;
         }
         let mut qkv = out.finish()?;
         if let Some(frequencies) = &self.rotary {
             qkv = tensor::rotate(qkv, self.rotated_columns(), frequencies, pass.positions, 1.0)?;
         }
-        Ok((qkv, saved))
+        Ok(Projected { qkv, projections: saved, head_norms: normed.try_into().ok() })
     }
 
     /// The output of each token, `[tokens, hidden]`.
     pub fn forward(&self, pass: &Pass, x: &Matrix) -> Result<(Matrix, Saved)> {
-        let (qkv, projections) = self.project(pass, x)?;
+        let Projected { qkv, projections, head_norms } = self.project(pass, x)?;
         let Some(padded) = Padded::of(pass) else {
             let (mixed, log_sums) = tensor::attend(&qkv, &self.shape(pass))?;
             let (y, output) = self.output.forward(pass, &mixed)?;
-            return Ok((y, Saved { qkv, mixed, log_sums, projections, output }));
+            return Ok((y, Saved { qkv, mixed, log_sums, projections, head_norms, output }));
         };
         let qkv = padded.spread(self, &qkv)?;
         let shape = AttentionShape { starts: &padded.starts, ..self.shape(pass) };
         let (mixed, log_sums) = tensor::attend(&qkv, &shape)?;
         let of_tokens = tensor::gather(&mixed, &padded.at)?;
         let (y, output) = self.output.forward(pass, &of_tokens)?;
-        Ok((y, Saved { qkv, mixed, log_sums, projections, output }))
+        Ok((y, Saved { qkv, mixed, log_sums, projections, head_norms, output }))
     }
 
     /// Attention weights of the first or the last token of each sequence, `[heads, length]` per
     /// sequence.
     pub fn token_weights(&self, pass: &Pass, x: &Matrix, last_token: bool) -> Result<Vec<Host>> {
-        let qkv = self.project(pass, x)?.0.to_host()?;
+        let qkv = self.project(pass, x)?.qkv.to_host()?;
         let scale = (self.width as f32).sqrt().recip();
         let weights = |window: &[usize]| {
             let from = if last_token { window[1] - 1 } else { window[0] };
@@ -145,7 +173,7 @@ impl Attention {
 
     /// The output of new tokens, which attend to the key-value cache and are appended to it.
     pub fn extend(&self, pass: &Pass, x: &Matrix, cache: &mut KeyValueCache) -> Result<Matrix> {
-        let (qkv, _) = self.project(pass, x)?;
+        let qkv = self.project(pass, x)?.qkv;
         let mixed = cache.attend(&qkv, &self.shape(pass))?;
         Ok(self.output.forward(pass, &mixed)?.0)
     }
@@ -159,7 +187,7 @@ impl Attention {
         mut input_gradient: Option<&mut Output>,
         receiver: &mut dyn Receiver,
     ) -> Result<()> {
-        let Saved { qkv, mixed, log_sums, projections, output } = saved;
+        let Saved { qkv, mixed, log_sums, projections, head_norms, output } = saved;
         let mixed_gradient = self.output.backward_alone(pass, output, output_gradient, receiver)?;
         let mut gradient = match Padded::of(pass) {
             None => {
@@ -184,8 +212,12 @@ impl Attention {
             )?;
         }
         let mut first = 0;
-        for (layer, saved) in self.projections.layers().iter().zip(projections) {
-            let part = gradient.column_range(first..first + layer.outputs)?;
+        let mut head_norms = head_norms.into_iter().flatten();
+        for (i, (layer, saved)) in self.projections.layers().iter().zip(projections).enumerate() {
+            let mut part = gradient.column_range(first..first + layer.outputs)?;
+            if let (Some(norm), Some(kept)) = (self.norm_of_projection(i), head_norms.next()) {
+                part = head_norms::backward(norm, pass, kept, &part, self.width, receiver)?;
+            }
             layer.backward(pass, saved, &part, input_gradient.as_deref_mut(), receiver)?;
             first += layer.outputs;
         }

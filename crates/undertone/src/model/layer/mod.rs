@@ -11,6 +11,7 @@ pub mod block;
 pub mod embedding;
 pub mod feed_forward;
 pub mod head;
+pub mod head_norms;
 pub mod linear;
 pub mod norm;
 pub mod sanitiser;

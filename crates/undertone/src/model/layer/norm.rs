@@ -4,6 +4,7 @@ use crate::model::factor::{Factor, Receiver};
 use crate::model::parameters::ParameterId;
 use crate::model::pass::Pass;
 use crate::tensor::{self, Matrix, NormKind, Result};
+use std::sync::Arc;
 
 /// LayerNorm or RMSNorm with its parameters.
 #[derive(Clone, Debug)]
@@ -53,6 +54,18 @@ impl Norm {
         output_gradient: &Matrix,
         receiver: &mut dyn Receiver,
     ) -> Result<Matrix> {
+        self.backward_of_rows(pass, saved, output_gradient, None, receiver)
+    }
+
+    /// The same where rows are not one for each token: `tokens` has that of each row.
+    pub fn backward_of_rows(
+        &self,
+        pass: &Pass,
+        saved: Saved,
+        output_gradient: &Matrix,
+        tokens: Option<Arc<Vec<u32>>>,
+        receiver: &mut dyn Receiver,
+    ) -> Result<Matrix> {
         let gradient = tensor::normalise_backward(
             self.kind,
             &saved.normalised,
@@ -62,14 +75,15 @@ impl Norm {
         )?;
         if let Some(bias) = self.bias.filter(|&bias| pass.parameters.is_trainable(bias)) {
             let output_gradient = output_gradient.clone();
-            receiver.receive(Factor::Sum { parameter: bias, output_gradient, tokens: None })?;
+            let tokens = tokens.clone();
+            receiver.receive(Factor::Sum { parameter: bias, output_gradient, tokens })?;
         }
         if pass.parameters.is_trainable(self.weight) {
             receiver.receive(Factor::Scale {
                 parameter: self.weight,
                 input: saved.normalised,
                 output_gradient: output_gradient.clone(),
-                tokens: None,
+                tokens,
             })?;
         }
         Ok(gradient)

@@ -80,6 +80,10 @@ impl Backend for Cpu {
         Ok(matrix.column_range(columns))
     }
 
+    fn reshape(matrix: &Host, shape: Shape) -> Result<Host> {
+        Ok(matrix.reshape(shape))
+    }
+
     fn normalise(
         kind: NormKind,
         x: &Host,
@@ -292,7 +296,7 @@ impl Backend for Cpu {
             #[inline(always)]
             |first, out| {
                 for (i, out) in out.chunks_exact_mut(stride).enumerate() {
-                    let row = matrix.row(first + i);
+                    let (row, out) = (matrix.row(first + i), &mut out[block.columns.clone()]);
                     match how {
                         Update::Overwrite => out.copy_from_slice(row),
                         Update::Add => out.iter_mut().zip(row).for_each(|(y, x)| *y += x),

@@ -127,6 +127,10 @@ impl Backend for Cuda {
         Ok(matrix.column_range(columns))
     }
 
+    fn reshape(matrix: &CudaMatrix, shape: Shape) -> Result<CudaMatrix> {
+        matrix.reshape(shape)
+    }
+
     fn normalise(
         kind: NormKind,
         x: &CudaMatrix,

@@ -236,6 +236,12 @@ impl CudaMatrix {
         Self { columns: columns.len(), offset: self.offset + columns.start, ..self.clone() }
     }
 
+    /// The same numbers, row after row, in rows of another length; copied if they are not dense.
+    pub(super) fn reshape(&self, [rows, columns]: [usize; 2]) -> Result<Self> {
+        assert_eq!(rows * columns, self.rows * self.columns, "numbers of a matrix");
+        Ok(Self { rows, columns, stride: columns, ..self.dense()? })
+    }
+
     /// Whether the rows lie end to end.
     fn is_dense(&self) -> bool {
         self.stride == self.columns || self.rows <= 1

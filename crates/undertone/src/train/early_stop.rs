@@ -1,0 +1,142 @@
+//! Early stopping on a public validation file.
+//!
+//! # What is proved
+//!
+//! Let M be the whole planned run: T steps (in local DP, all planned releases), with the noise that
+//! was calibrated for all of them. The decision to stop after an epoch, and the choice of the epoch
+//! whose weights are kept, are functions of the weights after each epoch and of the validation
+//! file. The weights are functions of M's releases; the file is public and does not depend on the
+//! training file, which is declared ([`validation_is_public`]) and recorded as an assumption. So
+//! what a stopped run releases is a function of what M would have released: its first steps, up to
+//! a step that they themselves determine. **It is post-processing of M, and has M's (ε, δ).**
+//!
+//! The smaller ε of the steps taken alone is not claimed. The step at which a run stops depends on
+//! its releases, which depend on the private data; composition theorems for a number of steps that
+//! is fixed ahead, such as numerical composition of privacy-loss distributions, do not cover it. So
+//! the planned releases that are not made are recorded in the ledger before the run stops
+//! ([`Procedure::record_rest`]), and the ledger, from which ε is computed, holds all of M.
+//!
+//! With a private validation file the decision would be a release that no ledger holds: it is
+//! refused.
+//!
+//! [`validation_is_public`]: undertone_run::DataSection::validation_is_public
+//! [`Procedure::record_rest`]: crate::method::Procedure::record_rest
+
+use crate::evaluate::Metrics;
+use undertone_run::{KeptEpoch, Record, StopEarly};
+
+/// What is known of the epochs so far.
+#[derive(Clone, Debug)]
+pub struct EarlyStop {
+    settings: StopEarly,
+    /// Score and number (from 1) of the best epoch, the first if several are.
+    best: Option<(f64, u64)>,
+    /// The last epoch that was evaluated.
+    last: u64,
+}
+
+impl EarlyStop {
+    /// Continues after these records of a run that is resumed, or begins without any.
+    pub fn after(settings: StopEarly, records: &[Record]) -> Self {
+        let mut stop = Self { settings, best: None, last: 0 };
+        for record in records {
+            if let Some(metrics) = &record.validation {
+                stop.observe(record.epoch, metrics);
+            }
+        }
+        stop
+    }
+
+    /// Takes note of an epoch; returns whether it is the best so far.
+    pub fn observe(&mut self, epoch: u64, metrics: &Metrics) -> bool {
+        self.last = epoch;
+        let score = score(metrics);
+        let better = self.best.is_none_or(|(best, _)| score > best);
+        if better {
+            self.best = Some((score, epoch));
+        }
+        better
+    }
+
+    /// Whether the last `patience` epochs were no better than the best one before them.
+    pub fn is_over(&self) -> bool {
+        self.best.is_some_and(|(_, epoch)| self.last - epoch >= u64::from(self.settings.patience))
+    }
+
+    /// The epoch whose weights are kept, from 1.
+    pub fn kept(&self) -> u64 {
+        match (self.settings.keep, self.best) {
+            (KeptEpoch::Best, Some((_, epoch))) => epoch,
+            _ => self.last,
+        }
+    }
+
+    /// Whether the weights of the best epoch have to be at hand at the end.
+    pub fn keeps_best(&self) -> bool {
+        self.settings.keep == KeptEpoch::Best
+    }
+}
+
+/// The number that is the larger the better the model is.
+pub fn score(metrics: &Metrics) -> f64 {
+    let score = match metrics {
+        Metrics::Classification(found) => found.accuracy,
+        Metrics::Language(found) => -found.loss,
+    };
+    // A model that diverged is the worst.
+    if score.is_nan() { f64::NEG_INFINITY } else { score }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evaluate::LanguageMetrics;
+
+    fn metrics(loss: f64) -> Metrics {
+        Metrics::Language(LanguageMetrics { examples: 1, tokens: 1, loss, perplexity: loss.exp() })
+    }
+
+    /// Losses by epoch; the epoch after which it stops, and the one that is kept.
+    fn stopped(losses: &[f64], patience: u32, keep: KeptEpoch) -> (u64, u64) {
+        let mut stop = EarlyStop::after(StopEarly { patience, keep }, &[]);
+        for (epoch, &loss) in (1..).zip(losses) {
+            stop.observe(epoch, &metrics(loss));
+            if stop.is_over() {
+                break;
+            }
+        }
+        (stop.last, stop.kept())
+    }
+
+    #[test]
+    fn it_stops_when_patience_is_over() {
+        let losses = [3.0, 2.0, 2.5, 1.0, 1.0, 1.5, 0.5];
+        assert_eq!(stopped(&losses, 1, KeptEpoch::Best), (3, 2));
+        assert_eq!(stopped(&losses, 2, KeptEpoch::Best), (6, 4), "as good is not better");
+        assert_eq!(stopped(&losses, 2, KeptEpoch::Last), (6, 6));
+        assert_eq!(stopped(&losses, 3, KeptEpoch::Best), (7, 7));
+        assert_eq!(stopped(&[f64::NAN, f64::NAN, 1.0], 2, KeptEpoch::Best), (3, 3));
+        assert_eq!(stopped(&[f64::NAN; 4], 2, KeptEpoch::Best), (3, 1));
+    }
+
+    #[test]
+    fn a_resumed_run_knows_what_was_best() {
+        let record = |epoch: u64, loss: Option<f64>| Record {
+            step: 10 * epoch,
+            epoch,
+            units: 1,
+            loss: None,
+            learning_rate: 1.0,
+            gradient_norm: None,
+            clipped: None,
+            epsilon: None,
+            validation: loss.map(metrics),
+            noise_by_parameter: Vec::new(),
+        };
+        let settings = StopEarly { patience: 2, keep: KeptEpoch::Best };
+        let records = [record(1, Some(1.0)), record(2, None), record(2, Some(2.0))];
+        let mut stop = EarlyStop::after(settings, &records);
+        assert!(!stop.is_over() && stop.kept() == 1);
+        assert!(!stop.observe(3, &metrics(1.5)) && stop.is_over());
+    }
+}
