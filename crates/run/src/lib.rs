@@ -29,6 +29,7 @@ mod printable;
 mod read;
 mod resolved;
 mod summary;
+mod together;
 
 pub use atomic::{write_atomically, write_json};
 pub use audit::Audit;
@@ -37,10 +38,10 @@ pub use file::{
     AccountedBatch, AdaclipSection, AdaptSection, AdapterSettings, AnadpSection, AttentionSource,
     Bounding, Clip, ComputeSection, DataSection, EncoderActivation, EncoderKind, Format,
     ImportanceForm, InitialRelevance, LearnerKind, LearningRateSchedule, Lengths, LocalSection,
-    LongTexts, LoraSettings, MethodName, MicroBatch, ModeName, ModelSection, MvgHead, MvgSection,
-    NoiseIs, NoiseLayer, NoiseSchedule, OnBadRow, OptimiserKind, Precision, PrivacySection,
-    PublicFile, RapFtSection, ReleaseKind, ReleasedRows, RelevanceRule, RelevanceSource, RunFile,
-    TaskName, TrainingSection, Tuning,
+    LongTexts, LoraSettings, MAX_TOKENS, MethodName, MicroBatch, ModeName, ModelSection, MvgHead,
+    MvgSection, NoiseIs, NoiseLayer, NoiseSchedule, OnBadRow, OptimiserKind, Precision,
+    PrivacySection, PublicFile, RapFtSection, ReleaseKind, ReleasedRows, RelevanceRule,
+    RelevanceSource, RunFile, TaskName, TrainingSection, Tuning,
 };
 pub use finished::FinishedRun;
 pub use folder::{RunFolder, RunPaths, is_locked};
@@ -56,6 +57,7 @@ pub use summary::{
     Claim, ParameterCounts, PerturbationFacts, RelevanceCost, Summary, Throughput,
     ValidationMetrics,
 };
+pub use together::{Cost, cost_together};
 
 /// The layout of run folders that this version writes. Version 1 had no number, and ledgers of
 /// before version 3 do not name their run; all are still read.

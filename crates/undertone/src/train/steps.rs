@@ -14,6 +14,7 @@ use crate::noise::{Secret, purpose};
 use crate::plan::Plan;
 use crate::{model, tensor};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use undertone_run::{MetricsWriter, ParameterCounts, Record, Resolved, RunFolder, Throughput};
 
@@ -100,7 +101,12 @@ impl Run {
         Ok(self.procedure.guarantee()?.map(|guarantee| guarantee.epsilon.upper))
     }
 
-    pub(super) fn all_steps(&mut self, callback: &mut dyn FnMut(TrainingEvent)) -> Result<()> {
+    /// Takes all steps that are left, or those until `stop` becomes true.
+    pub(super) fn all_steps(
+        &mut self,
+        stop: &AtomicBool,
+        callback: &mut dyn FnMut(TrainingEvent),
+    ) -> Result<()> {
         let metrics = self.folder.metrics();
         let mut writer = MetricsWriter::open(&metrics, self.done)?;
         callback(TrainingEvent::Ready {
@@ -143,10 +149,14 @@ impl Run {
                 Some(steps) => self.done.is_multiple_of(steps),
                 None => saved.elapsed() > CHECKPOINT_EVERY,
             };
-            if due || self.done == self.steps() {
+            let stopped = stop.load(Ordering::SeqCst) && self.done < self.steps();
+            if due || stopped || self.done == self.steps() {
                 let path = self.folder.checkpoint();
                 checkpoint::save(&path, &self.learner, self.done, &self.checkpoint_key)?;
                 saved = Instant::now();
+            }
+            if stopped {
+                return Err(Error::Stopped { step: self.done, steps: self.steps() });
             }
         }
         Ok(())
