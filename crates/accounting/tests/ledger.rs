@@ -275,3 +275,52 @@ fn a_ledger_is_not_begun_through_a_link() {
     Ledger::create(&path, terms()).unwrap();
     assert!(!folder.path().join("ledger.jsonl.new").exists(), "the file on the way is left");
 }
+
+/// A ledger of so many steps in a folder.
+fn of_steps(folder: &Path, name: &str, steps: u64, terms: Terms) -> Ledger {
+    let path = folder.join(name);
+    Ledger::create(&path, terms).unwrap().append(STEP, steps).unwrap();
+    Ledger::read(&path).unwrap()
+}
+
+#[test]
+fn ledgers_together_are_the_composition_of_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let with_id = |id: &str| Terms { id: id.into(), ..terms() };
+    let one = of_steps(folder.path(), "one", 40, with_id("1"));
+    let two = of_steps(folder.path(), "two", 60, with_id("2"));
+    let total = Ledger::together(&[&one, &two], 1e-5).unwrap();
+    let whole = epsilon(&Composition::dp_sgd(1.0, 0.01, 100), 1e-5, Accountant::Auto).unwrap();
+    assert_eq!(total.epsilon, whole.epsilon);
+    assert!(total.epsilon.upper > two.guarantee(1e-5).unwrap().epsilon.upper);
+    // One assumption of both, and that none was chosen by the other's results.
+    assert_eq!(total.assumptions.len(), 2);
+    assert_eq!(Ledger::together(&[&one], 1e-5).unwrap(), one.guarantee(1e-5).unwrap());
+    // Seeded noise in one of them takes the guarantee from all.
+    let seeded = Terms { mode: Mode::Seeded, ..with_id("3") };
+    let seeded = of_steps(folder.path(), "seeded", 1, seeded);
+    assert_eq!(Ledger::together(&[&one, &seeded], 1e-5).unwrap().mode, Mode::Seeded);
+}
+
+#[test]
+fn what_is_not_about_the_same_change_is_not_added_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let one = of_steps(folder.path(), "one", 40, terms());
+    let copy = of_steps(folder.path(), "copy", 40, terms());
+    let user = of_steps(folder.path(), "user", 40, Terms { unit: Unit::User, ..terms() });
+    let replaced = Terms { adjacency: Adjacency::ReplaceOne, ..terms() };
+    let replaced = of_steps(folder.path(), "replaced", 40, replaced);
+    let local = of_steps(folder.path(), "local", 40, Terms { threat: Threat::Local, ..terms() });
+    for (other, about) in [
+        (&copy, "twice"),
+        (&user, "another privacy unit"),
+        (&replaced, "another adjacency"),
+        (&local, "another threat model"),
+    ] {
+        match Ledger::together(&[&one, other], 1e-5) {
+            Err(Error::Ledger { problem, .. }) => assert!(problem.contains(about), "{problem}"),
+            other => panic!("{about}: {other:?}"),
+        }
+    }
+    assert!(Ledger::together(&[], 1e-5).is_err());
+}

@@ -32,13 +32,20 @@ pub enum Failure {
     Write { path: PathBuf, why: String },
     #[error("{failed} of {all} runs failed; the same command tries them again")]
     Runs { failed: usize, all: usize },
+    /// The run was stopped by a signal, and can be resumed.
+    #[error("{0}")]
+    Stopped(String),
     /// An attack beat the guarantee.
     #[error("{0}")]
     Violation(String),
 }
 
+/// Exit code of a run that a signal stopped: what shells report for SIGINT.
+pub const STOPPED: u8 = 130;
+
 impl Failure {
-    /// 2 for what the user can mend, 3 for a guarantee that was beaten, 1 for the rest.
+    /// 2 for what the user can mend, 3 for a guarantee that was beaten, 130 for a run that a signal
+    /// stopped, 1 for the rest.
     pub fn exit_code(&self) -> ExitCode {
         if is_of_system(self) {
             return ExitCode::from(1);
@@ -56,6 +63,7 @@ impl Failure {
             | Failure::Train(_) => ExitCode::from(2),
             Failure::Write { .. } | Failure::Runs { .. } => ExitCode::from(1),
             Failure::Violation(_) => ExitCode::from(3),
+            Failure::Stopped(_) => ExitCode::from(STOPPED),
         }
     }
 

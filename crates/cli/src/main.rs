@@ -2,6 +2,7 @@
 
 mod arguments;
 mod audit;
+mod before_training;
 mod bench;
 mod budget;
 mod demo;
@@ -10,10 +11,12 @@ mod failure;
 mod live;
 mod output;
 mod report;
+mod stop;
 mod sweep;
 mod train;
 mod use_model;
 
+use crate::failure::Failure;
 use crate::output::Output;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -117,7 +120,10 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            output::error(&format!("error: {failure}"));
+            match failure {
+                Failure::Stopped(ref how_to_go_on) => output::note(how_to_go_on),
+                ref mistake => output::error(&format!("error: {mistake}")),
+            }
             failure.exit_code()
         }
     }

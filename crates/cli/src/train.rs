@@ -1,10 +1,12 @@
 //! `undertone train`: from a run file to a trained model.
 
 use crate::arguments::ChangeArguments;
+use crate::before_training;
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::live::{Live, Point, View};
 use crate::output::{self, Output};
+use crate::stop::Stop;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
@@ -12,7 +14,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use undertone::Plan;
 use undertone::evaluate::Metrics;
-use undertone::train::{Start, TrainingEvent, train};
+use undertone::train::{Error, Start, TrainingEvent, train_until};
 use undertone_report::plot;
 use undertone_run::{RunPaths, Summary};
 
@@ -82,9 +84,24 @@ impl Train {
             device: self.device.device()?,
             data: None,
         };
-        let summary = train(start, &mut |event| display.show(&event));
+        let stop = Stop::listen();
+        let summary = train_until(&stop.asked, start, &mut |event| {
+            display.show(&event);
+            if matches!(event, TrainingEvent::Ready { .. }) {
+                stop.steps_begin();
+            }
+        });
         display.end();
-        let summary = summary?;
+        let summary = match summary {
+            Err(Error::Stopped { step, steps }) => {
+                return Err(Failure::Stopped(format!(
+                    "stopped after step {step} of {steps}; go on with: undertone train --out {} \
+                     --resume",
+                    quoted(&self.out)
+                )));
+            }
+            done => done?,
+        };
         draw(&summary, &self.out)?;
         if output.json {
             output::json(&summary);
@@ -92,6 +109,16 @@ impl Train {
             tell(&summary, &self.out);
         }
         Ok(())
+    }
+}
+
+/// A path as a shell reads it.
+fn quoted(path: &std::path::Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@".contains(c);
+    match text.chars().all(is_plain) && !text.is_empty() {
+        true => text,
+        false => format!("'{}'", text.replace('\'', "'\\''")),
     }
 }
 
@@ -109,6 +136,8 @@ pub struct Display {
     done: u64,
     /// When the first step began.
     began: Instant,
+    /// What the run's privacy units are called, in the plural.
+    units: &'static str,
     /// What a live view shows once there is something to show.
     live: Option<Live>,
     view: Option<View>,
@@ -119,15 +148,9 @@ const LINE_EVERY: Duration = Duration::from_secs(15);
 
 impl Display {
     pub fn new() -> Self {
-        Self {
-            bar: None,
-            said: None,
-            steps: 0,
-            done: 0,
-            began: Instant::now(),
-            live: None,
-            view: None,
-        }
+        let (bar, said, live, view) = (None, None, None, None);
+        let began = Instant::now();
+        Self { bar, said, steps: 0, done: 0, began, units: "units", live, view }
     }
 
     /// What happens before the first step.
@@ -148,6 +171,12 @@ impl Display {
 
     pub fn show(&mut self, event: &TrainingEvent) {
         match event {
+            TrainingEvent::Loaded { plan, resolved, data, labels_were_found, parameters } => {
+                self.units = before_training::units(plan, resolved.units);
+                before_training::notes(plan, resolved, data, *labels_were_found, *parameters)
+                    .iter()
+                    .for_each(output::note);
+            }
             TrainingEvent::Relevance { done, examples } => {
                 self.show_preparation("relevance of examples", *done as u64, *examples as u64);
             }
@@ -170,10 +199,15 @@ impl Display {
                     }
                     all => format!("noise multipliers {} by epoch", all.join(", ")),
                 };
+                let data = match resolved.units {
+                    units if units == *examples => format!("{examples} {}", self.units),
+                    units if self.units == "examples" => {
+                        format!("{examples} pieces of {units} texts")
+                    }
+                    units => format!("{examples} examples of {units} {}", self.units),
+                };
                 output::note(format_args!(
-                    "{examples} examples of {} units, {} of {} parameters trainable, {steps} \
-                     steps, {noise}{}",
-                    resolved.units,
+                    "{data}, {} of {} parameters trainable, {steps} steps, {noise}{}",
                     parameters.trainable,
                     parameters.total,
                     if *done > 0 { format!(", going on after step {done}") } else { String::new() }

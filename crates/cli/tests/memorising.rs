@@ -122,7 +122,15 @@ fn what_was_learnt_by_heart_is_found_and_what_was_learnt_privately_is_not() {
     // and one that knows how names are made hits one in seven by chance.
     audit.extend(["--texts", "96", "--tokens", "24", "--targets", "16"]);
     audit.extend(["--candidates", "100", "--examples", "32"]);
-    let found: Value = serde_json::from_slice(&run(&audit)).unwrap();
+    let output =
+        std::process::Command::new(env!("CARGO_BIN_EXE_undertone")).args(&audit).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    // Which attack is made, of how many.
+    for line in ["attack 1 of 4: membership", "attack 2 of 4: exposure", "attack 4 of 4: recon"] {
+        assert!(said.contains(line), "{said}");
+    }
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
     let figure = |name: &str| -> Value {
         let all = found["figures"].as_array().unwrap();
         all.iter()

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use undertone_accounting::ledger::Ledger;
 
 /// Two methods at two budgets with three seeds: twelve runs.
 const TWELVE: &str = r#"
@@ -219,6 +220,13 @@ fn private_runs_are_never_thrown_away() {
     assert!(output.status.success(), "{}", said(&output));
     let told = said(&output);
     assert!(told.contains("4 runs on the same data") && !told.contains("Not private"), "{told}");
+    // What they cost together, by their ledgers.
+    let ledgers: Vec<Ledger> = summaries(&bench.path("out"))
+        .iter()
+        .map(|path| Ledger::read(path.with_file_name("ledger.jsonl")).unwrap())
+        .collect();
+    let total = Ledger::together(&ledgers.iter().collect::<Vec<_>>(), 1e-3).unwrap();
+    assert!(told.contains(&format!("have together {total}")), "{told}");
     assert!(summaries(&bench.path("out")).iter().all(|path| {
         let summary: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
         summary["private"] == true

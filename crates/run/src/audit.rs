@@ -15,6 +15,9 @@ pub struct Audit {
     /// Membership inference.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub membership: Vec<Membership>,
+    /// Where the non-members of membership inference come from; files of before 0.3.0 do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub non_members: Option<NonMembers>,
     /// The lower bound on ε from one training run with canaries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub one_run: Option<OneRunAudit>,
@@ -135,6 +138,39 @@ impl Interval {
     /// Whether a number lies in the interval.
     pub fn contains(&self, number: f64) -> bool {
         (self.lower..=self.upper).contains(&number)
+    }
+}
+
+/// Where the non-members of membership inference come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NonMembers {
+    /// Units of the training file that the run held out.
+    HeldOut,
+    /// The run's validation file.
+    Validation,
+    /// A file that was named for the audit.
+    File,
+}
+
+impl NonMembers {
+    /// What to know of a comparison with them.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::HeldOut => {
+                "The non-members are units of the training file that the run held out \
+                 (data.hold_out)."
+            }
+            Self::Validation => {
+                "The non-members are the validation file: a difference may show a shift between \
+                 the two files rather than membership. data.hold_out keeps units of the training \
+                 file aside for this."
+            }
+            Self::File => {
+                "The non-members are another file: a difference may show a shift between the two \
+                 files rather than membership."
+            }
+        }
     }
 }
 

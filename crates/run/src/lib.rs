@@ -30,6 +30,7 @@ mod read;
 mod resolved;
 mod summary;
 mod tensorboard;
+mod together;
 
 pub use atomic::{write_atomically, write_json};
 pub use audit::Audit;
@@ -38,9 +39,9 @@ pub use file::{
     AccountedBatch, AdaclipSection, AdaptSection, AdapterSettings, AnadpSection, AttentionSource,
     Bounding, Clip, ComputeSection, DataSection, EncoderActivation, EncoderKind, Format,
     ImportanceForm, InitialRelevance, KeptEpoch, LearnerKind, LearningRateSchedule, Lengths,
-    LocalSection, LongTexts, LoraSettings, MethodName, MicroBatch, ModeName, ModelSection, MvgHead,
-    MvgSection, NoiseIs, NoiseLayer, NoiseSchedule, OnBadRow, OptimiserKind, Precision,
-    PrivacySection, PublicFile, RapFtSection, ReleaseKind, ReleasedRows, RelevanceRule,
+    LocalSection, LongTexts, LoraSettings, MAX_TOKENS, MethodName, MicroBatch, ModeName,
+    ModelSection, MvgHead, MvgSection, NoiseIs, NoiseLayer, NoiseSchedule, OnBadRow, OptimiserKind,
+    Precision, PrivacySection, PublicFile, RapFtSection, ReleaseKind, ReleasedRows, RelevanceRule,
     RelevanceSource, RunFile, StopEarly, TaskName, TrainingSection, Tuning, WeightAverage,
 };
 pub use finished::FinishedRun;
@@ -58,6 +59,7 @@ pub use summary::{
     ValidationMetrics,
 };
 pub use tensorboard::{TensorboardWriter, scalars};
+pub use together::{Cost, cost_together};
 
 /// The layout of run folders that this version writes. Version 1 had no number, and ledgers of
 /// before version 3 do not name their run; all are still read.

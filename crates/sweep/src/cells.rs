@@ -186,9 +186,13 @@ fn attackable(sweep: &Sweep, plan: &Plan) -> Result<(), String> {
             {
                 return Err("exposure is for language models".into());
             }
-            Attack::Membership if plan.data.validation.is_none() && audit.non_members.is_none() => {
-                return Err("membership inference needs data.validation, or audit.non_members, \
-                            as non-members"
+            Attack::Membership
+                if plan.data.hold_out.is_none()
+                    && plan.data.validation.is_none()
+                    && audit.non_members.is_none() =>
+            {
+                return Err("membership inference needs data.hold_out, data.validation or \
+                            audit.non_members, as non-members"
                     .into());
             }
             _ => {}

@@ -38,6 +38,7 @@ mod state;
 mod statistics;
 mod subset;
 mod table;
+mod totals;
 
 pub use cells::Run;
 pub use child::Launch;
@@ -95,7 +96,8 @@ impl Prepared {
         let audit = self.sweep.file.audit.as_ref();
         let children = Children { launch, folder: runs, keep_weights, audit };
         let results = runner::run_all(&self.cells.runs, &children, self.sweep.file.metric);
-        let table = Table::new(&self.sweep, &self.cells, &results);
+        let mut table = Table::new(&self.sweep, &self.cells, &results);
+        table.notes.extend(totals::totals(&self.cells, &self.subsets, &children.folder));
         self.write(&table)?;
         if self.sweep.file.losses {
             losses::draw(

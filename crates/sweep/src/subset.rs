@@ -40,6 +40,11 @@ impl Subsets {
         Self { folder, parts: Vec::new() }
     }
 
+    /// The file that a training file is a part of, or itself.
+    pub fn whole<'a>(&'a self, file: &'a Path) -> &'a Path {
+        self.parts.iter().find(|part| part.target == file).map_or(file, |part| &part.file)
+    }
+
     /// Puts so many rows in the place of files. Where training and validation are one file, their
     /// rows differ.
     pub fn replace(

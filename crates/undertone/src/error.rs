@@ -22,6 +22,9 @@ pub enum Error {
          adaptation too if there is one"
     )]
     NotFinite(String),
+    /// The run was asked to stop. It has a checkpoint, and can be resumed.
+    #[error("the run was stopped after step {step} of {steps}")]
+    Stopped { step: u64, steps: u64 },
     /// No secret for the noise.
     #[error("the system gives no random numbers ({0}), without which no private run can begin")]
     NoRandomness(std::io::Error),

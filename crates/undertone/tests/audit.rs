@@ -68,6 +68,7 @@ fn texts(count: usize, salt: usize) -> Dataset {
         most_per_unit: 1,
         masking: None,
         skipped: 0,
+        tally: Default::default(),
     }
 }
 

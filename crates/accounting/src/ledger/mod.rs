@@ -20,6 +20,7 @@
 
 mod line;
 mod terms;
+mod total;
 
 pub use terms::{RunBinding, Terms};
 

@@ -7,23 +7,23 @@ use super::membership::{at_random, by_losses};
 use super::private_things::FinderArguments;
 use super::reconstruction::ReconstructionArguments;
 use super::run_folder::AuditedRun;
-use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument, up_to};
+use super::sizes::SizeArguments;
+use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, area, share};
 use clap::Args;
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use undertone::Method;
 use undertone::audit::extraction::Extraction;
 use undertone::audit::membership::Membership;
 use undertone::audit::secret::Hidden;
 use undertone::audit::statistics::Interval;
-use undertone::data::{Example, Masking};
+use undertone::data::Dataset;
 use undertone::model::TaskHead;
-use undertone::train::read_data;
 use undertone_report::plot;
-use undertone_run::audit::{Figure, Measure, ReconstructionOfKind};
+use undertone_run::audit::{Figure, Measure, NonMembers, ReconstructionOfKind};
 
 /// Every attack that applies to a finished run, in one table
 ///
@@ -40,27 +40,15 @@ pub struct All {
     /// Folder of a non-private run on the same data, to compare with
     #[arg(long, value_name = "DIR", alias = "open")]
     non_private: Option<PathBuf>,
-    /// File of non-members: examples that were not trained on [default: the run's validation file]
+    /// File of non-members: examples that were not trained on [default: what the run held out
+    /// (data.hold_out), else its validation file]
     #[arg(long, value_name = "FILE")]
     non_members: Option<PathBuf>,
     /// File of planted secrets (JSON lines, as `audit exposure` reads it)
     #[arg(long, value_name = "FILE")]
     canaries: Option<PathBuf>,
-    /// Members and non-members that membership inference uses at most
-    #[arg(long, default_value_t = 10_000)]
-    examples: usize,
-    /// Candidates that each planted secret is compared with at most
-    #[arg(long, default_value_t = 1000, value_parser = up_to(10_000_000))]
-    candidates: usize,
-    /// Texts that each model generates
-    #[arg(long, default_value_t = 200, value_parser = up_to(1_000_000))]
-    texts: usize,
-    /// Tokens of each generated text at most
-    #[arg(long, default_value_t = 256, value_parser = up_to(1_000_000))]
-    tokens: usize,
-    /// Texts in which PII is masked
-    #[arg(long, default_value_t = 50, value_parser = up_to(1_000_000))]
-    targets: usize,
+    #[command(flatten)]
+    how_much: SizeArguments,
     #[command(flatten)]
     intervals: ConfidenceArgument,
     #[command(flatten)]
@@ -69,6 +57,39 @@ pub struct All {
     finder: FinderArguments,
     #[command(flatten)]
     device: DeviceArguments,
+}
+
+/// Tells which attack is made, of how many.
+struct Attacks {
+    done: usize,
+    all: usize,
+}
+
+impl Attacks {
+    /// Membership inference always; exposure if there are canaries; extraction and reconstruction
+    /// of a causal language model.
+    fn new(is_causal: bool, has_canaries: bool) -> Self {
+        Self { done: 0, all: 1 + usize::from(has_canaries) + 2 * usize::from(is_causal) }
+    }
+
+    fn next(&mut self, attack: &str) {
+        self.done += 1;
+        output::note(format_args!("attack {} of {}: {attack}", self.done, self.all));
+    }
+}
+
+/// How figures of membership inference begin.
+const MEMBERSHIP: &str = "membership, ";
+
+fn is_of_membership(figure: &Figure) -> bool {
+    figure.attack.starts_with(MEMBERSHIP)
+}
+
+/// Whether the other run holds out all that this one does.
+fn holds_out_as_much(run: &AuditedRun, other: &AuditedRun) -> bool {
+    let (run, other) = (&run.plan.data, &other.plan.data);
+    (&run.train, &run.author, &run.text) == (&other.train, &other.author, &other.text)
+        && run.hold_out <= other.hold_out
 }
 
 /// The cells of a figure.
@@ -91,9 +112,6 @@ fn row(figure: &Figure, with_non_private: bool) -> Vec<String> {
 
 impl All {
     pub fn run(self, output: Output) -> Outcome {
-        if self.examples == 0 {
-            return Err(Failure::arguments("--examples must be at least 1"));
-        }
         let run = AuditedRun::open(&self.target.run)?;
         let non_private = self.non_private.as_deref().map(AuditedRun::open).transpose()?;
         if let Some(other) = &non_private
@@ -115,15 +133,21 @@ impl All {
             ));
         }
         let mut left_out = Vec::new();
+        let mut attacks = Attacks::new(is_causal, self.canaries.is_some());
+        attacks.next("membership inference");
         let mut figures = self.membership(&run, non_private.as_ref(), &mut left_out)?;
         if is_causal || is_masked {
             match &self.canaries {
-                Some(file) => figures.push(self.exposure(file, &run, non_private.as_ref())?),
+                Some(file) => {
+                    attacks.next("exposure of planted secrets");
+                    figures.push(self.exposure(file, &run, non_private.as_ref())?);
+                }
                 None => left_out.push("exposure (name the planted secrets by --canaries)"),
             }
         }
         if is_causal {
-            figures.extend(self.private_things(&run, non_private.as_ref(), &mut left_out)?);
+            let non_private = non_private.as_ref();
+            figures.extend(self.private_things(&run, non_private, &mut left_out, &mut attacks)?);
         }
         if is_masked {
             left_out.push("secrets of the training texts (see audit exposure --found)");
@@ -143,10 +167,17 @@ impl All {
         left_out: &[&str],
         output: Output,
     ) -> Outcome {
-        let one_run = run.audit()?.one_run;
+        let audit = run.audit()?;
+        let (one_run, attacked) = (audit.one_run, figures.iter().any(is_of_membership));
+        let non_members = audit.non_members.filter(|_| attacked);
         let bound = one_run.map(|one_run| one_run.found.epsilon_lower);
         if output.json {
-            output::json(&json!({ "figures": figures, "one_run": one_run, "left_out": left_out }));
+            output::json(&json!({
+                "figures": figures,
+                "non_members": non_members,
+                "one_run": one_run,
+                "left_out": left_out,
+            }));
         } else {
             let head: &[&str] = match with_non_private {
                 true => &["attack", "this run", "non-private", "pretrained model", "guessing"],
@@ -164,6 +195,9 @@ impl All {
                 )),
                 None => output::line("The run promises nothing."),
             }
+            if let Some(from) = non_members {
+                output::line(from.sentence());
+            }
             if let Some(bound) = bound {
                 output::line(format_args!("A one-run audit shows that ε is at least {bound:.4}."));
             }
@@ -171,8 +205,9 @@ impl All {
                 output::line(format_args!("Not attacked: {}.", left_out.join("; ")));
             }
             output::line(format_args!(
-                "{:.0} % confidence intervals in brackets. Everything is in {}.",
+                "{:.0} % confidence intervals in brackets{}. Everything is in {}.",
                 self.intervals.percent(),
+                if self.how_much.is_quick() { "; --thorough narrows them" } else { "" },
                 run.paths.audit().display()
             ));
         }
@@ -193,17 +228,27 @@ impl All {
         non_private: Option<&AuditedRun>,
         left_out: &mut Vec<&str>,
     ) -> Outcome<Vec<Figure>> {
-        let Some(others) = self.non_members.as_ref().or(run.plan.data.validation.as_ref()) else {
+        let Some((others, from)) = run.non_members(self.non_members.as_deref())? else {
             left_out.push("membership (name a file that was not trained on by --non-members)");
             return Ok(Vec::new());
         };
-        let read = |file: Option<&Path>| -> Outcome<(Vec<Example>, Option<Masking>)> {
-            let data = read_data(&run.plan, file)?;
-            Ok((at_random(data.examples, self.examples, self.random.seed), data.masking))
-        };
-        let (mut all, masking) = read(None)?;
+        if let Some(other) = non_private
+            && from == NonMembers::HeldOut
+            && !holds_out_as_much(run, other)
+        {
+            return Err(Failure::arguments(
+                "--non-private names a run that trained on units which this one held out; train \
+                 it with the same data.train, data.author and data.hold_out, or name non-members \
+                 of both by --non-members",
+            ));
+        }
+        let examples = self.how_much.sizes().examples;
+        let sample = |data: Dataset| at_random(data.examples, examples, self.random.seed);
+        let inside = run.members(None)?;
+        let masking = inside.masking.clone();
+        let mut all = sample(inside);
         let members = all.len();
-        all.extend(read(Some(others))?.0);
+        all.extend(sample(others));
         if members == 0 || all.len() == members {
             return Err(Failure::arguments("both files need at least one example"));
         }
@@ -211,6 +256,7 @@ impl All {
         let (found, _) = by_losses(run, &all, members, masking.as_ref(), how, true, &self.device)?;
         run.keep(|audit| {
             audit.membership = found.clone();
+            audit.non_members = Some(from);
             audit.trials.membership.clear();
         })?;
         let curves: Vec<(&str, &[(f64, f64)])> =
@@ -226,7 +272,7 @@ impl All {
                       pretrained,
                       guessing| {
             Figure {
-                attack: format!("membership, {name}"),
+                attack: format!("{MEMBERSHIP}{name}"),
                 measure,
                 run: pick(&found),
                 non_private: beside.as_ref().map(|found| pick(found)),
@@ -255,7 +301,7 @@ impl All {
     ) -> Outcome<Figure> {
         let canaries = exposure::read(file)?;
         let asked = ExposureArguments {
-            candidates: self.candidates,
+            candidates: self.how_much.sizes().candidates,
             hidden: Hidden::default(),
             random: self.random,
             intervals: self.intervals,
@@ -279,7 +325,10 @@ impl All {
         run: &AuditedRun,
         non_private: Option<&AuditedRun>,
         left_out: &mut Vec<&str>,
+        attacks: &mut Attacks,
     ) -> Outcome<Vec<Figure>> {
+        attacks.next("extraction of PII");
+        let sizes = self.how_much.sizes();
         let (training, finder) = self.finder.read(run)?;
         let kinds: Vec<_> = (self.finder.kinds().into_iter())
             .filter(|&kind| training.spans.iter().flatten().any(|span| span.kind == kind))
@@ -293,8 +342,8 @@ impl All {
         }
         let (intervals, random) = (self.intervals, self.random);
         let writing = ExtractionArguments {
-            texts: self.texts,
-            tokens: self.tokens,
+            texts: sizes.texts,
+            tokens: sizes.tokens,
             top_k: 40,
             batch: 64,
             intervals,
@@ -327,13 +376,14 @@ impl All {
             figures.push(of("precision", &|found| found.precision));
         }
         let masking = ReconstructionArguments {
-            targets: self.targets,
-            samples: 64,
+            targets: sizes.targets,
+            samples: sizes.samples,
             top: 5,
             context: 400,
             intervals,
             random,
         };
+        attacks.next("reconstruction of PII");
         for &kind in &kinds {
             let targets = masking.targets(&training, kind)?;
             let ranks = |run: &AuditedRun, trained: bool| {

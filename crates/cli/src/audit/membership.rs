@@ -12,12 +12,13 @@ use crate::train::Display;
 use clap::Args;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use undertone::audit::membership::{
     Membership as Found, by_likelihood_ratio, by_loss, by_reference, judge,
 };
 use undertone::data::{Dataset, Example, Masking};
-use undertone::train::{Start, read_data, train};
+use undertone::train::{Start, train};
 use undertone_report::plot;
 
 /// Membership inference: by loss, by loss against the pretrained model (calibrated), and by shadow
@@ -30,10 +31,12 @@ use undertone_report::plot;
 pub struct Membership {
     #[command(flatten)]
     target: RunArgument,
-    /// File of members: examples that were trained on [default: the run's training file]
+    /// File of members: examples that were trained on [default: what the run drew from its
+    /// training file]
     #[arg(long, value_name = "FILE")]
     members: Option<PathBuf>,
-    /// File of non-members: examples that were not [default: the run's validation file]
+    /// File of non-members: examples that were not [default: what the run held out
+    /// (data.hold_out), else its validation file]
     #[arg(long, value_name = "FILE")]
     non_members: Option<PathBuf>,
     /// Examples of either file at most, drawn at random
@@ -62,13 +65,13 @@ impl Membership {
             return Err(Failure::arguments("--examples must be at least 1"));
         }
         let run = AuditedRun::open(&self.target.run)?;
-        let Some(others) = self.non_members.as_ref().or(run.plan.data.validation.as_ref()) else {
+        let Some((outside, from)) = run.non_members(self.non_members.as_deref())? else {
             return Err(Failure::arguments(
-                "the run has no validation file; name one that was not trained on by --non-members",
+                "the run held out nothing (data.hold_out) and has no validation file; name a file \
+                 that was not trained on by --non-members",
             ));
         };
-        let inside = read_data(&run.plan, self.members.as_deref())?;
-        let outside = read_data(&run.plan, Some(others))?;
+        let inside = run.members(self.members.as_deref())?;
         if inside.examples.is_empty() || outside.examples.is_empty() {
             return Err(Failure::arguments("both files need at least one example"));
         }
@@ -77,6 +80,7 @@ impl Membership {
         let attacks = trials[0].found.clone();
         run.keep(|audit| {
             audit.membership = attacks.clone();
+            audit.non_members = Some(from);
             audit.trials.membership = kept(&trials);
         })?;
         let curves: Vec<(&str, &[(f64, f64)])> =
@@ -104,6 +108,7 @@ impl Membership {
             self.intervals.percent(),
             run.paths.membership_figure().display()
         ));
+        output::line(from.sentence());
         Ok(())
     }
 
@@ -118,7 +123,11 @@ impl Membership {
         let sample = |data: &Dataset| at_random(data.examples.clone(), self.examples, random.seed);
         let inside = Dataset { examples: sample(inside), ..inside.clone() };
         let count = inside.examples.len();
-        let all: Vec<Example> = inside.examples.iter().cloned().chain(sample(outside)).collect();
+        // Units of the other file are others.
+        let first = inside.units as u32;
+        let outside = sample(outside).into_iter();
+        let outside = outside.map(|example| Example { unit: first + example.unit, ..example });
+        let all: Vec<Example> = inside.examples.iter().cloned().chain(outside).collect();
         let how = (self.intervals.confidence, random.seed);
         let masking = inside.masking.as_ref();
         let (mut attacks, found) =
@@ -132,7 +141,8 @@ impl Membership {
         Ok(attacks)
     }
 
-    /// The losses of models that were trained on random halves of all examples, and which half.
+    /// The losses of models that were trained on random halves of all privacy units, and which
+    /// examples each was trained on.
     fn shadow_losses(
         &self,
         run: &AuditedRun,
@@ -142,25 +152,23 @@ impl Membership {
     ) -> Outcome<Vec<(Vec<f64>, Vec<bool>)>> {
         let mut shadows = Vec::new();
         for shadow in 0..self.shadows as u64 {
-            let mixed = |i: usize| {
-                let x = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            let drawn = |unit: u32| {
+                let x = (u64::from(unit) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
                     ^ (random.seed << 32 | shadow).wrapping_mul(0xd6e8_feb8_6659_fd93);
                 (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 63 == 1
             };
-            let chosen: Vec<bool> = (0..all.len()).map(mixed).collect();
+            let chosen: Vec<bool> = all.iter().map(|example| drawn(example.unit)).collect();
             let mut examples: Vec<Example> = all
                 .iter()
                 .zip(&chosen)
                 .filter(|(_, chosen)| **chosen)
                 .map(|(example, _)| example.clone())
                 .collect();
-            examples.iter_mut().zip(0..).for_each(|(example, unit)| example.unit = unit);
-            let units = examples.len();
+            let units = renumber(&mut examples);
             let data = Dataset { examples, units, ..like.clone() };
             let folder = tempfile::tempdir().map_err(|e| Failure::write(run.paths.folder(), e))?;
             let mut plan = run.plan.clone();
             plan.data.validation = None;
-            plan.data.author = None;
             plan.training.seed = Some(random.seed.wrapping_mul(1000) + shadow);
             output::note(format_args!("shadow {} of {}:", shadow + 1, self.shadows));
             let mut display = Display::new();
@@ -179,6 +187,16 @@ impl Membership {
         }
         Ok(shadows)
     }
+}
+
+/// Numbers the units of examples from 0 on, in the order of their first examples; how many.
+fn renumber(examples: &mut [Example]) -> usize {
+    let mut numbers = HashMap::new();
+    for example in examples {
+        let next = numbers.len() as u32;
+        example.unit = *numbers.entry(example.unit).or_insert(next);
+    }
+    numbers.len()
 }
 
 /// At most so many of the things, drawn at random without replacement: the first rows of a file are
@@ -230,6 +248,13 @@ fn row(found: &Found) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_author_stays_one_unit_of_a_shadow_model() {
+        let mut examples = [7, 3, 7, 9].map(|unit| Example { unit, ..Example::default() });
+        assert_eq!(renumber(&mut examples), 3);
+        assert_eq!(examples.map(|example| example.unit), [0, 1, 0, 2]);
+    }
 
     #[test]
     fn a_sample_is_of_the_whole_file() {

@@ -11,6 +11,7 @@ mod private_things;
 mod reconstruction;
 mod released;
 pub mod run_folder;
+mod sizes;
 mod trials;
 
 use crate::failure::Outcome;

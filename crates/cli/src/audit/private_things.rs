@@ -12,6 +12,7 @@ use undertone::audit::spans::{EntityKind, Finder, Span, Together};
 use undertone::data::{format_of, read};
 use undertone::model::TaskHead;
 use undertone::model::folder::{LoadOptions, load, locate};
+use undertone::train::examples_of_rows;
 
 /// Which PII is looked for, and how.
 #[derive(Args, Default)]
@@ -116,10 +117,14 @@ impl FinderArguments {
         let (mut texts, mut spans) = (Vec::new(), Vec::new());
         let format = format_of(file, run.plan.data.format)?;
         let seen = run.reader()?;
-        for row in read::rows_with_nested(file, format, &columns)? {
+        let examples = examples_of_rows(&run.plan)?;
+        for row in read::rows_with_nested(file, format, &columns, run.plan.data.on_bad_row)? {
             let row = row?;
+            // A row that the run never draws, by data.most_per_author or data.hold_out, was not
+            // trained on.
+            let Some(&examples) = examples.get(&row.line) else { continue };
             let mut text = row.values[..text_columns].join(" ");
-            text.truncate(seen.bytes(&text)?);
+            text.truncate(seen.bytes(&text, examples)?);
             if self.spans.is_some() {
                 let whole = &row.values[0];
                 let mut given = parse_spans(&row.values[text_columns], whole, file, row.line)?;

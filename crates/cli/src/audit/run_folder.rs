@@ -1,14 +1,17 @@
 //! A finished run, as an auditor loads it.
 
+use super::progress;
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use std::path::{Path, PathBuf};
 use undertone::Plan;
-use undertone::data::{Example, Masking, Tokeniser};
+use undertone::data::{Dataset, Example, Masking, Tokeniser};
 use undertone::evaluate::{Limits, predict};
 use undertone::model::folder::{LoadOptions, load, locate};
 use undertone::model::tuning::load_adapted;
 use undertone::model::{Model, TaskHead};
+use undertone::train::{read_data, read_held_out};
+use undertone_run::audit::NonMembers;
 use undertone_run::{Audit, FinishedRun, RunPaths, Summary};
 
 /// A run folder with its plan.
@@ -53,7 +56,7 @@ impl AuditedRun {
     pub fn reader(&self) -> Outcome<Reader> {
         let tokeniser =
             Tokeniser::load(&self.origin()?)?.with_max_tokens(self.plan.data.max_tokens)?;
-        let tokens = tokeniser.max_text_tokens() * self.plan.data.long_texts.most_per_text();
+        let tokens = tokeniser.max_text_tokens();
         Ok(Reader { tokeniser, tokens })
     }
 
@@ -75,6 +78,29 @@ impl AuditedRun {
         Ok(model)
     }
 
+    /// The examples that the run could draw, or those of a file that is said to hold such.
+    pub fn members(&self, file: Option<&Path>) -> Outcome<Dataset> {
+        let train = &self.plan.data.train;
+        // The training file by its name is not another file: it may have rows that no step draws.
+        let is_own = |file: &&Path| {
+            file.canonicalize().is_ok_and(|file| train.canonicalize().is_ok_and(|t| t == file))
+        };
+        Ok(read_data(&self.plan, file.filter(|file| !is_own(file)))?)
+    }
+
+    /// Examples that the run was not trained on, and where they come from: a given file, or units
+    /// that the run held out, or its validation file; none if there is none of them.
+    pub fn non_members(&self, file: Option<&Path>) -> Outcome<Option<(Dataset, NonMembers)>> {
+        if let Some(file) = file {
+            return Ok(Some((read_data(&self.plan, Some(file))?, NonMembers::File)));
+        }
+        if let Some(data) = read_held_out(&self.plan)? {
+            return Ok(Some((data, NonMembers::HeldOut)));
+        }
+        let Some(file) = &self.plan.data.validation else { return Ok(None) };
+        Ok(Some((read_data(&self.plan, Some(file))?, NonMembers::Validation)))
+    }
+
     /// Results of earlier attacks.
     pub fn audit(&self) -> Outcome<Audit> {
         Ok(Audit::read(&self.paths.audit())?)
@@ -89,18 +115,16 @@ impl AuditedRun {
 /// Knows where a run stopped reading.
 pub struct Reader {
     tokeniser: Tokeniser,
+    /// Tokens of a text in one example.
     tokens: usize,
 }
 
 impl Reader {
-    /// How many bytes of a text were read.
-    pub fn bytes(&self, text: &str) -> Outcome<usize> {
+    /// How many bytes of a text were read, of which the run has so many examples.
+    pub fn bytes(&self, text: &str, examples: usize) -> Outcome<usize> {
         let tokens = self.tokeniser.with_bytes(text)?;
-        Ok(if tokens.len() <= self.tokens {
-            text.len()
-        } else {
-            tokens[self.tokens.max(1) - 1].1.end
-        })
+        let read = self.tokens * examples;
+        Ok(if tokens.len() <= read { text.len() } else { tokens[read.max(1) - 1].1.end })
     }
 }
 
@@ -126,10 +150,21 @@ pub fn language_model(run: &AuditedRun, attack: &str) -> Outcome {
     }
 }
 
+/// Examples between two moves of the bar: enough that those of like lengths are computed together.
+const SHOWN_AT_ONCE: usize = 1024;
+
 /// The loss of each example; that of a masked language model is of masked tokens, the same for
 /// every model.
 pub fn losses(model: &Model, examples: &[Example], masking: Option<&Masking>) -> Outcome<Vec<f64>> {
     let masked = masking.map(|masking| masking.for_evaluation(examples, 0));
-    let found = predict(model, masked.as_deref().unwrap_or(examples), Limits::default(), false)?;
-    Ok(found.iter().map(|said| said.loss.map_or(f64::NAN, f64::from)).collect())
+    let examples = masked.as_deref().unwrap_or(examples);
+    let bar = progress(examples.len(), "examples");
+    let mut losses = Vec::with_capacity(examples.len());
+    for some in examples.chunks(SHOWN_AT_ONCE) {
+        let found = predict(model, some, Limits::default(), false)?;
+        losses.extend(found.iter().map(|said| said.loss.map_or(f64::NAN, f64::from)));
+        bar.inc(some.len() as u64);
+    }
+    bar.finish_and_clear();
+    Ok(losses)
 }

@@ -1,36 +1,91 @@
 //! `budget ledger`.
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
 use clap::Args;
 use serde_json::json;
-use std::path::PathBuf;
-use undertone_run::{FinishedRun, RunPaths};
+use std::path::{Path, PathBuf};
+use undertone_accounting::Guarantee;
+use undertone_run::{Cost, FinishedRun, RunFile, RunPaths, cost_together};
 
+/// Check ledgers and state what they guarantee: each, and all of them together
+///
+/// Runs on the same data cost more together than each alone. They can be added up if privacy unit,
+/// adjacency and threat model are the same.
 #[derive(Args)]
-#[command(after_help = "Example:
-  undertone budget ledger runs/demo/ledger.jsonl --delta 1e-5")]
+#[command(after_help = "Examples:
+  undertone budget ledger runs/demo/epsilon-8
+  undertone budget ledger runs/first runs/second runs/third --delta 1e-6")]
 pub struct Ledger {
-    /// Ledger of a run or of private predictions (JSON lines)
+    /// Run folders, or ledgers of runs or of private predictions (JSON lines)
+    #[arg(required = true, value_name = "DIR|FILE")]
+    paths: Vec<PathBuf>,
+    /// δ of the guarantee [default: that of the runs]
+    #[arg(long)]
+    delta: Option<f64>,
+}
+
+/// A ledger that was read, with the plan beside it.
+struct Read {
     path: PathBuf,
-    /// δ of the guarantee
-    #[arg(long, default_value = "1e-5")]
-    delta: f64,
+    ledger: undertone_accounting::ledger::Ledger,
+    plan: Option<RunFile>,
 }
 
 impl Ledger {
     pub fn run(self, output: Output) -> Outcome {
-        let ledger = match self.path.parent().map(RunPaths::new) {
+        let all = self.paths.iter().map(|path| Read::open(path)).collect::<Outcome<Vec<_>>>()?;
+        let deltas = all.iter().map(|read| self.delta_of(read)).collect::<Outcome<Vec<f64>>>()?;
+        match all.as_slice() {
+            [one] => one.show(&one.ledger.guarantee(deltas[0])?, output),
+            all => show_together(all, &deltas, output),
+        }
+    }
+
+    /// The δ that was asked for, or that of the run.
+    fn delta_of(&self, read: &Read) -> Outcome<f64> {
+        let of_run = || read.ledger.delta().or_else(|| read.plan.as_ref()?.privacy.delta);
+        self.delta.or_else(of_run).ok_or_else(|| {
+            Failure::arguments(format!(
+                "{} does not say which δ its guarantee is for; give --delta, well below one over \
+                 the number of units",
+                read.path.display()
+            ))
+        })
+    }
+}
+
+impl Read {
+    fn open(path: &Path) -> Outcome<Self> {
+        let run = match path.is_dir() {
+            true => Some(RunPaths::new(path)),
+            false => path.parent().map(RunPaths::new).filter(|run| run.ledger() == path),
+        };
+        let (ledger, plan) = match run.filter(|run| path.is_dir() || run.plan().exists()) {
             // In the folder of a run it must be the run's own.
-            Some(run) if run.ledger() == self.path && run.plan().exists() => {
+            Some(run) => {
                 if run.is_finished() {
                     FinishedRun::read(run.folder())?;
                 }
-                run.read_ledger()?
+                if !run.ledger().exists() {
+                    return Err(Failure::arguments(format!(
+                        "{} holds no ledger: it is no folder of a run, or of one without privacy",
+                        path.display()
+                    )));
+                }
+                (run.read_ledger()?, RunFile::read(&run.plan(), &[]).ok())
             }
-            _ => undertone_accounting::ledger::Ledger::read(&self.path)?,
+            None => (undertone_accounting::ledger::Ledger::read(path)?, None),
         };
-        let guarantee = ledger.guarantee(self.delta)?;
+        Ok(Self { path: path.to_owned(), ledger, plan })
+    }
+
+    fn cost(&self) -> Cost<'_> {
+        Cost { path: &self.path, ledger: &self.ledger, plan: self.plan.as_ref() }
+    }
+
+    fn show(&self, guarantee: &Guarantee, output: Output) -> Outcome {
+        let ledger = &self.ledger;
         if output.json {
             output::json(&json!({
                 "guarantee": guarantee,
@@ -53,11 +108,74 @@ impl Ledger {
             ("mode", output::mode(guarantee.mode).to_owned()),
             ("hash", ledger.hash().to_owned()),
         ]);
-        for assumption in &guarantee.assumptions {
-            output::line(format_args!("  assuming: {assumption}"));
-        }
-        output::line("");
-        output::line(format_args!("{guarantee}."));
+        conclude(guarantee);
         Ok(())
     }
+}
+
+/// What the guarantee assumes, and its sentence.
+fn conclude(guarantee: &Guarantee) {
+    for assumption in &guarantee.assumptions {
+        output::line(format_args!("  assuming: {assumption}"));
+    }
+    output::line("");
+    output::line(format_args!("{guarantee}."));
+}
+
+fn show_together(all: &[Read], deltas: &[f64], output: Output) -> Outcome {
+    if let Some(other) = deltas.iter().position(|delta| *delta != deltas[0]) {
+        return Err(Failure::arguments(format!(
+            "{} is for δ = {:e} and {} for δ = {:e}; give --delta, at which they are added up",
+            all[0].path.display(),
+            deltas[0],
+            all[other].path.display(),
+            deltas[other]
+        )));
+    }
+    let delta = deltas[0];
+    let costs: Vec<Cost> = all.iter().map(Read::cost).collect();
+    let total = cost_together(&costs, delta)?;
+    let each = all.iter().map(|read| Ok(read.ledger.guarantee(delta)?));
+    let each = each.collect::<Outcome<Vec<Guarantee>>>()?;
+    if output.json {
+        let ledgers: Vec<_> = all
+            .iter()
+            .zip(&each)
+            .map(|(read, guarantee)| {
+                json!({
+                    "path": read.path.display().to_string(),
+                    "guarantee": guarantee,
+                    "releases": read.ledger.spent().releases(),
+                    "torn_lines": read.ledger.torn_lines(),
+                    "hash": read.ledger.hash(),
+                })
+            })
+            .collect();
+        output::json(&json!({ "ledgers": ledgers, "together": total }));
+        return Ok(());
+    }
+    let row = |name: String, releases: u64, guarantee: &Guarantee| {
+        let epsilon = output::up(guarantee.epsilon.upper);
+        vec![name, releases.to_string(), epsilon, output::mode(guarantee.mode).to_owned()]
+    };
+    let mut rows: Vec<Vec<String>> = all
+        .iter()
+        .zip(&each)
+        .map(|(read, guarantee)| {
+            row(read.path.display().to_string(), read.ledger.spent().releases(), guarantee)
+        })
+        .collect();
+    let releases = all.iter().map(|read| read.ledger.spent().releases()).sum();
+    rows.push(row("together".to_owned(), releases, &total));
+    output::table(&["ledger", "releases", &format!("ε at δ = {delta:e}"), "mode"], &rows);
+    let files = all.iter().filter_map(|read| Some(&read.plan.as_ref()?.data.train));
+    let files: std::collections::BTreeSet<_> = files.collect();
+    if files.len() > 1 {
+        output::line(
+            "The runs name different training files: the total is for somebody whose data are in \
+             all of them.",
+        );
+    }
+    conclude(&total);
+    Ok(())
 }

@@ -23,10 +23,10 @@ impl View {
                 let live = shown.lock().unwrap_or_else(PoisonError::into_inner);
                 (!ended.load(Ordering::Relaxed)).then(|| live.clone())
             });
-            // A run can be broken off at any moment; a terminal that cannot be drawn on is left to
-            // the bar.
+            // On a terminal that is drawn on, Ctrl-C is a key and no signal. A terminal that cannot
+            // be drawn on is left to the bar.
             if let Ok(Some(Wish::Stop)) = wish {
-                std::process::exit(130);
+                let _ = signal_hook::low_level::raise(signal_hook::consts::SIGINT);
             }
         });
         Self { live, over, thread: Some(thread) }

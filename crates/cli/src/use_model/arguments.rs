@@ -7,10 +7,10 @@ use clap::Args;
 use std::path::PathBuf;
 use undertone::data::{Format, Options, Task, Tokeniser, format_of, read};
 use undertone::evaluate::Limits;
-use undertone::model::folder::{LoadOptions, locate};
+use undertone::model::folder::{LoadOptions, Reading, locate};
 use undertone::model::tuning::load_adapted;
 use undertone::model::{Model, TaskHead};
-use undertone_run::TaskName;
+use undertone_run::{MAX_TOKENS, TaskName};
 
 /// A model, the adapter to put on it, and the device that it is loaded on.
 #[derive(Args)]
@@ -28,6 +28,8 @@ pub struct ModelArguments {
 pub struct Loaded {
     pub model: Model,
     pub folder: PathBuf,
+    /// How the run that trained it read its texts, if the adapter or the model says so.
+    pub reading: Option<Reading>,
 }
 
 impl ModelArguments {
@@ -44,7 +46,12 @@ impl ModelArguments {
             ));
         }
         model.to_device(&self.device.device()?)?;
-        Ok(Loaded { model, folder })
+        let of_adapter = self.adapter.as_deref().map(Reading::of).transpose()?.flatten();
+        let reading = match of_adapter {
+            Some(reading) => Some(reading),
+            None => Reading::of(&folder)?,
+        };
+        Ok(Loaded { model, folder, reading })
     }
 }
 
@@ -73,7 +80,8 @@ pub struct DataArguments {
     /// Column of what should follow the prompt (completion)
     #[arg(long, value_name = "COLUMN", default_value = "completion")]
     completion_column: String,
-    /// Longest sequence; longer texts are cut [default: what the model allows, at most 512]
+    /// Longest sequence; longer texts are cut [default: that of the run which trained the model,
+    /// else 128]
     #[arg(long)]
     max_tokens: Option<usize>,
     /// Batch size: sequences computed together
@@ -164,8 +172,9 @@ impl DataArguments {
         Ok(task)
     }
 
-    /// The tokenizer of the model, cutting where the model or the user says.
+    /// The tokenizer of the model, cutting where the user says or training did.
     pub fn tokeniser(&self, loaded: &Loaded) -> Outcome<Tokeniser> {
-        Ok(loaded.model.tokeniser(&loaded.folder, self.max_tokens.unwrap_or(512))?)
+        let in_training = loaded.reading.map_or(MAX_TOKENS, |reading| reading.max_tokens);
+        Ok(loaded.model.tokeniser(&loaded.folder, self.max_tokens.unwrap_or(in_training))?)
     }
 }

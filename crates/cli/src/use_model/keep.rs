@@ -3,6 +3,7 @@
 use super::arguments::DataArguments;
 use crate::failure::{Failure, Outcome};
 use serde_json::{Map, Value};
+use undertone::data::OnBadRow;
 use undertone::data::read::{Rows, rows_with_nested};
 
 /// The kept columns, row by row beside the predictions: every row of the file has one.
@@ -19,7 +20,8 @@ impl Kept {
         let named: Vec<&str> = columns.iter().map(String::as_str).collect();
         let rows = match named.is_empty() {
             true => None,
-            false => Some(rows_with_nested(&data.data, data.format()?, &named)?),
+            // As predictions are made: a row that cannot be read is an error.
+            false => Some(rows_with_nested(&data.data, data.format()?, &named, OnBadRow::Refuse)?),
         };
         Ok(Kept { columns: columns.to_vec(), rows })
     }

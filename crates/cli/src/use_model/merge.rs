@@ -35,6 +35,10 @@ impl Merge {
         let mut loaded = self.model.load(None)?;
         merge(&mut loaded.model)?;
         loaded.model.to_device(&Device::Cpu)?;
+        std::fs::create_dir_all(&self.out).map_err(|e| Failure::write(&self.out, e))?;
+        if let Some(reading) = loaded.reading {
+            reading.save(&self.out)?;
+        }
         save(&loaded.model, &self.out, Some(&loaded.folder))?;
         if output.json {
             output::json(&json!({ "model": self.out }));

@@ -89,7 +89,7 @@ fn membership(section: Section, run: &Run) -> Section {
     }
     let head = ["attack", "AUC", "TPR at 1 % FPR", "TPR at 0.1 % FPR"];
     let (members, others) = attacks.first().map_or((0, 0), |a| (a.members, a.others));
-    section
+    let section = section
         .with(Block::Table(Table::new(
             "Membership inference: was this example in the training data?",
             &head,
@@ -103,7 +103,11 @@ fn membership(section: Section, run: &Run) -> Section {
              fine-tuning did not leak.",
             words::count(members),
             words::count(others)
-        ))
+        ));
+    match run.audit.non_members {
+        Some(from) => section.paragraph(from.sentence()),
+        None => section,
+    }
 }
 
 /// The lower bound on ε from canaries, which must not exceed the ledger's upper bound at the same

@@ -8,8 +8,10 @@ use crate::document::{Block, Section, Table};
 use crate::error::Result;
 use crate::folder::Run;
 use crate::{Options, words};
+use std::collections::BTreeMap;
+use std::path::Path;
 use undertone_accounting::rounded_up;
-use undertone_run::{Audit, Metrics};
+use undertone_run::{Audit, Cost, Metrics, cost_together};
 
 pub fn section(runs: &[Run], options: Options) -> Result<Section> {
     let mut section = Section::new(2, "Comparison").with(Block::Table(table(runs, options)));
@@ -34,12 +36,47 @@ pub fn section(runs: &[Run], options: Options) -> Result<Section> {
              cannot be compared.",
         );
     }
+    for note in totals(runs) {
+        section = section.note(note);
+    }
     for kind in KINDS {
         if let Some(chart) = against_epsilon(runs, kind)? {
             section = section.chart(chart);
         }
     }
     Ok(section)
+}
+
+/// What private runs on the same training file guarantee together: one sentence for each file that
+/// several of them were trained on.
+fn totals(runs: &[Run]) -> Vec<String> {
+    let mut files: BTreeMap<&Path, Vec<&Run>> = BTreeMap::new();
+    for run in runs.iter().filter(|run| run.no_guarantee().is_none() && run.ledger.is_some()) {
+        files.entry(&run.summary.plan.data.train).or_default().push(run);
+    }
+    files.into_values().filter(|of_file| of_file.len() > 1).map(|runs| total(&runs)).collect()
+}
+
+fn total(runs: &[&Run]) -> String {
+    let names = runs.iter().map(|run| run.name.as_str()).collect::<Vec<_>>().join(", ");
+    let costs: Vec<Cost> = runs
+        .iter()
+        .filter_map(|run| {
+            let (path, plan) = (run.folder.as_path(), Some(&run.summary.plan));
+            Some(Cost { path, ledger: run.ledger.as_ref()?, plan })
+        })
+        .collect();
+    let deltas = runs.iter().filter_map(|run| run.guarantee()).map(|guarantee| guarantee.delta);
+    match cost_together(&costs, deltas.fold(0.0, f64::max)) {
+        Ok(total) => format!(
+            "{names} were trained on the same file. Everything that they release together has \
+             {total}, if the settings of each were fixed before the results of another were seen."
+        ),
+        Err(e) => format!(
+            "{names} were trained on the same file and cost more together than each alone, but \
+             cannot be added up: {e}."
+        ),
+    }
 }
 
 /// Whether the guarantees differ in privacy unit, adjacency, threat model or δ.

@@ -167,6 +167,9 @@ const RULES: &[Rule] = &[
         task_is(file, TaskName::LanguageModelling)
             || task_is(file, TaskName::MaskedLanguageModelling)
     }),
+    rule("data.hold_out", "central DP and non-private runs", |file| {
+        !file.privacy.method.is_local()
+    }),
     rule("data.most_per_author", "runs with data.author", |file| file.data.author.is_some()),
     rule("training.momentum", "the optimiser sgd", |file| {
         file.training.optimiser == OptimiserKind::Sgd

@@ -66,6 +66,9 @@ pub struct DataSection {
     /// Maximum examples of an author.
     #[serde(default = "most_per_author")]
     pub most_per_author: usize,
+    /// Share of the privacy units of the training file that is never trained on, for audits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold_out: Option<f64>,
 }
 
 fn label() -> String {
@@ -77,8 +80,11 @@ fn prompt() -> String {
 fn completion() -> String {
     "completion".into()
 }
+/// Maximum number of tokens of a sequence, where nothing else is said.
+pub const MAX_TOKENS: usize = 128;
+
 fn max_tokens() -> usize {
-    128
+    MAX_TOKENS
 }
 fn most_per_author() -> usize {
     8

@@ -9,7 +9,7 @@ mod privacy;
 mod ranges;
 mod training;
 
-pub use data::{DataSection, Format, LongTexts, OnBadRow, TaskName};
+pub use data::{DataSection, Format, LongTexts, MAX_TOKENS, OnBadRow, TaskName};
 pub use local::{
     AccountedBatch, AdaptSection, AttentionSource, Bounding, EncoderActivation, EncoderKind,
     LearnerKind, Lengths, LocalSection, MvgHead, MvgSection, NoiseIs, NoiseLayer, PublicFile,

@@ -88,6 +88,13 @@ impl RunFile {
         let data = &self.data;
         within("data.max_tokens", data.max_tokens, 1..=1 << 20)?;
         within("data.most_per_author", data.most_per_author, 1..=1 << 32)?;
+        if let Some(share) = data.hold_out.filter(|share| !(*share > 0.0 && *share <= 0.5)) {
+            return Err(Error::run_file(format!(
+                "data.hold_out is {}, but must be a share above 0 and at most 0.5, such as 0.1: a \
+                 number of units cannot be kept aside without a unit's side depending on others",
+                written(&share)
+            )));
+        }
         if data.labels.as_ref().is_some_and(Vec::is_empty) {
             return Err(Error::run_file("data.labels is empty; name the labels, or leave it out"));
         }

@@ -9,6 +9,7 @@ use super::members::Members;
 use super::options::Options;
 use super::progress;
 use super::stream::stream;
+use super::tally::Tally;
 use super::task::Task;
 use super::tokenise::Tokeniser;
 use std::borrow::Cow;
@@ -29,6 +30,8 @@ pub struct Dataset {
     pub masking: Option<Masking>,
     /// Number of rows that were left out because they cannot be read.
     pub skipped: u64,
+    /// Numbers of other rows that are worth a warning.
+    pub tally: Tally,
 }
 
 impl Dataset {
@@ -57,10 +60,10 @@ impl Dataset {
             bar.set_position(chunks.meter().done());
         }
         bar.finish_and_clear();
-        let (units, skipped) = (chunks.units(), chunks.skipped());
+        let (units, skipped, tally) = (chunks.units(), chunks.skipped(), chunks.tally());
         let masking = Masking::of(task, tokeniser)?;
         let most_per_unit = options.most_per_unit();
-        Ok(Dataset { examples, labels, units, most_per_unit, masking, skipped })
+        Ok(Dataset { examples, labels, units, most_per_unit, masking, skipped, tally })
     }
 
     /// The examples as a model is evaluated on them, with the masks of evaluation where the task

@@ -3,6 +3,7 @@
 use super::LongTexts;
 use super::error::{Error, Result};
 use super::format::Format;
+use super::hold_out::Part;
 use serde::{Deserialize, Serialize};
 use undertone_run::OnBadRow;
 
@@ -24,11 +25,13 @@ pub enum PrivacyUnit {
 }
 
 /// Options of reading a dataset.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
     /// The file's format, if its extension does not name it.
     pub format: Option<Format>,
     pub unit: PrivacyUnit,
+    /// Which units are read.
+    pub part: Part,
     /// What happens to texts above the maximum number of tokens, in language modelling.
     pub long_texts: LongTexts,
     /// What happens at a row that cannot be read.

@@ -7,10 +7,12 @@ use super::format::format_of;
 use super::labels::Labels;
 use super::options::{Options, PrivacyUnit};
 use super::read::{self, Meter, Row, Rows};
+use super::tally::Tally;
 use super::task::Task;
 use super::tokenise::Tokeniser;
 use super::units::Units;
 use rayon::prelude::*;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Maximum rows and bytes of text that are tokenised at a time: enough to keep all threads busy.
@@ -48,8 +50,30 @@ pub fn stream<'a>(
     let format = format_of(path, options.format)?;
     let rows = read::rows_or_skip(path, format, &columns, options.on_bad_row)?;
     let long_texts = options.long_texts;
+    let texts = task.without_label().columns().len();
     let encoder = Encoder { file: path.into(), task, tokeniser, labels, long_texts };
-    Ok(Stream { rows, encoder, units: Units::new(&options.unit), ended: false })
+    let units = Units::new(&options.unit, options.part, texts);
+    Ok(Stream { rows, encoder, units, ended: false })
+}
+
+/// The number of examples that each row of a file gives, by its line. Rows that give none, because
+/// the options leave them out, are missing.
+pub fn examples_by_line(
+    path: &Path,
+    task: &Task,
+    tokeniser: &Tokeniser,
+    options: &Options,
+) -> Result<BTreeMap<u64, usize>> {
+    let mut stream = stream(path, task, tokeniser, None, options)?;
+    let mut found = BTreeMap::new();
+    loop {
+        let mut examples = Vec::new();
+        let lines = stream.next_rows(&mut examples)?;
+        if lines.is_empty() {
+            return Ok(found);
+        }
+        found.extend(lines.into_iter().filter(|(_, count)| *count > 0));
+    }
 }
 
 impl Stream<'_> {
@@ -63,6 +87,11 @@ impl Stream<'_> {
         self.rows.skipped()
     }
 
+    /// Rows that were left out so far, or look like a mistake.
+    pub fn tally(&self) -> Tally {
+        self.units.tally()
+    }
+
     pub(crate) fn meter(&self) -> &Meter {
         self.rows.meter()
     }
@@ -71,22 +100,29 @@ impl Stream<'_> {
     fn chunk(&mut self) -> Result<Vec<Example>> {
         let mut examples = Vec::new();
         while examples.is_empty() {
-            let rows = self.gather()?;
-            if rows.is_empty() {
+            if self.next_rows(&mut examples)?.is_empty() {
                 break;
-            }
-            let encoder = &self.encoder;
-            let encoded = rows.par_iter().with_min_len(16).map(|(_, row)| encoder.examples(row));
-            let encoded = encoded.collect::<Result<Vec<_>>>()?;
-            for ((unit, _), of_row) in rows.iter().zip(encoded) {
-                self.units.admit(*unit, of_row, &mut examples);
             }
         }
         Ok(examples)
     }
 
-    /// The next rows and their units, without those whose author already has the maximum of
-    /// examples.
+    /// Appends the examples of the next rows; the line of each row and how many are of it, nothing
+    /// at the end of the file.
+    fn next_rows(&mut self, examples: &mut Vec<Example>) -> Result<Vec<(u64, usize)>> {
+        let rows = self.gather()?;
+        let encoder = &self.encoder;
+        let encoded = rows.par_iter().with_min_len(16).map(|(_, row)| encoder.examples(row));
+        let encoded = encoded.collect::<Result<Vec<_>>>()?;
+        let mut lines = Vec::with_capacity(rows.len());
+        for ((unit, row), of_row) in rows.iter().zip(encoded) {
+            lines.push((row.line, self.units.admit(*unit, of_row, examples)));
+        }
+        Ok(lines)
+    }
+
+    /// The next rows and their units, without those of another part of the file and those whose
+    /// author already has the maximum of examples.
     fn gather(&mut self) -> Result<Vec<(u32, Row)>> {
         let (mut rows, mut bytes) = (Vec::new(), 0);
         while rows.len() < ROWS && bytes < BYTES {

@@ -140,7 +140,15 @@ pub fn assumptions(
     of_method: Vec<String>,
 ) -> Vec<String> {
     let mut assumptions = vec![
-        format!("the number of units in the training file ({}) is public", resolved.units),
+        match plan.data.hold_out {
+            None => {
+                format!("the number of units in the training file ({}) is public", resolved.units)
+            }
+            Some(_) => format!(
+                "the number of units of the training file that are not held out ({}) is public",
+                resolved.units
+            ),
+        },
         "the model that the run began from does not depend on the training file".to_owned(),
         "metrics.jsonl, an event file for TensorBoard, secret.key, identity.json, audit.json and \
          its drawings, a relevance map without noise, the progress that was shown, and the time \

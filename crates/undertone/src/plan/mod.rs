@@ -3,7 +3,7 @@
 
 pub(crate) mod check;
 
-use crate::data::{PrivacyUnit, Task};
+use crate::data::{HoldOut, Part, PrivacyUnit, Task};
 use crate::error::{Error, Result};
 use crate::method::central::CentralPlan;
 use crate::method::local::LocalPlan;
@@ -122,6 +122,11 @@ impl Plan {
             }
             None => PrivacyUnit::Row,
         }
+    }
+
+    /// The units of the training file that are trained on: all, or all but those held out.
+    pub fn trained_part(&self) -> Part {
+        self.data.hold_out.map_or(Part::All, |share| Part::Without(HoldOut(share)))
     }
 
     /// The optimiser's hyperparameters.

@@ -1,10 +1,21 @@
 //! Training events, which a callback receives.
 
+use crate::data::Dataset;
+use crate::plan::Plan;
 use undertone_run::{ParameterCounts, Record, Resolved, Throughput};
 
 /// A training event.
 #[derive(Debug)]
 pub enum TrainingEvent<'a> {
+    /// Model and data are loaded and the noise is calibrated; nothing has been released yet.
+    Loaded {
+        plan: &'a Plan,
+        resolved: &'a Resolved,
+        data: &'a Dataset,
+        /// Whether the label names were read from the training file.
+        labels_were_found: bool,
+        parameters: ParameterCounts,
+    },
     /// The relevance map of one more example was computed.
     Relevance { done: usize, examples: usize },
     /// A step of the adaptation, on public data or by DP-SGD, was taken.

@@ -93,7 +93,8 @@ impl Fingerprint {
 
     fn add_data(&mut self, data: &Dataset) {
         // What was left out is not trained on.
-        let Dataset { examples, labels, units, most_per_unit, masking, skipped: _ } = data;
+        let Dataset { examples, labels, units, most_per_unit, masking, skipped: _, tally: _ } =
+            data;
         self.add_debug(&(labels, units, most_per_unit, examples.len()));
         if let Some(masking) = masking {
             self.add_debug(masking);

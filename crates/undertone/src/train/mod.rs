@@ -27,6 +27,6 @@ pub use learner::{Learner, Protection, Step};
 pub(crate) use memory::PartOfRun;
 pub use memory::peak_memory;
 pub(crate) use prepare::Prepared;
-pub use prepare::{canary_template, read_data};
-pub use run::{Start, train};
+pub use prepare::{canary_template, examples_of_rows, read_data, read_held_out};
+pub use run::{Start, train, train_until};
 pub use undertone_run::{Record, Summary};

@@ -1,7 +1,10 @@
 //! Loads the model and the data of a plan.
 
 use crate::audit::canaries::CanaryTemplate;
-use crate::data::{Dataset, Encoder, Labels, Options, PrivacyUnit, Row, Tokeniser, format_of};
+use crate::data::{
+    Dataset, Encoder, HoldOut, Labels, Options, Part, PrivacyUnit, Row, Tokeniser,
+    examples_by_line, format_of,
+};
 use crate::error::{Error, Result};
 use crate::method::central::{AllocationPlan, MapSource};
 use crate::model::folder::{Config, LoadOptions, load, locate};
@@ -9,6 +12,7 @@ use crate::model::{Model, TaskHead};
 use crate::noise::{Secret, purpose};
 use crate::plan::{Method, Plan};
 use crate::tensor::Device;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use undertone_run::{PublicFile, Tuning};
 
@@ -74,13 +78,13 @@ impl Prepared {
         let files = Files { plan, labels: labels.as_ref(), tokeniser: &tokeniser };
         let data = match data {
             Some(data) => data,
-            None => files.read(&plan.data.train, plan.unit())?,
+            None => files.read(&plan.data.train, trained_on(plan))?,
         };
         let validation = plan
             .data
             .validation
             .as_ref()
-            .map(|path| files.read(path, PrivacyUnit::Row))
+            .map(|path| files.read(path, every_row(plan)))
             .transpose()?;
         let public = files.public()?;
         Ok(Self { model, data, validation, public, origin, labels_were_found })
@@ -109,15 +113,7 @@ struct Files<'a> {
 
 impl Files<'_> {
     /// A file with the columns of the training file.
-    fn read(&self, path: &Path, unit: PrivacyUnit) -> Result<Dataset> {
-        let data = &self.plan.data;
-        let options = Options {
-            format: data.format,
-            unit,
-            long_texts: data.long_texts,
-            on_bad_row: data.on_bad_row,
-            progress: true,
-        };
+    fn read(&self, path: &Path, options: Options) -> Result<Dataset> {
         let labels = self.labels.cloned();
         Ok(Dataset::load(path, &self.plan.task(), self.tokeniser, labels, &options)?)
     }
@@ -131,7 +127,7 @@ impl Files<'_> {
                 if let AllocationPlan::RapFt(rap_ft) = &central.allocation
                     && let MapSource::Public { file, .. } = &rap_ft.source
                 {
-                    public.relevance = Some(self.read(file, PrivacyUnit::Row)?);
+                    public.relevance = Some(self.read(file, every_row(self.plan))?);
                 }
             }
             Method::Local(local) => {
@@ -166,18 +162,51 @@ fn reader(plan: &Plan) -> Result<(Tokeniser, usize, Option<Labels>)> {
     Ok((tokeniser, known, labels))
 }
 
-/// Reads the examples of a file (by default the training file) as the plan says, each as a privacy
-/// unit of its own.
-pub fn read_data(plan: &Plan, path: Option<&Path>) -> Result<Dataset> {
-    let (tokeniser, _, labels) = reader(plan)?;
-    let options = Options {
+/// Options of a file of which every row is read, as a privacy unit of its own.
+fn every_row(plan: &Plan) -> Options {
+    Options {
         format: plan.data.format,
         unit: PrivacyUnit::Row,
+        part: Part::All,
         long_texts: plan.data.long_texts,
         on_bad_row: plan.data.on_bad_row,
         progress: true,
-    };
-    Ok(Dataset::load(path.unwrap_or(&plan.data.train), &plan.task(), &tokeniser, labels, &options)?)
+    }
+}
+
+/// Options of the training file: the units that a run can draw, and nothing else.
+fn trained_on(plan: &Plan) -> Options {
+    Options { unit: plan.unit(), part: plan.trained_part(), ..every_row(plan) }
+}
+
+/// Reads the examples that a run of the plan can draw, with their privacy units; or those of
+/// another file, each row as a privacy unit of its own.
+pub fn read_data(plan: &Plan, path: Option<&Path>) -> Result<Dataset> {
+    match path {
+        None => read_part(plan, &plan.data.train, trained_on(plan)),
+        Some(path) => read_part(plan, path, every_row(plan)),
+    }
+}
+
+/// Reads the examples of the units that a run of the plan holds out; none if it holds out nothing.
+/// Of an author there are as many examples as there would be if they were trained on.
+pub fn read_held_out(plan: &Plan) -> Result<Option<Dataset>> {
+    let Some(share) = plan.data.hold_out else { return Ok(None) };
+    let options = Options { part: Part::Only(HoldOut(share)), ..trained_on(plan) };
+    read_part(plan, &plan.data.train, options).map(Some)
+}
+
+fn read_part(plan: &Plan, path: &Path, options: Options) -> Result<Dataset> {
+    let (tokeniser, _, labels) = reader(plan)?;
+    Ok(Dataset::load(path, &plan.task(), &tokeniser, labels, &options)?)
+}
+
+/// The number of examples that a run of the plan can draw from each row of its training file, by
+/// the row's line. Rows that it never draws are missing.
+pub fn examples_of_rows(plan: &Plan) -> Result<BTreeMap<u64, usize>> {
+    let (tokeniser, _, _) = reader(plan)?;
+    let task = plan.task().without_label();
+    Ok(examples_by_line(&plan.data.train, &task, &tokeniser, &trained_on(plan))?)
 }
 
 /// The template of canaries for a run: random tokens in examples of the run's task, as long as

@@ -11,16 +11,17 @@ use super::steps::Run;
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::method::{self, Begin};
-use crate::model::folder::save;
+use crate::model::folder::{Reading, save};
 use crate::model::tuning::save_adapter;
 use crate::noise::Secret;
-use crate::plan::Plan;
+use crate::plan::{Method, Plan};
 use crate::tensor::Device;
 use std::io::Write;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use undertone_run::{
-    EpochsTaken, Metrics, RunFolder, Summary, Tuning, ValidationMetrics, read_metrics,
-    write_atomically, write_json,
+    EpochsTaken, Metrics, ParameterCounts, RunFolder, Summary, Tuning, ValidationMetrics,
+    read_metrics, write_atomically, write_json,
 };
 
 /// Arguments of [`train`].
@@ -38,6 +39,16 @@ pub struct Start<'a> {
 
 /// Fine-tunes a model, and writes the run folder.
 pub fn train(start: Start, callback: &mut dyn FnMut(TrainingEvent)) -> Result<Summary> {
+    train_until(&AtomicBool::new(false), start, callback)
+}
+
+/// As [`train`]. If `stop` becomes true, a checkpoint is written after the step in progress, and
+/// the run ends with [`Error::Stopped`], to be resumed.
+pub fn train_until(
+    stop: &AtomicBool,
+    start: Start,
+    callback: &mut dyn FnMut(TrainingEvent),
+) -> Result<Summary> {
     let device = match start.plan.compute.precision {
         Some(precision) => start.device.with_precision(precision),
         None => Ok(start.device),
@@ -59,7 +70,16 @@ pub fn train(start: Start, callback: &mut dyn FnMut(TrainingEvent)) -> Result<Su
     let gpu_memory = GpuMemory::begin(&device);
     let mut prepared = Prepared::load(&plan, &secret, &device, start.data)?;
     let classes = prepared.model.network.head.out.outputs;
+    check_batch(&plan, prepared.data.units)?;
     let mut resolved = method::calibrate(&plan, prepared.data.units, classes)?;
+    let (trainable, total) = prepared.model.parameters.count();
+    callback(TrainingEvent::Loaded {
+        plan: &plan,
+        resolved: &resolved,
+        data: &prepared.data,
+        labels_were_found: prepared.labels_were_found,
+        parameters: ParameterCounts { trainable, total },
+    });
     // Before the ledger: a run that is interrupted here has released nothing, and --resume starts
     // it again.
     let identity = identity(&plan, &secret, &resolved, &prepared)?;
@@ -91,8 +111,21 @@ pub fn train(start: Start, callback: &mut dyn FnMut(TrainingEvent)) -> Result<Su
             checkpoint::load(&run.folder.checkpoint(), &mut run.learner, &run.checkpoint_key)?;
         run.procedure.check_checkpoint(run.done)?;
     }
-    run.all_steps(callback)?;
+    run.all_steps(stop, callback)?;
     run.finish()
+}
+
+/// Refuses a batch of more users than there are: the accountant would speak of examples.
+fn check_batch(plan: &Plan, units: usize) -> Result<()> {
+    let batch = plan.training.batch;
+    let of_users = plan.data.author.is_some() && matches!(plan.method, Method::Central(_));
+    if of_users && batch > units as u64 {
+        return Err(Error::plan(format!(
+            "training.batch is {batch}, but must be at most the number of users in the training \
+             file, {units}: with data.author a batch is one of users"
+        )));
+    }
+    Ok(())
 }
 
 impl Run {
@@ -124,6 +157,7 @@ impl Run {
         std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
         // Before the model: a folder with a configuration is complete.
         self.procedure.save(model, &folder)?;
+        Reading { max_tokens: self.plan.data.max_tokens }.save(&folder)?;
         if whole {
             save(model, &folder, Some(&self.origin))?;
         } else {

@@ -16,6 +16,7 @@ use crate::noise::{Secret, purpose};
 use crate::plan::Plan;
 use crate::{model, tensor};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use undertone_run::{
     MetricsWriter, ParameterCounts, Record, Resolved, RunFolder, TensorboardWriter, Throughput,
@@ -110,7 +111,12 @@ impl Run {
         Ok(self.procedure.guarantee()?.map(|guarantee| guarantee.epsilon.upper))
     }
 
-    pub(super) fn all_steps(&mut self, callback: &mut dyn FnMut(TrainingEvent)) -> Result<()> {
+    /// Takes all steps that are left, or those until `stop` becomes true.
+    pub(super) fn all_steps(
+        &mut self,
+        stop: &AtomicBool,
+        callback: &mut dyn FnMut(TrainingEvent),
+    ) -> Result<()> {
         let metrics = self.folder.metrics();
         let mut writer = MetricsWriter::open(&metrics, self.done)?;
         let events = self.folder.tensorboard();
@@ -172,10 +178,14 @@ impl Run {
                 Some(steps) => self.done.is_multiple_of(steps),
                 None => saved.elapsed() > CHECKPOINT_EVERY,
             };
-            if due || self.is_over() {
+            let stopped = stop.load(Ordering::SeqCst) && !self.is_over();
+            if due || stopped || self.is_over() {
                 let path = self.folder.checkpoint();
                 checkpoint::save(&path, &self.learner, self.done, &self.checkpoint_key)?;
                 saved = Instant::now();
+            }
+            if stopped {
+                return Err(Error::Stopped { step: self.done, steps: self.steps() });
             }
         }
         self.choose_epoch()

@@ -103,9 +103,14 @@ pub fn rows_or_skip(
     open(path, format, columns, false, on_bad_row)
 }
 
-/// As [`rows`], with arrays and objects of a JSONL file as their JSON text.
-pub fn rows_with_nested(path: &Path, format: Format, columns: &[&str]) -> Result<Rows> {
-    open(path, format, columns, true, OnBadRow::Refuse)
+/// As [`rows_or_skip`], with arrays and objects of a JSONL file as their JSON text.
+pub fn rows_with_nested(
+    path: &Path,
+    format: Format,
+    columns: &[&str],
+    on_bad_row: OnBadRow,
+) -> Result<Rows> {
+    open(path, format, columns, true, on_bad_row)
 }
 
 fn open(

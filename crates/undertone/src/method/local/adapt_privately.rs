@@ -124,6 +124,7 @@ mod tests {
             most_per_unit: 1,
             masking: None,
             skipped: 0,
+            tally: Default::default(),
         }
     }
 

@@ -4,6 +4,7 @@
 mod config;
 mod hub;
 mod load;
+mod reading;
 mod save;
 mod source;
 mod weights;
@@ -11,6 +12,7 @@ mod weights;
 pub use config::Config;
 pub use hub::locate;
 pub use load::{LoadOptions, load};
+pub use reading::Reading;
 pub use save::{save, save_tensors};
 pub use source::{Random, Source};
 pub use weights::Weights;

@@ -1,0 +1,38 @@
+//! What several runs on the same data cost together.
+
+use crate::error::{Error, Result};
+use crate::file::RunFile;
+use std::path::Path;
+use undertone_accounting::Guarantee;
+use undertone_accounting::ledger::Ledger;
+
+/// A run's ledger, beside the plan that tells whose rows are one unit.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost<'a> {
+    /// The run folder or the ledger, for messages.
+    pub path: &'a Path,
+    /// Every release of the run.
+    pub ledger: &'a Ledger,
+    /// The run's plan; none for a ledger without a run.
+    pub plan: Option<&'a RunFile>,
+}
+
+/// The guarantee of all runs together at this δ. Runs with another privacy unit, adjacency, threat
+/// model or author column are refused: their ε are not about the same change of the data.
+pub fn cost_together(costs: &[Cost], delta: f64) -> Result<Guarantee> {
+    let mut authors = costs.iter().filter_map(|cost| Some((cost.path, &cost.plan?.data.author)));
+    if let Some((first, author)) = authors.next()
+        && let Some((other, _)) = authors.find(|(_, theirs)| *theirs != author)
+    {
+        return Err(Error::folder(
+            other,
+            format!(
+                "has another data.author than {}: its privacy unit is another, and the two cannot \
+                 be added up",
+                first.display()
+            ),
+        ));
+    }
+    let ledgers: Vec<&Ledger> = costs.iter().map(|cost| cost.ledger).collect();
+    Ok(Ledger::together(&ledgers, delta)?)
+}

@@ -1,0 +1,50 @@
+//! What all private runs of a sweep on the same training data cost together.
+
+use crate::cells::{Cells, Run};
+use crate::subset::Subsets;
+use std::collections::BTreeMap;
+use std::path::Path;
+use undertone_accounting::ledger::Ledger;
+use undertone_run::{Cost, RunFile, RunPaths, cost_together};
+
+/// A run's plan with its ledger.
+type Spent = (RunFile, Ledger);
+
+/// One sentence for each training file that several private runs were trained on. Runs that failed
+/// have released something too.
+pub fn totals(cells: &Cells, subsets: &Subsets, folder: &Path) -> Vec<String> {
+    let mut files: BTreeMap<&Path, Vec<Spent>> = BTreeMap::new();
+    for run in cells.runs.iter().filter(|run| is_private(run)) {
+        let paths = RunPaths::new(&folder.join(&run.folder));
+        if let Ok(ledger) = paths.read_ledger() {
+            let file = subsets.whole(&run.plan.data.train);
+            files.entry(file).or_default().push((run.plan.file(), ledger));
+        }
+    }
+    let several = files.into_iter().filter(|(_, runs)| runs.len() > 1);
+    several.map(|(file, runs)| sentence(file, &runs)).collect()
+}
+
+fn is_private(run: &Run) -> bool {
+    let plan = &run.plan;
+    plan.is_private() && plan.training.seed.is_none() && plan.unaccounted().is_none()
+}
+
+fn sentence(file: &Path, runs: &[Spent]) -> String {
+    let costs: Vec<Cost> =
+        runs.iter().map(|(plan, ledger)| Cost { path: file, ledger, plan: Some(plan) }).collect();
+    let delta = runs.iter().filter_map(|(_, ledger)| ledger.delta()).fold(0.0, f64::max);
+    let count = runs.len();
+    match cost_together(&costs, delta) {
+        Ok(total) => format!(
+            "The {count} private runs on {} have together {total}: more than each alone. This \
+             counts if the best of them is chosen, too.",
+            file.display()
+        ),
+        Err(e) => format!(
+            "The {count} private runs on {} cost more together than each alone, but cannot be \
+             added up: {e}.",
+            file.display()
+        ),
+    }
+}
