@@ -34,13 +34,13 @@ pub use atomic::{write_atomically, write_json};
 pub use audit::Audit;
 pub use error::{Error, Result};
 pub use file::{
-    AccountedBatch, AdaclipSection, AdaptSection, AdapterSettings, AnadpSection, AttentionSource,
-    Bounding, Clip, ComputeSection, DataSection, EncoderActivation, EncoderKind, Format,
-    ImportanceForm, InitialRelevance, LearnerKind, LearningRateSchedule, Lengths, LocalSection,
-    LongTexts, LoraSettings, MethodName, MicroBatch, ModeName, ModelSection, MvgHead, MvgSection,
-    NoiseIs, NoiseLayer, NoiseSchedule, OnBadRow, OptimiserKind, Precision, PrivacySection,
-    PublicFile, RapFtSection, ReleaseKind, ReleasedRows, RelevanceRule, RelevanceSource, RunFile,
-    TaskName, TrainingSection, Tuning,
+    AccountedBatch, AdaclipSection, AdaptSection, AdapterSettings, AdaptiveClip, AnadpSection,
+    AttentionSource, Bounding, Clip, ComputeSection, DataSection, EncoderActivation, EncoderKind,
+    Format, ImportanceForm, ImportanceSource, InitialRelevance, LearnerKind, LearningRateSchedule,
+    Lengths, LocalSection, LongTexts, LoraSettings, MethodName, MicroBatch, ModeName, ModelSection,
+    MvgHead, MvgSection, NoiseIs, NoiseLayer, NoiseSchedule, OnBadRow, OptimiserKind, Precision,
+    PrivacySection, PublicFile, RapFtSection, ReleaseKind, ReleasedRows, RelevanceRule,
+    RelevanceSource, RunFile, TaskName, TrainingSection, Tuning,
 };
 pub use finished::FinishedRun;
 pub use folder::{RunFolder, RunPaths, is_locked};
