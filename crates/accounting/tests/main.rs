@@ -7,3 +7,4 @@ mod properties;
 mod random_settings;
 mod reference;
 mod sampling;
+mod selection;

@@ -4,6 +4,7 @@ mod bench;
 #[path = "../../../tests/snapshot/mod.rs"]
 mod snapshot;
 
+mod adaptive_clipping;
 mod attacks;
 mod audit;
 mod book;
@@ -15,7 +16,9 @@ mod local;
 mod masked;
 mod memorising;
 mod overwriting;
+mod public_importance;
 mod report;
+mod selection;
 mod sources;
 mod sweep;
 mod torn_rows;
