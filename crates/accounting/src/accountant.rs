@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum Accountant {
-    /// The closed form of the Gaussian mechanism if nothing is subsampled, otherwise numerical
-    /// composition; always certified.
+    /// The closed form of the Gaussian mechanism if nothing is subsampled, rdp with a private
+    /// selection, otherwise numerical composition; always certified.
     #[default]
     Auto,
     /// Numerical composition of privacy-loss distributions (PRV accountant), certified on both
@@ -118,7 +118,7 @@ pub(crate) fn unsampled_mu(composition: &Composition) -> f64 {
                     Adjacency::AddRemove => 1.0 / noise_multiplier,
                     Adjacency::ReplaceOne => 2.0 / noise_multiplier,
                 },
-                Event::RandomisedResponse { .. } => 0.0,
+                Event::RandomisedResponse { .. } | Event::Selection { .. } => 0.0,
             };
             part.count as f64 * shift * shift
         })
@@ -130,12 +130,22 @@ pub(crate) fn is_unsampled(composition: &Composition) -> bool {
     composition.parts().iter().all(|part| match part.event {
         Event::Gaussian { .. } => true,
         Event::PoissonGaussian { sampling_rate, .. } => sampling_rate == 1.0,
-        Event::RandomisedResponse { .. } => false,
+        Event::RandomisedResponse { .. } | Event::Selection { .. } => false,
     })
+}
+
+/// Whether a composition has a private selection, which only Rényi DP accounts for.
+pub(crate) fn has_selection(composition: &Composition) -> bool {
+    composition.parts().iter().any(|part| matches!(part.event, Event::Selection { .. }))
 }
 
 fn resolve(composition: &Composition, accountant: Accountant) -> Result<Accountant> {
     match accountant {
+        Accountant::Auto | Accountant::Rdp if has_selection(composition) => Ok(Accountant::Rdp),
+        Accountant::Prv if has_selection(composition) => Err(Error::OnlyRdp { accountant: "prv" }),
+        Accountant::Gaussian if has_selection(composition) => {
+            Err(Error::OnlyRdp { accountant: "gaussian" })
+        }
         Accountant::Auto if is_unsampled(composition) => Ok(Accountant::Gaussian),
         Accountant::Auto => Ok(Accountant::Prv),
         Accountant::Gaussian if !is_unsampled(composition) => Err(Error::Unsupported {

@@ -1,6 +1,6 @@
 //! The privacy curve δ(ε), and the equivalent trade-off curve.
 
-use crate::accountant::{is_unsampled, unsampled_mu};
+use crate::accountant::{has_selection, is_unsampled, unsampled_mu};
 use crate::pld::{self, Precision};
 use crate::{Accountant, Bounds, Composition, Result, delta, gaussian};
 use serde::Serialize;
@@ -20,7 +20,8 @@ pub fn curve(
     epsilons: &[f64],
     accountant: Accountant,
 ) -> Result<Vec<CurvePoint>> {
-    if !matches!(accountant, Accountant::Auto | Accountant::Prv) || is_unsampled(composition) {
+    let one_by_one = is_unsampled(composition) || has_selection(composition);
+    if !matches!(accountant, Accountant::Auto | Accountant::Prv) || one_by_one {
         return epsilons
             .iter()
             .map(|&epsilon| {

@@ -51,6 +51,13 @@ pub enum Error {
         advice: &'static str,
     },
 
+    /// Private selection is accounted for by Rényi DP only.
+    #[error("the {accountant} accountant does not cover private selection; use rdp")]
+    OnlyRdp {
+        /// Name of the accountant.
+        accountant: &'static str,
+    },
+
     /// The accountant does not support this kind of event or adjacency.
     #[error("the {accountant} accountant does not cover {what}; use the prv accountant")]
     Unsupported {

@@ -1,5 +1,6 @@
 //! Releases about the private data, and their composition.
 
+use crate::selection::NumberOfRuns;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +61,18 @@ pub enum Event {
         epsilon: f64,
         /// Number of possible values, k.
         categories: u64,
+    },
+    /// [Private selection](crate::selection): the best of a random number of runs, each of which is
+    /// at most as many steps of a Poisson-subsampled Gaussian.
+    Selection {
+        /// Distribution of the number of runs.
+        runs: NumberOfRuns,
+        /// Noise multiplier of every step of a run.
+        noise_multiplier: f64,
+        /// Sampling rate of every step of a run.
+        sampling_rate: f64,
+        /// Number of steps of a run.
+        steps: u64,
     },
 }
 
@@ -142,6 +155,13 @@ impl Event {
                 }
                 Ok(())
             }
+            Event::Selection { runs, noise_multiplier, sampling_rate, steps } => {
+                runs.validate()?;
+                if !(1..=limits::STEPS).contains(&steps) {
+                    return Err(Error::invalid("steps of a run", steps, "from 1 to 10,000,000"));
+                }
+                Event::PoissonGaussian { noise_multiplier, sampling_rate }.validate()
+            }
         }
     }
 
@@ -162,6 +182,10 @@ impl Event {
                 RandomisedResponse { epsilon: a, categories: k },
                 RandomisedResponse { epsilon: b, categories: l },
             ) => a <= b && k == l,
+            (
+                Selection { runs: r, noise_multiplier: a, sampling_rate: p, steps: m },
+                Selection { runs: s, noise_multiplier: b, sampling_rate: q, steps: n },
+            ) => r == s && a >= b && p <= q && m <= n,
             _ => false,
         }
     }

@@ -32,6 +32,9 @@ pub fn mu(composition: &Composition) -> Result<f64> {
                         what: "randomised response",
                     });
                 }
+                Event::Selection { .. } => {
+                    return Err(Error::OnlyRdp { accountant: "gdp" });
+                }
             };
     }
     if squared.is_finite() {

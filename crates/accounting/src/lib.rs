@@ -2,8 +2,8 @@
 //!
 //! Every ε is an interval `lower ≤ true ε ≤ upper` with truncation, discretisation and rounding
 //! errors all on the safe side. The proofs are beside the code: [`pld`] (numerical composition of
-//! privacy-loss distributions), [`gaussian`] (closed form), [`rdp`] (an upper bound) and [`gdp`]
-//! (an approximation, labelled as such).
+//! privacy-loss distributions), [`gaussian`] (closed form), [`rdp`] (an upper bound), [`selection`]
+//! (the best of a random number of runs) and [`gdp`] (an approximation, labelled as such).
 //!
 //! ```
 //! use undertone_accounting::{Accountant, Composition, epsilon};
@@ -33,6 +33,7 @@ mod planned;
 pub mod pld;
 pub mod rdp;
 pub mod schedule;
+pub mod selection;
 mod sum;
 
 pub use accountant::{Accountant, Answer, delta, epsilon, epsilon_to};

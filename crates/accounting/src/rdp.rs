@@ -19,6 +19,7 @@
 use crate::event::{Adjacency, Event};
 use crate::normal::density;
 use crate::pld::pair::Pair;
+use crate::selection::BestOf;
 use crate::{Bounds, Composition, Result};
 use rayon::prelude::*;
 
@@ -39,11 +40,22 @@ pub fn epsilon(composition: &Composition, delta: f64, orders: &[f64]) -> Result<
 
 /// δ(ε) of a composition, by the same conversion solved for δ.
 pub fn delta(composition: &Composition, epsilon: f64, orders: &[f64]) -> Result<Bounds> {
-    let upper = least(composition, orders, |total, alpha| {
-        ((alpha - 1.0) * (total - epsilon + ((alpha - 1.0) / alpha).ln()) - alpha.ln()).exp()
-    })?;
+    let upper = least(composition, orders, |total, alpha| delta_at(total, alpha, epsilon))?;
     let upper = upper.min(1.0);
     Ok(Bounds { lower: 0.0, estimate: upper, upper })
+}
+
+/// Converts a Rényi divergence of order `alpha` to δ at `epsilon`.
+pub(crate) fn delta_at(divergence: f64, alpha: f64, epsilon: f64) -> f64 {
+    ((alpha - 1.0) * (divergence - epsilon + ((alpha - 1.0) / alpha).ln()) - alpha.ln()).exp()
+}
+
+/// The Rényi divergence of order `alpha` of a composition without private selections.
+pub(crate) fn total(composition: &Composition, alpha: f64) -> f64 {
+    let of = |part: &crate::Part| {
+        part.count as f64 * within(&part.event, composition.adjacency, alpha, MOST_POINTS)
+    };
+    composition.parts().iter().map(of).sum()
 }
 
 /// The minimum of `convert` over the orders, applied to the composition's divergence of each order.
@@ -56,13 +68,30 @@ fn least(
     // With many parts the expensive orders are skipped: every single order gives a valid bound.
     let frugal = composition.parts().len() > 32;
     let most = if frugal { MOST_POINTS / 15.0 } else { MOST_POINTS };
+    // The curve of a selection's runs is computed once, for all orders.
+    let adjacency = composition.adjacency;
+    let selections: Vec<Option<BestOf>> = composition
+        .parts()
+        .iter()
+        .map(|part| match part.event {
+            Event::Selection { runs, .. } => Some(BestOf::new(runs, orders, |alpha| {
+                one_run(&part.event, adjacency, alpha, most)
+            })),
+            _ => None,
+        })
+        .collect();
     let value = |&alpha: &f64| {
         if frugal && (alpha > 64.0 || (alpha.fract() != 0.0 && (2.0 * alpha).fract() != 0.0)) {
             return f64::INFINITY;
         }
         let parts = composition.parts().iter();
+        let divergence = |(part, selection): (&crate::Part, &Option<BestOf>)| match selection {
+            Some(best) => best.divergence(alpha, one_run(&part.event, adjacency, alpha, most)),
+            None => within(&part.event, adjacency, alpha, most),
+        };
         let total: f64 = parts
-            .map(|part| part.count as f64 * within(&part.event, composition.adjacency, alpha, most))
+            .zip(&selections)
+            .map(|(part, selection)| part.count as f64 * divergence((part, selection)))
             .sum();
         let found = convert(total, alpha);
         if found.is_nan() { f64::INFINITY } else { found }
@@ -81,8 +110,22 @@ pub fn divergence(event: &Event, adjacency: Adjacency, alpha: f64) -> f64 {
     within(event, adjacency, alpha, MOST_POINTS)
 }
 
+/// The divergence of one run of a selection.
+fn one_run(event: &Event, adjacency: Adjacency, alpha: f64, most: f64) -> f64 {
+    let Event::Selection { noise_multiplier, sampling_rate, steps, .. } = *event else {
+        return f64::INFINITY;
+    };
+    let step = Event::PoissonGaussian { noise_multiplier, sampling_rate };
+    steps as f64 * within(&step, adjacency, alpha, most)
+}
+
 fn within(event: &Event, adjacency: Adjacency, alpha: f64, most: f64) -> f64 {
     let moment = match *event {
+        Event::Selection { runs, .. } => {
+            let of_run = |alpha: f64| one_run(event, adjacency, alpha, most);
+            let best = BestOf::new(runs, &default_orders(), of_run);
+            return best.divergence(alpha, of_run(alpha));
+        }
         Event::Gaussian { noise_multiplier, sensitivity } => {
             return 0.5 * alpha * (sensitivity / noise_multiplier).powi(2);
         }

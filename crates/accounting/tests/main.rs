@@ -8,3 +8,4 @@ mod properties;
 mod random_settings;
 mod reference;
 mod sampling;
+mod selection;

@@ -27,6 +27,10 @@ pub struct Sweep {
     jobs: Option<u16>,
     #[command(flatten)]
     set: ChangeArguments,
+    /// Release only the best of a random number of runs, with one guarantee for all of it
+    /// (\[selection\] of the sweep file)
+    #[arg(long)]
+    private_selection: bool,
     /// Check every cell's plan and show what would run, and run nothing
     #[arg(long)]
     list: bool,
@@ -42,6 +46,9 @@ impl Sweep {
             .clone()
             .unwrap_or_else(|| Path::new("runs").join(self.sweep.file_stem().unwrap_or_default()));
         let prepared = Prepared::new(sweep, out.clone(), &self.set.changes())?;
+        if self.private_selection {
+            return self.select(&prepared, &out, output);
+        }
         if self.list {
             list(prepared.runs(), output);
             return Ok(());
@@ -62,6 +69,43 @@ impl Sweep {
             0 => Ok(()),
             failed => Err(Failure::Runs { failed, all: prepared.runs().len() }),
         }
+    }
+
+    /// Private selection: the cost first, then the best run.
+    fn select(&self, prepared: &Prepared, out: &Path, output: Output) -> Outcome {
+        let planned = prepared.plan_selection()?;
+        output::note(format_args!(
+            "selecting among {} settings by about {:.1} runs costs ε ≤ {} at δ = {:e} in all \
+             (rdp, certified from above)",
+            prepared.runs().len(),
+            planned.runs.mean(),
+            output::up(planned.epsilon),
+            planned.delta
+        ));
+        if self.list {
+            list(prepared.runs(), output);
+            return Ok(());
+        }
+        self.device.device()?;
+        let selected = prepared.select(&planned, &self.launch()?)?;
+        if output.json {
+            output::json(&selected);
+            return Ok(());
+        }
+        match (&selected.name, selected.score) {
+            (Some(name), Some(score)) => {
+                output::line(format_args!("Selected: {name} ({}: {score:.4})", selected.metric));
+                output::line(format_args!("Model: {}", out.join("selected").display()));
+            }
+            (Some(name), None) => output::line(format_args!("Selected: {name}")),
+            _ => output::line("No run was drawn, so nothing is released."),
+        }
+        output::line(format_args!("{}.", selected.guarantee));
+        output::line(format_args!(
+            "Ledger: {}; what the other runs left behind was removed.",
+            undertone_run::RunPaths::new(out).ledger().display()
+        ));
+        Ok(())
     }
 
     fn launch(&self) -> Outcome<Launch> {

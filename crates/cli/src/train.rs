@@ -180,6 +180,10 @@ impl Display {
             TrainingEvent::Relevance { done, examples } => {
                 self.show_preparation("relevance of examples", *done as u64, *examples as u64);
             }
+            TrainingEvent::PublicGradients { done, examples } => {
+                let what = "gradients of public examples";
+                self.show_preparation(what, *done as u64, *examples as u64);
+            }
             TrainingEvent::Adaptation { done, steps } => {
                 self.show_preparation("steps of adaptation", *done, *steps)
             }

@@ -4,6 +4,7 @@ mod bench;
 #[path = "../../../tests/snapshot/mod.rs"]
 mod snapshot;
 
+mod adaptive_clipping;
 mod attacks;
 mod audit;
 mod average;
@@ -21,7 +22,9 @@ mod masked;
 mod members;
 mod memorising;
 mod overwriting;
+mod public_importance;
 mod report;
+mod selection;
 mod sources;
 mod stop;
 mod sweep;

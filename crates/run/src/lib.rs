@@ -36,13 +36,14 @@ pub use atomic::{write_atomically, write_json};
 pub use audit::Audit;
 pub use error::{Error, Result};
 pub use file::{
-    AccountedBatch, AdaclipSection, AdaptSection, AdapterSettings, AnadpSection, AttentionSource,
-    Bounding, Clip, ComputeSection, DataSection, EncoderActivation, EncoderKind, Format,
-    ImportanceForm, InitialRelevance, KeptEpoch, LearnerKind, LearningRateSchedule, Lengths,
-    LocalSection, LongTexts, LoraSettings, MAX_TOKENS, MethodName, MicroBatch, ModeName,
-    ModelSection, MvgHead, MvgSection, NoiseIs, NoiseLayer, NoiseSchedule, OnBadRow, OptimiserKind,
-    Precision, PrivacySection, PublicFile, RapFtSection, ReleaseKind, ReleasedRows, RelevanceRule,
-    RelevanceSource, RunFile, StopEarly, TaskName, TrainingSection, Tuning, WeightAverage,
+    AccountedBatch, AdaclipSection, AdaptSection, AdapterSettings, AdaptiveClip, AnadpSection,
+    AttentionSource, Bounding, Clip, ComputeSection, DataSection, EncoderActivation, EncoderKind,
+    Format, ImportanceForm, ImportanceSource, InitialRelevance, KeptEpoch, LearnerKind,
+    LearningRateSchedule, Lengths, LocalSection, LongTexts, LoraSettings, MAX_TOKENS, MethodName,
+    MicroBatch, ModeName, ModelSection, MvgHead, MvgSection, NoiseIs, NoiseLayer, NoiseSchedule,
+    OnBadRow, OptimiserKind, Precision, PrivacySection, PublicFile, RapFtSection, ReleaseKind,
+    ReleasedRows, RelevanceRule, RelevanceSource, RunFile, StopEarly, TaskName, TrainingSection,
+    Tuning, WeightAverage,
 };
 pub use finished::FinishedRun;
 pub use folder::{RunFolder, RunPaths, is_locked};

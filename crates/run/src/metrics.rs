@@ -116,6 +116,9 @@ pub struct Record {
     /// of an epoch; empty if it is the same for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub noise_by_parameter: Vec<(String, f64)>,
+    /// Clipping norm C of the step, under adaptive clipping.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clip: Option<f64>,
 }
 
 /// Appends records to metrics.jsonl.

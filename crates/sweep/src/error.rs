@@ -24,6 +24,17 @@ pub enum Error {
     /// A file or folder of the sweep could not be written.
     #[error("could not write {}: {why}", path.display())]
     Write { path: PathBuf, why: String },
+    /// A private selection whose runs are not all done.
+    #[error(
+        "{failed} of the runs failed ({why}), so nothing was selected; the same command goes on"
+    )]
+    Unfinished { failed: usize, why: String },
+    /// What a selection costs could not be computed, or its ledger not be written.
+    #[error(transparent)]
+    Accounting(#[from] undertone_accounting::Error),
+    /// The data or the model of a selection could not be read.
+    #[error(transparent)]
+    Train(#[from] undertone::train::Error),
     /// The chart could not be drawn.
     #[error(transparent)]
     Chart(#[from] undertone_report::Error),
@@ -41,7 +52,7 @@ impl Error {
     /// Whether the system failed, rather than what the user asked for.
     pub fn is_of_system(&self) -> bool {
         match self {
-            Self::Write { .. } => true,
+            Self::Write { .. } | Self::Unfinished { .. } => true,
             Self::Chart(error) => error.is_of_system(),
             _ => false,
         }

@@ -4,6 +4,7 @@ use crate::audit::AuditSection;
 use crate::error::{Error, Result};
 use crate::grid::spread;
 use crate::metric::Metric;
+use crate::selection::SelectionSection;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -42,6 +43,8 @@ pub struct SweepFile {
     pub losses: bool,
     /// Attacks on every run.
     pub audit: Option<AuditSection>,
+    /// Private selection of one of the cells, in place of a table.
+    pub selection: Option<SelectionSection>,
     /// Whether trained weights stay in the runs' folders.
     #[serde(default)]
     pub keep_weights: bool,

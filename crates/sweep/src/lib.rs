@@ -34,6 +34,7 @@ mod metric;
 mod notes;
 mod progress;
 mod runner;
+mod selection;
 mod state;
 mod statistics;
 mod subset;
@@ -44,6 +45,7 @@ pub use cells::Run;
 pub use child::Launch;
 pub use error::{Error, Result};
 pub use file::Sweep;
+pub use selection::{PlannedSelection, Selected};
 pub use table::{Cell, Row, Table};
 
 use cells::Cells;
@@ -80,16 +82,13 @@ impl Prepared {
     /// `.md`, `.tex` and `.csv` and as `plot.svg`, and the losses as `losses.svg` where the sweep
     /// asks for them. Runs that fail are named in the table.
     pub fn run(&self, launch: &Launch) -> Result<Table> {
-        let runs = self.folder.join("runs");
-        if !state::is_of_sweep(&self.folder) {
-            undertone_run::check_new_folder(&self.folder)
-                .map_err(|e| Error::mistake(e.to_string()))?;
+        if self.sweep.file.selection.is_some() {
+            return Err(Error::mistake(
+                "the sweep file has [selection]: add --private-selection, or remove it",
+            ));
         }
-        std::fs::create_dir_all(&runs).map_err(|e| Error::write(&runs, e))?;
-        let lock = state::hold(&self.folder).map_err(|e| Error::write(&self.folder, e))?;
-        let Some(_lock) = lock else {
-            return Err(Error::InUse { folder: self.folder.clone() });
-        };
+        let runs = self.folder.join("runs");
+        let _lock = self.hold(&runs)?;
         self.refuse_to_overwrite(&runs)?;
         self.subsets.write()?;
         let keep_weights = self.sweep.file.keep_weights;
@@ -108,6 +107,18 @@ impl Prepared {
             )?;
         }
         Ok(table)
+    }
+
+    /// Makes the sweep's folder with the one of its runs, and keeps other sweeps out of it until
+    /// the result is dropped.
+    fn hold(&self, runs: &Path) -> Result<std::fs::File> {
+        if !state::is_of_sweep(&self.folder) {
+            undertone_run::check_new_folder(&self.folder)
+                .map_err(|e| Error::mistake(e.to_string()))?;
+        }
+        std::fs::create_dir_all(runs).map_err(|e| Error::write(runs, e))?;
+        let lock = state::hold(&self.folder).map_err(|e| Error::write(&self.folder, e))?;
+        lock.ok_or_else(|| Error::InUse { folder: self.folder.clone() })
     }
 
     /// A private run's ledger says what was released: it is not thrown away for a sweep that has

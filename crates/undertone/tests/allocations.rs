@@ -1,17 +1,21 @@
 //! The effective noise multiplier of each allocation, against brute force: the direction in which
 //! one unit can move a release the furthest, measured in noise.
 
-use undertone::data::{Batch, Example, Target};
+mod adaptive;
+mod public;
+
+use undertone::data::{Batch, Dataset, Example, Target};
 use undertone::gradient::{Clip, ParameterGroups};
 use undertone::method::central::{
-    Adaclip, AdaclipSection, Allocation, AllocationMethod, Anadp, DpSgd, ImportanceForm,
-    ImportanceSettings, PublishedAnadp, PublishedRapFt, RapFt, ReleasedRelevanceMap, RelevanceMap,
+    Adaclip, AdaclipSection, AdaptiveClipping, Allocation, AllocationMethod, Anadp, DpSgd,
+    FixedWeights, ImportanceForm, ImportanceSettings, PublicGradients, PublishedAnadp,
+    PublishedRapFt, RapFt, ReleasedRelevanceMap, RelevanceMap,
 };
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
 use undertone::model::{Model, Parameters, TaskHead};
 use undertone::noise::{Noise, Secret};
-use undertone::run::OptimiserKind;
+use undertone::run::{AdaptiveClip, OptimiserKind};
 use undertone::train::optimiser::Settings;
 use undertone::train::{Learner, Protection, Step};
 
@@ -158,6 +162,50 @@ fn some_map(parameters: &Parameters) -> RelevanceMap {
     RelevanceMap { of: of.collect() }
 }
 
+/// Examples of a public file: other texts than those of the batch.
+fn public(count: u32) -> Dataset {
+    let example = |i: u32| Example {
+        tokens: (0..5 + i % 6).map(|t| (i * 17 + t * 13 + 3) % 50).collect(),
+        target: Target::Class((i / 3) % 2),
+        unit: i,
+        ..Example::default()
+    };
+    let examples: Vec<Example> = (0..count).map(example).collect();
+    let units = examples.len();
+    Dataset { examples, labels: None, units, most_per_unit: 1, masking: None, skipped: 0 }
+}
+
+/// The weights of ANADP (without `adaclip`) or of AdaClip on public examples.
+fn of_public(
+    tuning: &Tuning,
+    clip: &Clip,
+    examples: &Dataset,
+    adaclip: Option<&AdaclipSection>,
+    seed: u64,
+) -> FixedWeights {
+    let (model, secret) = (model(tuning), Secret::from_seed(seed));
+    let gradients = PublicGradients {
+        model: &model,
+        examples,
+        clip,
+        optimiser: Settings::default(),
+        learning_rate: 1e-2,
+        secret: &secret,
+    };
+    let settings = ImportanceSettings::usual(match tuning {
+        Tuning::Full => ImportanceForm::Factored,
+        _ => ImportanceForm::Element,
+    });
+    match adaclip {
+        Some(section) => gradients.adaclip(section, &mut |_| {}).unwrap(),
+        None => gradients.anadp(settings, &mut |_| {}).unwrap(),
+    }
+}
+
+fn adaclip_by(form: ImportanceForm) -> AdaclipSection {
+    AdaclipSection { form: Some(form), ..AdaclipSection::default() }
+}
+
 type Make = Box<dyn Fn(&Parameters) -> AllocationMethod>;
 
 /// Every method by name, with a tuning, and whether its effective noise multiplier is the nominal
@@ -211,6 +259,55 @@ fn methods() -> Vec<(&'static str, Tuning, bool, Make)> {
                     AdaclipSection::default(),
                     p,
                 )))
+            }),
+        ),
+        (
+            "anadp, public, elements",
+            lora(),
+            true,
+            Box::new(move |_| {
+                let found = of_public(&lora(), &clip, &public(40), None, 1);
+                AllocationMethod::Proved(Box::new(found))
+            }),
+        ),
+        (
+            "anadp, public, factored",
+            Tuning::Full,
+            true,
+            Box::new(move |_| {
+                let clip = Clip::PerLayer(2.0);
+                let found = of_public(&Tuning::Full, &clip, &public(40), None, 1);
+                AllocationMethod::Proved(Box::new(found))
+            }),
+        ),
+        (
+            "adaclip, public, elements",
+            lora(),
+            true,
+            Box::new(move |_| {
+                let section = adaclip_by(ImportanceForm::Element);
+                let found = of_public(&lora(), &clip, &public(40), Some(&section), 1);
+                AllocationMethod::Proved(Box::new(found))
+            }),
+        ),
+        (
+            "adaclip, public, factored",
+            Tuning::Full,
+            true,
+            Box::new(move |_| {
+                let section = adaclip_by(ImportanceForm::Factored);
+                let clip = Clip::Automatic;
+                let found = of_public(&Tuning::Full, &clip, &public(40), Some(&section), 1);
+                AllocationMethod::Proved(Box::new(found))
+            }),
+        ),
+        (
+            "adaptive clipping",
+            lora(),
+            true,
+            Box::new(move |p| {
+                let found = AdaptiveClipping::new(AdaptiveClip::default(), 50.0, p);
+                AllocationMethod::Proved(Box::new(found))
             }),
         ),
         (
@@ -366,7 +463,7 @@ fn adaclip_follows_the_gradients() {
     let with = |exponent: f64| {
         let settings = AdaclipSection { exponent, ..AdaclipSection::default() };
         let learner = after(3, 0.02, &lora(), |p| {
-            AllocationMethod::Proved(Box::new(Adaclip::new(&Clip::Automatic, settings, p)))
+            AllocationMethod::Proved(Box::new(Adaclip::new(&Clip::Automatic, settings.clone(), p)))
         });
         let allocation = learner.method().unwrap().allocator().allocation(1.0);
         coordinates(&learner, &allocation)

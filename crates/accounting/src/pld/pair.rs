@@ -81,6 +81,9 @@ pub fn pairs_of(parts: &[crate::Part], adjacency: Adjacency) -> Vec<Repeated> {
                     count,
                 });
             }
+            Event::Selection { .. } => {
+                unreachable!("no dominating pair is known: accountants refuse it before")
+            }
         }
     }
     let squared_shift = squared_shift.total();

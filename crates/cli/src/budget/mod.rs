@@ -6,6 +6,7 @@ mod ledger;
 mod noise;
 mod releases;
 mod schedule;
+mod selection;
 mod tokens;
 
 use crate::failure::Outcome;
@@ -35,6 +36,9 @@ pub enum Budget {
     /// Trade-off curve: the true-positive rate that the best attacker can reach
     #[command(name = "tradeoff", allow_negative_numbers = true)]
     TradeOff(curve::TradeOff),
+    /// ε of the best of a random number of private runs (private selection)
+    #[command(allow_negative_numbers = true)]
+    Selection(selection::Selection),
     /// Check a ledger and state what it guarantees
     #[command(allow_negative_numbers = true)]
     Ledger(ledger::Ledger),
@@ -50,6 +54,7 @@ impl Budget {
             Budget::Tokens(verb) => verb.run(output),
             Budget::Curve(verb) => verb.run(output),
             Budget::TradeOff(verb) => verb.run(output),
+            Budget::Selection(verb) => verb.run(output),
             Budget::Ledger(verb) => verb.run(output),
         }
     }

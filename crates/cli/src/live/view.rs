@@ -156,6 +156,7 @@ mod tests {
             epsilon: None,
             validation: None,
             noise_by_parameter: Vec::new(),
+            clip: None,
         }
     }
 

@@ -3,8 +3,8 @@
 use super::arguments::DataArguments;
 use crate::failure::{Failure, Outcome};
 use serde_json::{Map, Value};
-use undertone::data::OnBadRow;
 use undertone::data::read::{Rows, rows_with_nested};
+use undertone_run::OnBadRow;
 
 /// The kept columns, row by row beside the predictions: every row of the file has one.
 pub struct Kept {

@@ -99,6 +99,15 @@ const RULES: &[Rule] = &[
     rule("privacy.adaclip", "the method adaclip", |file| {
         file.privacy.method == MethodName::Adaclip
     }),
+    rule("privacy.anadp.importance", "mode = \"proved\"; paper mode uses raw gradients", |file| {
+        !is_paper(file)
+    }),
+    rule("privacy.adaclip.beta", "importance = \"released\"", |file| {
+        !file.privacy.adaclip.importance.is_public()
+    }),
+    rule("privacy.adaclip.form", "importance = { public = \"file\" }", |file| {
+        file.privacy.adaclip.importance.is_public()
+    }),
     rule("privacy.rap_ft", "the method rap-ft", |file| file.privacy.method == MethodName::RapFt),
     rule("privacy.rap_ft.relevance", "mode = \"proved\"; paper mode uses raw maps", |file| {
         !is_paper(file)

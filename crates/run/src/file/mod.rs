@@ -17,8 +17,9 @@ pub use local::{
 };
 pub use model::{AdapterSettings, LoraSettings, ModelSection, Tuning};
 pub use privacy::{
-    AdaclipSection, AnadpSection, Clip, ImportanceForm, InitialRelevance, MethodName, ModeName,
-    NoiseSchedule, PrivacySection, RapFtSection, RelevanceRule, RelevanceSource,
+    AdaclipSection, AdaptiveClip, AnadpSection, Clip, ImportanceForm, ImportanceSource,
+    InitialRelevance, MethodName, ModeName, NoiseSchedule, PrivacySection, RapFtSection,
+    RelevanceRule, RelevanceSource,
 };
 pub use training::{
     ComputeSection, KeptEpoch, LearningRateSchedule, MicroBatch, OptimiserKind, Precision,

@@ -75,10 +75,57 @@ pub enum Clip {
     /// Automatic clipping: the gradient is scaled by 1/(‖g‖ + γ), to a norm below 1, so that there
     /// is no threshold to tune.
     Automatic,
+    /// Adaptive clipping: flat clipping to a norm that follows a quantile of the gradients' norms.
+    Adaptive(AdaptiveClip),
+}
+
+/// Adaptive clipping (Andrew and others, 2021): each step also releases, with noise, how many
+/// gradients have a norm of at most C, and moves C towards a quantile.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AdaptiveClip {
+    /// Share of the gradients that are to have a norm of at most C.
+    pub quantile: f64,
+    /// C of the first step.
+    pub initial: f64,
+    /// Learning rate η of C ← C · exp(−η (share − quantile)).
+    pub rate: f64,
+    /// Standard deviation of the noise on the number of such gradients; by default a twentieth of
+    /// the expected batch, and at least twice the noise multiplier.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub noise: Option<f64>,
+}
+
+impl Default for AdaptiveClip {
+    fn default() -> Self {
+        Self { quantile: 0.5, initial: 1.0, rate: 0.2, noise: None }
+    }
+}
+
+/// What importance or second moments are estimated from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum ImportanceSource {
+    /// The noisy gradients of earlier steps.
+    #[default]
+    Released,
+    /// Gradients of the examples of a public file with the columns of the training file.
+    Public(PathBuf),
+}
+
+impl ImportanceSource {
+    /// Whether it is a public file.
+    pub fn is_public(&self) -> bool {
+        matches!(self, Self::Public(_))
+    }
+
+    fn is_released(&self) -> bool {
+        !self.is_public()
+    }
 }
 
 /// Hyperparameters of ANADP.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AnadpSection {
     /// Decay of the moving average of sensitivity, β₁.
@@ -95,6 +142,9 @@ pub struct AnadpSection {
     /// element otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub form: Option<ImportanceForm>,
+    /// Which gradients importance is computed from, in proved mode.
+    #[serde(skip_serializing_if = "ImportanceSource::is_released")]
+    pub importance: ImportanceSource,
 }
 
 impl Default for AnadpSection {
@@ -106,11 +156,12 @@ impl Default for AnadpSection {
             quantiles: (0.75, 0.25),
             range: (0.25, 4.0),
             form: None,
+            importance: ImportanceSource::Released,
         }
     }
 }
 
-/// Granularity of ANADP's importance.
+/// Granularity of importance and of second moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ImportanceForm {
@@ -121,7 +172,7 @@ pub enum ImportanceForm {
 }
 
 /// Hyperparameters of AdaClip.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdaclipSection {
     /// Decay of the moving average of squared gradients.
@@ -131,11 +182,24 @@ pub struct AdaclipSection {
     pub exponent: f64,
     /// The smallest and the largest weight, before the mean is brought to 1.
     pub range: (f32, f32),
+    /// Which gradients the second moments are of.
+    #[serde(skip_serializing_if = "ImportanceSource::is_released")]
+    pub importance: ImportanceSource,
+    /// Granularity of second moments of public gradients; by default factored for full fine-tuning
+    /// and element otherwise. Those of released gradients, which are noisy, are factored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub form: Option<ImportanceForm>,
 }
 
 impl Default for AdaclipSection {
     fn default() -> Self {
-        Self { beta: 0.9, exponent: 0.5, range: (0.05, 20.0) }
+        Self {
+            beta: 0.9,
+            exponent: 0.5,
+            range: (0.05, 20.0),
+            importance: ImportanceSource::Released,
+            form: None,
+        }
     }
 }
 
@@ -331,7 +395,8 @@ fn clip_or_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Clip, D:
     }
     let read = ClipOrNumber::deserialize(deserializer).map_err(|_| {
         serde::de::Error::custom(
-            "clip is \"automatic\", a number, { flat = number } or { per_layer = number }",
+            "clip is \"automatic\", a number, { flat = number }, { per_layer = number } or \
+             { adaptive = { quantile = 0.5, initial = 1.0, rate = 0.2 } }",
         )
     })?;
     Ok(match read {

@@ -129,6 +129,12 @@ impl RunFile {
         if let Clip::Flat(bound) | Clip::PerLayer(bound) = privacy.clip {
             within("privacy.clip", bound, SMALLEST..=LARGEST)?;
         }
+        if let Clip::Adaptive(adaptive) = privacy.clip {
+            within("privacy.clip.adaptive.quantile", adaptive.quantile, 0.01..=0.99)?;
+            within("privacy.clip.adaptive.initial", adaptive.initial, SMALLEST..=LARGEST)?;
+            above_zero("privacy.clip.adaptive.rate", adaptive.rate, 10.0)?;
+            within("privacy.clip.adaptive.noise", adaptive.noise.unwrap_or(1.0), 1.0..=1e9)?;
+        }
         above_zero("privacy.step_distance", privacy.step_distance, 1e6)?;
         within("privacy.reserve", privacy.reserve, 0.0..=limits::EPSILON)
     }

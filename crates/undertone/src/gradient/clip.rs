@@ -28,6 +28,13 @@ impl Clipped {
         self.not_finite += other.not_finite;
         self.norms += other.norms;
     }
+
+    /// Σ_i (b_i − ½) over the units, where b_i says whether unit i's gradient has a norm within the
+    /// clipping bound. One unit more or less moves it by exactly ½, whatever its gradient is.
+    pub fn centred_count(&self) -> f64 {
+        let within = self.units - self.clipped - self.not_finite;
+        within as f64 - 0.5 * self.units as f64
+    }
 }
 
 /// Groups and thresholds of gradient clipping.
@@ -51,7 +58,7 @@ pub trait Clipping {
 impl Clipping for Clip {
     fn groups(&self, parameters: &Parameters) -> ClippingGroups {
         match self {
-            Self::Flat(_) | Self::Automatic => ClippingGroups::one(parameters),
+            Self::Flat(_) | Self::Automatic | Self::Adaptive(_) => ClippingGroups::one(parameters),
             Self::PerLayer(_) => ClippingGroups::by_layer(parameters),
         }
     }
@@ -60,6 +67,8 @@ impl Clipping for Clip {
         match self {
             Self::Flat(bound) | Self::PerLayer(bound) => *bound,
             Self::Automatic => 1.0,
+            // Of the first step.
+            Self::Adaptive(adaptive) => adaptive.initial,
         }
     }
 
@@ -148,6 +157,22 @@ mod tests {
         let (factors, clipped) = Clip::Flat(0.7).bounds(1).factors(&squared[..1]);
         assert_eq!(factors[0][1..3], [1.0, 1.0]);
         assert_eq!(clipped.clipped, 1);
+    }
+
+    /// One unit more moves the released count by ½ up or down: as much as its noise covers.
+    #[test]
+    fn a_unit_moves_the_centred_count_by_a_half() {
+        let bounds = Clip::Flat(0.7).bounds(1);
+        let mut squared = vec![0.1, 4.0, 0.2, 0.0];
+        let before = bounds.factors(&[squared.clone()]).1.centred_count();
+        assert_eq!(before, 1.0);
+        for (one_more, moved) in [(0.3, 0.5), (0.8, -0.5), (f64::NAN, -0.5), (f64::INFINITY, -0.5)]
+        {
+            squared.push(one_more);
+            let after = bounds.factors(&[squared.clone()]).1.centred_count();
+            assert_eq!(after - before, moved, "{one_more}");
+            squared.pop();
+        }
     }
 
     #[test]

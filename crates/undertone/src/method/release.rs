@@ -12,6 +12,8 @@ use crate::tensor::{
 #[derive(Clone, Debug)]
 pub struct Coordinates {
     firsts: Vec<u64>,
+    /// The first coordinate after those of the parameters: the count of adaptive clipping.
+    end: u64,
 }
 
 impl Coordinates {
@@ -28,12 +30,17 @@ impl Coordinates {
                 first
             })
             .collect();
-        Self { firsts }
+        Self { firsts, end: next }
     }
 
     /// Index of a parameter's first coordinate among all.
     pub(crate) fn first(&self, parameter: ParameterId) -> u64 {
         self.firsts[parameter.index()]
+    }
+
+    /// Index of the first coordinate after those of all parameters.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
     }
 }
 

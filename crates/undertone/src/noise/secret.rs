@@ -34,6 +34,8 @@ pub mod purpose {
     pub const CLASSIFIER: u64 = 15;
     /// Masks of masked language modelling.
     pub const MASKING: u64 = 16;
+    /// Masks of public examples whose gradients are looked at.
+    pub const PUBLIC_GRADIENTS: u64 = 17;
 }
 
 /// 32 secret bytes. Anyone who knows them can subtract the noise.

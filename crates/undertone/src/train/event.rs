@@ -18,6 +18,8 @@ pub enum TrainingEvent<'a> {
     },
     /// The relevance map of one more example was computed.
     Relevance { done: usize, examples: usize },
+    /// The gradients of some public examples, for weights, were computed.
+    PublicGradients { done: usize, examples: usize },
     /// A step of the adaptation, on public data or by DP-SGD, was taken.
     Adaptation { done: u64, steps: u64 },
     /// Model and data are loaded, the noise is calibrated, and training begins.

@@ -39,8 +39,9 @@ pub fn identity(
     }
     hash.add_debug(labels_were_found);
     hash.add_model(model)?;
-    let PublicData { relevance, text, adaptation } = public;
-    for data in [Some(data), relevance.as_ref(), text.as_ref(), adaptation.as_ref()] {
+    let PublicData { relevance, importance, text, adaptation } = public;
+    let public = [relevance, importance, text, adaptation].map(Option::as_ref);
+    for data in [Some(data)].into_iter().chain(public) {
         match data {
             None => hash.add(b"no data"),
             Some(data) => hash.add_data(data),

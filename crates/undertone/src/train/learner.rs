@@ -5,7 +5,7 @@ use super::optimiser::{Optimiser, Settings};
 use crate::data::Batch;
 use crate::gradient::{ClippedSum, GhostClipping, UnitRows};
 use crate::method::StepInfo;
-use crate::method::central::AllocationMethod;
+use crate::method::central::{AllocationMethod, no_less};
 use crate::method::{Coordinates, GradientRelease};
 use crate::model::{
     Error, Factor, Gradients, Model, Origin, ParameterId, Receiver, Result, Weighting,
@@ -86,6 +86,12 @@ impl Learner {
         self.protection
             .as_mut()
             .is_none_or(|protection| protection.method.allocator_mut().restore(find))
+    }
+
+    /// The clipping norm of the next step, under adaptive clipping.
+    pub fn adaptive_bound(&self) -> Option<f64> {
+        let allocation = self.method()?.allocator().allocation(1.0);
+        allocation.count_std.and_then(|_| allocation.bounds.thresholds().first().copied())
     }
 
     /// The empty sum that a step begins with.
@@ -194,11 +200,24 @@ impl Learner {
             coordinates,
             divisor: step.divisor as f32,
         };
+        let share = allocation.as_ref().and_then(|(noise, allocation)| {
+            let mut count = [sum.clipped().centred_count() as f32];
+            noise.add(
+                step.number,
+                coordinates.end(),
+                no_less(allocation.count_std?),
+                1.0,
+                &mut count,
+            );
+            Some(f64::from(count[0]) / step.divisor + 0.5)
+        });
         let released =
             optimiser.step(&mut model.parameters, sum.take(), &release, step.learning_rate)?;
         drop(allocation);
         if let Some(protection) = protection {
-            protection.method.allocator_mut().observe(released, &model.parameters)?;
+            let allocator = protection.method.allocator_mut();
+            allocator.observe(released, &model.parameters)?;
+            share.into_iter().for_each(|share| allocator.observe_share(share));
         }
         Ok(())
     }

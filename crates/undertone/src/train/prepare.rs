@@ -33,6 +33,8 @@ pub struct Prepared {
 pub struct PublicData {
     /// Examples of a public relevance map.
     pub relevance: Option<Dataset>,
+    /// Examples whose gradients ANADP's importance or AdaClip's second moments are of.
+    pub importance: Option<Dataset>,
     /// Texts that an encoder is fitted on.
     pub text: Option<Dataset>,
     /// Labelled examples that the whole model is fine-tuned on first.
@@ -129,6 +131,9 @@ impl Files<'_> {
                 {
                     public.relevance = Some(self.read(file, every_row(self.plan))?);
                 }
+                let importance = central.public_importance();
+                public.importance =
+                    importance.map(|file| self.read(file, PrivacyUnit::Row)).transpose()?;
             }
             Method::Local(local) => {
                 let read = |file: &PublicFile, labelled: bool| -> Result<Dataset> {

@@ -249,6 +249,7 @@ impl Run {
         let (sum, losses) = self.accumulate(&chosen, epoch)?;
         self.check_that_all_moves(&sum, chosen.len())?;
         let clipped = sum.clipped().clone();
+        let clip = self.learner.adaptive_bound();
         let training = &self.plan.training;
         let schedule = training.learning_rate_schedule;
         let learning_rate =
@@ -274,6 +275,7 @@ impl Run {
             epsilon: None,
             validation: None,
             noise_by_parameter: Vec::new(),
+            clip,
         })
     }
 

@@ -12,28 +12,45 @@
 //! it is not. So the weight of a coordinate is a weight of its row times one of its column, and
 //! per-example norms under such weights need no per-example gradient (ghost clipping). Clipping
 //! uses the same weights, so the effective noise multiplier is σ whatever they are.
+//!
+//! With `importance = { public = … }`, E[g²] is that of [public examples](super::public) instead,
+//! without noise: there every coordinate can have a weight of its own.
+
+mod second_moments;
+mod weigh;
+
+pub(super) use second_moments::SecondMoments;
 
 use super::allocation::{Allocation, Allocator};
-use crate::gradient::{Bounds, Clip, Clipping, ClippingGroups, Weights};
+use crate::gradient::{Bounds, Clip, Clipping, ClippingGroups};
 use crate::method::Released;
 use crate::model::Parameters;
 use crate::tensor::{GradientStatistic, Host, Result};
 use std::sync::Arc;
 use undertone_run::AdaclipSection;
+use weigh::factored;
 
-/// Moving averages of g² over each row and each column of one parameter.
+/// Averages of g² over each row and each column of one parameter.
 #[derive(Clone, Debug)]
-struct Squares {
+pub(in crate::method::central) struct Squares {
     name: String,
     rows: Vec<f32>,
     columns: Vec<f32>,
 }
 
-/// Weights of one parameter: of the tensor relative to all, of rows and columns within it.
-struct Relative {
-    tensor: f64,
-    rows: Vec<f64>,
-    columns: Vec<f64>,
+impl Squares {
+    /// Zeros, for each trainable parameter.
+    fn zeros(parameters: &Parameters) -> Vec<Option<Self>> {
+        let zeros = |count: usize| vec![0.0; count];
+        let of = parameters.iter().map(|(_, parameter)| {
+            parameter.trainable.then(|| Self {
+                name: parameter.name.clone(),
+                rows: zeros(parameter.value.rows()),
+                columns: zeros(parameter.value.columns()),
+            })
+        });
+        of.collect()
+    }
 }
 
 /// AdaClip's allocator.
@@ -53,78 +70,25 @@ impl Adaclip {
     /// Starts with uniform weights.
     pub fn new(clip: &Clip, settings: AdaclipSection, parameters: &Parameters) -> Self {
         let plain = Arc::new(clip.groups(parameters));
-        let squares = parameters.iter().map(|(_, parameter)| {
-            let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
-            parameter.trainable.then(|| Squares {
-                name: parameter.name.clone(),
-                rows: vec![0.0; rows],
-                columns: vec![0.0; columns],
-            })
-        });
         Self {
             settings,
             bounds: clip.bounds(plain.count()),
             bound: clip.bound(),
             groups: plain.clone(),
-            squares: squares.collect(),
+            squares: Squares::zeros(parameters),
             plain,
             seen: false,
         }
     }
 
     fn weigh(&mut self) {
-        if !self.seen {
-            return;
-        }
-        let mean = |numbers: &[f32]| {
-            numbers.iter().map(|&x| f64::from(x)).sum::<f64>() / numbers.len().max(1) as f64
-        };
-        // E[g²] over all coordinates, which the tensors' are relative to.
-        let count = |s: &Squares| (s.rows.len() * s.columns.len()) as f64;
-        let all: f64 = self.squares.iter().flatten().map(count).sum();
-        let whole =
-            self.squares.iter().flatten().map(|s| count(s) * mean(&s.rows).max(0.0)).sum::<f64>()
-                / all.max(1.0);
         // The weights are a function of the moving averages alone, so that a resumed run has those
         // of the uninterrupted one.
         self.groups = self.plain.clone();
-        if whole.is_nan() || whole <= 0.0 {
-            return;
+        let weights = self.seen.then(|| factored(&self.settings, &self.squares)).flatten();
+        if let Some(weights) = weights {
+            self.groups = Arc::new(self.plain.weighted(|id| weights[id.index()].clone()));
         }
-        let (least, largest) = (f64::from(self.settings.range.0), f64::from(self.settings.range.1));
-        let exponent = self.settings.exponent;
-        // Rows and columns each have the fourth root of the tensors' range.
-        let factor = |square: f64, relative_to: f64, range: (f64, f64)| {
-            let ratio = (square / relative_to).max(1e-12);
-            ratio.powf(-exponent).clamp(range.0, range.1)
-        };
-        let inner = (least.powf(0.25), largest.powf(0.25));
-        let mut weights: Vec<Option<Relative>> = Vec::with_capacity(self.squares.len());
-        let mut sum = 0.0;
-        for squares in &self.squares {
-            let Some(squares) = squares else {
-                weights.push(None);
-                continue;
-            };
-            let own = mean(&squares.rows).max(0.0);
-            let tensor = factor(own, whole, (least, largest));
-            let side = |numbers: &[f32]| -> Vec<f64> {
-                let weight =
-                    |x: &f32| if own > 0.0 { factor(f64::from(*x), own, inner) } else { 1.0 };
-                let weights: Vec<f64> = numbers.iter().map(weight).collect();
-                let mean = weights.iter().sum::<f64>() / weights.len().max(1) as f64;
-                weights.into_iter().map(|w| w / mean).collect()
-            };
-            sum += tensor * count(squares);
-            let (rows, columns) = (side(&squares.rows), side(&squares.columns));
-            weights.push(Some(Relative { tensor, rows, columns }));
-        }
-        let scale = all / sum;
-        let of = |Relative { tensor, rows, columns }: &Relative| Weights::Factored {
-            rows: rows.iter().map(|w| (scale * tensor * w) as f32).collect(),
-            columns: columns.iter().map(|&w| w as f32).collect(),
-        };
-        self.groups = Arc::new(self.plain.weighted(|id| weights[id.index()].as_ref().map(of)));
     }
 }
 

@@ -55,7 +55,13 @@ pub struct Allocation {
     pub stds: Vec<f64>,
     /// Noise weights b², where they are not the weights a² of the clipping norm.
     pub noise_weights: Option<Arc<dyn NoiseWeights>>,
+    /// Standard deviation of the noise on the number of units within the clipping bound, where a
+    /// step releases it too: one more group, which a unit moves by ½.
+    pub count_std: Option<f64>,
 }
+
+/// By how much one unit moves the [centred count](crate::gradient::Clipped::centred_count).
+pub const COUNT_SENSITIVITY: f64 = 0.5;
 
 /// Noise weights b² of each parameter's coordinates.
 pub trait NoiseWeights: std::fmt::Debug + Send + Sync {
@@ -99,6 +105,7 @@ impl Allocation {
             bounds: bounds.clone(),
             stds: vec![std; groups.count()],
             noise_weights: None,
+            count_std: None,
         }
     }
 
@@ -118,7 +125,12 @@ impl Allocation {
             }
             bounds.iter_mut().zip(largest).for_each(|(bound, largest)| *bound *= largest.sqrt());
         }
-        GroupedGaussian::new(bounds, self.stds.clone()).noise_multiplier()
+        let mut stds = self.stds.clone();
+        if let Some(std) = self.count_std {
+            bounds.push(COUNT_SENSITIVITY);
+            stds.push(std);
+        }
+        GroupedGaussian::new(bounds, stds).noise_multiplier()
     }
 
     /// Standard deviation of the noise in a parameter's sum, if it is the same for all coordinates.
@@ -173,6 +185,10 @@ pub trait Allocator: std::fmt::Debug + Send + Sync {
     fn observe(&mut self, _released: Released, _parameters: &Parameters) -> Result<()> {
         Ok(())
     }
+
+    /// Updates the state from the released share of units within the clipping bound, if the
+    /// allocation of the step had a [`count_std`](Allocation::count_std).
+    fn observe_share(&mut self, _share: f64) {}
 
     /// State by tensor name, for a checkpoint.
     fn state(&self) -> Vec<(String, Host)> {

@@ -1,11 +1,12 @@
 //! Steps, sampling rate and noise multipliers, from a budget and the number of privacy units.
 
+use super::adaptive_clip::count_std;
 use super::plan::{AllocationPlan, Budget, CentralPlan, MapSource};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use undertone_accounting::calibrate::noise_multiplier;
 use undertone_accounting::schedule::Passes;
 use undertone_accounting::{Accountant, Event, epsilon};
-use undertone_run::{Resolved, TrainingSection};
+use undertone_run::{Clip, Resolved, TrainingSection};
 
 impl CentralPlan {
     /// Calibrates the plan for a number of privacy units.
@@ -23,6 +24,7 @@ impl CentralPlan {
                 vec![noise; training.epochs as usize]
             }
         };
+        self.count_std(&noise_multipliers, passes.sampling_rate * units as f64)?;
         Ok(Resolved {
             units,
             steps_per_epoch: passes.steps_per_epoch,
@@ -32,6 +34,20 @@ impl CentralPlan {
             before,
             releases: None,
         })
+    }
+
+    /// Standard deviation of the noise on the number of units within the clipping bound; none
+    /// without adaptive clipping.
+    pub(super) fn count_std(&self, noise: &[f64], units: f64) -> Result<Option<f64>> {
+        let Clip::Adaptive(adaptive) = &self.clip else { return Ok(None) };
+        match count_std(adaptive, noise, units) {
+            Some(std) => Ok(Some(std)),
+            None => Err(Error::plan(format!(
+                "privacy.clip.adaptive.noise is {}, which alone would spend the budget: make it \
+                 larger than the noise multiplier, or leave it out",
+                adaptive.noise.unwrap_or_default()
+            ))),
+        }
     }
 
     /// The release of a noisy relevance map, with noise that by itself costs its share of ε.

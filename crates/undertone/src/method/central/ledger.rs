@@ -55,6 +55,10 @@ pub fn terms(
         let file = file.display();
         assumptions.push(format!("{file} is public and does not depend on the training file"));
     }
+    if let Some(file) = central.public_importance() {
+        let file = file.display();
+        assumptions.push(format!("{file} is public and does not depend on the training file"));
+    }
     assumptions.extend(central.unaccounted().map(|what| format!("not covered: {what}")));
     Terms {
         id: String::new(),

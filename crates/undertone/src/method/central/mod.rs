@@ -6,26 +6,34 @@
 //! ledger.rs      terms and events                     relevance.rs  Rap-FT's relevance map
 //! allocation.rs  the lemma with weights, and the trait that every allocation implements
 //! dp_sgd.rs  adaclip.rs  anadp.rs  importance/  rap_ft.rs       one allocation each
+//! adaptive_clip.rs  public.rs, fixed_weights.rs                  DP-SGD's clipping norm; weights
+//!                                                                of public gradients
 //! ```
 
 mod adaclip;
+mod adaptive_clip;
 mod allocation;
 mod anadp;
 mod calibrate;
 mod dp_sgd;
+mod fixed_weights;
 mod importance;
 mod ledger;
 mod plan;
+mod public;
 mod rap_ft;
 mod relevance;
 
 pub use adaclip::Adaclip;
+pub use adaptive_clip::AdaptiveClipping;
 pub(crate) use allocation::no_less;
 pub use allocation::{Allocation, AllocationMethod, Allocator, NoiseWeights, Published};
 pub use anadp::{Anadp, PublishedAnadp};
 pub use dp_sgd::DpSgd;
+pub use fixed_weights::FixedWeights;
 pub use importance::ImportanceSettings;
 pub use plan::{AllocationPlan, Budget, CentralPlan, MapSource, RapFtPlan};
+pub use public::PublicGradients;
 pub use rap_ft::{
     ClippedRelevanceSum, PublishedRapFt, RapFt, Recorded, ReleasedRelevanceMap, RelevanceMap,
     RelevanceSum,
@@ -38,11 +46,27 @@ use crate::data::PoissonSampler;
 use crate::error::Result;
 use crate::gradient::ClippedSum;
 use crate::noise::{Noise, purpose};
-use crate::train::{Learner, Protection, Step};
+use crate::plan::Plan;
+use crate::train::{Learner, Prepared, Protection, Step};
 use ledger::{claim, planned_releases, round_down, step_event, terms};
 use relevance::ComputedMap;
-use undertone_accounting::{Guarantee, Part};
-use undertone_run::{Claim, RelevanceCost, Resolved, RunPaths};
+use undertone_accounting::ledger::Terms;
+use undertone_accounting::{Adjacency, Composition, Guarantee, Part};
+use undertone_run::{Claim, Clip, RelevanceCost, Resolved, RunPaths};
+
+/// The terms and all releases of a whole run, before it begins.
+pub(crate) fn planned(
+    run: &Plan,
+    plan: &CentralPlan,
+    prepared: &Prepared,
+) -> Result<(Terms, Composition)> {
+    let resolved = plan.calibrate(&run.training, prepared.data.units)?;
+    let mut releases = Composition::new(Adjacency::AddRemove);
+    for Part { event, count } in planned_releases(&resolved) {
+        releases.push(event, count);
+    }
+    Ok((terms(run, plan, &resolved, prepared), releases))
+}
 
 /// A method of central DP during training.
 pub(super) struct Central {
@@ -70,18 +94,43 @@ impl Central {
         let parameters = &prepared.model.parameters;
         let clip = &plan.clip;
         let (mut relevance_by_parameter, mut relevance_cost) = (Vec::new(), None);
-        let method = match &plan.allocation {
-            AllocationPlan::DpSgd => Proved(Box::new(DpSgd::new(clip, parameters))),
-            AllocationPlan::Adaclip(section) => {
-                Proved(Box::new(Adaclip::new(clip, *section, parameters)))
+        let sampling_rate = resolved.sampling_rate.unwrap_or(1.0);
+        let units = prepared.data.units;
+        let expected_units = sampling_rate * units as f64;
+        let public = prepared.public.importance.as_ref().map(|examples| PublicGradients {
+            model: &prepared.model,
+            examples,
+            clip,
+            optimiser: run.optimiser(),
+            learning_rate: run.training.learning_rate,
+            secret,
+        });
+        let method = match (&plan.allocation, public) {
+            (AllocationPlan::DpSgd, _) => {
+                let count_std = plan.count_std(&resolved.noise_multipliers, expected_units)?;
+                match (clip, count_std) {
+                    (Clip::Adaptive(adaptive), Some(std)) => {
+                        Proved(Box::new(AdaptiveClipping::new(*adaptive, std, parameters)))
+                    }
+                    _ => Proved(Box::new(DpSgd::new(clip, parameters))),
+                }
             }
-            AllocationPlan::Anadp(settings) => {
+            (AllocationPlan::Adaclip(section), Some(public)) => {
+                Proved(Box::new(public.adaclip(section, callback)?))
+            }
+            (AllocationPlan::Adaclip(section), None) => {
+                Proved(Box::new(Adaclip::new(clip, section.clone(), parameters)))
+            }
+            (AllocationPlan::Anadp(settings, _), Some(public)) => {
+                Proved(Box::new(public.anadp(*settings, callback)?))
+            }
+            (AllocationPlan::Anadp(settings, _), None) => {
                 Proved(Box::new(Anadp::new(clip, *settings, parameters)))
             }
-            AllocationPlan::PublishedAnadp(settings) => {
+            (AllocationPlan::PublishedAnadp(settings), _) => {
                 Published(Box::new(PublishedAnadp::new(clip, *settings, parameters)))
             }
-            AllocationPlan::RapFt(rap_ft) => {
+            (AllocationPlan::RapFt(rap_ft), _) => {
                 let before = resolved.before;
                 let share = rap_ft.irrelevance;
                 let (map, cost) =
@@ -100,14 +149,12 @@ impl Central {
                 }
             }
         };
-        let sampling_rate = resolved.sampling_rate.unwrap_or(1.0);
-        let units = prepared.data.units;
         let sampler = PoissonSampler::new(units, sampling_rate, secret.key(purpose::SAMPLING))?;
         let procedure = Self {
             plan: plan.clone(),
             resolved: resolved.clone(),
             sampler,
-            expected_units: sampling_rate * units as f64,
+            expected_units,
             ledger,
             paths: RunPaths::new(folder.folder()),
             seed: run.training.seed,

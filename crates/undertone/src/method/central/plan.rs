@@ -5,10 +5,10 @@ use crate::error::{Error, Result};
 use crate::explain::relevance::{AlphaBeta, LinearRule, Shares};
 use crate::method::schedule::Schedule;
 use crate::plan::check::delta;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use undertone_run::{
-    AdaclipSection, AnadpSection, Clip, ImportanceForm, InitialRelevance, MethodName, ModeName,
-    RelevanceRule, RelevanceSource, RunFile, Tuning,
+    AdaclipSection, AnadpSection, Clip, ImportanceForm, ImportanceSource, InitialRelevance,
+    MethodName, ModeName, RelevanceRule, RelevanceSource, RunFile, Tuning,
 };
 
 /// Clipping, noise allocation and budget.
@@ -41,10 +41,10 @@ pub enum Budget {
 pub enum AllocationPlan {
     /// The same noise on every coordinate.
     DpSgd,
-    /// Noise by the mean square of released gradients.
+    /// Noise by the mean square of released or public gradients.
     Adaclip(AdaclipSection),
-    /// Noise by the importance of released gradients.
-    Anadp(ImportanceSettings),
+    /// Noise by the importance of released or public gradients.
+    Anadp(ImportanceSettings, ImportanceSource),
     /// Noise by the importance of raw gradients: paper mode.
     PublishedAnadp(ImportanceSettings),
     /// Two groups of coordinates by relevance, each with its clipping bound and noise.
@@ -117,19 +117,31 @@ impl CentralPlan {
         let allocation = match privacy.method {
             MethodName::Adaclip => {
                 check_range("adaclip", privacy.adaclip.range)?;
-                AllocationPlan::Adaclip(privacy.adaclip)
+                let mut section = privacy.adaclip.clone();
+                if section.importance.is_public() {
+                    section.form.get_or_insert(usual_form(&file.model.tuning));
+                }
+                AllocationPlan::Adaclip(section)
             }
             MethodName::Anadp => {
                 let published = privacy.mode == ModeName::Paper;
                 let settings = importance(&privacy.anadp, &file.model.tuning, published)?;
                 match privacy.mode {
-                    ModeName::Proved => AllocationPlan::Anadp(settings),
+                    ModeName::Proved => {
+                        AllocationPlan::Anadp(settings, privacy.anadp.importance.clone())
+                    }
                     ModeName::Paper => AllocationPlan::PublishedAnadp(settings),
                 }
             }
             MethodName::RapFt => AllocationPlan::RapFt(rap_ft(file)?),
             _ => AllocationPlan::DpSgd,
         };
+        if matches!(privacy.clip, Clip::Adaptive(_)) && privacy.method != MethodName::DpSgd {
+            return Err(Error::plan(
+                "privacy.clip = { adaptive = … } is for the method dp-sgd; give a number or \
+                 \"automatic\"",
+            ));
+        }
         Ok(Self { allocation, clip: privacy.clip, budget, delta: delta(file)? })
     }
 
@@ -139,6 +151,18 @@ impl CentralPlan {
             AllocationPlan::PublishedAnadp(_) => true,
             AllocationPlan::RapFt(plan) => matches!(plan.source, MapSource::Raw { .. }),
             _ => false,
+        }
+    }
+
+    /// The public file that weights are computed from, if any.
+    pub fn public_importance(&self) -> Option<&Path> {
+        match &self.allocation {
+            AllocationPlan::Adaclip(AdaclipSection {
+                importance: ImportanceSource::Public(file),
+                ..
+            })
+            | AllocationPlan::Anadp(_, ImportanceSource::Public(file)) => Some(file),
+            _ => None,
         }
     }
 
@@ -183,16 +207,20 @@ fn importance(
         ));
     }
     check_range("anadp", anadp.range)?;
-    let AnadpSection { beta1, beta2, alpha, quantiles, range, form } = *anadp;
-    // Clipping in a norm with a weight for each coordinate forms per-example gradients, which cost
-    // little where few parameters are trainable, and much in full fine-tuning. As published, the
-    // weights are for the noise alone, and every coordinate has one.
-    let usual = match *tuning == Tuning::Full && !published {
-        true => ImportanceForm::Factored,
-        false => ImportanceForm::Element,
-    };
+    let AnadpSection { beta1, beta2, alpha, quantiles, range, form, importance: _ } = *anadp;
+    // As published, the weights are for the noise alone, and every coordinate has one.
+    let usual = if published { ImportanceForm::Element } else { usual_form(tuning) };
     let form = form.unwrap_or(usual);
     Ok(ImportanceSettings { beta1, beta2, alpha, quantiles, range, form })
+}
+
+/// Clipping in a norm with a weight for each coordinate forms per-example gradients, which cost
+/// little where few parameters are trainable, and much in full fine-tuning.
+fn usual_form(tuning: &Tuning) -> ImportanceForm {
+    match *tuning == Tuning::Full {
+        true => ImportanceForm::Factored,
+        false => ImportanceForm::Element,
+    }
 }
 
 fn check_range(name: &str, (least, largest): (f32, f32)) -> Result<()> {
@@ -286,7 +314,7 @@ mod tests {
             match Plan::parse(run, &changes).unwrap().method {
                 Method::Central(CentralPlan {
                     allocation:
-                        AllocationPlan::Anadp(settings) | AllocationPlan::PublishedAnadp(settings),
+                        AllocationPlan::Anadp(settings, _) | AllocationPlan::PublishedAnadp(settings),
                     ..
                 }) => settings.form,
                 other => panic!("{other:?}"),

@@ -218,6 +218,7 @@ impl TwoGroups {
             bounds: self.bounds.clone(),
             stds: self.shares.map(|share| noise_multiplier * share.sqrt() * self.bound).to_vec(),
             noise_weights: None,
+            count_std: None,
         }
     }
 }

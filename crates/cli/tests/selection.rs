@@ -1,0 +1,174 @@
+//! Private selection: the best of a random number of runs.
+
+use crate::bench::*;
+use serde_json::Value;
+use std::fs;
+use std::process::{Command, Output};
+
+const SELECTION: &str = r#"
+base = "run.toml"
+metric = "accuracy"
+set = { "training.epochs" = 1 }
+[grid]
+"training.learning_rate" = [1e-4, 1e-2]
+"training.batch" = [20, 40]
+[selection]
+runs = { negative_binomial = { eta = 0.0, gamma = 0.2 } }
+validation = "public"
+"#;
+
+fn select(bench: &Bench, text: &str, out: &str, more: &[&str]) -> Output {
+    fs::write(bench.path("sweep.toml"), text).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_undertone"));
+    command.arg("sweep").arg(bench.path("sweep.toml")).arg("--private-selection");
+    command.arg("--out").arg(bench.path(out)).args(["--jobs", "1"]).args(more).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// One model, one ledger, one guarantee that is larger than a single run's; and nothing that tells
+/// how many runs there were.
+#[test]
+fn only_the_best_run_is_left_with_the_cost_of_all() {
+    let bench = Bench::classifier();
+    let listed = select(&bench, SELECTION, "out", &["--list"]);
+    assert!(said(&listed).contains("among 4 settings by about 2.5 runs costs ε ≤"));
+    assert!(!bench.path("out").exists(), "nothing ran");
+    let output = select(&bench, SELECTION, "out", &["--json"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let selected: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let epsilon = selected["guarantee"]["epsilon"]["upper"].as_f64().unwrap();
+    assert!(epsilon > 8.0 && epsilon < 40.0, "{epsilon}");
+    assert!(selected["score"].as_f64().is_some() && selected["candidates"][3].is_string());
+    let assumed = selected["guarantee"]["assumptions"].to_string();
+    assert!(
+        assumed.contains("rows.tsv, by which the best run was selected, is public"),
+        "{assumed}"
+    );
+    assert!(assumed.contains("not how many runs there were"), "{assumed}");
+    let mut left: Vec<String> = fs::read_dir(bench.path("out"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    left.sort();
+    let expected =
+        ["ledger.jsonl", "ledger.jsonl.head", "selected", "selection.json", "sweep.lock"];
+    assert_eq!(left, expected);
+    // The model works, and its card states the guarantee of the selection.
+    let model = bench.path("out/selected/model");
+    let card = fs::read_to_string(model.join("README.md")).unwrap();
+    let hash = selected["ledger_hash"].as_str().unwrap();
+    assert!(card.contains(hash) && card.contains("by which the best run was selected"), "{card}");
+    let eval = run(&[
+        "eval",
+        "--model",
+        model.to_str().unwrap(),
+        "--data",
+        bench.path("rows.tsv").to_str().unwrap(),
+        "--json",
+    ]);
+    let eval: Value = serde_json::from_slice(&eval).unwrap();
+    let score = selected["score"].as_f64().unwrap();
+    assert!((100.0 * eval["accuracy"].as_f64().unwrap() - score).abs() < 1e-9);
+    // The ledger says the same by itself.
+    let ledger = bench.path("out/ledger.jsonl");
+    let told = run(&["budget", "ledger", ledger.to_str().unwrap(), "--delta", "1e-3", "--json"]);
+    let told: Value = serde_json::from_slice(&told).unwrap();
+    assert_eq!(told["guarantee"]["epsilon"], selected["guarantee"]["epsilon"]);
+    assert_eq!((&told["entries"], told["hash"].as_str()), (&1.into(), Some(hash)));
+    // Once more: it is done, and nothing is drawn again.
+    let again = select(&bench, SELECTION, "out", &["--json"]);
+    assert_eq!(serde_json::from_slice::<Value>(&again.stdout).unwrap(), selected);
+}
+
+/// A selection that is broken off goes on with its draw; another sweep does not take its place.
+#[test]
+fn a_selection_is_not_drawn_twice() {
+    let bench = Bench::classifier();
+    let broken = SELECTION.replace("[grid]", "[grid]\n\"model.path\" = [\"./nowhere\"]");
+    let text = SELECTION.replace("eta = 0.0, gamma = 0.2", "eta = 20.0, gamma = 0.9");
+    let output = select(&bench, &broken, "nowhere", &[]);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    // In place of the first run's folder there is a file: the run fails, nothing is selected, and
+    // the draw stays.
+    let out = bench.path("out");
+    fs::create_dir_all(out.join("runs")).unwrap();
+    fs::write(out.join("sweep.lock"), "").unwrap();
+    fs::write(out.join("runs/run-0"), "").unwrap();
+    let output = select(&bench, &text, "out", &[]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("nothing was selected"), "{}", said(&output));
+    let draw = fs::read_to_string(out.join("draw.json")).unwrap();
+    let other = text.replace("1e-2", "2e-2");
+    refused(&select(&bench, &other, "out", &[]), "is of another sweep");
+    assert_eq!(fs::read_to_string(out.join("draw.json")).unwrap(), draw);
+    fs::remove_file(out.join("runs/run-0")).unwrap();
+    let output = select(&bench, &text, "out", &[]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(!out.join("draw.json").exists() && out.join("selected/model").is_dir());
+    let ledger = fs::read_to_string(out.join("ledger.jsonl")).unwrap();
+    assert_eq!(ledger.lines().count(), 2, "one entry, for both starts");
+}
+
+#[test]
+fn selections_that_prove_nothing_are_refused() {
+    let bench = Bench::classifier();
+    for (from, to, about) in [
+        ("validation = \"public\"\n", "", "must be public"),
+        ("metric = \"accuracy\"", "metric = \"accuracy\"\nseeds = [1]", "seeds has no place"),
+        ("metric = \"accuracy\"", "metric = \"accuracy\"\nexamples = 60", "examples has no place"),
+        ("metric = \"accuracy\"", "metric = \"memory\"", "by accuracy, f1, loss or perplexity"),
+        ("eta = 0.0", "eta = -1.5", "η of the number of runs"),
+        ("\"training.batch\" = [20, 40]", "\"privacy.delta\" = [1e-3, 1e-4]", "the same delta"),
+        ("\"training.batch\" = [20, 40]", "\"data.max_tokens\" = [8, 16]", "the same [data]"),
+        ("[grid]", "[grid]\n\"privacy.method\" = [\"dp-sgd\", \"none\"]", "central DP"),
+        ("[grid]", "[grid]\n\"training.seed\" = [4]", "private runs"),
+    ] {
+        assert!(SELECTION.contains(from), "{from}");
+        let output = select(&bench, &SELECTION.replacen(from, to, 1), "out", &[]);
+        refused(&output, about);
+        assert!(!bench.path("out").exists(), "{to}");
+    }
+    let without = &SELECTION[..SELECTION.find("[selection]").unwrap()];
+    refused(&select(&bench, without, "out", &[]), "needs [selection]");
+    // Without the flag such a file would release all runs.
+    fs::write(bench.path("sweep.toml"), SELECTION).unwrap();
+    let plain = Command::new(env!("CARGO_BIN_EXE_undertone"))
+        .arg("sweep")
+        .arg(bench.path("sweep.toml"))
+        .arg("--out")
+        .arg(bench.path("plain"))
+        .output()
+        .unwrap();
+    refused(&plain, "add --private-selection");
+}
+
+/// The calculator, beside the ledger's formula.
+#[test]
+fn the_budget_of_a_selection_is_computed() {
+    let of = |more: &[&str]| -> Value {
+        let common =
+            ["budget", "selection", "--noise-multiplier", "1.5", "--sampling-rate", "0.0152"];
+        let steps = ["--steps", "650", "--delta", "1e-5", "--json"];
+        serde_json::from_slice(&run(&[&common[..], &steps, more].concat())).unwrap()
+    };
+    let geometric = of(&[]);
+    let one = geometric["epsilon_of_one_run"]["upper"].as_f64().unwrap();
+    let whole = |value: &Value| value["epsilon"]["upper"].as_f64().unwrap();
+    assert!((geometric["mean_runs"].as_f64().unwrap() - 10.0).abs() < 1e-9);
+    assert!(whole(&geometric) > one && whole(&geometric) < 4.0 * one, "{geometric}");
+    assert_eq!(
+        (geometric["accountant"].as_str(), &geometric["certified"]),
+        (Some("rdp"), &true.into())
+    );
+    // A smaller η costs less at the same γ.
+    assert!(whole(&of(&["--eta", "0"])) < whole(&geometric));
+    assert!(whole(&of(&["--poisson", "10"])) > one);
+    let refuse = Command::new(env!("CARGO_BIN_EXE_undertone"))
+        .args(["budget", "selection", "--noise-multiplier", "1.5", "--delta", "1e-5"])
+        .output()
+        .unwrap();
+    refused(&refuse, "say how the data are sampled");
+}

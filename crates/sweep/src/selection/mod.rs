@@ -1,0 +1,270 @@
+//! Private selection: the best of a random number of private runs, and nothing else
+//! (`undertone_accounting::selection` has the proof).
+//!
+//! ```text
+//! cells ─▶ cost (ledger first) ─▶ draw: K and K cells, secret ─▶ K runs ─▶ the best: its model
+//!                                                                    └─▶ removed
+//! ```
+//!
+//! What the proof needs, and how it is kept:
+//!
+//! - K and the cells come from the system's random number generator, and are written down before
+//!   anything runs: a selection that is broken off goes on with the same draw, and cannot be drawn
+//!   again until the outcome pleases.
+//! - Only the best run's model, its cell and its score are released. K, the other runs and all that
+//!   they wrote are removed at the end, and are assumed not to be looked at before.
+//! - The score is a function of the model and of a validation file that is public: a private one
+//!   would be seen without noise.
+//! - Ties are broken at random.
+
+mod checks;
+mod draw;
+
+use crate::cells::Run;
+use crate::child::{Children, Launch};
+use crate::error::{Error, Result};
+use crate::runner::{self, Finished};
+use crate::{Prepared, write_whole};
+use draw::Draw;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use undertone::train::{Saved, card};
+use undertone_accounting::ledger::{Ledger, Terms};
+use undertone_accounting::selection::{NumberOfRuns, selection};
+use undertone_accounting::{Composition, Event, Guarantee};
+use undertone_run::{Metrics, RunFile, RunPaths, Summary};
+
+/// `[selection]` of a sweep file.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SelectionSection {
+    /// Distribution of the number of runs.
+    pub runs: NumberOfRuns,
+    /// That the validation file is public.
+    pub validation: Option<Validation>,
+}
+
+/// What the validation file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Validation {
+    /// Public: it does not depend on the training file.
+    Public,
+}
+
+/// What a selection would cost.
+#[derive(Debug)]
+pub struct PlannedSelection {
+    terms: Terms,
+    event: Event,
+    /// Upper bound on ε of the whole selection.
+    pub epsilon: f64,
+    pub delta: f64,
+    /// Distribution of the number of runs.
+    pub runs: NumberOfRuns,
+}
+
+/// The outcome of a selection, as selection.json keeps it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Selected {
+    /// The best run's cell; none if no run was drawn.
+    pub name: Option<String>,
+    /// The metric that was compared.
+    pub metric: String,
+    /// The metric of the best run on the validation file.
+    pub score: Option<f64>,
+    /// The guarantee of the whole selection.
+    pub guarantee: Guarantee,
+    /// Hash of the last line of the selection's ledger.
+    pub ledger_hash: String,
+    /// The mean number of runs. How many there were is secret.
+    pub mean_runs: f64,
+    /// All cells that were drawn from.
+    pub candidates: Vec<String>,
+    /// The best run's run file, with every default.
+    pub plan: Option<RunFile>,
+}
+
+/// Files of a selection's folder.
+struct Files {
+    runs: PathBuf,
+    draw: PathBuf,
+    outcome: PathBuf,
+    /// The best model.
+    selected: PathBuf,
+    ledger: PathBuf,
+}
+
+impl Files {
+    fn new(folder: &Path) -> Self {
+        Self {
+            runs: folder.join("runs"),
+            draw: folder.join("draw.json"),
+            outcome: folder.join("selection.json"),
+            selected: folder.join("selected"),
+            ledger: RunPaths::new(folder).ledger(),
+        }
+    }
+}
+
+impl Prepared {
+    /// Checks the sweep and computes what its selection costs, with whatever of the candidates is
+    /// drawn. Reads the data, and releases nothing.
+    pub fn plan_selection(&self) -> Result<PlannedSelection> {
+        let section = checks::section(&self.sweep)?;
+        let delta = checks::candidates(&self.sweep, &self.cells.runs)?;
+        let plans: Vec<_> = self.cells.runs.iter().map(|run| &run.plan).collect();
+        let planned = undertone::train::planned_releases(&plans)?;
+        let releases: Vec<Composition> =
+            planned.iter().map(|(_, releases)| releases.clone()).collect();
+        let (event, epsilon) = selection(section.runs, &releases, delta)?;
+        let terms = self.terms(planned.into_iter().map(|(terms, _)| terms), event)?;
+        Ok(PlannedSelection { terms, event, epsilon, delta, runs: section.runs })
+    }
+
+    /// The terms of the selection's ledger: all that any candidate assumes, and the selection's own
+    /// assumptions.
+    fn terms(&self, of_runs: impl Iterator<Item = Terms>, event: Event) -> Result<Terms> {
+        let mut all: Option<Terms> = None;
+        for terms in of_runs {
+            match &mut all {
+                None => all = Some(terms),
+                Some(all) => {
+                    let known = |one: &String| all.assumptions.contains(one);
+                    let more: Vec<String> =
+                        terms.assumptions.iter().filter(|one| !known(one)).cloned().collect();
+                    all.assumptions.extend(more);
+                }
+            }
+        }
+        let mut terms = all.ok_or_else(|| Error::mistake("there is no cell to select"))?;
+        if let Some(file) = &self.cells.runs[0].plan.data.validation {
+            terms.assumptions.push(format!(
+                "{}, by which the best run was selected, is public and does not depend on the \
+                 training file",
+                file.display()
+            ));
+        }
+        terms.assumptions.push(
+            "of the selection only the best run's model, settings and score are released: not how \
+             many runs there were, which others, what they wrote and showed, and the time and \
+             memory that they took"
+                .to_owned(),
+        );
+        terms.announced = vec![undertone_accounting::Part { event, count: 1 }];
+        Ok(terms)
+    }
+
+    /// Draws the runs, does them, keeps the best one's model and removes the others.
+    pub fn select(&self, planned: &PlannedSelection, launch: &Launch) -> Result<Selected> {
+        let files = Files::new(&self.folder);
+        let _lock = self.hold(&files.runs)?;
+        if let Some(found) = read_outcome(&files.outcome)? {
+            remove_the_others(&files)?;
+            return Ok(found);
+        }
+        let draw = Draw::read_or_make(&files.draw, planned.runs, &self.cells.runs)?;
+        let terms = Terms { id: draw.id.clone(), ..planned.terms.clone() };
+        let mut ledger = Ledger::open_or_create(&files.ledger, terms.clone())?;
+        if *ledger.terms() != terms {
+            return Err(Error::mistake(format!(
+                "{} is of another selection; choose another folder by --out",
+                files.ledger.display()
+            )));
+        }
+        // Before the first run: a crash wastes budget and hides nothing.
+        if ledger.entries() == 0 {
+            ledger.append(planned.event, 1)?;
+        }
+        let runs = draw.runs(&self.cells.runs);
+        let audit = None;
+        let children = Children { launch, folder: files.runs.clone(), keep_weights: true, audit };
+        let results = runner::run_all(&runs, &children, self.sweep.file.metric);
+        let failed = results.iter().filter(|result| result.is_err()).count();
+        if let Some(why) = results.iter().find_map(|result| result.as_ref().err()) {
+            return Err(Error::Unfinished { failed, why: why.clone() });
+        }
+        let done: Vec<Finished> = results.into_iter().flatten().collect();
+        let guarantee = ledger.guarantee(planned.delta)?;
+        let best = self.best(&draw, &done);
+        let outcome = Selected {
+            name: best.map(|best| self.cells.runs[draw.drawn[best].candidate].name.clone()),
+            metric: self.sweep.file.metric.to_string(),
+            score: best.and_then(|best| self.sweep.file.metric.of(&done[best])),
+            guarantee,
+            ledger_hash: ledger.hash().to_owned(),
+            mean_runs: planned.runs.mean(),
+            candidates: self.cells.runs.iter().map(|run| run.name.clone()).collect(),
+            plan: best.map(|best| done[best].summary.plan.clone()),
+        };
+        if let Some(best) = best {
+            release(&files, &runs[best], &done[best].summary, &outcome)?;
+        }
+        let text =
+            serde_json::to_string_pretty(&outcome).map_err(|e| Error::write(&files.outcome, e))?;
+        write_whole(&files.outcome, &text)?;
+        remove_the_others(&files)?;
+        Ok(outcome)
+    }
+
+    /// The index of the best run. One without a finite metric is worse than all others.
+    fn best(&self, draw: &Draw, done: &[Finished]) -> Option<usize> {
+        let metric = self.sweep.file.metric;
+        let sign = if metric.higher_is_better() { 1.0 } else { -1.0 };
+        let score = |i: usize| metric.of(&done[i]).map_or(f64::NEG_INFINITY, |found| sign * found);
+        let order = |&one: &usize, &other: &usize| {
+            let ties = || draw.drawn[one].tie.cmp(&draw.drawn[other].tie);
+            score(one).total_cmp(&score(other)).then_with(ties)
+        };
+        (0..done.len()).max_by(order)
+    }
+}
+
+/// Moves the best run's model out of its folder, with a card that states the selection's guarantee:
+/// the run's own would be too small.
+fn release(files: &Files, run: &Run, summary: &Summary, outcome: &Selected) -> Result<()> {
+    let (from, to) = (RunPaths::new(&files.runs.join(&run.folder)), RunPaths::new(&files.selected));
+    std::fs::create_dir_all(&files.selected).map_err(|e| Error::write(&files.selected, e))?;
+    let classes = match &summary.metrics.validation {
+        Some(Metrics::Classification(found)) => found.confusion.len(),
+        _ => 0,
+    };
+    let stated = Summary {
+        guarantee: Some(outcome.guarantee.clone()),
+        ledger_hash: Some(outcome.ledger_hash.clone()),
+        ..summary.clone()
+    };
+    for (from, to, whole) in
+        [(from.model(), to.model(), true), (from.adapter(), to.adapter(), false)]
+    {
+        // Moved already by a selection that was broken off here.
+        if from.exists() {
+            let card = card(&stated, Saved { whole, classes });
+            write_whole(&from.join("README.md"), &card)?;
+            std::fs::rename(&from, &to).map_err(|e| Error::write(&to, e))?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes all runs, and how many there were.
+fn remove_the_others(files: &Files) -> Result<()> {
+    let missing = |e: &std::io::Error| e.kind() == std::io::ErrorKind::NotFound;
+    match std::fs::remove_dir_all(&files.runs) {
+        Err(e) if !missing(&e) => return Err(Error::write(&files.runs, e)),
+        _ => {}
+    }
+    match std::fs::remove_file(&files.draw) {
+        Err(e) if !missing(&e) => Err(Error::write(&files.draw, e)),
+        _ => Ok(()),
+    }
+}
+
+fn read_outcome(path: &Path) -> Result<Option<Selected>> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let damaged = |e: String| Error::mistake(format!("{} is damaged: {e}", path.display()));
+    let text = undertone_run::read_settings(path).map_err(|e| damaged(e.to_string()))?;
+    serde_json::from_str(&text).map(Some).map_err(|e| damaged(e.to_string()))
+}

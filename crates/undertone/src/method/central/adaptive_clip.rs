@@ -1,0 +1,101 @@
+//! Adaptive clipping (after Andrew, Thakkar, McMahan and Ramaswamy, 2021): DP-SGD whose clipping
+//! norm C follows a quantile of the norms of the gradients.
+//!
+//! Each step releases two things about its Poisson sample: the sum of the gradients, clipped to
+//! norm C, with noise of std s; and Σ_i (b_i − ½), where b_i says whether ‖g_i‖ ≤ C, with noise of
+//! std s_b. From the latter follows the share of gradients within C, and
+//!
+//! ```text
+//! C ← C · exp(−η (share − quantile)).
+//! ```
+//!
+//! **What is proved.** One unit more or less moves the first by at most C and the second by exactly
+//! ½. By the [lemma of groups](crate::noise), with the count as one more group, the step is one
+//! Poisson-subsampled Gaussian mechanism with 1/σ² = (C/s)² + (1/(2 s_b))². So for the σ that the
+//! ledger records,
+//!
+//! ```text
+//! s = C (1/σ² − 1/(2 s_b)²)^(−½).
+//! ```
+//!
+//! C of a step is a function of what earlier steps released, which adaptive composition allows. The
+//! divisor of the share is the expected number of units, since the true number is private.
+
+use super::allocation::{Allocation, Allocator, COUNT_SENSITIVITY};
+use crate::gradient::{Clip, Clipping, ClippingGroups};
+use crate::model::Parameters;
+use crate::tensor::Host;
+use std::sync::Arc;
+use undertone_run::AdaptiveClip;
+
+/// Beyond these, products with C overflow or underflow `f32`.
+const RANGE: (f32, f32) = (1e-10, 1e10);
+/// The count's noise is at least so many noise multipliers: at ½ it alone would cost the step.
+const LEAST_RATIO: f64 = 0.6;
+
+/// The allocator of DP-SGD with adaptive clipping.
+#[derive(Clone, Debug)]
+pub struct AdaptiveClipping {
+    settings: AdaptiveClip,
+    groups: Arc<ClippingGroups>,
+    /// Standard deviation of the noise on the count.
+    count_std: f64,
+    /// C of the next step.
+    bound: f32,
+}
+
+impl AdaptiveClipping {
+    /// Starts at the given C; `count_std` is the std of the noise on the count.
+    pub fn new(settings: AdaptiveClip, count_std: f64, parameters: &Parameters) -> Self {
+        let groups = Arc::new(Clip::Adaptive(settings).groups(parameters));
+        Self { settings, groups, count_std, bound: settings.initial as f32 }
+    }
+
+    /// C of the next step.
+    pub fn bound(&self) -> f32 {
+        self.bound
+    }
+}
+
+/// The std of the count's noise for a run with these noise multipliers and this expected number of
+/// units; none if it is too small for them.
+pub fn count_std(settings: &AdaptiveClip, noise_multipliers: &[f64], units: f64) -> Option<f64> {
+    let most = noise_multipliers.iter().copied().fold(0.0, f64::max);
+    let usual = (units / 20.0).max(2.0 * most).max(1.0);
+    Some(settings.noise.unwrap_or(usual)).filter(|&std| std >= LEAST_RATIO * most)
+}
+
+impl Allocator for AdaptiveClipping {
+    fn allocation(&self, noise_multiplier: f64) -> Allocation {
+        let bound = f64::from(self.bound);
+        let left = noise_multiplier.powi(-2) - (COUNT_SENSITIVITY / self.count_std).powi(2);
+        // Without anything left, no noise on the gradients is enough: the effective noise
+        // multiplier then says so, and the release is refused.
+        let std = bound * left.max(0.0).sqrt().recip();
+        let bounds = Clip::Flat(bound).bounds(1);
+        Allocation {
+            count_std: Some(self.count_std),
+            ..Allocation::even(&self.groups, &bounds, std)
+        }
+    }
+
+    fn observe_share(&mut self, share: f64) {
+        let AdaptiveClip { quantile, rate, .. } = self.settings;
+        let next = f64::from(self.bound) * (-rate * (share - quantile)).exp();
+        self.bound = (next as f32).clamp(RANGE.0, RANGE.1);
+    }
+
+    fn state(&self) -> Vec<(String, Host)> {
+        vec![("clip".to_owned(), Host::from_vec(1, 1, vec![self.bound]))]
+    }
+
+    fn restore(&mut self, find: &dyn Fn(&str) -> Option<Vec<f32>>) -> bool {
+        match find("clip").as_deref() {
+            Some([bound]) if bound.is_finite() && *bound > 0.0 => {
+                self.bound = *bound;
+                true
+            }
+            _ => false,
+        }
+    }
+}

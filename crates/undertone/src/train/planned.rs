@@ -1,0 +1,26 @@
+//! What runs would release, before any of them begins.
+
+use super::prepare::Prepared;
+use crate::error::{Error, Result};
+use crate::method::central;
+use crate::noise::Secret;
+use crate::plan::{Method, Plan};
+use crate::tensor::Device;
+use undertone_accounting::Composition;
+use undertone_accounting::ledger::Terms;
+
+/// The ledger's terms and all releases of whole runs of central DP on the same data. Reads the
+/// data, for the number of units, and releases nothing.
+pub fn planned_releases(plans: &[&Plan]) -> Result<Vec<(Terms, Composition)>> {
+    let Some(first) = plans.first() else { return Ok(Vec::new()) };
+    if plans.iter().any(|plan| plan.data != first.data) {
+        return Err(Error::plan("the runs have different data"));
+    }
+    // The initial values of new parameters do not matter here.
+    let prepared = Prepared::load(first, &Secret::from_seed(0), &Device::Cpu, None)?;
+    let planned = |plan: &&Plan| match &plan.method {
+        Method::Central(central) => central::planned(plan, central, &prepared),
+        _ => Err(Error::plan("this is for the methods of central DP, which perturb gradients")),
+    };
+    plans.iter().map(planned).collect()
+}

@@ -1,0 +1,71 @@
+//! Weights of public gradients.
+
+use super::*;
+
+/// All weights of an allocator that knows them before the first step.
+fn weights_of(tuning: &Tuning, fixed: FixedWeights) -> Vec<f64> {
+    let learner = after(0, 0.5, tuning, move |_| AllocationMethod::Proved(Box::new(fixed.clone())));
+    let allocation = learner.method().unwrap().allocator().allocation(1.0);
+    coordinates(&learner, &allocation).iter().map(|c| c.weight).collect()
+}
+
+/// AdaClip's weights of public examples are those of the definition, (E g²)^(−½) over the clipped
+/// gradients of single examples; here computed one by one, with all examples in the first step.
+#[test]
+fn public_second_moments_are_those_of_single_examples() {
+    let (clip, examples) = (Clip::Flat(0.05), public(9));
+    let section = adaclip_by(ImportanceForm::Element);
+    let found =
+        weights_of(&Tuning::Head, of_public(&Tuning::Head, &clip, &examples, Some(&section), 1));
+    let dp_sgd = |p: &Parameters| AllocationMethod::Proved(Box::new(DpSgd::new(&clip, p)));
+    let learner = after(0, 1.0, &Tuning::Head, dp_sgd);
+    let mut squares = vec![0.0; found.len()];
+    for example in &examples.examples {
+        let mut sum = learner.empty_sum();
+        learner.accumulate(&Batch::pack([example]), None, &mut sum).unwrap();
+        let trained = learner.model.parameters.iter().filter(|(_, p)| p.trainable);
+        let gradient: Vec<f32> =
+            trained.flat_map(|(id, _)| sum.get(id).unwrap().to_vec().unwrap()).collect();
+        squares.iter_mut().zip(gradient).for_each(|(s, g)| *s += f64::from(g).powi(2));
+    }
+    let mean = squares.iter().sum::<f64>() / squares.len() as f64;
+    let weight = |s: &f64| (s / mean).max(1e-12).powf(-0.5).clamp(0.05, 20.0);
+    let expected: Vec<f64> = squares.iter().map(weight).collect();
+    let whole = expected.iter().sum::<f64>() / expected.len() as f64;
+    assert!(found.iter().any(|w| *w > 1.2) && found.iter().any(|w| *w < 0.8));
+    for (found, expected) in found.iter().zip(expected) {
+        assert!((found * whole / expected - 1.0).abs() < 1e-4, "{found} {expected}");
+    }
+}
+
+/// Weights are a function of the public file, the model and the seed; and after a few steps every
+/// tensor has a gradient, though LoRA's A has none at first.
+#[test]
+fn public_weights_are_reproducible_and_reach_every_tensor() {
+    let clip = Clip::Automatic;
+    let section = adaclip_by(ImportanceForm::Element);
+    for adaclip in [None, Some(&section)] {
+        let of = |examples: &Dataset, seed| {
+            weights_of(&lora(), of_public(&lora(), &clip, examples, adaclip, seed))
+        };
+        let (some, others) = (public(40), public(23));
+        assert_eq!(of(&some, 1), of(&some, 1));
+        assert_eq!(of(&some, 1), of(&some, 2), "the seed matters to masks and new weights only");
+        assert_ne!(of(&some, 1), of(&others, 1));
+    }
+    // A range so wide that no weight is clamped: every coordinate has the weight of its gradients.
+    let wide = AdaclipSection { range: (1e-4, 1e4), ..section };
+    let found = weights_of(&lora(), of_public(&lora(), &clip, &public(40), Some(&wide), 1));
+    let model = model(&lora());
+    let mut start = 0;
+    for (_, parameter) in model.parameters.iter().filter(|(_, p)| p.trainable) {
+        let own = &found[start..start + parameter.len()];
+        start += parameter.len();
+        // Of two classes the logits have opposite gradients, whose squares are the same.
+        if parameter.name == "classifier.bias" {
+            continue;
+        }
+        let spread = own.iter().any(|w| (w / own[0] - 1.0).abs() > 1e-3);
+        assert!(spread, "{} has the same weight everywhere", parameter.name);
+    }
+}
