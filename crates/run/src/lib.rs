@@ -35,12 +35,12 @@ pub use audit::Audit;
 pub use error::{Error, Result};
 pub use file::{
     AccountedBatch, AdaclipSection, AdaptSection, AdapterSettings, AnadpSection, AttentionSource,
-    Bounding, Clip, ComputeSection, DataSection, EncoderActivation, EncoderKind, Format,
-    ImportanceForm, InitialRelevance, LearnerKind, LearningRateSchedule, Lengths, LocalSection,
-    LongTexts, LoraSettings, MethodName, MicroBatch, ModeName, ModelSection, MvgHead, MvgSection,
-    NoiseIs, NoiseLayer, NoiseSchedule, OnBadRow, OptimiserKind, Precision, PrivacySection,
-    PublicFile, RapFtSection, ReleaseKind, ReleasedRows, RelevanceRule, RelevanceSource, RunFile,
-    TaskName, TrainingSection, Tuning,
+    AutoKey, Bounding, Choices, Clip, ComputeSection, DataSection, EncoderActivation, EncoderKind,
+    Format, ImportanceForm, InitialRelevance, LearnerKind, LearningRateSchedule, Lengths,
+    LocalSection, LongTexts, LoraSettings, MethodName, MicroBatch, ModeName, ModelSection, MvgHead,
+    MvgSection, NoiseIs, NoiseLayer, NoiseSchedule, OnBadRow, OptimiserKind, Precision,
+    PrivacySection, PublicFile, RapFtSection, ReleaseKind, ReleasedRows, RelevanceRule,
+    RelevanceSource, RunFile, TaskName, TrainingSection, Tuning, WrittenRun,
 };
 pub use finished::FinishedRun;
 pub use folder::{RunFolder, RunPaths, is_locked};
