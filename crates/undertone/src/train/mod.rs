@@ -15,6 +15,7 @@ mod learner;
 mod memory;
 pub mod optimiser;
 mod prepare;
+mod rehearse;
 mod run;
 mod steps;
 
@@ -26,5 +27,6 @@ pub(crate) use memory::PartOfRun;
 pub use memory::peak_memory;
 pub(crate) use prepare::Prepared;
 pub use prepare::{canary_template, read_data};
+pub use rehearse::{Rehearsal, Timing, rehearse};
 pub use run::{Start, train};
 pub use undertone_run::{Record, Summary};

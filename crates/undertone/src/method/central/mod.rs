@@ -17,6 +17,7 @@ mod importance;
 mod ledger;
 mod plan;
 mod rap_ft;
+mod rehearsed;
 mod relevance;
 
 pub use adaclip::Adaclip;

@@ -9,7 +9,7 @@ mod source;
 mod weights;
 
 pub use config::Config;
-pub use hub::locate;
+pub use hub::{is_at_hand, locate};
 pub use load::{LoadOptions, load};
 pub use save::{save, save_tensors};
 pub use source::{Random, Source};

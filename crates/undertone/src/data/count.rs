@@ -1,0 +1,58 @@
+//! The number of privacy units of a file, without tokenising it.
+
+use super::error::Result;
+use super::format::{Format, format_of};
+use super::options::PrivacyUnit;
+use super::read;
+use super::units::Units;
+use std::path::Path;
+use undertone_run::OnBadRow;
+
+/// How many rows a file has, and how many privacy units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnitCount {
+    /// Number of rows that can be read.
+    pub rows: usize,
+    /// Number of privacy units: rows, or authors.
+    pub units: usize,
+}
+
+/// Counts rows and privacy units as [`Dataset::load`](super::Dataset::load) does. `column` is any
+/// column of the file; nothing of its values is kept.
+pub fn count_units(
+    path: &Path,
+    format: Option<Format>,
+    column: &str,
+    unit: &PrivacyUnit,
+    on_bad_row: OnBadRow,
+) -> Result<UnitCount> {
+    let mut columns = vec![column];
+    if let PrivacyUnit::Author { column, .. } = unit {
+        columns.push(column);
+    }
+    let mut units = Units::new(unit);
+    let mut rows = 0;
+    for row in read::rows_or_skip(path, format_of(path, format)?, &columns, on_bad_row)? {
+        units.of(path, &mut row?)?;
+        rows += 1;
+    }
+    Ok(UnitCount { rows, units: units.count() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_and_authors_are_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.tsv");
+        std::fs::write(&path, "text\tby\na\tann\nb\tbob\n\tann\ntorn\nc\tann\n").unwrap();
+        let count = |unit: &PrivacyUnit| count_units(&path, None, "text", unit, OnBadRow::Skip);
+        assert_eq!(count(&PrivacyUnit::Row).unwrap(), UnitCount { rows: 4, units: 4 });
+        let authors = PrivacyUnit::Author { column: "by".into(), at_most: 1 };
+        assert_eq!(count(&authors).unwrap(), UnitCount { rows: 4, units: 2 });
+        let refused = count_units(&path, None, "text", &PrivacyUnit::Row, OnBadRow::Refuse);
+        assert!(refused.is_err());
+    }
+}
