@@ -6,10 +6,13 @@ mod bench;
 mod budget;
 mod demo;
 mod device;
+mod dry_run;
 mod failure;
+mod init;
 mod live;
 mod output;
 mod report;
+mod source;
 mod sweep;
 mod train;
 mod use_model;
@@ -39,6 +42,8 @@ struct Command {
 enum Verb {
     /// Train, attack and report on an embedded corpus: no files, no network, a few minutes
     Demo(demo::Demo),
+    /// Look at a data file and write a run file with good settings
+    Init(init::Init),
     /// The privacy accountant as a calculator
     #[command(subcommand, allow_negative_numbers = true)]
     Budget(budget::Budget),
@@ -101,6 +106,7 @@ fn main() -> ExitCode {
     }
     let done = match command.verb {
         Verb::Demo(demo) => demo.run(output),
+        Verb::Init(init) => init.run(output),
         Verb::Budget(budget) => budget.run(output),
         Verb::Train(train) => train.run(output),
         Verb::Watch(watch) => watch.run(output),

@@ -8,6 +8,7 @@ mod attacks;
 mod audit;
 mod book;
 mod budget;
+mod first_run;
 mod forgery;
 mod help;
 mod hostile;
