@@ -7,10 +7,13 @@ mod bench;
 mod budget;
 mod demo;
 mod device;
+mod dry_run;
 mod failure;
+mod init;
 mod live;
 mod output;
 mod report;
+mod source;
 mod stop;
 mod sweep;
 mod train;
@@ -42,6 +45,8 @@ struct Command {
 enum Verb {
     /// Train, attack and report on an embedded corpus: no files, no network, a few minutes
     Demo(demo::Demo),
+    /// Look at a data file and write a run file with good settings
+    Init(init::Init),
     /// The privacy accountant as a calculator
     #[command(subcommand, allow_negative_numbers = true)]
     Budget(budget::Budget),
@@ -104,6 +109,7 @@ fn main() -> ExitCode {
     }
     let done = match command.verb {
         Verb::Demo(demo) => demo.run(output),
+        Verb::Init(init) => init.run(output),
         Verb::Budget(budget) => budget.run(output),
         Verb::Train(train) => train.run(output),
         Verb::Watch(watch) => watch.run(output),

@@ -3,32 +3,35 @@
 use crate::arguments::ChangeArguments;
 use crate::before_training;
 use crate::device::DeviceArguments;
+use crate::dry_run::dry_run;
 use crate::failure::{Failure, Outcome};
 use crate::live::{Live, Point, View};
 use crate::output::{self, Output};
+use crate::source::{self, SourceArguments};
 use crate::stop::Stop;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use undertone::Plan;
 use undertone::evaluate::Metrics;
 use undertone::train::{Error, Start, TrainingEvent, train_until};
 use undertone_report::plot;
-use undertone_run::{RunPaths, Summary};
+use undertone_run::{RunPaths, Summary, WrittenRun};
 
 /// Fine-tune a model as a run file says; private, resumable, in one folder
 #[derive(Args)]
 #[command(after_help = "Examples:\n  undertone train run.toml --out runs/first --set \
-     privacy.epsilon=2\n  undertone train --out runs/first --resume")]
+     privacy.epsilon=2\n  undertone train run.toml --dry-run\n  undertone train --model \
+     sentence-transformers/all-MiniLM-L6-v2 --data letters.csv --text text --label topic \
+     --epsilon 8\n  undertone train --out runs/first --resume")]
 pub struct Train {
-    /// The run file (TOML); not needed to resume
-    #[arg(required_unless_present = "resume")]
+    /// The run file (TOML), which `undertone init` writes; flags can take its place
     run: Option<PathBuf>,
-    /// Folder of the run
+    /// Folder of the run [default: a new one in runs, named after the run file]
     #[arg(long, value_name = "DIR")]
-    out: PathBuf,
+    out: Option<PathBuf>,
     #[command(flatten)]
     set: ChangeArguments,
     /// Make the run repeatable; it is then not private
@@ -37,6 +40,9 @@ pub struct Train {
     /// Go on with the run in the folder
     #[arg(long, conflicts_with = "seed")]
     resume: bool,
+    /// Resolve everything, time a step on synthetic tokens and tell; release and write nothing
+    #[arg(long, conflicts_with_all = ["resume", "out", "tui"])]
+    dry_run: bool,
     #[command(flatten)]
     device: DeviceArguments,
     /// Show loss, metric, ε, speed and noise live, on a terminal; q goes back to the bar
@@ -45,6 +51,8 @@ pub struct Train {
     /// End as soon as nobody holds the other end of standard input: for programs that start runs
     #[arg(long, hide = true)]
     until_input_ends: bool,
+    #[command(flatten)]
+    source: SourceArguments,
 }
 
 impl Train {
@@ -52,21 +60,28 @@ impl Train {
         if self.until_input_ends {
             std::thread::spawn(end_with_input);
         }
-        let paths = RunPaths::new(&self.out);
-        if self.resume && !paths.plan().exists() {
-            return Err(Failure::arguments(format!(
-                "{} holds no run that has begun; start one without --resume",
-                self.out.display()
-            )));
-        }
-        let mut plan = match &self.run {
-            Some(path) => Plan::read(path, &self.set.changes())?,
-            None => Plan::read(&paths.plan(), &self.set.changes())?,
+        let (mut plan, out) = match &self.out {
+            None if self.resume => {
+                return Err(Failure::arguments("say which run to go on with: --out DIR"));
+            }
+            Some(out) if self.resume => (self.resumed_plan(out)?, out.clone()),
+            _ => {
+                let written = self.source.read(self.run.as_deref(), &self.set)?;
+                let device = self.device.device()?;
+                let resolved = source::resolve(&written, self.run.as_deref(), &device)?;
+                if self.dry_run {
+                    return dry_run(resolved, self.device.precision(), &device, output);
+                }
+                source::tell_choices(&resolved);
+                let out = self.out.clone().unwrap_or_else(|| {
+                    let folder = source::new_folder(self.run.as_deref());
+                    output::note(format_args!("the run goes to {}", folder.display()));
+                    folder
+                });
+                (resolved.plan, out)
+            }
         };
-        if self.resume && self.run.is_some() {
-            // The seed may have come from the command line; the folder knows.
-            plan.training.seed = Plan::read(&paths.plan(), &[])?.training.seed;
-        }
+        let device = self.device.device()?;
         if self.seed.is_some() {
             plan.training.seed = self.seed;
         }
@@ -75,15 +90,9 @@ impl Train {
         }
         let mut display = Display::new();
         if self.tui && std::io::stdout().is_terminal() {
-            display.live = Some(Live::new(self.out.display().to_string(), &plan.file()));
+            display.live = Some(Live::new(out.display().to_string(), &plan.file()));
         }
-        let start = Start {
-            plan,
-            out: &self.out,
-            resume: self.resume,
-            device: self.device.device()?,
-            data: None,
-        };
+        let start = Start { plan, out: &out, resume: self.resume, device, data: None };
         let stop = Stop::listen();
         let summary = train_until(&stop.asked, start, &mut |event| {
             display.show(&event);
@@ -97,18 +106,43 @@ impl Train {
                 return Err(Failure::Stopped(format!(
                     "stopped after step {step} of {steps}; go on with: undertone train --out {} \
                      --resume",
-                    quoted(&self.out)
+                    quoted(&out)
                 )));
             }
             done => done?,
         };
-        draw(&summary, &self.out)?;
+        draw(&summary, &out)?;
         if output.json {
             output::json(&summary);
         } else {
-            tell(&summary, &self.out);
+            tell(&summary, &out);
         }
         Ok(())
+    }
+
+    /// The plan of a run that goes on. What the recipe chose and the seed, which may have come from
+    /// the command line, are those of the folder.
+    fn resumed_plan(&self, out: &Path) -> Outcome<Plan> {
+        let paths = RunPaths::new(out);
+        if !paths.plan().exists() {
+            return Err(Failure::arguments(format!(
+                "{} holds no run that has begun; start one without --resume",
+                out.display()
+            )));
+        }
+        if !self.source.is_empty() {
+            return Err(Failure::arguments(
+                "a run that goes on has its model, data and budget; leave their flags out",
+            ));
+        }
+        let begun = Plan::read(&paths.plan(), &[])?;
+        let Some(path) = &self.run else {
+            return Ok(Plan::read(&paths.plan(), &self.set.changes())?);
+        };
+        let written = WrittenRun::read(path, &self.set.changes())?;
+        let mut plan = Plan::resolve_as(&written, &begun)?;
+        plan.training.seed = begun.training.seed;
+        Ok(plan)
     }
 }
 
@@ -313,7 +347,7 @@ pub fn short(metrics: &Metrics) -> String {
 
 /// Draws the allocation of noise to parameters, unless it is uniform, and the relevance that it
 /// follows.
-fn draw(summary: &Summary, out: &std::path::Path) -> Outcome {
+fn draw(summary: &Summary, out: &Path) -> Outcome {
     let paths = RunPaths::new(out);
     let noise = &summary.noise_by_parameter;
     if noise.iter().any(|(_, number)| (number - 1.0).abs() > 1e-6) {
@@ -329,7 +363,7 @@ fn draw(summary: &Summary, out: &std::path::Path) -> Outcome {
     Ok(())
 }
 
-fn tell(summary: &Summary, out: &std::path::Path) {
+fn tell(summary: &Summary, out: &Path) {
     let mut rows = Vec::new();
     match (&summary.not_private_because, &summary.guarantee) {
         (Some(why), _) => rows.push(("not private", why.clone())),

@@ -13,6 +13,7 @@ mod book;
 mod budget;
 mod cuts;
 mod early_stop;
+mod first_run;
 mod forgery;
 mod help;
 mod hostile;

@@ -77,6 +77,9 @@ method = "none"
 epochs = 80
 batch = 8
 learning_rate = 1e-3
+optimiser = "adamw"
+learning_rate_schedule = "constant"
+warmup = 0.0
 "#,
         folder.join("model"),
         folder.join("own.tsv"),

@@ -29,7 +29,9 @@ fn three_runs() -> (Bench, [String; 3]) {
         &["--set", "privacy.method=anadp", "--set", lora, "--set", "privacy.schedule=linear"],
     );
     let open = String::from_utf8(bench.bytes("run.toml")).unwrap();
-    let open = open.replace("dp-sgd", "none").replace("epsilon = 8.0\ndelta = 1e-3\n", "");
+    let open = open
+        .replace("dp-sgd", "none")
+        .replace("epsilon = 8.0\ndelta = 1e-3\nclip = \"automatic\"\n", "");
     fs::write(bench.path("run.toml"), open).unwrap();
     bench.train("open", &[]);
     let folders =

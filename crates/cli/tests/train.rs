@@ -300,7 +300,9 @@ fn language_models_users_schedules_and_open_runs() {
         .collect();
     assert!(noise.len() == 2 && noise[0] > noise[1], "{noise:?}");
     let run = String::from_utf8(bench.bytes("run.toml")).unwrap();
-    let open = run.replace("dp-sgd", "none").replace("epsilon = 8.0\ndelta = 1e-3\n", "");
+    let open = run
+        .replace("dp-sgd", "none")
+        .replace("epsilon = 8.0\ndelta = 1e-3\nclip = \"automatic\"\n", "");
     fs::write(bench.path("run.toml"), open).unwrap();
     for (out, optimiser) in [("sgd", "sgd"), ("corrected", "adam-corrected")] {
         let set = format!("training.optimiser={optimiser}");

@@ -60,5 +60,5 @@ pub mod tensor;
 pub mod train;
 
 pub use error::{Error, Result};
-pub use plan::{Method, Plan};
+pub use plan::{Method, Plan, PublicFacts, ResolvedPlan, recipe, units_of};
 pub use undertone_run as run;

@@ -172,7 +172,8 @@ fn public(count: u32) -> Dataset {
     };
     let examples: Vec<Example> = (0..count).map(example).collect();
     let units = examples.len();
-    Dataset { examples, labels: None, units, most_per_unit: 1, masking: None, skipped: 0 }
+    let tally = undertone::data::Tally::default();
+    Dataset { examples, labels: None, units, most_per_unit: 1, masking: None, skipped: 0, tally }
 }
 
 /// The weights of ANADP (without `adaclip`) or of AdaClip on public examples.

@@ -5,6 +5,7 @@ use crate::arguments::{ChangeArguments, ConfidenceArgument};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
+use crate::source;
 use crate::train::Display;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -16,9 +17,10 @@ use undertone::audit::tradeoff::{Promises, refuted};
 use undertone::audit::update::by_update;
 use undertone::model::tuning::Tuning;
 use undertone::noise::Secret;
-use undertone::train::{Plan, Start, canary_template, read_data, train};
+use undertone::train::{Start, canary_template, read_data, train};
 use undertone_accounting::ledger::Ledger;
 use undertone_accounting::{Accountant, curve, epsilon};
+use undertone_run::WrittenRun;
 use undertone_run::audit::OneRunAudit;
 
 /// Train once with canaries, each included by a fair coin flip, guess which, and bound ε from below
@@ -71,7 +73,10 @@ impl OneRun {
                 "--canaries must be from 10 to 1000000, --guesses from 1 to as many",
             ));
         }
-        let plan = Plan::read(&self.run, &self.set.changes())?;
+        let written = WrittenRun::read(&self.run, &self.set.changes())?;
+        let resolved = source::resolve(&written, Some(&self.run), &self.device.device()?)?;
+        source::tell_choices(&resolved);
+        let plan = resolved.plan;
         if self.score == Score::Update && plan.model.tuning != Tuning::Full {
             return Err(Failure::arguments(
                 "--score update compares the weights of a model that was trained in full; use \

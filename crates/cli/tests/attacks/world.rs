@@ -124,7 +124,8 @@ impl World {
                 "[model]\npath = \"./{model}\"\ntuning = \"full\"\n[data]\ntask = {task}\ntrain = \
                  \"rows.tsv\"\nvalidation = \"rows.tsv\"\ntext = \"sentence\"\nmax_tokens = \
                  16\n[privacy]\nmethod = \"dp-sgd\"\nepsilon = 8.0\ndelta = \
-                 1e-3\n[training]\nepochs = 2\nbatch = 20\nlearning_rate = 1e-3\n"
+                 1e-3\nclip = \"automatic\"\n[training]\nepochs = 2\nbatch = 20\nlearning_rate = \
+                 1e-3\noptimiser = \"adamw\"\n"
             )
         };
         let labels = "\"classification\"\nlabels = [\"bad\", \"neutral\", \"good\"]";

@@ -224,6 +224,22 @@ impl RunFile {
         }
     }
 
+    /// Keys of `table` that [`RunFile::check_that_keys_apply`] would refuse.
+    pub(super) fn keys_that_do_not_apply(&self, table: &Table) -> Vec<&'static str> {
+        let rules = RULES.iter().filter(|rule| !(rule.applies)(self));
+        let mut keys: Vec<&str> =
+            rules.map(|rule| rule.key).filter(|key| find(table, key).is_some()).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        // A key within a table that goes is gone with it.
+        let all = keys.clone();
+        keys.retain(|key| {
+            !all.iter()
+                .any(|other| key.strip_prefix(other).is_some_and(|rest| rest.starts_with('.')))
+        });
+        keys
+    }
+
     /// Removes keys that [`RunFile::check_that_keys_apply`] would refuse.
     pub(super) fn remove_keys_that_do_not_apply(&self, table: &mut Table) {
         for rule in RULES.iter().filter(|rule| !(rule.applies)(self)) {
@@ -239,7 +255,8 @@ impl RunFile {
     }
 }
 
-fn find<'a>(table: &'a Table, path: &str) -> Option<&'a Value> {
+/// The value at a dotted path.
+pub(super) fn find<'a>(table: &'a Table, path: &str) -> Option<&'a Value> {
     match path.split_once('.') {
         None => table.get(path),
         Some((first, rest)) => find(table.get(first)?.as_table()?, rest),

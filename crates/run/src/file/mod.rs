@@ -2,13 +2,19 @@
 //! they cannot disagree.
 
 mod applies;
+mod auto;
 mod data;
+mod lines;
 mod local;
+mod missing;
 mod model;
 mod privacy;
 mod ranges;
+mod spelling;
 mod training;
+mod written;
 
+pub use auto::{AutoKey, Choices};
 pub use data::{DataSection, Format, LongTexts, MAX_TOKENS, OnBadRow, TaskName};
 pub use local::{
     AccountedBatch, AdaptSection, AttentionSource, Bounding, EncoderActivation, EncoderKind,
@@ -25,6 +31,7 @@ pub use training::{
     ComputeSection, KeptEpoch, LearningRateSchedule, MicroBatch, OptimiserKind, Precision,
     StopEarly, TrainingSection, WeightAverage,
 };
+pub use written::WrittenRun;
 
 use crate::error::{Error, Result};
 use crate::{FORMAT_VERSION, Resolved, check_format, read_settings, write_atomically};
@@ -84,20 +91,9 @@ impl RunFile {
     fn parse_keys(text: &str, changes: &[String], all_apply: bool) -> Result<Self> {
         let lines = Lines { text, known: changes.is_empty() };
         let mut table: Table = text.parse().map_err(|e| lines.unreadable(&e))?;
-        let renamed = rename_aliases(&mut table)?;
-        for change in changes {
-            if let Some(path) = change.strip_prefix('-') {
-                remove(&mut table, &present_name(path.trim()))?;
-                continue;
-            }
-            let Some((path, value)) = change.split_once('=') else {
-                return Err(Error::run_file(format!(
-                    "--set {change}: write it as key=value, such as privacy.epsilon=2"
-                )));
-            };
-            set(&mut table, path.trim(), value.trim())?;
-            rename_aliases(&mut table)?;
-        }
+        let renamed = spelling::normalise(&mut table)? | rename_aliases(&mut table)?;
+        change(&mut table, changes)?;
+        written::refuse_auto(&table)?;
         let was_run = table.remove(RESOLVED).is_some();
         let file: Self = if changes.is_empty() && !was_run && !renamed {
             // From the text again, for the line in an error.
@@ -174,10 +170,38 @@ impl Lines<'_> {
 
     fn wrong(&self, error: &serde_path_to_error::Error<toml::de::Error>) -> Error {
         let (key, error) = (error.path().to_string(), error.inner());
+        let mut line = self.of(error);
+        // A table that was changed has lost its lines.
+        if self.known
+            && line.is_empty()
+            && let Some(number) = lines::line_of(self.text, &key)
+        {
+            line = format!("line {number}: ");
+        }
         // At the top level there is no key to name.
         let key = if key == "." { String::new() } else { format!("{key}: ") };
-        Error::run_file(format!("{}{key}{}", self.of(error), error.message().replace('\n', " ")))
+        let message = spelling::with_suggestion(&error.message().replace('\n', " "));
+        Error::run_file(format!("{line}{key}{message}"))
     }
+}
+
+/// Makes the changes of a command line.
+fn change(table: &mut Table, changes: &[String]) -> Result<()> {
+    for change in changes {
+        if let Some(path) = change.strip_prefix('-') {
+            remove(table, &present_name(path.trim()))?;
+            continue;
+        }
+        let Some((path, value)) = change.split_once('=') else {
+            return Err(Error::run_file(format!(
+                "--set {change}: write it as key=value, such as privacy.epsilon=2"
+            )));
+        };
+        set(table, path.trim(), value.trim())?;
+        spelling::normalise(table)?;
+        rename_aliases(table)?;
+    }
+    Ok(())
 }
 
 /// Renames tables to their present names; merges a table that stands under both.
@@ -213,6 +237,7 @@ fn rename_aliases(table: &mut Table) -> Result<bool> {
 
 /// The present name of a key, by its path.
 fn present_name(path: &str) -> String {
+    let path = &spelling::path(path);
     for (parent, old, new) in ALIASES {
         if let Some(rest) = path.strip_prefix(&format!("{parent}.{old}"))
             && (rest.is_empty() || rest.starts_with('.'))

@@ -10,6 +10,7 @@
 //! example-level privacy (one unit per row).
 
 mod batch;
+mod count;
 mod cut;
 mod dataset;
 mod encode;
@@ -37,6 +38,7 @@ mod tokenise;
 mod units;
 
 pub use batch::{Batch, micro_batches, pieces};
+pub use count::{UnitCount, count_units};
 pub use dataset::Dataset;
 pub(crate) use encode::Encoder;
 pub use error::{Error, Result};

@@ -2,6 +2,11 @@
 //! method filled in, and contradictory settings have been refused.
 
 pub(crate) mod check;
+mod recipe;
+mod resolve;
+
+pub use recipe::{PublicFacts, recipe};
+pub use resolve::{ResolvedPlan, units_of};
 
 use crate::data::{HoldOut, Part, PrivacyUnit, Task};
 use crate::error::{Error, Result};

@@ -131,6 +131,7 @@ mod tests {
             clipped: None,
             epsilon: None,
             validation: loss.map(metrics),
+            clip: None,
             noise_by_parameter: Vec::new(),
         };
         let settings = StopEarly { patience: 2, keep: KeptEpoch::Best };

@@ -95,7 +95,7 @@ impl Prepared {
 
 /// Refuses to train anything but the whole model where its masked-language-modelling head is new:
 /// other fine-tuning methods leave that head as it is, with random weights.
-fn check_head(model: &Model, tuning: &Tuning) -> Result<()> {
+pub(super) fn check_head(model: &Model, tuning: &Tuning) -> Result<()> {
     let masked = model.network.head.task_head == TaskHead::MaskedLanguageModel;
     match model.fresh.first().filter(|_| masked && *tuning != Tuning::Full) {
         Some(name) => Err(Error::plan(format!(
@@ -133,7 +133,7 @@ impl Files<'_> {
                 }
                 let importance = central.public_importance();
                 public.importance =
-                    importance.map(|file| self.read(file, PrivacyUnit::Row)).transpose()?;
+                    importance.map(|file| self.read(file, every_row(self.plan))).transpose()?;
             }
             Method::Local(local) => {
                 let read = |file: &PublicFile, labelled: bool| -> Result<Dataset> {
@@ -246,7 +246,7 @@ pub fn canary_template(plan: &Plan) -> Result<CanaryTemplate> {
 
 /// The label names of the run file, of a base model that is a classifier, or of the training file;
 /// and whether they come from the last.
-fn labels(plan: &Plan, origin: &Path) -> Result<(Option<Labels>, bool)> {
+pub(super) fn labels(plan: &Plan, origin: &Path) -> Result<(Option<Labels>, bool)> {
     if plan.task_head() != TaskHead::SequenceClassification {
         return Ok((None, false));
     }

@@ -22,6 +22,7 @@ mod ledger;
 mod plan;
 mod public;
 mod rap_ft;
+mod rehearsed;
 mod relevance;
 
 pub use adaclip::Adaclip;

@@ -26,6 +26,21 @@ pub fn locate(path_or_name: &str) -> Result<PathBuf> {
     fetch(path_or_name)
 }
 
+/// Whether a model can be loaded without fetching anything: a folder, or a name on the hub whose
+/// configuration was fetched before.
+pub fn is_at_hand(path_or_name: &str) -> bool {
+    if Path::new(path_or_name).is_dir() {
+        return true;
+    }
+    let Some(home) = std::env::home_dir().filter(|_| looks_like_a_name(path_or_name)) else {
+        return false;
+    };
+    let cache = hf_hub::Cache::new(home.join(".cache/huggingface/hub"));
+    let cache = cache.model(path_or_name.to_owned());
+    let weights = ["model.safetensors", "model.safetensors.index.json"];
+    cache.get("config.json").is_some() && weights.iter().any(|file| cache.get(file).is_some())
+}
+
 /// Whether the text has at most one slash, and only characters that the hub allows.
 fn looks_like_a_name(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);

@@ -10,7 +10,7 @@ mod source;
 mod weights;
 
 pub use config::Config;
-pub use hub::locate;
+pub use hub::{is_at_hand, locate};
 pub use load::{LoadOptions, load};
 pub use reading::Reading;
 pub use save::{save, save_tensors};

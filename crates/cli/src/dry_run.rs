@@ -1,0 +1,148 @@
+//! `undertone train --dry-run`: what a run would be, without releasing or writing anything.
+
+use crate::failure::Outcome;
+use crate::output::{self, Output};
+use crate::source::choice;
+use serde_json::json;
+use undertone::ResolvedPlan;
+use undertone::tensor::Device;
+use undertone::train::{Rehearsal, rehearse};
+use undertone_run::{AutoKey, Precision};
+
+/// Resolves a plan and tells what the run would be.
+pub fn dry_run(
+    mut resolved: ResolvedPlan,
+    precision: Option<Precision>,
+    device: &Device,
+    output: Output,
+) -> Outcome {
+    if precision.is_some() {
+        resolved.plan.compute.precision = precision;
+    }
+    let found = rehearse(&resolved.plan, device)?;
+    if output.json {
+        output::json(&as_json(&resolved, &found));
+    } else {
+        output::rows(&rows(&resolved, &found));
+        output::line("  nothing was released, nothing was written");
+    }
+    Ok(())
+}
+
+/// Seconds of the whole run, with every text as long as it may be.
+pub fn seconds(found: &Rehearsal) -> Option<f64> {
+    found.timing.map(|timing| timing.step_seconds * found.steps as f64)
+}
+
+/// A time as people say it.
+pub fn spoken(seconds: f64) -> String {
+    match seconds {
+        s if s < 90.0 => format!("{s:.0} s"),
+        s if s < 5400.0 => format!("{:.0} minutes", s / 60.0),
+        s => format!("{:.1} hours", s / 3600.0),
+    }
+}
+
+/// The noise multipliers of the epochs, in a few words.
+pub fn noise(multipliers: &[f64]) -> String {
+    let texts: Vec<String> = multipliers.iter().map(|noise| format!("{noise:.4}")).collect();
+    match texts.as_slice() {
+        [] => "none: the run is not private".to_owned(),
+        [first, rest @ ..] if rest.iter().all(|noise| noise == first) => first.clone(),
+        all => format!("{} by epoch", all.join(", ")),
+    }
+}
+
+fn rows(resolved: &ResolvedPlan, found: &Rehearsal) -> Vec<(&'static str, String)> {
+    let plan = &resolved.plan;
+    let (file, training) = (plan.file(), &plan.training);
+    let keys = |key: AutoKey| {
+        let by = if resolved.chosen.contains(&key) { " (recipe)" } else { "" };
+        format!("{}{by}", choice(key, plan))
+    };
+    let mut rows = vec![
+        ("model", format!("{}, {}", file.model.name(), keys(AutoKey::Tuning))),
+        (
+            "parameters",
+            format!("{} of {} trainable", found.parameters.trainable, found.parameters.total),
+        ),
+        ("data", format!("{} rows, {} units", found.rows, found.resolved.units)),
+        ("method", file.privacy.method.name().to_owned()),
+    ];
+    if plan.is_private() {
+        let epsilon = file.privacy.epsilon.map(|epsilon| format!("ε = {epsilon}, "));
+        rows.push(("budget", format!("{}{}", epsilon.unwrap_or_default(), keys(AutoKey::Delta))));
+        rows.push(("clipping", keys(AutoKey::Clip).replacen("clip ", "", 1)));
+        rows.push(("noise multiplier", noise(&found.resolved.noise_multipliers)));
+    }
+    if let Some(rate) = found.resolved.sampling_rate {
+        rows.push(("sampling rate", format!("{rate:.5}")));
+    }
+    let steps = found.steps;
+    rows.extend([
+        ("batch", keys(AutoKey::Batch).replacen("batch ", "", 1)),
+        ("steps", format!("{steps} in {}", keys(AutoKey::Epochs))),
+        (
+            "optimiser",
+            [AutoKey::Optimiser, AutoKey::LearningRate, AutoKey::LearningRateSchedule]
+                .map(keys)
+                .join(", "),
+        ),
+        ("warm-up", format!("{} of the steps", training.warmup)),
+    ]);
+    match (&found.timing, seconds(found)) {
+        (Some(timing), Some(all)) => {
+            rows.push((
+                "time",
+                format!(
+                    "at most {}: {:.2} s a step, if all texts have {} tokens; validation not \
+                     counted",
+                    spoken(all),
+                    timing.step_seconds,
+                    timing.tokens
+                ),
+            ));
+            let gb = |bytes: u64| format!("{:.2} GB", bytes as f64 / 1e9);
+            if let Some(bytes) = timing.gpu_memory_bytes {
+                rows.push(("GPU memory", gb(bytes)));
+            }
+            if let Some(bytes) = timing.memory_bytes {
+                rows.push(("memory", format!("{}, and the tokens of the data", gb(bytes))));
+            }
+        }
+        _ => rows.push(("time", "not measured for methods of local DP".to_owned())),
+    }
+    rows
+}
+
+fn as_json(resolved: &ResolvedPlan, found: &Rehearsal) -> serde_json::Value {
+    let file = resolved.plan.file();
+    let chosen: Vec<&str> = resolved.chosen.iter().map(|key| key.path()).collect();
+    json!({
+        "plan": file,
+        "chosen": chosen,
+        "resolved": found.resolved,
+        "rows": found.rows,
+        "steps": found.steps,
+        "parameters": found.parameters,
+        "step_seconds": found.timing.map(|timing| timing.step_seconds),
+        "seconds": seconds(found),
+        "tokens": found.timing.map(|timing| timing.tokens),
+        "memory_bytes": found.timing.and_then(|timing| timing.memory_bytes),
+        "gpu_memory_bytes": found.timing.and_then(|timing| timing.gpu_memory_bytes),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_noise_are_told_shortly() {
+        assert_eq!(spoken(12.4), "12 s");
+        assert_eq!(spoken(600.0), "10 minutes");
+        assert_eq!(spoken(9000.0), "2.5 hours");
+        assert_eq!(noise(&[0.7, 0.7]), "0.7000");
+        assert_eq!(noise(&[0.7, 0.5]), "0.7000, 0.5000 by epoch");
+    }
+}

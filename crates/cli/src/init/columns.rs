@@ -1,0 +1,326 @@
+//! Which column is which: by the usual names, or by asking.
+
+use crate::failure::{Failure, Outcome};
+use crate::source::ColumnArguments;
+use std::io::{BufRead, IsTerminal, Write};
+use undertone_run::TaskName;
+
+/// Usual names of columns.
+const TEXT: &[&str] = &[
+    "text",
+    "sentence",
+    "review",
+    "content",
+    "body",
+    "message",
+    "comment",
+    "document",
+    "note",
+    "letter",
+    "mail",
+    "email",
+    "tweet",
+    "utterance",
+    "article",
+    "abstract",
+    "description",
+];
+const PAIRS: &[(&str, &str)] = &[
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("text1", "text2"),
+    ("text_a", "text_b"),
+];
+const LABEL: &[&str] =
+    &["label", "class", "category", "sentiment", "topic", "intent", "rating", "stars", "tag", "y"];
+const COMPLETIONS: &[(&str, &str)] = &[
+    ("prompt", "completion"),
+    ("prompt", "response"),
+    ("instruction", "response"),
+    ("instruction", "output"),
+    ("input", "output"),
+    ("question", "answer"),
+    ("source", "target"),
+    ("mr", "ref"),
+];
+const AUTHOR: &[&str] = &[
+    "author",
+    "author_id",
+    "user",
+    "user_id",
+    "userid",
+    "username",
+    "sender",
+    "customer",
+    "customer_id",
+    "client",
+    "client_id",
+    "patient",
+    "patient_id",
+    "person",
+    "speaker",
+    "who",
+];
+
+/// The task and its columns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Columns {
+    pub task: TaskName,
+    pub text: Vec<String>,
+    pub label: Option<String>,
+    pub prompt: Option<String>,
+    pub completion: Option<String>,
+    pub author: Option<String>,
+}
+
+/// Who is asked where names say too little.
+pub trait Asked {
+    /// One of `options`; none if nobody can be asked.
+    fn choose(&mut self, question: &str, options: &[String]) -> Option<String>;
+    /// Yes or no; no if nobody can be asked.
+    fn confirm(&mut self, question: &str) -> bool;
+}
+
+/// The person at the terminal, if standard input and standard error are one.
+pub struct Person;
+
+impl Person {
+    fn is_there() -> bool {
+        std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+    }
+
+    fn answer(question: &str) -> Option<String> {
+        let mut stderr = std::io::stderr();
+        write!(stderr, "{question} ").and_then(|()| stderr.flush()).ok()?;
+        let mut line = String::new();
+        let read = std::io::stdin().lock().read_line(&mut line).ok()?;
+        (read > 0).then(|| line.trim().to_owned())
+    }
+}
+
+impl Asked for Person {
+    fn choose(&mut self, question: &str, options: &[String]) -> Option<String> {
+        if !Self::is_there() {
+            return None;
+        }
+        loop {
+            let answer = Self::answer(&format!("{question} ({}):", options.join(", ")))?;
+            if let Some(option) = options.iter().find(|option| **option == answer) {
+                return Some(option.clone());
+            }
+        }
+    }
+
+    fn confirm(&mut self, question: &str) -> bool {
+        let answer =
+            if Self::is_there() { Self::answer(&format!("{question} [y/N]")) } else { None };
+        answer.is_some_and(|answer| matches!(answer.to_lowercase().as_str(), "y" | "yes"))
+    }
+}
+
+impl Columns {
+    /// The columns of a file with these names: what was said, what usual names say, or what the
+    /// person answers.
+    pub fn find(
+        names: &[String],
+        said: &ColumnArguments,
+        with_author: bool,
+        person: &mut dyn Asked,
+    ) -> Outcome<Self> {
+        let found = Found { names };
+        for name in said.text.iter().chain(
+            [&said.label, &said.prompt, &said.completion, &said.author].into_iter().flatten(),
+        ) {
+            // A column of an object within JSON has the object's name before a point.
+            let outer = name.split('.').next().unwrap_or(name);
+            if !names.contains(name) && !names.iter().any(|known| known == outer) {
+                return Err(Failure::arguments(format!(
+                    "the file has no column {name:?}; choose among {names:?}"
+                )));
+            }
+        }
+        let author = match &said.author {
+            Some(author) => Some(author.clone()),
+            None if with_author => found.one_of(AUTHOR),
+            None => None,
+        };
+        let pair = found.pair(COMPLETIONS);
+        let pair = pair.filter(|_| said.text.is_empty() && said.label.is_none());
+        let task = match said.task {
+            Some(task) => task,
+            None if said.prompt.is_some() || said.completion.is_some() => TaskName::Completion,
+            None if said.label.is_some() || !said.labels.is_empty() => TaskName::Classification,
+            None if found.one_of(LABEL).is_some() => TaskName::Classification,
+            None if pair.is_some() => TaskName::Completion,
+            None if names.len() == 1 + usize::from(author.is_some()) => TaskName::LanguageModelling,
+            None => ask_for_task(names, person)?,
+        };
+        let mut columns =
+            Self { task, text: Vec::new(), label: None, prompt: None, completion: None, author };
+        match task {
+            TaskName::Completion => {
+                let (prompt, completion) = pair.unzip();
+                let mut one = |said: &Option<String>, usual: Option<String>, flag: &str| match said
+                    .clone()
+                    .or(usual)
+                {
+                    Some(name) => Ok(name),
+                    None => ask_for(&format!("the {flag}"), &format!("--{flag}"), names, person),
+                };
+                columns.prompt = Some(one(&said.prompt, prompt, "prompt")?);
+                columns.completion = Some(one(&said.completion, completion, "completion")?);
+            }
+            TaskName::Classification => {
+                let label = match said.label.clone().or_else(|| found.one_of(LABEL)) {
+                    Some(label) => label,
+                    None => ask_for("the label", "--label", names, person)?,
+                };
+                columns.text = match found.pair(PAIRS) {
+                    _ if !said.text.is_empty() => said.text.clone(),
+                    Some((one, other)) => vec![one, other],
+                    None => vec![found.text(&columns, Some(&label), person)?],
+                };
+                columns.label = Some(label);
+            }
+            TaskName::LanguageModelling | TaskName::MaskedLanguageModelling => {
+                columns.text = match said.text.as_slice() {
+                    [] => vec![found.text(&columns, None, person)?],
+                    said => said.to_vec(),
+                };
+            }
+        }
+        Ok(columns)
+    }
+}
+
+struct Found<'a> {
+    names: &'a [String],
+}
+
+impl Found<'_> {
+    /// The file's name of a column, whatever its capitals.
+    fn named(&self, usual: &str) -> Option<String> {
+        let mut same = self.names.iter().filter(|name| name.to_lowercase() == usual);
+        same.next().filter(|_| same.next().is_none()).cloned()
+    }
+
+    /// The column with a usual name, if there is exactly one.
+    fn one_of(&self, usual: &[&str]) -> Option<String> {
+        let mut there = usual.iter().filter_map(|name| self.named(name));
+        there.next().filter(|_| there.next().is_none())
+    }
+
+    fn pair(&self, usual: &[(&str, &str)]) -> Option<(String, String)> {
+        usual.iter().find_map(|(one, other)| Some((self.named(one)?, self.named(other)?)))
+    }
+
+    /// The column of the text: by its name, or the only one that is left.
+    fn text(
+        &self,
+        columns: &Columns,
+        label: Option<&String>,
+        person: &mut dyn Asked,
+    ) -> Outcome<String> {
+        let others = [label, columns.author.as_ref()];
+        let left: Vec<&String> =
+            self.names.iter().filter(|name| !others.contains(&Some(*name))).collect();
+        match (self.one_of(TEXT), left.as_slice()) {
+            (Some(text), _) => Ok(text),
+            (None, [only]) => Ok((*only).clone()),
+            _ => ask_for("the text", "--text", self.names, person),
+        }
+    }
+}
+
+fn ask_for(what: &str, flag: &str, names: &[String], person: &mut dyn Asked) -> Outcome<String> {
+    person.choose(&format!("Which column is {what}?"), names).ok_or_else(|| {
+        Failure::arguments(format!(
+            "which column is {what} is not clear ({}); say it with {flag}",
+            names.join(", ")
+        ))
+    })
+}
+
+fn ask_for_task(names: &[String], person: &mut dyn Asked) -> Outcome<TaskName> {
+    let tasks = [
+        ("classification", TaskName::Classification),
+        ("language-modelling", TaskName::LanguageModelling),
+        ("completion", TaskName::Completion),
+    ];
+    let options: Vec<String> = tasks.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let chosen = person.choose("What is to be learnt?", &options);
+    let task = tasks.iter().find(|(name, _)| Some(*name) == chosen.as_deref());
+    task.map(|(_, task)| *task).ok_or_else(|| {
+        Failure::arguments(format!(
+            "what is to be learnt from these columns is not clear ({}); say it with --label, with \
+             --prompt and --completion, or with --task",
+            names.join(", ")
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nobody;
+    impl Asked for Nobody {
+        fn choose(&mut self, _: &str, _: &[String]) -> Option<String> {
+            None
+        }
+        fn confirm(&mut self, _: &str) -> bool {
+            false
+        }
+    }
+
+    /// Answers every question with the same word.
+    struct Says(&'static str);
+    impl Asked for Says {
+        fn choose(&mut self, _: &str, options: &[String]) -> Option<String> {
+            options.iter().find(|option| **option == self.0).cloned()
+        }
+        fn confirm(&mut self, _: &str) -> bool {
+            true
+        }
+    }
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(ToString::to_string).collect()
+    }
+
+    fn found(columns: &[&str]) -> Outcome<Columns> {
+        Columns::find(&names(columns), &ColumnArguments::default(), true, &mut Nobody)
+    }
+
+    #[test]
+    fn usual_names_are_enough() {
+        let letters = found(&["id", "Text", "topic", "customer"]).unwrap();
+        assert_eq!(letters.task, TaskName::Classification);
+        assert_eq!((letters.text, letters.label), (names(&["Text"]), Some("topic".into())));
+        assert_eq!(letters.author, Some("customer".into()));
+        let pair = found(&["idx", "premise", "hypothesis", "label"]).unwrap();
+        assert_eq!(pair.text, ["premise", "hypothesis"]);
+        let e2e = found(&["mr", "ref"]).unwrap();
+        assert_eq!((e2e.task, e2e.completion), (TaskName::Completion, Some("ref".into())));
+        let alone = found(&["diary"]).unwrap();
+        assert_eq!((alone.task, alone.text), (TaskName::LanguageModelling, names(&["diary"])));
+        let odd = found(&["foo", "label"]).unwrap();
+        assert_eq!(odd.text, ["foo"], "the only column that is left");
+    }
+
+    #[test]
+    fn what_is_not_clear_is_asked_or_refused_with_the_flag() {
+        let refused = |columns: &[&str]| found(columns).unwrap_err().to_string();
+        assert!(refused(&["foo", "bar", "label"]).contains("--text"));
+        assert!(refused(&["text", "review", "label"]).contains("--text"));
+        assert!(refused(&["foo", "bar"]).contains("--task"));
+        let said = ColumnArguments { label: Some("no".into()), ..ColumnArguments::default() };
+        let error = Columns::find(&names(&["a"]), &said, true, &mut Nobody).unwrap_err();
+        assert!(error.to_string().contains("no column \"no\""), "{error}");
+        let asked = names(&["foo", "bar", "label"]);
+        let nothing = ColumnArguments::default();
+        let answered = Columns::find(&asked, &nothing, true, &mut Says("bar")).unwrap();
+        assert_eq!(answered.text, ["bar"]);
+    }
+}

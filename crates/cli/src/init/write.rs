@@ -1,0 +1,132 @@
+//! The commented run file that `undertone init` writes.
+
+use super::columns::Columns;
+use crate::source::{key_of_model, list, name_of, quoted, quoted_path};
+use std::path::Path;
+use undertone_run::{Choices, Clip, LearningRateSchedule, OptimiserKind, TaskName, Tuning};
+
+/// What goes into the file.
+pub struct Draft<'a> {
+    pub model: &'a str,
+    pub data: &'a Path,
+    pub validation: Option<&'a Path>,
+    pub columns: &'a Columns,
+    /// Names of the labels, if they may be written down.
+    pub labels: Option<&'a [String]>,
+    pub epsilon: f64,
+    pub units: usize,
+}
+
+impl Draft<'_> {
+    /// The file without the recipe's settings, from which the recipe chooses them.
+    pub fn short(&self) -> String {
+        self.text(None)
+    }
+
+    /// The file with the recipe's settings.
+    pub fn text(&self, chosen: Option<&Choices>) -> String {
+        let mut text = String::from(
+            "# Written by undertone init, for undertone train.\n\
+             # Keys and their meaning: docs/formats.md; how to choose them: docs/choosing.md.\n",
+        );
+        let mut add = |key: &str, value: String, why: &str| {
+            // A section has no value.
+            let line = match value.as_str() {
+                "" => format!("\n[{key}]"),
+                value => format!("{key} = {value}"),
+            };
+            match why {
+                "" => text += &format!("{line}\n"),
+                why => text += &format!("{line:<38} # {why}\n"),
+            }
+        };
+        add("model", String::new(), "");
+        add(key_of_model(self.model), quoted(self.model), "");
+        if let Some(chosen) = chosen {
+            add("tuning", tuning(&chosen.tuning), "which parameters are trained");
+        }
+        add("data", String::new(), "");
+        let columns = self.columns;
+        add("task", quoted(name_of(columns.task)), "");
+        add("train", quoted_path(self.data), "private");
+        match self.validation {
+            Some(path) => {
+                add("validation", quoted_path(path), "public, if its figures are published");
+            }
+            None => {
+                add("# validation", quoted("dev.csv"), "a file to measure on, with these columns");
+            }
+        }
+        match columns.text.as_slice() {
+            [] => {}
+            [one] => add("text", quoted(one), ""),
+            more => add("text", list(more), ""),
+        }
+        for (key, column) in [
+            ("label", &columns.label),
+            ("prompt", &columns.prompt),
+            ("completion", &columns.completion),
+        ] {
+            if let Some(column) = column {
+                add(key, quoted(column), "");
+            }
+        }
+        if columns.task == TaskName::Classification {
+            match self.labels {
+                Some(names) => add("labels", list(names), "public"),
+                None => {
+                    let example = list(&["no".to_owned(), "yes".to_owned()]);
+                    add("# labels", example, "if left out, read from the file and taken as public");
+                }
+            }
+        }
+        add("max_tokens", "128".to_owned(), "longer texts are cut");
+        match &columns.author {
+            Some(author) => {
+                add("author", quoted(author), "the unit: all rows of an author");
+            }
+            None => add("# author", quoted("user"), "if people have several rows: whose each is"),
+        }
+        add("privacy", String::new(), "");
+        add("method", quoted("dp-sgd"), "");
+        add("epsilon", format!("{:?}", self.epsilon), "the budget: less is more private");
+        let Some(chosen) = chosen else { return text };
+        add(
+            "delta",
+            format!("{:e}", chosen.delta),
+            &format!("well below 1/{}, one over the units", self.units),
+        );
+        if let Clip::Flat(bound) = chosen.clip {
+            add("clip", format!("{bound:?}"), "norm that each gradient is clipped to");
+        }
+        add("training", String::new(), "");
+        add("epochs", chosen.epochs.to_string(), "more steps, each with more noise");
+        add("batch", chosen.batch.to_string(), "units of a step, on average");
+        add("learning_rate", format!("{:?}", chosen.learning_rate), "");
+        let schedule = match chosen.learning_rate_schedule {
+            LearningRateSchedule::Constant => "constant",
+            LearningRateSchedule::Linear => "linear",
+            LearningRateSchedule::Cosine => "cosine",
+        };
+        add("learning_rate_schedule", quoted(schedule), "");
+        add("warmup", format!("{:?}", chosen.warmup), "");
+        let optimiser = match chosen.optimiser {
+            OptimiserKind::Sgd => "sgd",
+            OptimiserKind::Adamw => "adamw",
+            OptimiserKind::AdamCorrected => "adam-corrected",
+        };
+        add("optimiser", quoted(optimiser), "");
+        text += "# These settings are the recipe's. A line that is removed is chosen anew.\n";
+        text
+    }
+}
+
+/// As TOML in one line.
+fn tuning(tuning: &Tuning) -> String {
+    match tuning {
+        Tuning::Lora(lora) => {
+            format!("{{ lora = {{ rank = {}, alpha = {} }} }}", lora.rank, lora.alpha)
+        }
+        other => quoted(other.name()),
+    }
+}

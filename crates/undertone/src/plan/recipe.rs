@@ -1,0 +1,195 @@
+//! The recipe: hyperparameters that a run file leaves to "auto".
+//!
+//! Every choice is a function of public quantities: the number of privacy units (which the
+//! accountant takes to be public), the number of parameters, ε, task, fine-tuning method and kind
+//! of device. It never looks at an example, so it costs no privacy.
+
+use undertone_run::{Choices, Clip, LearningRateSchedule, OptimiserKind, TaskName, Tuning};
+
+/// Sampling rate that a private batch aims at.
+const SHARE_OF_UNITS: f64 = 0.03;
+/// The smallest and the largest private batch; powers of two.
+const PRIVATE_BATCH: (u64, u64) = (64, 8192);
+/// A private batch is at most this part of the units: one over so many.
+const PART_OF_UNITS: u64 = 4;
+/// The batch of a non-private run.
+const NON_PRIVATE_BATCH: u64 = 64;
+/// Epochs of a private run on a GPU and on the CPU, and of a non-private run.
+const EPOCHS: Epochs = Epochs { gpu: 10, cpu: 5, non_private: 3 };
+/// Learning rates of a private run: of full fine-tuning, and where few parameters are trainable.
+const PRIVATE_RATE: Rates = Rates { full: 5e-4, few: 2e-3 };
+/// Learning rates of a non-private run.
+const NON_PRIVATE_RATE: Rates = Rates { full: 5e-5, few: 1e-3 };
+/// Schedule of the learning rate, and the share of all steps in which it rises.
+const SCHEDULE: LearningRateSchedule = LearningRateSchedule::Linear;
+const WARMUP: f64 = 0.05;
+/// ℓ2 norm to which gradients are clipped: in classification with few trainable parameters, above
+/// the norm of an ordinary gradient, since examples that are wrong must count for more than those
+/// that are right; otherwise 1.
+const CLIP_OF_CLASSIFICATION: f64 = 6.0;
+const CLIP: f64 = 1.0;
+/// δ is the largest power of ten that is at most one over so many times the units …
+const UNITS_TIMES: u64 = 10;
+/// … and never above 10 to this negative power.
+const LEAST_DIGITS_OF_DELTA: u32 = 5;
+
+struct Epochs {
+    gpu: u32,
+    cpu: u32,
+    non_private: u32,
+}
+
+struct Rates {
+    full: f64,
+    few: f64,
+}
+
+/// What the recipe may look at: public quantities alone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PublicFacts {
+    /// Whether the method adds noise.
+    pub private: bool,
+    /// Target ε; none where a noise multiplier is given, and in a non-private run.
+    pub epsilon: Option<f64>,
+    /// Number of privacy units in the training file.
+    pub units: u64,
+    /// Number of trainable parameters; none where the model is not at hand.
+    pub parameters: Option<u64>,
+    /// The task.
+    pub task: TaskName,
+    /// Which parameters are trainable.
+    pub tuning: Tuning,
+    /// Whether a GPU computes.
+    pub gpu: bool,
+}
+
+/// The recipe's choices.
+pub fn recipe(facts: &PublicFacts) -> Choices {
+    let rates = if facts.private { PRIVATE_RATE } else { NON_PRIVATE_RATE };
+    let full = facts.tuning == Tuning::Full;
+    let clip = match facts.task {
+        TaskName::Classification if !full => CLIP_OF_CLASSIFICATION,
+        _ => CLIP,
+    };
+    Choices {
+        tuning: facts.tuning.clone(),
+        delta: delta(facts.units),
+        clip: Clip::Flat(clip),
+        epochs: match (facts.private, facts.gpu) {
+            (false, _) => EPOCHS.non_private,
+            (true, true) => EPOCHS.gpu,
+            (true, false) => EPOCHS.cpu,
+        },
+        batch: if facts.private {
+            private_batch(facts.units)
+        } else {
+            NON_PRIVATE_BATCH.min(facts.units.max(1))
+        },
+        learning_rate: if full { rates.full } else { rates.few },
+        learning_rate_schedule: SCHEDULE,
+        warmup: WARMUP,
+        optimiser: match facts.private {
+            true => OptimiserKind::AdamCorrected,
+            false => OptimiserKind::Adamw,
+        },
+    }
+}
+
+/// δ of the recipe: well below one over the number of units, so that publishing one unit in full is
+/// not what it allows.
+pub fn delta(units: u64) -> f64 {
+    let bound = u128::from(units.max(1)) * u128::from(UNITS_TIMES);
+    let digits = (LEAST_DIGITS_OF_DELTA..).find(|&digits| 10_u128.pow(digits) >= bound);
+    // Read as a run file would read it, so that what is written down is the same number.
+    format!("1e-{}", digits.unwrap_or(LEAST_DIGITS_OF_DELTA)).parse().unwrap_or(1e-5)
+}
+
+/// A power of two near the share of the units, within its range, and at most a part of the units.
+fn private_batch(units: u64) -> u64 {
+    let (least, most) = PRIVATE_BATCH;
+    let share = (units as f64 * SHARE_OF_UNITS).max(1.0);
+    let near = 2_u64.saturating_pow(share.log2().round() as u32);
+    let part = (units / PART_OF_UNITS).max(1);
+    near.clamp(least, most).min(1 << part.ilog2())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use undertone_accounting::limits;
+    use undertone_run::LoraSettings;
+
+    fn facts(units: u64) -> PublicFacts {
+        PublicFacts {
+            private: true,
+            epsilon: Some(8.0),
+            units,
+            parameters: Some(100_000),
+            task: TaskName::Classification,
+            tuning: Tuning::Lora(LoraSettings::default()),
+            gpu: false,
+        }
+    }
+
+    /// From one unit to ten million, by steps of less than a tenth.
+    fn numbers_of_units() -> Vec<u64> {
+        let mut numbers = vec![1_u64];
+        while *numbers.last().unwrap() < 10_000_000 {
+            let last = *numbers.last().unwrap();
+            numbers.push((last + last / 11 + 1).min(10_000_000));
+        }
+        numbers
+    }
+
+    #[test]
+    fn choices_are_in_range_for_every_number_of_units() {
+        for units in numbers_of_units().into_iter().chain([50]) {
+            for private in [true, false] {
+                let chosen = recipe(&PublicFacts { private, ..facts(units) });
+                assert!((1..=units).contains(&chosen.batch), "{units}: {}", chosen.batch);
+                assert!(chosen.batch <= 8192);
+                assert!(limits::DELTA.contains(&chosen.delta));
+                assert!(chosen.delta <= 1e-5 && chosen.delta * units as f64 <= 0.1 + 1e-12);
+                assert!(chosen.learning_rate > 0.0 && (0.0..1.0).contains(&chosen.warmup));
+                assert!((1..=100).contains(&chosen.epochs));
+            }
+            let batch = recipe(&facts(units)).batch;
+            assert!(batch.is_power_of_two() && (units < 4 || batch <= units / 4), "{units}");
+        }
+    }
+
+    #[test]
+    fn choices_are_monotone_in_the_number_of_units() {
+        for pair in numbers_of_units().windows(2) {
+            let [fewer, more] = [recipe(&facts(pair[0])), recipe(&facts(pair[1]))];
+            assert!(fewer.batch <= more.batch, "{pair:?}");
+            assert!(fewer.delta >= more.delta, "{pair:?}");
+        }
+    }
+
+    #[test]
+    fn delta_is_well_below_one_over_the_units() {
+        for (units, expected) in [
+            (1, 1e-5),
+            (50, 1e-5),
+            (10_000, 1e-5),
+            (10_001, 1e-6),
+            (67_349, 1e-6),
+            (100_000, 1e-6),
+            (10_000_000, 1e-8),
+        ] {
+            assert_eq!(delta(units), expected, "{units}");
+        }
+    }
+
+    #[test]
+    fn private_and_non_private_runs_differ_where_they_must() {
+        let private = recipe(&facts(67_349));
+        assert_eq!((private.batch, private.optimiser), (2048, OptimiserKind::AdamCorrected));
+        let open = recipe(&PublicFacts { private: false, epsilon: None, ..facts(67_349) });
+        assert_eq!((open.batch, open.optimiser), (64, OptimiserKind::Adamw));
+        assert!(open.batch < private.batch && open.epochs < private.epochs);
+        let full = recipe(&PublicFacts { tuning: Tuning::Full, ..facts(67_349) });
+        assert!(full.learning_rate < private.learning_rate);
+    }
+}

@@ -1,0 +1,119 @@
+//! From a run file as it is written to a plan: the recipe chooses what is "auto".
+
+use super::Plan;
+use super::recipe::{PublicFacts, recipe};
+use crate::data::{HoldOut, Part, PrivacyUnit, UnitCount, count_units};
+use crate::error::{Error, Result};
+use crate::model::TaskHead;
+use crate::model::folder::{LoadOptions, load, locate};
+use crate::tensor::Device;
+use undertone_run::{
+    AutoKey, Choices, DataSection, LoraSettings, MethodName, TaskName, Tuning, WrittenRun,
+};
+
+/// A plan, and what the recipe chose for it.
+#[derive(Clone, Debug)]
+pub struct ResolvedPlan {
+    /// The plan, in which nothing is open.
+    pub plan: Plan,
+    /// The keys that were left to the recipe.
+    pub chosen: Vec<AutoKey>,
+}
+
+impl Plan {
+    /// Checks a run file and lets the recipe choose what it leaves open. Nothing is read but the
+    /// model and the number of units of the training file.
+    pub fn resolve(written: &WrittenRun, device: &Device) -> Result<ResolvedPlan> {
+        let chosen = written.open().to_vec();
+        // With choices of the right kind first: a contradiction is told before anything is loaded.
+        let draft = written.complete(&recipe(&draft_facts(written, device)))?;
+        let plan = Self::check(draft)?;
+        if chosen.is_empty() {
+            return Ok(ResolvedPlan { plan, chosen });
+        }
+        if written.method().is_local() {
+            // δ alone is open, and depends on the number of units alone.
+            let units = units_of(written.data())?.units as u64;
+            let facts = PublicFacts { units, ..draft_facts(written, device) };
+            let plan = Self::check(written.complete(&recipe(&facts))?)?;
+            return Ok(ResolvedPlan { plan, chosen });
+        }
+        let facts = public_facts(written, device)?;
+        let plan = Self::check(written.complete(&recipe(&facts))?)?;
+        Ok(ResolvedPlan { plan, chosen })
+    }
+
+    /// As [`Plan::resolve`], for a model that is not at hand: the recipe does without its number of
+    /// parameters, and the base model is taken to have the head that its task needs.
+    pub fn resolve_without_model(written: &WrittenRun, device: &Device) -> Result<Self> {
+        let units = units_of(written.data())?.units as u64;
+        let facts = PublicFacts { units, ..draft_facts(written, device) };
+        Self::check(written.complete(&recipe(&facts))?)
+    }
+
+    /// As [`Plan::resolve`], with the choices of a plan that was resolved before: a run that is
+    /// resumed keeps what it began with.
+    pub fn resolve_as(written: &WrittenRun, earlier: &Plan) -> Result<Self> {
+        Self::check(written.complete(&Choices::of(&earlier.file()))?)
+    }
+}
+
+/// The number of units and rows of the training file.
+pub fn units_of(data: &DataSection) -> Result<UnitCount> {
+    let unit = match &data.author {
+        Some(column) => {
+            PrivacyUnit::Author { column: column.clone(), at_most: data.most_per_author }
+        }
+        None => PrivacyUnit::Row,
+    };
+    let texts: Vec<&str> = match data.task {
+        TaskName::Completion => vec![&data.prompt, &data.completion],
+        _ => data.text.iter().map(String::as_str).collect(),
+    };
+    let part = data.hold_out.map_or(Part::All, |share| Part::Without(HoldOut(share)));
+    Ok(count_units(&data.train, data.format, &texts, &unit, part, data.on_bad_row)?)
+}
+
+/// Facts of a run whose data and model are not looked at.
+fn draft_facts(written: &WrittenRun, device: &Device) -> PublicFacts {
+    const UNITS: u64 = 10_000;
+    PublicFacts {
+        private: written.method() != MethodName::None,
+        epsilon: written.epsilon(),
+        units: UNITS,
+        parameters: None,
+        task: written.data().task,
+        tuning: written.tuning().cloned().unwrap_or_else(usual_tuning),
+        gpu: matches!(device, Device::Cuda(_)),
+    }
+}
+
+/// LoRA on the architecture's usual layers: under noise, few trainable parameters do better than
+/// all.
+pub(super) fn usual_tuning() -> Tuning {
+    Tuning::Lora(LoraSettings::default())
+}
+
+fn public_facts(written: &WrittenRun, device: &Device) -> Result<PublicFacts> {
+    let draft = draft_facts(written, device);
+    let task_head = TaskHead::of(written.data().task);
+    let options =
+        LoadOptions { task_head: Some(task_head), labels: written.data().labels.clone(), seed: 0 };
+    let mut model = load(&locate(written.model().name())?, &options)?;
+    // LoRA would leave a new masked-language-modelling head as it is, with random weights.
+    let head_is_new = task_head == TaskHead::MaskedLanguageModel && !model.fresh.is_empty();
+    let tuning = match written.tuning() {
+        Some(tuning) => tuning.clone(),
+        None if head_is_new => Tuning::Full,
+        None => draft.tuning.clone(),
+    };
+    if model.network.sanitiser.is_some() {
+        return Err(Error::plan(
+            "the model has already been trained on perturbed embeddings; begin from its base model",
+        ));
+    }
+    model.apply_tuning(&tuning, 0)?;
+    let (trainable, _) = model.parameters.count();
+    let units = units_of(written.data())?.units as u64;
+    Ok(PublicFacts { units, parameters: Some(trainable as u64), tuning, ..draft })
+}
