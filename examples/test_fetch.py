@@ -65,7 +65,9 @@ class Fetch(unittest.TestCase):
         fetch = load()
         known = {f"target/assets/{place}" for place, _, _ in fetch.ASSETS.values()}
         files = {
-            f"target/assets/{place}/{file}" for place, files, _ in fetch.ASSETS.values() for file in files
+            f"target/assets/{place}/{file}"
+            for place, files, _ in fetch.ASSETS.values()
+            for file in files
         }
         for path in HERE.glob("*.toml"):
             text = path.read_text()
