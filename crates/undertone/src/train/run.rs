@@ -234,8 +234,8 @@ impl Run {
                 }
             ),
             (Some(path), None) if data.validation_is_public => format!(
-                "{}{public} was used to report metrics, not to select hyperparameters; the \
-                 guarantee covers these metrics, which are computed from what was released",
+                "{}{public} was used to report metrics, not to select hyperparameters; these \
+                 metrics tell no more of the training file than the weights do",
                 path.display()
             ),
             (Some(path), None) => format!(
