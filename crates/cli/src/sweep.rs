@@ -28,7 +28,7 @@ pub struct Sweep {
     #[command(flatten)]
     set: ChangeArguments,
     /// Release only the best of a random number of runs, with one guarantee for all of it
-    /// (\[selection\] of the sweep file)
+    /// (`selection` of the sweep file)
     #[arg(long)]
     private_selection: bool,
     /// Check every cell's plan and show what would run, and run nothing

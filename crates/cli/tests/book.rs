@@ -185,6 +185,13 @@ fn prepare(folder: &Path) {
          [8.0]\n"
             .to_owned(),
     );
+    write(
+        "choose.toml",
+        "base = \"run.toml\"\nmetric = \"accuracy\"\n[grid]\n\"privacy.epsilon\" = [8.0]\n\
+         [selection]\nruns = { negative_binomial = { eta = 0.0, gamma = 0.5 } }\nvalidation = \
+         \"public\"\n"
+            .to_owned(),
+    );
     // What other pages, the demo and local methods leave.
     let train = |out: &str, file: &str, set: &[&str]| {
         let set = set.iter().flat_map(|change| ["--set", change]);
