@@ -1,7 +1,7 @@
 //! From a run file as it is written to a plan: the recipe chooses what is "auto".
 
 use super::Plan;
-use super::recipe::{PublicFacts, recipe};
+use super::recipe::{PublicFacts, recipe, writes_with_few};
 use crate::data::{HoldOut, Part, PrivacyUnit, UnitCount, count_units};
 use crate::error::{Error, Result};
 use crate::model::TaskHead;
@@ -88,8 +88,8 @@ fn draft_facts(written: &WrittenRun, device: &Device) -> PublicFacts {
     }
 }
 
-/// LoRA on the architecture's usual layers: under noise, few trainable parameters do better than
-/// all.
+/// LoRA on the architecture's usual layers: under noise, few trainable parameters classify better
+/// than all.
 pub(super) fn usual_tuning() -> Tuning {
     Tuning::Lora(LoraSettings::default())
 }
@@ -102,9 +102,10 @@ fn public_facts(written: &WrittenRun, device: &Device) -> Result<PublicFacts> {
     let mut model = load(&locate(written.model().name())?, &options)?;
     // LoRA would leave a new masked-language-modelling head as it is, with random weights.
     let head_is_new = task_head == TaskHead::MaskedLanguageModel && !model.fresh.is_empty();
+    let (_, all) = model.parameters.count();
     let tuning = match written.tuning() {
         Some(tuning) => tuning.clone(),
-        None if head_is_new => Tuning::Full,
+        None if head_is_new || writes_with_few(draft.task, all as u64) => Tuning::Full,
         None => draft.tuning.clone(),
     };
     if model.network.sanitiser.is_some() {
