@@ -149,9 +149,9 @@ fn a_dry_run_writes_and_releases_nothing() {
     let before = files();
     let said = succeeds(&bench, &["train", "run.toml", "--dry-run", "--json"]);
     let found: Value = serde_json::from_slice(&said.stdout).unwrap();
-    assert_eq!((&found["steps"], &found["rows"]), (&35.into(), &120.into()));
+    assert_eq!((&found["steps"], &found["rows"]), (&154.into(), &120.into()));
     assert!(found["seconds"].as_f64().unwrap() > 0.0);
-    assert_eq!(found["resolved"]["noise_multipliers"].as_array().unwrap().len(), 5);
+    assert_eq!(found["resolved"]["noise_multipliers"].as_array().unwrap().len(), 22);
     assert!(found["chosen"].as_array().unwrap().contains(&"training.batch".into()));
     let said = succeeds(&bench, &["train", "run.toml", "--dry-run"]);
     let told = text(&said.stdout);
