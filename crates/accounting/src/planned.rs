@@ -9,7 +9,7 @@ pub const TOLERANCE: f64 = 0.015;
 /// ε over the releases of a plan.
 ///
 /// Releases only add to ε, so ε after b releases bounds ε after any n ≤ b. Each part of the plan is
-/// bisected around n until both ends of the interval agree to [`TOLERANCE`]; ε at its upper end is
+/// bisected around n until both ends of the interval agree to `TOLERANCE`; ε at its upper end is
 /// the answer. Ends are computed once. They depend on the plan and on n alone, so a run that was
 /// interrupted is told the same as one that was not.
 #[derive(Clone, Debug)]

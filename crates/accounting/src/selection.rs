@@ -19,7 +19,7 @@
 //!
 //! where x and x' are the probabilities of one event under Q and Q'.
 //!
-//! *Truncated negative binomial*, f'(x) = E[K] (γ/p)^{η+1} with p = 1 − (1−γ)x ≥ γ, and K ≥ 1. Here
+//! *Truncated negative binomial*, f'(x) = E\[K\] (γ/p)^{η+1} with p = 1 − (1−γ)x ≥ γ, and K ≥ 1. Here
 //! p and p' are probabilities of one (randomised) event too, so D_λ̂(Q'‖Q) ≤ ε̂ gives p'^λ̂ p^{1−λ̂} ≤
 //! e^{(λ̂−1)ε̂}. Putting this and p ≥ γ into p^{−λ} p'^{λ−1} leaves
 //!
@@ -82,7 +82,7 @@ impl NumberOfRuns {
         }
     }
 
-    /// E[K].
+    /// E\[K\].
     pub fn mean(&self) -> f64 {
         match *self {
             Self::NegativeBinomial { eta, gamma } if eta.abs() < 1e-9 => {

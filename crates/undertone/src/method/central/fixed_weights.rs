@@ -6,7 +6,7 @@ use crate::model::Parameters;
 use std::sync::Arc;
 
 /// An allocator with constant weights, for clipping and for noise: by the
-/// [lemma](super::allocation) with a = b its effective noise multiplier is σ, whatever they are.
+/// lemma of `allocation` with a = b its effective noise multiplier is σ, whatever they are.
 /// They are a function of public data and of the pretrained model, so they reveal nothing.
 #[derive(Clone, Debug)]
 pub struct FixedWeights {
