@@ -17,7 +17,15 @@ runs = { negative_binomial = { eta = 0.0, gamma = 0.2 } }
 validation = "public"
 "#;
 
+/// Selects by public.tsv, in place of the bench's validation file, which is the training file.
 fn select(bench: &Bench, text: &str, out: &str, more: &[&str]) -> Output {
+    let public = bench.path("public.tsv");
+    fs::copy(bench.path("rows.tsv"), &public).unwrap();
+    let here = format!("\"data.validation\" = {public:?}, \"training.epochs\"");
+    select_by(bench, &text.replace("\"training.epochs\"", &here), out, more)
+}
+
+fn select_by(bench: &Bench, text: &str, out: &str, more: &[&str]) -> Output {
     fs::write(bench.path("sweep.toml"), text).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_undertone"));
     command.arg("sweep").arg(bench.path("sweep.toml")).arg("--private-selection");
@@ -44,7 +52,7 @@ fn only_the_best_run_is_left_with_the_cost_of_all() {
     assert!(selected["score"].as_f64().is_some() && selected["candidates"][3].is_string());
     let assumed = selected["guarantee"]["assumptions"].to_string();
     assert!(
-        assumed.contains("rows.tsv, by which the best run was selected, is public"),
+        assumed.contains("public.tsv, by which the best run was selected, is public"),
         "{assumed}"
     );
     assert!(assumed.contains("not how many runs there were"), "{assumed}");
@@ -115,6 +123,12 @@ fn a_selection_is_not_drawn_twice() {
 #[test]
 fn selections_that_prove_nothing_are_refused() {
     let bench = Bench::classifier();
+    let by_itself = select_by(&bench, SELECTION, "out", &[]);
+    refused(&by_itself, "data.validation is the private training file");
+    // Runs of a sweep that was no selection have ledgers that count.
+    fs::create_dir_all(bench.path("swept/runs/accuracy")).unwrap();
+    fs::write(bench.path("swept/sweep.lock"), "").unwrap();
+    refused(&select(&bench, SELECTION, "swept", &[]), "no selection");
     for (from, to, about) in [
         ("validation = \"public\"\n", "", "must be public"),
         ("metric = \"accuracy\"", "metric = \"accuracy\"\nseeds = [1]", "seeds has no place"),

@@ -3,8 +3,8 @@
 use crate::error::{Error, Result};
 use crate::file::RunFile;
 use std::path::Path;
-use undertone_accounting::Guarantee;
 use undertone_accounting::ledger::Ledger;
+use undertone_accounting::{Guarantee, Unit};
 
 /// A run's ledger, beside the plan that tells whose rows are one unit.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +31,15 @@ pub fn cost_together(costs: &[Cost], delta: f64) -> Result<Guarantee> {
                  be added up",
                 first.display()
             ),
+        ));
+    }
+    let of_users = |cost: &&Cost| cost.ledger.terms().unit == Unit::User && cost.plan.is_none();
+    if costs.len() > 1
+        && let Some(unknown) = costs.iter().find(of_users)
+    {
+        return Err(Error::folder(
+            unknown.path,
+            "does not say by which column its users are known, so it cannot be added up with others",
         ));
     }
     let ledgers: Vec<&Ledger> = costs.iter().map(|cost| cost.ledger).collect();

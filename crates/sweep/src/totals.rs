@@ -14,15 +14,27 @@ type Spent = (RunFile, Ledger);
 /// have released something too.
 pub fn totals(cells: &Cells, subsets: &Subsets, folder: &Path) -> Vec<String> {
     let mut files: BTreeMap<&Path, Vec<Spent>> = BTreeMap::new();
+    let mut unreadable = Vec::new();
     for run in cells.runs.iter().filter(|run| is_private(run)) {
         let paths = RunPaths::new(&folder.join(&run.folder));
-        if let Ok(ledger) = paths.read_ledger() {
-            let file = subsets.whole(&run.plan.data.train);
-            files.entry(file).or_default().push((run.plan.file(), ledger));
+        match paths.read_ledger() {
+            Ok(ledger) => {
+                let file = subsets.whole(&run.plan.data.train);
+                files.entry(file).or_default().push((run.plan.file(), ledger));
+            }
+            Err(_) if paths.ledger().exists() => unreadable.push(run.name.as_str()),
+            Err(_) => {}
         }
     }
     let several = files.into_iter().filter(|(_, runs)| runs.len() > 1);
-    several.map(|(file, runs)| sentence(file, &runs)).collect()
+    let mut sentences: Vec<String> = several.map(|(file, runs)| sentence(file, &runs)).collect();
+    if !unreadable.is_empty() {
+        sentences.push(format!(
+            "Not counted, because their ledgers cannot be read: {}.",
+            unreadable.join(", ")
+        ));
+    }
+    sentences
 }
 
 fn is_private(run: &Run) -> bool {

@@ -76,6 +76,9 @@ pub fn candidates(sweep: &Sweep, runs: &[Run]) -> Result<f64> {
         if sweep.file.metric.needs_validation() && run.plan.data.validation.is_none() {
             return mistake("the metric is measured on data.validation, which is missing");
         }
+        if run.plan.validates_on_training_file() {
+            return mistake("data.validation is the private training file, so it is not public");
+        }
     }
     found.ok_or_else(|| Error::mistake("there is no cell to select"))
 }

@@ -163,6 +163,13 @@ impl Prepared {
             remove_the_others(&files)?;
             return Ok(found);
         }
+        if !files.draw.exists() && other_runs(&files)? {
+            return Err(Error::mistake(format!(
+                "{} holds runs of a sweep that was no selection, whose ledgers count; choose \
+                 another folder by --out",
+                files.runs.display()
+            )));
+        }
         let draw = Draw::read_or_make(&files.draw, planned.runs, &self.cells.runs)?;
         let terms = Terms { id: draw.id.clone(), ..planned.terms.clone() };
         let mut ledger = Ledger::open_or_create(&files.ledger, terms.clone())?;
@@ -247,13 +254,39 @@ fn release(files: &Files, run: &Run, summary: &Summary, outcome: &Selected) -> R
     Ok(())
 }
 
-/// Removes all runs, and how many there were.
+/// Names of what stands in the folder of runs.
+fn entries(files: &Files) -> Result<Vec<String>> {
+    match std::fs::read_dir(&files.runs) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(e) => Err(Error::write(&files.runs, e)),
+        Ok(all) => {
+            let name = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+            Ok(all.filter_map(|entry| entry.ok().map(name)).collect())
+        }
+    }
+}
+
+/// Whether there are runs that no selection has drawn.
+fn other_runs(files: &Files) -> Result<bool> {
+    Ok(entries(files)?.iter().any(|name| files.runs.join(name).is_dir()))
+}
+
+/// Removes all runs that were drawn, and how many there were.
 fn remove_the_others(files: &Files) -> Result<()> {
     let missing = |e: &std::io::Error| e.kind() == std::io::ErrorKind::NotFound;
-    match std::fs::remove_dir_all(&files.runs) {
-        Err(e) if !missing(&e) => return Err(Error::write(&files.runs, e)),
-        _ => {}
+    for name in entries(files)?.iter().filter(|name| name.starts_with("run-")) {
+        let path = files.runs.join(name);
+        let removed = match path.is_dir() {
+            true => std::fs::remove_dir_all(&path),
+            false => std::fs::remove_file(&path),
+        };
+        match removed {
+            Err(e) if !missing(&e) => return Err(Error::write(&path, e)),
+            _ => {}
+        }
     }
+    // Stays where something else is in it.
+    let _ = std::fs::remove_dir(&files.runs);
     match std::fs::remove_file(&files.draw) {
         Err(e) if !missing(&e) => Err(Error::write(&files.draw, e)),
         _ => Ok(()),

@@ -154,8 +154,8 @@ pub fn assumptions(
          its drawings, a relevance map without noise, the progress that was shown, and the time \
          and memory that the run took are not released: they depend on the data without noise"
             .to_owned(),
-        "rounding of f32 arithmetic, by which one unit moves the gradients of the others, and its \
-         own norm, in their last digits, reveals nothing"
+        "rounding of f32 and bf16 arithmetic, by which one unit moves the gradients of the others, \
+         its own norm and adaptive clipping's count of norms in their last digits, reveals nothing"
             .to_owned(),
         "the noise, drawn in f32 and rounded to a grid, is taken for the Gaussian that it is to \
          about 2e-7 of itself"

@@ -4,6 +4,7 @@ use super::{Method, Plan};
 use crate::error::{Error, Result};
 use crate::method::central::CentralPlan;
 use crate::method::local::LocalPlan;
+use std::path::Path;
 use undertone_run::{LearnerKind, MethodName, RunFile, TaskName};
 
 impl Plan {
@@ -38,13 +39,37 @@ impl Plan {
         let RunFile { model, data, privacy, training, compute, .. } = file;
         let plan = Self { model, data, training, compute, method, privacy };
         plan.check_validation()?;
+        plan.check_public_files()?;
         Ok(plan)
+    }
+
+    /// Whether the validation file is the training file, by whatever path.
+    pub fn validates_on_training_file(&self) -> bool {
+        self.data.validation.as_ref().is_some_and(|file| self.is_training_file(file))
+    }
+
+    fn is_training_file(&self, file: &Path) -> bool {
+        let place = |path: &Path| std::fs::canonicalize(path).ok();
+        let (one, other) = (place(file), place(&self.data.train));
+        *file == *self.data.train || (one.is_some() && one == other)
+    }
+
+    /// Refuses to call the training file public.
+    fn check_public_files(&self) -> Result<()> {
+        let Method::Central(central) = &self.method else { return Ok(()) };
+        match central.public_importance().filter(|file| self.is_training_file(file)) {
+            None => Ok(()),
+            Some(file) => Err(Error::plan(format!(
+                "{} is the private training file, so importance cannot take it for public",
+                file.display()
+            ))),
+        }
     }
 
     /// What the validation file is declared to be, and is used for.
     fn check_validation(&self) -> Result<()> {
         let data = &self.data;
-        if data.validation_is_public && data.validation.as_ref() == Some(&data.train) {
+        if data.validation_is_public && self.validates_on_training_file() {
             return Err(Error::plan(
                 "data.validation is the private training file, so data.validation_is_public \
                  cannot be true",
