@@ -150,7 +150,7 @@ fn weights_that_are_not_finite_are_not_saved() {
     let bench = Bench::classifier();
     let adapt = format!(
         "privacy.local.adapt={{ public = {:?}, learning_rate = 1e6, epochs = 20 }}",
-        bench.path("rows.tsv")
+        bench.public()
     );
     let diverging = ["--set", "privacy.method=dp-forward", "--set", &adapt];
     bench.refused("run", &diverging, "finite");

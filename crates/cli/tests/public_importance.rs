@@ -103,3 +103,24 @@ fn public_importance_is_refused_where_it_has_no_meaning() {
     let missing = "privacy.adaclip.importance={ public = \"nowhere.tsv\" }";
     with(&[is_adaclip, missing], "nowhere.tsv");
 }
+
+/// The private training file is not public, whatever the key and by whatever path.
+#[test]
+fn the_training_file_is_not_taken_for_public() {
+    let bench = Bench::classifier();
+    let (plain, around) = (bench.path("rows.tsv"), bench.path("x/../rows.tsv"));
+    std::fs::create_dir_all(bench.path("x")).unwrap();
+    for file in [plain, around] {
+        for (method, key) in [
+            ("anadp", format!("privacy.anadp.importance={{ public = {file:?} }}")),
+            ("adaclip", format!("privacy.adaclip.importance={{ public = {file:?} }}")),
+            ("rap-ft", format!("privacy.rap_ft.relevance={{ public = {file:?} }}")),
+            ("ew-ft", format!("privacy.local.public={file:?}")),
+            ("dp-forward", format!("privacy.local.adapt={{ public = {file:?} }}")),
+        ] {
+            let method = format!("privacy.method={method}");
+            let changes = ["--set", &method, "--set", "model.tuning=head", "--set", &key];
+            bench.refused("run", &changes, "is the private training file");
+        }
+    }
+}

@@ -332,7 +332,7 @@ fn every_method_keeps_to_the_budget_with_any_schedule() {
     let bench = Bench::classifier();
     let public = format!(
         "privacy.rap_ft.relevance={{ public = {:?} }}",
-        bench.path("rows.tsv").display().to_string()
+        bench.public().display().to_string()
     );
     for (out, settings) in [
         ("anadp", vec!["privacy.method=anadp", "model.tuning=full", "privacy.anadp.form=element"]),

@@ -62,6 +62,12 @@ impl Bench {
         self.folder.path().join(name)
     }
 
+    /// A file with the rows of the training file that is called public.
+    pub fn public(&self) -> PathBuf {
+        fs::copy(self.path("rows.tsv"), self.path("public.tsv")).unwrap();
+        self.path("public.tsv")
+    }
+
     pub fn command(&self, out: &str, more: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_undertone"));
         command.arg("train").arg(self.path("run.toml")).arg("--out").arg(self.path(out)).args(more);

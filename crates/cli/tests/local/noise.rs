@@ -7,7 +7,7 @@ use serde_json::Value;
 #[test]
 fn every_forward_method_keeps_to_its_budget() {
     let bench = Bench::classifier();
-    let public = format!("privacy.local.public={:?}", bench.path("rows.tsv"));
+    let public = format!("privacy.local.public={:?}", bench.public());
     // What is asked for, and the number of ledger entries.
     let cases: [(&[&str], usize); 14] = [
         (&["privacy.method=dp-forward", "model.tuning=head"], 2),

@@ -38,7 +38,7 @@ fn published_methods_claim_and_guarantee_nothing() {
 #[test]
 fn a_pretrained_autoencoder_learns_on_as_published() {
     let bench = Bench::classifier();
-    let public = format!("privacy.local.public={:?}", bench.path("rows.tsv"));
+    let public = format!("privacy.local.public={:?}", bench.public());
     let encoder = |out: &str, changes: &[&str]| {
         let common = [
             "privacy.method=ew-ft",

@@ -56,11 +56,15 @@ impl Plan {
 
     /// Refuses to call the training file public.
     fn check_public_files(&self) -> Result<()> {
-        let Method::Central(central) = &self.method else { return Ok(()) };
-        match central.public_importance().filter(|file| self.is_training_file(file)) {
+        let files = match &self.method {
+            Method::NonPrivate => Vec::new(),
+            Method::Central(central) => central.public_files(),
+            Method::Local(local) => local.public_files(),
+        };
+        match files.into_iter().find(|file| self.is_training_file(file)) {
             None => Ok(()),
             Some(file) => Err(Error::plan(format!(
-                "{} is the private training file, so importance cannot take it for public",
+                "{} is the private training file, so it cannot be taken for a public one",
                 file.display()
             ))),
         }

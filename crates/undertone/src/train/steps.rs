@@ -156,6 +156,10 @@ impl Run {
                 record.validation = self.validate()?;
                 record.noise_by_parameter = self.uneven_noise();
                 self.note_epoch(&record)?;
+                // Before anything is written of a run that ends here.
+                if self.early_stop.is_some() && self.is_over() {
+                    self.procedure.record_rest()?;
+                }
             }
             record.epsilon = match epoch_ends {
                 true => self.ledger_epsilon()?,

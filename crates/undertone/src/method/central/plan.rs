@@ -166,6 +166,17 @@ impl CentralPlan {
         }
     }
 
+    /// All files that the method takes for public.
+    pub fn public_files(&self) -> Vec<&Path> {
+        let map = match &self.allocation {
+            AllocationPlan::RapFt(RapFtPlan { source: MapSource::Public { file, .. }, .. }) => {
+                Some(file.as_path())
+            }
+            _ => None,
+        };
+        self.public_importance().into_iter().chain(map).collect()
+    }
+
     /// The release that the method makes and the ledger does not hold, in paper mode.
     pub fn unaccounted(&self) -> Option<&'static str> {
         match &self.allocation {

@@ -9,6 +9,7 @@ use crate::model::Network;
 use crate::model::layer::head::Pick;
 use crate::model::layer::sanitiser::{NoiseLayer, Rows};
 use crate::plan::check::delta;
+use std::path::Path;
 use undertone_run::{
     AdaptSection, AttentionSource, Bounding, Clip, DataSection, EncoderKind, LearnerKind,
     MethodName, ModeName, MvgSection, PublicFile, ReleaseKind, RunFile, TaskName, Tuning,
@@ -59,6 +60,12 @@ pub enum Target {
 }
 
 impl LocalPlan {
+    /// All files that the method takes for public.
+    pub fn public_files(&self) -> Vec<&Path> {
+        let adaptation = self.adapt.as_ref().and_then(|adapt| adapt.public.as_ref());
+        self.public.iter().chain(adaptation).map(|public| public.file.as_path()).collect()
+    }
+
     /// Checks a run file whose method is one of local DP.
     pub fn check(file: &RunFile) -> Result<Self> {
         let privacy = &file.privacy;
