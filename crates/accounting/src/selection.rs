@@ -19,9 +19,9 @@
 //!
 //! where x and x' are the probabilities of one event under Q and Q'.
 //!
-//! *Truncated negative binomial*, f'(x) = E\[K\] (γ/p)^{η+1} with p = 1 − (1−γ)x ≥ γ, and K ≥ 1. Here
-//! p and p' are probabilities of one (randomised) event too, so D_λ̂(Q'‖Q) ≤ ε̂ gives p'^λ̂ p^{1−λ̂} ≤
-//! e^{(λ̂−1)ε̂}. Putting this and p ≥ γ into p^{−λ} p'^{λ−1} leaves
+//! *Truncated negative binomial*, f'(x) = E\[K\] (γ/p)^{η+1} with p = 1 − (1−γ)x ≥ γ, and K ≥ 1.
+//! Here p and p' are probabilities of one (randomised) event too, so D_λ̂(Q'‖Q) ≤ ε̂ gives
+//! p'^λ̂ p^{1−λ̂} ≤ e^{(λ̂−1)ε̂}. Putting this and p ≥ γ into p^{−λ} p'^{λ−1} leaves
 //!
 //! ```text
 //! D_λ(A‖A') ≤ D_λ(Q‖Q') + (1+η)(1 − 1/λ̂) ε̂ + (1+η) ln(1/γ)/λ̂ + ln E[K]/(λ−1).

@@ -1,4 +1,4 @@
-//! Ctrl-C and `kill`: the first signal stops a run after the step in progress, a second one ends the
+//! Ctrl-C and `kill`: the first signal stops a run after the step in progress, a second ends the
 //! process at once.
 
 use crate::failure::STOPPED;

@@ -39,7 +39,7 @@ pub fn cost_together(costs: &[Cost], delta: f64) -> Result<Guarantee> {
     {
         return Err(Error::folder(
             unknown.path,
-            "does not say by which column its users are known, so it cannot be added up with others",
+            "does not say by which column its users are known, and cannot be added up with others",
         ));
     }
     let ledgers: Vec<&Ledger> = costs.iter().map(|cost| cost.ledger).collect();

@@ -164,13 +164,13 @@ proptest! {
         for device in devices() {
             let [x, y] = [&x, &y].map(|m| m.to_device(&device).unwrap());
             same("add", &tensor::add(&x, &y).unwrap(), &rows::add(&wx, &wy));
-            let blended = tensor::blend(y.clone(), &x, 0.25).unwrap();
-            same("blend", &blended, &rows::blend(&wy, &wx, 0.25));
+            let mixed = tensor::lerp(y.clone(), &x, 0.25).unwrap();
+            same("lerp", &mixed, &rows::lerp(&wy, &wx, 0.25));
             // In rows of another length, and as a block between other columns.
-            let flat = x.with_columns(1).unwrap();
+            let flat = x.reshape_to_columns(1).unwrap();
             prop_assert_eq!(flat.shape(), [count * columns, 1]);
-            same("flat again", &flat.with_columns(columns).unwrap(), &wx);
-            let part = x.column_range(0..1).unwrap().with_columns(1).unwrap();
+            same("flat again", &flat.reshape_to_columns(columns).unwrap(), &wx);
+            let part = x.column_range(0..1).unwrap().reshape_to_columns(1).unwrap();
             let mut beside = Output::new(&device, count, columns + 1);
             beside.add_block(1..columns + 1, &x).unwrap();
             beside.add_block(0..1, &part).unwrap();

@@ -170,7 +170,7 @@ impl Init {
         Ok(())
     }
 
-    /// Label names that may be written down: those that were given, or that the person lets us read.
+    /// Label names that may be written down: those that were given, or may be read.
     fn labels(&self, columns: &Columns, person: &mut dyn Asked) -> Outcome<Option<Vec<String>>> {
         let Some(column) = &columns.label else { return Ok(None) };
         if !self.columns.labels.is_empty() {

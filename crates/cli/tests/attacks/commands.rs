@@ -179,7 +179,9 @@ pub const CASES: &[Case] = cases! {
     "budget ledger private/ledger.jsonl --delta 1e-3" => [
         "private/ledger.jsonl" Ledger, "private/ledger.jsonl.head" SameJson,
     ],
-    "budget ledger calls.jsonl --delta 1e-5 --json" => ["calls.jsonl" Ledger, "calls.jsonl.head" SameJson],
+    "budget ledger calls.jsonl --delta 1e-5 --json" => [
+        "calls.jsonl" Ledger, "calls.jsonl.head" SameJson,
+    ],
     "budget epsilon --noise-multiplier 1.1 --examples 6000 --batch 256 --epochs 3 --delta 1e-5" =>
         [],
     "budget epsilon --phase 0.6,0.01,20 --phase 0.5,0.01,20 --delta 1e-5 --accountant rdp" => [],

@@ -4,7 +4,7 @@
 //!
 //! Whether a unit is held out is a function of that unit alone: of its author's name, or of its
 //! row's text. Write H for the units that are held out and T(D) = D \ H for what a run trains on.
-//! If D′ is D with one unit added or removed, then T(D′) is T(D) with that unit added or removed, or
+//! If D′ is D with one unit added or removed, then T(D′) is T(D) with it added or removed, or
 //! T(D′) = T(D). So a mechanism that is (ε, δ)-differentially private for adding or removing a unit
 //! of its input is so on D ↦ T(D) too, with the same ε and δ.
 //!

@@ -43,8 +43,9 @@ const LEAST_DIGITS_OF_DELTA: u32 = 5;
 /// ε = 8 all weights reach a perplexity of 4.2, LoRA on all layers 14.1.
 const SMALL_LANGUAGE_MODEL: u64 = 50_000_000;
 
-/// Whether the task is to write, and the model small.
-pub(super) fn writes_with_few(task: TaskName, parameters: u64) -> bool {
+/// Whether all weights are trained where nothing else is said: in language modelling with a small
+/// model.
+pub(super) fn prefers_full_fine_tuning(task: TaskName, parameters: u64) -> bool {
     matches!(task, TaskName::LanguageModelling | TaskName::Completion)
         && parameters <= SMALL_LANGUAGE_MODEL
 }

@@ -1,7 +1,7 @@
 //! From a run file as it is written to a plan: the recipe chooses what is "auto".
 
 use super::Plan;
-use super::recipe::{PublicFacts, recipe, writes_with_few};
+use super::recipe::{PublicFacts, prefers_full_fine_tuning, recipe};
 use crate::data::{HoldOut, Part, PrivacyUnit, UnitCount, count_units};
 use crate::error::{Error, Result};
 use crate::model::TaskHead;
@@ -105,7 +105,7 @@ fn public_facts(written: &WrittenRun, device: &Device) -> Result<PublicFacts> {
     let (_, all) = model.parameters.count();
     let tuning = match written.tuning() {
         Some(tuning) => tuning.clone(),
-        None if head_is_new || writes_with_few(draft.task, all as u64) => Tuning::Full,
+        None if head_is_new || prefers_full_fine_tuning(draft.task, all as u64) => Tuning::Full,
         None => draft.tuning.clone(),
     };
     if model.network.sanitiser.is_some() {

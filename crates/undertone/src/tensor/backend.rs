@@ -112,7 +112,7 @@ pub(crate) trait Backend: Sized + 'static {
 
     fn add(a: &Self::Matrix, b: &Self::Matrix) -> Result<Self::Matrix>;
     /// average + weight · (x − average), in f32.
-    fn blend(average: Self::Matrix, x: &Self::Matrix, weight: f32) -> Result<Self::Matrix>;
+    fn lerp(average: Self::Matrix, x: &Self::Matrix, weight: f32) -> Result<Self::Matrix>;
     fn scale_rows(x: &Self::Matrix, factors: &[f32]) -> Result<Self::Matrix>;
     fn scale_columns(x: &Self::Matrix, factors: &[f32]) -> Result<Self::Matrix>;
     /// Row i times the weights of row `indices[i]`, or of row i: coordinate by coordinate.

@@ -165,7 +165,7 @@ impl Matrix {
     }
 
     /// The same numbers, row after row, in rows of so many columns; shared if they lie end to end.
-    pub fn with_columns(&self, columns: usize) -> Result<Self> {
+    pub fn reshape_to_columns(&self, columns: usize) -> Result<Self> {
         const NAME: &str = "rows of another length";
         let [rows, before] = self.shape();
         let numbers = rows * before;

@@ -182,11 +182,11 @@ pub fn add(a: &Matrix, b: &Matrix) -> Result<Matrix> {
 }
 
 /// average + weight · (x − average): a moving average takes in x.
-pub fn blend(average: Matrix, x: &Matrix, weight: f32) -> Result<Matrix> {
+pub fn lerp(average: Matrix, x: &Matrix, weight: f32) -> Result<Matrix> {
     const NAME: &str = "moving average";
     same_shape(NAME, &average, x)?;
     on_backend!(NAME, &average, |B, at| {
-        Ok(B::wrap(B::blend(at.take(average)?, at.get(x)?, weight)?))
+        Ok(B::wrap(B::lerp(at.take(average)?, at.get(x)?, weight)?))
     })
 }
 

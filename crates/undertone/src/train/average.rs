@@ -5,7 +5,7 @@
 //! which the guarantee lets an adversary see (post-processing).
 
 use crate::model::{ParameterId, Parameters};
-use crate::tensor::{Matrix, Result, blend};
+use crate::tensor::{Matrix, Result, lerp};
 use undertone_run::WeightAverage;
 
 /// A running average of the trainable weights.
@@ -60,13 +60,13 @@ impl AveragedWeights {
                 // A copy of its own: the optimiser changes weights in place.
                 let value = &parameter.value;
                 let zeros = Matrix::zeros(value.rows(), value.columns());
-                let copy = blend(zeros.to_device(&value.device())?, value, 1.0)?;
+                let copy = lerp(zeros.to_device(&value.device())?, value, 1.0)?;
                 self.values.push((id, copy));
             }
         } else {
             for (id, average) in &mut self.values {
                 let taken = std::mem::replace(average, Matrix::zeros(0, 0));
-                *average = blend(taken, parameters.value(*id), weight as f32)?;
+                *average = lerp(taken, parameters.value(*id), weight as f32)?;
             }
         }
         self.count += 1;

@@ -9,7 +9,7 @@ pub fn add(a: &Wide, b: &Wide) -> Wide {
 }
 
 /// (1 − weight) · average + weight · x.
-pub fn blend(average: &Wide, x: &Wide, weight: f64) -> Wide {
+pub fn lerp(average: &Wide, x: &Wide, weight: f64) -> Wide {
     Wide::from_fn(x.rows, x.columns, |i, j| (1.0 - weight) * average[(i, j)] + weight * x[(i, j)])
 }
 

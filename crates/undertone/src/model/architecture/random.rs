@@ -51,7 +51,8 @@ impl Architecture {
                 "resid_pdrop": 0.0, "attn_pdrop": 0.0, "embd_pdrop": 0.0,
             }),
             Self::Llama | Self::Mistral | Self::Qwen2 | Self::Qwen3 => json!({
-                "model_type": self.model_type(), "vocab_size": d.vocabulary, "hidden_size": d.hidden,
+                "model_type": self.model_type(),
+                "vocab_size": d.vocabulary, "hidden_size": d.hidden,
                 "num_hidden_layers": d.layers, "num_attention_heads": d.heads,
                 "num_key_value_heads": d.key_heads.unwrap_or(d.heads),
                 "intermediate_size": d.inner, "max_position_embeddings": d.positions,

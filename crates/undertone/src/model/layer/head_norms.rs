@@ -1,4 +1,4 @@
-//! RMSNorm of each head's queries and keys, before they are turned by their positions (Qwen3).
+//! QK-norm (Qwen3): RMSNorm of each head's queries and keys, before the rotary embedding.
 
 use super::norm::{self, Norm};
 use crate::model::factor::Receiver;
@@ -23,8 +23,8 @@ pub fn forward(
     x: &Matrix,
     width: usize,
 ) -> Result<(Matrix, norm::Saved)> {
-    let (normed, saved) = norm.forward(pass, &x.with_columns(width)?, None)?;
-    Ok((normed.with_columns(x.columns())?, saved))
+    let (normed, saved) = norm.forward(pass, &x.reshape_to_columns(width)?, None)?;
+    Ok((normed.reshape_to_columns(x.columns())?, saved))
 }
 
 /// Passes on the factors, with a row for each head of each token, and returns the gradient of `x`.
@@ -39,7 +39,7 @@ pub fn backward(
     let (tokens, columns) = (output_gradient.rows() as u32, output_gradient.columns());
     let of_rows = (0..tokens).flat_map(|token| (0..columns / width).map(move |_| token));
     let of_rows = Arc::new(of_rows.collect::<Vec<u32>>());
-    let by_head = output_gradient.with_columns(width)?;
+    let by_head = output_gradient.reshape_to_columns(width)?;
     let gradient = norm.backward_of_rows(pass, saved, &by_head, Some(of_rows), receiver)?;
-    gradient.with_columns(columns)
+    gradient.reshape_to_columns(columns)
 }

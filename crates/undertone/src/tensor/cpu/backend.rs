@@ -177,8 +177,8 @@ impl Backend for Cpu {
         Ok(rows::scale_rows(x, factors))
     }
 
-    fn blend(mut average: Host, x: &Host, weight: f32) -> Result<Host> {
-        rows::blend(&mut average, x, weight);
+    fn lerp(mut average: Host, x: &Host, weight: f32) -> Result<Host> {
+        rows::lerp(&mut average, x, weight);
         Ok(average)
     }
 

@@ -24,7 +24,7 @@ pub fn add(a: &Host, b: &Host) -> Host {
 }
 
 /// average + weight · (x − average).
-pub fn blend(average: &mut Host, x: &Host, weight: f32) {
+pub fn lerp(average: &mut Host, x: &Host, weight: f32) {
     let columns = x.columns();
     assert_eq!((average.rows(), average.columns()), (x.rows(), columns), "sizes of an average");
     parallel::rows(

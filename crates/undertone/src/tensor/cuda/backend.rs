@@ -229,8 +229,8 @@ impl Backend for Cuda {
         rows::scale_rows(x, factors)
     }
 
-    fn blend(average: CudaMatrix, x: &CudaMatrix, weight: f32) -> Result<CudaMatrix> {
-        rows::blend(average, x, weight)
+    fn lerp(average: CudaMatrix, x: &CudaMatrix, weight: f32) -> Result<CudaMatrix> {
+        rows::lerp(average, x, weight)
     }
 
     fn scale_columns(x: &CudaMatrix, factors: &[f32]) -> Result<CudaMatrix> {

@@ -27,11 +27,11 @@ pub fn add(a: &CudaMatrix, b: &CudaMatrix) -> Result<CudaMatrix> {
 }
 
 /// average + weight · (x − average), in f32.
-pub fn blend(average: CudaMatrix, x: &CudaMatrix, weight: f32) -> Result<CudaMatrix> {
+pub fn lerp(average: CudaMatrix, x: &CudaMatrix, weight: f32) -> Result<CudaMatrix> {
     let average = average.into_f32()?.exclusive()?;
     let (gpu, rows, columns) = (x.gpu(), x.rows(), x.columns());
     let arguments = arguments![x, x.stride(), weight, &average, columns];
-    let kernel = Source::Rows(x.format()).kernel("blend");
+    let kernel = Source::Rows(x.format()).kernel("lerp_rows");
     // SAFETY: both have these rows and columns, and nobody else has the average.
     unsafe { gpu.launch(kernel, Grid::rows(rows, columns), arguments)? };
     Ok(average)

@@ -10,7 +10,7 @@ extern "C" __global__ void add(
 }
 
 // average += weight · (x − average), as the CPU rounds it: without fused multiply-add.
-extern "C" __global__ void blend(
+extern "C" __global__ void lerp_rows(
     const real* x, size x_stride, float weight, float* average, size columns) {
     size row = blockIdx.x;
     for (size j = threadIdx.x; j < columns; j += blockDim.x) {
