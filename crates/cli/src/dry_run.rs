@@ -29,9 +29,10 @@ pub fn dry_run(
     Ok(())
 }
 
-/// Seconds of the whole run, with every text as long as it may be.
-pub fn seconds(found: &Rehearsal) -> Option<f64> {
-    found.timing.map(|timing| timing.step_seconds * found.steps as f64)
+/// Seconds of the whole run: with short texts, and with every text as long as it may be.
+pub fn seconds(found: &Rehearsal) -> Option<[f64; 2]> {
+    let timing = found.timing?;
+    Some([timing.short, timing.long].map(|step| step.seconds * found.steps as f64))
 }
 
 /// A time as people say it.
@@ -91,15 +92,15 @@ fn rows(resolved: &ResolvedPlan, found: &Rehearsal) -> Vec<(&'static str, String
         ("warm-up", format!("{} of the steps", training.warmup)),
     ]);
     match (&found.timing, seconds(found)) {
-        (Some(timing), Some(all)) => {
+        (Some(timing), Some([short, long])) => {
             rows.push((
                 "time",
                 format!(
-                    "at most {}: {:.2} s a step, if all texts have {} tokens; validation not \
-                     counted",
-                    spoken(all),
-                    timing.step_seconds,
-                    timing.tokens
+                    "{} if all texts have {} tokens, {} if they have {}; validation not counted",
+                    spoken(short),
+                    timing.short.tokens,
+                    spoken(long),
+                    timing.long.tokens
                 ),
             ));
             let gb = |bytes: u64| format!("{:.2} GB", bytes as f64 / 1e9);
@@ -125,9 +126,11 @@ fn as_json(resolved: &ResolvedPlan, found: &Rehearsal) -> serde_json::Value {
         "rows": found.rows,
         "steps": found.steps,
         "parameters": found.parameters,
-        "step_seconds": found.timing.map(|timing| timing.step_seconds),
+        "steps_timed": found.timing.map(|timing| {
+            [timing.short, timing.long]
+                .map(|step| json!({ "tokens": step.tokens, "seconds": step.seconds }))
+        }),
         "seconds": seconds(found),
-        "tokens": found.timing.map(|timing| timing.tokens),
         "memory_bytes": found.timing.and_then(|timing| timing.memory_bytes),
         "gpu_memory_bytes": found.timing.and_then(|timing| timing.gpu_memory_bytes),
     })

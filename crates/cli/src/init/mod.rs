@@ -147,7 +147,13 @@ impl Init {
             (
                 "time",
                 match (time, at_hand) {
-                    (Some(seconds), _) => format!("at most {}", spoken(seconds)),
+                    (Some([short, long]), _) => {
+                        format!(
+                            "{} with short texts, {} with long ones",
+                            spoken(short),
+                            spoken(long)
+                        )
+                    }
                     _ => "not measured: the model is not on this machine yet".to_owned(),
                 },
             ),

@@ -3,7 +3,9 @@
 use super::columns::Columns;
 use crate::source::{key_of_model, list, name_of, quoted, quoted_path};
 use std::path::Path;
-use undertone_run::{Choices, Clip, LearningRateSchedule, OptimiserKind, TaskName, Tuning};
+use undertone_run::{
+    Choices, Clip, LearningRateSchedule, MAX_TOKENS, OptimiserKind, TaskName, Tuning,
+};
 
 /// What goes into the file.
 pub struct Draft<'a> {
@@ -80,7 +82,7 @@ impl Draft<'_> {
                 }
             }
         }
-        add("max_tokens", "128".to_owned(), "longer texts are cut");
+        add("max_tokens", MAX_TOKENS.to_string(), "longer texts are cut");
         match &columns.author {
             Some(author) => {
                 add("author", quoted(author), "the unit: all rows of an author");

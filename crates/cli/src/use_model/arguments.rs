@@ -81,7 +81,7 @@ pub struct DataArguments {
     #[arg(long, value_name = "COLUMN", default_value = "completion")]
     completion_column: String,
     /// Longest sequence; longer texts are cut [default: that of the run which trained the model,
-    /// else 128]
+    /// else 256]
     #[arg(long)]
     max_tokens: Option<usize>,
     /// Batch size: sequences computed together

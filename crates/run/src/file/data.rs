@@ -81,7 +81,7 @@ fn completion() -> String {
     "completion".into()
 }
 /// Maximum number of tokens of a sequence, where nothing else is said.
-pub const MAX_TOKENS: usize = 128;
+pub const MAX_TOKENS: usize = 256;
 
 fn max_tokens() -> usize {
     MAX_TOKENS

@@ -3,8 +3,8 @@
 use super::auto::{AUTO, AutoKey, Choices};
 use super::missing::{fill_in, list, missing};
 use super::{
-    DataSection, Lines, MethodName, ModelSection, RESOLVED, RunFile, Tuning, applies, change,
-    check_format, present_name, remove, rename_aliases, spelling,
+    DataSection, Lines, MethodName, ModelSection, OptimiserKind, RESOLVED, RunFile, Tuning,
+    applies, change, check_format, present_name, remove, rename_aliases, spelling,
 };
 use crate::error::{Error, Result};
 use crate::read_settings;
@@ -137,6 +137,11 @@ impl WrittenRun {
     /// The method.
     pub fn method(&self) -> MethodName {
         self.file.privacy.method
+    }
+
+    /// The optimiser, if the file names one.
+    pub fn optimiser(&self) -> Option<OptimiserKind> {
+        (!self.open.contains(&AutoKey::Optimiser)).then_some(self.file.training.optimiser)
     }
 
     /// Target ε.

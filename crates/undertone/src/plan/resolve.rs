@@ -84,6 +84,7 @@ fn draft_facts(written: &WrittenRun, device: &Device) -> PublicFacts {
         parameters: None,
         task: written.data().task,
         tuning: written.tuning().cloned().unwrap_or_else(usual_tuning),
+        optimiser: written.optimiser(),
         gpu: matches!(device, Device::Cuda(_)),
     }
 }

@@ -32,6 +32,6 @@ pub use memory::peak_memory;
 pub use planned::planned_releases;
 pub(crate) use prepare::Prepared;
 pub use prepare::{canary_template, examples_of_rows, read_data, read_held_out};
-pub use rehearse::{Rehearsal, Timing, rehearse};
+pub use rehearse::{Rehearsal, StepTime, Timing, rehearse};
 pub use run::{Start, train, train_until};
 pub use undertone_run::{Record, Summary};

@@ -32,17 +32,26 @@ pub struct Rehearsal {
     pub timing: Option<Timing>,
 }
 
-/// A step on synthetic tokens.
+/// Steps on synthetic tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Timing {
-    /// Tokens of each synthetic text: as many as a text may have, whatever the file holds.
-    pub tokens: usize,
-    /// Seconds of a step of the run's batch.
-    pub step_seconds: f64,
+    /// With an eighth of the tokens that a text may have, as short texts do.
+    pub short: StepTime,
+    /// With as many tokens as a text may have.
+    pub long: StepTime,
     /// Peak resident memory of the process in bytes, where the system tells.
     pub memory_bytes: Option<u64>,
     /// Memory of the GPU in bytes.
     pub gpu_memory_bytes: Option<u64>,
+}
+
+/// The time of a step of the run's batch, all of whose texts are equally long.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepTime {
+    /// Tokens of each text.
+    pub tokens: usize,
+    /// Seconds of the step.
+    pub seconds: f64,
 }
 
 /// Resolves a plan on its data and times a step.
@@ -90,14 +99,9 @@ pub fn rehearse(plan: &Plan, device: &Device) -> Result<Rehearsal> {
     Ok(Rehearsal { resolved, rows: count.rows, steps, parameters, timing })
 }
 
-/// Times a micro-batch and an update, each the second time: the first one fills caches.
+/// Times steps with short and with long texts.
 fn timed(plan: &Plan, model: Model, rows: f64, mut gpu_memory: GpuMemory) -> Result<Timing> {
-    let tokens = plan.data.max_tokens.min(model.network.max_positions);
-    let auto = model.micro_batch();
-    let most_tokens = plan.compute.micro_tokens.or(auto.tokens);
-    let sequences = plan.compute.micro_batch.or(auto.sequences).min((most_tokens / tokens).max(1));
-    let sequences = sequences.min(rows.ceil().max(1.0) as usize);
-    let batch = synthetic(&model, tokens, sequences);
+    let long = plan.data.max_tokens.min(model.network.max_positions);
     let protection = match &plan.method {
         Method::Central(central) => Some(Protection {
             method: central.rehearsed(&model.parameters),
@@ -106,6 +110,20 @@ fn timed(plan: &Plan, model: Model, rows: f64, mut gpu_memory: GpuMemory) -> Res
         _ => None,
     };
     let mut learner = Learner::new(model, plan.optimiser(), protection);
+    let short = timed_step(plan, &mut learner, rows, (long / 8).max(1))?;
+    let long = timed_step(plan, &mut learner, rows, long)?;
+    gpu_memory.look(learner.model.device());
+    Ok(Timing { short, long, memory_bytes: peak_memory(), gpu_memory_bytes: gpu_memory.peak })
+}
+
+/// Times a micro-batch and an update, each the second time: the first one fills caches.
+fn timed_step(plan: &Plan, learner: &mut Learner, rows: f64, tokens: usize) -> Result<StepTime> {
+    let model = &learner.model;
+    let auto = model.micro_batch();
+    let most_tokens = plan.compute.micro_tokens.or(auto.tokens);
+    let sequences = plan.compute.micro_batch.or(auto.sequences).min((most_tokens / tokens).max(1));
+    let sequences = sequences.min(rows.ceil().max(1.0) as usize);
+    let batch = synthetic(model, tokens, sequences);
     let (mut of_batch, mut of_update) = (Duration::ZERO, Duration::ZERO);
     for number in 0..2 {
         let begun = Instant::now();
@@ -126,14 +144,9 @@ fn timed(plan: &Plan, model: Model, rows: f64, mut gpu_memory: GpuMemory) -> Res
         learner.model.device().synchronise().map_err(crate::model::Error::from)?;
         of_update = begun.elapsed();
     }
-    gpu_memory.look(learner.model.device());
     let batches = rows / sequences as f64;
-    Ok(Timing {
-        tokens,
-        step_seconds: batches * of_batch.as_secs_f64() + of_update.as_secs_f64(),
-        memory_bytes: peak_memory(),
-        gpu_memory_bytes: gpu_memory.peak,
-    })
+    let seconds = batches * of_batch.as_secs_f64() + of_update.as_secs_f64();
+    Ok(StepTime { tokens, seconds })
 }
 
 /// Texts of random tokens, each a unit of its own.
