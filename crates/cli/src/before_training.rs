@@ -91,6 +91,10 @@ fn large_delta(plan: &Plan, count: usize) -> Option<String> {
 /// norm C·√(p·Σσ²) over p trainable parameters. If that is larger, the run's weights are mostly
 /// noise whatever the data are.
 fn hopeless_noise(plan: &Plan, resolved: &Resolved, trainable: usize) -> Option<String> {
+    // Correlated noise cancels in part.
+    if plan.file().privacy.correlation.is_some() {
+        return None;
+    }
     let rate = resolved.sampling_rate?;
     let per_epoch = resolved.steps_per_epoch as f64;
     let squares: f64 = resolved.noise_multipliers.iter().map(|noise| noise * noise).sum();

@@ -46,11 +46,13 @@ enum Verb {
     /// Train, attack and report on an embedded corpus: no files, no network, a few minutes
     Demo(demo::Demo),
     /// Look at a data file and write a run file with good settings
+    #[command(allow_negative_numbers = true)]
     Init(init::Init),
     /// The privacy accountant as a calculator
     #[command(subcommand, allow_negative_numbers = true)]
     Budget(budget::Budget),
     /// Fine-tune a model as a run file says
+    #[command(allow_negative_numbers = true)]
     Train(train::Train),
     /// Follow a training run that was started elsewhere
     Watch(live::Watch),

@@ -258,6 +258,8 @@ fn what_is_missing_or_misspelt_is_told_in_one_sentence() {
     refused(&undertone(&bench, &["train", "--model", "./model", "--data", "rows.tsv"]), "--text");
     let no_budget = undertone(&bench, &FLAGS);
     refused(&no_budget, "in its place --epsilon");
+    refused(&undertone(&bench, &["train", "run.toml", "--epsilon", "-1"]), "is -1");
+    refused(&undertone(&bench, &["init", "rows.tsv", "--epsilon", "-1", "--out", "n.toml"]), "-1");
     refused(&undertone(&bench, &["train", "run.toml", "--label", "a"]), "--set");
     refused(&undertone(&bench, &["train", "--resume"]), "--out DIR");
     succeeds(&bench, &["train", "run.toml", "--out", "done", "--set", "training.epochs=1"]);

@@ -40,10 +40,11 @@ pub use file::{
     AttentionSource, AutoKey, Bounding, Choices, Clip, ComputeSection, DataSection,
     EncoderActivation, EncoderKind, Format, ImportanceForm, ImportanceSource, InitialRelevance,
     KeptEpoch, LearnerKind, LearningRateSchedule, Lengths, LocalSection, LongTexts, LoraSettings,
-    MAX_TOKENS, MethodName, MicroBatch, ModeName, ModelSection, MvgHead, MvgSection, NoiseIs,
-    NoiseLayer, NoiseSchedule, OnBadRow, OptimiserKind, Precision, PrivacySection, PublicFile,
-    RapFtSection, ReleaseKind, ReleasedRows, RelevanceRule, RelevanceSource, RunFile, StopEarly,
-    TaskName, TrainingSection, Tuning, WeightAverage, WrittenRun,
+    MAX_TOKENS, MethodName, MicroBatch, ModeName, ModelSection, MvgHead, MvgSection,
+    NoiseCorrelation, NoiseIs, NoiseLayer, NoiseSchedule, OnBadRow, OptimiserKind, Precision,
+    PrivacySection, PublicFile, RapFtSection, ReleaseKind, ReleasedRows, RelevanceRule,
+    RelevanceSource, RunFile, StopEarly, TaskName, TrainingSection, Tuning, WeightAverage,
+    WrittenRun,
 };
 pub use finished::FinishedRun;
 pub use folder::{RunFolder, RunPaths, is_locked};

@@ -8,7 +8,7 @@ use crate::settings::words_of;
 use crate::words;
 use undertone_accounting::ledger::Ledger;
 use undertone_accounting::rounded_up;
-use undertone_run::ReleaseKind;
+use undertone_run::{NoiseCorrelation, ReleaseKind};
 
 /// Number of points of the curve.
 const POINTS: u64 = 20;
@@ -87,11 +87,21 @@ fn in_words(run: &Run) -> String {
             },
             short(releases.sensitivity)
         ),
-        (None, Some(rate)) => format!(
-            "Poisson sampling: each step includes every privacy unit independently with \
-             probability {}, clips its gradient, and adds noise to the sum. {noise}",
-            words::number(rate)
-        ),
+        (None, Some(rate)) => match run.summary.plan.privacy.correlation {
+            None => format!(
+                "Poisson sampling: each step includes every privacy unit independently with \
+                 probability {}, clips its gradient, and adds noise to the sum. {noise}",
+                words::number(rate)
+            ),
+            Some(NoiseCorrelation { bands }) => format!(
+                "Correlated noise (banded matrix factorisation): units are split into {bands} \
+                 random groups. Steps draw from one group after the other, each of its units \
+                 independently with probability {}, clip its gradient, and add noise to the sum, \
+                 part of which the next steps take back. Each entry of the ledger is for {bands} \
+                 steps. {noise}",
+                words::number(rate)
+            ),
+        },
         (None, None) => noise,
     }
 }

@@ -95,6 +95,9 @@ const RULES: &[Rule] = &[
     rule("privacy.reserve", "privacy.schedule = \"ewpba\"", |file| {
         is_private(file) && file.privacy.schedule == NoiseSchedule::Ewpba
     }),
+    rule("privacy.correlation", "the method dp-sgd", |file| {
+        file.privacy.method == MethodName::DpSgd
+    }),
     rule("privacy.anadp", "the method anadp", |file| file.privacy.method == MethodName::Anadp),
     rule("privacy.adaclip", "the method adaclip", |file| {
         file.privacy.method == MethodName::Adaclip

@@ -24,8 +24,8 @@ pub use local::{
 pub use model::{AdapterSettings, LoraSettings, ModelSection, Tuning};
 pub use privacy::{
     AdaclipSection, AdaptiveClip, AnadpSection, Clip, ImportanceForm, ImportanceSource,
-    InitialRelevance, MethodName, ModeName, NoiseSchedule, PrivacySection, RapFtSection,
-    RelevanceRule, RelevanceSource,
+    InitialRelevance, MethodName, ModeName, NoiseCorrelation, NoiseSchedule, PrivacySection,
+    RapFtSection, RelevanceRule, RelevanceSource,
 };
 pub use training::{
     ComputeSection, KeptEpoch, LearningRateSchedule, MicroBatch, OptimiserKind, Precision,

@@ -102,6 +102,14 @@ impl Default for AdaptiveClip {
     }
 }
 
+/// Correlated noise: banded matrix factorisation (BandMF).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoiseCorrelation {
+    /// Number of bands: a unit takes part in every so many steps at most.
+    pub bands: usize,
+}
+
 /// What importance or second moments are estimated from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -349,6 +357,9 @@ pub struct PrivacySection {
     /// Gradient clipping; in local DP the norm bound of an example's embedding.
     #[serde(default = "automatic", deserialize_with = "clip_or_number")]
     pub clip: Clip,
+    /// Correlation of the noise of the steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correlation: Option<NoiseCorrelation>,
     /// Schedule of the noise multiplier over the epochs.
     #[serde(default)]
     pub schedule: NoiseSchedule,

@@ -129,6 +129,9 @@ impl RunFile {
         if let Clip::Flat(bound) | Clip::PerLayer(bound) = privacy.clip {
             within("privacy.clip", bound, SMALLEST..=LARGEST)?;
         }
+        if let Some(correlation) = privacy.correlation {
+            within("privacy.correlation.bands", correlation.bands, 2..=1024)?;
+        }
         if let Clip::Adaptive(adaptive) = privacy.clip {
             within("privacy.clip.adaptive.quantile", adaptive.quantile, 0.01..=0.99)?;
             within("privacy.clip.adaptive.initial", adaptive.initial, SMALLEST..=LARGEST)?;

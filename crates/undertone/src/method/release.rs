@@ -63,7 +63,10 @@ impl GradientRelease<'_> {
     /// all coordinates.
     pub fn std(&self, parameter: ParameterId) -> Option<f32> {
         match self.noise {
-            Some((_, allocation)) => Some(allocation.std(parameter)? as f32 / self.divisor),
+            Some((_, allocation)) => {
+                let std = allocation.std(parameter)? * allocation.correlation.spread;
+                Some(std as f32 / self.divisor)
+            }
             None => Some(0.0),
         }
     }

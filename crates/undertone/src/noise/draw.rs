@@ -90,6 +90,24 @@ impl Noise {
         );
     }
 
+    /// Adds standard normal noise to the coordinates from `first` on, without rounding to a grid:
+    /// for noise that correlates steps, which is never released by itself.
+    ///
+    /// # Panics
+    /// If `first` is not a multiple of [`NOISE_BLOCK`].
+    pub(crate) fn add_standard(&self, step: u64, first: u64, values: &mut [f32]) {
+        assert!(first.is_multiple_of(ROUND as u64), "noise begins at a multiple of its grain");
+        widest(
+            #[inline(always)]
+            || {
+                for (round, values) in values.chunks_mut(ROUND).enumerate() {
+                    let normal = self.round(step, first / ROUND as u64 + round as u64);
+                    values.iter_mut().zip(&normal).for_each(|(value, z)| *value += z);
+                }
+            },
+        );
+    }
+
     /// As [`Noise::add`], with a standard deviation for each coordinate.
     ///
     /// # Panics

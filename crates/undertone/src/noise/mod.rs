@@ -19,12 +19,14 @@
 //! unit whose norm is C_k in every group reaches the bound, so it is tight. [`GroupedGaussian`] is
 //! this lemma; [`Allocation`](crate::method::central::Allocation) has it with weights.
 
+mod bands;
 mod chacha;
 mod draw;
 mod lemma;
 mod normal;
 mod secret;
 
+pub use bands::Bands;
 pub use draw::{NOISE_BLOCK, Noise};
 pub use lemma::GroupedGaussian;
 pub use secret::{Secret, purpose};

@@ -36,6 +36,8 @@ pub mod purpose {
     pub const MASKING: u64 = 16;
     /// Masks of public examples whose gradients are looked at.
     pub const PUBLIC_GRADIENTS: u64 = 17;
+    /// Groups of units, of which each step draws from one.
+    pub const GROUPS: u64 = 18;
 }
 
 /// 32 secret bytes. Anyone who knows them can subtract the noise.

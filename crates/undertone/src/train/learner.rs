@@ -191,6 +191,12 @@ impl Learner {
     /// ledger before.
     pub fn update(&mut self, sum: ClippedSum, step: &Step) -> Result<()> {
         let Self { model, optimiser, protection, coordinates, .. } = self;
+        // Before the allocation, which knows how far the noise of earlier steps reaches.
+        if let Some(Protection { method, noise }) = protection
+            && let Some(correlation) = method.allocator_mut().correlation()
+        {
+            correlation.go_to(step.number, noise, coordinates, &model.parameters);
+        }
         let allocation = protection.as_ref().map(|protection| {
             (&protection.noise, protection.method.allocator().allocation(step.noise_multiplier))
         });
@@ -211,8 +217,13 @@ impl Learner {
             );
             Some(f64::from(count[0]) / step.divisor + 0.5)
         });
-        let released =
-            optimiser.step(&mut model.parameters, sum.take(), &release, step.learning_rate)?;
+        let mut sums = sum.take();
+        if let Some((_, allocation)) = &allocation
+            && let Some(past) = protection.as_ref().and_then(|one| one.method.allocator().past())
+        {
+            past.add_past(&mut sums, no_less(allocation.stds[0]), &model.parameters)?;
+        }
+        let released = optimiser.step(&mut model.parameters, sums, &release, step.learning_rate)?;
         drop(allocation);
         if let Some(protection) = protection {
             let allocator = protection.method.allocator_mut();

@@ -31,6 +31,7 @@
 //! Methods that were published with weights or masks from raw gradients are [`Published`]
 //! allocators; only runs in paper mode, whose ledger states no guarantee, can have one.
 
+use super::banded::Correlation;
 use crate::gradient::{Bounds, ClippedSum, ClippingGroups, ParameterGroups, Weights};
 use crate::method::Released;
 use crate::model::{ParameterId, Parameters};
@@ -58,6 +59,23 @@ pub struct Allocation {
     /// Standard deviation of the noise on the number of units within the clipping bound, where a
     /// step releases it too: one more group, which a unit moves by ½.
     pub count_std: Option<f64>,
+    /// How the noise of the step relates to that of earlier ones.
+    pub correlation: StepCorrelation,
+}
+
+/// How the noise of a step relates to that of earlier ones, in units of the part that is drawn in
+/// this step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepCorrelation {
+    /// The noise that the step is accounted with, c_0 of [`Bands`](crate::noise::Bands).
+    pub first: f64,
+    /// Standard deviation of a coordinate's whole noise.
+    pub spread: f64,
+}
+
+impl StepCorrelation {
+    /// Independent noise.
+    pub const NONE: Self = Self { first: 1.0, spread: 1.0 };
 }
 
 /// By how much one unit moves the [centred count](crate::gradient::Clipped::centred_count).
@@ -106,6 +124,7 @@ impl Allocation {
             stds: vec![std; groups.count()],
             noise_weights: None,
             count_std: None,
+            correlation: StepCorrelation::NONE,
         }
     }
 
@@ -130,7 +149,7 @@ impl Allocation {
             bounds.push(COUNT_SENSITIVITY);
             stds.push(std);
         }
-        GroupedGaussian::new(bounds, stds).noise_multiplier()
+        GroupedGaussian::new(bounds, stds).noise_multiplier() * self.correlation.first
     }
 
     /// Standard deviation of the noise in a parameter's sum, if it is the same for all coordinates.
@@ -189,6 +208,16 @@ pub trait Allocator: std::fmt::Debug + Send + Sync {
     /// Updates the state from the released share of units within the clipping bound, if the
     /// allocation of the step had a [`count_std`](Allocation::count_std).
     fn observe_share(&mut self, _share: f64) {}
+
+    /// How the noise of a step depends on that of earlier ones; none if it does not.
+    fn correlation(&mut self) -> Option<&mut Correlation> {
+        None
+    }
+
+    /// The same, to be read.
+    fn past(&self) -> Option<&Correlation> {
+        None
+    }
 
     /// State by tensor name, for a checkpoint.
     fn state(&self) -> Vec<(String, Host)> {

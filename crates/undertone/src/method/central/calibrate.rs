@@ -5,7 +5,7 @@ use super::plan::{AllocationPlan, Budget, CentralPlan, MapSource};
 use crate::error::{Error, Result};
 use undertone_accounting::calibrate::noise_multiplier;
 use undertone_accounting::schedule::Passes;
-use undertone_accounting::{Accountant, Event, epsilon};
+use undertone_accounting::{Accountant, Adjacency, Composition, Event, epsilon};
 use undertone_run::{Clip, Resolved, TrainingSection};
 
 impl CentralPlan {
@@ -14,6 +14,9 @@ impl CentralPlan {
         let before = self.map_event(units)?;
         let passes =
             Passes { before, ..Passes::over(units as u64, training.batch, training.epochs)? };
+        if let Some(bands) = self.bands {
+            return self.calibrate_blocks(&passes, training, units, bands as u64);
+        }
         let noise_multipliers = match self.budget {
             Budget::Epsilon { epsilon, schedule } => {
                 schedule.calibrate(&passes, epsilon, self.delta)?
@@ -32,6 +35,49 @@ impl CentralPlan {
             noise_multipliers,
             adaptation: None,
             before,
+            releases: None,
+        })
+    }
+
+    /// With correlated noise: blocks of steps, and a sampling rate within the groups of units.
+    fn calibrate_blocks(
+        &self,
+        passes: &Passes,
+        training: &TrainingSection,
+        units: usize,
+        bands: u64,
+    ) -> Result<Resolved> {
+        let rate = passes.sampling_rate * bands as f64;
+        if rate > 1.0 + 1e-9 {
+            return Err(Error::plan(format!(
+                "privacy.correlation.bands times training.batch is {}, but there are {units} \
+                 units: make one of them smaller",
+                bands * training.batch
+            )));
+        }
+        let sampling_rate = rate.min(1.0);
+        let steps = passes.steps_per_epoch * u64::from(training.epochs);
+        let blocks = self.entries(steps);
+        let noise = match self.budget {
+            Budget::Epsilon { epsilon, .. } => {
+                noise_multiplier(epsilon, self.delta, sampling_rate, blocks, Accountant::Auto)?
+                    .noise
+            }
+            Budget::NoiseMultiplier(noise) => {
+                let event = Event::PoissonGaussian { noise_multiplier: noise, sampling_rate };
+                let all = Composition::new(Adjacency::AddRemove).with(event, blocks);
+                // Refuses what the accountant cannot bound, before anything is computed.
+                epsilon(&all, self.delta, Accountant::Auto)?;
+                noise
+            }
+        };
+        Ok(Resolved {
+            units,
+            steps_per_epoch: passes.steps_per_epoch,
+            sampling_rate: Some(sampling_rate),
+            noise_multipliers: vec![noise; training.epochs as usize],
+            adaptation: None,
+            before: None,
             releases: None,
         })
     }

@@ -16,7 +16,11 @@ pub fn step_event(resolved: &Resolved, noise_multiplier: f64) -> Event {
 }
 
 /// All releases of a run in proved mode, in the order of the ledger.
-pub fn planned_releases(resolved: &Resolved) -> Vec<Part> {
+pub fn planned_releases(plan: &CentralPlan, resolved: &Resolved) -> Vec<Part> {
+    if let (Some(_), Some(&noise)) = (plan.bands, resolved.noise_multipliers.first()) {
+        let steps = resolved.steps_per_epoch * resolved.noise_multipliers.len() as u64;
+        return vec![Part { event: step_event(resolved, noise), count: plan.entries(steps) }];
+    }
     let map = resolved.before.map(|event| Part { event, count: 1 });
     let steps = resolved.noise_multipliers.iter().map(|&noise| {
         let event = step_event(resolved, noise);

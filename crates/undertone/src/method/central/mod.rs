@@ -6,14 +6,15 @@
 //! ledger.rs      terms and events                     relevance.rs  Rap-FT's relevance map
 //! allocation.rs  the lemma with weights, and the trait that every allocation implements
 //! dp_sgd.rs  adaclip.rs  anadp.rs  importance/  rap_ft.rs       one allocation each
-//! adaptive_clip.rs  public.rs, fixed_weights.rs                  DP-SGD's clipping norm; weights
-//!                                                                of public gradients
+//! adaptive_clip.rs  public.rs, fixed_weights.rs  banded.rs       DP-SGD's clipping norm; weights
+//!                                                of public gradients; correlated noise
 //! ```
 
 mod adaclip;
 mod adaptive_clip;
 mod allocation;
 mod anadp;
+mod banded;
 mod calibrate;
 mod dp_sgd;
 mod fixed_weights;
@@ -28,8 +29,11 @@ mod relevance;
 pub use adaclip::Adaclip;
 pub use adaptive_clip::AdaptiveClipping;
 pub(crate) use allocation::no_less;
-pub use allocation::{Allocation, AllocationMethod, Allocator, NoiseWeights, Published};
+pub use allocation::{
+    Allocation, AllocationMethod, Allocator, NoiseWeights, Published, StepCorrelation,
+};
 pub use anadp::{Anadp, PublishedAnadp};
+pub use banded::{BandedDpSgd, Correlation, CyclicGroups};
 pub use dp_sgd::DpSgd;
 pub use fixed_weights::FixedWeights;
 pub use importance::ImportanceSettings;
@@ -63,7 +67,7 @@ pub(crate) fn planned(
 ) -> Result<(Terms, Composition)> {
     let resolved = plan.calibrate(&run.training, prepared.data.units)?;
     let mut releases = Composition::new(Adjacency::AddRemove);
-    for Part { event, count } in planned_releases(&resolved) {
+    for Part { event, count } in planned_releases(plan, &resolved) {
         releases.push(event, count);
     }
     Ok((terms(run, plan, &resolved, prepared), releases))
@@ -74,6 +78,8 @@ pub(super) struct Central {
     plan: CentralPlan,
     resolved: Resolved,
     sampler: PoissonSampler,
+    /// With correlated noise, which units a step may draw.
+    groups: Option<CyclicGroups>,
     /// The expected number of units of a step.
     expected_units: f64,
     ledger: RunLedger,
@@ -88,16 +94,17 @@ impl Central {
         use AllocationMethod::{Proved, Published};
         let terms = terms(begin.plan, plan, begin.resolved, begin.prepared);
         let steps = begin.resolved.steps_per_epoch * u64::from(begin.plan.training.epochs);
-        let entries = u64::from(begin.resolved.before.is_some()) + steps;
+        let entries = u64::from(begin.resolved.before.is_some()) + plan.entries(steps);
         let mut ledger = RunLedger::open(&begin, terms, plan.delta, entries)?;
-        ledger.plan(planned_releases(begin.resolved));
+        ledger.plan(planned_releases(plan, begin.resolved));
         let Begin { plan: run, prepared, resolved, secret, folder, callback } = begin;
         let parameters = &prepared.model.parameters;
         let clip = &plan.clip;
         let (mut relevance_by_parameter, mut relevance_cost) = (Vec::new(), None);
         let sampling_rate = resolved.sampling_rate.unwrap_or(1.0);
         let units = prepared.data.units;
-        let expected_units = sampling_rate * units as f64;
+        let bands = plan.bands.unwrap_or(1);
+        let expected_units = sampling_rate * units as f64 / bands as f64;
         let public = prepared.public.importance.as_ref().map(|examples| PublicGradients {
             model: &prepared.model,
             examples,
@@ -113,6 +120,7 @@ impl Central {
                     (Clip::Adaptive(adaptive), Some(std)) => {
                         Proved(Box::new(AdaptiveClipping::new(*adaptive, std, parameters)))
                     }
+                    _ if bands > 1 => Proved(Box::new(BandedDpSgd::new(clip, bands, parameters))),
                     _ => Proved(Box::new(DpSgd::new(clip, parameters))),
                 }
             }
@@ -151,10 +159,13 @@ impl Central {
             }
         };
         let sampler = PoissonSampler::new(units, sampling_rate, secret.key(purpose::SAMPLING))?;
+        let key = secret.key(purpose::GROUPS);
+        let groups = plan.bands.map(|bands| CyclicGroups::new(units, bands, key));
         let procedure = Self {
             plan: plan.clone(),
             resolved: resolved.clone(),
             sampler,
+            groups,
             expected_units,
             ledger,
             paths: RunPaths::new(folder.folder()),
@@ -173,7 +184,12 @@ impl Central {
 
 impl Procedure for Central {
     fn sample(&mut self, step: u64) -> Result<Sample> {
-        Ok(Sample { units: self.sampler.step(step), divisor: self.expected_units })
+        let drawn = self.sampler.step(step);
+        let units = match &self.groups {
+            Some(groups) => groups.keep(step, drawn),
+            None => drawn,
+        };
+        Ok(Sample { units, divisor: self.expected_units })
     }
 
     fn release(&mut self, sum: ClippedSum, step: &StepInfo, learner: &mut Learner) -> Result<()> {
@@ -182,14 +198,16 @@ impl Procedure for Central {
         if self.plan.is_published() {
             effective = round_down(effective);
         }
-        let index = self.releases_before() + step.step;
+        // The entry of the block that the step belongs to: of the step itself, unless noise is
+        // correlated.
+        let index = self.releases_before() + self.plan.entries(step.step + 1) - 1;
         self.ledger.record(index, step_event(&self.resolved, effective), 1)?;
         Ok(learner.update(sum, &Step::of(step, nominal))?)
     }
 
     fn record_rest(&mut self) -> Result<()> {
         let mut index = 0;
-        for Part { event, count } in planned_releases(&self.resolved) {
+        for Part { event, count } in planned_releases(&self.plan, &self.resolved) {
             for _ in 0..count {
                 self.ledger.record(index, event, 1)?;
                 index += 1;
@@ -199,7 +217,8 @@ impl Procedure for Central {
     }
 
     fn check_checkpoint(&self, steps: u64) -> Result<()> {
-        self.ledger.check_that_it_holds(self.releases_before() + steps, &self.paths.ledger())
+        let releases = self.releases_before() + self.plan.entries(steps);
+        self.ledger.check_that_it_holds(releases, &self.paths.ledger())
     }
 
     fn guarantee(&self) -> Result<Option<Guarantee>> {

@@ -21,6 +21,8 @@ pub struct CentralPlan {
     /// What the noise is calibrated to.
     pub budget: Budget,
     pub delta: f64,
+    /// Number of bands of correlated noise; none if the noise of the steps is independent.
+    pub bands: Option<usize>,
 }
 
 /// What the noise is calibrated to.
@@ -142,7 +144,19 @@ impl CentralPlan {
                  \"automatic\"",
             ));
         }
-        Ok(Self { allocation, clip: privacy.clip, budget, delta: delta(file)? })
+        let bands = privacy.correlation.map(|correlation| correlation.bands);
+        if bands.is_some() && !Schedule::of(privacy).is_uniform() {
+            return Err(Error::plan(
+                "privacy.correlation is for the uniform schedule; leave privacy.schedule out",
+            ));
+        }
+        if bands.is_some() && matches!(privacy.clip, Clip::Adaptive(_)) {
+            return Err(Error::plan(
+                "privacy.correlation needs one clipping norm for all steps; give a number or \
+                 \"automatic\" in place of { adaptive = … }",
+            ));
+        }
+        Ok(Self { allocation, clip: privacy.clip, budget, delta: delta(file)?, bands })
     }
 
     /// Whether the method runs as published.
@@ -152,6 +166,12 @@ impl CentralPlan {
             AllocationPlan::RapFt(plan) => matches!(plan.source, MapSource::Raw { .. }),
             _ => false,
         }
+    }
+
+    /// Number of ledger entries for so many steps: one each, or one for every block of steps with
+    /// correlated noise.
+    pub fn entries(&self, steps: u64) -> u64 {
+        steps.div_ceil(self.bands.unwrap_or(1) as u64)
     }
 
     /// The public file that weights are computed from, if any.

@@ -24,7 +24,7 @@
 //! is what the ledger records. R does not change the ledger entry: a smaller R has less noise and
 //! shortens more maps.
 
-use super::allocation::{Allocation, Allocator, Published, no_less};
+use super::allocation::{Allocation, Allocator, Published, StepCorrelation, no_less};
 use crate::gradient::{Bounds, Clip, ClippedSum, Clipping, ClippingGroups};
 use crate::model::{ParameterId, Parameters};
 use crate::noise::Noise;
@@ -219,6 +219,7 @@ impl TwoGroups {
             stds: self.shares.map(|share| noise_multiplier * share.sqrt() * self.bound).to_vec(),
             noise_weights: None,
             count_std: None,
+            correlation: StepCorrelation::NONE,
         }
     }
 }

@@ -138,6 +138,7 @@ impl LocalPlan {
         let gradients = CentralPlan {
             allocation: AllocationPlan::DpSgd,
             clip: Clip::Automatic,
+            bands: None,
             budget: Budget::Epsilon { epsilon, schedule: self.schedule },
             delta: self.delta,
         };
