@@ -7,13 +7,19 @@ use undertone::model::Model;
 use undertone::model::folder::{LoadOptions, load};
 use undertone::model::generate::{Session, Settings, generate};
 
-const DECODERS: [&str; 6] = [
+const DECODERS: [&str; 12] = [
     "gpt2-causal-lm",
     "llama-causal-lm",
     "llama-untied",
     "llama-rope-scaled",
     "mistral-causal-lm",
     "qwen3-causal-lm",
+    "mistral-window",
+    "llama-yarn",
+    "smollm3-causal-lm",
+    "gemma2-causal-lm",
+    "gemma3-causal-lm",
+    "phi3-causal-lm",
 ];
 
 fn decoder(name: &str) -> Model {
@@ -82,6 +88,32 @@ fn greedy_texts_follow_the_likeliest_token() {
                 whole.push(token);
             }
             assert_eq!(text.len(), 12);
+        }
+    }
+}
+
+/// 64 tokens after a prompt, as transformers generates them: through windows that are shorter, and
+/// on every device.
+#[test]
+fn greedy_texts_equal_those_of_transformers() {
+    let text = std::fs::read_to_string(fixture("greedy.json")).unwrap();
+    let all: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
+    assert!(all.len() > DECODERS.len());
+    for (name, expected) in all {
+        let numbers = |key: &str| -> Vec<u32> {
+            let list = expected[key].as_array().unwrap();
+            list.iter().map(|n| n.as_u64().unwrap() as u32).collect()
+        };
+        let (prompt, tokens) = (numbers("prompt"), numbers("tokens"));
+        for device in devices() {
+            let mut model = decoder(&name);
+            // What rotates has no table of positions, and transformers goes beyond the stated one.
+            model.network.max_positions = prompt.len() + tokens.len();
+            model.to_device(&device).unwrap();
+            let settings =
+                Settings { max_new_tokens: tokens.len(), temperature: 0.0, ..Settings::default() };
+            let found = generate(&model, std::slice::from_ref(&prompt), &settings, |_| {}).unwrap();
+            assert_eq!(found[0], tokens, "{name} on {device:?}");
         }
     }
 }

@@ -8,7 +8,8 @@ use undertone::data::Batch;
 use undertone::model::folder::{LoadOptions, load};
 use undertone::model::{Gradients, Model, Weighting};
 use undertone::tensor::{
-    self, Activation, AttentionShape, CpuLevel, Dropout, Error, Matrix, NormKind, Output, product,
+    self, Activation, AttentionShape, CpuLevel, Dropout, Error, Matrix, NormKind, Output, Scores,
+    product,
 };
 
 /// Numbers that look random and are the same in every run.
@@ -49,12 +50,16 @@ proptest! {
         size in (1_usize..70, 1_usize..90),
         seed: u64,
         residual: bool,
-        kind: bool,
+        kind in 0_usize..3,
     ) {
-        let kind = if kind { NormKind::Layer } else { NormKind::RootMeanSquare };
+        let kind = [NormKind::Layer, NormKind::RootMeanSquare, NormKind::OffsetRootMeanSquare]
+            [kind];
         let [x, r, dy] = [0, 1, 4].map(|salt| numbers(size.0, size.1, seed ^ salt));
         let [w, b] = [2, 3].map(|salt| numbers(1, size.1, seed ^ salt));
-        let wide = [&x, &r, &dy, &w, &b].map(Wide::of);
+        let mut wide = [&x, &r, &dy, &w, &b].map(Wide::of);
+        if kind == NormKind::OffsetRootMeanSquare {
+            wide[3].values.iter_mut().for_each(|w| *w += 1.0);
+        }
         let [wx, wr, wdy, ww, wb] = &wide;
         let (output, hat, inverse) =
             norm::forward(kind, wx, residual.then_some(wr), ww, wb, f64::from(1e-3_f32));
@@ -95,6 +100,23 @@ proptest! {
     }
 
     #[test]
+    fn soft_capping(size in (1_usize..40, 1_usize..70), cap in 0.3_f32..40.0, seed: u64) {
+        let [x, dy] = [0, 1].map(|salt| numbers(size.0, size.1, seed ^ salt));
+        let [wx, wdy] = [&x, &dy].map(Wide::of);
+        let c = f64::from(cap);
+        let y = Wide::from_fn(size.0, size.1, |i, j| c * (wx[(i, j)] / c).tanh());
+        let slope = |i, j| 1.0 - (wx[(i, j)] / c).tanh().powi(2);
+        let back = Wide::from_fn(size.0, size.1, |i, j| slope(i, j) * wdy[(i, j)]);
+        for device in devices() {
+            let [x, dy] = [&x, &dy].map(|m| m.to_device(&device).unwrap());
+            let capped = tensor::soft_cap(&x, cap).unwrap();
+            same("soft-capping", &capped, &y);
+            let found = tensor::soft_cap_backward(&capped, &dy, cap).unwrap();
+            same("soft-capping backward", &found, &back);
+        }
+    }
+
+    #[test]
     fn attention_of_packed_sequences(
         lengths in prop::collection::vec(1_usize..150, 1..4),
         key_heads in 1_usize..3,
@@ -102,6 +124,7 @@ proptest! {
         width in 1_usize..20,
         causal: bool,
         dropped: bool,
+        scored: bool,
         seed: u64,
     ) {
         let mut starts = vec![0];
@@ -111,7 +134,17 @@ proptest! {
         let tokens = starts[starts.len() - 1];
         let dropout = dropped.then_some(Dropout { rate: 0.3, seed });
         let heads = key_heads * group;
-        let shape = AttentionShape { starts: &starts, heads, key_heads, width, causal, dropout };
+        // Windows of one token to more than all, and caps that bend most scores.
+        let scores = match scored {
+            false => Scores::default(),
+            true => Scores {
+                scale: seed.is_multiple_of(2).then_some(0.7),
+                window: Some((seed % 170) as usize + 1).filter(|_| !seed.is_multiple_of(3)),
+                soft_cap: (!seed.is_multiple_of(5)).then_some(0.5 + (seed % 7) as f32),
+            },
+        };
+        let shape =
+            AttentionShape { starts: &starts, heads, key_heads, width, causal, dropout, scores };
         let qkv = numbers(tokens, shape.columns(), seed);
         let dy = numbers(tokens, shape.heads * width, seed ^ 1);
         let output = attention::forward(&Wide::of(&qkv), &shape);
@@ -262,6 +295,7 @@ fn what_does_not_go_together_is_an_error_with_its_operands() {
         width: 1,
         causal: false,
         dropout: None,
+        scores: Scores::default(),
     };
     assert!(matches!(tensor::attend(&x, &shape), Err(Error::Layout { .. })), "two of three tokens");
     let shape = AttentionShape { starts: &[0, 3], ..shape };
@@ -341,6 +375,7 @@ fn an_empty_batch_has_empty_results() {
         width: 4,
         causal: false,
         dropout: None,
+        scores: Scores::default(),
     };
     assert_eq!(tensor::attend(&Matrix::zeros(0, 24), &shape).unwrap().0.rows(), 0);
     assert!(tensor::column_sums(&none).unwrap().to_vec().unwrap().iter().all(|s| *s == 0.0));

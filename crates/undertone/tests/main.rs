@@ -15,6 +15,7 @@ mod data_mutation;
 mod data_sampler;
 mod generation;
 mod kernels;
+mod model_configs;
 mod model_parity;
 mod mutations;
 mod precision;

@@ -9,7 +9,7 @@ use undertone::tensor::Device;
 
 const TOLERANCE: f32 = 1e-4;
 
-const MODELS: [&str; 18] = [
+const MODELS: [&str; 28] = [
     "bert-classification",
     "bert-masked-lm",
     "bert-token-classification",
@@ -28,6 +28,16 @@ const MODELS: [&str; 18] = [
     "qwen2-causal-lm",
     "qwen2-classification",
     "qwen3-causal-lm",
+    "mistral-window",
+    "smollm3-causal-lm",
+    "gemma2-causal-lm",
+    "gemma2-classification",
+    "gemma3-causal-lm",
+    "phi3-causal-lm",
+    "phi3-longrope",
+    "modernbert-classification",
+    "modernbert-masked-lm",
+    "modernbert-token-classification",
 ];
 
 fn loaded(name: &str, device: &Device) -> Model {
@@ -95,7 +105,9 @@ fn every_architecture_equals_transformers() {
 
 #[test]
 fn scaled_rotary_frequencies_equal_transformers() {
-    check("llama-rope-scaled", &Device::Cpu);
+    for name in ["llama-rope-scaled", "llama-yarn", "phi3-longrope"] {
+        check(name, &Device::Cpu);
+    }
 }
 
 #[test]
@@ -114,7 +126,13 @@ fn sharded_and_half_precision_weights_load() {
 
 #[test]
 fn padding_does_not_exist_so_a_sequence_alone_has_the_same_logits() {
-    for name in ["bert-classification", "gpt2-classification", "llama-classification"] {
+    for name in [
+        "bert-classification",
+        "gpt2-classification",
+        "llama-classification",
+        "gemma2-classification",
+        "modernbert-classification",
+    ] {
         let model = loaded(name, &Device::Cpu);
         let together = batch(name, &model);
         let all = model.logits(&together, None).unwrap().to_vec().unwrap();

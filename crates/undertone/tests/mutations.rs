@@ -115,8 +115,14 @@ fn damaged_configurations() {
         ("roberta-masked-lm", 3),
         ("gpt2-causal-lm", 4),
         ("llama-rope-scaled", 5),
+        ("llama-yarn", 6),
+        ("smollm3-causal-lm", 7),
+        ("gemma2-causal-lm", 8),
+        ("gemma3-causal-lm", 9),
+        ("phi3-longrope", 10),
+        ("modernbert-classification", 11),
     ] {
-        damaged(name, "config.json", 200, usize::MAX, seed);
+        damaged(name, "config.json", 150, usize::MAX, seed);
     }
 }
 

@@ -8,7 +8,7 @@ use std::ops::Range;
 use undertone::tensor::unit_norms::{UnitSums, add_weighted_products};
 use undertone::tensor::{
     self, Activation, AttentionShape, CoordinateWeights, Device, Dropout, Matrix, NormKind, Output,
-    product,
+    Scores, product,
 };
 use undertone_run::Precision;
 
@@ -131,8 +131,20 @@ fn attention_in_bf16() {
             let causal = case % 2 == 1;
             let dropout = (case % 3 == 1).then_some(Dropout { rate: 0.3, seed: 9 });
             let (heads, key_heads) = (4, [1, 2, 4][case % 3]);
-            let shape =
-                AttentionShape { starts: &starts, heads, key_heads, width, causal, dropout };
+            let scores = match case {
+                4 => Scores { window: Some(17), ..Scores::default() },
+                6 => Scores { soft_cap: Some(2.0), ..Scores::default() },
+                _ => Scores::default(),
+            };
+            let shape = AttentionShape {
+                starts: &starts,
+                heads,
+                key_heads,
+                width,
+                causal,
+                dropout,
+                scores,
+            };
             let qkv = activations(&numbers(328, shape.columns(), case as u64), &device);
             let dy = activations(&numbers(328, heads * width, 99 + case as u64), &device);
             let (wq, wdy) = (Wide::of(&qkv), Wide::of(&dy));

@@ -14,7 +14,7 @@ use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
 use undertone::model::{Gradients, Model, TaskHead, Weighting};
 
-const KINDS: [(Architecture, TaskHead); 10] = [
+const KINDS: [(Architecture, TaskHead); 16] = [
     (Architecture::Bert, TaskHead::SequenceClassification),
     (Architecture::Bert, TaskHead::MaskedLanguageModel),
     (Architecture::DistilBert, TaskHead::SequenceClassification),
@@ -25,6 +25,12 @@ const KINDS: [(Architecture, TaskHead); 10] = [
     (Architecture::Llama, TaskHead::CausalLanguageModel),
     (Architecture::Qwen2, TaskHead::CausalLanguageModel),
     (Architecture::Qwen3, TaskHead::CausalLanguageModel),
+    (Architecture::SmolLm3, TaskHead::CausalLanguageModel),
+    (Architecture::Gemma2, TaskHead::CausalLanguageModel),
+    (Architecture::Gemma3, TaskHead::CausalLanguageModel),
+    (Architecture::Phi3, TaskHead::CausalLanguageModel),
+    (Architecture::ModernBert, TaskHead::SequenceClassification),
+    (Architecture::ModernBert, TaskHead::MaskedLanguageModel),
 ];
 
 fn model(architecture: Architecture, task_head: TaskHead, tuning: &Tuning, hidden: usize) -> Model {

@@ -15,7 +15,7 @@ use undertone::tensor::Host;
 
 const PROBES: Probes = Probes { seed: 7, count: 4 };
 
-const KINDS: [(Architecture, TaskHead); 7] = [
+const KINDS: [(Architecture, TaskHead); 10] = [
     (Architecture::Bert, TaskHead::SequenceClassification),
     (Architecture::DistilBert, TaskHead::SequenceClassification),
     (Architecture::Roberta, TaskHead::SequenceClassification),
@@ -23,6 +23,9 @@ const KINDS: [(Architecture, TaskHead); 7] = [
     (Architecture::Llama, TaskHead::SequenceClassification),
     (Architecture::Gpt2, TaskHead::CausalLanguageModel),
     (Architecture::Llama, TaskHead::CausalLanguageModel),
+    (Architecture::Gemma2, TaskHead::CausalLanguageModel),
+    (Architecture::Gemma2, TaskHead::SequenceClassification),
+    (Architecture::Phi3, TaskHead::CausalLanguageModel),
 ];
 
 fn model(architecture: Architecture, task_head: TaskHead, tuning: &Tuning) -> Model {
@@ -61,6 +64,22 @@ fn tunings(task_head: TaskHead) -> Vec<Tuning> {
         all.push(Tuning::Head);
     }
     all
+}
+
+/// What has no rule says so in one sentence.
+#[test]
+fn relevance_without_a_rule_is_refused() {
+    for (architecture, task_head, told) in [
+        (Architecture::Qwen3, TaskHead::CausalLanguageModel, "normalises queries and keys"),
+        (Architecture::Gemma3, TaskHead::CausalLanguageModel, "normalises queries and keys"),
+        (Architecture::ModernBert, TaskHead::SequenceClassification, "averages over tokens"),
+    ] {
+        let model = model(architecture, task_head, &tunings(task_head)[0]);
+        let rule = AlphaBeta::default();
+        let explainer = Explainer::new(&model, rule, InitialRelevance::TopK(5), PROBES).unwrap();
+        let said = explainer.relevance(&example(task_head)).unwrap_err().to_string();
+        assert!(said.contains(told), "{said}");
+    }
 }
 
 #[test]

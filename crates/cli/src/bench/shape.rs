@@ -50,12 +50,17 @@ impl Shape {
             | Architecture::DistilBert
             | Architecture::Roberta
             | Architecture::XlmRoberta
-            | Architecture::Camembert => TaskHead::SequenceClassification,
+            | Architecture::Camembert
+            | Architecture::ModernBert => TaskHead::SequenceClassification,
             Architecture::Gpt2
             | Architecture::Llama
+            | Architecture::SmolLm3
             | Architecture::Mistral
             | Architecture::Qwen2
-            | Architecture::Qwen3 => TaskHead::CausalLanguageModel,
+            | Architecture::Qwen3
+            | Architecture::Gemma2
+            | Architecture::Gemma3
+            | Architecture::Phi3 => TaskHead::CausalLanguageModel,
         }
     }
 

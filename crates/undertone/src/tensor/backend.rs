@@ -74,6 +74,14 @@ pub(crate) trait Backend: Sized + 'static {
         x: &Self::Matrix,
         output_gradient: &Self::Matrix,
     ) -> Result<Self::Matrix>;
+    /// c · tanh(x / c).
+    fn soft_cap(x: &Self::Matrix, cap: f32) -> Result<Self::Matrix>;
+    /// (1 − (y / c)²) ⊙ dy, where y is what [`Self::soft_cap`] returned.
+    fn soft_cap_backward(
+        capped: &Self::Matrix,
+        output_gradient: &Self::Matrix,
+        cap: f32,
+    ) -> Result<Self::Matrix>;
     fn gate(kind: Activation, gate: &Self::Matrix, up: &Self::Matrix) -> Result<Self::Matrix>;
     fn gate_backward(
         kind: Activation,

@@ -29,7 +29,7 @@ pub mod unit_norms;
 mod update;
 
 pub use activation::Activation;
-pub use attention::AttentionShape;
+pub use attention::{AttentionShape, Scores};
 pub use cache::KeyValueCache;
 pub use coordinate_weights::CoordinateWeights;
 #[cfg(target_arch = "x86_64")]

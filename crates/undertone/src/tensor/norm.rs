@@ -9,6 +9,18 @@ pub enum NormKind {
     Layer,
     /// RMSNorm: x / √(mean of squares + ε), scaled.
     RootMeanSquare,
+    /// RMSNorm whose parameter w is how far the scale is from 1: γ = 1 + w (Gemma).
+    OffsetRootMeanSquare,
+}
+
+impl NormKind {
+    /// What is added to the parameter for the scale γ.
+    pub(crate) fn offset(self) -> f32 {
+        match self {
+            Self::OffsetRootMeanSquare => 1.0,
+            Self::Layer | Self::RootMeanSquare => 0.0,
+        }
+    }
 }
 
 /// What normalisation computed, and what its backward pass needs.

@@ -91,6 +91,20 @@ pub fn activate_backward(kind: Activation, x: &Matrix, output_gradient: &Matrix)
     })
 }
 
+/// Soft-capping: c · tanh(x / c), which lies between −c and c.
+pub fn soft_cap(x: &Matrix, cap: f32) -> Result<Matrix> {
+    on_backend!("soft-capping", x, |B, at| Ok(B::wrap(B::soft_cap(at.get(x)?, cap)?)))
+}
+
+/// Gradient of the input of [`soft_cap`], from what it returned.
+pub fn soft_cap_backward(capped: &Matrix, output_gradient: &Matrix, cap: f32) -> Result<Matrix> {
+    const NAME: &str = "backward pass of soft-capping";
+    same_shape(NAME, capped, output_gradient)?;
+    on_backend!(NAME, capped, |B, at| {
+        Ok(B::wrap(B::soft_cap_backward(at.get(capped)?, at.get(output_gradient)?, cap)?))
+    })
+}
+
 /// f(gate) ⊙ up.
 pub fn gate(kind: Activation, gate: &Matrix, up: &Matrix) -> Result<Matrix> {
     const NAME: &str = "gated activation";

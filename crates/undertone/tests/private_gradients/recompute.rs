@@ -12,6 +12,8 @@ fn computing_activations_again_changes_no_bit() {
         (Architecture::Bert, TaskHead::SequenceClassification),
         (Architecture::Gpt2, TaskHead::CausalLanguageModel),
         (Architecture::Llama, TaskHead::CausalLanguageModel),
+        (Architecture::Gemma2, TaskHead::CausalLanguageModel),
+        (Architecture::ModernBert, TaskHead::SequenceClassification),
     ] {
         for (tuning, device) in tunings(architecture, task_head)
             .into_iter()

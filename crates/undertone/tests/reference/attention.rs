@@ -1,9 +1,10 @@
 //! Scaled dot-product attention of each head h of each sequence:
 //!
-//! S = Q Kᵀ / √width, P = softmax of the rows of S (over keys that a row may see), Y = (P ⊙ M) V,
+//! S = Q Kᵀ · scale, P = softmax of the rows of S (over keys that a row may see), Y = (P ⊙ M) V,
 //!
 //! where M is dropout's mask; backward, with Ŷ the gradient of Y: V̂ = (P ⊙ M)ᵀ Ŷ, P̂ = (Ŷ Vᵀ) ⊙ M,
-//! Ŝ_ij = P_ij (P̂_ij − Σ_k P_ik P̂_ik), Q̂ = Ŝ K / √width, K̂ = Ŝᵀ Q / √width.
+//! Ŝ_ij = P_ij (P̂_ij − Σ_k P_ik P̂_ik), Q̂ = Ŝ K · scale, K̂ = Ŝᵀ Q · scale. With soft-capping S is
+//! c · tanh of S / c, and Ŝ is times 1 − (S / c)².
 
 use super::Wide;
 use undertone::tensor::AttentionShape;
@@ -16,7 +17,13 @@ struct Head {
     key: usize,
     value: usize,
     probabilities: Wide,
+    /// Derivative of each score by the dot product times scale.
+    slopes: Wide,
     mask: Wide,
+}
+
+fn scale(shape: &AttentionShape) -> f64 {
+    shape.scores.scale.map_or_else(|| 1.0 / (shape.width as f64).sqrt(), f64::from)
 }
 
 fn heads(qkv: &Wide, shape: &AttentionShape) -> Vec<Head> {
@@ -29,18 +36,25 @@ fn heads(qkv: &Wide, shape: &AttentionShape) -> Vec<Head> {
             let key = (shape.heads + h / group) * width;
             let value = key + shape.key_heads * width;
             let mut probabilities = Wide::zeros(length, length);
+            let mut slopes = Wide::zeros(length, length);
             for i in 0..length {
-                let seen = if shape.causal { i + 1 } else { length };
+                let near = |j: usize| shape.scores.window.is_none_or(|w| i.abs_diff(j) < w);
+                let visible = |j: &usize| near(*j) && (!shape.causal || *j <= i);
                 let score = |j: usize| {
                     let products =
                         (0..width).map(|c| qkv[(start + i, query + c)] * qkv[(start + j, key + c)]);
-                    products.sum::<f64>() / (width as f64).sqrt()
+                    let s = products.sum::<f64>() * scale(shape);
+                    match shape.scores.soft_cap.map(f64::from) {
+                        None => (s, 1.0),
+                        Some(cap) => (cap * (s / cap).tanh(), 1.0 - (s / cap).tanh().powi(2)),
+                    }
                 };
-                let scores: Vec<f64> = (0..seen).map(score).collect();
-                let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                let total: f64 = scores.iter().map(|s| (s - largest).exp()).sum();
-                for (j, score) in scores.iter().enumerate() {
+                let scores: Vec<_> = (0..length).filter(visible).map(|j| (j, score(j))).collect();
+                let largest = scores.iter().map(|s| s.1.0).fold(f64::NEG_INFINITY, f64::max);
+                let total: f64 = scores.iter().map(|s| (s.1.0 - largest).exp()).sum();
+                for (j, (score, slope)) in scores {
                     probabilities[(i, j)] = (score - largest).exp() / total;
+                    slopes[(i, j)] = slope;
                 }
             }
             let mask = Wide::from_fn(length, length, |i, j| match shape.dropout {
@@ -50,7 +64,7 @@ fn heads(qkv: &Wide, shape: &AttentionShape) -> Vec<Head> {
                     f64::from(dropout.factor((i * length + j) as u32))
                 }
             });
-            all.push(Head { start, length, query, key, value, probabilities, mask });
+            all.push(Head { start, length, query, key, value, probabilities, slopes, mask });
         }
     }
     all
@@ -74,9 +88,9 @@ pub fn forward(qkv: &Wide, shape: &AttentionShape) -> Wide {
 
 pub fn backward(qkv: &Wide, dy: &Wide, shape: &AttentionShape) -> Wide {
     let mut gradient = Wide::zeros(qkv.rows, qkv.columns);
-    let scale = 1.0 / (shape.width as f64).sqrt();
+    let scale = scale(shape);
     for head in heads(qkv, shape) {
-        let Head { start, length, query, key, value, probabilities, mask } = head;
+        let Head { start, length, query, key, value, probabilities, slopes, mask } = head;
         for i in 0..length {
             let dp: Vec<f64> = (0..length)
                 .map(|j| {
@@ -88,7 +102,7 @@ pub fn backward(qkv: &Wide, dy: &Wide, shape: &AttentionShape) -> Wide {
             let along: f64 = (0..length).map(|k| probabilities[(i, k)] * dp[k]).sum();
             for j in 0..length {
                 let p = probabilities[(i, j)];
-                let ds = p * (dp[j] - along);
+                let ds = p * (dp[j] - along) * slopes[(i, j)];
                 for c in 0..shape.width {
                     gradient[(start + j, value + c)] +=
                         p * mask[(i, j)] * dy[(start + i, query + c)];

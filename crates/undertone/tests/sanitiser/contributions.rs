@@ -3,6 +3,7 @@
 use super::{KINDS, config, model};
 use undertone::explain::contribution::{positional, shares, token_contributions};
 use undertone::model::architecture::Architecture;
+use undertone::model::layer::head::Pick;
 use undertone::model::layer::sanitiser::{NoiseLayer, Rows};
 use undertone::model::sanitised::set;
 
@@ -25,8 +26,8 @@ fn contributions_multiply_and_sum_to_one() {
     assert!((both[(1, 0)] - (0.75 * 0.25 + 0.5 * 0.75)).abs() < 1e-12);
 
     for architecture in KINDS {
-        let last = matches!(architecture, Architecture::Gpt2 | Architecture::Llama);
         let model = model(architecture, &config);
+        let last = model.network.head.pick == Pick::Last;
         let map = positional(&model, 12, last).unwrap();
         assert_eq!((map.heads, map.tokens), (4, 12));
         let found = token_contributions(&model, &map).unwrap();

@@ -13,12 +13,15 @@ use undertone::model::sanitised::{SanitiserConfig, attach, set};
 use undertone::model::tuning::Tuning;
 use undertone::model::{Model, ParameterId, TaskHead};
 
-const KINDS: [Architecture; 5] = [
+const KINDS: [Architecture; 8] = [
     Architecture::Bert,
     Architecture::DistilBert,
     Architecture::Roberta,
     Architecture::Gpt2,
     Architecture::Llama,
+    Architecture::ModernBert,
+    Architecture::Gemma2,
+    Architecture::Phi3,
 ];
 
 fn config(noise_layer: NoiseLayer, rows: Rows, dims: &[usize]) -> SanitiserConfig {

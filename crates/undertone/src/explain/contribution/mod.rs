@@ -12,6 +12,7 @@ mod attention;
 
 pub use attention::{AttentionMap, attention_of, positional};
 
+use crate::model::layer::feed_forward::Gate;
 use crate::model::layer::linear::Linear;
 use crate::model::{Error, Model, Parameters, Result};
 use nalgebra::DMatrix;
@@ -52,10 +53,15 @@ pub fn token_contributions(model: &Model, map: &AttentionMap) -> Result<DMatrix<
     let mut contributions = mixed * shares(&attention.output, &model.parameters)?;
     let feed_forward = &block.feed_forward;
     let wide = match &feed_forward.gate {
-        None => shares(&feed_forward.up, &model.parameters)?,
+        Gate::Absent => shares(&feed_forward.up, &model.parameters)?,
         // The two factors of the gated product get half of it each.
-        Some(gate) => {
+        Gate::Layer(gate) => {
             (shares(&feed_forward.up, &model.parameters)? + shares(gate, &model.parameters)?) * 0.5
+        }
+        Gate::Fused => {
+            let both = shares(&feed_forward.up, &model.parameters)?;
+            let inner = both.ncols() / 2;
+            (both.columns(0, inner) + both.columns(inner, inner)) * 0.5
         }
     };
     contributions = contributions * wide * shares(&feed_forward.down, &model.parameters)?;

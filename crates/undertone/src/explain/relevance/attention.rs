@@ -52,7 +52,7 @@ impl Explainer {
         }
         if attention.head_norms.is_some() {
             return Err(crate::model::Error::Request(
-                "relevance of a model that normalises queries and keys, such as Qwen3, is not \
+                "relevance of a model that normalises queries and keys, such as Qwen3 or Gemma 3, is not \
                  known; use another method"
                     .into(),
             ));
@@ -74,11 +74,14 @@ impl Explainer {
             let (q, k) =
                 (columns(&qkv, at.query..at.query + width), columns(&qkv, at.key..at.key + width));
             let mut scores = super::rules::product(&q, false, &k, true)?;
-            let scale = 1.0 / (width as f32).sqrt();
+            let shape = attention.shape(pass);
             for (t, row) in scores.values_mut().chunks_exact_mut(tokens).enumerate() {
+                let seen = shape.seen(t, tokens);
                 for (s, score) in row.iter_mut().enumerate() {
-                    *score =
-                        if attention.causal && s > t { f32::NEG_INFINITY } else { *score * scale };
+                    *score = match seen.contains(&s) {
+                        true => attention.scores.capped(*score * shape.scale()),
+                        false => f32::NEG_INFINITY,
+                    };
                 }
                 let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                 row.iter_mut().for_each(|score| *score = (*score - most).exp());
@@ -113,7 +116,7 @@ impl Explainer {
             let part = |first: usize| columns(&trace.qkv, first..first + width);
             let of_head = columns(&of_mixed, head * width..(head + 1) * width);
             let (of_scores, of_values) = features(probabilities, &part(at.value), false, &of_head)?;
-            // Softmax passes relevance unchanged; the scale of the scores cancels.
+            // Softmax and soft-capping pass relevance unchanged; the scale of the scores cancels.
             let (of_queries, of_keys) = features(&part(at.query), &part(at.key), true, &of_scores)?;
             add_columns(&mut of_qkv, at.query, &of_queries);
             add_columns(&mut of_qkv, at.key, &of_keys);

@@ -6,6 +6,7 @@ use super::rules::sum;
 use super::{Explainer, Found};
 use crate::model::layer::adapter::Adapter;
 use crate::model::layer::block::{Block, NormOrder};
+use crate::model::layer::norm::Norm;
 use crate::model::{Pass, Result};
 use crate::tensor::Host;
 
@@ -43,21 +44,31 @@ impl Explainer {
         input: Host,
     ) -> Result<BlockTrace> {
         let after = block.order == NormOrder::After;
-        let before = |norm, x: &Host| if after { Ok(x.clone()) } else { self.norm(pass, norm, x) };
-        let normed = before(&block.attention_norm, &input)?;
+        let before = |norm: Option<&Norm>, x: &Host| match norm.filter(|_| !after) {
+            Some(norm) => self.norm(pass, norm, x),
+            None => Ok(x.clone()),
+        };
+        // Normalisations at the end of a branch pass relevance unchanged, as all of them do.
+        let at_end = |norm: &Option<Norm>, x: &Host| match norm {
+            Some(norm) => self.norm(pass, norm, x),
+            None => Ok(x.clone()),
+        };
+        let normed = before(block.attention_norm.as_ref(), &input)?;
         let attention = self.trace_attention(pass, &block.attention, &normed)?;
+        let branch = at_end(&block.attention_output_norm, &attention.output.output)?;
         let (attended, attention_adapter) =
-            self.adapted(block.attention_adapter.as_ref(), attention.output.output.clone())?;
+            self.adapted(block.attention_adapter.as_ref(), branch)?;
         let mut middle = add(&input, &attended);
         let mut attention_normed = normed;
         if after {
-            middle = self.norm(pass, &block.attention_norm, &middle)?;
+            middle = at_end(&block.attention_norm, &middle)?;
             attention_normed = middle.clone();
         }
-        let normed = before(&block.feed_forward_norm, &middle)?;
+        let normed = before(Some(&block.feed_forward_norm), &middle)?;
         let feed_forward = self.trace_feed_forward(&block.feed_forward, &normed)?;
+        let branch = at_end(&block.feed_forward_output_norm, &feed_forward.down.output)?;
         let (fed, feed_forward_adapter) =
-            self.adapted(block.feed_forward_adapter.as_ref(), feed_forward.down.output.clone())?;
+            self.adapted(block.feed_forward_adapter.as_ref(), branch)?;
         let mut output = add(&middle, &fed);
         let mut feed_forward_normed = normed;
         if after {
@@ -113,16 +124,16 @@ impl Explainer {
             )?;
         }
         let middle = add(&past, &branch);
-        if after {
-            self.through_norm(&block.attention_norm, &trace.attention_normed, &middle, found)?;
+        if let Some(norm) = block.attention_norm.as_ref().filter(|_| after) {
+            self.through_norm(norm, &trace.attention_normed, &middle, found)?;
         }
         let (past, mut branch) = sum(&trace.input, &trace.attended, &middle);
         if let (Some(adapter), Some(trace)) = (&block.attention_adapter, &trace.attention_adapter) {
             branch = self.through_adapter(adapter, trace, &branch, found)?;
         }
         let branch = self.through_attention(&block.attention, &trace.attention, &branch, found)?;
-        if !after {
-            self.through_norm(&block.attention_norm, &trace.attention_normed, &branch, found)?;
+        if let Some(norm) = block.attention_norm.as_ref().filter(|_| !after) {
+            self.through_norm(norm, &trace.attention_normed, &branch, found)?;
         }
         Ok(add(&past, &branch))
     }

@@ -3,11 +3,11 @@
 use super::rules::{bias, linear, map, product, sum, zip};
 use super::{Explainer, Found};
 use crate::model::layer::adapter::Adapter;
-use crate::model::layer::feed_forward::FeedForward;
+use crate::model::layer::feed_forward::{FeedForward, Gate};
 use crate::model::layer::head::Pick;
 use crate::model::layer::linear::Linear;
 use crate::model::layer::norm::Norm;
-use crate::model::{Pass, Result};
+use crate::model::{Error, Pass, Result};
 use crate::tensor::{self, Activation, Host, Matrix};
 use std::ops::Range;
 
@@ -41,11 +41,13 @@ pub(super) struct HeadTrace {
     dense: Option<LinearTrace>,
     normed: Option<Host>,
     out: LinearTrace,
+    /// The output, soft-capped where the head does so; that passes relevance unchanged.
+    logits: Host,
 }
 
 impl HeadTrace {
     pub fn logits(&self) -> Host {
-        self.out.output.clone()
+        self.logits.clone()
     }
 }
 
@@ -205,13 +207,23 @@ impl Explainer {
         input: &Host,
     ) -> Result<FeedForwardTrace> {
         let up = self.trace_linear(&layer.up, input)?;
-        let gate = layer.gate.as_ref().map(|gate| self.trace_linear(gate, input)).transpose()?;
-        let wide = match &gate {
-            Some(gate) => zip(&activate(layer.activation, &gate.output)?, &up.output, |g, u| g * u),
-            None => activate(layer.activation, &up.output)?,
+        let mut traced_gate = None;
+        let wide = match &layer.gate {
+            Gate::Absent => activate(layer.activation, &up.output)?,
+            Gate::Layer(gate) => {
+                let gate = self.trace_linear(gate, input)?;
+                let opened = activate(layer.activation, &gate.output)?;
+                traced_gate = Some(gate);
+                zip(&opened, &up.output, |g, u| g * u)
+            }
+            Gate::Fused => {
+                let inner = up.output.columns() / 2;
+                let opened = activate(layer.activation, &columns(&up.output, 0..inner))?;
+                zip(&opened, &columns(&up.output, inner..2 * inner), |g, u| g * u)
+            }
         };
         let down = self.trace_linear(&layer.down, &wide)?;
-        Ok(FeedForwardTrace { gate, up, down })
+        Ok(FeedForwardTrace { gate: traced_gate, up, down })
     }
 
     pub(super) fn through_feed_forward(
@@ -222,14 +234,21 @@ impl Explainer {
         found: &mut Found,
     ) -> Result<Host> {
         let wide = self.through_linear(&layer.down, &trace.down, relevance, found)?;
+        // By equation 8 each factor of an elementwise product has all of its relevance, and by
+        // equation 11 half of it.
+        let half = map(&wide, |r| 0.5 * r);
         match (&layer.gate, &trace.gate) {
-            (Some(gate), Some(of_gate)) => {
-                // By equation 8 each factor of an elementwise product has all of its relevance, and
-                // by equation 11 half of it.
-                let half = map(&wide, |r| 0.5 * r);
+            (Gate::Layer(gate), Some(of_gate)) => {
                 let one = self.through_linear(gate, of_gate, &half, found)?;
                 let other = self.through_linear(&layer.up, &trace.up, &half, found)?;
                 Ok(add(&one, &other))
+            }
+            (Gate::Fused, _) => {
+                let (rows, inner) = (half.rows(), half.columns());
+                let mut both = Host::from_vec(rows, 2 * inner, vec![0.0; 2 * rows * inner]);
+                set_columns(&mut both, 0, &half);
+                set_columns(&mut both, inner, &half);
+                self.through_linear(&layer.up, &trace.up, &both, found)
             }
             _ => self.through_linear(&layer.up, &trace.up, &wide, found),
         }
@@ -265,6 +284,13 @@ impl Explainer {
             Pick::First => vec![0],
             Pick::Last => vec![last],
             Pick::Tokens => wanted.to_vec(),
+            Pick::Mean => {
+                return Err(Error::Request(
+                    "relevance of a model that averages over tokens (classifier_pooling \"mean\") \
+                     is not known; use another method"
+                        .into(),
+                ));
+            }
         };
         let picked: Vec<f32> =
             rows.iter().flat_map(|&row| hidden.row(row as usize).to_vec()).collect();
@@ -281,7 +307,9 @@ impl Explainer {
             normed = Some(x.clone());
         }
         let out = self.trace_linear(&head.out, &x)?;
-        Ok(HeadTrace { rows, tokens: hidden.rows(), dense, normed, out })
+        let capped = |cap: f32| map(&out.output, |z| cap * (z / cap).tanh());
+        let logits = head.soft_cap.map_or_else(|| out.output.clone(), capped);
+        Ok(HeadTrace { rows, tokens: hidden.rows(), dense, normed, out, logits })
     }
 
     pub(super) fn through_head(

@@ -5,12 +5,12 @@ use crate::model::folder::Config;
 use crate::model::layer::attention::{Attention, Projections};
 use crate::model::layer::block::{Block, NormOrder};
 use crate::model::layer::embedding::Embeddings;
-use crate::model::layer::feed_forward::FeedForward;
+use crate::model::layer::feed_forward::{FeedForward, Gate};
 use crate::model::layer::head::{Head, Pick};
 use crate::model::layer::linear::Linear;
 use crate::model::parameters::ParameterId;
 use crate::model::{Network, Result, TaskHead};
-use crate::tensor::Activation;
+use crate::tensor::{Activation, Scores};
 
 pub(super) fn build(
     config: &Config,
@@ -33,6 +33,7 @@ pub(super) fn build(
                 norm: None,
                 dropout,
                 out,
+                soft_cap: None,
             }
         }
         TaskHead::MaskedLanguageModel => {
@@ -46,7 +47,15 @@ pub(super) fn build(
             let names = ("cls.predictions.decoder", "cls.predictions.bias");
             let out = vocabulary_layer(config, builder, names, &sizes, embeddings.tokens)?;
             let dense = Some((dense, activation));
-            Head { task_head, pick: Pick::Tokens, dense, norm: Some(norm), dropout: 0.0, out }
+            Head {
+                task_head,
+                pick: Pick::Tokens,
+                dense,
+                norm: Some(norm),
+                dropout: 0.0,
+                out,
+                soft_cap: None,
+            }
         }
         _ => token_classifier(task_head, sizes.hidden, classes, dropout, builder)?,
     };
@@ -100,6 +109,7 @@ pub(super) fn encoder(
     let table = |name: &str| format!("{prefix}.embeddings.{name}_embeddings.weight");
     let embeddings = Embeddings {
         tokens: builder.tensor(&table("word"), &[sizes.vocabulary, hidden])?,
+        scale: 1.0,
         positions: Some((
             builder.tensor(&table("position"), &[sizes.positions, hidden])?,
             first_position,
@@ -140,17 +150,19 @@ pub(super) fn encoder(
                 causal: false,
                 head_norms: None,
                 rotary: None,
+                scores: Scores::default(),
                 dropout: attention_dropout,
                 site: site + 2,
             },
-            attention_norm: builder.layer_norm(
+            attention_norm: Some(builder.layer_norm(
                 &format!("{name}.attention.output.LayerNorm"),
                 hidden,
                 epsilon,
-            )?,
+            )?),
+            attention_output_norm: None,
             attention_adapter: None,
             feed_forward: FeedForward {
-                gate: None,
+                gate: Gate::Absent,
                 up: builder.linear(
                     &format!("{name}.intermediate.dense"),
                     hidden,
@@ -165,6 +177,7 @@ pub(super) fn encoder(
                 hidden,
                 epsilon,
             )?,
+            feed_forward_output_norm: None,
             feed_forward_adapter: None,
             dropout,
             site,
@@ -183,7 +196,15 @@ pub(super) fn token_classifier(
     builder: &mut Builder,
 ) -> Result<Head> {
     let out = builder.linear("classifier", hidden, classes, true)?;
-    Ok(Head { task_head, pick: Pick::Tokens, dense: None, norm: None, dropout, out })
+    Ok(Head {
+        task_head,
+        pick: Pick::Tokens,
+        dense: None,
+        norm: None,
+        dropout,
+        out,
+        soft_cap: None,
+    })
 }
 
 /// Language modelling layer, from hidden states to vocabulary logits; its weight is tied to the

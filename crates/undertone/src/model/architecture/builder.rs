@@ -100,6 +100,18 @@ impl<'a> Builder<'a> {
         Ok(Norm { kind: NormKind::Layer, weight, bias, epsilon })
     }
 
+    /// LayerNorm without a bias.
+    pub fn layer_norm_of_weight(&mut self, name: &str, width: usize, epsilon: f32) -> Result<Norm> {
+        let weight = self.tensor(&format!("{name}.weight"), &[width])?;
+        Ok(Norm { kind: NormKind::Layer, weight, bias: None, epsilon })
+    }
+
+    /// RMSNorm whose parameter is γ − 1 (Gemma).
+    pub fn offset_rms_norm(&mut self, name: &str, width: usize, epsilon: f32) -> Result<Norm> {
+        let norm = self.rms_norm(name, width, epsilon)?;
+        Ok(Norm { kind: NormKind::OffsetRootMeanSquare, ..norm })
+    }
+
     pub fn rms_norm(&mut self, name: &str, width: usize, epsilon: f32) -> Result<Norm> {
         let weight = self.tensor(&format!("{name}.weight"), &[width])?;
         Ok(Norm { kind: NormKind::RootMeanSquare, weight, bias: None, epsilon })

@@ -5,10 +5,10 @@ use crate::model::folder::Config;
 use crate::model::layer::attention::{Attention, Projections};
 use crate::model::layer::block::{Block, NormOrder};
 use crate::model::layer::embedding::Embeddings;
-use crate::model::layer::feed_forward::FeedForward;
+use crate::model::layer::feed_forward::{FeedForward, Gate};
 use crate::model::layer::head::{Head, Pick};
 use crate::model::{Network, Result, TaskHead};
-use crate::tensor::Activation;
+use crate::tensor::{Activation, Scores};
 
 /// LayerNorm's ε, fixed in this architecture.
 const EPSILON: f32 = 1e-12;
@@ -35,6 +35,7 @@ pub(super) fn build(
     let table = |name: &str| format!("distilbert.embeddings.{name}_embeddings.weight");
     let embeddings = Embeddings {
         tokens: builder.tensor(&table("word"), &[sizes.vocabulary, hidden])?,
+        scale: 1.0,
         positions: Some((builder.tensor(&table("position"), &[sizes.positions, hidden])?, 0)),
         segments: None,
         norm: Some(builder.layer_norm("distilbert.embeddings.LayerNorm", hidden, EPSILON)?),
@@ -68,17 +69,19 @@ pub(super) fn build(
                 causal: false,
                 head_norms: None,
                 rotary: None,
+                scores: Scores::default(),
                 dropout: attention_dropout,
                 site: site + 2,
             },
-            attention_norm: builder.layer_norm(
+            attention_norm: Some(builder.layer_norm(
                 &format!("{name}.sa_layer_norm"),
                 hidden,
                 EPSILON,
-            )?,
+            )?),
+            attention_output_norm: None,
             attention_adapter: None,
             feed_forward: FeedForward {
-                gate: None,
+                gate: Gate::Absent,
                 up: builder.linear(&format!("{name}.ffn.lin1"), hidden, sizes.inner, true)?,
                 down: builder.linear(&format!("{name}.ffn.lin2"), sizes.inner, hidden, true)?,
                 activation,
@@ -88,6 +91,7 @@ pub(super) fn build(
                 hidden,
                 EPSILON,
             )?,
+            feed_forward_output_norm: None,
             feed_forward_adapter: None,
             dropout,
             site,
@@ -107,6 +111,7 @@ pub(super) fn build(
                 norm: None,
                 dropout,
                 out,
+                soft_cap: None,
             }
         }
         TaskHead::MaskedLanguageModel => {
@@ -115,7 +120,15 @@ pub(super) fn build(
             let names = ("vocab_projector", "vocab_projector.bias");
             let out = bert::vocabulary_layer(config, builder, names, &sizes, embeddings.tokens)?;
             let dense = Some((dense, activation));
-            Head { task_head, pick: Pick::Tokens, dense, norm: Some(norm), dropout: 0.0, out }
+            Head {
+                task_head,
+                pick: Pick::Tokens,
+                dense,
+                norm: Some(norm),
+                dropout: 0.0,
+                out,
+                soft_cap: None,
+            }
         }
         _ => bert::token_classifier(task_head, hidden, classes, dropout, builder)?,
     };

@@ -6,11 +6,12 @@ use crate::model::folder::Config;
 use crate::model::layer::attention::{Attention, Projections};
 use crate::model::layer::block::{Block, NormOrder};
 use crate::model::layer::embedding::Embeddings;
-use crate::model::layer::feed_forward::FeedForward;
+use crate::model::layer::feed_forward::{FeedForward, Gate};
 use crate::model::layer::head::{Head, Pick};
 use crate::model::layer::linear::Linear;
 use crate::model::parameters::ParameterId;
 use crate::model::{Network, Result, TaskHead};
+use crate::tensor::Scores;
 
 pub(super) fn build(
     config: &Config,
@@ -43,6 +44,7 @@ pub(super) fn build(
     let activation = config.activation("activation_function", "gelu_new")?;
     let embeddings = Embeddings {
         tokens: builder.tensor("transformer.wte.weight", &[sizes.vocabulary, hidden])?,
+        scale: 1.0,
         positions: Some((builder.tensor("transformer.wpe.weight", &[sizes.positions, hidden])?, 0)),
         segments: None,
         norm: None,
@@ -54,7 +56,7 @@ pub(super) fn build(
         let site = 8 * i as u64;
         blocks.push(Block {
             order: NormOrder::Before,
-            attention_norm: builder.layer_norm(&format!("{name}.ln_1"), hidden, epsilon)?,
+            attention_norm: Some(builder.layer_norm(&format!("{name}.ln_1"), hidden, epsilon)?),
             attention: Attention {
                 projections: Projections::Fused(Box::new(Linear {
                     parts: &["query", "key", "value"],
@@ -67,17 +69,20 @@ pub(super) fn build(
                 causal: true,
                 head_norms: None,
                 rotary: None,
+                scores: Scores::default(),
                 dropout: attention_dropout,
                 site: site + 2,
             },
+            attention_output_norm: None,
             attention_adapter: None,
             feed_forward_norm: builder.layer_norm(&format!("{name}.ln_2"), hidden, epsilon)?,
             feed_forward: FeedForward {
-                gate: None,
+                gate: Gate::Absent,
                 up: builder.conv1d(&format!("{name}.mlp.c_fc"), hidden, sizes.inner)?,
                 down: builder.conv1d(&format!("{name}.mlp.c_proj"), sizes.inner, hidden)?,
                 activation,
             },
+            feed_forward_output_norm: None,
             feed_forward_adapter: None,
             dropout,
             site,
@@ -132,5 +137,5 @@ pub(super) fn decoder_head(
             (Pick::Tokens, builder.linear(name, sizes.hidden, classes, true)?)
         }
     };
-    Ok(Head { task_head, pick, dense: None, norm: None, dropout: 0.0, out })
+    Ok(Head { task_head, pick, dense: None, norm: None, dropout: 0.0, out, soft_cap: None })
 }

@@ -1,7 +1,7 @@
 //! Mistral: Llama's layers, in which a token sees no further than a window.
 
 use super::Builder;
-use super::llama::{self, Parts};
+use super::llama::{self, Parts, Shape};
 use crate::model::folder::Config;
 use crate::model::{Network, Result, TaskHead};
 
@@ -11,13 +11,9 @@ pub(super) fn build(
     classes: usize,
     builder: &mut Builder,
 ) -> Result<Network> {
+    let shape = Shape::read(config)?;
     let window = llama::window(config)?;
-    let parts = Parts {
-        projection_bias: false,
-        output_bias: false,
-        mlp_bias: false,
-        head_norms: false,
-        window,
-    };
-    llama::decoder(config, &parts, task_head, classes, builder)
+    let all = vec![true; shape.sizes.layers];
+    let parts = Parts::plain(config, &shape)?.with_windows(window, &all);
+    llama::decoder(config, &shape, &parts, task_head, classes, builder)
 }

@@ -3,16 +3,24 @@
 mod bert;
 mod builder;
 mod distilbert;
+mod gemma;
 mod gpt2;
+mod keys;
 mod llama;
 mod mistral;
+mod modernbert;
+mod phi3;
 mod qwen2;
 mod qwen3;
 mod random;
 mod roberta;
+mod rope;
+mod smollm3;
+mod unused;
 
 pub use builder::Builder;
 pub use random::Dimensions;
+pub(crate) use unused::check_unused;
 
 use super::folder::Config;
 use super::{Network, Result, TaskHead};
@@ -28,13 +36,20 @@ pub enum Architecture {
     XlmRoberta,
     /// RoBERTa on French.
     Camembert,
+    ModernBert,
     Gpt2,
-    /// Llama and models with the same layers.
+    /// Llama and models with the same layers, such as SmolLM2.
     Llama,
+    SmolLm3,
     Mistral,
     /// Qwen2 and Qwen2.5.
     Qwen2,
     Qwen3,
+    Gemma2,
+    /// The text models of Gemma 3.
+    Gemma3,
+    /// Phi-3 and Phi-3.5.
+    Phi3,
 }
 
 /// Names, defaults and constructor of one architecture.
@@ -46,6 +61,8 @@ struct Facts {
     /// Task heads, with the suffix of their class names in transformers.
     purposes: &'static [(TaskHead, &'static str)],
     lora_targets: &'static [&'static str],
+    /// Keys of config.json that its `build` reads, beside those that all architectures share.
+    keys: &'static [&'static str],
     build: fn(&Config, TaskHead, usize, &mut Builder) -> Result<Network>,
 }
 
@@ -57,17 +74,22 @@ const ENCODER: &[(TaskHead, &str)] = &[
 
 impl Architecture {
     /// Every architecture.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 15] = [
         Self::Bert,
         Self::DistilBert,
         Self::Roberta,
         Self::XlmRoberta,
         Self::Camembert,
+        Self::ModernBert,
         Self::Gpt2,
         Self::Llama,
+        Self::SmolLm3,
         Self::Mistral,
         Self::Qwen2,
         Self::Qwen3,
+        Self::Gemma2,
+        Self::Gemma3,
+        Self::Phi3,
     ];
 
     fn facts(self) -> Facts {
@@ -78,6 +100,7 @@ impl Architecture {
                 tensor_prefix: "bert.",
                 purposes: ENCODER,
                 lora_targets: &["query", "value"],
+                keys: keys::BERT,
                 build: bert::build,
             },
             Self::DistilBert => Facts {
@@ -86,6 +109,7 @@ impl Architecture {
                 tensor_prefix: "distilbert.",
                 purposes: ENCODER,
                 lora_targets: &["q_lin", "v_lin"],
+                keys: keys::DISTILBERT,
                 build: distilbert::build,
             },
             Self::Roberta => Facts {
@@ -94,6 +118,7 @@ impl Architecture {
                 tensor_prefix: "roberta.",
                 purposes: ENCODER,
                 lora_targets: &["query", "value"],
+                keys: keys::BERT,
                 build: roberta::build,
             },
             Self::XlmRoberta => Facts {
@@ -116,6 +141,7 @@ impl Architecture {
                     (TaskHead::TokenClassification, "ForTokenClassification"),
                 ],
                 lora_targets: &["c_attn"],
+                keys: keys::GPT2,
                 build: gpt2::build,
             },
             Self::Llama => Facts {
@@ -128,25 +154,71 @@ impl Architecture {
                     (TaskHead::TokenClassification, "ForTokenClassification"),
                 ],
                 lora_targets: &["q_proj", "v_proj"],
+                keys: keys::LLAMA,
                 build: llama::build,
             },
             Self::Mistral => Facts {
                 model_type: "mistral",
                 class_prefix: "Mistral",
+                keys: keys::MISTRAL,
                 build: mistral::build,
                 ..Self::Llama.facts()
             },
             Self::Qwen2 => Facts {
                 model_type: "qwen2",
                 class_prefix: "Qwen2",
+                keys: keys::QWEN2,
                 build: qwen2::build,
                 ..Self::Llama.facts()
             },
             Self::Qwen3 => Facts {
                 model_type: "qwen3",
                 class_prefix: "Qwen3",
+                keys: keys::QWEN3,
                 build: qwen3::build,
                 ..Self::Llama.facts()
+            },
+            Self::SmolLm3 => Facts {
+                model_type: "smollm3",
+                class_prefix: "SmolLM3",
+                keys: keys::SMOLLM3,
+                build: smollm3::build,
+                ..Self::Llama.facts()
+            },
+            Self::Gemma2 => Facts {
+                model_type: "gemma2",
+                class_prefix: "Gemma2",
+                keys: keys::GEMMA2,
+                build: gemma::build_2,
+                ..Self::Llama.facts()
+            },
+            Self::Gemma3 => Facts {
+                model_type: "gemma3_text",
+                class_prefix: "Gemma3",
+                purposes: &[
+                    (TaskHead::CausalLanguageModel, "ForCausalLM"),
+                    (TaskHead::SequenceClassification, "TextForSequenceClassification"),
+                ],
+                keys: keys::GEMMA3,
+                build: gemma::build_3,
+                ..Self::Llama.facts()
+            },
+            Self::Phi3 => Facts {
+                model_type: "phi3",
+                class_prefix: "Phi3",
+                lora_targets: &["qkv_proj", "o_proj"],
+                keys: keys::PHI3,
+                build: phi3::build,
+                ..Self::Llama.facts()
+            },
+            Self::ModernBert => Facts {
+                model_type: "modernbert",
+                class_prefix: "ModernBert",
+                tensor_prefix: "model.",
+                purposes: ENCODER,
+                lora_targets: &["Wqkv"],
+                keys: keys::MODERNBERT,
+                build: modernbert::build,
             },
         }
     }
@@ -159,7 +231,10 @@ impl Architecture {
         let known = Self::ALL.iter().find(|architecture| architecture.facts().model_type == name);
         known.copied().ok_or_else(|| {
             let names: Vec<&str> = Self::ALL.iter().map(|a| a.facts().model_type).collect();
-            config.error(format!("model_type is {name:?}; known are {}", names.join(", ")))
+            config.error(format!(
+                "model_type is {name:?}, which is not supported; supported are {}",
+                names.join(", ")
+            ))
         })
     }
 
@@ -204,6 +279,7 @@ impl Architecture {
             return Err(config
                 .error(format!("a {} model has no task head {task_head:?}", self.model_type())));
         }
+        keys::check(config, self.model_type(), self.facts().keys)?;
         (self.facts().build)(config, task_head, classes, builder)
     }
 }

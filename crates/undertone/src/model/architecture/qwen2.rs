@@ -1,7 +1,7 @@
 //! Qwen2 and Qwen2.5: Llama's layers, with biases on queries, keys and values.
 
 use super::Builder;
-use super::llama::{self, Parts};
+use super::llama::{self, Parts, Shape};
 use crate::model::folder::Config;
 use crate::model::{Network, Result, TaskHead};
 
@@ -11,21 +11,19 @@ pub(super) fn build(
     classes: usize,
     builder: &mut Builder,
 ) -> Result<Network> {
-    let window = window(config)?;
-    let parts = Parts {
-        projection_bias: true,
-        output_bias: false,
-        mlp_bias: false,
-        head_norms: false,
-        window,
-    };
-    llama::decoder(config, &parts, task_head, classes, builder)
+    let shape = Shape::read(config)?;
+    let parts = Parts { projection_bias: true, ..parts(config, &shape)? };
+    llama::decoder(config, &shape, &parts, task_head, classes, builder)
 }
 
-/// The window, which files name also where it is not used.
-pub(super) fn window(config: &Config) -> Result<Option<usize>> {
-    match config.flag_or("use_sliding_window", false)? {
-        true => llama::window(config),
-        false => Ok(None),
-    }
+/// Llama's parts, with windows in the later layers where the file asks for them: it names a window
+/// also where none is used.
+pub(super) fn parts(config: &Config, shape: &Shape) -> Result<Parts> {
+    let window = match config.flag_or("use_sliding_window", false)? {
+        true => llama::window(config)?,
+        false => None,
+    };
+    let first = config.index_or("max_window_layers", 28)? as usize;
+    let is_local = llama::local_layers(config, shape.sizes.layers, |i| i >= first)?;
+    Ok(Parts::plain(config, shape)?.with_windows(window, &is_local))
 }

@@ -1,6 +1,6 @@
 //! Qwen3: Llama's layers, with a normalisation of each head's queries and keys.
 
-use super::llama::{self, Parts};
+use super::llama::{self, Parts, Shape};
 use super::{Builder, qwen2};
 use crate::model::folder::Config;
 use crate::model::{Network, Result, TaskHead};
@@ -11,13 +11,13 @@ pub(super) fn build(
     classes: usize,
     builder: &mut Builder,
 ) -> Result<Network> {
+    let shape = Shape::read(config)?;
     let attention_bias = config.flag_or("attention_bias", false)?;
     let parts = Parts {
         projection_bias: attention_bias,
         output_bias: attention_bias,
-        mlp_bias: false,
         head_norms: true,
-        window: qwen2::window(config)?,
+        ..qwen2::parts(config, &shape)?
     };
-    llama::decoder(config, &parts, task_head, classes, builder)
+    llama::decoder(config, &shape, &parts, task_head, classes, builder)
 }

@@ -3,6 +3,7 @@
 use super::{Architecture, Builder};
 use crate::model::folder::{Config, Random};
 use crate::model::{Model, Result, TaskHead};
+use crate::tensor::Matrix;
 use serde_json::json;
 
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +51,31 @@ impl Architecture {
                 "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5,
                 "resid_pdrop": 0.0, "attn_pdrop": 0.0, "embd_pdrop": 0.0,
             }),
-            Self::Llama | Self::Mistral | Self::Qwen2 | Self::Qwen3 => json!({
+            Self::ModernBert => json!({
+                "model_type": self.model_type(), "vocab_size": d.vocabulary,
+                "hidden_size": d.hidden, "num_hidden_layers": d.layers,
+                "num_attention_heads": d.heads, "intermediate_size": d.inner,
+                "max_position_embeddings": d.positions, "hidden_activation": "gelu",
+                "norm_eps": 1e-5, "local_attention": 128, "classifier_pooling": "mean",
+                "global_attn_every_n_layers": 3,
+            }),
+            Self::Gemma2 | Self::Gemma3 => json!({
+                "model_type": self.model_type(),
+                "vocab_size": d.vocabulary, "hidden_size": d.hidden,
+                "num_hidden_layers": d.layers, "num_attention_heads": d.heads,
+                "num_key_value_heads": d.key_heads.unwrap_or(d.heads),
+                "head_dim": (d.hidden / d.heads.max(1)).max(1),
+                "query_pre_attn_scalar": (d.hidden / d.heads.max(1)).max(1),
+                "intermediate_size": d.inner, "max_position_embeddings": d.positions,
+                "hidden_activation": "gelu_pytorch_tanh", "rms_norm_eps": 1e-6,
+                "sliding_window": 1024, "tie_word_embeddings": true,
+            }),
+            Self::Llama
+            | Self::SmolLm3
+            | Self::Mistral
+            | Self::Qwen2
+            | Self::Qwen3
+            | Self::Phi3 => json!({
                 "model_type": self.model_type(),
                 "vocab_size": d.vocabulary, "hidden_size": d.hidden,
                 "num_hidden_layers": d.layers, "num_attention_heads": d.heads,
@@ -82,7 +107,14 @@ impl Architecture {
         let mut source = Random::new(seed, 0.02);
         let mut builder = Builder::new(&mut source, seed);
         let network = self.build(&config, task_head, labels.len().max(1), &mut builder)?;
-        let (parameters, fresh) = (builder.parameters, builder.fresh);
+        let (mut parameters, fresh) = (builder.parameters, builder.fresh);
+        if matches!(self, Self::Gemma2 | Self::Gemma3) {
+            // A scale of 1 is stored as how far it is from 1.
+            for (_, norm) in parameters.iter_mut().filter(|(_, p)| p.name.ends_with("norm.weight"))
+            {
+                norm.value = Matrix::zeros(1, norm.value.columns());
+            }
+        }
         Ok(Model::new(config, network, parameters, fresh))
     }
 }

@@ -34,6 +34,7 @@ pub(super) fn build(
                 norm: None,
                 dropout,
                 out,
+                soft_cap: None,
             }
         }
         TaskHead::MaskedLanguageModel => {
@@ -43,7 +44,15 @@ pub(super) fn build(
             let names = ("lm_head.decoder", "lm_head.bias");
             let out = bert::vocabulary_layer(config, builder, names, &sizes, embeddings.tokens)?;
             let dense = Some((dense, Activation::Gelu));
-            Head { task_head, pick: Pick::Tokens, dense, norm: Some(norm), dropout: 0.0, out }
+            Head {
+                task_head,
+                pick: Pick::Tokens,
+                dense,
+                norm: Some(norm),
+                dropout: 0.0,
+                out,
+                soft_cap: None,
+            }
         }
         _ => bert::token_classifier(task_head, sizes.hidden, classes, dropout, builder)?,
     };

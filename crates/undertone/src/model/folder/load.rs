@@ -2,7 +2,7 @@
 
 use super::source::FileSource;
 use super::{Config, Weights};
-use crate::model::architecture::{Architecture, Builder};
+use crate::model::architecture::{Architecture, Builder, check_unused};
 use crate::model::sanitised::load_sanitiser;
 use crate::model::{Model, Result, TaskHead};
 use std::path::Path;
@@ -43,6 +43,8 @@ pub fn load(folder: &Path, options: &LoadOptions) -> Result<Model> {
     let mut builder = Builder::new(&mut source, options.seed);
     let network = architecture.build(&config, task_head, classes, &mut builder)?;
     let (parameters, fresh) = (builder.parameters, builder.fresh);
+    let prefix = architecture.tensor_prefix();
+    check_unused(&config, prefix, &network, &parameters, weights.names())?;
     if let Some(class) = architecture.class_name(task_head) {
         config.set("architectures", serde_json::json!([class]));
     }

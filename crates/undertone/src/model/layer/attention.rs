@@ -5,7 +5,9 @@ use super::linear::{self, Linear};
 use super::norm::Norm;
 use crate::model::factor::Receiver;
 use crate::model::pass::Pass;
-use crate::tensor::{self, AttentionShape, Host, KeyValueCache, Matrix, Output, Result};
+use crate::tensor::{
+    self, AttentionShape, Error, Host, KeyValueCache, Matrix, Output, Result, Scores,
+};
 
 /// Multi-head self-attention, bidirectional or causal, with grouped-query attention if there are
 /// fewer heads of keys than of queries.
@@ -27,6 +29,8 @@ pub struct Attention {
     pub head_norms: Option<HeadNorms>,
     /// Frequencies of the rotary position embedding (RoPE).
     pub rotary: Option<Vec<f32>>,
+    /// How scores are scaled and bounded, and how far a token sees.
+    pub scores: Scores,
     /// Dropout probability of the attention weights.
     pub dropout: f32,
     /// Index that distinguishes this layer's dropout mask.
@@ -78,7 +82,7 @@ struct Projected {
 }
 
 impl Attention {
-    fn shape<'a>(&self, pass: &Pass<'a>) -> AttentionShape<'a> {
+    pub(crate) fn shape<'a>(&self, pass: &Pass<'a>) -> AttentionShape<'a> {
         AttentionShape {
             starts: pass.starts,
             heads: self.heads,
@@ -86,7 +90,20 @@ impl Attention {
             width: self.width,
             causal: self.causal,
             dropout: pass.dropout(self.dropout, self.site),
+            scores: self.scores,
         }
+    }
+
+    /// How padded sequences are attended to. Rows of padding take the places of others there, so that
+    /// a window does not know how far apart they are.
+    fn padded(&self, pass: &Pass) -> Result<Option<Padded>> {
+        let padded = Padded::of(pass);
+        if padded.is_some() && self.shape(pass).narrow_window().is_some() {
+            let told = "attention with a window cannot be computed over padded sequences that are \
+                        longer than it; lower max_tokens";
+            return Err(Error::Unsupported(told.into()));
+        }
+        Ok(padded)
     }
 
     /// Columns that the rotary embedding rotates: queries and keys.
@@ -129,7 +146,7 @@ impl Attention {
     /// The output of each token, `[tokens, hidden]`.
     pub fn forward(&self, pass: &Pass, x: &Matrix) -> Result<(Matrix, Saved)> {
         let Projected { qkv, projections, head_norms } = self.project(pass, x)?;
-        let Some(padded) = Padded::of(pass) else {
+        let Some(padded) = self.padded(pass)? else {
             let (mixed, log_sums) = tensor::attend(&qkv, &self.shape(pass))?;
             let (y, output) = self.output.forward(pass, &mixed)?;
             return Ok((y, Saved { qkv, mixed, log_sums, projections, head_norms, output }));
@@ -146,21 +163,22 @@ impl Attention {
     /// sequence.
     pub fn token_weights(&self, pass: &Pass, x: &Matrix, last_token: bool) -> Result<Vec<Host>> {
         let qkv = self.project(pass, x)?.qkv.to_host()?;
-        let scale = (self.width as f32).sqrt().recip();
+        let shape = self.shape(pass);
         let weights = |window: &[usize]| {
             let from = if last_token { window[1] - 1 } else { window[0] };
-            let sees = if self.causal { window[0]..from + 1 } else { window[0]..window[1] };
             let length = window[1] - window[0];
+            let sees = shape.seen(from - window[0], length);
             let mut weights = vec![0.0; self.heads * length];
             for (head, out) in weights.chunks_exact_mut(length).enumerate() {
                 let shared = head / (self.heads / self.key_heads.max(1)).max(1);
                 let query = &qkv.row(from)[head * self.width..(head + 1) * self.width];
                 let first = (self.heads + shared) * self.width;
-                for (out, row) in out.iter_mut().zip(sees.clone()) {
-                    let key = &qkv.row(row)[first..first + self.width];
-                    *out = scale * query.iter().zip(key).map(|(q, k)| q * k).sum::<f32>();
+                let seen = &mut out[sees.clone()];
+                for (out, row) in seen.iter_mut().zip(sees.clone()) {
+                    let key = &qkv.row(window[0] + row)[first..first + self.width];
+                    let score = query.iter().zip(key).map(|(q, k)| q * k).sum::<f32>();
+                    *out = self.scores.capped(shape.scale() * score);
                 }
-                let seen = &mut out[..sees.len()];
                 let largest = seen.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                 seen.iter_mut().for_each(|w| *w = (*w - largest).exp());
                 let total: f32 = seen.iter().sum();
@@ -189,7 +207,7 @@ impl Attention {
     ) -> Result<()> {
         let Saved { qkv, mixed, log_sums, projections, head_norms, output } = saved;
         let mixed_gradient = self.output.backward_alone(pass, output, output_gradient, receiver)?;
-        let mut gradient = match Padded::of(pass) {
+        let mut gradient = match self.padded(pass)? {
             None => {
                 let shape = self.shape(pass);
                 tensor::attend_backward(&qkv, &mixed, &log_sums, &mixed_gradient, &shape)?

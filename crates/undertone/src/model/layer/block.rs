@@ -14,7 +14,7 @@ use crate::tensor::{self, Dropout, KeyValueCache, Matrix, Output, Result};
 /// Order of normalisation and residual connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NormOrder {
-    /// Pre-norm, x + f(norm(x)): GPT-2, Llama.
+    /// Pre-norm, x + f(norm(x)): GPT-2, Llama. Gemma also normalises what f returns.
     Before,
     /// Post-norm, norm(x + f(x)): BERT, DistilBERT, RoBERTa.
     After,
@@ -27,11 +27,16 @@ pub struct Block {
     pub name: String,
     pub order: NormOrder,
     pub attention: Attention,
-    pub attention_norm: Norm,
+    /// `None` for the identity, in ModernBERT's first block.
+    pub attention_norm: Option<Norm>,
+    /// Normalisation of what attention returns (Gemma).
+    pub attention_output_norm: Option<Norm>,
     /// Adapter after attention.
     pub attention_adapter: Option<Adapter>,
     pub feed_forward: FeedForward,
     pub feed_forward_norm: Norm,
+    /// Normalisation of what the feed-forward network returns (Gemma).
+    pub feed_forward_output_norm: Option<Norm>,
     /// Adapter after the feed-forward network.
     pub feed_forward_adapter: Option<Adapter>,
     /// Dropout probability after attention and after the feed-forward network.
@@ -44,72 +49,135 @@ pub struct Block {
 #[derive(Clone, Debug)]
 pub struct Saved {
     attention: attention::Saved,
-    attention_norm: norm::Saved,
+    attention_norm: Option<norm::Saved>,
     attention_end: BranchSaved,
     feed_forward: feed_forward::Saved,
     feed_forward_norm: norm::Saved,
     feed_forward_end: BranchSaved,
 }
 
-/// Saved dropout and adapter at the end of a residual branch.
+/// The end of a residual branch: normalisation, dropout and adapter where there are any.
+struct BranchEnd<'a> {
+    norm: Option<&'a Norm>,
+    dropout: Option<Dropout>,
+    adapter: Option<&'a Adapter>,
+}
+
+/// What the backward pass of the end of a branch needs.
 #[derive(Clone, Debug)]
 struct BranchSaved {
+    norm: Option<norm::Saved>,
     dropout: Option<Dropout>,
     adapter: Option<adapter::Saved>,
 }
 
-fn end_branch(
-    pass: &Pass,
-    mut x: Matrix,
-    dropout: Option<Dropout>,
-    adapter: Option<&Adapter>,
-) -> Result<(Matrix, BranchSaved)> {
-    if let Some(dropout) = dropout {
-        x = tensor::drop_out(dropout, &x)?;
+impl BranchEnd<'_> {
+    fn forward(&self, pass: &Pass, mut x: Matrix) -> Result<(Matrix, BranchSaved)> {
+        let mut saved = BranchSaved { norm: None, dropout: self.dropout, adapter: None };
+        if let Some(norm) = self.norm {
+            let (y, kept) = norm.forward(pass, &x, None)?;
+            x = y;
+            saved.norm = Some(kept);
+        }
+        if let Some(dropout) = self.dropout {
+            x = tensor::drop_out(dropout, &x)?;
+        }
+        if let Some(adapter) = self.adapter {
+            let (y, kept) = adapter.forward(pass, &x)?;
+            x = y;
+            saved.adapter = Some(kept);
+        }
+        Ok((x, saved))
     }
-    let mut saved = BranchSaved { dropout, adapter: None };
-    if let Some(adapter) = adapter {
-        let (y, kept) = adapter.forward(pass, &x)?;
-        x = y;
-        saved.adapter = Some(kept);
-    }
-    Ok((x, saved))
-}
 
-fn end_branch_backward(
-    pass: &Pass,
-    saved: BranchSaved,
-    gradient: &Matrix,
-    adapter: Option<&Adapter>,
-    receiver: &mut dyn Receiver,
-) -> Result<Matrix> {
-    let mut gradient = gradient.clone();
-    if let (Some(adapter), Some(saved)) = (adapter, saved.adapter) {
-        gradient = adapter.backward(pass, saved, &gradient, receiver)?;
+    fn backward(
+        &self,
+        pass: &Pass,
+        saved: BranchSaved,
+        gradient: &Matrix,
+        receiver: &mut dyn Receiver,
+    ) -> Result<Matrix> {
+        let mut gradient = gradient.clone();
+        if let (Some(adapter), Some(saved)) = (self.adapter, saved.adapter) {
+            gradient = adapter.backward(pass, saved, &gradient, receiver)?;
+        }
+        if let Some(dropout) = saved.dropout {
+            gradient = tensor::drop_out(dropout, &gradient)?;
+        }
+        if let (Some(norm), Some(saved)) = (self.norm, saved.norm) {
+            gradient = norm.backward(pass, saved, &gradient, receiver)?;
+        }
+        Ok(gradient)
     }
-    if let Some(dropout) = saved.dropout {
-        gradient = tensor::drop_out(dropout, &gradient)?;
-    }
-    Ok(gradient)
 }
 
 impl Block {
-    fn dropouts(&self, pass: &Pass) -> [Option<Dropout>; 2] {
-        [pass.dropout(self.dropout, self.site), pass.dropout(self.dropout, self.site + 1)]
+    /// The ends of the branches of attention and of the feed-forward network.
+    fn branch_ends(&self, pass: &Pass) -> [BranchEnd<'_>; 2] {
+        [
+            BranchEnd {
+                norm: self.attention_output_norm.as_ref(),
+                dropout: pass.dropout(self.dropout, self.site),
+                adapter: self.attention_adapter.as_ref(),
+            },
+            BranchEnd {
+                norm: self.feed_forward_output_norm.as_ref(),
+                dropout: pass.dropout(self.dropout, self.site + 1),
+                adapter: self.feed_forward_adapter.as_ref(),
+            },
+        ]
+    }
+
+    /// The input of attention where the normalisation comes first.
+    pub fn attention_input(
+        &self,
+        pass: &Pass,
+        x: &Matrix,
+    ) -> Result<(Matrix, Option<norm::Saved>)> {
+        match &self.attention_norm {
+            None => Ok((x.clone(), None)),
+            Some(norm) => norm.forward(pass, x, None).map(|(y, saved)| (y, Some(saved))),
+        }
+    }
+
+    /// The sum of a branch and the residual, normalised where the normalisation comes last.
+    fn attention_sum(
+        &self,
+        pass: &Pass,
+        branch: &Matrix,
+        x: &Matrix,
+    ) -> Result<(Matrix, Option<norm::Saved>)> {
+        match &self.attention_norm {
+            None => Ok((tensor::add(branch, x)?, None)),
+            Some(norm) => norm.forward(pass, branch, Some(x)).map(|(y, saved)| (y, Some(saved))),
+        }
+    }
+
+    /// Gradient of what the normalisation beside attention takes.
+    fn attention_norm_backward(
+        &self,
+        pass: &Pass,
+        saved: Option<norm::Saved>,
+        gradient: Matrix,
+        receiver: &mut dyn Receiver,
+    ) -> Result<Matrix> {
+        match (&self.attention_norm, saved) {
+            (Some(norm), Some(saved)) => norm.backward(pass, saved, &gradient, receiver),
+            _ => Ok(gradient),
+        }
     }
 
     /// The output of each token, `[tokens, hidden]`.
     pub fn forward(&self, pass: &Pass, x: &Matrix) -> Result<(Matrix, Saved)> {
-        let [first_dropout, second_dropout] = self.dropouts(pass);
-        let adapters = (self.attention_adapter.as_ref(), self.feed_forward_adapter.as_ref());
+        let [first_end, second_end] = self.branch_ends(pass);
         match self.order {
             NormOrder::After => {
                 let (a, attention) = self.attention.forward(pass, x)?;
-                let (a, attention_end) = end_branch(pass, a, first_dropout, adapters.0)?;
-                let (middle, attention_norm) = self.attention_norm.forward(pass, &a, Some(x))?;
+                let (a, attention_end) = first_end.forward(pass, a)?;
+                let (middle, attention_norm) = self.attention_sum(pass, &a, x)?;
                 drop(a);
                 let (f, feed_forward) = self.feed_forward.forward(pass, &middle)?;
-                let (f, feed_forward_end) = end_branch(pass, f, second_dropout, adapters.1)?;
+                let (f, feed_forward_end) = second_end.forward(pass, f)?;
                 let (y, feed_forward_norm) =
                     self.feed_forward_norm.forward(pass, &f, Some(&middle))?;
                 let saved = Saved {
@@ -123,14 +191,14 @@ impl Block {
                 Ok((y, saved))
             }
             NormOrder::Before => {
-                let (n, attention_norm) = self.attention_norm.forward(pass, x, None)?;
+                let (n, attention_norm) = self.attention_input(pass, x)?;
                 let (a, attention) = self.attention.forward(pass, &n)?;
-                let (a, attention_end) = end_branch(pass, a, first_dropout, adapters.0)?;
+                let (a, attention_end) = first_end.forward(pass, a)?;
                 let middle = tensor::add(x, &a)?;
                 drop((n, a));
                 let (n, feed_forward_norm) = self.feed_forward_norm.forward(pass, &middle, None)?;
                 let (f, feed_forward) = self.feed_forward.forward(pass, &n)?;
-                let (f, feed_forward_end) = end_branch(pass, f, second_dropout, adapters.1)?;
+                let (f, feed_forward_end) = second_end.forward(pass, f)?;
                 let y = tensor::add(&middle, &f)?;
                 let saved = Saved {
                     attention,
@@ -147,21 +215,21 @@ impl Block {
 
     /// The output of new tokens, whose earlier tokens are in the key-value cache.
     pub fn extend(&self, pass: &Pass, x: &Matrix, cache: &mut KeyValueCache) -> Result<Matrix> {
-        let branch = |x, adapter| Ok::<_, tensor::Error>(end_branch(pass, x, None, adapter)?.0);
-        let adapters = (self.attention_adapter.as_ref(), self.feed_forward_adapter.as_ref());
+        let ends = self.branch_ends(pass);
+        let branch = |x, end: usize| Ok::<_, tensor::Error>(ends[end].forward(pass, x)?.0);
         match self.order {
             NormOrder::After => {
-                let a = branch(self.attention.extend(pass, x, cache)?, adapters.0)?;
-                let middle = self.attention_norm.forward(pass, &a, Some(x))?.0;
-                let f = branch(self.feed_forward.forward(pass, &middle)?.0, adapters.1)?;
+                let a = branch(self.attention.extend(pass, x, cache)?, 0)?;
+                let middle = self.attention_sum(pass, &a, x)?.0;
+                let f = branch(self.feed_forward.forward(pass, &middle)?.0, 1)?;
                 Ok(self.feed_forward_norm.forward(pass, &f, Some(&middle))?.0)
             }
             NormOrder::Before => {
-                let n = self.attention_norm.forward(pass, x, None)?.0;
-                let a = branch(self.attention.extend(pass, &n, cache)?, adapters.0)?;
+                let n = self.attention_input(pass, x)?.0;
+                let a = branch(self.attention.extend(pass, &n, cache)?, 0)?;
                 let middle = tensor::add(x, &a)?;
                 let n = self.feed_forward_norm.forward(pass, &middle, None)?.0;
-                let f = branch(self.feed_forward.forward(pass, &n)?.0, adapters.1)?;
+                let f = branch(self.feed_forward.forward(pass, &n)?.0, 1)?;
                 tensor::add(&middle, &f)
             }
         }
@@ -184,7 +252,7 @@ impl Block {
             feed_forward_norm,
             feed_forward_end,
         } = saved;
-        let adapters = (self.attention_adapter.as_ref(), self.feed_forward_adapter.as_ref());
+        let [first_end, second_end] = self.branch_ends(pass);
         let device = output_gradient.device();
         let (rows, columns) = (output_gradient.rows(), output_gradient.columns());
         match self.order {
@@ -196,16 +264,15 @@ impl Block {
                     receiver,
                 )?;
                 drop(output_gradient);
-                let branch =
-                    end_branch_backward(pass, feed_forward_end, &sum, adapters.1, receiver)?;
+                let branch = second_end.backward(pass, feed_forward_end, &sum, receiver)?;
                 let mut middle = Output::new(&device, rows, columns);
                 middle.copy(&sum)?;
                 drop(sum);
                 self.feed_forward.backward(pass, feed_forward, &branch, &mut middle, receiver)?;
                 let middle = middle.finish()?;
-                let sum = self.attention_norm.backward(pass, attention_norm, &middle, receiver)?;
-                drop((branch, middle));
-                let branch = end_branch_backward(pass, attention_end, &sum, adapters.0, receiver)?;
+                let sum = self.attention_norm_backward(pass, attention_norm, middle, receiver)?;
+                drop(branch);
+                let branch = first_end.backward(pass, attention_end, &sum, receiver)?;
                 if !wants_input_gradient {
                     self.attention.backward(pass, attention, &branch, None, receiver)?;
                     return Ok(None);
@@ -217,13 +284,8 @@ impl Block {
                 Ok(Some(input.finish()?))
             }
             NormOrder::Before => {
-                let branch = end_branch_backward(
-                    pass,
-                    feed_forward_end,
-                    &output_gradient,
-                    adapters.1,
-                    receiver,
-                )?;
+                let branch =
+                    second_end.backward(pass, feed_forward_end, &output_gradient, receiver)?;
                 let mut inner = Output::new(&device, rows, columns);
                 self.feed_forward.backward(pass, feed_forward, &branch, &mut inner, receiver)?;
                 let through = self.feed_forward_norm.backward(
@@ -234,18 +296,14 @@ impl Block {
                 )?;
                 let middle = tensor::add(&output_gradient, &through)?;
                 drop((branch, through, output_gradient));
-                let branch =
-                    end_branch_backward(pass, attention_end, &middle, adapters.0, receiver)?;
+                let branch = first_end.backward(pass, attention_end, &middle, receiver)?;
                 // The normalisation before attention has parameters, so its output gradient is
                 // needed even if the gradient of the block's input is not.
                 let mut inner = Output::new(&device, rows, columns);
                 self.attention.backward(pass, attention, &branch, Some(&mut inner), receiver)?;
-                let through = self.attention_norm.backward(
-                    pass,
-                    attention_norm,
-                    &inner.finish()?,
-                    receiver,
-                )?;
+                let inner = inner.finish()?;
+                let through =
+                    self.attention_norm_backward(pass, attention_norm, inner, receiver)?;
                 if !wants_input_gradient {
                     return Ok(None);
                 }
@@ -284,9 +342,12 @@ impl Block {
             let lora = layer.lora.iter().flat_map(|lora| [lora.a, lora.b]);
             [Some(layer.weight), layer.bias].into_iter().flatten().chain(lora)
         });
-        let norms = [&self.attention_norm, &self.feed_forward_norm];
-        let norms =
-            norms.into_iter().flat_map(|norm| [Some(norm.weight), norm.bias].into_iter().flatten());
+        let beside = [&self.attention_norm, &self.attention_output_norm];
+        let norms = beside.into_iter().chain([&self.feed_forward_output_norm]).flatten();
+        let of_heads =
+            self.attention.head_norms.iter().flat_map(|both| [&both.queries, &both.keys]);
+        let norms = norms.chain([&self.feed_forward_norm]).chain(of_heads);
+        let norms = norms.flat_map(|norm| [Some(norm.weight), norm.bias].into_iter().flatten());
         linear.chain(norms).collect()
     }
 }

@@ -15,6 +15,8 @@ pub const PADDING: u32 = u32::MAX;
 pub struct Embeddings {
     /// Token embeddings, `[vocabulary, hidden]`.
     pub tokens: ParameterId,
+    /// Factor of the token embeddings (Gemma: √hidden).
+    pub scale: f32,
     /// Position embeddings, `[positions, hidden]`, and the row of the first position (RoBERTa's
     /// table begins with two unused rows).
     pub positions: Option<(ParameterId, u32)>,
@@ -49,6 +51,9 @@ impl Embeddings {
     ) -> Result<(Matrix, Saved)> {
         let parameters = pass.parameters;
         let mut x = tensor::gather(parameters.value(self.tokens), tokens)?;
+        if self.scale != 1.0 {
+            x = tensor::scale_columns(&x, &vec![self.scale; x.columns()])?;
+        }
         let mut saved = Saved {
             tokens: tokens.to_vec(),
             positions: Vec::new(),
@@ -95,17 +100,17 @@ impl Embeddings {
             gradient = norm.backward(pass, kept, &gradient, receiver)?;
         }
         let tables = [
-            (Some(self.tokens), saved.tokens),
-            (self.positions.map(|(table, _)| table), saved.positions),
-            (self.segments, saved.segments),
+            (Some(self.tokens), saved.tokens, self.scale),
+            (self.positions.map(|(table, _)| table), saved.positions, 1.0),
+            (self.segments, saved.segments, 1.0),
         ];
-        for (table, indices) in tables {
+        for (table, indices, scale) in tables {
             if let Some(parameter) = table.filter(|&table| pass.parameters.is_trainable(table)) {
-                receiver.receive(Factor::Rows {
-                    parameter,
-                    indices,
-                    output_gradient: gradient.clone(),
-                })?;
+                let output_gradient = match scale {
+                    1.0 => gradient.clone(),
+                    scale => tensor::scale_columns(&gradient, &vec![scale; gradient.columns()])?,
+                };
+                receiver.receive(Factor::Rows { parameter, indices, output_gradient })?;
             }
         }
         Ok(())

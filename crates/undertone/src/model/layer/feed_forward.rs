@@ -8,14 +8,24 @@ use crate::tensor::{self, Activation, Matrix, Output, Result};
 /// down(f(up x)), or down(f(gate x) ⊙ up x).
 #[derive(Clone, Debug)]
 pub struct FeedForward {
-    /// Gate projection, in gated networks.
-    pub gate: Option<Linear>,
+    pub gate: Gate,
     /// Up-projection to the intermediate size.
     pub up: Linear,
     /// Down-projection to the hidden size.
     pub down: Linear,
     /// Activation function f.
     pub activation: Activation,
+}
+
+/// The gate of a feed-forward network.
+#[derive(Clone, Debug)]
+pub enum Gate {
+    /// There is none.
+    Absent,
+    /// A layer beside the up-projection (Llama).
+    Layer(Box<Linear>),
+    /// The up-projection has the outputs `[gate | up]` (Phi-3, ModernBERT).
+    Fused,
 }
 
 /// Activations saved for the backward pass.
@@ -26,17 +36,32 @@ pub struct Saved {
     down: linear::Saved,
 }
 
+/// Gate and up of a fused layer's outputs.
+fn halves(both: &Matrix) -> Result<(Matrix, Matrix)> {
+    let inner = both.columns() / 2;
+    Ok((both.column_range(0..inner)?, both.column_range(inner..2 * inner)?))
+}
+
 impl FeedForward {
     /// The output of each token, `[tokens, hidden]`.
     pub fn forward(&self, pass: &Pass, x: &Matrix) -> Result<(Matrix, Saved)> {
         let up = self.up.forward(pass, x)?;
-        let gate = self.gate.as_ref().map(|gate| gate.forward(pass, x)).transpose()?;
-        let wide = match &gate {
-            Some((gate, _)) => tensor::gate(self.activation, gate, &up.0)?,
-            None => tensor::activate(self.activation, &up.0)?,
+        let mut saved_gate = None;
+        let wide = match &self.gate {
+            Gate::Absent => tensor::activate(self.activation, &up.0)?,
+            Gate::Layer(layer) => {
+                let (gate, saved) = layer.forward(pass, x)?;
+                let wide = tensor::gate(self.activation, &gate, &up.0)?;
+                saved_gate = Some((gate, saved));
+                wide
+            }
+            Gate::Fused => {
+                let (gate, up) = halves(&up.0)?;
+                tensor::gate(self.activation, &gate, &up)?
+            }
         };
         let (y, down) = self.down.forward(pass, &wide)?;
-        Ok((y, Saved { gate, up, down }))
+        Ok((y, Saved { gate: saved_gate, up, down }))
     }
 
     /// Passes on the factors and adds the gradient of the input to `input_gradient`.
@@ -52,12 +77,22 @@ impl FeedForward {
             self.down.backward_alone(pass, saved.down, output_gradient, receiver)?;
         let (up, up_saved) = saved.up;
         let up_gradient = match (&self.gate, saved.gate) {
-            (Some(layer), Some((gate, gate_saved))) => {
+            (Gate::Layer(layer), Some((gate, gate_saved))) => {
                 let (gate_gradient, up_gradient) =
                     tensor::gate_backward(self.activation, &gate, &up, &wide_gradient)?;
                 drop((gate, up, wide_gradient));
                 layer.backward(pass, gate_saved, &gate_gradient, Some(input_gradient), receiver)?;
                 up_gradient
+            }
+            (Gate::Fused, _) => {
+                let (gate, up) = halves(&up)?;
+                let (of_gate, of_up) =
+                    tensor::gate_backward(self.activation, &gate, &up, &wide_gradient)?;
+                let inner = gate.columns();
+                let mut both = Output::new(&gate.device(), gate.rows(), 2 * inner);
+                both.add_block(0..inner, &of_gate)?;
+                both.add_block(inner..2 * inner, &of_up)?;
+                both.finish()?
             }
             _ => tensor::activate_backward(self.activation, &up, &wide_gradient)?,
         };
@@ -66,10 +101,18 @@ impl FeedForward {
 
     /// The two or three linear layers.
     pub fn layers(&self) -> impl Iterator<Item = &Linear> {
-        self.gate.iter().chain([&self.up, &self.down])
+        let gate = match &self.gate {
+            Gate::Layer(gate) => Some(&**gate),
+            Gate::Absent | Gate::Fused => None,
+        };
+        gate.into_iter().chain([&self.up, &self.down])
     }
 
     pub fn layers_mut(&mut self) -> impl Iterator<Item = &mut Linear> {
-        self.gate.iter_mut().chain([&mut self.up, &mut self.down])
+        let gate = match &mut self.gate {
+            Gate::Layer(gate) => Some(&mut **gate),
+            Gate::Absent | Gate::Fused => None,
+        };
+        gate.into_iter().chain([&mut self.up, &mut self.down])
     }
 }

@@ -40,6 +40,8 @@ pub enum Pick {
     First,
     /// The last token.
     Last,
+    /// The mean over all tokens.
+    Mean,
     /// Every token, or selected ones.
     Tokens,
 }
@@ -59,6 +61,8 @@ pub struct Head {
     pub dropout: f32,
     /// Output layer, to classes or vocabulary; its weight may be tied to the token embeddings.
     pub out: Linear,
+    /// The bound of the logits, by soft-capping (Gemma 2).
+    pub soft_cap: Option<f32>,
 }
 
 /// Activations saved for the backward pass.
@@ -70,6 +74,8 @@ pub struct Saved {
     norm: Option<norm::Saved>,
     dropout: Option<Dropout>,
     out: linear::Saved,
+    /// The logits, where they are soft-capped.
+    capped: Option<Matrix>,
 }
 
 /// Index that distinguishes the head's dropout mask.
@@ -95,12 +101,24 @@ impl Receiver for OfRows<'_> {
     }
 }
 
+/// The sequence of each token.
+fn sequences(pass: &Pass) -> Vec<u32> {
+    let lengths = pass.starts.windows(2).map(|window| window[1] - window[0]).enumerate();
+    lengths.flat_map(|(i, length)| std::iter::repeat_n(i as u32, length)).collect()
+}
+
+/// What a token counts in the mean of each sequence.
+fn shares(pass: &Pass) -> Vec<f32> {
+    pass.starts.windows(2).map(|window| 1.0 / (window[1] - window[0]).max(1) as f32).collect()
+}
+
 impl Head {
-    /// Rows of the hidden states that the head reads; `None` means all.
+    /// Rows of the hidden states that the head reads; `None` means all. The mean of a sequence counts
+    /// as its first token.
     fn rows(&self, pass: &Pass, wanted: Option<&[u32]>) -> Option<Arc<Vec<u32>>> {
         let windows = pass.starts.windows(2);
         match self.pick {
-            Pick::First => Some(Arc::new(windows.map(|w| w[0] as u32).collect())),
+            Pick::First | Pick::Mean => Some(Arc::new(windows.map(|w| w[0] as u32).collect())),
             Pick::Last => Some(Arc::new(windows.map(|w| (w[1] - 1) as u32).collect())),
             Pick::Tokens => wanted.map(|rows| Arc::new(rows.to_vec())),
         }
@@ -121,9 +139,13 @@ impl Head {
     ) -> Result<(Matrix, Saved)> {
         let rows = self.rows(pass, wanted);
         let tokens = hidden.rows();
-        let mut x = match &rows {
-            Some(rows) => tensor::gather(hidden, rows)?,
-            None => hidden.clone(),
+        let mut x = match (&rows, self.pick) {
+            (_, Pick::Mean) => {
+                let sums = tensor::scatter(hidden, &sequences(pass), pass.starts.len() - 1)?;
+                tensor::scale_rows(&sums, &shares(pass))?
+            }
+            (Some(rows), _) => tensor::gather(hidden, rows)?,
+            (None, _) => hidden.clone(),
         };
         let mut dense = None;
         if let Some((layer, activation)) = &self.dense {
@@ -141,8 +163,13 @@ impl Head {
         if let Some(dropout) = dropout {
             x = tensor::drop_out(dropout, &x)?;
         }
-        let (logits, out) = self.out.forward(pass, &x)?;
-        Ok((logits, Saved { rows, tokens, dense, norm, dropout, out }))
+        let (mut logits, out) = self.out.forward(pass, &x)?;
+        let mut capped = None;
+        if let Some(cap) = self.soft_cap {
+            logits = tensor::soft_cap(&logits, cap)?;
+            capped = pass.keep.then(|| logits.clone());
+        }
+        Ok((logits, Saved { rows, tokens, dense, norm, dropout, out, capped }))
     }
 
     /// Passes on the factors and returns the gradient of the hidden states.
@@ -154,7 +181,11 @@ impl Head {
         receiver: &mut dyn Receiver,
     ) -> Result<Matrix> {
         let receiver = &mut OfRows { rows: saved.rows.clone(), receiver };
-        let mut gradient = self.out.backward_alone(pass, saved.out, logits_gradient, receiver)?;
+        let uncapped = match (self.soft_cap, saved.capped) {
+            (Some(cap), Some(capped)) => tensor::soft_cap_backward(&capped, logits_gradient, cap)?,
+            _ => logits_gradient.clone(),
+        };
+        let mut gradient = self.out.backward_alone(pass, saved.out, &uncapped, receiver)?;
         if let Some(dropout) = saved.dropout {
             gradient = tensor::drop_out(dropout, &gradient)?;
         }
@@ -164,6 +195,10 @@ impl Head {
         if let (Some((layer, activation)), Some((before, saved))) = (&self.dense, saved.dense) {
             gradient = tensor::activate_backward(*activation, &before, &gradient)?;
             gradient = layer.backward_alone(pass, saved, &gradient, receiver)?;
+        }
+        if self.pick == Pick::Mean {
+            let of_tokens = tensor::scale_rows(&gradient, &shares(pass))?;
+            return tensor::gather(&of_tokens, &sequences(pass));
         }
         match saved.rows {
             Some(rows) => tensor::scatter(&gradient, &rows, saved.tokens),

@@ -320,7 +320,7 @@ impl Model {
             x = block.forward(&pass, &x)?.0;
         }
         if last.order == block::NormOrder::Before {
-            x = last.attention_norm.forward(&pass, &x, None)?.0;
+            x = last.attention_input(&pass, &x)?.0;
         }
         Ok(last.attention.token_weights(&pass, &x, last_token)?)
     }

@@ -6,8 +6,8 @@ use super::matmul::{multiply, multiply_weighted};
 use super::panels::{self, Panels};
 use super::view::{Update, View};
 use super::{
-    activation, attention, dropout, loss, norm, parallel, rotary, rows, unit_norms,
-    update as updates,
+    activation, attention, dropout, loss, norm, parallel, rotary, rows, scored_attention, soft_cap,
+    unit_norms, update as updates,
 };
 use crate::tensor::backend::{Backend, Block, Ranges};
 use crate::tensor::{
@@ -15,6 +15,7 @@ use crate::tensor::{
     Matrix, NoisyGradient, NormKind, Normalised, Operand, ParameterUpdate, Result, RowWeights,
     Shape, UpdateState,
 };
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// Our own kernels, on all cores.
@@ -29,6 +30,14 @@ impl Block {
 fn view<'a>(operand: Operand<'a, Host>) -> View<'a> {
     let view = View::of(operand.matrix);
     if operand.transposed { view.transposed() } else { view }
+}
+
+/// γ of a normalisation.
+fn scale(kind: NormKind, weight: &Host) -> Cow<'_, [f32]> {
+    match kind.offset() {
+        0.0 => weight.dense(),
+        offset => weight.dense().iter().map(|w| w + offset).collect(),
+    }
 }
 
 impl Backend for Cpu {
@@ -93,7 +102,7 @@ impl Backend for Cpu {
         epsilon: f32,
     ) -> Result<Normalised<Host>> {
         let bias = bias.map(Host::dense);
-        Ok(norm::forward(kind, x, residual, &weight.dense(), bias.as_deref(), epsilon))
+        Ok(norm::forward(kind, x, residual, &scale(kind, weight), bias.as_deref(), epsilon))
     }
 
     fn normalise_backward(
@@ -103,7 +112,7 @@ impl Backend for Cpu {
         weight: &Host,
         output_gradient: &Host,
     ) -> Result<Host> {
-        let (inverse, weight) = (inverse_std.dense(), weight.dense());
+        let (inverse, weight) = (inverse_std.dense(), scale(kind, weight));
         Ok(norm::backward(kind, normalised, &inverse, &weight, output_gradient))
     }
 
@@ -113,6 +122,14 @@ impl Backend for Cpu {
 
     fn activate_backward(kind: Activation, x: &Host, output_gradient: &Host) -> Result<Host> {
         Ok(activation::backward(kind, x, output_gradient))
+    }
+
+    fn soft_cap(x: &Host, cap: f32) -> Result<Host> {
+        Ok(soft_cap::forward(x, cap))
+    }
+
+    fn soft_cap_backward(capped: &Host, output_gradient: &Host, cap: f32) -> Result<Host> {
+        Ok(soft_cap::backward(capped, output_gradient, cap))
     }
 
     fn gate(kind: Activation, gate: &Host, up: &Host) -> Result<Host> {
@@ -129,7 +146,10 @@ impl Backend for Cpu {
     }
 
     fn attend(qkv: &Host, shape: &AttentionShape) -> Result<(Host, Host)> {
-        Ok(attention::forward(qkv, shape))
+        Ok(match shape.is_plain() {
+            true => attention::forward(qkv, shape),
+            false => scored_attention::forward(qkv, shape),
+        })
     }
 
     fn attend_backward(
@@ -139,7 +159,10 @@ impl Backend for Cpu {
         output_gradient: &Host,
         shape: &AttentionShape,
     ) -> Result<Host> {
-        Ok(attention::backward(qkv, output, log_sums, output_gradient, shape))
+        Ok(match shape.is_plain() {
+            true => attention::backward(qkv, output, log_sums, output_gradient, shape),
+            false => scored_attention::backward(qkv, output, log_sums, output_gradient, shape),
+        })
     }
 
     fn new_cache(sequences: usize) -> HostCache {

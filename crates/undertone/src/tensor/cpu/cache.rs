@@ -3,6 +3,7 @@
 use super::attention::softmax;
 use super::matmul::multiply;
 use super::parallel;
+use super::scored_attention;
 use super::simd::dot;
 use super::view::{Update, View};
 use crate::tensor::{AttentionShape, Host};
@@ -72,6 +73,9 @@ fn attend_sequence(
     let (heads, width) = (shape.heads, shape.width);
     let kept = shape.key_heads * width;
     let (new, all) = (out.len() / (heads * width), keys.len() / kept);
+    if shape.scores.soft_cap.is_some() || shape.scores.window.is_some_and(|window| window < all) {
+        return scored_attention::cached(qkv, shape, start, keys, values, out);
+    }
     if new == 1 {
         return attend_one(shape, &qkv.row(start)[..heads * width], keys, values, out);
     }

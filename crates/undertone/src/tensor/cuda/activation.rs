@@ -48,6 +48,41 @@ pub fn backward(
     Ok(dx)
 }
 
+/// c · tanh(x / c).
+pub fn soft_cap(x: &CudaMatrix, cap: f32) -> Result<CudaMatrix> {
+    let (gpu, rows, columns) = (x.gpu(), x.rows(), x.columns());
+    let y = x.like(rows, columns)?;
+    let arguments = arguments![cap, x, x.stride(), &y, columns];
+    let kernel = Source::Activation(x.format()).kernel("soft_cap");
+    // SAFETY: both have these rows and columns; the output is new.
+    unsafe { gpu.launch(kernel, Grid::rows(rows, columns), arguments)? };
+    Ok(y)
+}
+
+/// (1 − (y / c)²) ⊙ dy.
+pub fn soft_cap_backward(
+    capped: &CudaMatrix,
+    output_gradient: &CudaMatrix,
+    cap: f32,
+) -> Result<CudaMatrix> {
+    let (gpu, rows, columns) = (capped.gpu(), capped.rows(), capped.columns());
+    let dx = capped.like(rows, columns)?;
+    let output_gradient = &output_gradient.in_format(capped.format())?;
+    let arguments = arguments![
+        cap,
+        capped,
+        capped.stride(),
+        output_gradient,
+        output_gradient.stride(),
+        &dx,
+        columns,
+    ];
+    let kernel = Source::Activation(capped.format()).kernel("soft_cap_backward");
+    // SAFETY: all have these rows and columns; the output is new.
+    unsafe { gpu.launch(kernel, Grid::rows(rows, columns), arguments)? };
+    Ok(dx)
+}
+
 /// f(gate) ⊙ up.
 pub fn gated_forward(kind: Activation, gate: &CudaMatrix, up: &CudaMatrix) -> Result<CudaMatrix> {
     let (gpu, rows, columns) = (gate.gpu(), gate.rows(), gate.columns());

@@ -42,6 +42,8 @@ enum Pass {
 impl Kernels {
     fn new(qkv: &CudaMatrix, shape: &AttentionShape) -> Result<Self> {
         let precision = match (qkv.format(), qkv.precision()) {
+            // Windows and soft-capping are in the kernels of f32 alone.
+            _ if !shape.is_plain() => Precision::F32,
             (NumberFormat::Bf16, _) => Precision::Bf16,
             (NumberFormat::F32, Precision::Tf32) => Precision::Tf32,
             (NumberFormat::F32, _) => Precision::F32,
@@ -160,16 +162,19 @@ impl Kernels {
     }
 }
 
-/// The arguments that all kernels of attention begin with.
+/// The arguments that all kernels of attention begin with; those of f32 have two more.
 fn shared_arguments<'a>(
+    precision: Precision,
     qkv: &'a CudaMatrix,
     shape: &AttentionShape,
     pieces: &'a Buffer,
 ) -> Vec<Argument<'a>> {
+    let window = shape.narrow_window().unwrap_or_default();
+    let soft_cap = shape.scores.soft_cap.unwrap_or_default();
     let (seed, rate, kept) = shape
         .dropout
         .map_or((0, 0.0, 0.0), |dropout| (dropout.seed, dropout.rate, 1.0 / (1.0 - dropout.rate)));
-    arguments![
+    let mut all = arguments![
         qkv,
         qkv.stride(),
         shape.heads,
@@ -182,12 +187,20 @@ fn shared_arguments<'a>(
         kept,
         pieces,
     ]
-    .to_vec()
+    .to_vec();
+    if precision == Precision::F32 {
+        all.extend_from_slice(arguments![window, soft_cap]);
+    }
+    all
 }
 
 /// The mixed values [tokens, heads · width] and the log-sum-exp of each row's scores [tokens,
 /// heads].
 pub fn forward(qkv: &CudaMatrix, shape: &AttentionShape) -> Result<(CudaMatrix, CudaMatrix)> {
+    if !shape.is_plain() && qkv.format() != NumberFormat::F32 {
+        let (output, log_sums) = forward(&qkv.in_format(NumberFormat::F32)?, shape)?;
+        return Ok((output.in_format(qkv.format())?, log_sums));
+    }
     let (gpu, tokens, heads) = (qkv.gpu(), qkv.rows(), shape.heads);
     let kernels = Kernels::new(qkv, shape)?;
     let output = qkv.like(tokens, heads * shape.width)?;
@@ -195,7 +208,7 @@ pub fn forward(qkv: &CudaMatrix, shape: &AttentionShape) -> Result<(CudaMatrix, 
     let pieces = kernels.pieces(shape);
     let grid = kernels.grid(Pass::Forward, pieces.len(), shape);
     let pieces = gpu.constant(&pieces)?;
-    let mut arguments = shared_arguments(qkv, shape, &pieces);
+    let mut arguments = shared_arguments(kernels.precision, qkv, shape, &pieces);
     arguments.extend_from_slice(arguments![&output, &log_sums]);
     // SAFETY: the pieces cover the tokens, qkv has columns for these heads, and the outputs are new
     // and as large as the kernel writes.
@@ -211,6 +224,11 @@ pub fn backward(
     output_gradient: &CudaMatrix,
     shape: &AttentionShape,
 ) -> Result<CudaMatrix> {
+    if !shape.is_plain() && qkv.format() != NumberFormat::F32 {
+        let wide = qkv.in_format(NumberFormat::F32)?;
+        let gradient = backward(&wide, output, log_sums, output_gradient, shape)?;
+        return gradient.in_format(qkv.format());
+    }
     let (gpu, tokens, heads) = (qkv.gpu(), qkv.rows(), shape.heads);
     let kernels = Kernels::new(qkv, shape)?;
     let gradient = qkv.like(tokens, shape.columns())?;
@@ -235,7 +253,7 @@ pub fn backward(
     let pieces = kernels.pieces(shape);
     let count = pieces.len();
     let pieces = gpu.constant(&pieces)?;
-    let mut arguments = shared_arguments(qkv, shape, &pieces);
+    let mut arguments = shared_arguments(kernels.precision, qkv, shape, &pieces);
     arguments.extend_from_slice(arguments![
         &log_sums,
         &along,

@@ -164,6 +164,18 @@ impl Backend for Cuda {
         activation::backward(kind, x, output_gradient)
     }
 
+    fn soft_cap(x: &CudaMatrix, cap: f32) -> Result<CudaMatrix> {
+        activation::soft_cap(x, cap)
+    }
+
+    fn soft_cap_backward(
+        capped: &CudaMatrix,
+        output_gradient: &CudaMatrix,
+        cap: f32,
+    ) -> Result<CudaMatrix> {
+        activation::soft_cap_backward(capped, output_gradient, cap)
+    }
+
     fn gate(kind: Activation, gate: &CudaMatrix, up: &CudaMatrix) -> Result<CudaMatrix> {
         activation::gated_forward(kind, gate, up)
     }

@@ -104,6 +104,8 @@ impl CudaCache {
             shape.key_heads,
             width,
             shape.scale(),
+            shape.scores.window.unwrap_or_default(),
+            shape.scores.soft_cap.unwrap_or_default(),
             &places,
             &rows,
             &output,

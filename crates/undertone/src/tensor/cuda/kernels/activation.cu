@@ -89,6 +89,26 @@ extern "C" __global__ void activate_backward(
              [&](float value, float gradient) { return derivative_of(kind, value) * gradient; });
 }
 
+// y = c · tanh(x / c).
+extern "C" __global__ void soft_cap(
+    float cap, const real* x, size x_stride, real* y, size columns) {
+    size row = blockIdx.x;
+    map_row(x + row * x_stride, y + row * columns, columns,
+            [&](float value, size) { return cap * tanhf(value / cap); });
+}
+
+// dx = (1 − (y / c)²) ⊙ dy.
+extern "C" __global__ void soft_cap_backward(
+    float cap, const real* y, size y_stride, const real* dy, size dy_stride, real* dx,
+    size columns) {
+    size row = blockIdx.x;
+    map_rows(y + row * y_stride, dy + row * dy_stride, dx + row * columns, columns,
+             [&](float value, float gradient) {
+                 float t = value / cap;
+                 return (1.0f - t * t) * gradient;
+             });
+}
+
 // y = f(gate) ⊙ up.
 extern "C" __global__ void gate(
     size kind, const real* gate, size gate_stride, const real* up, size up_stride, real* y,

@@ -1,9 +1,10 @@
 // Scaled dot-product attention over packed sequences of different lengths, in tiles that live in
 // shared memory: memory grows with the number of tokens, not with its square.
 //
-//   S = Q Kᵀ / √width,  P = softmax(S) over the visible keys,  O = (P ⊙ M) V,
+//   S = Q Kᵀ · scale,  P = softmax(S) over the visible keys,  O = (P ⊙ M) V,
 //
-// with M the mask of dropout. qkv [tokens, (heads + 2 · key_heads) · width] has queries, keys and
+// with M the mask of dropout; with soft-capping S becomes c · tanh(S / c). With a window a query
+// sees the keys that are less than so many tokens away. qkv [tokens, (heads + 2 · key_heads) · width] has queries, keys and
 // values side by side; O [tokens, heads · width]; log_sums [tokens, heads] has log Σ e^S of each
 // row, from which the backward pass computes P again.
 //
@@ -20,6 +21,9 @@ struct Attention {
     // Dropout of the probabilities; kept = 0 means that there is none.
     u64 seed;
     float rate, kept;
+    // 0 means that there is none.
+    size window;
+    float cap;
 };
 
 // One tile of rows: where its sequence starts, how long that is, and the first row of the tile.
@@ -29,9 +33,11 @@ struct Piece {
 
 #define PARAMETERS                                                                             \
     const float *qkv, size stride, size heads, size key_heads, size width, size causal,        \
-        float scale, u64 seed, float rate, float kept, const Piece *pieces
+        float scale, u64 seed, float rate, float kept, const Piece *pieces, size window,       \
+        float cap
 #define ATTENTION                                                                              \
-    Attention{qkv, stride, heads, key_heads, width, causal, scale, seed, rate, kept}
+    Attention{qkv,   stride, heads, key_heads, width,  causal,                                 \
+              scale, seed,   rate,  kept,      window, cap}
 
 __device__ __forceinline__ size key_column(const Attention& a, size head) {
     return (a.heads + head / (a.heads / a.key_heads)) * a.width;
@@ -127,7 +133,28 @@ __device__ __forceinline__ void store(
 }
 
 __device__ __forceinline__ bool visible(const Attention& a, size query, size key, size length) {
+    if (a.window && (query - key >= a.window || key - query >= a.window)) return false;
     return query < length && key < length && (!a.causal || key <= query);
+}
+
+// The score of a dot product.
+__device__ __forceinline__ float score(const Attention& a, float product) {
+    float s = product * a.scale;
+    return a.cap == 0.0f ? s : a.cap * tanhf(s / a.cap);
+}
+
+// The first tile of rows that see, or are seen from, a tile that starts at `first`.
+template <int TILE>
+__device__ __forceinline__ size nearest_tile(const Attention& a, size first) {
+    size from = first + 1 - a.window;
+    return a.window && from > 0 ? from / TILE * TILE : 0;
+}
+
+// Behind the last of them.
+template <int TILE>
+__device__ __forceinline__ size farthest(const Attention& a, size first, size length) {
+    size to = first + TILE - 1 + a.window;
+    return a.window && to < length ? to : length;
 }
 
 __device__ __forceinline__ float kept_factor(
@@ -160,8 +187,9 @@ __device__ __forceinline__ void forward(
         largest[i] = -INFINITE;
         total[i] = 0.0f;
     }
-    size keys = a.causal && first + TILE < length ? first + TILE : length;
-    for (size start = 0; start < keys; start += TILE) {
+    size seen = farthest<TILE>(a, first, length);
+    size keys = a.causal && first + TILE < seen ? first + TILE : seen;
+    for (size start = nearest_tile<TILE>(a, first); start < keys; start += TILE) {
         __syncthreads();
         load<WIDTH, TILE>(key, rows + key_column(a, head), a.stride, start, length, a.width);
         load<WIDTH, TILE>(value, rows + value_column(a, head), a.stride, start, length, a.width);
@@ -174,7 +202,7 @@ __device__ __forceinline__ void forward(
             float most = largest[i];
 #pragma unroll
             for (int j = 0; j < TILE / 16; ++j) {
-                s[i][j] *= a.scale;
+                s[i][j] = score(a, s[i][j]);
                 if (visible(a, row, start + tx + 16 * j, length)) most = fmaxf(most, s[i][j]);
             }
             for (int offset = 8; offset > 0; offset >>= 1)
@@ -258,8 +286,10 @@ __device__ __forceinline__ void gradients(
             float kept = 0.0f, probability = 0.0f, slope = 0.0f;
             if (visible(a, row, column, length)) {
                 kept = kept_factor(a, seed, row, column, length);
-                probability = expf(s[i][j] * a.scale - log_sum);
+                float s_ij = score(a, s[i][j]);
+                probability = expf(s_ij - log_sum);
                 slope = probability * (kept * dp[i][j] - sum);
+                if (a.cap != 0.0f) slope *= 1.0f - s_ij / a.cap * (s_ij / a.cap);
             }
             if (p) p[ty + 16 * i][tx + 16 * j] = probability * kept;
             ds[ty + 16 * i][tx + 16 * j] = slope;
@@ -267,7 +297,7 @@ __device__ __forceinline__ void gradients(
     }
 }
 
-// dQ = dS K / √width. Block (p, h): the queries of piece p in head h.
+// dQ = dS K · scale. Block (p, h): the queries of piece p in head h.
 template <int WIDTH, int TILE>
 __device__ __forceinline__ void backward_queries(
     const Attention& a, const Piece* pieces, const float* log_sums, const float* along,
@@ -286,8 +316,9 @@ __device__ __forceinline__ void backward_queries(
                       output_gradient + (size)piece.start * gradient_stride + head * a.width,
                       gradient_stride, first, length, a.width);
     float sums[TILE / 16][WIDTH / 16] = {};
-    size keys = a.causal && first + TILE < length ? first + TILE : length;
-    for (size start = 0; start < keys; start += TILE) {
+    size seen = farthest<TILE>(a, first, length);
+    size keys = a.causal && first + TILE < seen ? first + TILE : seen;
+    for (size start = nearest_tile<TILE>(a, first); start < keys; start += TILE) {
         __syncthreads();
         load<WIDTH, TILE>(key, rows + key_column(a, head), a.stride, start, length, a.width);
         load<WIDTH, TILE>(value, rows + value_column(a, head), a.stride, start, length, a.width);
@@ -302,7 +333,7 @@ __device__ __forceinline__ void backward_queries(
                        length, a.width, a.scale, sums);
 }
 
-// dK = dSᵀ Q / √width and dV = (P ⊙ M)ᵀ dO, summed over the heads of queries that share them.
+// dK = dSᵀ Q · scale and dV = (P ⊙ M)ᵀ dO, summed over the heads of queries that share them.
 // Block (p, h): the keys of piece p in head h of keys.
 template <int WIDTH, int TILE>
 __device__ __forceinline__ void backward_keys(
@@ -326,7 +357,9 @@ __device__ __forceinline__ void backward_keys(
         u64 seed = dropout_fork(a.seed, (u64)piece.start * (u64)a.heads + (u64)head);
         const float* above =
             output_gradient + (size)piece.start * gradient_stride + head * a.width;
-        for (size start = a.causal ? first : 0; start < length; start += TILE) {
+        size from = a.causal ? first : nearest_tile<TILE>(a, first);
+        size to = farthest<TILE>(a, first, length);
+        for (size start = from; start < to; start += TILE) {
             __syncthreads();
             load<WIDTH, TILE>(query, rows + head * a.width, a.stride, start, length, a.width);
             load<WIDTH, TILE>(gradient, above, gradient_stride, start, length, a.width);

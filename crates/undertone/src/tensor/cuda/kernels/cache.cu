@@ -2,7 +2,8 @@
 //
 // Each sequence keeps rows [keys, values] of 2 · kept numbers, kept = key_heads · width, in memory
 // of its own, to which rows[sequence] points. A new token has a place (sequence, position): it is
-// row `position` of its sequence, and sees all rows up to itself.
+// row `position` of its sequence, and sees all rows up to itself, or with a window the last so many
+// of them.
 
 struct Place {
     u32 sequence, position;
@@ -25,7 +26,7 @@ extern "C" __global__ void cache_append(
 // the features l, l + 32, …; the width is at most 256.
 extern "C" __global__ void cache_attend(
     const real* qkv, size stride, size heads, size key_heads, size width, float scale,
-    const Place* places, const u64* rows, real* output) {
+    size window, float cap, const Place* places, const u64* rows, real* output) {
     __shared__ float all_largest[4], all_total[4], all_mixed[4][256];
     size token = blockIdx.x, head = blockIdx.y;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -40,7 +41,8 @@ extern "C" __global__ void cache_attend(
         mixed[i] = 0.0f;
     }
     float largest = -INFINITE, total = 0.0f;
-    for (size n = warp; n <= place.position; n += 4) {
+    size first = window && place.position >= window ? place.position + 1 - window : 0;
+    for (size n = first + warp; n <= place.position; n += 4) {
         const real* key = keys + n * 2 * kept;
         const real* value = key + kept;
         float s = 0.0f;
@@ -50,6 +52,7 @@ extern "C" __global__ void cache_attend(
         for (int offset = 16; offset > 0; offset >>= 1)
             s += __shfl_xor_sync(0xffffffffu, s, offset);
         s *= scale;
+        if (cap != 0.0f) s = cap * tanhf(s / cap);
         float most = fmaxf(largest, s);
         float correction = most == largest ? 1.0f : expf(largest - most);
         float p = expf(s - most);

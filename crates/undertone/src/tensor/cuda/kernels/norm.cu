@@ -5,6 +5,7 @@
 //   RMSNorm:   x̂ = x · r,           r = 1 / √(mean(x²) + ε), y = γ ⊙ x̂
 //
 // x, residual, y, x̂ [rows, columns] of `real`; γ, β [1, columns] and r [rows, 1] of f32.
+// γ is the weight plus an offset: 1 where the parameter is how far γ is from it (Gemma), or 0.
 // `residual` and `bias` may be null. A row of usual width stays in registers; a wider one is read
 // again.
 
@@ -12,8 +13,10 @@ __device__ __forceinline__ float sum_of(const real* x, const real* residual, siz
     return residual ? wide(x[j]) + wide(residual[j]) : wide(x[j]);
 }
 
-__device__ __forceinline__ float scaled(float hat, const float* weight, const float* bias, size j) {
-    return bias ? fmaf(hat, weight[j], bias[j]) : hat * weight[j];
+__device__ __forceinline__ float scaled(
+    float hat, const float* weight, float offset, const float* bias, size j) {
+    float scale = weight[j] + offset;
+    return bias ? fmaf(hat, scale, bias[j]) : hat * scale;
 }
 
 // The weights of pack n of a row.
@@ -43,7 +46,7 @@ __device__ __forceinline__ float row_sum(float value, float* space) {
 
 extern "C" __global__ void norm_forward(
     size layer, const real* x, size x_stride, const real* residual, size residual_stride,
-    const float* weight, const float* bias, float epsilon, real* y, real* hat, float* inverse,
+    const float* weight, float offset, const float* bias, float epsilon, real* y, real* hat, float* inverse,
     size rows, size columns) {
     __shared__ float space[32];
     size row = (size)blockIdx.x * blockDim.y + threadIdx.y;
@@ -82,7 +85,8 @@ extern "C" __global__ void norm_forward(
             for (int k = 0; k < PACK; ++k) {
                 float value = held[i][k] * r;
                 narrow(value, p.x[k]);
-                narrow(bias ? fmaf(value, w[k], b[k]) : value * w[k], q.x[k]);
+                float scale = w[k] + offset;
+                narrow(bias ? fmaf(value, scale, b[k]) : value * scale, q.x[k]);
             }
             ((Pack*)hat)[n] = p;
             ((Pack*)y)[n] = q;
@@ -100,7 +104,7 @@ extern "C" __global__ void norm_forward(
     for (size j = threadIdx.x; j < columns; j += blockDim.x) {
         float value = (sum_of(x, residual, j) - mean) * r;
         narrow(value, hat[j]);
-        narrow(scaled(value, weight, bias, j), y[j]);
+        narrow(scaled(value, weight, offset, bias, j), y[j]);
     }
     if (threadIdx.x == 0) inverse[row] = r;
 }
@@ -108,7 +112,8 @@ extern "C" __global__ void norm_forward(
 // With g = γ ⊙ dy: dx = r · (g − mean(g) − x̂ · mean(g ⊙ x̂)), where RMSNorm lacks mean(g).
 extern "C" __global__ void norm_backward(
     size layer, const real* hat, size hat_stride, const float* inverse, size inverse_stride,
-    const float* weight, const real* dy, size dy_stride, real* dx, size rows, size columns) {
+    const float* weight, float offset, const real* dy, size dy_stride, real* dx, size rows,
+    size columns) {
     __shared__ float space[32];
     size row = (size)blockIdx.x * blockDim.y + threadIdx.y;
     if (row >= rows) return;
@@ -125,7 +130,7 @@ extern "C" __global__ void norm_backward(
             load_weights(w, weight, n);
 #pragma unroll
             for (int k = 0; k < PACK; ++k) {
-                gs[i][k] = wide(p.x[k]) * w[k];
+                gs[i][k] = wide(p.x[k]) * (w[k] + offset);
                 hats[i][k] = wide(q.x[k]);
                 sum += gs[i][k];
                 along += gs[i][k] * hats[i][k];
@@ -143,12 +148,12 @@ extern "C" __global__ void norm_backward(
         return;
     }
     for (size j = threadIdx.x; j < columns; j += blockDim.x) {
-        float g = wide(dy[j]) * weight[j];
+        float g = wide(dy[j]) * (weight[j] + offset);
         sum += g;
         along += g * wide(hat[j]);
     }
     float mean = layer ? row_sum(sum, space) / (float)columns : 0.0f;
     along = row_sum(along, space) / (float)columns;
     for (size j = threadIdx.x; j < columns; j += blockDim.x)
-        narrow(r * (wide(dy[j]) * weight[j] - mean - wide(hat[j]) * along), dx[j]);
+        narrow(r * (wide(dy[j]) * (weight[j] + offset) - mean - wide(hat[j]) * along), dx[j]);
 }
