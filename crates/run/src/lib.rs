@@ -38,12 +38,13 @@ pub use error::{Error, Result};
 pub use file::{
     AccountedBatch, AdaclipSection, AdaptSection, AdapterSettings, AdaptiveClip, AnadpSection,
     AttentionSource, AutoKey, Bounding, Choices, Clip, ComputeSection, DataSection,
-    EncoderActivation, EncoderKind, Format, ImportanceForm, ImportanceSource, InitialRelevance,
-    KeptEpoch, LearnerKind, LearningRateSchedule, Lengths, LocalSection, LongTexts, LoraSettings,
-    MAX_TOKENS, MethodName, MicroBatch, ModeName, ModelSection, MvgHead, MvgSection, NoiseIs,
-    NoiseLayer, NoiseSchedule, OnBadRow, OptimiserKind, Precision, PrivacySection, PublicFile,
-    RapFtSection, ReleaseKind, ReleasedRows, RelevanceRule, RelevanceSource, RunFile, StopEarly,
-    TaskName, TrainingSection, Tuning, WeightAverage, WrittenRun,
+    EncoderActivation, EncoderKind, Format, Ia3Settings, ImportanceForm, ImportanceSource,
+    InitialRelevance, KeptEpoch, LearnerKind, LearningRateSchedule, Lengths, LocalSection,
+    LongTexts, LoraSettings, MAX_TOKENS, MethodName, MicroBatch, ModeName, ModelSection, MvgHead,
+    MvgSection, NoiseIs, NoiseLayer, NoiseSchedule, OnBadRow, OptimiserKind, Precision,
+    PrivacySection, PublicFile, RapFtSection, ReleaseKind, ReleasedRows, RelevanceRule,
+    RelevanceSource, RunFile, StopEarly, TaskName, TrainingSection, Tuning, WeightAverage,
+    WrittenRun,
 };
 pub use finished::FinishedRun;
 pub use folder::{RunFolder, RunPaths, is_locked};

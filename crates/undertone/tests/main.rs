@@ -26,3 +26,4 @@ mod scores;
 mod secrets;
 mod spans;
 mod tuning;
+mod tuning_kinds;

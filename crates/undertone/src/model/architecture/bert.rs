@@ -209,5 +209,6 @@ pub(super) fn vocabulary_layer(
         inputs_first: false,
         parts: &[],
         lora: Vec::new(),
+        rescaling: None,
     })
 }

@@ -123,6 +123,7 @@ pub(super) fn decoder_head(
                     inputs_first: false,
                     parts: &[],
                     lora: Vec::new(),
+                    rescaling: None,
                 },
             };
             (Pick::Tokens, out)
