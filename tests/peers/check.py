@@ -9,7 +9,8 @@ Versions: those in tests/peers/venv
   c  stories15M: greedy generation of 200 tokens, token by token
   d  models saved by undertone, loaded by transformers: no key missing or left over, equal logits
   e  adapters saved by undertone, loaded by peft: the same; and adapters merged by undertone, loaded
-     by transformers
+     by transformers. LoRA on the usual layers, on all linear ones, on some blocks, rank-stabilised,
+     with the token embeddings; (IA)³
 
 A difference is relative: the largest over a row, divided by the row's largest value; the worst row
 counts.
@@ -289,7 +290,7 @@ def merge(base, adapter, name):
 
 def check_adapter(base, inputs, *more):
     """Saved by us: peft loads it, it changes the logits, and merged by us it gives the same."""
-    name = base.name + ("-parts" if more else "")
+    name = "-".join([base.name, *more]).replace("--", "").replace(",", "-")
     adapter = example("save_adapter", base, work / f"adapter-{name}", *more)
     with_it, without = logits(load_adapter(base, adapter), inputs), logits(load(base), inputs)
     if apart(with_it, without) < 1e-3:
@@ -364,6 +365,19 @@ for folder in [folder for folder in plain if folder.name.startswith("gpt2")]:
         f"{folder.name}, adapter on queries and values, saved and merged by undertone",
         lambda: check_adapter(folder, inputs_of[folder], "--targets", "query,value"),
     )
+for folder in plain:
+    for what, more in [
+        ("LoRA on all linear layers", ["--targets", "all-linear"]),
+        ("LoRA on the second block", ["--layers", "1"]),
+        ("rsLoRA", ["--with", "rslora"]),
+        ("LoRA and token embeddings", ["--with", "embeddings"]),
+        ("(IA)³", ["--with", "ia3"]),
+    ]:
+        check(
+            "e",
+            f"{folder.name}, {what}, saved and merged by undertone",
+            lambda: check_adapter(folder, inputs_of[folder], *more),
+        )
 check(
     "e",
     "classifier on all-MiniLM-L6-v2 with the adapter, 100 texts",

@@ -11,6 +11,7 @@ mod dry_run;
 mod failure;
 mod init;
 mod live;
+mod model;
 mod output;
 mod report;
 mod source;
@@ -66,6 +67,8 @@ enum Verb {
     Generate(use_model::Generate),
     /// Merge a LoRA into the weights of its base model
     Merge(use_model::Merge),
+    #[command(subcommand)]
+    Model(model::ModelVerb),
     /// Attack a trained model or perturbed embeddings, to test a guarantee
     #[command(subcommand)]
     Audit(audit::Audit),
@@ -120,6 +123,7 @@ fn main() -> ExitCode {
         Verb::Predict(predict) => predict.run(output),
         Verb::Generate(generate) => generate.run(output),
         Verb::Merge(merge) => merge.run(output),
+        Verb::Model(verb) => verb.run(output),
         Verb::Audit(audit) => audit.run(output),
         Verb::Report(report) => report.run(output),
         Verb::Device(list) => list.run(output),

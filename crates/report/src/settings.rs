@@ -5,9 +5,9 @@ use serde_json::Value;
 use undertone_run::{MethodName, RunFile};
 
 /// The base model's folder or hub name.
-pub fn base_model(file: &RunFile) -> &str {
+pub fn base_model(file: &RunFile) -> String {
     match file.model.name() {
-        "" => "unknown",
+        name if name.is_empty() => "unknown".to_owned(),
         name => name,
     }
 }

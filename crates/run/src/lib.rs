@@ -38,11 +38,11 @@ pub use error::{Error, Result};
 pub use file::{
     AccountedBatch, AdaclipSection, AdaptSection, AdapterSettings, AdaptiveClip, AnadpSection,
     AttentionSource, AutoKey, Bounding, Choices, Clip, ComputeSection, DataSection,
-    EncoderActivation, EncoderKind, Format, ImportanceForm, ImportanceSource, InitialRelevance,
-    KeptEpoch, LearnerKind, LearningRateSchedule, Lengths, LocalSection, LongTexts, LoraSettings,
-    MAX_TOKENS, MethodName, MicroBatch, ModeName, ModelSection, MvgHead, MvgSection,
-    NoiseCorrelation, NoiseIs, NoiseLayer, NoiseSchedule, OnBadRow, OptimiserKind, Precision,
-    PrivacySection, PublicFile, RapFtSection, ReleaseKind, ReleasedRows, RelevanceRule,
+    EncoderActivation, EncoderKind, Format, Ia3Settings, ImportanceForm, ImportanceSource,
+    InitialRelevance, KeptEpoch, LearnerKind, LearningRateSchedule, Lengths, LocalSection,
+    LongTexts, LoraSettings, MAX_TOKENS, MethodName, MicroBatch, ModeName, ModelSection, MvgHead,
+    MvgSection, NoiseCorrelation, NoiseIs, NoiseLayer, NoiseSchedule, OnBadRow, OptimiserKind,
+    Precision, PrivacySection, PublicFile, RapFtSection, ReleaseKind, ReleasedRows, RelevanceRule,
     RelevanceSource, RunFile, StopEarly, TaskName, TrainingSection, Tuning, WeightAverage,
     WrittenRun,
 };

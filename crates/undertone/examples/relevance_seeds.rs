@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         labels: plan.data.labels.clone(),
         seed: 0,
     };
-    let mut model = load(&locate(plan.model.name())?, &options)?;
+    let mut model = load(&locate(&plan.model.name())?, &options)?;
     model.apply_tuning(&plan.model.tuning, 1)?;
     let mut data = read_data(&plan, None)?.examples;
     data.truncate(examples.parse()?);

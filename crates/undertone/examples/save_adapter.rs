@@ -1,10 +1,12 @@
-//! Adds LoRA with random weights to a model and saves the adapter, to check that peft loads it.
+//! Adds LoRA or (IA)³ with random weights to a model and saves the adapter, to check that peft loads
+//! it.
 //!
 //!     cargo run --release --example save_adapter -- --model DIR --out DIR [--targets NAME,NAME]
+//!         [--layers 0,1] [--with ia3|rslora|embeddings]
 
 use std::path::Path;
 use undertone::model::folder::{LoadOptions, Random, load};
-use undertone::model::tuning::{LoraSettings, Tuning, save_adapter};
+use undertone::model::tuning::{Ia3Settings, LoraSettings, Tuning, save_adapter};
 use undertone::tensor::Matrix;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -17,8 +19,25 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut model = load(Path::new(folder), &LoadOptions::default())?;
     let targets = value("--targets")
         .map_or(Vec::new(), |names| names.split(',').map(str::to_owned).collect());
-    let settings = LoraSettings { rank: 4, alpha: 8.0, targets, ..LoraSettings::default() };
-    model.apply_tuning(&Tuning::Lora(settings), 1)?;
+    let with = value("--with").map_or("", |with| with.as_str());
+    let layers = match value("--layers") {
+        Ok(list) => Some(list.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>()?),
+        Err(_) => None,
+    };
+    let lora = LoraSettings {
+        rank: 4,
+        alpha: 8.0,
+        targets,
+        layers,
+        rank_stabilised: with == "rslora",
+        embeddings: with == "embeddings",
+        ..LoraSettings::default()
+    };
+    let tuning = match with {
+        "ia3" => Tuning::Ia3(Ia3Settings::default()),
+        _ => Tuning::Lora(lora),
+    };
+    model.apply_tuning(&tuning, 1)?;
     // LoRA's B is initialised to zero, which would test nothing; the task head changes too.
     let mut random = Random::new(2, 0.02);
     for (_, parameter) in model.parameters.iter_mut().filter(|(_, p)| p.trainable) {

@@ -27,3 +27,4 @@ mod scores;
 mod secrets;
 mod spans;
 mod tuning;
+mod tuning_kinds;

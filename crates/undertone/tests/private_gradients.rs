@@ -11,7 +11,7 @@ use undertone::gradient::{
     Bounds, Clip, ClippedSum, ClippingGroups, GhostClipping, UnitRows, Weights,
 };
 use undertone::model::architecture::{Architecture, Dimensions};
-use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
+use undertone::model::tuning::{AdapterSettings, Ia3Settings, LoraSettings, Tuning};
 use undertone::model::{Gradients, Model, TaskHead, Weighting};
 
 const KINDS: [(Architecture, TaskHead); 16] = [
@@ -273,7 +273,12 @@ fn tunings(architecture: Architecture, task_head: TaskHead) -> Vec<Tuning> {
     let settings = LoraSettings { rank: 3, ..LoraSettings::default() };
     let lora = Tuning::Lora(settings.clone());
     let adapter = Tuning::Adapter(AdapterSettings { size: 5, ..AdapterSettings::default() });
-    let mut all = vec![Tuning::Full, lora, adapter];
+    let mut all = vec![Tuning::Full, lora, adapter, Tuning::Ia3(Ia3Settings::default())];
+    if task_head == TaskHead::CausalLanguageModel {
+        // The head is tied to the embeddings, which have a gradient by both; and has LoRA.
+        let targets = vec!["lm_head".into()];
+        all.push(Tuning::Lora(LoraSettings { targets, embeddings: true, ..settings.clone() }));
+    }
     if architecture == Architecture::Gpt2 {
         // Of the fused layer's three parts, two.
         let targets = vec!["c_attn.query".into(), "c_attn.value".into()];

@@ -3,9 +3,9 @@
 
 use crate::common::{Expected, assert_close, batch, devices, difference, fixture};
 use std::path::Path;
-use undertone::model::folder::{LoadOptions, load, save};
+use undertone::model::folder::{LoadOptions, load, save, save_like};
 use undertone::model::tuning::{
-    AdapterSettings, LoraSettings, Tuning, load_adapter, merge, save_adapter,
+    AdapterSettings, Ia3Settings, LoraSettings, Tuning, load_adapter, merge, save_adapter,
 };
 use undertone::model::{Gradients, Model, Weighting};
 use undertone::tensor::Matrix;
@@ -91,7 +91,10 @@ fn merged_lora_equals_peft() {
 fn ways(model: &Model) -> Vec<Tuning> {
     let lora = LoraSettings { rank: 3, dropout: 0.1, ..LoraSettings::default() };
     let adapter = AdapterSettings { size: 5, ..AdapterSettings::default() };
-    let mut ways = vec![Tuning::Full, Tuning::Lora(lora), Tuning::Adapter(adapter)];
+    let mut ways = vec![Tuning::Full, Tuning::Lora(lora.clone()), Tuning::Adapter(adapter)];
+    ways.push(Tuning::Ia3(Ia3Settings::default()));
+    let targets = vec!["all-linear".into()];
+    ways.push(Tuning::Lora(LoraSettings { targets, embeddings: true, ..lora }));
     if model.network.head.task_head.has_labels() {
         ways.push(Tuning::Head);
     }
@@ -192,6 +195,7 @@ fn lora_on_parts_of_a_fused_layer_is_what_it_says() {
             dropout: 0.0,
             targets: vec!["c_attn.query".into(), "value".into()],
             rank_stabilised,
+            ..LoraSettings::default()
         };
         let mut model = untouched.clone();
         model.apply_tuning(&Tuning::Lora(settings.clone()), 5).unwrap();
@@ -318,6 +322,44 @@ fn a_saved_model_comes_back_bit_by_bit() {
         }
         assert!(Path::new(&saved).join("config.json").is_file());
     }
+}
+
+/// Shards are as small as they are told to be, all of them are in the index, and the model that
+/// comes back is the one that was saved.
+#[test]
+fn a_model_saved_in_shards_comes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let saved = folder.path().join("shards");
+    let model = base("llama-untied");
+    save_like(&model, &saved, &fixture("llama-untied"), 6_000).unwrap();
+    let index = std::fs::read_to_string(saved.join("model.safetensors.index.json")).unwrap();
+    let index: serde_json::Value = serde_json::from_str(&index).unwrap();
+    let (_, numbers) = model.parameters.count();
+    assert_eq!(index["metadata"]["total_size"], 4 * numbers);
+    assert_eq!(index["weight_map"].as_object().unwrap().len(), model.parameters.len());
+    let mut files = 0;
+    for entry in std::fs::read_dir(&saved).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        if name.ends_with(".safetensors") {
+            files += 1;
+            // A header, and no more than was asked for.
+            assert!(entry.metadata().unwrap().len() < 8_000, "{name}");
+        }
+    }
+    assert!(files > 3 && !saved.join("model.safetensors").exists(), "{files} files");
+    let back = load(&saved, &LoadOptions::default()).unwrap();
+    for ((_, a), (_, b)) in model.parameters.iter().zip(back.parameters.iter()) {
+        assert_eq!(a.value.to_vec().unwrap(), b.value.to_vec().unwrap(), "{}", a.name);
+    }
+    // What f16 cannot hold is told, and not written as infinity.
+    let mut large = base("bert-f16");
+    let id = large.parameters.find("classifier.bias").unwrap();
+    let classes = large.parameters.get(id).len();
+    large.parameters.get_mut(id).value = Matrix::from_vec(1, classes, vec![1e6; classes]);
+    let to = folder.path().join("large");
+    let error = save_like(&large, &to, &fixture("bert-f16"), u64::MAX).unwrap_err().to_string();
+    assert!(error.contains("classifier.bias") && error.contains("F16 cannot hold"), "{error}");
 }
 
 #[test]

@@ -44,7 +44,7 @@ impl AuditedRun {
 
     /// The folder of the model that the run began from.
     fn origin(&self) -> Outcome<PathBuf> {
-        Ok(locate(self.plan.model.name())?)
+        Ok(locate(&self.plan.model.name())?)
     }
 
     /// The tokenizer of the run's model, cutting as the run did.

@@ -6,13 +6,13 @@ use crate::output::{self, Output};
 use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
-use undertone::model::folder::save;
+use undertone::model::folder::{SHARD_BYTES, save_like};
 use undertone::model::tuning::merge;
 use undertone::tensor::Device;
 use undertone_run::check_new_folder;
 
 /// Merge a LoRA into the weights of its base model; the result is an ordinary model folder that
-/// transformers loads
+/// transformers loads, with numbers of the base model's types
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  undertone merge --model models/gpt2 --adapter runs/first/adapter \
@@ -24,6 +24,10 @@ pub struct Merge {
     /// Folder of the merged model; it must not hold a model yet
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
+    /// Largest weights file, in megabytes; a larger model is written in shards with an index
+    #[arg(long, value_name = "MB", default_value_t = SHARD_BYTES / 1_000_000,
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    shard_size: u64,
 }
 
 impl Merge {
@@ -39,7 +43,7 @@ impl Merge {
         if let Some(reading) = loaded.reading {
             reading.save(&self.out)?;
         }
-        save(&loaded.model, &self.out, Some(&loaded.folder))?;
+        save_like(&loaded.model, &self.out, &loaded.folder, self.shard_size * 1_000_000)?;
         if output.json {
             output::json(&json!({ "model": self.out }));
             return Ok(());

@@ -13,7 +13,7 @@ pub fn section(run: &Run, level: u8, options: Options) -> Section {
     let validation = data.validation.as_ref();
     let validation = validation.map_or("none".to_owned(), |file| file.display().to_string());
     let mut facts: Vec<(&str, String)> = vec![
-        ("Model", base_model(plan).to_owned()),
+        ("Model", base_model(plan)),
         (
             "Trainable parameters",
             format!(

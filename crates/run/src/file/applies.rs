@@ -163,6 +163,18 @@ const RULES: &[Rule] = &[
         file.privacy.mvg.attention != AttentionSource::Position
     }),
     rule("privacy.mvg.head", "mode = \"paper\"", is_paper),
+    rule("model.tuning.ia3", "gradient methods other than rap-ft, and non-private runs", |file| {
+        !file.privacy.method.is_local() && file.privacy.method != MethodName::RapFt
+    }),
+    rule("model.tuning.lora.embeddings", "gradient methods and non-private runs", |file| {
+        !file.privacy.method.is_local()
+    }),
+    rule(
+        "model.tuning.lora.embeddings",
+        "methods other than rap-ft, whose mask is of single coordinates",
+        |file| file.privacy.method != MethodName::RapFt,
+    ),
+    rule("model.revision", "models of the hub (model.hub)", |file| file.model.hub.is_some()),
     rule("data.on_bad_row", "TSV, CSV and JSON Lines", |file| {
         let format = file.data.format.or_else(|| Format::from_extension(&file.data.train));
         !matches!(format, Some(Format::Parquet | Format::Text))

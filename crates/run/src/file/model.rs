@@ -1,5 +1,6 @@
 //! `[model]`: the base model and which of its parameters are trainable.
 
+use super::data::one_or_more;
 use serde::{Deserialize, Serialize};
 
 /// `[model]`: the base model and which of its parameters are trainable.
@@ -12,6 +13,9 @@ pub struct ModelSection {
     /// Name of the base model on the Hugging Face hub, in place of a folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hub: Option<String>,
+    /// Branch, tag or commit of the model on the hub; by default the branch main.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
     /// Which parameters are trainable.
     #[serde(default = "full")]
     pub tuning: Tuning,
@@ -22,9 +26,13 @@ fn full() -> Tuning {
 }
 
 impl ModelSection {
-    /// Path or hub name.
-    pub fn name(&self) -> &str {
-        self.path.as_deref().or(self.hub.as_deref()).unwrap_or_default()
+    /// Path, or hub name with its revision: `owner/model@revision`.
+    pub fn name(&self) -> String {
+        let name = self.path.as_deref().or(self.hub.as_deref()).unwrap_or_default();
+        match &self.revision {
+            Some(revision) => format!("{name}@{revision}"),
+            None => name.to_owned(),
+        }
     }
 }
 
@@ -40,6 +48,8 @@ pub enum Tuning {
     Bitfit,
     /// LoRA: low-rank updates of linear layers, and the classification head.
     Lora(LoraSettings),
+    /// (IA)³: factors of keys, values and inner activations, and the classification head.
+    Ia3(Ia3Settings),
     /// Bottleneck adapters after attention and feed-forward, and the classification head.
     Adapter(AdapterSettings),
 }
@@ -52,8 +62,14 @@ impl Tuning {
             Self::Head => "head",
             Self::Bitfit => "bitfit",
             Self::Lora(_) => "lora",
+            Self::Ia3(_) => "ia3",
             Self::Adapter(_) => "adapter",
         }
+    }
+
+    /// Whether training adds parameters and leaves those of the base model's blocks as they are.
+    pub fn leaves_base(&self) -> bool {
+        matches!(self, Self::Lora(_) | Self::Ia3(_) | Self::Adapter(_))
     }
 }
 
@@ -67,16 +83,33 @@ pub struct LoraSettings {
     pub alpha: f64,
     /// Dropout probability before A.
     pub dropout: f32,
-    /// Names of the linear layers, as the ends of their paths; empty for the architecture's usual
-    /// ones.
+    /// Names of the linear layers, as the ends of their paths, or `all-linear`; empty for the
+    /// architecture's usual ones.
+    #[serde(deserialize_with = "one_or_more")]
     pub targets: Vec<String>,
-    /// Scale by alpha / √rank.
+    /// Transformer blocks that are adapted, from 0; all of them if there is no list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layers: Option<Vec<usize>>,
+    /// rsLoRA: scale by alpha / √rank.
+    #[serde(rename = "rslora", alias = "rank_stabilised")]
     pub rank_stabilised: bool,
+    /// Whether the token embeddings are trained too, and with them an output layer that is tied to
+    /// them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub embeddings: bool,
 }
 
 impl Default for LoraSettings {
     fn default() -> Self {
-        Self { rank: 8, alpha: 16.0, dropout: 0.0, targets: Vec::new(), rank_stabilised: false }
+        Self {
+            rank: 8,
+            alpha: 16.0,
+            dropout: 0.0,
+            targets: Vec::new(),
+            layers: None,
+            rank_stabilised: false,
+            embeddings: false,
+        }
     }
 }
 
@@ -86,6 +119,17 @@ impl LoraSettings {
         let rank = self.rank as f64;
         (if self.rank_stabilised { self.alpha / rank.sqrt() } else { self.alpha / rank }) as f32
     }
+}
+
+/// Hyperparameters of (IA)³. Without any, keys and values and the inputs of the feed-forward
+/// network's down-projection have factors.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Ia3Settings {
+    /// Linear layers whose outputs are multiplied, as the ends of their paths.
+    pub targets: Vec<String>,
+    /// Linear layers whose inputs are multiplied, as the ends of their paths.
+    pub feed_forward: Vec<String>,
 }
 
 /// Hyperparameters of bottleneck adapters.

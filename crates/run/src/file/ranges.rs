@@ -107,7 +107,7 @@ impl RunFile {
             Tuning::Adapter(adapter) => {
                 within("model.tuning.adapter.size", adapter.size, 1..=WIDEST)
             }
-            Tuning::Full | Tuning::Head | Tuning::Bitfit => Ok(()),
+            Tuning::Full | Tuning::Head | Tuning::Bitfit | Tuning::Ia3(_) => Ok(()),
         }
     }
 

@@ -88,6 +88,7 @@ pub fn train(
         inputs_first: false,
         parts: &[],
         lora: Vec::new(),
+        rescaling: None,
     };
     let mut optimiser =
         Optimiser::new(Settings { weight_decay: 0.0, ..Settings::default() }, &parameters);

@@ -38,9 +38,9 @@ pub struct Parameter {
 }
 
 impl Parameter {
-    /// Number of elements.
+    /// Number of elements, by the shape.
     pub fn len(&self) -> usize {
-        self.value.rows() * self.value.columns()
+        self.shape.iter().product()
     }
 
     /// Whether it has no elements.

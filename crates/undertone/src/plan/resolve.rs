@@ -5,7 +5,7 @@ use super::recipe::{PublicFacts, prefers_full_fine_tuning, recipe};
 use crate::data::{HoldOut, Part, PrivacyUnit, UnitCount, count_units};
 use crate::error::{Error, Result};
 use crate::model::TaskHead;
-use crate::model::folder::{LoadOptions, load, locate};
+use crate::model::folder::{LoadOptions, Outline, locate};
 use crate::tensor::Device;
 use undertone_run::{
     AutoKey, Choices, DataSection, LoraSettings, MethodName, TaskName, Tuning, WrittenRun,
@@ -100,7 +100,7 @@ fn public_facts(written: &WrittenRun, device: &Device) -> Result<PublicFacts> {
     let task_head = TaskHead::of(written.data().task);
     let options =
         LoadOptions { task_head: Some(task_head), labels: written.data().labels.clone(), seed: 0 };
-    let mut model = load(&locate(written.model().name())?, &options)?;
+    let mut model = Outline::read(&locate(&written.model().name())?, &options)?.model;
     // LoRA would leave a new masked-language-modelling head as it is, with random weights.
     let head_is_new = task_head == TaskHead::MaskedLanguageModel && !model.fresh.is_empty();
     let (_, all) = model.parameters.count();

@@ -7,7 +7,7 @@ use crate::data::{
 };
 use crate::error::{Error, Result};
 use crate::method::central::{AllocationPlan, MapSource};
-use crate::model::folder::{Config, LoadOptions, load, locate};
+use crate::model::folder::{Config, LoadOptions, Outline, load, locate};
 use crate::model::{Model, TaskHead};
 use crate::noise::{Secret, purpose};
 use crate::plan::{Method, Plan};
@@ -50,7 +50,7 @@ impl Prepared {
         device: &Device,
         data: Option<Dataset>,
     ) -> Result<Self> {
-        let origin = locate(plan.model.name())?;
+        let origin = locate(&plan.model.name())?;
         let (labels, labels_were_found) = labels(plan, &origin)?;
         let seed = secret.number(purpose::INITIAL_VALUES);
         let options = LoadOptions {
@@ -72,8 +72,7 @@ impl Prepared {
         model.apply_tuning(&plan.model.tuning, seed)?;
         model.to_device(device)?;
         model.recompute = plan.compute.recompute;
-        let writes_no_base = matches!(plan.model.tuning, Tuning::Lora(_) | Tuning::Adapter(_));
-        if writes_no_base && !matches!(plan.method, Method::Local(_)) {
+        if plan.model.tuning.leaves_base() && !matches!(plan.method, Method::Local(_)) {
             model.round_frozen()?;
         }
         let tokeniser = model.tokeniser(&origin, plan.data.max_tokens)?;
@@ -154,14 +153,14 @@ impl Files<'_> {
 
 /// The tokenizer, the number of its tokens that the model has embeddings for, and the labels.
 fn reader(plan: &Plan) -> Result<(Tokeniser, usize, Option<Labels>)> {
-    let origin = locate(plan.model.name())?;
+    let origin = locate(&plan.model.name())?;
     let (labels, _) = labels(plan, &origin)?;
     let options = LoadOptions {
         task_head: Some(plan.task_head()),
         labels: labels.as_ref().map(|l| l.names().to_vec()),
         seed: 0,
     };
-    let model = load(&origin, &options)?;
+    let model = Outline::read(&origin, &options)?.model;
     let tokeniser = model.tokeniser(&origin, plan.data.max_tokens)?;
     let known = tokeniser.usable();
     Ok((tokeniser, known, labels))

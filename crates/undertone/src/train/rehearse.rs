@@ -15,7 +15,7 @@ use crate::noise::{Noise, Secret};
 use crate::plan::{Method, Plan, units_of};
 use crate::tensor::Device;
 use std::time::{Duration, Instant};
-use undertone_run::{ParameterCounts, Resolved, Tuning};
+use undertone_run::{ParameterCounts, Resolved};
 
 /// What a run would be.
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ pub fn rehearse(plan: &Plan, device: &Device) -> Result<Rehearsal> {
     };
     let device = device.map_err(crate::model::Error::from)?;
     let count = units_of(&plan.data)?;
-    let origin = locate(plan.model.name())?;
+    let origin = locate(&plan.model.name())?;
     let (labels, _) = labels(plan, &origin)?;
     let options = LoadOptions {
         task_head: Some(plan.task_head()),
@@ -85,7 +85,7 @@ pub fn rehearse(plan: &Plan, device: &Device) -> Result<Rehearsal> {
         _ => {
             model.to_device(&device)?;
             model.recompute = plan.compute.recompute;
-            if matches!(plan.model.tuning, Tuning::Lora(_) | Tuning::Adapter(_)) {
+            if plan.model.tuning.leaves_base() {
                 model.round_frozen()?;
             }
             // Authors have several rows, up to the maximum.

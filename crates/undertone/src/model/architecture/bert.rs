@@ -230,5 +230,6 @@ pub(super) fn vocabulary_layer(
         inputs_first: false,
         parts: &[],
         lora: Vec::new(),
+        rescaling: None,
     })
 }

@@ -13,6 +13,8 @@ pub struct Builder<'a> {
     source: &'a mut dyn Source,
     random: Random,
     inside_head: bool,
+    /// Whether parameters get a shape and no numbers.
+    only_shapes: bool,
     pub parameters: Parameters,
     /// Names of randomly initialised parameters.
     pub fresh: Vec<String>,
@@ -25,9 +27,15 @@ impl<'a> Builder<'a> {
             source,
             random: Random::new(seed, 0.02),
             inside_head: false,
+            only_shapes: false,
             parameters: Parameters::default(),
             fresh: Vec::new(),
         }
+    }
+
+    /// A builder that checks names and shapes, and reads and allocates no numbers.
+    pub fn of_shapes(source: &'a mut dyn Source) -> Self {
+        Self { only_shapes: true, ..Self::new(source, 0) }
     }
 
     /// Marks that the following parameters belong to the task head and may be missing in the
@@ -43,21 +51,26 @@ impl<'a> Builder<'a> {
 
     /// A parameter with this name and shape (one or two dimensions).
     pub fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<ParameterId> {
-        let values = if self.inside_head && !self.source.has(name) {
+        let is_fresh = self.inside_head && !self.source.has(name);
+        if is_fresh {
             self.fresh.push(name.to_owned());
-            self.random.tensor(name, shape)?
+        }
+        let source: &mut dyn Source = if is_fresh { &mut self.random } else { &mut *self.source };
+        source.check(name, shape)?;
+        let value = if self.only_shapes {
+            Matrix::zeros(0, 0)
         } else {
-            self.source.tensor(name, shape)?
-        };
-        let (rows, columns) = match *shape {
-            [columns] => (1, columns),
-            [rows, columns] => (rows, columns),
-            _ => unreachable!("parameters are vectors or matrices"),
+            let (rows, columns) = match *shape {
+                [columns] => (1, columns),
+                [rows, columns] => (rows, columns),
+                _ => unreachable!("parameters are vectors or matrices"),
+            };
+            Matrix::from_vec(rows, columns, source.tensor(name, shape)?)
         };
         Ok(self.parameters.push(Parameter {
             name: name.to_owned(),
             shape: shape.to_vec(),
-            value: Matrix::from_vec(rows, columns, values),
+            value,
             trainable: true,
             origin: Origin::Base,
         }))
@@ -91,6 +104,7 @@ impl<'a> Builder<'a> {
             inputs_first: true,
             parts: &[],
             lora: Vec::new(),
+            rescaling: None,
         })
     }
 

@@ -128,6 +128,7 @@ pub(super) fn decoder_head(
                     inputs_first: false,
                     parts: &[],
                     lora: Vec::new(),
+                    rescaling: None,
                 },
             };
             (Pick::Tokens, out)

@@ -16,11 +16,9 @@ mod random;
 mod roberta;
 mod rope;
 mod smollm3;
-mod unused;
 
 pub use builder::Builder;
 pub use random::Dimensions;
-pub(crate) use unused::check_unused;
 
 use super::folder::Config;
 use super::{Network, Result, TaskHead};

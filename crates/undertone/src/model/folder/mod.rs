@@ -3,16 +3,21 @@
 
 mod config;
 mod hub;
+mod index;
 mod load;
+mod numbers;
+mod outline;
 mod reading;
 mod save;
 mod source;
+mod tensor_file;
 mod weights;
 
 pub use config::Config;
 pub use hub::{is_at_hand, locate};
 pub use load::{LoadOptions, load};
+pub use outline::Outline;
 pub use reading::Reading;
-pub use save::{save, save_tensors};
+pub use save::{SHARD_BYTES, save, save_like, save_tensors};
 pub use source::{Random, Source};
 pub use weights::Weights;

@@ -1,16 +1,20 @@
 //! Saving a model as a folder that transformers loads.
 
+use super::index::INDEX;
+use super::numbers::Numbers;
+use super::source::FileSource;
+use super::tensor_file::{self, Written};
+use super::{Config, Weights};
 use crate::data::MOST_OF_TOKENIZER;
+use crate::model::architecture::Architecture;
 use crate::model::{Error, Model, Origin, Parameter, Result};
-use safetensors::Dtype;
-use safetensors::tensor::TensorView;
-use std::collections::HashMap;
+use serde_json::{Map, json};
 use std::io::Write;
 use std::path::Path;
 use undertone_run::{read_bytes, write_atomically, write_json};
 
 /// Tokenizer and generation files, which are copied from the base model's folder.
-const COMPANIONS: [&str; 8] = [
+const COMPANIONS: [&str; 9] = [
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -19,17 +23,90 @@ const COMPANIONS: [&str; 8] = [
     "merges.txt",
     "tokenizer.model",
     "generation_config.json",
+    "chat_template.jinja",
 ];
 
-/// Saves the model without adapters; `origin` is the folder whose tokenizer is copied.
+/// The most bytes of a weights file; more become shards. That of transformers.
+pub const SHARD_BYTES: u64 = 5_000_000_000;
+
+/// Saves the model without adapters as one file in f32; `origin` is the folder whose tokenizer is
+/// copied.
 pub fn save(model: &Model, folder: &Path, origin: Option<&Path>) -> Result<()> {
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| Error::Io { path, source }
-    };
-    std::fs::create_dir_all(folder).map_err(failed(folder))?;
-    let base = model.parameters.iter().map(|(_, p)| p).filter(|p| p.origin == Origin::Base);
-    save_tensors(&folder.join("model.safetensors"), base.map(|p| (p.name.clone(), p)))?;
+    create(folder)?;
+    let tensors = base(model).map(|p| (p.name.clone(), p));
+    save_tensors(&folder.join("model.safetensors"), tensors)?;
+    finish(folder, origin, &model.config)
+}
+
+/// Saves the model without adapters with the number types of `origin`, the folder of its base
+/// model, in shards of at most `shard_bytes` and an index if one file is not enough.
+pub fn save_like(model: &Model, folder: &Path, origin: &Path, shard_bytes: u64) -> Result<()> {
+    create(folder)?;
+    let stored = Weights::open(origin)?;
+    let architecture = Architecture::of(&model.config)?;
+    let source = FileSource::new(&stored, architecture.tensor_prefix());
+    let numbers = |name: &str| Numbers::of(stored.dtype(&source.stored_name(name)?)?);
+    // A task head that the base model lacks is written as the rest of it.
+    let usual = base(model).find_map(|p| numbers(&p.name)).unwrap_or(Numbers::F32);
+    let tensors = base(model).map(|parameter| Written {
+        name: parameter.name.clone(),
+        parameter,
+        numbers: numbers(&parameter.name).unwrap_or(usual),
+    });
+    let mut shards: Vec<Vec<Written>> = vec![Vec::new()];
+    let (mut total, mut room) = (0, shard_bytes);
+    for tensor in tensors {
+        let bytes = tensor.bytes() as u64;
+        total += bytes;
+        if bytes > room && shards.last().is_some_and(|shard| !shard.is_empty()) {
+            shards.push(Vec::new());
+            room = shard_bytes;
+        }
+        room = room.saturating_sub(bytes);
+        if let Some(shard) = shards.last_mut() {
+            shard.push(tensor);
+        }
+    }
+    if shards.len() == 1 {
+        let tensors = shards.pop().unwrap_or_default();
+        tensor_file::write(&folder.join("model.safetensors"), tensors)?;
+    } else {
+        let count = shards.len();
+        let mut files = Map::new();
+        for (i, shard) in shards.into_iter().enumerate() {
+            let name = format!("model-{:05}-of-{count:05}.safetensors", i + 1);
+            files.extend(shard.iter().map(|tensor| (tensor.name.clone(), json!(name))));
+            tensor_file::write(&folder.join(name), shard)?;
+        }
+        let index = json!({ "metadata": { "total_size": total }, "weight_map": files });
+        write_json(&folder.join(INDEX), &index)?;
+    }
+    // Loading has set the type to that of the numbers in memory.
+    let mut config = model.config.clone();
+    let before = Config::read(origin)?;
+    for key in ["dtype", "torch_dtype"] {
+        if let Some(value) = before.as_map().get(key) {
+            config.set(key, value.clone());
+        }
+    }
+    finish(folder, Some(origin), &config)
+}
+
+fn base(model: &Model) -> impl Iterator<Item = &Parameter> {
+    model.parameters.iter().map(|(_, p)| p).filter(|p| p.origin == Origin::Base)
+}
+
+fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Io { path, source }
+}
+
+fn create(folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder).map_err(failed(folder))
+}
+
+/// Copies the tokenizer and writes the configuration.
+fn finish(folder: &Path, origin: Option<&Path>, config: &Config) -> Result<()> {
     for name in COMPANIONS {
         let Some(from) = origin.map(|origin| origin.join(name)).filter(|from| from.is_file())
         else {
@@ -39,36 +116,14 @@ pub fn save(model: &Model, folder: &Path, origin: Option<&Path>) -> Result<()> {
         write_atomically(&folder.join(name), |out| out.write_all(&bytes))?;
     }
     // The configuration comes last: a folder that has one is complete.
-    Ok(write_json(&folder.join("config.json"), model.config.as_map())?)
+    Ok(write_json(&folder.join("config.json"), config.as_map())?)
 }
 
-/// Writes parameters under the given names as one safetensors file.
+/// Writes parameters under the given names as one safetensors file, in f32.
 pub fn save_tensors<'a>(
     path: &Path,
     parameters: impl Iterator<Item = (String, &'a Parameter)>,
 ) -> Result<()> {
-    let mut tensors = Vec::new();
-    for (name, parameter) in parameters {
-        let values = parameter.value.to_vec()?;
-        let bytes: Vec<u8> = if cfg!(target_endian = "little") {
-            bytemuck::cast_slice(&values).to_vec()
-        } else {
-            values.iter().flat_map(|v| v.to_le_bytes()).collect()
-        };
-        tensors.push((name, parameter.shape.clone(), bytes));
-    }
-    let wrong = |e: safetensors::SafeTensorError| Error::Weights {
-        path: path.to_owned(),
-        problem: format!("cannot be written: {e}"),
-    };
-    let views = tensors
-        .iter()
-        .map(|(name, shape, bytes)| {
-            Ok((name.clone(), TensorView::new(Dtype::F32, shape.clone(), bytes)?))
-        })
-        .collect::<std::result::Result<Vec<_>, _>>()
-        .map_err(wrong)?;
-    let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
-    let bytes = safetensors::serialize(views, Some(metadata)).map_err(wrong)?;
-    Ok(write_atomically(path, |out| out.write_all(&bytes))?)
+    let written = |(name, parameter)| Written { name, parameter, numbers: Numbers::F32 };
+    tensor_file::write(path, parameters.map(written).collect())
 }

@@ -2,11 +2,15 @@
 
 use super::Weights;
 use crate::model::{Error, Result};
+use std::collections::BTreeSet;
 
 /// Source of parameter values.
 pub trait Source {
     /// The values of a tensor by name and shape, row by row.
     fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>>;
+
+    /// Errors if there is no tensor of this name and shape; reads and allocates nothing.
+    fn check(&mut self, name: &str, shape: &[usize]) -> Result<()>;
 
     /// Whether the source has this tensor.
     fn has(&self, name: &str) -> bool;
@@ -18,10 +22,17 @@ pub(crate) struct FileSource<'a> {
     pub weights: &'a Weights,
     /// Prefix of the base model, such as `bert.`, which files saved without task head lack.
     pub prefix: &'a str,
+    /// Names in the files of the tensors that were asked for.
+    pub used: BTreeSet<String>,
 }
 
-impl FileSource<'_> {
-    fn stored_name(&self, name: &str) -> Option<String> {
+impl<'a> FileSource<'a> {
+    pub fn new(weights: &'a Weights, prefix: &'a str) -> Self {
+        Self { weights, prefix, used: BTreeSet::new() }
+    }
+
+    /// The name in the files of a tensor of the model.
+    pub fn stored_name(&self, name: &str) -> Option<String> {
         let bare = name.strip_prefix(self.prefix);
         let prefixed = format!("{}{name}", self.prefix);
         for candidate in [Some(name), bare, Some(&prefixed[..])].into_iter().flatten() {
@@ -45,7 +56,7 @@ impl FileSource<'_> {
 }
 
 impl Source for FileSource<'_> {
-    fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+    fn check(&mut self, name: &str, shape: &[usize]) -> Result<()> {
         let stored = self.stored_name(name).ok_or_else(|| Error::MissingTensor {
             name: name.to_owned(),
             path: self.weights.folder().to_owned(),
@@ -58,7 +69,14 @@ impl Source for FileSource<'_> {
                 found: found.to_vec(),
             });
         }
-        self.weights.read(&stored)
+        self.weights.check(&stored)?;
+        self.used.insert(stored);
+        Ok(())
+    }
+
+    fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+        self.check(name, shape)?;
+        self.weights.read(&self.stored_name(name).unwrap_or_default())
     }
 
     fn has(&self, name: &str) -> bool {
@@ -104,17 +122,19 @@ impl Random {
 }
 
 impl Source for Random {
-    fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+    fn check(&mut self, name: &str, shape: &[usize]) -> Result<()> {
         // Sizes from the command line must not exhaust memory.
-        let count = shape
-            .iter()
-            .try_fold(1_usize, |n, size| n.checked_mul(*size))
-            .filter(|n| *n <= 1 << 32);
-        let Some(count) = count else {
-            return Err(Error::Request(format!(
+        match shape.iter().try_fold(1_usize, |n, size| n.checked_mul(*size)) {
+            Some(count) if count <= 1 << 32 => Ok(()),
+            _ => Err(Error::Request(format!(
                 "tensor {name} of shape {shape:?} is too large; choose smaller sizes"
-            )));
-        };
+            ))),
+        }
+    }
+
+    fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+        self.check(name, shape)?;
+        let count = shape.iter().product();
         if name.ends_with("bias") {
             return Ok(vec![0.0; count]);
         }

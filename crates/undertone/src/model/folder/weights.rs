@@ -1,6 +1,11 @@
 //! safetensors files, read tensor by tensor: nothing is held in memory twice, and every size in the
 //! header is checked against the file's length.
+//!
+//! Files are read and not mapped: a mapped file that somebody cuts short while it is read kills the
+//! process.
 
+use super::index::{INDEX, Index};
+use super::numbers::Numbers;
 use crate::model::{Error, Result};
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
@@ -35,12 +40,11 @@ impl Weights {
     pub fn open(folder: &Path) -> Result<Self> {
         let single = folder.join("model.safetensors");
         if single.is_file() {
-            return Self::open_files(folder, vec![single]);
+            return Self::open_file(&single);
         }
-        let index = folder.join("model.safetensors.index.json");
+        let index = folder.join(INDEX);
         if index.is_file() {
-            let files = files_of_index(&index)?.into_iter().map(|name| folder.join(name)).collect();
-            return Self::open_files(folder, files);
+            return Self::open_shards(folder, &index);
         }
         for name in [
             "pytorch_model.bin",
@@ -62,14 +66,39 @@ impl Weights {
 
     /// Opens a single safetensors file.
     pub fn open_file(path: &Path) -> Result<Self> {
-        Self::open_files(path.parent().unwrap_or(Path::new(".")), vec![path.to_owned()])
+        let mut weights = Self::none(path.parent().unwrap_or(Path::new(".")));
+        weights.add_file(path.to_owned())?;
+        Ok(weights)
     }
 
-    fn open_files(folder: &Path, paths: Vec<PathBuf>) -> Result<Self> {
-        let mut weights =
-            Self { folder: folder.to_owned(), files: Vec::new(), tensors: HashMap::new() };
-        for path in paths {
+    fn none(folder: &Path) -> Self {
+        Self { folder: folder.to_owned(), files: Vec::new(), tensors: HashMap::new() }
+    }
+
+    fn open_shards(folder: &Path, index: &Path) -> Result<Self> {
+        let listed = Index::read(index)?;
+        let mut weights = Self::none(folder);
+        for shard in listed.shards() {
+            let path = folder.join(shard);
+            if !path.exists() {
+                return Err(Error::MissingFile {
+                    path,
+                    what_to_do: format!("{INDEX} lists it, so fetch it again"),
+                });
+            }
             weights.add_file(path)?;
+        }
+        for (tensor, shard) in &listed.files {
+            let found = weights.tensors.get(tensor).map(|entry| &weights.files[entry.file].0);
+            if found != Some(&folder.join(shard)) {
+                return Err(Error::Config {
+                    path: index.to_owned(),
+                    problem: format!(
+                        "says that {shard} has the tensor {tensor}, which it does not; fetch the \
+                         folder again"
+                    ),
+                });
+            }
         }
         Ok(weights)
     }
@@ -93,23 +122,28 @@ impl Weights {
         let data_start = 8 + header;
         let index = self.files.len();
         let mut last_byte = data_start;
-        for (name, info) in metadata.tensors() {
+        let mut found: Vec<_> = metadata.tensors().into_iter().collect();
+        // What is told first does not depend on a hash.
+        found.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        for (name, info) in found {
             let (from, to) = info.data_offsets;
             let end = data_start.checked_add(to as u64);
             match end {
                 Some(end) if from <= to && end <= length => last_byte = last_byte.max(end),
                 _ => return Err(wrong(format!("is cut off inside tensor {name}; fetch it again"))),
             }
-            self.tensors.insert(
-                name,
-                Entry {
-                    file: index,
-                    dtype: info.dtype,
-                    shape: info.shape.clone(),
-                    start: data_start + from as u64,
-                    bytes: to - from,
-                },
-            );
+            let entry = Entry {
+                file: index,
+                dtype: info.dtype,
+                shape: info.shape.clone(),
+                start: data_start + from as u64,
+                bytes: to - from,
+            };
+            if let Some(earlier) = self.tensors.get(&name) {
+                let earlier = self.files[earlier.file].0.display();
+                return Err(wrong(format!("has the tensor {name}, and so has {earlier}")));
+            }
+            self.tensors.insert(name, entry);
         }
         if last_byte != length {
             return Err(wrong(format!(
@@ -135,94 +169,72 @@ impl Weights {
         self.tensors.get(name).map(|entry| &entry.shape[..])
     }
 
+    /// Type of a tensor's numbers in the file.
+    pub fn dtype(&self, name: &str) -> Option<Dtype> {
+        self.tensors.get(name).map(|entry| entry.dtype)
+    }
+
+    /// Bytes of all tensors in the files.
+    pub fn bytes(&self) -> u64 {
+        self.tensors.values().map(|entry| entry.bytes as u64).sum()
+    }
+
+    /// Number of files.
+    pub fn shards(&self) -> usize {
+        self.files.len()
+    }
+
     /// Folder of the weights files.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
+    /// Errors unless the tensor can be read: its type is known, and its bytes fit its shape.
+    pub fn check(&self, name: &str) -> Result<()> {
+        self.entry(name).map(drop)
+    }
+
     /// Reads a tensor as f32. Infinity and NaN are errors, because they would silently spread to
     /// every result.
     pub fn read(&self, name: &str) -> Result<Vec<f32>> {
-        let values = self.read_as_stored(name)?;
+        let (entry, numbers) = self.entry(name)?;
+        let (path, file) = &self.files[entry.file];
+        let mut file: &File = file;
+        let values = file
+            .seek(SeekFrom::Start(entry.start))
+            .and_then(|_| numbers.read(file, entry.bytes / numbers.size()))
+            .map_err(|source| Error::Io { path: path.clone(), source })?;
         if values.iter().all(|value| value.is_finite()) {
             return Ok(values);
         }
-        let path = self.files[self.tensors[name].file].0.clone();
         Err(Error::Weights {
-            path,
+            path: path.clone(),
             problem: format!(
                 "tensor {name} holds a number that is not finite; save or fetch it again"
             ),
         })
     }
 
-    fn read_as_stored(&self, name: &str) -> Result<Vec<f32>> {
+    fn entry(&self, name: &str) -> Result<(&Entry, Numbers)> {
         let entry = self.tensors.get(name).ok_or_else(|| Error::MissingTensor {
             name: name.to_owned(),
             path: self.folder.clone(),
         })?;
-        let (path, file) = &self.files[entry.file];
-        let failed = |source| Error::Io { path: path.clone(), source };
-        let mut file: &File = file;
-        file.seek(SeekFrom::Start(entry.start)).map_err(failed)?;
-        let count = entry.shape.iter().try_fold(1_usize, |n, d| n.checked_mul(*d));
-        let size = match entry.dtype {
-            Dtype::F32 => 4,
-            Dtype::F16 | Dtype::BF16 => 2,
-            other => {
-                return Err(Error::Weights {
-                    path: path.clone(),
-                    problem: format!(
-                        "tensor {name} is of type {other:?}; known are F32, F16 and BF16"
-                    ),
-                });
-            }
-        };
-        let Some(count) = count.filter(|count| count.checked_mul(size) == Some(entry.bytes)) else {
-            return Err(Error::Weights {
-                path: path.clone(),
-                problem: format!(
-                    "tensor {name} has {} bytes, which is not its shape {:?}",
-                    entry.bytes, entry.shape
-                ),
-            });
-        };
-        if entry.dtype == Dtype::F32 {
-            let mut values = vec![0.0_f32; count];
-            file.read_exact(bytemuck::cast_slice_mut(&mut values)).map_err(failed)?;
-            if cfg!(target_endian = "big") {
-                values.iter_mut().for_each(|v| *v = f32::from_bits(v.to_bits().swap_bytes()));
-            }
-            return Ok(values);
+        let wrong =
+            |problem: String| Error::Weights { path: self.files[entry.file].0.clone(), problem };
+        let numbers = Numbers::of(entry.dtype).ok_or_else(|| {
+            wrong(format!(
+                "tensor {name} is of type {:?}; known are F32, F16 and BF16",
+                entry.dtype
+            ))
+        })?;
+        let bytes = (entry.shape.iter()).try_fold(numbers.size(), |n, d| n.checked_mul(*d));
+        if bytes != Some(entry.bytes) {
+            return Err(wrong(format!(
+                "tensor {name} has {} bytes, which is not its shape {:?}",
+                entry.bytes, entry.shape
+            )));
         }
-        let mut bytes = vec![0; entry.bytes];
-        file.read_exact(&mut bytes).map_err(failed)?;
-        let pairs = bytes.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]]));
-        Ok(match entry.dtype {
-            Dtype::F16 => pairs.map(|bits| half::f16::from_bits(bits).to_f32()).collect(),
-            _ => pairs.map(|bits| half::bf16::from_bits(bits).to_f32()).collect(),
-        })
+        Ok((entry, numbers))
     }
-}
-
-/// The shard files that an index lists, each once; names that contain a path are errors.
-pub(super) fn files_of_index(index: &Path) -> Result<Vec<String>> {
-    let wrong =
-        |problem: &str| Error::Config { path: index.to_owned(), problem: problem.to_owned() };
-    let text = undertone_run::read_settings(index)
-        .map_err(|source| Error::Io { path: index.to_owned(), source })?;
-    let value: serde_json::Value =
-        serde_json::from_str(&text).map_err(|e| wrong(&format!("is not JSON: {e}")))?;
-    let map = value["weight_map"].as_object().ok_or_else(|| wrong("has no weight_map"))?;
-    let mut files: Vec<String> = Vec::new();
-    for file in map.values() {
-        let file = file.as_str().ok_or_else(|| wrong("weight_map must name files"))?;
-        if file.contains(['/', '\\']) || file.starts_with('.') {
-            return Err(wrong(&format!("names the file {file:?}, which is outside of the folder")));
-        }
-        if !files.iter().any(|known| known == file) {
-            files.push(file.to_owned());
-        }
-    }
-    Ok(files)
 }

@@ -338,10 +338,7 @@ impl Block {
         let adapters = [&self.attention_adapter, &self.feed_forward_adapter];
         let adapters =
             adapters.into_iter().flatten().flat_map(|adapter| [&adapter.down, &adapter.up]);
-        let linear = self.linear_layers().chain(adapters).flat_map(|layer| {
-            let lora = layer.lora.iter().flat_map(|lora| [lora.a, lora.b]);
-            [Some(layer.weight), layer.bias].into_iter().flatten().chain(lora)
-        });
+        let linear = self.linear_layers().chain(adapters).flat_map(Linear::parameters);
         let beside = [&self.attention_norm, &self.attention_output_norm];
         let norms = beside.into_iter().chain([&self.feed_forward_output_norm]).flatten();
         let of_heads =

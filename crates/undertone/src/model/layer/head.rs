@@ -209,10 +209,7 @@ impl Head {
     /// All parameters of the head.
     pub fn parameters(&self) -> impl Iterator<Item = ParameterId> {
         let layers = self.dense.iter().map(|dense| &dense.0).chain([&self.out]);
-        let linear = layers.flat_map(|layer| {
-            let lora = layer.lora.iter().flat_map(|lora| [Some(lora.a), Some(lora.b)]);
-            [Some(layer.weight), layer.bias].into_iter().chain(lora)
-        });
-        linear.chain(self.norm.iter().flat_map(|norm| [Some(norm.weight), norm.bias])).flatten()
+        let norm = self.norm.iter().flat_map(|norm| [Some(norm.weight), norm.bias]);
+        layers.flat_map(Linear::parameters).chain(norm.flatten())
     }
 }

@@ -1,4 +1,4 @@
-//! Linear layer, y = x Wᵀ + b, with an optional LoRA update s · (x Aᵀ) Bᵀ.
+//! Linear layer, y = x Wᵀ + b, with an optional LoRA update s · (x Aᵀ) Bᵀ or the factors of (IA)³.
 
 use crate::model::factor::{Factor, Receiver};
 use crate::model::parameters::{ParameterId, Parameters};
@@ -25,6 +25,17 @@ pub struct Linear {
     pub parts: &'static [&'static str],
     /// LoRA updates of the layer: one of all its outputs, or some of single parts.
     pub lora: Vec<Lora>,
+    /// (IA)³ of the layer.
+    pub rescaling: Option<Rescaling>,
+}
+
+/// (IA)³: a learned factor for each output, or for each input.
+#[derive(Clone, Debug)]
+pub struct Rescaling {
+    /// The factors, as one row.
+    pub factors: ParameterId,
+    /// Whether inputs are multiplied, and not outputs (with their bias).
+    pub of_inputs: bool,
 }
 
 /// LoRA: the low-rank update s · (dropout(x) Aᵀ) Bᵀ.
@@ -50,6 +61,8 @@ pub struct Saved {
     /// The input, if the weight is trainable.
     input: Option<Matrix>,
     low_rank: Vec<SavedLora>,
+    /// What the factors of (IA)³ multiply.
+    rescaled: Option<Matrix>,
 }
 
 #[derive(Clone, Debug)]
@@ -70,7 +83,14 @@ impl Linear {
         [inputs, outputs]: [usize; 2],
     ) -> Self {
         let (inputs_first, parts, lora) = (false, &[][..], Vec::new());
-        Self { name, weight, bias, inputs, outputs, inputs_first, parts, lora }
+        Self { name, weight, bias, inputs, outputs, inputs_first, parts, lora, rescaling: None }
+    }
+
+    /// All parameters of the layer, LoRA and (IA)³ included.
+    pub fn parameters(&self) -> impl Iterator<Item = ParameterId> {
+        let lora = self.lora.iter().flat_map(|lora| [lora.a, lora.b]);
+        let factors = self.rescaling.iter().map(|rescaling| rescaling.factors);
+        std::iter::once(self.weight).chain(self.bias).chain(lora).chain(factors)
     }
 
     /// The weight as right operand of a matrix product, `[inputs, outputs]`.
@@ -114,6 +134,30 @@ impl Linear {
 
     /// The forward pass, writing the output into a range of columns of `out`.
     pub fn forward_into(
+        &self,
+        pass: &Pass,
+        x: &Matrix,
+        out: &mut Output,
+        columns: Range<usize>,
+    ) -> Result<Saved> {
+        let Some(Rescaling { factors, of_inputs }) = self.rescaling else {
+            return self.forward_unscaled(pass, x, out, columns);
+        };
+        let factors = pass.parameters.value(factors).to_vec()?;
+        if of_inputs {
+            let scaled = tensor::scale_columns(x, &factors)?;
+            let saved = self.forward_unscaled(pass, &scaled, out, columns)?;
+            return Ok(Saved { rescaled: pass.keep.then(|| x.clone()), ..saved });
+        }
+        let mut own = Output::new(&x.device(), x.rows(), self.outputs);
+        let saved = self.forward_unscaled(pass, x, &mut own, 0..self.outputs)?;
+        let unscaled = own.finish()?;
+        out.add_block(columns, &tensor::scale_columns(&unscaled, &factors)?)?;
+        Ok(Saved { rescaled: pass.keep.then_some(unscaled), ..saved })
+    }
+
+    /// The forward pass without (IA)³.
+    fn forward_unscaled(
         &self,
         pass: &Pass,
         x: &Matrix,
@@ -165,6 +209,47 @@ impl Linear {
 
     /// Passes on the factors and adds the gradient of the input to `input_gradient`, if given.
     pub fn backward(
+        &self,
+        pass: &Pass,
+        mut saved: Saved,
+        output_gradient: &Matrix,
+        input_gradient: Option<&mut Output>,
+        receiver: &mut dyn Receiver,
+    ) -> Result<()> {
+        let Some(Rescaling { factors: parameter, of_inputs }) = self.rescaling else {
+            return self.backward_unscaled(pass, saved, output_gradient, input_gradient, receiver);
+        };
+        let factors = pass.parameters.value(parameter).to_vec()?;
+        let kept = saved.rescaled.take().filter(|_| pass.parameters.is_trainable(parameter));
+        // The gradient by the product of factors and numbers; that by the numbers is its product
+        // with the factors.
+        let of_product = match of_inputs {
+            true => {
+                let (rows, device) = (output_gradient.rows(), output_gradient.device());
+                let mut own = Output::new(&device, rows, self.inputs);
+                let own_gradient = Some(&mut own);
+                self.backward_unscaled(pass, saved, output_gradient, own_gradient, receiver)?;
+                let of_product = own.finish()?;
+                if let Some(out) = input_gradient {
+                    out.add(&tensor::scale_columns(&of_product, &factors)?)?;
+                }
+                of_product
+            }
+            false => {
+                let unscaled = tensor::scale_columns(output_gradient, &factors)?;
+                self.backward_unscaled(pass, saved, &unscaled, input_gradient, receiver)?;
+                output_gradient.clone()
+            }
+        };
+        if let Some(input) = kept {
+            let output_gradient = of_product;
+            receiver.receive(Factor::Scale { parameter, input, output_gradient, tokens: None })?;
+        }
+        Ok(())
+    }
+
+    /// The backward pass without (IA)³.
+    fn backward_unscaled(
         &self,
         pass: &Pass,
         saved: Saved,

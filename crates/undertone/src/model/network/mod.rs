@@ -125,19 +125,7 @@ impl Model {
         let Some(memory) = self.device.memory() else {
             return AutoMicroBatch { sequences: 64, tokens: 4096 };
         };
-        // Inputs and outputs of each layer with their gradients, and what lies between them.
-        let of_block = |block: &Block| -> usize {
-            block.linear_layers().map(|layer| 2 * (layer.inputs + layer.outputs)).sum()
-        };
-        let of_blocks = self.network.blocks.iter().map(of_block);
-        let of_blocks = if self.recompute {
-            // Those of one block at a time, and the input of each.
-            let inputs = self.network.blocks.len() * self.network.head.out.inputs;
-            2 * of_blocks.max().unwrap_or_default() + inputs
-        } else {
-            of_blocks.sum()
-        };
-        let numbers = of_blocks + 3 * self.network.head.out.outputs;
+        let numbers = self.numbers_per_token();
         let number = if self.device.precision() == Precision::Bf16 { 2 } else { 4 };
         // Weights, sums of gradients and moments.
         let weights: usize = self.parameters.iter().map(|(_, p)| 4 * p.len()).sum();

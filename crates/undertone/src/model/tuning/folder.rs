@@ -1,12 +1,12 @@
 //! Adapter folders: `adapter_config.json`, `adapter_model.safetensors` and, for classifiers,
 //! `labels.json` with the label names.
 //!
-//! LoRA has the layout of Hugging Face PEFT. The other fine-tuning methods have `"undertone_type"`:
+//! LoRA and (IA)³ have the layout of Hugging Face PEFT. The other fine-tuning methods have `"undertone_type"`:
 //! `"adapter"`, `"bitfit"`, `"head"` or `"full"` in their configuration, with the method's settings
 //! under `"settings"`, and tensors under the parameter names of the model. All have the task under
 //! `"task_type"`, as PEFT does.
 
-use super::{AdapterSettings, Tuning, adapter, peft, train_head};
+use super::{AdapterSettings, Tuning, adapter, peft, peft_ia3, train_head};
 use crate::model::folder::{LoadOptions, Weights, load, save_tensors};
 use crate::model::sanitised::load_sanitiser;
 use crate::model::{Error, Model, Result};
@@ -26,6 +26,11 @@ pub fn save_adapter(model: &Model, folder: &Path, base: &str) -> Result<()> {
             let named = peft::parameters(model)?;
             save_tensors(&tensors, named.iter().map(|(name, p)| (name.clone(), p)))?;
             peft::config(model, settings, base)
+        }
+        Tuning::Ia3(settings) => {
+            let named = peft::parameters(model)?;
+            save_tensors(&tensors, named.iter().map(|(name, p)| (name.clone(), p)))?;
+            peft_ia3::config(model, settings, base)
         }
         other => {
             let trained = model.parameters.iter().map(|(_, p)| p).filter(|p| p.trainable);
@@ -110,10 +115,11 @@ pub fn load_adapter(model: &mut Model, folder: &Path) -> Result<()> {
     }
     let weights = Weights::open_file(&tensors)?;
     if let Some(kind) = config.get("peft_type").and_then(Value::as_str) {
-        if kind != "LORA" {
-            return Err(wrong(format!("peft_type is {kind}, but only LORA is supported")));
-        }
-        return peft::load(model, folder, &config, &weights);
+        return match kind {
+            "LORA" => peft::load(model, folder, &config, &weights),
+            "IA3" => peft_ia3::load(model, folder, &config, &weights),
+            _ => Err(wrong(format!("peft_type is {kind}; LORA and IA3 are supported"))),
+        };
     }
     let tuning = match config.get("undertone_type").and_then(Value::as_str) {
         Some("head") => Tuning::Head,

@@ -1,6 +1,6 @@
 //! LoRA, low-rank adaptation: W + s · B A, where A and B are trainable and W is frozen.
 
-use super::linear_layers;
+use super::{linear_layers, linear_layers_mut};
 use crate::model::architecture::Architecture;
 use crate::model::folder::Random;
 use crate::model::layer::linear::{Linear, Lora};
@@ -44,6 +44,14 @@ pub(super) fn attach(model: &mut Model, settings: &mut LoraSettings, seed: u64) 
         let architecture = Architecture::of(&model.config)?;
         settings.targets = architecture.lora_targets().iter().map(ToString::to_string).collect();
     }
+    if settings.targets.iter().any(|target| target == ALL_LINEAR) {
+        if settings.targets.len() > 1 {
+            return Err(Error::Tuning(format!(
+                "lora.targets is {ALL_LINEAR:?} or a list of layers, not both"
+            )));
+        }
+        settings.targets = ends_in_blocks(model);
+    }
     let names: Vec<String> = linear_layers(model).flat_map(places).collect();
     for target in &settings.targets {
         if !names.iter().any(|name| matches(name, target)) {
@@ -56,7 +64,13 @@ pub(super) fn attach(model: &mut Model, settings: &mut LoraSettings, seed: u64) 
             )));
         }
     }
-    let chosen = |name: &str| settings.targets.iter().any(|target| matches(name, target));
+    let prefixes = chosen_blocks(model, settings)?;
+    let inside = |name: &str| match &prefixes {
+        Some(prefixes) => prefixes.iter().any(|prefix| name.starts_with(prefix)),
+        None => true,
+    };
+    let chosen =
+        |name: &str| inside(name) && settings.targets.iter().any(|target| matches(name, target));
     for layer in linear_layers(model).filter(|layer| chosen(&layer.name)) {
         if let Some(part) = places(layer).skip(1).find(|part| chosen(part)) {
             return Err(Error::Tuning(format!(
@@ -64,6 +78,13 @@ pub(super) fn attach(model: &mut Model, settings: &mut LoraSettings, seed: u64) 
                 layer.name
             )));
         }
+    }
+    if !names.iter().any(|name| chosen(name)) {
+        return Err(Error::Tuning("lora.layers leaves none of the lora.targets".into()));
+    }
+    if settings.embeddings {
+        let table = model.network.embeddings.tokens;
+        model.parameters.get_mut(table).trainable = true;
     }
     let mut random = Random::new(seed, 0.02);
     for name in names.iter().filter(|name| chosen(name)) {
@@ -73,6 +94,41 @@ pub(super) fn attach(model: &mut Model, settings: &mut LoraSettings, seed: u64) 
         attach_to(model, settings, name, a, b)?;
     }
     Ok(())
+}
+
+/// Name of all linear layers of the blocks, in place of their names.
+const ALL_LINEAR: &str = "all-linear";
+
+/// The ends of the names of all linear layers of the blocks. The head is left out, as by peft.
+fn ends_in_blocks(model: &Model) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for layer in model.network.blocks.iter().flat_map(|block| block.linear_layers()) {
+        let end = layer.name.rsplit('.').next().unwrap_or_default();
+        if !all.iter().any(|known| known == end) {
+            all.push(end.to_owned());
+        }
+    }
+    all
+}
+
+/// The beginnings of the paths in the chosen blocks; none if all are chosen.
+fn chosen_blocks(model: &Model, settings: &LoraSettings) -> Result<Option<Vec<String>>> {
+    let Some(layers) = &settings.layers else { return Ok(None) };
+    let blocks = &model.network.blocks;
+    if layers.is_empty() {
+        return Err(Error::Tuning("lora.layers is empty; name layers, or leave it out".into()));
+    }
+    let mut prefixes = Vec::new();
+    for &layer in layers {
+        let Some(block) = blocks.get(layer) else {
+            return Err(Error::Tuning(format!(
+                "lora.layers names {layer}, but the model's layers are 0 to {}",
+                blocks.len().saturating_sub(1)
+            )));
+        };
+        prefixes.push(format!("{}.", block.name));
+    }
+    Ok(Some(prefixes))
 }
 
 /// The paths that LoRA can be attached to: of the layer, and of each of its parts.
@@ -114,31 +170,28 @@ pub(super) fn attach_to(
     let device = model.device().clone();
     let Model { network, parameters, .. } = model;
     let rank = settings.rank;
-    let mut site = 1 << 32;
-    for block in &mut network.blocks {
-        for layer in block.linear_layers_mut() {
-            // Parts of a layer share the dropout mask of their input, as one LoRA of peft does.
-            site += 1;
-            let Some(range) = outputs_at(layer, path) else { continue };
-            let mut add = |which: &str, rows: usize, columns: usize, values: Vec<f32>| {
-                Ok::<_, Error>(parameters.push(Parameter {
-                    name: format!("{path}.{which}.weight"),
-                    shape: vec![rows, columns],
-                    value: Matrix::from_vec(rows, columns, values).to_device(&device)?,
-                    trainable: true,
-                    origin: Origin::Adapter,
-                }))
-            };
-            layer.lora.push(Lora {
-                a: add("lora_A", rank, layer.inputs, a)?,
-                b: add("lora_B", range.len(), rank, b)?,
-                range,
-                scale: settings.scale(),
-                dropout: settings.dropout,
-                site,
-            });
-            return Ok(());
-        }
+    // Parts of a layer share the dropout mask of their input, as one LoRA of peft does.
+    let sites = (1_u64 << 32) + 1..;
+    for (site, layer) in sites.zip(linear_layers_mut(network)) {
+        let Some(range) = outputs_at(layer, path) else { continue };
+        let mut add = |which: &str, rows: usize, columns: usize, values: Vec<f32>| {
+            Ok::<_, Error>(parameters.push(Parameter {
+                name: format!("{path}.{which}.weight"),
+                shape: vec![rows, columns],
+                value: Matrix::from_vec(rows, columns, values).to_device(&device)?,
+                trainable: true,
+                origin: Origin::Adapter,
+            }))
+        };
+        layer.lora.push(Lora {
+            a: add("lora_A", rank, layer.inputs, a)?,
+            b: add("lora_B", range.len(), rank, b)?,
+            range,
+            scale: settings.scale(),
+            dropout: settings.dropout,
+            site,
+        });
+        return Ok(());
     }
     Err(Error::Tuning(format!("the model has no linear layer {path}")))
 }
@@ -157,7 +210,7 @@ fn whole(b: &Matrix, range: &Range<usize>, outputs: usize) -> Result<Matrix> {
 /// Merges LoRA into the weights: W ← W + s · B A.
 pub(super) fn merge(model: &mut Model) -> Result<()> {
     let Model { network, parameters, .. } = model;
-    for layer in network.blocks.iter_mut().flat_map(|block| block.linear_layers_mut()) {
+    for layer in linear_layers_mut(network) {
         for lora in std::mem::take(&mut layer.lora) {
             let weight = parameters.value(layer.weight);
             let (a, b) = (parameters.value(lora.a), parameters.value(lora.b));

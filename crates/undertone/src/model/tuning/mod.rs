@@ -1,16 +1,18 @@
-//! Fine-tuning methods, which decide on the trainable parameters: full, task head, BitFit, LoRA and
-//! bottleneck adapters.
+//! Fine-tuning methods, which decide on the trainable parameters: full, task head, BitFit, LoRA,
+//! (IA)³ and bottleneck adapters.
 
 mod adapter;
 mod folder;
+mod ia3;
 mod lora;
 mod peft;
+mod peft_ia3;
 
 pub use folder::{load_adapted, load_adapter, save_adapter};
-pub use undertone_run::{AdapterSettings, LoraSettings, Tuning};
+pub use undertone_run::{AdapterSettings, Ia3Settings, LoraSettings, Tuning};
 
 use super::layer::linear::Linear;
-use super::{Error, Model, Origin, ParameterId, Result};
+use super::{Error, Model, Network, Origin, ParameterId, Result};
 
 impl Model {
     /// Prepares a loaded model for this fine-tuning method; `seed` initialises added parameters.
@@ -49,6 +51,7 @@ impl Model {
                 }
             }
             Tuning::Lora(settings) => lora::attach(model, settings, seed)?,
+            Tuning::Ia3(settings) => ia3::attach(model, settings)?,
             Tuning::Adapter(settings) => adapter::attach(model, settings, seed)?,
         }
         train_head(model);
@@ -69,12 +72,25 @@ fn train_head(model: &mut Model) {
     }
 }
 
-/// Every linear layer of the blocks.
+/// Every linear layer that can be adapted: those of the blocks, then those of a language model's
+/// head. A classification head is trained as a whole.
 fn linear_layers(model: &Model) -> impl Iterator<Item = &Linear> {
-    model.network.blocks.iter().flat_map(|block| block.linear_layers())
+    let head = &model.network.head;
+    let of_head = head.dense.iter().map(|dense| &dense.0).chain([&head.out]);
+    let of_head = of_head.filter(|_| !head.task_head.has_labels());
+    model.network.blocks.iter().flat_map(|block| block.linear_layers()).chain(of_head)
 }
 
-/// Merges LoRA into the weights, after which the model has no adapter.
+/// As [`linear_layers`].
+fn linear_layers_mut(network: &mut Network) -> impl Iterator<Item = &mut Linear> {
+    let head = &mut network.head;
+    let adapted = !head.task_head.has_labels();
+    let of_head = head.dense.iter_mut().map(|dense| &mut dense.0).chain([&mut head.out]);
+    let of_head = of_head.filter(move |_| adapted);
+    network.blocks.iter_mut().flat_map(|block| block.linear_layers_mut()).chain(of_head)
+}
+
+/// Merges LoRA or (IA)³ into the weights, after which the model has no adapter.
 pub fn merge(model: &mut Model) -> Result<()> {
     if model.network.sanitiser.is_some() {
         return Err(Error::Tuning(
@@ -82,6 +98,15 @@ pub fn merge(model: &mut Model) -> Result<()> {
              it with --adapter"
                 .into(),
         ));
+    }
+    let head = &model.network.head.out;
+    let changed = !head.lora.is_empty() || head.rescaling.is_some();
+    if changed && !model.tied_parameters().is_empty() {
+        return Err(Error::Tuning(format!(
+            "{} shares its weight with the token embeddings, so an adapter of it cannot be merged; \
+             use it with --adapter",
+            head.name
+        )));
     }
     match &model.tuning {
         Some(Tuning::Adapter(_)) => Err(Error::Tuning(
@@ -91,6 +116,7 @@ pub fn merge(model: &mut Model) -> Result<()> {
         )),
         _ => {
             lora::merge(model)?;
+            ia3::merge(model)?;
             model.parameters.drop_adapters();
             for (_, parameter) in model.parameters.iter_mut() {
                 parameter.trainable = true;

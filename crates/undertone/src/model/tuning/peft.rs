@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use std::path::Path;
 
 /// Prefix of every tensor name in the file.
-const PREFIX: &str = "base_model.model.";
+pub(super) const PREFIX: &str = "base_model.model.";
 
 /// PEFT's `task_type` of each task head.
 const TASKS: [(TaskHead, &str); 3] = [
@@ -58,8 +58,29 @@ fn settings_for_peft(model: &Model, settings: &LoraSettings) -> LoraSettings {
         let target = linear_layers(model).find_map(|layer| of_layer(layer, target));
         targets.extend(target.filter(|target| !targets.contains(target)));
     }
-    settings.targets = targets;
+    let adapted = linear_layers(model).filter(|layer| !layer.lora.is_empty());
+    let adapted: Vec<String> = adapted.map(|layer| layer.name.clone()).collect();
+    settings.targets = target_modules(model, &targets, &adapted);
     settings
+}
+
+/// `target_modules` that PEFT takes for the adapted layers and no others: the ends of their paths
+/// if those name no other linear layer of the model, else the whole paths.
+pub(super) fn target_modules(model: &Model, ends: &[String], adapted: &[String]) -> Vec<String> {
+    let mut ends = ends.to_vec();
+    if ends.is_empty() {
+        ends =
+            adapted.iter().filter_map(|path| path.rsplit('.').next()).map(str::to_owned).collect();
+        ends.sort();
+        ends.dedup();
+    }
+    let head = &model.network.head;
+    let of_head = head.dense.iter().map(|dense| &dense.0).chain([&head.out]);
+    let of_blocks = model.network.blocks.iter().flat_map(|block| block.linear_layers());
+    let exact = of_blocks.chain(of_head).all(|layer| {
+        ends.iter().any(|end| lora::matches(&layer.name, end)) == adapted.contains(&layer.name)
+    });
+    if exact { ends } else { adapted.to_vec() }
 }
 
 /// The target that is a layer where this one is the layer or a part of it.
@@ -101,12 +122,18 @@ pub(super) fn config(model: &Model, settings: &LoraSettings, base: &str) -> Valu
 }
 
 /// Modules of the task head that are saved beside LoRA.
-fn modules_to_save(model: &Model) -> Value {
+pub(super) fn modules_to_save(model: &Model) -> Value {
     let head = &model.network.head;
-    if !head.task_head.has_labels() {
-        return Value::Null;
-    }
     let mut names: Vec<&str> = Vec::new();
+    let table = model.parameters.get(model.network.embeddings.tokens);
+    if table.trainable {
+        names.extend(table.name.rsplit('.').nth(1));
+        // PEFT unties what it saves, so that the head is told apart and has the same numbers.
+        names.extend(tied_head(model).map(|head| head.name.as_str()));
+    }
+    if !head.task_head.has_labels() {
+        return if names.is_empty() { Value::Null } else { json!(names) };
+    }
     for layer in head.dense.iter().map(|dense| &dense.0).chain([&head.out]) {
         // The module is the part of the path that the model without task head lacks:
         // bert.pooler.dense → pooler, classifier.out_proj → classifier.
@@ -117,6 +144,12 @@ fn modules_to_save(model: &Model) -> Value {
         }
     }
     json!(names)
+}
+
+/// The output layer, if its weight is that of the token embeddings.
+fn tied_head(model: &Model) -> Option<&Linear> {
+    let head = &model.network.head.out;
+    Some(head).filter(|head| head.weight == model.network.embeddings.tokens)
 }
 
 /// The parameters of adapter_model.safetensors, under PEFT's names.
@@ -134,6 +167,14 @@ pub(super) fn parameters(model: &Model) -> Result<Vec<(String, Parameter)>> {
         for layer in linear_layers(model).filter(|layer| !layer.lora.is_empty()) {
             all.extend(whole(model, layer, times)?);
         }
+    }
+    let table = model.parameters.get(model.network.embeddings.tokens);
+    if table.trainable {
+        all.push(table.clone());
+        all.extend(
+            tied_head(model)
+                .map(|head| Parameter { name: format!("{}.weight", head.name), ..table.clone() }),
+        );
     }
     Ok(all.into_iter().map(|p| (format!("{PREFIX}{}", p.name), p)).collect())
 }
@@ -198,6 +239,8 @@ pub(super) fn load(
         alpha: number("lora_alpha")?,
         dropout: config.get("lora_dropout").and_then(Value::as_f64).unwrap_or(0.0) as f32,
         targets: Vec::new(),
+        layers: None,
+        embeddings: false,
         rank_stabilised: config.get("use_rslora").and_then(Value::as_bool).unwrap_or(false),
     };
     super::lora::check(&settings)?;
@@ -231,7 +274,7 @@ pub(super) fn load(
                 settings.targets.push(end.to_owned());
             }
         } else if !name.ends_with(".lora_B.weight") {
-            load_saved_module(model, weights, key, name)?;
+            settings.embeddings |= load_embeddings(model, weights, key, name)?;
         }
     }
     if settings.targets.is_empty() {
@@ -240,6 +283,29 @@ pub(super) fn load(
     train_head(model);
     model.tuning = Some(Tuning::Lora(settings));
     Ok(())
+}
+
+/// Loads a saved module; whether it is the table of token embeddings, or the head that is tied to
+/// it.
+fn load_embeddings(model: &mut Model, weights: &Weights, key: &str, name: &str) -> Result<bool> {
+    let table = model.network.embeddings.tokens;
+    let tied = tied_head(model).is_some_and(|head| name == format!("{}.weight", head.name));
+    if !tied {
+        load_saved_module(model, weights, key, name)?;
+        let is_table = model.parameters.get(table).name == name;
+        if is_table {
+            model.parameters.get_mut(table).trainable = true;
+        }
+        return Ok(is_table);
+    }
+    let own = format!("{PREFIX}{}", model.parameters.get(table).name);
+    if !weights.has(&own) || weights.read(&own)? != weights.read(key)? {
+        return Err(Error::Tuning(format!(
+            "the adapter has {name} of its own, but the model's output layer is tied to its token \
+             embeddings"
+        )));
+    }
+    Ok(true)
 }
 
 pub(super) fn check_shape(weights: &Weights, name: &str, expected: &[usize]) -> Result<()> {

@@ -16,7 +16,7 @@ fn loads(summary: &Summary) -> Loads {
     match (&summary.plan.model.tuning, summary.records.is_some()) {
         (_, true) => Loads::Undertone,
         (Tuning::Full, _) => Loads::Transformers,
-        (Tuning::Lora(_), _) => Loads::Peft,
+        (Tuning::Lora(_) | Tuning::Ia3(_), _) => Loads::Peft,
         _ => Loads::Undertone,
     }
 }
