@@ -121,7 +121,7 @@ fn damaged_folders_are_refused() {
         ("vocab_size", json!(16_000_000), "config.json requires [16000000, 16]"),
         ("hidden_size", json!(4_000_000), "config.json requires"),
         ("intermediate_size", json!(33), "config.json requires [33, 16]"),
-        ("model_type", json!("mamba"), "known are bert"),
+        ("model_type", json!("mamba"), "supported are bert"),
     ] {
         set(&config, key, value);
         shown(&shards, about);
