@@ -65,16 +65,21 @@ const RESOLVED: &str = "resolved";
 /// Earlier names of tables: parent, old name, new name.
 const ALIASES: [(&str, &str, &str); 1] = [("privacy", "forward", "local")];
 
+/// What a run file's text says; an error names the file.
+fn parsed<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T>) -> Result<T> {
+    let text = read_settings(path)
+        .map_err(|e| Error::folder(path, format!("the run file cannot be read: {e}")))?;
+    parse(&text).map_err(|e| match e {
+        Error::RunFile(sentence) => Error::folder(path, sentence),
+        other => other,
+    })
+}
+
 impl RunFile {
     /// Reads a run file. Each of `changes` is `key=value` with the key's path, such as
     /// `privacy.epsilon=2`, or `-key` for a key that is removed.
     pub fn read(path: &Path, changes: &[String]) -> Result<Self> {
-        let text = read_settings(path)
-            .map_err(|e| Error::folder(path, format!("the run file cannot be read: {e}")))?;
-        Self::parse(&text, changes).map_err(|e| match e {
-            Error::RunFile(sentence) => Error::folder(path, sentence),
-            other => other,
-        })
+        parsed(path, |text| Self::parse(text, changes))
     }
 
     /// As [`RunFile::read`], from the file's text.

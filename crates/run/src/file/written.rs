@@ -4,10 +4,9 @@ use super::auto::{AUTO, AutoKey, Choices};
 use super::missing::{fill_in, list, missing};
 use super::{
     DataSection, Lines, MethodName, ModelSection, OptimiserKind, RESOLVED, RunFile, Tuning,
-    applies, change, check_format, present_name, remove, rename_aliases, spelling,
+    applies, change, check_format, parsed, present_name, remove, rename_aliases, spelling,
 };
 use crate::error::{Error, Result};
-use crate::read_settings;
 use std::path::Path;
 use toml::{Table, Value};
 
@@ -29,12 +28,7 @@ pub struct WrittenRun {
 impl WrittenRun {
     /// Reads a run file; `changes` as in [`RunFile::read`].
     pub fn read(path: &Path, changes: &[String]) -> Result<Self> {
-        let text = read_settings(path)
-            .map_err(|e| Error::folder(path, format!("the run file cannot be read: {e}")))?;
-        Self::parse(&text, changes).map_err(|e| match e {
-            Error::RunFile(sentence) => Error::folder(path, sentence),
-            other => other,
-        })
+        parsed(path, |text| Self::parse(text, changes))
     }
 
     /// As [`WrittenRun::read`], from the file's text.
