@@ -12,6 +12,8 @@ mod failure;
 mod init;
 mod live;
 mod output;
+mod owner;
+mod provider;
 mod report;
 mod source;
 mod stop;
@@ -68,6 +70,10 @@ enum Verb {
     #[command(subcommand)]
     Audit(audit::Audit),
     Report(report::Report),
+    #[command(subcommand)]
+    Provider(provider::Provider),
+    Contribute(owner::Contribute),
+    Query(owner::Query),
     Device(device::List),
     /// Measure the speed of this machine
     #[command(subcommand)]
@@ -120,6 +126,9 @@ fn main() -> ExitCode {
         Verb::Merge(merge) => merge.run(output),
         Verb::Audit(audit) => audit.run(output),
         Verb::Report(report) => report.run(output),
+        Verb::Provider(provider) => provider.run(output),
+        Verb::Contribute(contribute) => contribute.run(output),
+        Verb::Query(query) => query.run(output),
         Verb::Device(list) => list.run(output),
         Verb::Bench(bench) => bench.run(output),
     };

@@ -23,6 +23,7 @@ mod masked;
 mod members;
 mod memorising;
 mod overwriting;
+mod provider;
 mod public_importance;
 mod report;
 mod selection;

@@ -25,4 +25,5 @@ mod sanitiser;
 mod scores;
 mod secrets;
 mod spans;
+mod split;
 mod tuning;
