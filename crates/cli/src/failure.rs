@@ -23,6 +23,9 @@ pub enum Failure {
     /// There is nothing to report, or it contradicts itself; or a chart could not be written.
     #[error(transparent)]
     Report(#[from] undertone_report::Error),
+    /// An owner or a provider could not do what it was asked.
+    #[error(transparent)]
+    Provider(#[from] undertone_provider::Error),
     #[error(transparent)]
     Sweep(#[from] undertone_sweep::Error),
     /// The arguments do not go together, or name files that are not right.
@@ -53,10 +56,12 @@ impl Failure {
         match self {
             Failure::Report(error) if error.is_of_system() => ExitCode::from(1),
             Failure::Sweep(error) if error.is_of_system() => ExitCode::from(1),
+            Failure::Provider(error) if error.is_of_system() => ExitCode::from(1),
             Failure::Accounting(_)
             | Failure::Arguments(_)
             | Failure::Model(_)
             | Failure::Data(_)
+            | Failure::Provider(_)
             | Failure::Report(_)
             | Failure::Sweep(_)
             | Failure::Run(_)

@@ -13,6 +13,8 @@ mod init;
 mod live;
 mod model;
 mod output;
+mod owner;
+mod provider;
 mod report;
 mod source;
 mod stop;
@@ -73,6 +75,10 @@ enum Verb {
     #[command(subcommand)]
     Audit(audit::Audit),
     Report(report::Report),
+    #[command(subcommand)]
+    Provider(provider::Provider),
+    Contribute(owner::Contribute),
+    Query(owner::Query),
     Device(device::List),
     /// Measure the speed of this machine
     #[command(subcommand)]
@@ -126,6 +132,9 @@ fn main() -> ExitCode {
         Verb::Model(verb) => verb.run(output),
         Verb::Audit(audit) => audit.run(output),
         Verb::Report(report) => report.run(output),
+        Verb::Provider(provider) => provider.run(output),
+        Verb::Contribute(contribute) => contribute.run(output),
+        Verb::Query(query) => query.run(output),
         Verb::Device(list) => list.run(output),
         Verb::Bench(bench) => bench.run(output),
     };

@@ -26,6 +26,7 @@ mod members;
 mod memorising;
 mod model_folders;
 mod overwriting;
+mod provider;
 mod public_importance;
 mod report;
 mod selection;

@@ -26,5 +26,6 @@ mod sanitiser;
 mod scores;
 mod secrets;
 mod spans;
+mod split;
 mod tuning;
 mod tuning_kinds;

@@ -45,6 +45,7 @@ pub mod mvg;
 mod plan;
 mod prepare;
 mod settings;
+pub mod split;
 
 pub use embedding_noise::{BatchNoise, EmbeddingNoise};
 pub use labels::RandomisedLabels;
@@ -86,7 +87,7 @@ pub(super) struct Local {
 }
 
 impl Local {
-    pub(super) fn begin(plan: &LocalPlan, mut begin: Begin) -> Result<Self> {
+    pub(super) fn begin(plan: &LocalPlan, begin: Begin) -> Result<Self> {
         let terms = terms(begin.plan, plan, begin.resolved, begin.prepared);
         let classes = begin.prepared.model.network.head.out.outputs;
         // In closed form the model is fitted once, on the releases of the first epoch.
@@ -96,8 +97,16 @@ impl Local {
             .filter(|release| !in_one_epoch || release.epoch == 0)
             .count() as u64;
         let mut ledger = RunLedger::open(&begin, terms, plan.delta, entries)?;
-        let perturbation = prepare::prepare(plan, &mut begin, &mut ledger)?;
-        let Begin { plan: run, prepared, resolved, secret, .. } = begin;
+        let Begin { plan: run, prepared, resolved, secret, callback, .. } = begin;
+        let parts = prepare::Parts {
+            run,
+            prepared: &mut *prepared,
+            resolved: &mut *resolved,
+            secret,
+            ledger: Some(&mut ledger),
+            callback,
+        };
+        let perturbation = prepare::prepare(plan, parts)?;
         let units = prepared.data.units;
         let batch = run.training.batch as usize;
         let claim = match plan.is_published() {

@@ -13,7 +13,6 @@ use super::{adapt, adapt_privately};
 use crate::data::{Batch, PoissonSampler, Target};
 use crate::error::{Error, Result};
 use crate::explain::contribution::{AttentionMap, attention_of, positional, token_contributions};
-use crate::method::Begin;
 use crate::method::ledger::RunLedger;
 use crate::model::folder::Random;
 use crate::model::layer::attention::Projections;
@@ -21,7 +20,8 @@ use crate::model::layer::sanitiser::{NoiseLayer, Rows};
 use crate::model::sanitised::{SanitiserConfig, attach, set, with_decoder};
 use crate::model::{Model, ParameterId};
 use crate::noise::{Noise, Secret, purpose};
-use crate::train::Prepared;
+use crate::plan::Plan;
+use crate::train::{Prepared, TrainingEvent};
 use undertone_accounting::Event;
 use undertone_accounting::schedule::Passes;
 use undertone_run::{
@@ -46,19 +46,37 @@ pub struct Perturbation {
     pub facts: PerturbationFacts,
 }
 
+/// Arguments of [`prepare`] besides the method's plan.
+pub struct Parts<'a> {
+    pub run: &'a Plan,
+    pub prepared: &'a mut Prepared,
+    pub resolved: &'a mut Resolved,
+    pub secret: &'a Secret,
+    /// None where no private data are at hand, so that nothing is released.
+    pub ledger: Option<&'a mut RunLedger>,
+    pub callback: &'a mut dyn FnMut(TrainingEvent),
+}
+
+/// Records a release that is made before training.
+fn record(ledger: &mut Option<&mut RunLedger>, index: u64, event: Event, count: u64) -> Result<()> {
+    match ledger {
+        Some(ledger) => ledger.record(index, event, count),
+        None => Err(Error::plan(
+            "adapt.share and attention = \"atten-dp\" look at private examples, which are not at \
+             hand here; leave them out",
+        )),
+    }
+}
+
 /// Inserts the sanitiser into the model; adapts the model first if the plan says so.
-pub fn prepare(
-    plan: &LocalPlan,
-    begin: &mut Begin,
-    ledger: &mut RunLedger,
-) -> Result<Perturbation> {
-    let Begin { plan: run, prepared, resolved, secret, callback, .. } = begin;
+pub fn prepare(plan: &LocalPlan, parts: Parts) -> Result<Perturbation> {
+    let Parts { run, prepared, resolved, secret, mut ledger, callback } = parts;
     let settings = &plan.settings;
     let mut config = config_of(settings, plan.mvg().is_some(), prepared.public.text.is_some());
     let trainable: Vec<bool> = prepared.model.parameters.iter().map(|(_, p)| p.trainable).collect();
     if let (Some(found), Some(asked)) = (resolved.adaptation, &plan.adapt) {
         // A run that is interrupted here has saved no weights; on resuming it computes the same.
-        ledger.record(0, found.event(), found.steps)?;
+        record(&mut ledger, 0, found.event(), found.steps)?;
         let (model, data) = (&mut prepared.model, &prepared.data);
         adapt_privately::adapt_privately(model, data, asked, &found, secret, callback)?;
     }
@@ -85,7 +103,7 @@ pub fn prepare(
     }
     if let Some(mvg) = plan.mvg() {
         let columns = Columns { plan, mvg, data: &run.data, training: &run.training };
-        let noise = columns.noise(prepared, resolved, secret, ledger)?;
+        let noise = columns.noise(prepared, resolved, secret, &mut ledger)?;
         let quietest = noise.iter().copied().fold(f64::INFINITY, f64::min);
         facts.loudest_over_quietest = Some(noise.iter().copied().fold(0.0, f64::max) / quietest);
         let found = if plan.is_published() {
@@ -210,7 +228,7 @@ fn set_classifier(model: &mut Model, seed: u64) -> Result<()> {
 
 /// Sets which parameters are trainable: above the noise those of the tuning, the decoder and the
 /// task head; below the noise none in proved mode.
-fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: EncoderKind) {
+pub fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: EncoderKind) {
     let Some(layer) = model.network.sanitiser.clone() else { return };
     let below = owner_parameters(model);
     let above: Vec<ParameterId> =
@@ -291,7 +309,7 @@ impl Columns<'_> {
         prepared: &Prepared,
         resolved: &Resolved,
         secret: &Secret,
-        ledger: &mut RunLedger,
+        ledger: &mut Option<&mut RunLedger>,
     ) -> Result<Vec<f64>> {
         let last_token = self.plan.settings.rows == Rows::Last;
         let tokens = self.data.max_tokens.min(prepared.model.network.max_positions);
@@ -301,7 +319,7 @@ impl Columns<'_> {
                 let (mut map, examples) =
                     self.mean_attention(prepared, secret, tokens, last_token)?;
                 if let Some(event @ Event::Gaussian { noise_multiplier, .. }) = resolved.before {
-                    ledger.record(u64::from(resolved.adaptation.is_some()), event, 1)?;
+                    record(ledger, u64::from(resolved.adaptation.is_some()), event, 1)?;
                     add_noise(&mut map, examples, noise_multiplier, secret);
                     map.normalise();
                 } else if !self.plan.is_published() {

@@ -2,7 +2,7 @@
 
 use super::{ForwardOptions, Model, NO_BACKWARD, positions};
 use crate::data::Batch;
-use crate::model::layer::sanitiser::{self, NoiseLayer};
+use crate::model::layer::sanitiser::{self, NoiseLayer, Received};
 use crate::model::layer::{block, embedding, head, norm};
 use crate::model::parameters::ParameterId;
 use crate::model::pass::Pass;
@@ -163,5 +163,19 @@ impl Model {
         let (x, saved) = sanitiser.reconstruct(&pass, released, options.noise.is_some())?;
         let above = self.above(&pass, x, wanted, keep)?;
         Ok((above, saved, positions))
+    }
+
+    /// Logits `[sequences, classes]` of perturbed embeddings that were received: the provider's
+    /// half alone. `released` has the rows of one sequence after those of another.
+    pub fn logits_of_released(&self, released: Host) -> Result<Matrix> {
+        let Some(sanitiser) = &self.network.sanitiser else {
+            return Err(Error::Request("the model has no sanitiser".into()));
+        };
+        let Some(rows) = sanitiser.rows.in_every_release() else {
+            return Err(Error::Request("the number of released rows is not fixed".into()));
+        };
+        let starts: Vec<usize> = (0..=released.rows() / rows).map(|i| i * rows).collect();
+        let options = ForwardOptions { noise: Some(&Received), ..ForwardOptions::default() };
+        Ok(self.forward_bounded(released, &starts, None, &options, NO_BACKWARD)?.0.logits)
     }
 }

@@ -59,6 +59,23 @@ pub struct Sanitiser {
 pub trait Perturb: std::fmt::Debug + Sync {
     /// Adds noise to one sequence's embeddings.
     fn perturb(&self, sequence: usize, rows: &mut [f32]);
+
+    /// Whether the rows were released by somebody else: noise and √Ψ are in them already.
+    fn is_in_the_rows(&self) -> bool {
+        false
+    }
+}
+
+/// The noise of rows that the provider has received: it is in them already.
+#[derive(Clone, Copy, Debug)]
+pub struct Received;
+
+impl Perturb for Received {
+    fn perturb(&self, _: usize, _: &mut [f32]) {}
+
+    fn is_in_the_rows(&self) -> bool {
+        true
+    }
 }
 
 impl Sanitiser {

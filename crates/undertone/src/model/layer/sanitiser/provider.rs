@@ -22,7 +22,8 @@ impl Sanitiser {
     pub fn released(&self, bounded: Host, starts: &[usize], noise: Option<&dyn Perturb>) -> Host {
         let mut rows = bounded;
         let columns = rows.columns();
-        if noise.is_none() && self.direction.is_none() {
+        let received = noise.is_some_and(Perturb::is_in_the_rows);
+        if received || (noise.is_none() && self.direction.is_none()) {
             return rows;
         }
         let parts = of_sequences(rows.values_mut(), starts, columns);

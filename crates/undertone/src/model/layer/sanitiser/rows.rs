@@ -30,6 +30,15 @@ impl Rows {
     pub fn are_of_tokens(self) -> bool {
         matches!(self, Self::Tokens(_) | Self::Padded(_))
     }
+
+    /// Number of rows of every release; none if it shows the number of tokens.
+    pub fn in_every_release(self) -> Option<usize> {
+        match self {
+            Self::Tokens(rows) => rows.filter(|&rows| rows > 0),
+            Self::Padded(_) => None,
+            Self::First | Self::Last | Self::Mean => Some(1),
+        }
+    }
 }
 
 /// Splits packed rows into those of each sequence.

@@ -1,0 +1,67 @@
+//! `undertone query`
+
+use super::OwnerArguments;
+use crate::device::DeviceArguments;
+use crate::failure::{Failure, Outcome};
+use crate::output::{self, Output};
+use clap::Args;
+use std::path::PathBuf;
+use undertone::data::Format;
+use undertone_provider::owner::{Query as Asked, query};
+
+/// Ask a provider for the labels of texts, by perturbed embeddings of them (private inference)
+///
+/// A text that was asked before sends the same release, and costs nothing.
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  undertone query --task https://provider.example:8443 --token-file \
+     token --epsilon-at-most 8 --text \"a fine film\""
+)]
+pub struct Query {
+    #[command(flatten)]
+    owner: OwnerArguments,
+    /// A text (repeatable); with --data, the column of the texts
+    #[arg(long, value_name = "TEXT", required = true)]
+    text: Vec<String>,
+    /// A file of texts
+    #[arg(long, value_name = "FILE")]
+    data: Option<PathBuf>,
+    /// The file's format, where its extension does not say it
+    #[arg(long, value_enum, requires = "data")]
+    format: Option<Format>,
+    #[command(flatten)]
+    device: DeviceArguments,
+}
+
+impl Query {
+    pub fn run(self, output: Output) -> Outcome {
+        if self.text.iter().any(String::is_empty) {
+            return Err(Failure::arguments("--text is empty"));
+        }
+        let (texts, data) = match self.data {
+            Some(file) => (Vec::new(), Some((file, self.format, self.text))),
+            None => (self.text, None),
+        };
+        let asked = Asked {
+            provider: self.owner.provider()?,
+            home: self.owner.home()?,
+            texts,
+            data,
+            bound: self.owner.bound(),
+        };
+        let answered = query(&asked, &self.device.device()?)?;
+        if output.json {
+            output::json(&answered);
+            return Ok(());
+        }
+        for answer in &answered.answers {
+            let shares = answered.labels.iter().zip(&answer.probabilities);
+            let shares: Vec<String> = shares.map(|(name, p)| format!("{name} {p:.3}")).collect();
+            output::line(format_args!("{}  ({})", answer.label, shares.join(", ")));
+        }
+        if let Some(guarantee) = &answered.guarantee {
+            output::line(format_args!("guarantee: {guarantee}"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+//! `undertone provider tokens`
+
+use super::TaskArguments;
+use crate::failure::{Failure, Outcome};
+use crate::output::{self, Output};
+use clap::{Args, Subcommand};
+use serde_json::json;
+use undertone_provider::store::new_token;
+
+/// The tokens by which the provider knows its owners
+#[derive(Subcommand)]
+pub enum Tokens {
+    New(New),
+    List(List),
+    Revoke(Revoke),
+}
+
+/// Make a token for an owner: it is printed once, and the store keeps its hash
+#[derive(Args)]
+#[command(after_help = "Example:\n  undertone provider tokens new task/ --owner clinic-7 > token")]
+pub struct New {
+    #[command(flatten)]
+    task: TaskArguments,
+    /// Name of the owner
+    #[arg(long, value_name = "NAME")]
+    owner: String,
+    /// The most texts of the owner
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    most_texts: u64,
+}
+
+/// List owners, with the number of their releases
+#[derive(Args)]
+#[command(after_help = "Example:\n  undertone provider tokens list task/")]
+pub struct List {
+    #[command(flatten)]
+    task: TaskArguments,
+}
+
+/// Revoke an owner's token: from now on nothing that comes with it is stored or predicted
+#[derive(Args)]
+#[command(after_help = "Example:\n  undertone provider tokens revoke task/ --owner clinic-7")]
+pub struct Revoke {
+    #[command(flatten)]
+    task: TaskArguments,
+    /// Name of the owner
+    #[arg(long, value_name = "NAME")]
+    owner: String,
+}
+
+impl Tokens {
+    pub fn run(self, output: Output) -> Outcome {
+        match self {
+            Self::New(New { task, owner, most_texts }) => {
+                let (_, mut store) = task.open()?;
+                let token = new_token(store.as_mut(), &owner, most_texts)?;
+                match output.json {
+                    true => output::json(&json!({ "owner": owner, "token": token })),
+                    false => output::line(token),
+                }
+            }
+            Self::List(List { task }) => {
+                let owners = task.open()?.1.owners()?;
+                if output.json {
+                    let each = owners.iter().map(|owner| {
+                        json!({
+                            "owner": owner.name, "since": owner.since, "revoked": owner.revoked,
+                            "releases": owner.releases, "most_texts": owner.limit,
+                        })
+                    });
+                    output::json(&each.collect::<Vec<_>>());
+                    return Ok(());
+                }
+                let rows: Vec<Vec<String>> = owners
+                    .iter()
+                    .map(|owner| {
+                        let state = if owner.revoked { "revoked" } else { "valid" };
+                        vec![owner.name.clone(), owner.releases.to_string(), state.to_owned()]
+                    })
+                    .collect();
+                output::table(&["owner", "releases", "token"], &rows);
+            }
+            Self::Revoke(Revoke { task, owner }) => {
+                if !task.open()?.1.revoke(&owner)? {
+                    return Err(Failure::arguments(format!("there is no owner called {owner}")));
+                }
+                match output.json {
+                    true => output::json(&json!({ "owner": owner, "revoked": true })),
+                    false => output::line(format_args!("the token of {owner} is revoked")),
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,190 @@
+//! Either side is killed, and the network loses, repeats and reorders what it carries.
+
+use super::proxy::{Proxy, requests};
+use super::world::{World, json, said};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Stdio;
+use std::time::Duration;
+
+/// Sends bytes as they are; the status and the body of the answer.
+pub fn raw(address: &str, header: &str, body: &[u8]) -> (u16, String) {
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let close = header.replacen("\r\n", "\r\nconnection: close\r\n", 1);
+    socket.write_all(format!("{close}\r\n\r\n").as_bytes()).unwrap();
+    // A server that refuses a body may close before it has all of it.
+    let _ = socket.write_all(body);
+    let mut answer = Vec::new();
+    let _ = socket.read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+    (status.unwrap_or(0), answer.split("\r\n\r\n").nth(1).unwrap_or_default().to_owned())
+}
+
+/// The contributions that went through a proxy, each with its header.
+fn contributions(proxy: &Proxy) -> Vec<(String, Vec<u8>)> {
+    let all = proxy.sent().iter().flat_map(|bytes| requests(bytes)).collect::<Vec<_>>();
+    all.into_iter().filter(|(header, _)| header.contains("/v1/contributions")).collect()
+}
+
+#[test]
+fn an_answer_that_is_lost_costs_nothing_and_counts_once() {
+    let world = World::usual();
+    let server = world.insecure();
+    let proxy = Proxy::to(&server.address(), 3);
+    world.token("ada");
+    world.texts("ada", 150);
+    let done = json(&mut world.contribute("ada", &proxy.url));
+    assert_eq!((done["frames"].as_u64(), proxy.still_losing()), (Some(3), 0), "{done}");
+    assert_eq!(world.stored(), [("ada".into(), 150)]);
+    assert_eq!(world.ledger("ada", "contribution").len(), 2);
+    // What was sent again was the same to the byte.
+    let sent = contributions(&proxy);
+    let mut different: Vec<&Vec<u8>> = sent.iter().map(|(_, body)| body).collect();
+    different.sort();
+    different.dedup();
+    assert_eq!((sent.len(), different.len()), (6, 3));
+}
+
+#[test]
+fn replayed_reordered_and_damaged_frames_change_nothing() {
+    let world = World::usual();
+    let server = world.insecure();
+    let proxy = Proxy::to(&server.address(), 0);
+    world.token("ada");
+    world.texts("ada", 150);
+    json(&mut world.contribute("ada", &proxy.url));
+    let sent = contributions(&proxy);
+    assert_eq!(sent.len(), 3);
+    let address = server.address();
+    for (header, body) in sent.iter().rev().chain(&sent) {
+        let (status, answer) = raw(&address, header, body);
+        assert!(status == 200 && answer.contains("\"new\":0"), "{status}: {answer}");
+    }
+    // Another owner may send the same frames: they are another owner's releases.
+    let stored = world.stored();
+    assert_eq!(stored, [("ada".into(), 150)]);
+    let (header, body) = &sent[0];
+    let length = format!("content-length: {}", body.len());
+    assert!(header.contains(&length), "{header}");
+    let with_length =
+        |length_is: usize| header.replace(&length, &format!("content-length: {length_is}"));
+    let mut changed = body.clone();
+    changed[100] ^= 1;
+    for (header, body, wanted, about) in [
+        (header.clone(), changed, 400, "hash"),
+        (with_length(body.len() - 1), body[..body.len() - 1].to_vec(), 413, "bytes, not"),
+        (with_length(body.len() + 1), [body.as_slice(), b"x"].concat(), 413, "bytes, not"),
+        (with_length(1 << 40), Vec::new(), 413, "bytes, not"),
+        (header.replace("Bearer ", "Bearer x"), body.clone(), 401, "token"),
+        (header.replace("authorization", "x-nothing"), body.clone(), 401, "token"),
+        (header.replace("/v1/contributions", "/v1/predict"), body.clone(), 400, "kind"),
+        (header.replace("/v1/contributions", "/v1/nothing"), body.clone(), 404, "nothing"),
+        (header.replacen("POST", "GET", 1), body.clone(), 405, "method"),
+    ] {
+        let (status, answer) = raw(&address, &header, &body);
+        assert_eq!(status, wanted, "{about}: {answer}");
+        assert!(answer.contains(about) && answer.contains("urn:undertone:problem:"), "{answer}");
+    }
+    // A frame that is cut off and never finished: nothing of it is stored.
+    let mut cut = TcpStream::connect(&address).unwrap();
+    cut.write_all(format!("{header}\r\n\r\n").as_bytes()).unwrap();
+    cut.write_all(&body[..body.len() / 2]).unwrap();
+    drop(cut);
+    assert_eq!(world.stored(), stored);
+}
+
+#[test]
+fn a_provider_that_is_killed_loses_no_acknowledged_contribution() {
+    let world = World::usual();
+    world.token("ada");
+    world.texts("ada", 2_000);
+    let mut server = world.insecure();
+    let (url, address) = (server.url.clone(), server.address());
+    let mut contributing =
+        world.contribute("ada", &url).arg("--json").stdout(Stdio::piped()).spawn().unwrap();
+    let mut kills = 0;
+    // Killed whenever something more has been stored, until all of it is.
+    let mut before = 0;
+    while contributing.try_wait().unwrap().is_none() && kills < 4 {
+        std::thread::sleep(Duration::from_millis(10));
+        let stored = world.stored()[0].1;
+        if stored > before {
+            server.kill();
+            assert!(world.stored()[0].1 >= stored, "what was stored stays stored");
+            before = stored + 200;
+            kills += 1;
+            server = world.serve(&address, &["--insecure"]);
+        }
+    }
+    let output = contributing.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let done: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(done["receipts"].as_u64(), Some(2_000_u64.div_ceil(64)), "{done}");
+    assert_eq!(world.stored(), [("ada".into(), 2_000)], "after {kills} kills");
+    assert_eq!(world.ledger("ada", "contribution").len(), 2);
+}
+
+#[test]
+fn an_owner_that_is_killed_goes_on_with_the_same_releases() {
+    let world = World::usual();
+    let server = world.insecure();
+    let proxy = Proxy::to(&server.address(), 0);
+    world.token("ada");
+    world.texts("ada", 2_000);
+    let mut killed = 0;
+    for wait in [20, 60, 120, 200, 300, 450, 600, 800, 1_000, 1_200] {
+        let mut child = world
+            .contribute("ada", &proxy.url)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(wait));
+        let over = child.try_wait().unwrap().is_some();
+        let _ = child.kill();
+        child.wait().unwrap();
+        killed += usize::from(!over);
+        if over {
+            break;
+        }
+    }
+    let done = json(&mut world.contribute("ada", &proxy.url));
+    assert!(killed > 0 && done["texts"].as_u64() == Some(2_000), "{killed}: {done}");
+    assert_eq!(world.stored(), [("ada".into(), 2_000)]);
+    // A line that was torn counts as one of each event.
+    let entries = world.ledger("ada", "contribution");
+    assert!(entries.len() >= 2 && entries.len() <= 2 + killed, "{entries:?}");
+    // No text has two releases: whatever was sent under an id was the same.
+    let mut slots = std::collections::HashMap::new();
+    for (_, body) in contributions(&proxy) {
+        if body.len() < 64 {
+            continue;
+        }
+        let used = u32::from_le_bytes(body[16..20].try_into().unwrap()) as usize;
+        let width = u32::from_le_bytes(body[24..28].try_into().unwrap()) as usize;
+        for slot in body[64..].chunks_exact(20 + 4 * width).take(used) {
+            let (id, release) = slot.split_at(16);
+            let first = slots.entry(id.to_vec()).or_insert_with(|| release.to_vec());
+            assert_eq!(first, release, "one text, one release");
+        }
+    }
+    assert_eq!(slots.len(), 2_000);
+}
+
+#[test]
+fn two_processes_do_not_share_an_owners_folder() {
+    let world = World::usual();
+    world.token("ada");
+    world.texts("ada", 10);
+    // A provider that takes the connection and never answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let mut first =
+        world.contribute("ada", &url).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let (_open, _) = silent.accept().unwrap();
+    crate::bench::refused(&world.contribute("ada", &url).output().unwrap(), "another process");
+    first.kill().unwrap();
+    first.wait().unwrap();
+}

@@ -1,0 +1,35 @@
+//! Owners and a provider over a network, in the local model of differential privacy.
+//!
+//! ```text
+//! owner:     text ─ pre(·) ─ bound ─ + noise ─▶ own ledger ─▶ owner.db ─▶ frame ──HTTPS──▶ provider
+//! provider:  frame ─▶ store ─▶ learners that know the noise ─▶ model ─▶ predictions
+//! ```
+//!
+//! The provider is the adversary. What leaves an owner is a function of releases, of keyed hashes
+//! and of the public task alone (`frame.rs`); a release is recorded in the owner's own ledger
+//! before it is made, and stored before it is sent, so that whatever fails, the same release is
+//! sent again and nothing is paid for twice (`owner/`).
+//!
+//! ```text
+//! task/      the public task, and how it is made
+//! frame.rs   what travels               receipt.rs  what was acknowledged
+//! store/     what the provider keeps    serve/      the provider's server
+//! train.rs   learning from the store    owner/      the owner's side
+//! ```
+
+mod error;
+mod frame;
+mod hex;
+pub mod owner;
+mod receipt;
+pub mod serve;
+pub mod store;
+mod task;
+mod train;
+
+pub use error::{Error, Result};
+pub use frame::{Frame, Kind, NO_LABEL, RecordId, Release, frame_hash, frame_length};
+pub use hex::{Hash, hash, hex, unhex};
+pub use receipt::{Receipt, SigningKey};
+pub use task::{BaseModel, PublicFile, Task, TaskFolder, init};
+pub use train::{PublicTest, Trained, train};

@@ -1,0 +1,208 @@
+//! The owner's ledgers, and the bound that all of them together stay within.
+
+use super::home::{Home, make_private};
+use super::purpose::Purpose;
+use crate::error::{Error, Result};
+use crate::hex::{Hash, hex, keyed_hash};
+use crate::task::Task;
+use std::path::{Path, PathBuf};
+use undertone_accounting::ledger::{Ledger, Terms};
+use undertone_accounting::{
+    Accountant, Adjacency, Composition, Event, Guarantee, Mode, Part, Threat, Unit, epsilon,
+    rounded_up,
+};
+
+/// What an owner is ready to spend in all: ε at most, at this δ.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bound {
+    pub epsilon: f64,
+    pub delta: f64,
+}
+
+impl Bound {
+    /// Refuses what is no budget.
+    pub fn check(&self) -> Result<()> {
+        if !(self.epsilon.is_finite() && self.epsilon > 0.0) {
+            return Err(Error::mistake("--epsilon-at-most must be above 0"));
+        }
+        if !(self.delta > 0.0 && self.delta < 0.5) {
+            return Err(Error::mistake("--delta must lie between 0 and 0.5"));
+        }
+        Ok(())
+    }
+}
+
+/// The ledger of a task and a purpose.
+#[derive(Debug)]
+pub struct Budget<'a> {
+    home: &'a Home,
+    task: &'a Task,
+    hash: &'a Hash,
+    purpose: Purpose,
+}
+
+impl<'a> Budget<'a> {
+    pub fn new(home: &'a Home, task: &'a Task, hash: &'a Hash, purpose: Purpose) -> Self {
+        Self { home, task, hash, purpose }
+    }
+
+    fn path(&self) -> PathBuf {
+        ledger_path(&self.home.task(self.hash), self.purpose)
+    }
+
+    fn terms(&self) -> Terms {
+        let of = [self.purpose.name().as_bytes(), self.hash.as_slice()];
+        let id = keyed_hash(&self.home.secret, &[b"ledger", of[0], of[1]]);
+        let mut assumptions = vec![
+            "a text stands for one person; a text that was changed is another text".to_owned(),
+            "the number of texts is public".to_owned(),
+            "secret.key of the owner's folder stays secret".to_owned(),
+            "the noise, drawn in f32 and rounded to a grid, is taken for the Gaussian that it is \
+             to about 2e-7 of itself"
+                .to_owned(),
+        ];
+        if self.task.label_epsilon.is_none() && self.purpose == Purpose::Contribution {
+            assumptions.push("the labels are public".to_owned());
+        }
+        // A torn line counts as one of each kind.
+        let mut announced: Vec<Part> = Vec::new();
+        for event in self.events() {
+            if !announced.iter().any(|part| part.event == event) {
+                announced.push(Part { event, count: 1 });
+            }
+        }
+        Terms {
+            id: hex(&id[..16]),
+            run: None,
+            unit: Unit::Example,
+            adjacency: Adjacency::ReplaceOne,
+            threat: Threat::Local,
+            mode: Mode::Proved,
+            assumptions,
+            announced,
+        }
+    }
+
+    fn events(&self) -> Vec<Event> {
+        self.purpose.events(self.task)
+    }
+
+    /// ε of everything that the owner's folder holds, with what this purpose has not paid yet.
+    pub fn after_paying(&self, delta: f64) -> Result<f64> {
+        let mut all = Composition::new(Adjacency::ReplaceOne);
+        let mut paid = 0;
+        for path in ledgers(self.home)? {
+            let ledger = Ledger::read(&path)?;
+            if path == self.path() {
+                self.check_terms(&ledger)?;
+                paid = ledger.entries();
+            }
+            if ledger.terms().adjacency != Adjacency::ReplaceOne {
+                return Err(Error::mistake(format!(
+                    "{} is not the ledger of an owner",
+                    path.display()
+                )));
+            }
+            ledger.spent().parts().iter().for_each(|part| all.push(part.event, part.count));
+        }
+        let owed = self.events().into_iter().skip(paid as usize);
+        owed.for_each(|event| all.push(event, 1));
+        if all.parts().is_empty() {
+            return Ok(0.0);
+        }
+        Ok(epsilon(&all, delta, Accountant::Auto)?.epsilon.upper)
+    }
+
+    /// Refuses a task that would spend more than the owner's bound. Nothing is written.
+    pub fn check(&self, bound: &Bound) -> Result<f64> {
+        let total = self.after_paying(bound.delta)?;
+        if total <= bound.epsilon {
+            return Ok(total);
+        }
+        let others = match ledgers(self.home)?.iter().any(|path| *path != self.path()) {
+            true => ", with what the owner's folder has spent before",
+            false => "",
+        };
+        Err(Error::mistake(format!(
+            "this {} would cost ε = {} at δ = {:e}{others}: more than --epsilon-at-most {}, so \
+             nothing was sent",
+            self.purpose.name(),
+            rounded_up(total),
+            bound.delta,
+            bound.epsilon
+        )))
+    }
+
+    /// Records the events of one text, before any is released. What is recorded already, by this
+    /// or an interrupted call, is not recorded again.
+    pub fn pay(&self, bound: &Bound) -> Result<()> {
+        self.check(bound)?;
+        make_private(&self.home.task(self.hash))?;
+        let mut ledger = Ledger::open_or_create(self.path(), self.terms())?;
+        self.check_terms(&ledger)?;
+        for (index, event) in self.events().into_iter().enumerate() {
+            if ledger.entries() <= index as u64 {
+                ledger.append(event, 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a ledger that was begun with another secret: the texts in it would get fresh noise
+    /// that nobody has paid for.
+    fn check_terms(&self, ledger: &Ledger) -> Result<()> {
+        if *ledger.terms() == self.terms() {
+            return Ok(());
+        }
+        Err(Error::mistake(format!(
+            "{} was begun with another secret.key or another task; bring back the files of one \
+             folder",
+            self.path().display()
+        )))
+    }
+
+    /// The guarantee of everything that the owner's folder holds.
+    pub fn guarantee(&self, delta: f64) -> Result<Option<Guarantee>> {
+        let ledgers = ledgers(self.home)?;
+        let ledgers: Vec<Ledger> =
+            ledgers.iter().map(Ledger::read).collect::<std::result::Result<_, _>>()?;
+        if ledgers.is_empty() {
+            return Ok(None);
+        }
+        let all: Vec<&Ledger> = ledgers.iter().collect();
+        Ok(Some(Ledger::together(&all, delta)?))
+    }
+}
+
+fn ledger_path(folder: &Path, purpose: Purpose) -> PathBuf {
+    folder.join(format!("{}.jsonl", purpose.name()))
+}
+
+/// All ledgers of the folder.
+fn ledgers(home: &Home) -> Result<Vec<PathBuf>> {
+    let tasks = home.tasks();
+    let mut found = Vec::new();
+    for entry in tasks.read_dir().map_err(Error::io(&tasks))? {
+        let folder = entry.map_err(Error::io(&tasks))?.path();
+        for purpose in [Purpose::Contribution, Purpose::Query] {
+            let path = ledger_path(&folder, purpose);
+            // A ledger that is missing beside a head of entries was removed: reading it fails.
+            if path.exists() || was_begun(&path) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Whether the file beside a ledger says that it had entries.
+fn was_begun(path: &Path) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Head {
+        entries: u64,
+    }
+    let text = std::fs::read_to_string(path.with_extension("jsonl.head"));
+    let head = text.ok().and_then(|text| serde_json::from_str::<Head>(&text).ok());
+    head.is_some_and(|head| head.entries > 0)
+}

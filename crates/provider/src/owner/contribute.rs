@@ -1,0 +1,201 @@
+//! `undertone contribute`
+
+use super::budget::{Bound, Budget};
+use super::client::{Client, Response};
+use super::fetch::{Pinned, Provider, fetch_pre};
+use super::home::Home;
+use super::purpose::Purpose;
+use super::release::{Pre, Texts, not_released, release};
+use super::send::send;
+use crate::error::{Error, Result};
+use crate::frame::{frame_hash, frame_length};
+use crate::hex::{hex, unhex};
+use crate::receipt::Receipt;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use undertone::data::{Dataset, Example, Format, Labels, Options, Task as DataTask};
+use undertone::tensor::Device;
+use undertone_accounting::Guarantee;
+
+/// Arguments of [`contribute`].
+#[derive(Clone, Debug)]
+pub struct Contribute {
+    pub provider: Provider,
+    /// The owner's folder.
+    pub home: PathBuf,
+    pub data: PathBuf,
+    pub format: Option<Format>,
+    /// Columns of the text.
+    pub text: Vec<String>,
+    /// Column of the label.
+    pub label: String,
+    pub bound: Bound,
+    /// Whether to say what would be sent, and send nothing.
+    pub dry_run: bool,
+}
+
+/// What was sent, and what it has cost.
+#[derive(Clone, Debug, Serialize)]
+pub struct Contributed {
+    /// Hash of the task.
+    pub task: String,
+    /// What the task promises.
+    pub promise: String,
+    /// Different texts of the file.
+    pub texts: u64,
+    /// Of them, those that were released for the first time.
+    pub new: u64,
+    /// Frames that were sent and acknowledged in this call.
+    pub frames: u64,
+    /// Bytes of each frame.
+    pub frame_bytes: u64,
+    /// Frames that were acknowledged in all calls; a receipt of each is kept.
+    pub receipts: u64,
+    /// ε of everything that the owner's folder holds, after this call.
+    pub epsilon: f64,
+    pub delta: f64,
+    /// The same as a guarantee; none before the first release.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guarantee: Option<Guarantee>,
+    pub dry_run: bool,
+}
+
+/// Releases the texts of a file and sends them. Called again, it sends what was not acknowledged,
+/// and releases texts that are new.
+pub fn contribute(
+    asked: &Contribute,
+    device: &Device,
+    tell: &mut dyn FnMut(&Contributed),
+) -> Result<Contributed> {
+    asked.bound.check()?;
+    let mut home = Home::open(&asked.home)?;
+    let mut client = asked.provider.client(&home)?;
+    let begun = Instant::now();
+    let mut pinned = asked.provider.pinned(&home, &mut client)?;
+    let purpose = Purpose::Contribution;
+    let total = Budget::new(&home, &pinned.task, &pinned.hash, purpose).check(&asked.bound)?;
+    let folder = fetch_pre(&home, &mut pinned, &mut client)?;
+    client.close();
+    let pre = Pre::load(&folder, &pinned.task, device)?;
+    let texts = read(asked, &pinned, &pre)?;
+    let (counted, new) = not_released(&home, &pinned.hash, purpose, &texts)?;
+    let mut said = first_words(asked, &home, &pinned, counted, total)?;
+    tell(&said);
+    if asked.dry_run {
+        return Ok(said);
+    }
+    release(&mut home, &pinned, purpose, &pre, &new, &asked.bound)?;
+    pinned.wait_for_a_round_time(begun);
+    said.frames = send_all(&home, &pinned, asked, &mut client)?;
+    let budget = Budget::new(&home, &pinned.task, &pinned.hash, purpose);
+    said.guarantee = budget.guarantee(asked.bound.delta)?;
+    said.epsilon = said.guarantee.as_ref().map_or(0.0, |guarantee| guarantee.epsilon.upper);
+    said.receipts = home.book.frames(&pinned.hash, purpose)?.1;
+    Ok(said)
+}
+
+fn read(asked: &Contribute, pinned: &Pinned, pre: &Pre) -> Result<Vec<Example>> {
+    let task = &pinned.task;
+    if asked.text.len() != task.texts {
+        return Err(Error::mistake(format!(
+            "the task's texts have {} columns: give --text that often",
+            task.texts
+        )));
+    }
+    let columns =
+        DataTask::Classification { text: asked.text.clone(), label: Some(asked.label.clone()) };
+    columns.check()?;
+    let labels = Labels::given(task.labels.clone())?;
+    let options = Options { format: asked.format, progress: true, ..Options::default() };
+    Ok(Dataset::load(&asked.data, &columns, &pre.tokeniser, Some(labels), &options)?.examples)
+}
+
+fn first_words(
+    asked: &Contribute,
+    home: &Home,
+    pinned: &Pinned,
+    texts: Texts,
+    total: f64,
+) -> Result<Contributed> {
+    Ok(Contributed {
+        task: hex(&pinned.hash),
+        promise: pinned.task.promise(),
+        texts: texts.all,
+        new: texts.new,
+        frames: 0,
+        frame_bytes: frame_length(&pinned.task) as u64,
+        receipts: home.book.frames(&pinned.hash, Purpose::Contribution)?.1,
+        epsilon: total,
+        delta: asked.bound.delta,
+        guarantee: None,
+        dry_run: asked.dry_run,
+    })
+}
+
+/// Sends all frames that were not acknowledged; how many were.
+fn send_all(home: &Home, pinned: &Pinned, asked: &Contribute, client: &mut Client) -> Result<u64> {
+    let purpose = Purpose::Contribution;
+    let (waiting, _) = home.book.frames(&pinned.hash, purpose)?;
+    if waiting.is_empty() {
+        return Ok(0);
+    }
+    let owner = asked.provider.enrol(home, client, &pinned.hash)?;
+    let mut sent = 0;
+    for number in &waiting {
+        let frame = home.book.frame(*number, purpose)?;
+        let bytes = frame.encode(&pinned.task, &pinned.hash);
+        let acknowledged = send(client, "/v1/contributions", &bytes)
+            .and_then(|response| receipt(pinned, &owner, &bytes, &frame, &response))
+            .and_then(|receipt| home.book.acknowledge(*number, &receipt));
+        match acknowledged {
+            Ok(()) => sent += 1,
+            Err(e) => return Err(interrupted(e, sent, waiting.len(), &asked.home)),
+        }
+    }
+    Ok(sent)
+}
+
+fn interrupted(error: Error, sent: u64, frames: usize, home: &Path) -> Error {
+    let sentence = format!(
+        "{error} ({sent} of {frames} frames were acknowledged; the same command sends the rest \
+         from {}, and costs nothing again)",
+        home.display()
+    );
+    match error.is_of_system() {
+        true => Error::Failed(sentence),
+        false => Error::Mistake(sentence),
+    }
+}
+
+/// The receipt of a frame, if it is one.
+fn receipt(
+    pinned: &Pinned,
+    owner: &str,
+    bytes: &[u8],
+    frame: &crate::frame::Frame,
+    response: &Response,
+) -> Result<Receipt> {
+    #[derive(serde::Deserialize)]
+    struct Answer {
+        receipt: Receipt,
+    }
+    match response.status {
+        200 => {}
+        400..=499 | 507 => {
+            return Err(Error::mistake(format!("the provider refuses: {}", response.problem())));
+        }
+        _ => return Err(Error::failed(format!("the provider fails: {}", response.problem()))),
+    }
+    let forged = || Error::mistake("the provider's receipt is not for what was sent");
+    let answer: Answer = serde_json::from_slice(&response.body).map_err(|_| forged())?;
+    let receipt = answer.receipt;
+    let key = unhex::<32>(&pinned.task.key).ok_or_else(forged)?;
+    let is_right = receipt.is_signed_by(&key)
+        && receipt.task == hex(&pinned.hash)
+        && receipt.owner == owner
+        && receipt.epoch == frame.epoch
+        && receipt.releases as usize == frame.releases.len()
+        && frame_hash(bytes).is_some_and(|hash| receipt.frame == hex(&hash));
+    if is_right { Ok(receipt) } else { Err(forged()) }
+}

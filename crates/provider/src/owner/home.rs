@@ -1,0 +1,111 @@
+//! The owner's folder.
+
+use super::book::Book;
+use crate::error::{Error, Result};
+use crate::hex::{Hash, hex, random};
+use crate::receipt::write_secret;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+
+/// The owner's folder, open in one process at a time.
+#[derive(Debug)]
+pub struct Home {
+    folder: PathBuf,
+    pub secret: [u8; 32],
+    pub book: Book,
+    /// Locked as long as it is open.
+    _lock: File,
+}
+
+/// The owner's folder unless another is named: one for each user of the machine, so that the
+/// ledgers of all tasks are found together.
+pub fn default_home() -> Option<PathBuf> {
+    let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let data = of("XDG_DATA_HOME").map(PathBuf::from);
+    let data = data.or_else(|| Some(PathBuf::from(of("HOME")?).join(".local/share")));
+    Some(data?.join("undertone/owner"))
+}
+
+impl Home {
+    /// Opens the folder, and makes it if need be.
+    pub fn open(folder: &Path) -> Result<Self> {
+        let tasks = folder.join("tasks");
+        make_private(folder)?;
+        make_private(&tasks)?;
+        let lock_path = folder.join("lock");
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&lock_path)
+            .map_err(Error::io(&lock_path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::mistake(format!(
+                    "{} is in use by another process; wait for it, or name another folder by \
+                     --owner",
+                    folder.display()
+                )));
+            }
+            Err(TryLockError::Error(e)) => return Err(Error::io(&lock_path)(e)),
+        }
+        let secret = secret(folder, &tasks)?;
+        let book = Book::open(&folder.join("owner.db"))?;
+        Ok(Self { folder: folder.to_path_buf(), secret, book, _lock: lock })
+    }
+
+    /// The folder of a task.
+    pub fn task(&self, task: &Hash) -> PathBuf {
+        self.tasks().join(hex(task))
+    }
+
+    /// The folder of all tasks.
+    pub fn tasks(&self) -> PathBuf {
+        self.folder.join("tasks")
+    }
+}
+
+/// Makes a folder that only its user can read.
+pub fn make_private(folder: &Path) -> Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder).map_err(Error::io(folder))
+}
+
+/// The secret, made on the first use. It is not made again where releases were made with one: the
+/// same texts would get fresh noise.
+fn secret(folder: &Path, tasks: &Path) -> Result<[u8; 32]> {
+    let path = folder.join("secret.key");
+    match undertone_run::read_bytes(&path, 32) {
+        Ok(bytes) => bytes.try_into().map_err(|_| {
+            Error::mistake(format!("{} is damaged; bring it back from a backup", path.display()))
+        }),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            let begun = tasks.read_dir().map_err(Error::io(tasks))?.next().is_some();
+            if begun {
+                return Err(Error::mistake(format!(
+                    "{} is missing, but releases were made with it: bring it back, or name another \
+                     folder by --owner, whose ledger knows nothing of them",
+                    path.display()
+                )));
+            }
+            let secret = random::<32>()?;
+            // Whole or not at all: a process that is killed here has made no release.
+            let beside = folder.join("secret.new");
+            let _ = std::fs::remove_file(&beside);
+            write_secret(&beside, &secret)?;
+            std::fs::rename(&beside, &path).map_err(Error::io(&path))?;
+            if let Ok(folder) = File::open(folder) {
+                let _ = folder.sync_all();
+            }
+            Ok(secret)
+        }
+        Err(e) => Err(Error::io(&path)(e)),
+    }
+}

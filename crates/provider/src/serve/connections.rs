@@ -1,0 +1,89 @@
+//! Accepts connections, each with limits on its time, and drains them at the end.
+
+use super::Limits;
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use rustls::ServerConfig;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+/// Serves until `stopping` is true; requests in progress are then finished.
+pub async fn serve(
+    listener: TcpListener,
+    tls: Option<Arc<ServerConfig>>,
+    router: Router,
+    limits: Limits,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let acceptor = tls.map(TlsAcceptor::from);
+    let places = Arc::new(Semaphore::new(limits.connections));
+    let mut open = JoinSet::new();
+    loop {
+        while open.try_join_next().is_some() {}
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stopping.changed() => break,
+        };
+        // Out of file descriptors, for instance: others will close.
+        let Ok((socket, _)) = accepted else {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            continue;
+        };
+        // A connection above the limit is closed at once, so that none waits without being told.
+        let Ok(place) = places.clone().try_acquire_owned() else { continue };
+        let _ = socket.set_nodelay(true);
+        let (router, acceptor, stopping) = (router.clone(), acceptor.clone(), stopping.clone());
+        open.spawn(async move {
+            let _place = place;
+            match acceptor {
+                None => connection(socket, router, limits, stopping).await,
+                Some(acceptor) => {
+                    if let Ok(Ok(socket)) = timeout(limits.header, acceptor.accept(socket)).await {
+                        connection(socket, router, limits, stopping).await;
+                    }
+                }
+            }
+        });
+    }
+    drop(listener);
+    let drained = async { while open.join_next().await.is_some() {} };
+    let _ = timeout(limits.drain, drained).await;
+}
+
+async fn connection(
+    socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    limits: Limits,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let service = TowerToHyperService::new(router);
+    let serving = http1::Builder::new()
+        .timer(TokioTimer::new())
+        // Also of the time in which a connection that is kept open is idle.
+        .header_read_timeout(limits.header)
+        .max_buf_size(64 << 10)
+        .serve_connection(TokioIo::new(socket), service);
+    tokio::pin!(serving);
+    let ended = async {
+        if *stopping.borrow() {
+            serving.as_mut().graceful_shutdown();
+            return serving.await;
+        }
+        tokio::select! {
+            ended = serving.as_mut() => ended,
+            _ = stopping.changed() => {
+                serving.as_mut().graceful_shutdown();
+                serving.await
+            }
+        }
+    };
+    let _ = timeout(limits.connection, ended).await;
+}

@@ -1,0 +1,162 @@
+//! The provider's server: HTTPS for owners, and a page and metrics for the provider.
+
+mod app;
+mod connections;
+mod contribute;
+mod files;
+mod limit;
+mod measure;
+mod page;
+mod predict;
+mod problem;
+mod routes;
+mod tls;
+
+pub use predict::{Current, write_current};
+pub use tls::{Certificate, ServerTls, certificates};
+
+use crate::error::{Error, Result};
+use crate::store::{Location, Writer};
+use crate::task::TaskFolder;
+use app::App;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+/// What the server listens to and how much it takes.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where owners connect.
+    pub listen: SocketAddr,
+    /// Where the provider's page and metrics are; nowhere if none.
+    pub admin: Option<SocketAddr>,
+    /// None for plain HTTP, on loopback only.
+    pub tls: Option<ServerTls>,
+    pub store: Location,
+    pub limits: Limits,
+}
+
+/// How much the server takes. What is above a limit is refused, and nothing waits without end.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections at a time.
+    pub connections: usize,
+    /// Contributions that wait to be stored.
+    pub waiting: usize,
+    /// Requests of an owner each second in the long run, and at once.
+    pub per_second: f64,
+    pub burst: f64,
+    /// Releases of an epoch, of all owners.
+    pub releases: u64,
+    /// Time for the header of a request, and for a TLS handshake.
+    pub header: Duration,
+    /// Time for the body of a request.
+    pub body: Duration,
+    /// Time of a connection.
+    pub connection: Duration,
+    /// Time for requests in progress when the server is told to stop.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 4096,
+            waiting: 1024,
+            per_second: 50.0,
+            burst: 200.0,
+            releases: 1_000_000_000,
+            header: Duration::from_secs(10),
+            body: Duration::from_secs(30),
+            connection: Duration::from_secs(3600),
+            drain: Duration::from_secs(20),
+        }
+    }
+}
+
+/// Where a server that has started can be reached.
+#[derive(Clone, Debug)]
+pub struct Ready {
+    /// Where owners connect: `https://…`.
+    pub url: String,
+    /// Where the provider's page is.
+    pub admin: Option<String>,
+    /// SHA-256 of the certificate.
+    pub fingerprint: Option<String>,
+}
+
+/// Serves a task until `stop` is set; requests in progress are finished first.
+pub fn serve(
+    folder: TaskFolder,
+    options: &Options,
+    stop: &Arc<AtomicBool>,
+    ready: &mut dyn FnMut(&Ready),
+) -> Result<()> {
+    if options.tls.is_none() && !options.listen.ip().is_loopback() {
+        return Err(Error::mistake(
+            "--insecure is for 127.0.0.1 and ::1; elsewhere tokens would be seen on the network",
+        ));
+    }
+    if options.admin.is_some_and(|admin| !admin.ip().is_loopback()) {
+        return Err(Error::mistake(
+            "--admin is for 127.0.0.1 and ::1: the page asks nobody who they are",
+        ));
+    }
+    let limits = options.limits;
+    let (reader, writer) = (options.store.open(&folder.hash)?, options.store.open(&folder.hash)?);
+    let writer = Writer::start(writer, limits.waiting, limits.releases);
+    let app = Arc::new(App::new(folder, reader, writer, limits)?);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Error::failed(format!("no threads for the server: {e}")))?;
+    runtime.block_on(async {
+        let listener = listen(options.listen).await?;
+        let admin = match options.admin {
+            Some(address) => Some(listen(address).await?),
+            None => None,
+        };
+        let scheme = if options.tls.is_some() { "https" } else { "http" };
+        let at = |listener: &TcpListener| {
+            listener.local_addr().map_err(|e| Error::failed(format!("no address: {e}")))
+        };
+        ready(&Ready {
+            url: format!("{scheme}://{}", at(&listener)?),
+            admin: admin
+                .as_ref()
+                .map(|l| Ok::<_, Error>(format!("http://{}", at(l)?)))
+                .transpose()?,
+            fingerprint: options.tls.as_ref().map(|tls| tls.fingerprint.clone()),
+        });
+        let (told, stopping) = tokio::sync::watch::channel(false);
+        let tls = options.tls.as_ref().map(|tls| tls.config.clone());
+        let owners = routes::owners(app.clone());
+        let serving = connections::serve(listener, tls, owners, limits, stopping.clone());
+        let mut tasks = vec![tokio::spawn(serving)];
+        if let Some(admin) = admin {
+            let page = routes::admin(app.clone());
+            tasks.push(tokio::spawn(connections::serve(admin, None, page, limits, stopping)));
+        }
+        while !stop.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let _ = told.send(true);
+        for task in tasks {
+            let _ = task.await;
+        }
+        Ok::<(), Error>(())
+    })?;
+    // Forecasts that still run are not waited for; contributions that wait are stored when the
+    // writer is dropped.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    drop(app);
+    Ok(())
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|e| Error::mistake(format!("cannot listen on {address}: {e}")))
+}

@@ -1,0 +1,133 @@
+//! Predictions on perturbed queries, by the model that was trained last.
+
+use super::app::App;
+use super::contribute::{json_response, read_frame};
+use super::problem::Problem;
+use crate::error::{Error, Result};
+use crate::frame::Kind;
+use crate::task::{Task, TaskFolder};
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, Response, StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+use undertone::method::local::split::ProviderHalf;
+use undertone::tensor::Device;
+
+/// The model that predicts: `current.json` in the folder of the task.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Current {
+    /// Folder of the model.
+    pub model: PathBuf,
+    /// How many releases it has learnt from.
+    pub releases: u64,
+    /// Of how many owners.
+    pub owners: u64,
+    /// Accuracy on a public file, where there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accuracy: Option<f64>,
+    /// Seconds since 1970.
+    pub at: u64,
+}
+
+/// Makes a model the one that predicts.
+pub fn write_current(folder: &TaskFolder, current: &Current) -> Result<()> {
+    Ok(undertone_run::write_json(&folder.current(), current)?)
+}
+
+/// The model that predicts, loaded when it is first asked and when another takes its place.
+pub struct Predictor {
+    path: PathBuf,
+    loaded: Mutex<Option<Loaded>>,
+}
+
+struct Loaded {
+    at: SystemTime,
+    half: ProviderHalf,
+}
+
+impl Predictor {
+    pub fn new(folder: &TaskFolder) -> Self {
+        Self { path: folder.current(), loaded: Mutex::new(None) }
+    }
+
+    /// The model that predicts, if one was trained.
+    pub fn current(&self) -> Option<Current> {
+        read_current(&self.path).ok()
+    }
+
+    /// Logits of releases; none if no model was trained yet.
+    fn logits(&self, task: &Task, numbers: Vec<f32>) -> Result<Option<Vec<Vec<f32>>>> {
+        let Ok(at) = std::fs::metadata(&self.path).and_then(|found| found.modified()) else {
+            return Ok(None);
+        };
+        let mut loaded = match self.loaded.lock() {
+            Ok(loaded) => loaded,
+            Err(poisoned) => poisoned.into_inner(),
+        };
+        if loaded.as_ref().is_none_or(|loaded| loaded.at != at) {
+            let model = read_current(&self.path)?.model;
+            let (releases, epsilon) = (task.releases.clone(), task.label_epsilon);
+            let half = ProviderHalf::load(&model, releases, epsilon, &Device::Cpu)?;
+            if half.width() != task.width {
+                return Err(Error::mistake("the current model is one of another task"));
+            }
+            *loaded = Some(Loaded { at, half });
+        }
+        loaded.as_ref().map(|loaded| Ok(loaded.half.logits(numbers)?)).transpose()
+    }
+}
+
+fn read_current(path: &Path) -> Result<Current> {
+    let text = undertone_run::read_settings(path).map_err(Error::io(path))?;
+    serde_json::from_str(&text)
+        .map_err(|e| Error::mistake(format!("{} is damaged: {e}", path.display())))
+}
+
+/// `POST /v1/predict`
+pub async fn predict(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    body: Body,
+) -> std::result::Result<Response<Body>, Problem> {
+    app.owner(&headers).await?;
+    let (frame, _) = read_frame(&app, &headers, body, Kind::Query).await?;
+    let ids: Vec<String> =
+        frame.releases.iter().map(|release| crate::hex::hex(&release.id)).collect();
+    let numbers: Vec<f32> =
+        frame.releases.into_iter().flat_map(|release| release.numbers).collect();
+    let of = app.clone();
+    let asked =
+        tokio::task::spawn_blocking(move || of.predictor.logits(&of.folder.task, numbers)).await;
+    let logits = match asked {
+        Ok(Ok(Some(logits))) => logits,
+        Ok(Ok(None)) => {
+            let detail = "the provider has not trained a model yet";
+            return Err(Problem::new(StatusCode::NOT_FOUND, "no-model", detail));
+        }
+        Ok(Err(e)) => {
+            eprintln!("no prediction: {}", undertone_run::printable_line(&e.to_string()));
+            return Err(Problem::busy("the provider's model cannot be used now"));
+        }
+        Err(_) => return Err(Problem::busy("the provider's model cannot be used now")),
+    };
+    app.measured.predicted(logits.len() as u64);
+    let labels = &app.folder.task.labels;
+    let said = |(id, logits): (String, Vec<f32>)| {
+        let probabilities = probabilities(&logits);
+        let best = undertone::evaluate::likeliest(&logits);
+        json!({ "id": id, "label": labels.get(best), "probabilities": probabilities })
+    };
+    let predictions: Vec<_> = ids.into_iter().zip(logits).map(said).collect();
+    Ok(json_response(&json!({ "predictions": predictions })))
+}
+
+fn probabilities(logits: &[f32]) -> Vec<f64> {
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let powers: Vec<f64> = logits.iter().map(|l| f64::from(l - largest).exp()).collect();
+    let total: f64 = powers.iter().sum();
+    powers.into_iter().map(|power| power / total).collect()
+}

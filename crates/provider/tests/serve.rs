@@ -1,0 +1,306 @@
+//! The server by itself: what it takes, what it refuses, and how long it waits.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use undertone::tensor::Device;
+use undertone_provider::serve::{Limits, Options, Ready, serve};
+use undertone_provider::store::{Location, new_token};
+use undertone_provider::{
+    Frame, Kind, Receipt, Release, TaskFolder, frame_hash, frame_length, hash, hex, init, unhex,
+};
+
+/// A task, and a server that waits for nobody.
+struct World {
+    folder: tempfile::TempDir,
+    ready: Ready,
+    stop: Arc<AtomicBool>,
+    serving: Option<JoinHandle<()>>,
+    task: TaskFolder,
+    token: String,
+}
+
+fn limits() -> Limits {
+    Limits {
+        header: Duration::from_millis(400),
+        body: Duration::from_millis(400),
+        per_second: 10_000.0,
+        burst: 10_000.0,
+        ..Limits::default()
+    }
+}
+
+impl World {
+    fn start(limits: Limits) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let model = folder.path().join("model");
+        fs::create_dir_all(&model).unwrap();
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../undertone/tests/fixtures");
+        for (from, to) in [
+            ("models/bert-classification/config.json", "config.json"),
+            ("models/bert-classification/model.safetensors", "model.safetensors"),
+            ("tokenizer-wordpiece/tokenizer.json", "tokenizer.json"),
+        ] {
+            fs::copy(fixtures.join(from), model.join(to)).unwrap();
+        }
+        let file = folder.path().join("task.toml");
+        let text = format!(
+            "[model]\npath = {model:?}\ntuning = \"head\"\n[data]\ntext = \"text\"\nlabels = \
+             [\"bad\", \"<good>\"]\nmax_tokens = 16\n[privacy]\nmethod = \"dp-forward\"\nepsilon \
+             = 4.0\ndelta = 1e-5\n"
+        );
+        fs::write(&file, text).unwrap();
+        let out = folder.path().join("task");
+        let task = init(&file, &out, &Device::Cpu, 1000).unwrap();
+        let store = Location::Sqlite(task.store());
+        let mut owners = store.open(&task.hash).unwrap();
+        let token = new_token(owners.as_mut(), "ada", 1000).unwrap();
+        let listen: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let options = Options { listen, admin: Some(listen), tls: None, store, limits };
+        let stop = Arc::new(AtomicBool::new(false));
+        let (told, tell) = channel();
+        let (served, stopping) = (TaskFolder::open(&out).unwrap(), stop.clone());
+        let serving = std::thread::spawn(move || {
+            serve(served, &options, &stopping, &mut |ready| told.send(ready.clone()).unwrap())
+                .unwrap();
+        });
+        let ready = tell.recv().unwrap();
+        Self { folder, ready, stop, serving: Some(serving), task, token }
+    }
+
+    fn connect(&self) -> TcpStream {
+        connect(&self.ready.url)
+    }
+
+    /// A frame of one release.
+    fn frame(&self, id: u8) -> Vec<u8> {
+        let numbers = vec![0.5; self.task.task.width];
+        let release = Release { id: [id; 16], label: 1, numbers };
+        let frame = Frame { kind: Kind::Contribution, epoch: 0, releases: vec![release] };
+        frame.encode(&self.task.task, &self.task.hash)
+    }
+
+    fn head(&self, path: &str, length: usize) -> String {
+        format!(
+            "POST {path} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {}\r\ncontent-length: \
+             {length}\r\n\r\n",
+            self.token
+        )
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        let ended = self.serving.take().map(JoinHandle::join);
+        assert!(std::thread::panicking() || ended.is_none_or(|ended| ended.is_ok()));
+    }
+}
+
+fn connect(url: &str) -> TcpStream {
+    let socket = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    socket
+}
+
+/// All that comes until the connection is closed.
+fn rest(mut socket: TcpStream) -> String {
+    let mut bytes = Vec::new();
+    let _ = socket.read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn get(url: &str, path: &str, more: &str) -> String {
+    let mut socket = connect(url);
+    let ask = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{more}\r\n");
+    socket.write_all(ask.as_bytes()).unwrap();
+    rest(socket)
+}
+
+/// Clients that send a little now and then hold nothing up: they are cut off, and others are
+/// served meanwhile.
+#[test]
+fn slow_clients_are_cut_off() {
+    let world = World::start(limits());
+    let begun = Instant::now();
+    let mut silent: Vec<TcpStream> = (0..20).map(|_| world.connect()).collect();
+    let mut half_a_header = world.connect();
+    half_a_header.write_all(b"POST /v1/contributions HTTP/1.1\r\nhost: a\r\n").unwrap();
+    let mut half_a_body = world.connect();
+    let head = world.head("/v1/contributions", frame_length(&world.task.task));
+    half_a_body.write_all(head.as_bytes()).unwrap();
+    half_a_body.write_all(&world.frame(1)[..50]).unwrap();
+    // Meanwhile others are served.
+    let mut good = world.connect();
+    good.write_all(head.as_bytes()).unwrap();
+    good.write_all(&world.frame(2)).unwrap();
+    let mut answer = [0; 15];
+    good.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200 OK");
+    // A byte now and then does not help.
+    for _ in 0..4 {
+        std::thread::sleep(Duration::from_millis(150));
+        let _ = half_a_header.write_all(b"x");
+        let _ = half_a_body.write_all(b"x");
+    }
+    assert!(rest(half_a_body).contains("408 Request Timeout"));
+    rest(half_a_header);
+    silent.drain(..).for_each(|socket| drop(rest(socket)));
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    let mut store = Location::Sqlite(world.task.store()).open(&world.task.hash).unwrap();
+    assert_eq!(store.counts().unwrap().of_epoch(0), 1);
+}
+
+#[test]
+fn connections_above_the_limit_are_closed() {
+    let world = World::start(Limits { connections: 4, ..limits() });
+    let mut open: Vec<TcpStream> = (0..4).map(|_| world.connect()).collect();
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(rest(world.connect()), "");
+    // When others have gone, there is a place again.
+    open.clear();
+    let begun = Instant::now();
+    while !get(&world.ready.url, "/healthz", "").contains("200 OK") {
+        assert!(begun.elapsed() < Duration::from_secs(5));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn an_owner_that_sends_too_fast_is_told_to_wait() {
+    let world = World::start(Limits { per_second: 0.5, burst: 3.0, ..limits() });
+    let enrol = || {
+        let mut socket = world.connect();
+        socket.write_all(world.head("/v1/enrol", 0).as_bytes()).unwrap();
+        let mut answer = [0; 12];
+        socket.read_exact(&mut answer).unwrap();
+        String::from_utf8(answer.to_vec()).unwrap()
+    };
+    let answers: Vec<String> = (0..5).map(|_| enrol()).collect();
+    assert!(answers[..3].iter().all(|answer| answer.ends_with("200")), "{answers:?}");
+    assert!(answers[3..].iter().all(|answer| answer.ends_with("429")), "{answers:?}");
+}
+
+/// A server that is told to stop finishes what it has begun, and closes what is idle.
+#[test]
+fn requests_in_progress_are_finished_before_the_end() {
+    let world = World::start(Limits { body: Duration::from_secs(10), ..limits() });
+    let mut begun = world.connect();
+    let frame = world.frame(7);
+    begun
+        .write_all(world.head("/v1/contributions", frame.len()).as_bytes())
+        .and_then(|()| begun.write_all(&frame[..100]))
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    world.stop.store(true, Ordering::SeqCst);
+    std::thread::sleep(Duration::from_millis(200));
+    let refused = TcpStream::connect(world.ready.url.strip_prefix("http://").unwrap());
+    assert!(refused.is_err(), "no new connection is taken");
+    begun.write_all(&frame[100..]).unwrap();
+    let answer = rest(begun);
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    // The receipt says so, and is signed with the task's key.
+    let body = answer.split("\r\n\r\n").nth(1).unwrap();
+    let said: serde_json::Value = serde_json::from_str(body).unwrap();
+    let receipt: Receipt = serde_json::from_value(said["receipt"].clone()).unwrap();
+    assert!(receipt.is_signed_by(&unhex(&world.task.task.key).unwrap()));
+    assert_eq!(receipt.frame, hex(&frame_hash(&frame).unwrap()));
+    assert_eq!((receipt.owner.as_str(), receipt.releases), ("ada", 1));
+    let path = world.task.store();
+    let hash = world.task.hash;
+    let kept = world.folder.path().to_path_buf();
+    drop(Location::Sqlite(path).open(&hash).unwrap().counts().unwrap());
+    assert!(kept.is_dir());
+}
+
+#[test]
+fn the_task_and_pre_are_served_as_they_are() {
+    let world = World::start(limits());
+    let url = &world.ready.url;
+    let task = get(url, "/v1/task", "");
+    let body = task.split("\r\n\r\n").nth(1).unwrap();
+    assert_eq!(hash(body.as_bytes()), world.task.hash);
+    let file = &world.task.task.files[0];
+    let bytes = fs::read(world.task.pre().join(&file.name)).unwrap();
+    let whole = get(url, &format!("/v1/pre/{}", file.name), "");
+    assert!(whole.ends_with(std::str::from_utf8(&bytes).unwrap()), "{whole}");
+    let part = get(url, &format!("/v1/pre/{}", file.name), "range: bytes=3-9\r\n");
+    assert!(
+        part.starts_with("HTTP/1.1 206")
+            && part.ends_with(&whole[whole.len() - bytes.len()..][3..10]),
+        "{part}"
+    );
+    let range = format!("content-range: bytes 3-9/{}", bytes.len());
+    assert!(part.contains(&range), "{part}");
+    for path in ["/v1/pre/../task.json", "/v1/pre/provider.key", "/v1/pre/%2e%2e%2fprovider.key"] {
+        let answer = get(url, path, "");
+        assert!(answer.starts_with("HTTP/1.1 404"), "{path}: {answer}");
+    }
+    let beyond = get(url, &format!("/v1/pre/{}", file.name), "range: bytes=99999999-\r\n");
+    assert!(beyond.starts_with("HTTP/1.1 416"), "{beyond}");
+}
+
+/// The page and the metrics are not among what owners reach.
+#[test]
+fn the_page_and_the_metrics_are_the_providers() {
+    let world = World::start(limits());
+    let admin = world.ready.admin.clone().unwrap();
+    let mut socket = world.connect();
+    let frame = world.frame(3);
+    socket
+        .write_all(world.head("/v1/contributions", frame.len()).as_bytes())
+        .and_then(|()| socket.write_all(&frame))
+        .unwrap();
+    let mut first = [0; 12];
+    socket.read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200");
+    for path in ["/", "/metrics"] {
+        let answer = get(&world.ready.url, path, "");
+        assert!(answer.starts_with("HTTP/1.1 404"), "{path}: {answer}");
+    }
+    let page = get(&admin, "/", "");
+    assert!(page.contains("default-src 'none'") && page.contains("<td>ada</td>"), "{page}");
+    // Names of labels are text, whatever they are.
+    assert!(page.contains("&lt;good&gt;") && !page.contains("<good>"), "{page}");
+    assert!(!page.contains("<script") && !page.contains("http://") && !page.contains("https://"));
+    let metrics = get(&admin, "/metrics", "");
+    for line in [
+        "undertone_releases{epoch=\"0\",label=\"<good>\"} 1",
+        "undertone_releases_new_total 1",
+        "undertone_owners 1",
+        "undertone_contribution_seconds_count 1",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+    assert!(get(&admin, "/healthz", "").contains("\"ok\""));
+}
+
+/// The description of the interface names every path, and each is there.
+#[test]
+fn the_interface_is_described() {
+    let world = World::start(limits());
+    let answer = get(&world.ready.url, "/v1/openapi.json", "");
+    let described: serde_json::Value =
+        serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    for (path, methods) in described["paths"].as_object().unwrap() {
+        for method in methods.as_object().unwrap().keys() {
+            let mut socket = world.connect();
+            let (method, path) = (method.to_uppercase(), path.replace("{name}", "config.json"));
+            let ask = format!(
+                "{method} {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: \
+                 0\r\n\r\n"
+            );
+            socket.write_all(ask.as_bytes()).unwrap();
+            let answer = rest(socket);
+            let status: u16 = answer.split(' ').nth(1).unwrap().parse().unwrap();
+            let described = &methods[&method.to_lowercase()]["responses"];
+            assert!(described.get(status.to_string()).is_some(), "{method} {path}: {status}");
+        }
+    }
+}
