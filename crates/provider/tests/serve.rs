@@ -52,7 +52,7 @@ impl World {
         let file = folder.path().join("task.toml");
         let text = format!(
             "[model]\npath = {model:?}\ntuning = \"head\"\n[data]\ntext = \"text\"\nlabels = \
-             [\"bad\", \"<good>\"]\nmax_tokens = 16\n[privacy]\nmethod = \"dp-forward\"\nepsilon \
+             [\"bad\", \"<good>\", \"neutral\"]\nmax_tokens = 16\n[privacy]\nmethod = \"dp-forward\"\nepsilon \
              = 4.0\ndelta = 1e-5\n"
         );
         fs::write(&file, text).unwrap();

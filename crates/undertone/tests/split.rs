@@ -39,7 +39,7 @@ fn plan(folder: &Path, model: &str, tokenizer: &str, privacy: &str) -> Plan {
     fs::copy(tokenizer, folder.join("base/tokenizer.json")).unwrap();
     let text = format!(
         "[model]\npath = {:?}\ntuning = \"head\"\n[data]\ntask = \"classification\"\ntrain = \
-         \"nobody's\"\ntext = \"text\"\nlabels = [\"bad\", \"good\"]\nmax_tokens = 8\n[training]\n\
+         \"nobody's\"\ntext = \"text\"\nlabels = [\"bad\", \"neutral\", \"good\"]\nmax_tokens = 8\n[training]\n\
          epochs = 2\nbatch = 16\nlearning_rate = 1e-2\n[privacy]\nepsilon = 8.0\ndelta = 1e-5\n\
          {privacy}",
         folder.join("base")
@@ -142,7 +142,7 @@ fn the_provider_learns_from_releases() {
         let provider =
             ProviderHalf::load(&whole, split.releases.clone(), epsilon, &Device::Cpu).unwrap();
         // Rows whose first number is the class, under the noise and the flips that are known.
-        let labels = RandomisedLabels::new(&Secret::from_seed(3), epsilon.unwrap(), 2);
+        let labels = RandomisedLabels::new(&Secret::from_seed(3), epsilon.unwrap(), 3);
         let std = split.releases.noise_multipliers[0] * f64::from(split.config.norm);
         let noise = EmbeddingNoise::new(&Secret::from_seed(4), ReleaseKind::Once, vec![std]);
         let clean = |class: u32| vec![if class == 0 { 0.9 } else { -0.9 }, 0.1, 0.0, 0.2];

@@ -106,6 +106,11 @@ impl Split {
         // Architectures load their final normalisation even if it is above the noise.
         let norm = model.network.last_norm.iter();
         kept.extend(norm.flat_map(|norm| [Some(norm.weight), norm.bias]).flatten());
+        // And they have at least one block.
+        let blocks = model.cut().max(1);
+        if model.cut() == 0 {
+            kept.extend(model.network.blocks[..blocks].iter().flat_map(|b| b.parameters()));
+        }
         let of_base = |name: &str| !name.starts_with("sanitiser.");
         let below = kept.into_iter().map(|id| model.parameters.get(id));
         let below = below.filter(|parameter| of_base(&parameter.name));
@@ -114,7 +119,7 @@ impl Split {
         let mut config = model.config.as_map().clone();
         for key in BLOCKS {
             if config.contains_key(key) {
-                config.insert(key.to_owned(), serde_json::json!(model.cut()));
+                config.insert(key.to_owned(), serde_json::json!(blocks));
             }
         }
         Ok(write_json(&folder.join("config.json"), &config)?)
