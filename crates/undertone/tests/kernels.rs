@@ -8,8 +8,8 @@ use undertone::data::Batch;
 use undertone::model::folder::{LoadOptions, load};
 use undertone::model::{Gradients, Model, Weighting};
 use undertone::tensor::{
-    self, Activation, AttentionShape, CpuLevel, Dropout, Error, Matrix, NormKind, Output, Scores,
-    product,
+    self, Activation, AttentionShape, CpuLevel, Dropout, Error, Matrix, NormKind, Output, Relative,
+    Scores, product,
 };
 
 /// Numbers that look random and are the same in every run.
@@ -147,14 +147,81 @@ proptest! {
             AttentionShape { starts: &starts, heads, key_heads, width, causal, dropout, scores };
         let qkv = numbers(tokens, shape.columns(), seed);
         let dy = numbers(tokens, shape.heads * width, seed ^ 1);
-        let output = attention::forward(&Wide::of(&qkv), &shape);
-        let back = attention::backward(&Wide::of(&qkv), &Wide::of(&dy), &shape);
+        let output = attention::forward(&Wide::of(&qkv), None, &shape);
+        let back = attention::backward(&Wide::of(&qkv), None, &Wide::of(&dy), &shape).qkv;
         for device in devices() {
             let [qkv, dy] = [&qkv, &dy].map(|m| m.to_device(&device).unwrap());
             let (out, sums) = tensor::attend(&qkv, &shape).unwrap();
             same("attention", &out, &output);
             let found = tensor::attend_backward(&qkv, &out, &sums, &dy, &shape).unwrap();
             same("attention backward", &found, &back);
+        }
+    }
+
+    #[test]
+    fn attention_with_relative_positions(
+        lengths in prop::collection::vec(1_usize..80, 1..4),
+        heads in 1_usize..4,
+        width in 1_usize..20,
+        count in 1_u32..9,
+        by_head: bool,
+        with_keys: bool,
+        causal: bool,
+        dropped: bool,
+        seed: u64,
+    ) {
+        let mut starts = vec![0];
+        for length in &lengths {
+            starts.push(starts[starts.len() - 1] + length);
+        }
+        let tokens = starts[starts.len() - 1];
+        let longest = lengths.iter().copied().max().unwrap() as u32;
+        // Distances of either sign, most of which share a bucket with others.
+        let buckets: Vec<u32> = (0..2 * longest - 1).map(|d| (d * d / 3) % count).collect();
+        let dropout = dropped.then_some(Dropout { rate: 0.3, seed });
+        let scores = Scores { window: (seed % 3 == 0).then_some(30), ..Scores::default() };
+        let starts = &starts[..];
+        let shape =
+            AttentionShape { starts, heads, key_heads: heads, width, causal, dropout, scores };
+        let columns = heads * count as usize;
+        let (head_stride, bucket_stride) =
+            if by_head { (count as usize, 1) } else { (1, heads) };
+        let qkv = numbers(tokens, shape.columns(), seed);
+        let dy = numbers(tokens, heads * width, seed ^ 1);
+        let [terms, more] = [2, 3].map(|salt| numbers(tokens, columns, seed ^ salt));
+        let wide = [&qkv, &dy, &terms, &more].map(Wide::of);
+        let [wq, wdy, wt, wm] = &wide;
+        let relative = Relative {
+            buckets: &buckets,
+            of_queries: wt,
+            of_keys: with_keys.then_some(wm),
+            head_stride,
+            bucket_stride,
+        };
+        let output = attention::forward(wq, Some(&relative), &shape);
+        let back = attention::backward(wq, Some(&relative), wdy, &shape);
+        for device in devices() {
+            let all = [&qkv, &dy, &terms, &more].map(|m| m.to_device(&device).unwrap());
+            let [qkv, dy, terms, more] = &all;
+            let relative = Relative {
+                buckets: &buckets,
+                of_queries: terms,
+                of_keys: with_keys.then_some(more),
+                head_stride,
+                bucket_stride,
+            };
+            let (out, sums) = tensor::attend_relative(qkv, &relative, &shape).unwrap();
+            same("attention", &out, &output);
+            let found =
+                tensor::attend_relative_backward(qkv, &relative, &out, &sums, dy, &shape).unwrap();
+            same("attention backward", &found.qkv, &back.qkv);
+            // Slopes of a row add up to 0: what is left of them is measured against one of them.
+            let slope = 1.5 * width as f64;
+            close("terms of queries", &found.of_queries, &back.of_queries, slope);
+            assert_eq!(found.of_keys.is_some(), with_keys);
+            if let (Some(keys), Some(wanted)) = (&found.of_keys, &back.of_keys) {
+                close("terms of keys", keys, wanted, slope * f64::from(longest).sqrt());
+            }
         }
     }
 

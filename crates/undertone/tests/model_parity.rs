@@ -9,7 +9,7 @@ use undertone::tensor::Device;
 
 const TOLERANCE: f32 = 1e-4;
 
-const MODELS: [&str; 28] = [
+const MODELS: [&str; 30] = [
     "bert-classification",
     "bert-masked-lm",
     "bert-token-classification",
@@ -38,6 +38,8 @@ const MODELS: [&str; 28] = [
     "modernbert-classification",
     "modernbert-masked-lm",
     "modernbert-token-classification",
+    "mpnet-classification",
+    "mpnet-masked-lm",
 ];
 
 fn loaded(name: &str, device: &Device) -> Model {

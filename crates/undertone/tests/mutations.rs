@@ -121,6 +121,7 @@ fn damaged_configurations() {
         ("gemma3-causal-lm", 9),
         ("phi3-longrope", 10),
         ("modernbert-classification", 11),
+        ("mpnet-classification", 12),
     ] {
         damaged(name, "config.json", 150, usize::MAX, seed);
     }

@@ -14,7 +14,7 @@ use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, Ia3Settings, LoraSettings, Tuning};
 use undertone::model::{Gradients, Model, TaskHead, Weighting};
 
-const KINDS: [(Architecture, TaskHead); 16] = [
+const KINDS: [(Architecture, TaskHead); 18] = [
     (Architecture::Bert, TaskHead::SequenceClassification),
     (Architecture::Bert, TaskHead::MaskedLanguageModel),
     (Architecture::DistilBert, TaskHead::SequenceClassification),
@@ -31,6 +31,8 @@ const KINDS: [(Architecture, TaskHead); 16] = [
     (Architecture::Phi3, TaskHead::CausalLanguageModel),
     (Architecture::ModernBert, TaskHead::SequenceClassification),
     (Architecture::ModernBert, TaskHead::MaskedLanguageModel),
+    (Architecture::MpNet, TaskHead::SequenceClassification),
+    (Architecture::MpNet, TaskHead::MaskedLanguageModel),
 ];
 
 fn model(architecture: Architecture, task_head: TaskHead, tuning: &Tuning, hidden: usize) -> Model {

@@ -51,6 +51,7 @@ impl Shape {
             | Architecture::Roberta
             | Architecture::XlmRoberta
             | Architecture::Camembert
+            | Architecture::MpNet
             | Architecture::ModernBert => TaskHead::SequenceClassification,
             Architecture::Gpt2
             | Architecture::Llama

@@ -231,7 +231,7 @@ impl<'a> GhostClipping<'a> {
                 norms::add_weighted_products(&mut onto, left, right, &ranges, &weights)?;
             }
             (None, Factor::Rows { indices, output_gradient, .. }) => {
-                let ranges = self.units.ranges(None);
+                let ranges = self.units.ranges(factor.tokens());
                 for (part, weights) in parts.iter().zip(&weights) {
                     let table = (&indices[..], output_gradient);
                     self.squared[part.group]
@@ -279,13 +279,14 @@ impl Receiver for GhostClipping<'_> {
 /// The factor of w ⊙ G for an embedding table's gradient G: ⟨G, H⟩ under the weights w is ⟨w ⊙ G,
 /// H⟩ without them.
 fn weigh_table(table: &Factor, weights: &CoordinateWeights) -> Result<Factor> {
-    let Factor::Rows { parameter, indices, output_gradient } = table else {
+    let Factor::Rows { parameter, indices, output_gradient, tokens } = table else {
         let told = "only an embedding table can be tied if each of its coordinates has a weight of \
          its own; use factored weights";
         return Err(crate::tensor::Error::Unsupported(told.into()));
     };
     let output_gradient = crate::tensor::weigh_rows(output_gradient, Some(indices), weights)?;
-    Ok(Factor::Rows { parameter: *parameter, indices: indices.clone(), output_gradient })
+    let (indices, tokens) = (indices.clone(), tokens.clone());
+    Ok(Factor::Rows { parameter: *parameter, indices, output_gradient, tokens })
 }
 
 /// Matrix products of one input, such as those of queries, keys and values.
@@ -336,10 +337,10 @@ fn add_inner(
             (indices, output_gradient, &table(one)),
             (other_indices, f, &table(other)),
         ),
-        (Factor::Rows { indices, output_gradient, .. }, product)
-        | (product, Factor::Rows { indices, output_gradient, .. }) => {
+        (rows @ Factor::Rows { indices, output_gradient, .. }, product)
+        | (product, rows @ Factor::Rows { indices, output_gradient, .. }) => {
             let Some((left, right, ranges)) = sides(units, product) else { return Ok(()) };
-            let rows = units.ranges(None);
+            let rows = table(rows);
             let table = (&indices[..], output_gradient, &rows[..]);
             sums.add_table_with_product(times, table, (left, right, &ranges))
         }

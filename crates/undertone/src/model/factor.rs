@@ -49,6 +49,8 @@ pub enum Factor {
         indices: Vec<u32>,
         /// e, `[tokens, hidden]`.
         output_gradient: Matrix,
+        /// Token of each row, if there is not one row per token.
+        tokens: Option<std::sync::Arc<Vec<u32>>>,
     },
 }
 
@@ -93,8 +95,8 @@ impl Factor {
         match self {
             Self::Product { tokens, .. }
             | Self::Sum { tokens, .. }
-            | Self::Scale { tokens, .. } => tokens.as_ref().map(|tokens| tokens.as_slice()),
-            Self::Rows { .. } => None,
+            | Self::Scale { tokens, .. }
+            | Self::Rows { tokens, .. } => tokens.as_ref().map(|tokens| tokens.as_slice()),
         }
     }
 

@@ -8,8 +8,8 @@
 use super::error::{Error, Result, Shape};
 use super::{
     Activation, AttentionShape, CoordinateWeights, Dropout, GradientMeans, GradientStatistic, Host,
-    Matrix, NoisyGradient, NormKind, Normalised, Operand, Panels, ParameterUpdate, RowWeights,
-    UpdateState,
+    Matrix, NoisyGradient, NormKind, Normalised, Operand, Panels, ParameterUpdate, Relative,
+    RelativeGradients, RowWeights, UpdateState,
 };
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -99,6 +99,21 @@ pub(crate) trait Backend: Sized + 'static {
         output_gradient: &Self::Matrix,
         shape: &AttentionShape,
     ) -> Result<Self::Matrix>;
+
+    /// [`Self::attend`] with terms of relative positions in the scores.
+    fn attend_relative(
+        qkv: &Self::Matrix,
+        relative: &Relative<Self::Matrix>,
+        shape: &AttentionShape,
+    ) -> Result<(Self::Matrix, Self::Matrix)>;
+    fn attend_relative_backward(
+        qkv: &Self::Matrix,
+        relative: &Relative<Self::Matrix>,
+        output: &Self::Matrix,
+        log_sums: &Self::Matrix,
+        output_gradient: &Self::Matrix,
+        shape: &AttentionShape,
+    ) -> Result<RelativeGradients<Self::Matrix>>;
 
     fn new_cache(sequences: usize) -> Self::Cache;
     /// How many sequences a cache has.

@@ -24,6 +24,7 @@ mod ops;
 mod output;
 mod pages;
 mod pool;
+mod relative;
 mod row_weights;
 pub mod unit_norms;
 mod update;
@@ -46,6 +47,7 @@ pub use norm::{NormKind, Normalised};
 pub use ops::*;
 pub use output::{Operand, Output, product};
 pub use pool::release_idle_memory;
+pub use relative::{Relative, RelativeGradients};
 pub use row_weights::RowWeights;
 pub(crate) use update::{
     NoiseOfRelease, ParameterUpdate, Rule, Stds, UpdateState, release_and_update, write_products,

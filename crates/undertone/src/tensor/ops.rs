@@ -2,7 +2,10 @@
 
 use super::backend::{Backend, on_backend};
 use super::error::{Error, Result, count, fits};
-use super::{Activation, AttentionShape, CoordinateWeights, Dropout, Matrix, NormKind, Normalised};
+use super::{
+    Activation, AttentionShape, CoordinateWeights, Dropout, Matrix, NormKind, Normalised, Relative,
+    RelativeGradients,
+};
 
 /// Two operands must have the same shape.
 fn same_shape(operation: &'static str, left: &Matrix, right: &Matrix) -> Result<()> {
@@ -159,6 +162,71 @@ pub fn attend_backward(
         let gradient = at.get(output_gradient)?;
         Ok(B::wrap(B::attend_backward(at.get(qkv)?, output, log_sums, gradient, shape)?))
     })
+}
+
+/// [`attend`] with terms of relative positions in the scores.
+pub fn attend_relative(
+    qkv: &Matrix,
+    relative: &Relative,
+    shape: &AttentionShape,
+) -> Result<(Matrix, Matrix)> {
+    const NAME: &str = "attention with relative positions";
+    check_relative(NAME, qkv, relative, shape)?;
+    on_backend!(NAME, qkv, |B, at| {
+        let of_keys = at.option(relative.of_keys)?;
+        let Relative { buckets, head_stride, bucket_stride, .. } = *relative;
+        let of_queries = at.get(relative.of_queries)?;
+        let relative = Relative { buckets, of_queries, of_keys, head_stride, bucket_stride };
+        let (output, log_sums) = B::attend_relative(at.get(qkv)?, &relative, shape)?;
+        Ok((B::wrap(output), B::wrap(log_sums)))
+    })
+}
+
+/// Gradients of what [`attend_relative`] takes.
+pub fn attend_relative_backward(
+    qkv: &Matrix,
+    relative: &Relative,
+    output: &Matrix,
+    log_sums: &Matrix,
+    output_gradient: &Matrix,
+    shape: &AttentionShape,
+) -> Result<RelativeGradients> {
+    const NAME: &str = "backward pass of attention with relative positions";
+    check_relative(NAME, qkv, relative, shape)?;
+    let mixed = [qkv.rows(), shape.heads * shape.width];
+    let rule = "the output has a column for each feature of each head";
+    fits(output.shape() == mixed, NAME, qkv.shape(), output.shape(), rule)?;
+    same_shape(NAME, output, output_gradient)?;
+    on_backend!(NAME, qkv, |B, at| {
+        let of_keys = at.option(relative.of_keys)?;
+        let Relative { buckets, head_stride, bucket_stride, .. } = *relative;
+        let of_queries = at.get(relative.of_queries)?;
+        let relative = Relative { buckets, of_queries, of_keys, head_stride, bucket_stride };
+        let (output, log_sums) = (at.get(output)?, at.get(log_sums)?);
+        let gradient = at.get(output_gradient)?;
+        let qkv = at.get(qkv)?;
+        let found = B::attend_relative_backward(qkv, &relative, output, log_sums, gradient, shape)?;
+        Ok(RelativeGradients {
+            qkv: B::wrap(found.qkv),
+            of_queries: B::wrap(found.of_queries),
+            of_keys: found.of_keys.map(B::wrap),
+        })
+    })
+}
+
+fn check_relative(
+    operation: &'static str,
+    qkv: &Matrix,
+    relative: &Relative,
+    shape: &AttentionShape,
+) -> Result<()> {
+    check_attention(operation, qkv, shape)?;
+    let rule = "there must be a row for each token, of as many columns for queries and keys";
+    let wanted = [qkv.rows(), relative.of_queries.columns()];
+    for terms in std::iter::once(relative.of_queries).chain(relative.of_keys) {
+        fits(terms.shape() == wanted, operation, qkv.shape(), terms.shape(), rule)?;
+    }
+    relative.check(operation, shape.starts, shape.heads, wanted[1])
 }
 
 fn check_attention(operation: &'static str, qkv: &Matrix, shape: &AttentionShape) -> Result<()> {

@@ -14,6 +14,7 @@ fn computing_activations_again_changes_no_bit() {
         (Architecture::Llama, TaskHead::CausalLanguageModel),
         (Architecture::Gemma2, TaskHead::CausalLanguageModel),
         (Architecture::ModernBert, TaskHead::SequenceClassification),
+        (Architecture::MpNet, TaskHead::SequenceClassification),
     ] {
         for (tuning, device) in tunings(architecture, task_head)
             .into_iter()

@@ -4,10 +4,11 @@
 //!
 //! where M is dropout's mask; backward, with Ŷ the gradient of Y: V̂ = (P ⊙ M)ᵀ Ŷ, P̂ = (Ŷ Vᵀ) ⊙ M,
 //! Ŝ_ij = P_ij (P̂_ij − Σ_k P_ik P̂_ik), Q̂ = Ŝ K · scale, K̂ = Ŝᵀ Q · scale. With soft-capping S is
-//! c · tanh of S / c, and Ŝ is times 1 − (S / c)².
+//! c · tanh of S / c, and Ŝ is times 1 − (S / c)². Relative positions add a number of the query's row
+//! and one of the key's row to S, whose gradients are sums of Ŝ.
 
 use super::Wide;
-use undertone::tensor::AttentionShape;
+use undertone::tensor::{AttentionShape, Relative, RelativeGradients};
 
 /// One head of one sequence: where its columns begin, and its probabilities and mask.
 struct Head {
@@ -26,7 +27,13 @@ fn scale(shape: &AttentionShape) -> f64 {
     shape.scores.scale.map_or_else(|| 1.0 / (shape.width as f64).sqrt(), f64::from)
 }
 
-fn heads(qkv: &Wide, shape: &AttentionShape) -> Vec<Head> {
+/// The column of a head's number for a query and a key.
+fn column(relative: &Relative<Wide>, head: usize, query: usize, key: usize) -> usize {
+    let bucket = relative.buckets[query + relative.buckets.len() / 2 - key] as usize;
+    head * relative.head_stride + bucket * relative.bucket_stride
+}
+
+fn heads(qkv: &Wide, relative: Option<&Relative<Wide>>, shape: &AttentionShape) -> Vec<Head> {
     let (width, group) = (shape.width, shape.heads / shape.key_heads);
     let mut all = Vec::new();
     for window in shape.starts.windows(2) {
@@ -43,7 +50,12 @@ fn heads(qkv: &Wide, shape: &AttentionShape) -> Vec<Head> {
                 let score = |j: usize| {
                     let products =
                         (0..width).map(|c| qkv[(start + i, query + c)] * qkv[(start + j, key + c)]);
-                    let s = products.sum::<f64>() * scale(shape);
+                    let mut s = products.sum::<f64>() * scale(shape);
+                    if let Some(relative) = relative {
+                        let column = column(relative, h, i, j);
+                        s += relative.of_queries[(start + i, column)];
+                        s += relative.of_keys.map_or(0.0, |keys| keys[(start + j, column)]);
+                    }
                     match shape.scores.soft_cap.map(f64::from) {
                         None => (s, 1.0),
                         Some(cap) => (cap * (s / cap).tanh(), 1.0 - (s / cap).tanh().powi(2)),
@@ -70,9 +82,9 @@ fn heads(qkv: &Wide, shape: &AttentionShape) -> Vec<Head> {
     all
 }
 
-pub fn forward(qkv: &Wide, shape: &AttentionShape) -> Wide {
+pub fn forward(qkv: &Wide, relative: Option<&Relative<Wide>>, shape: &AttentionShape) -> Wide {
     let mut output = Wide::zeros(qkv.rows, shape.heads * shape.width);
-    for head in heads(qkv, shape) {
+    for head in heads(qkv, relative, shape) {
         for i in 0..head.length {
             for j in 0..head.length {
                 let p = head.probabilities[(i, j)] * head.mask[(i, j)];
@@ -86,10 +98,18 @@ pub fn forward(qkv: &Wide, shape: &AttentionShape) -> Wide {
     output
 }
 
-pub fn backward(qkv: &Wide, dy: &Wide, shape: &AttentionShape) -> Wide {
+pub fn backward(
+    qkv: &Wide,
+    relative: Option<&Relative<Wide>>,
+    dy: &Wide,
+    shape: &AttentionShape,
+) -> RelativeGradients<Wide> {
+    let columns = relative.map_or(0, |relative| relative.of_queries.columns);
+    let mut of_queries = Wide::zeros(qkv.rows, columns);
+    let mut of_keys = Wide::zeros(qkv.rows, columns);
     let mut gradient = Wide::zeros(qkv.rows, qkv.columns);
     let scale = scale(shape);
-    for head in heads(qkv, shape) {
+    for (n, head) in heads(qkv, relative, shape).into_iter().enumerate() {
         let Head { start, length, query, key, value, probabilities, slopes, mask } = head;
         for i in 0..length {
             let dp: Vec<f64> = (0..length)
@@ -103,6 +123,11 @@ pub fn backward(qkv: &Wide, dy: &Wide, shape: &AttentionShape) -> Wide {
             for j in 0..length {
                 let p = probabilities[(i, j)];
                 let ds = p * (dp[j] - along) * slopes[(i, j)];
+                if let Some(relative) = relative {
+                    let column = column(relative, n % shape.heads, i, j);
+                    of_queries[(start + i, column)] += ds;
+                    of_keys[(start + j, column)] += ds;
+                }
                 for c in 0..shape.width {
                     gradient[(start + j, value + c)] +=
                         p * mask[(i, j)] * dy[(start + i, query + c)];
@@ -112,5 +137,5 @@ pub fn backward(qkv: &Wide, dy: &Wide, shape: &AttentionShape) -> Wide {
             }
         }
     }
-    gradient
+    RelativeGradients { qkv: gradient, of_queries, of_keys: Some(of_keys) }
 }

@@ -13,7 +13,7 @@ use undertone::model::sanitised::{SanitiserConfig, attach, set};
 use undertone::model::tuning::Tuning;
 use undertone::model::{Model, ParameterId, TaskHead};
 
-const KINDS: [Architecture; 8] = [
+const KINDS: [Architecture; 9] = [
     Architecture::Bert,
     Architecture::DistilBert,
     Architecture::Roberta,
@@ -22,6 +22,7 @@ const KINDS: [Architecture; 8] = [
     Architecture::ModernBert,
     Architecture::Gemma2,
     Architecture::Phi3,
+    Architecture::MpNet,
 ];
 
 fn config(noise_layer: NoiseLayer, rows: Rows, dims: &[usize]) -> SanitiserConfig {

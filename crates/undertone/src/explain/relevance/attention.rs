@@ -57,6 +57,13 @@ impl Explainer {
                     .into(),
             ));
         }
+        if attention.position_bias.is_some() {
+            return Err(crate::model::Error::Request(
+                "relevance of a model whose attention has a position bias, such as MPNet, is not \
+                 known; use another method"
+                    .into(),
+            ));
+        }
         if let Some(frequencies) = &attention.rotary {
             let turned = (attention.heads + attention.key_heads) * width;
             qkv = tensor::rotate(Matrix::Host(qkv), turned, frequencies, pass.positions, 1.0)?

@@ -150,6 +150,7 @@ pub(super) fn encoder(
                 causal: false,
                 head_norms: None,
                 rotary: None,
+                position_bias: None,
                 scores: Scores::default(),
                 dropout: attention_dropout,
                 site: site + 2,

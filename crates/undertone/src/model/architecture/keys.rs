@@ -119,6 +119,21 @@ pub(super) const BERT: &[&str] = &[
     "pooler_type",
 ];
 
+pub(super) const MPNET: &[&str] = &[
+    "attention_probs_dropout_prob",
+    "classifier_dropout",
+    "hidden_act",
+    "hidden_dropout_prob",
+    "hidden_size",
+    "intermediate_size",
+    "layer_norm_eps",
+    "max_position_embeddings",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "relative_attention_num_buckets",
+    "vocab_size",
+];
+
 pub(super) const DISTILBERT: &[&str] = &[
     "activation",
     "attention_dropout",

@@ -9,6 +9,7 @@ mod keys;
 mod llama;
 mod mistral;
 mod modernbert;
+mod mpnet;
 mod phi3;
 mod qwen2;
 mod qwen3;
@@ -34,6 +35,8 @@ pub enum Architecture {
     XlmRoberta,
     /// RoBERTa on French.
     Camembert,
+    /// RoBERTa with a bias by relative position.
+    MpNet,
     ModernBert,
     Gpt2,
     /// Llama and models with the same layers, such as SmolLM2.
@@ -72,12 +75,13 @@ const ENCODER: &[(TaskHead, &str)] = &[
 
 impl Architecture {
     /// Every architecture.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Bert,
         Self::DistilBert,
         Self::Roberta,
         Self::XlmRoberta,
         Self::Camembert,
+        Self::MpNet,
         Self::ModernBert,
         Self::Gpt2,
         Self::Llama,
@@ -208,6 +212,15 @@ impl Architecture {
                 keys: keys::PHI3,
                 build: phi3::build,
                 ..Self::Llama.facts()
+            },
+            Self::MpNet => Facts {
+                model_type: "mpnet",
+                class_prefix: "MPNet",
+                tensor_prefix: "mpnet.",
+                purposes: ENCODER,
+                lora_targets: &["q", "v"],
+                keys: keys::MPNET,
+                build: mpnet::build,
             },
             Self::ModernBert => Facts {
                 model_type: "modernbert",

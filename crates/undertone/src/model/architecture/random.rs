@@ -51,6 +51,14 @@ impl Architecture {
                 "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5,
                 "resid_pdrop": 0.0, "attn_pdrop": 0.0, "embd_pdrop": 0.0,
             }),
+            Self::MpNet => json!({
+                "model_type": self.model_type(), "vocab_size": d.vocabulary,
+                "hidden_size": d.hidden, "num_hidden_layers": d.layers,
+                "num_attention_heads": d.heads, "intermediate_size": d.inner,
+                "max_position_embeddings": d.positions + 2, "hidden_act": "gelu",
+                "layer_norm_eps": 1e-12,
+                "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+            }),
             Self::ModernBert => json!({
                 "model_type": self.model_type(), "vocab_size": d.vocabulary,
                 "hidden_size": d.hidden, "num_hidden_layers": d.layers,

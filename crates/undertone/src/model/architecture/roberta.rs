@@ -1,9 +1,10 @@
 //! RoBERTa: BERT's encoder with positions that begin after the padding token's, and heads of its
 //! own.
 
-use super::{Builder, bert};
+use super::{Builder, Sizes, bert};
 use crate::model::folder::Config;
 use crate::model::layer::head::{Head, Pick};
+use crate::model::parameters::ParameterId;
 use crate::model::{Network, Result, TaskHead};
 use crate::tensor::Activation;
 
@@ -22,8 +23,30 @@ pub(super) fn build(
     };
     let (embeddings, blocks) = bert::encoder("roberta", config, &sizes, first_position, builder)?;
     builder.begin_head();
+    let head = head(config, task_head, classes, &sizes, embeddings.tokens, builder)?;
+    let vocabulary = sizes.vocabulary;
+    Ok(Network {
+        embeddings,
+        blocks,
+        last_norm: None,
+        head,
+        sanitiser: None,
+        vocabulary,
+        max_positions,
+    })
+}
+
+/// Task heads of RoBERTa and MPNet.
+pub(super) fn head(
+    config: &Config,
+    task_head: TaskHead,
+    classes: usize,
+    sizes: &Sizes,
+    tokens: ParameterId,
+    builder: &mut Builder,
+) -> Result<Head> {
     let dropout = bert::classifier_dropout(config)?;
-    let head = match task_head {
+    Ok(match task_head {
         TaskHead::SequenceClassification => {
             let dense = builder.linear("classifier.dense", sizes.hidden, sizes.hidden, true)?;
             let out = builder.linear("classifier.out_proj", sizes.hidden, classes, true)?;
@@ -42,7 +65,7 @@ pub(super) fn build(
             let epsilon = config.epsilon_or("layer_norm_eps", 1e-12)?;
             let norm = builder.layer_norm("lm_head.layer_norm", sizes.hidden, epsilon)?;
             let names = ("lm_head.decoder", "lm_head.bias");
-            let out = bert::vocabulary_layer(config, builder, names, &sizes, embeddings.tokens)?;
+            let out = bert::vocabulary_layer(config, builder, names, sizes, tokens)?;
             let dense = Some((dense, Activation::Gelu));
             Head {
                 task_head,
@@ -55,15 +78,5 @@ pub(super) fn build(
             }
         }
         _ => bert::token_classifier(task_head, sizes.hidden, classes, dropout, builder)?,
-    };
-    let vocabulary = sizes.vocabulary;
-    Ok(Network {
-        embeddings,
-        blocks,
-        last_norm: None,
-        head,
-        sanitiser: None,
-        vocabulary,
-        max_positions,
     })
 }

@@ -3,6 +3,7 @@
 use super::head_norms::{self, HeadNorms};
 use super::linear::{self, Linear};
 use super::norm::Norm;
+use super::position_bias::{self, PositionBias};
 use crate::model::factor::Receiver;
 use crate::model::pass::Pass;
 use crate::tensor::{
@@ -29,6 +30,8 @@ pub struct Attention {
     pub head_norms: Option<HeadNorms>,
     /// Frequencies of the rotary position embedding (RoPE).
     pub rotary: Option<Vec<f32>>,
+    /// Bias of scores by how far apart query and key are.
+    pub position_bias: Option<PositionBias>,
     /// How scores are scaled and bounded, and how far a token sees.
     pub scores: Scores,
     /// Dropout probability of the attention weights.
@@ -71,6 +74,7 @@ pub struct Saved {
     log_sums: Matrix,
     projections: Vec<linear::Saved>,
     head_norms: Option<head_norms::Saved>,
+    position_bias: Option<position_bias::Saved>,
     output: linear::Saved,
 }
 
@@ -98,6 +102,11 @@ impl Attention {
     /// a window does not know how far apart they are.
     fn padded(&self, pass: &Pass) -> Result<Option<Padded>> {
         let padded = Padded::of(pass);
+        if padded.is_some() && self.position_bias.is_some() {
+            let told = "attention with relative positions cannot be computed over padded sequences; \
+                        use lengths = \"hidden\" or \"public\"";
+            return Err(Error::Unsupported(told.into()));
+        }
         if padded.is_some() && self.shape(pass).narrow_window().is_some() {
             let told = "attention with a window cannot be computed over padded sequences that are \
                         longer than it; lower max_tokens";
@@ -147,16 +156,32 @@ impl Attention {
     pub fn forward(&self, pass: &Pass, x: &Matrix) -> Result<(Matrix, Saved)> {
         let Projected { qkv, projections, head_norms } = self.project(pass, x)?;
         let Some(padded) = self.padded(pass)? else {
-            let (mixed, log_sums) = tensor::attend(&qkv, &self.shape(pass))?;
+            let shape = self.shape(pass);
+            let bias = self.position_bias.as_ref().map(|bias| bias.forward(pass)).transpose()?;
+            let (mixed, log_sums) = match &bias {
+                None => tensor::attend(&qkv, &shape)?,
+                Some(bias) => tensor::attend_relative(&qkv, &bias.terms(), &shape)?,
+            };
             let (y, output) = self.output.forward(pass, &mixed)?;
-            return Ok((y, Saved { qkv, mixed, log_sums, projections, head_norms, output }));
+            let saved = Saved {
+                qkv,
+                mixed,
+                log_sums,
+                projections,
+                head_norms,
+                position_bias: bias,
+                output,
+            };
+            return Ok((y, saved));
         };
         let qkv = padded.spread(self, &qkv)?;
         let shape = AttentionShape { starts: &padded.starts, ..self.shape(pass) };
         let (mixed, log_sums) = tensor::attend(&qkv, &shape)?;
         let of_tokens = tensor::gather(&mixed, &padded.at)?;
         let (y, output) = self.output.forward(pass, &of_tokens)?;
-        Ok((y, Saved { qkv, mixed, log_sums, projections, head_norms, output }))
+        let position_bias = None;
+        let saved = Saved { qkv, mixed, log_sums, projections, head_norms, position_bias, output };
+        Ok((y, saved))
     }
 
     /// Attention weights of the first or the last token of each sequence, `[heads, length]` per
@@ -164,6 +189,11 @@ impl Attention {
     pub fn token_weights(&self, pass: &Pass, x: &Matrix, last_token: bool) -> Result<Vec<Host>> {
         let qkv = self.project(pass, x)?.qkv.to_host()?;
         let shape = self.shape(pass);
+        let bias = self.position_bias.as_ref().map(|bias| bias.table(pass)).transpose()?;
+        let bias = |head: usize, query: usize, key: usize| match (&self.position_bias, &bias) {
+            (Some(bias), Some(table)) => table.row(bias.bucket(query, key) as usize)[head],
+            _ => 0.0,
+        };
         let weights = |window: &[usize]| {
             let from = if last_token { window[1] - 1 } else { window[0] };
             let length = window[1] - window[0];
@@ -177,7 +207,8 @@ impl Attention {
                 for (out, row) in seen.iter_mut().zip(sees.clone()) {
                     let key = &qkv.row(window[0] + row)[first..first + self.width];
                     let score = query.iter().zip(key).map(|(q, k)| q * k).sum::<f32>();
-                    *out = self.scores.capped(shape.scale() * score);
+                    let bias = bias(head, from - window[0], row);
+                    *out = self.scores.capped(shape.scale() * score + bias);
                 }
                 let largest = seen.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                 seen.iter_mut().for_each(|w| *w = (*w - largest).exp());
@@ -205,12 +236,27 @@ impl Attention {
         mut input_gradient: Option<&mut Output>,
         receiver: &mut dyn Receiver,
     ) -> Result<()> {
-        let Saved { qkv, mixed, log_sums, projections, head_norms, output } = saved;
+        let Saved { qkv, mixed, log_sums, projections, head_norms, position_bias, output } = saved;
         let mixed_gradient = self.output.backward_alone(pass, output, output_gradient, receiver)?;
         let mut gradient = match self.padded(pass)? {
             None => {
                 let shape = self.shape(pass);
-                tensor::attend_backward(&qkv, &mixed, &log_sums, &mixed_gradient, &shape)?
+                match (&self.position_bias, &position_bias) {
+                    (Some(bias), Some(kept)) => {
+                        let terms = kept.terms();
+                        let found = tensor::attend_relative_backward(
+                            &qkv,
+                            &terms,
+                            &mixed,
+                            &log_sums,
+                            &mixed_gradient,
+                            &shape,
+                        )?;
+                        bias.backward(pass, &found.of_queries, receiver)?;
+                        found.qkv
+                    }
+                    _ => tensor::attend_backward(&qkv, &mixed, &log_sums, &mixed_gradient, &shape)?,
+                }
             }
             Some(padded) => {
                 let spread = tensor::scatter(&mixed_gradient, &padded.at, mixed.rows())?;

@@ -110,7 +110,8 @@ impl Embeddings {
                     1.0 => gradient.clone(),
                     scale => tensor::scale_columns(&gradient, &vec![scale; gradient.columns()])?,
                 };
-                receiver.receive(Factor::Rows { parameter, indices, output_gradient })?;
+                let tokens = None;
+                receiver.receive(Factor::Rows { parameter, indices, output_gradient, tokens })?;
             }
         }
         Ok(())

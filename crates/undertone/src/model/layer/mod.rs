@@ -14,4 +14,5 @@ pub mod head;
 pub mod head_norms;
 pub mod linear;
 pub mod norm;
+pub mod position_bias;
 pub mod sanitiser;

@@ -136,10 +136,13 @@ impl Model {
         AutoMicroBatch { sequences: 4096, tokens }
     }
 
-    /// Parameters that are used twice: the head's weight if it is the embedding table.
+    /// Parameters that are used more than once: the head's weight if it is the embedding table, and
+    /// a table of position biases that blocks share.
     pub fn tied_parameters(&self) -> Vec<ParameterId> {
-        let Network { embeddings, head, .. } = &self.network;
-        embeddings.parameters().filter(|&id| id == head.out.weight).collect()
+        let Network { embeddings, head, blocks, .. } = &self.network;
+        let of_head = embeddings.parameters().filter(|&id| id == head.out.weight);
+        let bias = blocks.first().and_then(|block| block.attention.position_bias.as_ref());
+        of_head.chain(bias.map(|bias| bias.table)).collect()
     }
 
     /// The device that holds the parameters.

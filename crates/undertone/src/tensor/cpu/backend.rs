@@ -12,8 +12,8 @@ use super::{
 use crate::tensor::backend::{Backend, Block, Ranges};
 use crate::tensor::{
     Activation, AttentionShape, CoordinateWeights, Dropout, GradientMeans, GradientStatistic, Host,
-    Matrix, NoisyGradient, NormKind, Normalised, Operand, ParameterUpdate, Result, RowWeights,
-    Shape, UpdateState,
+    Matrix, NoisyGradient, NormKind, Normalised, Operand, ParameterUpdate, Relative,
+    RelativeGradients, Result, RowWeights, Shape, UpdateState,
 };
 use std::borrow::Cow;
 use std::ops::Range;
@@ -148,7 +148,7 @@ impl Backend for Cpu {
     fn attend(qkv: &Host, shape: &AttentionShape) -> Result<(Host, Host)> {
         Ok(match shape.is_plain() {
             true => attention::forward(qkv, shape),
-            false => scored_attention::forward(qkv, shape),
+            false => scored_attention::forward(qkv, None, shape),
         })
     }
 
@@ -161,8 +161,31 @@ impl Backend for Cpu {
     ) -> Result<Host> {
         Ok(match shape.is_plain() {
             true => attention::backward(qkv, output, log_sums, output_gradient, shape),
-            false => scored_attention::backward(qkv, output, log_sums, output_gradient, shape),
+            false => {
+                let saved = (output, log_sums);
+                scored_attention::backward(qkv, None, saved, output_gradient, shape).qkv
+            }
         })
+    }
+
+    fn attend_relative(
+        qkv: &Host,
+        relative: &Relative<Host>,
+        shape: &AttentionShape,
+    ) -> Result<(Host, Host)> {
+        Ok(scored_attention::forward(qkv, Some(relative), shape))
+    }
+
+    fn attend_relative_backward(
+        qkv: &Host,
+        relative: &Relative<Host>,
+        output: &Host,
+        log_sums: &Host,
+        output_gradient: &Host,
+        shape: &AttentionShape,
+    ) -> Result<RelativeGradients<Host>> {
+        let saved = (output, log_sums);
+        Ok(scored_attention::backward(qkv, Some(relative), saved, output_gradient, shape))
     }
 
     fn new_cache(sequences: usize) -> HostCache {

@@ -1,4 +1,5 @@
-//! Attention whose scores are soft-capped, or in which a token sees a window: Gemma, ModernBERT.
+//! Attention whose scores are soft-capped or have terms of relative positions, or in which a token
+//! sees a window: Gemma, ModernBERT, MPNet.
 //!
 //! As [`attention`](super::attention), with the probabilities computed again from the log-sum-exp of
 //! each row in the backward pass. A block of rows computes the scores of the keys that any of its
@@ -10,7 +11,7 @@ use super::parallel;
 use super::simd::{dot, exp};
 use super::soft_cap::precise_tanh;
 use super::view::{Update, View};
-use crate::tensor::{AttentionShape, Dropout, Host};
+use crate::tensor::{AttentionShape, Dropout, Host, Relative, RelativeGradients};
 use std::ops::Range;
 
 /// Rows of queries that are handled together.
@@ -50,25 +51,56 @@ fn drop_out(row: &mut [f32], mask: Option<Dropout>, first: usize) {
     }
 }
 
+/// The rows of one sequence of a matrix under construction, for each sequence.
+fn by_sequence<'a>(
+    mut values: &'a mut [f32],
+    shape: &AttentionShape,
+    columns: usize,
+) -> Vec<&'a mut [f32]> {
+    let lengths = shape.starts.windows(2).map(|window| window[1] - window[0]);
+    lengths
+        .map(|length| {
+            let (own, rest) = std::mem::take(&mut values).split_at_mut(length * columns);
+            values = rest;
+            own
+        })
+        .collect()
+}
+
+/// Adds the terms of relative positions to the scores of query i for the keys that it sees.
+#[inline(always)]
+fn add_relative(
+    scores: &mut [f32],
+    relative: Option<&Relative<Host>>,
+    (start, head, i): (usize, usize, usize),
+    seen: Range<usize>,
+) {
+    let Some(relative) = relative else { return };
+    let of_query = relative.of_queries.row(start + i);
+    for (score, j) in scores.iter_mut().zip(seen) {
+        let column = relative.column(head, i, j);
+        let of_key = relative.of_keys.map_or(0.0, |keys| keys.row(start + j)[column]);
+        *score += of_query[column] + of_key;
+    }
+}
+
 /// The mixed values `[tokens, heads · width]` and the log-sum-exp of each row's scores `[tokens,
 /// heads]`.
-pub fn forward(qkv: &Host, shape: &AttentionShape) -> (Host, Host) {
+pub fn forward(
+    qkv: &Host,
+    relative: Option<&Relative<Host>>,
+    shape: &AttentionShape,
+) -> (Host, Host) {
     let (tokens, heads, columns) = (qkv.rows(), shape.heads, shape.heads * shape.width);
     let mut log_sums = vec![0.0; tokens * heads];
-    let output = Host::build(tokens, columns, |mut out| {
-        let mut sums = &mut log_sums[..];
-        let mut pieces = Vec::new();
-        for window in shape.starts.windows(2) {
-            let length = window[1] - window[0];
-            let (own, rest) = std::mem::take(&mut out).split_at_mut(length * columns);
-            let (own_sums, rest_sums) = std::mem::take(&mut sums).split_at_mut(length * heads);
-            pieces.push((window[0], own, own_sums));
-            (out, sums) = (rest, rest_sums);
-        }
+    let output = Host::build(tokens, columns, |out| {
+        let (outs, sums) =
+            (by_sequence(out, shape, columns), by_sequence(&mut log_sums, shape, heads));
+        let pieces = shape.starts.iter().copied().zip(outs.into_iter().zip(sums)).collect();
         parallel::each(
             pieces,
             #[inline(always)]
-            |(start, out, sums)| forward_sequence(qkv, shape, start, out, sums),
+            |(start, (out, sums))| forward_sequence(qkv, relative, shape, start, out, sums),
         );
     });
     (output, Host::from_vec(tokens, heads, log_sums))
@@ -77,6 +109,7 @@ pub fn forward(qkv: &Host, shape: &AttentionShape) -> (Host, Host) {
 #[inline(always)]
 fn forward_sequence(
     qkv: &Host,
+    relative: Option<&Relative<Host>>,
     shape: &AttentionShape,
     start: usize,
     out: &mut [f32],
@@ -101,6 +134,7 @@ fn forward_sequence(
                 row[..seen.start - keys.start].fill(0.0);
                 row[seen.end - keys.start..].fill(0.0);
                 let row = &mut row[seen.start - keys.start..seen.end - keys.start];
+                add_relative(row, relative, (start, head, i), seen.clone());
                 cap_scores(row, shape.scores.soft_cap);
                 log_sums[i * heads + head] = softmax(row);
                 drop_out(row, mask, i * length + seen.start);
@@ -112,47 +146,66 @@ fn forward_sequence(
     }
 }
 
-/// Gradient of queries, keys and values, side by side as they came.
+/// The gradients of one sequence, which all begin as zeros.
+struct Piece<'a> {
+    start: usize,
+    qkv: &'a mut [f32],
+    of_queries: &'a mut [f32],
+    of_keys: &'a mut [f32],
+}
+
+/// Gradients of queries, keys and values, side by side as they came, and of the terms of relative
+/// positions; `saved` has what the forward pass returned.
 pub fn backward(
     qkv: &Host,
-    output: &Host,
-    log_sums: &Host,
+    relative: Option<&Relative<Host>>,
+    saved: (&Host, &Host),
     output_gradient: &Host,
     shape: &AttentionShape,
-) -> Host {
-    let columns = shape.columns();
-    Host::build(qkv.rows(), columns, |mut out| {
-        let mut pieces = Vec::new();
-        for window in shape.starts.windows(2) {
-            let length = window[1] - window[0];
-            let (own, rest) = std::mem::take(&mut out).split_at_mut(length * columns);
-            pieces.push((window[0], own));
-            out = rest;
-        }
-        parallel::each(
-            pieces,
-            #[inline(always)]
-            |(start, out)| {
-                backward_sequence(qkv, output, log_sums, output_gradient, shape, start, out);
-            },
-        );
-    })
+) -> RelativeGradients<Host> {
+    let (tokens, columns) = (qkv.rows(), shape.columns());
+    let of_queries = relative.map_or(0, |relative| relative.of_queries.columns());
+    let of_keys = relative.and_then(|relative| relative.of_keys).map_or(0, Host::columns);
+    let zeros = |columns: usize| Host::from_vec(tokens, columns, vec![0.0; tokens * columns]);
+    let mut found = RelativeGradients {
+        qkv: zeros(columns),
+        of_queries: zeros(of_queries),
+        of_keys: (of_keys > 0).then(|| zeros(of_keys)),
+    };
+    let mut no_keys = [];
+    let key_values = match &mut found.of_keys {
+        Some(keys) => keys.values_mut(),
+        None => &mut no_keys[..],
+    };
+    let of_qkv = by_sequence(found.qkv.values_mut(), shape, columns);
+    let of_queries = by_sequence(found.of_queries.values_mut(), shape, of_queries);
+    let of_keys = by_sequence(key_values, shape, of_keys);
+    let parts = of_qkv.into_iter().zip(of_queries.into_iter().zip(of_keys));
+    let pieces = shape
+        .starts
+        .iter()
+        .zip(parts)
+        .map(|(&start, (qkv, (of_queries, of_keys)))| Piece { start, qkv, of_queries, of_keys });
+    parallel::each(
+        pieces.collect(),
+        #[inline(always)]
+        |piece| backward_sequence(qkv, relative, saved, output_gradient, shape, piece),
+    );
+    found
 }
 
 #[inline(always)]
 fn backward_sequence(
     qkv: &Host,
-    output: &Host,
-    log_sums: &Host,
+    relative: Option<&Relative<Host>>,
+    (output, log_sums): (&Host, &Host),
     output_gradient: &Host,
     shape: &AttentionShape,
-    start: usize,
-    out: &mut [f32],
+    piece: Piece,
 ) {
+    let Piece { start, qkv: out, of_queries, of_keys } = piece;
     let (width, columns, scale) = (shape.width, shape.columns(), shape.scale());
     let length = out.len() / columns;
-    // Keys and values get a share from every block that sees them.
-    out.fill(0.0);
     let (mut probabilities, mut gradient) = (Vec::new(), Vec::new());
     for (rows, keys) in blocks(shape, length) {
         probabilities.resize(rows.len() * keys.len(), 0.0);
@@ -181,8 +234,9 @@ fn backward_sequence(
                 let along = dot(&output.row(row)[here.clone()], &output_gradient.row(row)[here]);
                 let log_sum = log_sums.row(row)[head];
                 let (p, g) = (&mut p[inside.clone()], &mut g[inside]);
+                add_relative(p, relative, (start, head, i), seen.clone());
                 cap_scores(p, shape.scores.soft_cap);
-                for (j, (p, g)) in p.iter_mut().zip(g).enumerate() {
+                for (j, (p, g)) in p.iter_mut().zip(&mut *g).enumerate() {
                     let kept =
                         mask.map_or(1.0, |mask| mask.factor((i * length + seen.start + j) as u32));
                     let t = shape.scores.soft_cap.map_or(0.0, |cap| *p / cap);
@@ -190,13 +244,22 @@ fn backward_sequence(
                     *g = probability * (kept * *g - along) * (1.0 - t * t);
                     *p = probability * kept;
                 }
+                let Some(relative) = relative else { continue };
+                for (j, g) in seen.zip(&*g) {
+                    let column = relative.column(head, i, j);
+                    of_queries[i * relative.of_queries.columns() + column] += g;
+                    if let Some(keys) = relative.of_keys {
+                        of_keys[j * keys.columns() + column] += g;
+                    }
+                }
             }
             let p = View::new(&probabilities, rows.len(), count, count);
             let g = View::new(&gradient, rows.len(), count, count);
-            let of_keys = keys.start * columns;
-            let values = &mut out[of_keys + shape.value(head)..];
-            multiply(values, columns, Update::Add, 1.0, p.transposed(), above, false);
-            let of_key = &mut out[of_keys + shape.key(head)..];
+            let first_key = keys.start * columns;
+            // Keys and values get a share from every block that sees them.
+            let of_value = &mut out[first_key + shape.value(head)..];
+            multiply(of_value, columns, Update::Add, 1.0, p.transposed(), above, false);
+            let of_key = &mut out[first_key + shape.key(head)..];
             multiply(of_key, columns, Update::Add, scale, g.transposed(), query, false);
             let of_query = &mut out[rows.start * columns + shape.query(head)..];
             multiply(of_query, columns, overwrite, scale, g, key, false);

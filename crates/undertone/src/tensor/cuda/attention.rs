@@ -5,8 +5,9 @@ use super::launch::{Argument, Grid, arguments};
 use super::matrix::CudaMatrix;
 use super::memory::Buffer;
 use super::source::Source;
-use crate::tensor::AttentionShape;
 use crate::tensor::error::{Error, Result};
+use crate::tensor::{AttentionShape, Relative, RelativeGradients};
+use std::sync::Arc;
 use undertone_run::Precision;
 
 /// Rows of queries or keys of a tile, for heads of at most so many features.
@@ -40,10 +41,10 @@ enum Pass {
 }
 
 impl Kernels {
-    fn new(qkv: &CudaMatrix, shape: &AttentionShape) -> Result<Self> {
+    fn new(qkv: &CudaMatrix, is_plain: bool, shape: &AttentionShape) -> Result<Self> {
         let precision = match (qkv.format(), qkv.precision()) {
-            // Windows and soft-capping are in the kernels of f32 alone.
-            _ if !shape.is_plain() => Precision::F32,
+            // Windows, soft-capping and relative positions are in the kernels of f32 alone.
+            _ if !is_plain => Precision::F32,
             (NumberFormat::Bf16, _) => Precision::Bf16,
             (NumberFormat::F32, Precision::Tf32) => Precision::Tf32,
             (NumberFormat::F32, _) => Precision::F32,
@@ -162,10 +163,40 @@ impl Kernels {
     }
 }
 
-/// The arguments that all kernels of attention begin with; those of f32 have two more.
+/// The terms of relative positions as the kernels take them: f32, rows end to end.
+struct RelativeTerms {
+    buckets: Arc<Buffer>,
+    middle: usize,
+    of_queries: CudaMatrix,
+    of_keys: Option<CudaMatrix>,
+    head_stride: usize,
+    bucket_stride: usize,
+}
+
+impl RelativeTerms {
+    fn new(relative: &Relative<CudaMatrix>) -> Result<Self> {
+        let wide = |terms: &CudaMatrix| terms.in_format(NumberFormat::F32)?.dense();
+        Ok(Self {
+            buckets: relative.of_queries.gpu().constant(relative.buckets)?,
+            middle: relative.middle(),
+            of_queries: wide(relative.of_queries)?,
+            of_keys: relative.of_keys.map(wide).transpose()?,
+            head_stride: relative.head_stride,
+            bucket_stride: relative.bucket_stride,
+        })
+    }
+
+    /// Zeros for the gradient of terms.
+    fn zeros(terms: &CudaMatrix) -> Result<CudaMatrix> {
+        CudaMatrix::zeros(terms.device(), NumberFormat::F32, terms.rows(), terms.columns())
+    }
+}
+
+/// The arguments that all kernels of attention begin with; those of f32 have more.
 fn shared_arguments<'a>(
     precision: Precision,
     qkv: &'a CudaMatrix,
+    relative: Option<&'a RelativeTerms>,
     shape: &AttentionShape,
     pieces: &'a Buffer,
 ) -> Vec<Argument<'a>> {
@@ -189,26 +220,43 @@ fn shared_arguments<'a>(
     ]
     .to_vec();
     if precision == Precision::F32 {
-        all.extend_from_slice(arguments![window, soft_cap]);
+        all.extend_from_slice(arguments![
+            window,
+            soft_cap,
+            relative.map(|terms| &*terms.buckets),
+            relative.map_or(0, |terms| terms.middle),
+            relative.map(|terms| &terms.of_queries),
+            relative.and_then(|terms| terms.of_keys.as_ref()),
+            relative.map_or(0, |terms| terms.of_queries.columns()),
+            relative.map_or(0, |terms| terms.head_stride),
+            relative.map_or(0, |terms| terms.bucket_stride),
+        ]);
     }
     all
 }
 
 /// The mixed values [tokens, heads · width] and the log-sum-exp of each row's scores [tokens,
 /// heads].
-pub fn forward(qkv: &CudaMatrix, shape: &AttentionShape) -> Result<(CudaMatrix, CudaMatrix)> {
-    if !shape.is_plain() && qkv.format() != NumberFormat::F32 {
-        let (output, log_sums) = forward(&qkv.in_format(NumberFormat::F32)?, shape)?;
+pub fn forward(
+    qkv: &CudaMatrix,
+    relative: Option<&Relative<CudaMatrix>>,
+    shape: &AttentionShape,
+) -> Result<(CudaMatrix, CudaMatrix)> {
+    let is_plain = relative.is_none() && shape.is_plain();
+    if !is_plain && qkv.format() != NumberFormat::F32 {
+        let (output, log_sums) = forward(&qkv.in_format(NumberFormat::F32)?, relative, shape)?;
         return Ok((output.in_format(qkv.format())?, log_sums));
     }
     let (gpu, tokens, heads) = (qkv.gpu(), qkv.rows(), shape.heads);
-    let kernels = Kernels::new(qkv, shape)?;
+    let kernels = Kernels::new(qkv, is_plain, shape)?;
+    let relative = relative.map(RelativeTerms::new).transpose()?;
+    let relative = relative.as_ref();
     let output = qkv.like(tokens, heads * shape.width)?;
     let log_sums = qkv.like_f32(tokens, heads)?;
     let pieces = kernels.pieces(shape);
     let grid = kernels.grid(Pass::Forward, pieces.len(), shape);
     let pieces = gpu.constant(&pieces)?;
-    let mut arguments = shared_arguments(kernels.precision, qkv, shape, &pieces);
+    let mut arguments = shared_arguments(kernels.precision, qkv, relative, shape, &pieces);
     arguments.extend_from_slice(arguments![&output, &log_sums]);
     // SAFETY: the pieces cover the tokens, qkv has columns for these heads, and the outputs are new
     // and as large as the kernel writes.
@@ -216,21 +264,29 @@ pub fn forward(qkv: &CudaMatrix, shape: &AttentionShape) -> Result<(CudaMatrix, 
     Ok((output, log_sums))
 }
 
-/// Gradient of queries, keys and values, side by side as they came.
+/// Gradient of queries, keys and values, side by side as they came, and of the terms of relative
+/// positions; `saved` has what the forward pass returned.
 pub fn backward(
     qkv: &CudaMatrix,
-    output: &CudaMatrix,
-    log_sums: &CudaMatrix,
+    relative: Option<&Relative<CudaMatrix>>,
+    saved: (&CudaMatrix, &CudaMatrix),
     output_gradient: &CudaMatrix,
     shape: &AttentionShape,
-) -> Result<CudaMatrix> {
-    if !shape.is_plain() && qkv.format() != NumberFormat::F32 {
+) -> Result<RelativeGradients<CudaMatrix>> {
+    let is_plain = relative.is_none() && shape.is_plain();
+    if !is_plain && qkv.format() != NumberFormat::F32 {
         let wide = qkv.in_format(NumberFormat::F32)?;
-        let gradient = backward(&wide, output, log_sums, output_gradient, shape)?;
-        return gradient.in_format(qkv.format());
+        let found = backward(&wide, relative, saved, output_gradient, shape)?;
+        return Ok(RelativeGradients { qkv: found.qkv.in_format(qkv.format())?, ..found });
     }
+    let (output, log_sums) = saved;
     let (gpu, tokens, heads) = (qkv.gpu(), qkv.rows(), shape.heads);
-    let kernels = Kernels::new(qkv, shape)?;
+    let kernels = Kernels::new(qkv, is_plain, shape)?;
+    let relative = relative.map(RelativeTerms::new).transpose()?;
+    let relative = relative.as_ref();
+    let of_queries = relative.map(|terms| RelativeTerms::zeros(&terms.of_queries)).transpose()?;
+    let of_keys = relative.and_then(|terms| terms.of_keys.as_ref());
+    let of_keys = of_keys.map(RelativeTerms::zeros).transpose()?;
     let gradient = qkv.like(tokens, shape.columns())?;
     let along = qkv.like_f32(tokens, heads)?;
     let log_sums = log_sums.dense()?;
@@ -253,7 +309,7 @@ pub fn backward(
     let pieces = kernels.pieces(shape);
     let count = pieces.len();
     let pieces = gpu.constant(&pieces)?;
-    let mut arguments = shared_arguments(kernels.precision, qkv, shape, &pieces);
+    let mut arguments = shared_arguments(kernels.precision, qkv, relative, shape, &pieces);
     arguments.extend_from_slice(arguments![
         &log_sums,
         &along,
@@ -261,6 +317,9 @@ pub fn backward(
         output_gradient.stride(),
         &gradient,
     ]);
+    if kernels.precision == Precision::F32 {
+        arguments.extend_from_slice(arguments![of_queries.as_ref(), of_keys.as_ref()]);
+    }
     let queries = kernels.source.kernel("attention_backward_queries");
     let keys = kernels.source.kernel("attention_backward_keys");
     // SAFETY: the pieces cover the tokens, all operands have a row for each of them and columns for
@@ -274,5 +333,7 @@ pub fn backward(
         }
         gpu.launch(keys, kernels.grid(Pass::BackwardKeys, count, shape), &arguments)?;
     }
-    Ok(gradient)
+    let none = || CudaMatrix::zeros(qkv.device(), NumberFormat::F32, tokens, 0);
+    let of_queries = of_queries.map_or_else(none, Ok)?;
+    Ok(RelativeGradients { qkv: gradient, of_queries, of_keys })
 }

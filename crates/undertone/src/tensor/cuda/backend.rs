@@ -13,8 +13,8 @@ use super::{activation, attention, loss, norm, rotary, rows, unit_norms};
 use crate::tensor::backend::{Backend, Block, Ranges};
 use crate::tensor::{
     Activation, AttentionShape, CoordinateWeights, Dropout, GradientMeans, GradientStatistic, Host,
-    Matrix, NoisyGradient, NormKind, Normalised, Operand, ParameterUpdate, Result, RowWeights,
-    Shape, UpdateState,
+    Matrix, NoisyGradient, NormKind, Normalised, Operand, ParameterUpdate, Relative,
+    RelativeGradients, Result, RowWeights, Shape, UpdateState,
 };
 use std::ops::Range;
 
@@ -190,7 +190,7 @@ impl Backend for Cuda {
     }
 
     fn attend(qkv: &CudaMatrix, shape: &AttentionShape) -> Result<(CudaMatrix, CudaMatrix)> {
-        attention::forward(qkv, shape)
+        attention::forward(qkv, None, shape)
     }
 
     fn attend_backward(
@@ -200,7 +200,28 @@ impl Backend for Cuda {
         output_gradient: &CudaMatrix,
         shape: &AttentionShape,
     ) -> Result<CudaMatrix> {
-        attention::backward(qkv, output, log_sums, output_gradient, shape)
+        let saved = (output, log_sums);
+        Ok(attention::backward(qkv, None, saved, output_gradient, shape)?.qkv)
+    }
+
+    fn attend_relative(
+        qkv: &CudaMatrix,
+        relative: &Relative<CudaMatrix>,
+        shape: &AttentionShape,
+    ) -> Result<(CudaMatrix, CudaMatrix)> {
+        attention::forward(qkv, Some(relative), shape)
+    }
+
+    fn attend_relative_backward(
+        qkv: &CudaMatrix,
+        relative: &Relative<CudaMatrix>,
+        output: &CudaMatrix,
+        log_sums: &CudaMatrix,
+        output_gradient: &CudaMatrix,
+        shape: &AttentionShape,
+    ) -> Result<RelativeGradients<CudaMatrix>> {
+        let saved = (output, log_sums);
+        attention::backward(qkv, Some(relative), saved, output_gradient, shape)
     }
 
     fn new_cache(sequences: usize) -> CudaCache {

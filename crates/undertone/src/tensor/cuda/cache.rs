@@ -90,7 +90,7 @@ impl CudaCache {
         if fresh {
             // Nothing came before: this is attention among the new tokens.
             let shape = AttentionShape { causal: true, dropout: None, ..*shape };
-            return Ok(attention::forward(qkv, &shape)?.0);
+            return Ok(attention::forward(qkv, None, &shape)?.0);
         }
         if width > 256 {
             let problem = format!("heads of {width} features on a GPU: 256 are the most");

@@ -24,6 +24,13 @@ struct Attention {
     // 0 means that there is none.
     size window;
     float cap;
+    // What relative positions add: of_queries and of_keys [tokens, columns] have that of a head and
+    // bucket in column head · head_stride + bucket · bucket_stride; the bucket of query i and key j
+    // is buckets[i − j + middle]. Null means that there is nothing.
+    const u32* buckets;
+    size middle;
+    const float *of_queries, *of_keys;
+    size columns, head_stride, bucket_stride;
 };
 
 // One tile of rows: where its sequence starts, how long that is, and the first row of the tile.
@@ -34,10 +41,12 @@ struct Piece {
 #define PARAMETERS                                                                             \
     const float *qkv, size stride, size heads, size key_heads, size width, size causal,        \
         float scale, u64 seed, float rate, float kept, const Piece *pieces, size window,       \
-        float cap
+        float cap, const u32 *buckets, size middle, const float *of_queries,                   \
+        const float *of_keys, size relative_columns, size head_stride, size bucket_stride
 #define ATTENTION                                                                              \
     Attention{qkv,   stride, heads, key_heads, width,  causal,                                 \
-              scale, seed,   rate,  kept,      window, cap}
+              scale, seed,   rate,  kept,      window, cap,                                    \
+              buckets, middle, of_queries, of_keys, relative_columns, head_stride, bucket_stride}
 
 __device__ __forceinline__ size key_column(const Attention& a, size head) {
     return (a.heads + head / (a.heads / a.key_heads)) * a.width;
@@ -137,9 +146,20 @@ __device__ __forceinline__ bool visible(const Attention& a, size query, size key
     return query < length && key < length && (!a.causal || key <= query);
 }
 
-// The score of a dot product.
-__device__ __forceinline__ float score(const Attention& a, float product) {
+// The column of a head's term for a query and a key.
+__device__ __forceinline__ size term(const Attention& a, size head, size query, size key) {
+    return head * a.head_stride + (size)a.buckets[query - key + a.middle] * a.bucket_stride;
+}
+
+// The score of a dot product, for a pair that is visible. `start` is where the sequence begins.
+__device__ __forceinline__ float score(
+    const Attention& a, size head, size start, size query, size key, float product) {
     float s = product * a.scale;
+    if (a.buckets) {
+        size column = term(a, head, query, key);
+        s += a.of_queries[(start + query) * a.columns + column];
+        if (a.of_keys) s += a.of_keys[(start + key) * a.columns + column];
+    }
     return a.cap == 0.0f ? s : a.cap * tanhf(s / a.cap);
 }
 
@@ -202,8 +222,10 @@ __device__ __forceinline__ void forward(
             float most = largest[i];
 #pragma unroll
             for (int j = 0; j < TILE / 16; ++j) {
-                s[i][j] = score(a, s[i][j]);
-                if (visible(a, row, start + tx + 16 * j, length)) most = fmaxf(most, s[i][j]);
+                size column = start + tx + 16 * j;
+                if (!visible(a, row, column, length)) continue;
+                s[i][j] = score(a, head, piece.start, row, column, s[i][j]);
+                most = fmaxf(most, s[i][j]);
             }
             for (int offset = 8; offset > 0; offset >>= 1)
                 most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, offset));
@@ -286,7 +308,7 @@ __device__ __forceinline__ void gradients(
             float kept = 0.0f, probability = 0.0f, slope = 0.0f;
             if (visible(a, row, column, length)) {
                 kept = kept_factor(a, seed, row, column, length);
-                float s_ij = score(a, s[i][j]);
+                float s_ij = score(a, head, piece.start, row, column, s[i][j]);
                 probability = expf(s_ij - log_sum);
                 slope = probability * (kept * dp[i][j] - sum);
                 if (a.cap != 0.0f) slope *= 1.0f - s_ij / a.cap * (s_ij / a.cap);
@@ -301,7 +323,8 @@ __device__ __forceinline__ void gradients(
 template <int WIDTH, int TILE>
 __device__ __forceinline__ void backward_queries(
     const Attention& a, const Piece* pieces, const float* log_sums, const float* along,
-    const float* output_gradient, size gradient_stride, float* result) {
+    const float* output_gradient, size gradient_stride, float* result,
+    float* of_queries_gradient) {
     float(*query)[WIDTH + 1] = (float(*)[WIDTH + 1])memory;
     float(*gradient)[WIDTH + 1] = query + TILE;
     float(*key)[WIDTH + 1] = gradient + TILE;
@@ -327,6 +350,13 @@ __device__ __forceinline__ void backward_queries(
                                log_sums, along, (float(*)[TILE + 1])0, ds);
         __syncthreads();
         mix<WIDTH, TILE>(sums, ds, key);
+        // A query's terms are added up by one thread, in the order of keys.
+        size row = first + threadIdx.x;
+        if (of_queries_gradient && threadIdx.x < TILE && row < length)
+            for (int k = 0; k < TILE; ++k)
+                if (visible(a, row, start + k, length))
+                    of_queries_gradient[((size)piece.start + row) * a.columns +
+                                        term(a, head, row, start + k)] += ds[threadIdx.x][k];
     }
     size columns = (a.heads + 2 * a.key_heads) * a.width;
     store<WIDTH, TILE>(result + (size)piece.start * columns + head * a.width, columns, first,
@@ -338,7 +368,7 @@ __device__ __forceinline__ void backward_queries(
 template <int WIDTH, int TILE>
 __device__ __forceinline__ void backward_keys(
     const Attention& a, const Piece* pieces, const float* log_sums, const float* along,
-    const float* output_gradient, size gradient_stride, float* result) {
+    const float* output_gradient, size gradient_stride, float* result, float* of_keys_gradient) {
     float(*key)[WIDTH + 1] = (float(*)[WIDTH + 1])memory;
     float(*value)[WIDTH + 1] = key + TILE;
     float(*query)[WIDTH + 1] = value + TILE;
@@ -369,6 +399,13 @@ __device__ __forceinline__ void backward_keys(
             __syncthreads();
             mix_transposed<WIDTH, TILE>(of_values, p, gradient);
             mix_transposed<WIDTH, TILE>(of_keys, ds, query);
+            // A key's terms are added up by one thread, in the order of queries.
+            size column = first + threadIdx.x;
+            if (of_keys_gradient && threadIdx.x < TILE && column < length)
+                for (int q = 0; q < TILE; ++q)
+                    if (visible(a, start + q, column, length))
+                        of_keys_gradient[((size)piece.start + column) * a.columns +
+                                         term(a, head, start + q, column)] += ds[q][threadIdx.x];
         }
     }
     size columns = (a.heads + 2 * a.key_heads) * a.width;
@@ -385,14 +422,14 @@ extern "C" __global__ void __launch_bounds__(256)
 
 extern "C" __global__ void __launch_bounds__(256) attention_backward_queries(
     PARAMETERS, const float* log_sums, const float* along, const float* output_gradient,
-    size gradient_stride, float* result) {
+    size gradient_stride, float* result, float* of_queries_gradient, float* of_keys_gradient) {
     backward_queries<HEAD_WIDTH, HEAD_TILE>(ATTENTION, pieces, log_sums, along, output_gradient,
-                                            gradient_stride, result);
+                                            gradient_stride, result, of_queries_gradient);
 }
 
 extern "C" __global__ void __launch_bounds__(256) attention_backward_keys(
     PARAMETERS, const float* log_sums, const float* along, const float* output_gradient,
-    size gradient_stride, float* result) {
+    size gradient_stride, float* result, float* of_queries_gradient, float* of_keys_gradient) {
     backward_keys<HEAD_WIDTH, HEAD_TILE>(ATTENTION, pieces, log_sums, along, output_gradient,
-                                         gradient_stride, result);
+                                         gradient_stride, result, of_keys_gradient);
 }
