@@ -19,7 +19,7 @@
 //! unit whose norm is C_k in every group reaches the bound, so it is tight. [`GroupedGaussian`] is
 //! this lemma; [`Allocation`](crate::method::central::Allocation) has it with weights.
 
-mod chacha;
+pub(crate) mod chacha;
 mod draw;
 mod lemma;
 mod normal;

@@ -15,6 +15,7 @@ use crate::tensor::{
     Matrix, NoisyGradient, NormKind, Normalised, Operand, ParameterUpdate, Result, RowWeights,
     Shape, UpdateState,
 };
+use rayon::prelude::*;
 use std::ops::Range;
 
 /// Our own kernels, on all cores.
@@ -250,7 +251,8 @@ impl Backend for Cpu {
         states: Vec<UpdateState<Host>>,
         all: &[ParameterUpdate],
     ) -> Result<Vec<UpdateState<Host>>> {
-        let each = states.into_iter().zip(all);
+        // One parameter beside the other: many are too small for all cores.
+        let each = states.into_par_iter().zip(all);
         Ok(each.map(|(state, update)| updates::release_and_update(state, update)).collect())
     }
 
