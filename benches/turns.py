@@ -15,6 +15,15 @@ def arguments(parser):
     parser.add_argument("--binary", default=str(ROOT / "target/release/undertone"))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--cpu", choices=LEVELS, help="hold all of them to these instructions at most, whatever the processor has")
+
+
+# What holds undertone, and each of the libraries that PyTorch computes with, to a set of instructions.
+LEVELS = {
+    "avx512": {"UNDERTONE_CPU": "avx512", "ATEN_CPU_CAPABILITY": "avx512", "MKL_ENABLE_INSTRUCTIONS": "AVX512",
+               "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16"},
+    "avx2": {"UNDERTONE_CPU": "avx2", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
+}
 
 
 def peers():
@@ -37,8 +46,9 @@ DISTURBED, TRIES = 0.04, 5
 class Machine:
     """Runs one command at a time on so many cores, and notes how much of the machine was taken from it."""
 
-    def __init__(self, threads):
+    def __init__(self, threads, cpu=None):
         self.cores = sorted(os.sched_getaffinity(0))[:threads]
+        self.environment = os.environ | (LEVELS[cpu] if cpu else {})
         self.disturbed = 0.0
         self.repeated = 0
 
@@ -46,7 +56,7 @@ class Machine:
         """The JSON object that a command prints last, and what share of the machine others took meanwhile."""
         (busy, ticks), before = processor_time(), os.times()
         done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                              preexec_fn=lambda: os.sched_setaffinity(0, self.cores))
+                              env=self.environment, preexec_fn=lambda: os.sched_setaffinity(0, self.cores))
         if done.returncode != 0:
             sys.exit(f"failed: {' '.join(map(str, command))}\n{done.stderr}")
         (busy_after, ticks_after), after = processor_time(), os.times()
@@ -72,7 +82,7 @@ class Machine:
 
     def start(self, command):
         """A process that waits for requests, on the same cores."""
-        return OnRequest(command, self.cores)
+        return OnRequest(command, self.cores, self.environment)
 
     def disturbance(self):
         return (f"\nOther processes and the host took at most {self.disturbed:.0%} of the machine during a measurement that counts; "
@@ -86,10 +96,10 @@ class OnRequest:
     # Threads of a peer go on spinning for a while after its work is done; the next one must not pay for that.
     REST = 0.3
 
-    def __init__(self, command, cores):
+    def __init__(self, command, cores, environment):
         self.command = [str(part) for part in command]
         self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-                                        preexec_fn=lambda: os.sched_setaffinity(0, cores))
+                                        env=environment, preexec_fn=lambda: os.sched_setaffinity(0, cores))
 
     def ask(self):
         time.sleep(self.REST)

@@ -133,13 +133,18 @@ pub struct List {}
 impl List {
     pub fn run(self, output: Output) -> Outcome {
         let report = CudaReport::new();
-        let level = CpuLevel::current().name();
         if output.json {
-            output::json(&as_json(level, &report));
+            output::json(&as_json(&report));
             return Ok(());
         }
+        let (found, used) = (CpuLevel::detected(), CpuLevel::current());
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        output::line(format_args!("processor: {level}, {cores} threads"));
+        let capped = if used < found { " (UNDERTONE_CPU)" } else { "" };
+        output::line(format_args!(
+            "processor: {} found, {} used{capped}, {cores} threads",
+            found.name(),
+            used.name()
+        ));
         for (number, gpu) in report.gpus.iter().enumerate() {
             let (major, minor) = gpu.compute_capability;
             let memory = gpu.memory >> 20;
@@ -159,7 +164,7 @@ impl List {
     }
 }
 
-fn as_json(level: &str, report: &CudaReport) -> Value {
+fn as_json(report: &CudaReport) -> Value {
     let gpus = report.gpus.iter().map(|gpu| {
         let (major, minor) = gpu.compute_capability;
         json!({
@@ -172,7 +177,9 @@ fn as_json(level: &str, report: &CudaReport) -> Value {
         |library| json!({ "name": library.name, "version": library.version, "path": library.path }),
     );
     json!({
-        "processor": level,
+        "processor": CpuLevel::current().name(),
+        "processor_found": CpuLevel::detected().name(),
+        "processor_levels": CpuLevel::available().map(CpuLevel::name).collect::<Vec<_>>(),
         "gpus": gpus.collect::<Value>(),
         "libraries": libraries.collect::<Value>(),
         "missing": report.missing,

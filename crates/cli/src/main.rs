@@ -114,8 +114,8 @@ fn main() -> ExitCode {
         Err(error) => return misread(&error),
     };
     let output = Output { json: command.json };
-    if let Err(unknown) = undertone::tensor::CpuLevel::from_environment() {
-        output::error(&format!("error: {unknown}"));
+    if let Err(unusable) = undertone::tensor::CpuLevel::from_environment() {
+        output::error(&format!("error: {unusable}"));
         return ExitCode::from(2);
     }
     let done = match command.verb {

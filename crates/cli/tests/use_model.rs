@@ -74,7 +74,9 @@ fn a_classifier_is_evaluated() {
         assert!(shown.contains(text), "{text} is missing in\n{shown}");
     }
     // With other instructions, and so other kernels, it says the same.
-    for level in ["avx512", "avx2", "portable"] {
+    let listed: Value = serde_json::from_str(&said(&["device", "--json"])).unwrap();
+    for level in listed["processor_levels"].as_array().unwrap() {
+        let level = level.as_str().unwrap();
         let output = Command::new(env!("CARGO_BIN_EXE_undertone"))
             .args(["eval", "--model", &model, "--data", &data, "--json"])
             .env("UNDERTONE_CPU", level)
@@ -87,8 +89,11 @@ fn a_classifier_is_evaluated() {
     }
     let gpu = ["eval", "--model", &model, "--data", &data, "--device", "cuda:999"];
     refused(&gpu, "GPU");
-    let listed: Value = serde_json::from_str(&said(&["device", "--json"])).unwrap();
-    assert!(listed["processor"].is_string() && listed["gpus"].is_array());
+    assert_eq!(
+        listed["processor"],
+        *listed["processor_levels"].as_array().unwrap().last().unwrap()
+    );
+    assert!(listed["processor_found"].is_string() && listed["gpus"].is_array());
     if listed["gpu_usable"] == false {
         assert!(!listed["missing"].as_array().unwrap().is_empty());
     }
@@ -425,5 +430,44 @@ fn an_unknown_level_of_instructions_is_refused() {
             "{error}"
         );
         assert_eq!(error.lines().count(), 1, "one sentence: {error}");
+    }
+}
+
+#[test]
+fn a_level_can_be_asked_for_up_to_the_highest_of_the_processor() {
+    let listed: Value = serde_json::from_str(&said(&["device", "--json"])).unwrap();
+    let step = ["bench", "step", "--arch", "bert", "--layers", "1", "--hidden", "16", "--heads"];
+    let step = [&step[..], &["2", "--batch", "2", "--tokens", "5", "--steps", "1"]].concat();
+    let step = [&step[..], &["--device", "cpu", "--method", "dp-sgd", "--cpu"]].concat();
+    let levels = listed["processor_levels"].as_array().unwrap();
+    for level in levels {
+        said(&[&step[..], &[level.as_str().unwrap()]].concat());
+    }
+    let capped = Command::new(env!("CARGO_BIN_EXE_undertone"))
+        .args(&step)
+        .arg("avx2")
+        .env("UNDERTONE_CPU", "portable")
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&capped.stderr);
+    assert_eq!(capped.status.code(), Some(2), "{error}");
+    assert!(error.contains("--cpu") && error.contains("portable"), "{error}");
+    let shown = Command::new(env!("CARGO_BIN_EXE_undertone"))
+        .arg("device")
+        .env("UNDERTONE_CPU", "portable")
+        .output()
+        .unwrap();
+    let shown = String::from_utf8_lossy(&shown.stdout);
+    let found = listed["processor_found"].as_str().unwrap();
+    assert!(shown.contains(&format!("{found} found, portable used")), "{shown}");
+    if levels.len() < 4 {
+        let lacking = Command::new(env!("CARGO_BIN_EXE_undertone"))
+            .arg("device")
+            .env("UNDERTONE_CPU", "amx")
+            .output()
+            .unwrap();
+        let error = String::from_utf8_lossy(&lacking.stderr);
+        assert_eq!(lacking.status.code(), Some(2), "{error}");
+        assert!(error.contains("at most") && error.lines().count() == 1, "{error}");
     }
 }

@@ -1,7 +1,7 @@
 //! Every kernel against its definition in double precision over random shapes, on all devices, and
 //! whole models against finite differences.
 
-use crate::common::{batch, devices, difference, fixture};
+use crate::common::{batch, devices, difference, fixture, on_each_device};
 use crate::reference::{Wide, activation, attention, loss, norm, rows};
 use proptest::prelude::*;
 use undertone::data::Batch;
@@ -67,7 +67,7 @@ proptest! {
         // The terms of the gradient, which cancel: all of them with one column.
         let terms = Wide::from_fn(size.0, size.1, |i, j| inverse[i] * ww[(0, j)] * wdy[(i, j)]);
         let size = terms.largest();
-        for device in devices() {
+        on_each_device(|device| {
             let [x, r, dy, w, b] = [&x, &r, &dy, &w, &b].map(|m| m.to_device(&device).unwrap());
             let residual = residual.then_some(&r);
             let ours = tensor::normalise(kind, &x, residual, &w, Some(&b), 1e-3).unwrap();
@@ -76,7 +76,7 @@ proptest! {
             let inverse = &ours.inverse_std;
             let found = tensor::normalise_backward(kind, &ours.normalised, inverse, &w, &dy);
             close("norm backward", &found.unwrap(), &back, size);
-        }
+        });
     }
 
     #[test]
@@ -86,7 +86,7 @@ proptest! {
         let [wx, wu, wdy] = &wide;
         for kind in ACTIVATIONS {
             let f = activation::forward(kind, wx);
-            for device in devices() {
+            on_each_device(|device| {
                 let [x, u, dy] = [&x, &u, &dy].map(|m| m.to_device(&device).unwrap());
                 same("f", &tensor::activate(kind, &x).unwrap(), &f);
                 let back = tensor::activate_backward(kind, &x, &dy).unwrap();
@@ -95,7 +95,7 @@ proptest! {
                 let (gate, up) = tensor::gate_backward(kind, &x, &u, &dy).unwrap();
                 same("gate'", &gate, &activation::backward(kind, wx, &rows::multiply(wu, wdy)));
                 same("up'", &up, &rows::multiply(&f, wdy));
-            }
+            });
         }
     }
 
@@ -107,13 +107,13 @@ proptest! {
         let y = Wide::from_fn(size.0, size.1, |i, j| c * (wx[(i, j)] / c).tanh());
         let slope = |i, j| 1.0 - (wx[(i, j)] / c).tanh().powi(2);
         let back = Wide::from_fn(size.0, size.1, |i, j| slope(i, j) * wdy[(i, j)]);
-        for device in devices() {
+        on_each_device(|device| {
             let [x, dy] = [&x, &dy].map(|m| m.to_device(&device).unwrap());
             let capped = tensor::soft_cap(&x, cap).unwrap();
             same("soft-capping", &capped, &y);
             let found = tensor::soft_cap_backward(&capped, &dy, cap).unwrap();
             same("soft-capping backward", &found, &back);
-        }
+        });
     }
 
     #[test]
@@ -149,13 +149,13 @@ proptest! {
         let dy = numbers(tokens, shape.heads * width, seed ^ 1);
         let output = attention::forward(&Wide::of(&qkv), None, &shape);
         let back = attention::backward(&Wide::of(&qkv), None, &Wide::of(&dy), &shape).qkv;
-        for device in devices() {
+        on_each_device(|device| {
             let [qkv, dy] = [&qkv, &dy].map(|m| m.to_device(&device).unwrap());
             let (out, sums) = tensor::attend(&qkv, &shape).unwrap();
             same("attention", &out, &output);
             let found = tensor::attend_backward(&qkv, &out, &sums, &dy, &shape).unwrap();
             same("attention backward", &found, &back);
-        }
+        });
     }
 
     #[test]
@@ -200,7 +200,7 @@ proptest! {
         };
         let output = attention::forward(wq, Some(&relative), &shape);
         let back = attention::backward(wq, Some(&relative), wdy, &shape);
-        for device in devices() {
+        on_each_device(|device| {
             let all = [&qkv, &dy, &terms, &more].map(|m| m.to_device(&device).unwrap());
             let [qkv, dy, terms, more] = &all;
             let relative = Relative {
@@ -222,7 +222,7 @@ proptest! {
             if let (Some(keys), Some(wanted)) = (&found.of_keys, &back.of_keys) {
                 close("terms of keys", keys, wanted, slope * f64::from(longest).sqrt());
             }
-        }
+        });
     }
 
     #[test]
@@ -238,14 +238,14 @@ proptest! {
         let frequencies: Vec<f32> = (0..half).map(|j| 1.0 / 10_f32.powi(j as i32)).collect();
         let positions: Vec<u32> = (0..count as u32).map(|p| p * 3 % 17).collect();
         let turned = rows::rotate(&Wide::of(&x), columns, &frequencies, &positions);
-        for device in devices() {
+        on_each_device(|device| {
             let turn = |x, direction| {
                 tensor::rotate(x, columns, &frequencies, &positions, direction).unwrap()
             };
             let ours = turn(x.to_device(&device).unwrap(), 1.0);
             same("rotation", &ours, &turned);
             same("rotation undone", &turn(ours, -1.0), &Wide::of(&x));
-        }
+        });
     }
 
     #[test]
@@ -261,14 +261,14 @@ proptest! {
         let dropout = Dropout { rate: 0.4, seed };
         let (losses, loss_gradient) = loss::cross_entropy(&wx, &targets, by_row);
         let scattered = rows::scatter_onto(Wide::zeros(count, columns), &wx, &indices);
-        for device in devices() {
+        on_each_device(|device| {
             let [x, y] = [&x, &y].map(|m| m.to_device(&device).unwrap());
             same("add", &tensor::add(&x, &y).unwrap(), &rows::add(&wx, &wy));
             let mixed = tensor::lerp(y.clone(), &x, 0.25).unwrap();
             same("lerp", &mixed, &rows::lerp(&wy, &wx, 0.25));
             // In rows of another length, and as a block between other columns.
             let flat = x.reshape_to_columns(1).unwrap();
-            prop_assert_eq!(flat.shape(), [count * columns, 1]);
+            assert_eq!(flat.shape(), [count * columns, 1]);
             same("flat again", &flat.reshape_to_columns(columns).unwrap(), &wx);
             let part = x.column_range(0..1).unwrap().reshape_to_columns(1).unwrap();
             let mut beside = Output::new(&device, count, columns + 1);
@@ -276,7 +276,7 @@ proptest! {
             beside.add_block(0..1, &part).unwrap();
             let beside = beside.finish().unwrap();
             same("block", &beside.column_range(1..columns + 1).unwrap(), &wx);
-            prop_assert_eq!(
+            assert_eq!(
                 beside.column_range(0..1).unwrap().to_vec().unwrap(),
                 part.to_vec().unwrap()
             );
@@ -297,11 +297,11 @@ proptest! {
             same("dropout", &dropped, &rows::drop_out(dropout, &wx));
             let (found, gradient) = tensor::cross_entropy(&x, &targets, Some(by_row)).unwrap();
             let found = found.to_vec().unwrap();
-            prop_assert!(difference(&found, &losses) < 1e-5);
+            assert!(difference(&found, &losses) < 1e-5);
             let alone = tensor::cross_entropy(&x, &targets, None).unwrap().0.to_vec().unwrap();
-            prop_assert!(difference(&alone, &found) < 1e-5);
+            assert!(difference(&alone, &found) < 1e-5);
             same("loss gradient", &gradient.unwrap(), &loss_gradient);
-        }
+        });
     }
 
     /// Matrix products of every size class (few rows, AMX tiles, the rest).
@@ -315,10 +315,11 @@ proptest! {
         let left = if turn_left { numbers(k, m, seed) } else { numbers(m, k, seed) };
         let right = if turn_right { numbers(n, k, seed ^ 1) } else { numbers(k, n, seed ^ 1) };
         let operands = (left.plain().turned(turn_left), right.plain().turned(turn_right));
-        let found = product(0.5, operands.0, operands.1).unwrap().to_vec().unwrap();
         let (a, b) = (Wide::of(&left), Wide::of(&right));
+        CpuLevel::each(|level| {
+        let found = product(0.5, operands.0, operands.1).unwrap().to_vec().unwrap();
         // Without fused multiply-add the terms are rounded too.
-        let fused = CpuLevel::current() > CpuLevel::Portable;
+        let fused = level > CpuLevel::Portable;
         let allowed = if fused { 2e-7 } else { 4e-7 };
         let corners =
             [(0, 0), (m - 1, n - 1), (m / 2, n / 3), (m / 3, n / 2), (0, n - 1), (m - 1, 0)];
@@ -331,11 +332,12 @@ proptest! {
                 size += (0.5 * x * y).abs();
             }
             let wrong = (f64::from(found[i * n + j]) - want).abs();
-            prop_assert!(
+            assert!(
                 wrong <= allowed * size + 1e-30,
-                "{m}×{k}×{n} at {i},{j}: off by {wrong:e} of {size:e}"
+                "{level:?}, {m}×{k}×{n} at {i},{j}: off by {wrong:e} of {size:e}"
             );
         }
+        });
     }
 }
 
@@ -401,33 +403,43 @@ fn products_keep_large_and_small_numbers_apart() {
         .enumerate()
         .map(|(i, v)| v * scale(i % n))
         .collect();
-    let found = product(
-        1.0,
-        Matrix::from_vec(m, k, a.clone()).plain(),
-        Matrix::from_vec(k, n, b.clone()).plain(),
-    );
-    let found = found.unwrap().to_vec().unwrap();
-    for i in 0..m {
-        for j in 0..n {
-            let terms = (0..k).map(|d| f64::from(a[i * k + d]) * f64::from(b[d * n + j]));
-            let (want, size) = terms.fold((0.0, 0.0), |(w, s), t| (w + t, s + t.abs()));
-            assert!((f64::from(found[i * n + j]) - want).abs() <= 2e-7 * size);
+    CpuLevel::each(|level| {
+        let allowed = if level > CpuLevel::Portable { 2e-7 } else { 4e-7 };
+        let found = product(
+            1.0,
+            Matrix::from_vec(m, k, a.clone()).plain(),
+            Matrix::from_vec(k, n, b.clone()).plain(),
+        );
+        let found = found.unwrap().to_vec().unwrap();
+        for i in 0..m {
+            for j in 0..n {
+                let terms = (0..k).map(|d| f64::from(a[i * k + d]) * f64::from(b[d * n + j]));
+                let (want, size) = terms.fold((0.0, 0.0), |(w, s), t| (w + t, s + t.abs()));
+                assert!((f64::from(found[i * n + j]) - want).abs() <= allowed * size);
+            }
         }
-    }
-    let mut broken = a;
-    broken[5] = f32::NAN;
-    let found =
-        product(1.0, Matrix::from_vec(m, k, broken).plain(), Matrix::from_vec(k, n, b).plain())
-            .unwrap();
-    let row = found.to_vec().unwrap();
-    assert!(
-        row[..n].iter().all(|v| v.is_nan()) && row[n..].iter().all(|v| v.is_finite()),
-        "a NaN stays in its row"
-    );
+        let mut broken = a.clone();
+        broken[5] = f32::NAN;
+        let found = product(
+            1.0,
+            Matrix::from_vec(m, k, broken).plain(),
+            Matrix::from_vec(k, n, b.clone()).plain(),
+        )
+        .unwrap();
+        let row = found.to_vec().unwrap();
+        assert!(
+            row[..n].iter().all(|v| v.is_nan()) && row[n..].iter().all(|v| v.is_finite()),
+            "a NaN stays in its row"
+        );
+    });
 }
 
 #[test]
 fn an_empty_batch_has_empty_results() {
+    CpuLevel::each(|_| empty_results());
+}
+
+fn empty_results() {
     let none = Matrix::zeros(0, 8);
     let weight = Matrix::zeros(1, 8);
     assert_eq!(
@@ -487,6 +499,10 @@ fn directional_derivative(model: &Model, batch: &Batch, seed: Option<u64>) -> (f
 
 #[test]
 fn gradients_equal_finite_differences_with_and_without_dropout() {
+    CpuLevel::each(|_| gradients_equal_finite_differences());
+}
+
+fn gradients_equal_finite_differences() {
     for name in ["bert-classification", "roberta-masked-lm", "gpt2-causal-lm", "llama-causal-lm"] {
         let mut model = load(&fixture(name), &LoadOptions::default()).unwrap();
         let batch = batch(name, &model);

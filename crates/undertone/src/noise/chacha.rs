@@ -8,10 +8,11 @@
 /// Blocks that are computed together.
 pub const LANES: usize = 16;
 
-type Words = [u32; LANES];
+/// One word of each block.
+pub(crate) type Words = [u32; LANES];
 
 /// The first four words of every block: "expand 32-byte k".
-const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
+pub(crate) const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
 
 /// Columns, then diagonals. A macro, so that every index is a constant and the words can stay in
 /// registers.
@@ -27,13 +28,14 @@ macro_rules! double_round {
         quarter($s, 3, 4, 9, 14);
     };
 }
+pub(crate) use double_round;
 
 /// Sixteen blocks from number `first` on; word w of block `first + l` is `[w][l]` of the result.
 #[inline(always)]
 pub fn blocks(key: &[u32; 8], stream: u64, first: u64) -> [Words; 16] {
     #[cfg(target_arch = "x86_64")]
     if let Some(avx512) = crate::tensor::Avx512::get() {
-        return registers::blocks(avx512, key, stream, first);
+        return crate::tensor::cpu::x86::chacha::blocks(avx512, key, stream, first);
     }
     plain::blocks(key, stream, first)
 }
@@ -94,99 +96,38 @@ mod plain {
     }
 }
 
-/// AVX-512: registers of sixteen lanes. The compiler vectorises the loops of [`plain`] across the
-/// words, through memory, which is slower.
-#[cfg(target_arch = "x86_64")]
-mod registers {
-    use super::{CONSTANTS, LANES, Words};
-    use crate::tensor::Avx512;
-    use std::arch::x86_64::{
-        __m512i, _mm512_add_epi32, _mm512_cmplt_epu32_mask, _mm512_mask_add_epi32,
-        _mm512_rol_epi32, _mm512_set1_epi32, _mm512_setr_epi32, _mm512_storeu_si512,
-        _mm512_xor_si512,
-    };
-
-    /// x += y, then z = (z ^ x) rotated left.
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn half_step<const SHIFT: i32>(s: &mut [__m512i; 16], x: usize, y: usize, z: usize) {
-        s[x] = _mm512_add_epi32(s[x], s[y]);
-        s[z] = _mm512_rol_epi32::<SHIFT>(_mm512_xor_si512(s[z], s[x]));
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn quarter(s: &mut [__m512i; 16], a: usize, b: usize, c: usize, d: usize) {
-        half_step::<16>(s, a, b, d);
-        half_step::<12>(s, c, d, b);
-        half_step::<8>(s, a, b, d);
-        half_step::<7>(s, c, d, b);
-    }
-
-    pub fn blocks(_: Avx512, key: &[u32; 8], stream: u64, first: u64) -> [Words; 16] {
-        #[allow(unsafe_code)]
-        // SAFETY: the token proves that the processor has AVX-512.
-        unsafe {
-            blocks_in_registers(key, stream, first)
-        }
-    }
-
-    #[target_feature(enable = "avx512f")]
-    fn blocks_in_registers(key: &[u32; 8], stream: u64, first: u64) -> [Words; 16] {
-        let all = |word: u32| _mm512_set1_epi32(word as i32);
-        let lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-        let low = _mm512_add_epi32(all(first as u32), lanes);
-        // The lower half of a counter has overflowed where it is smaller than what was added.
-        let high = all((first >> 32) as u32);
-        let high = _mm512_mask_add_epi32(high, _mm512_cmplt_epu32_mask(low, lanes), high, all(1));
-        let [c0, c1, c2, c3] = CONSTANTS.map(all);
-        let [k0, k1, k2, k3, k4, k5, k6, k7] = key.map(all);
-        let (one, other) = (all(stream as u32), all((stream >> 32) as u32));
-        let start = [c0, c1, c2, c3, k0, k1, k2, k3, k4, k5, k6, k7, low, high, one, other];
-        let mut s = start;
-        for _ in 0..10 {
-            double_round!(&mut s);
-        }
-        let mut words = [[0; LANES]; 16];
-        for ((words, s), start) in words.iter_mut().zip(s).zip(start) {
-            #[allow(unsafe_code)]
-            // SAFETY: the array has sixteen words, and the store needs no alignment.
-            unsafe {
-                _mm512_storeu_si512(words.as_mut_ptr().cast(), _mm512_add_epi32(s, start));
-            }
-        }
-        words
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tensor::CpuLevel;
     use rand_chacha::ChaCha20Rng;
     use rand_chacha::rand_core::{Rng, SeedableRng};
 
     #[test]
     fn the_words_are_those_of_rand_chacha() {
-        let seed: [u8; 32] = std::array::from_fn(|i| (i * 37 + 5) as u8);
-        let key = std::array::from_fn(|i| {
-            u32::from_le_bytes([seed[4 * i], seed[4 * i + 1], seed[4 * i + 2], seed[4 * i + 3]])
-        });
-        for (stream, first) in [(0, 0), (7, 16), (u64::MAX - 3, 1 << 40), (1 << 33, (1 << 32) - 8)]
-        {
-            let mut reference = ChaCha20Rng::from_seed(seed);
-            reference.set_stream(stream);
-            reference.set_word_pos(16 * u128::from(first));
-            let ours = blocks(&key, stream, first);
-            assert_eq!(ours, plain::blocks(&key, stream, first), "on any machine");
-            for l in 0..LANES {
-                for word in &ours {
-                    assert_eq!(
-                        word[l],
-                        reference.next_u32(),
-                        "stream {stream}, block {first} + {l}"
-                    );
+        CpuLevel::each(|_| {
+            let seed: [u8; 32] = std::array::from_fn(|i| (i * 37 + 5) as u8);
+            let key = std::array::from_fn(|i| {
+                u32::from_le_bytes([seed[4 * i], seed[4 * i + 1], seed[4 * i + 2], seed[4 * i + 3]])
+            });
+            for (stream, first) in
+                [(0, 0), (7, 16), (u64::MAX - 3, 1 << 40), (1 << 33, (1 << 32) - 8)]
+            {
+                let mut reference = ChaCha20Rng::from_seed(seed);
+                reference.set_stream(stream);
+                reference.set_word_pos(16 * u128::from(first));
+                let ours = blocks(&key, stream, first);
+                assert_eq!(ours, plain::blocks(&key, stream, first), "on any machine");
+                for l in 0..LANES {
+                    for word in &ours {
+                        assert_eq!(
+                            word[l],
+                            reference.next_u32(),
+                            "stream {stream}, block {first} + {l}"
+                        );
+                    }
                 }
             }
-        }
+        });
     }
 }

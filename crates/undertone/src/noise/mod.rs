@@ -20,7 +20,7 @@
 //! this lemma; [`Allocation`](crate::method::central::Allocation) has it with weights.
 
 mod bands;
-mod chacha;
+pub(crate) mod chacha;
 mod draw;
 mod lemma;
 mod normal;

@@ -35,7 +35,7 @@ pub use cache::KeyValueCache;
 pub use coordinate_weights::CoordinateWeights;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use cpu::level::Avx512;
-pub use cpu::level::{CpuLevel, UnknownCpuLevel};
+pub use cpu::level::{CpuLevel, CpuLevelError};
 pub use cpu::panels::Panels;
 pub use cuda::{CudaDevice, CudaMatrix, CudaReport, FoundLibrary, GpuReport};
 pub use device::Device;

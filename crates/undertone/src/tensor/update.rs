@@ -143,7 +143,7 @@ pub fn release_and_update(
 mod tests {
     use super::*;
     use crate::noise::Secret;
-    use crate::tensor::Device;
+    use crate::tensor::{CpuLevel, Device};
 
     /// Numbers of all sizes that look random and are always the same.
     fn numbers(count: usize, seed: u32) -> Vec<f32> {
@@ -167,7 +167,8 @@ mod tests {
             .map(|matrix| matrix.to_vec().unwrap().iter().map(|x| x.to_bits()).collect())
     }
 
-    /// Noise, weights and moments are the same on every device, bit by bit; a million coordinates
+    /// Noise, weights and moments are the same on every device, and on the CPU with all
+    /// instructions, bit by bit; a million coordinates
     /// have about a dozen in the noise's tails.
     #[test]
     fn every_device_computes_the_same_bits() {
@@ -216,6 +217,12 @@ mod tests {
                         (*rows, *columns) = (&rows[..height], &columns[..count / height]);
                     }
                     let want = updated(&Device::Cpu, count, &update);
+                    if count < 10_000 {
+                        CpuLevel::each(|level| {
+                            let have = updated(&Device::Cpu, count, &update);
+                            assert_eq!(have, want, "{level:?}, {count}, {rule:?}");
+                        });
+                    }
                     for device in &devices {
                         let have = updated(device, count, &update);
                         for (what, (have, want)) in ["gradient", "value", "first", "second"]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use undertone::data::{Batch, Example, Target};
 use undertone::model::folder::Weights;
 use undertone::model::{Model, TaskHead};
-use undertone::tensor::{Device, Matrix};
+use undertone::tensor::{CpuLevel, Device, Matrix};
 
 pub fn fixture(name: &str) -> PathBuf {
     // Looked up when the test runs, so that a test built on one machine can run on another.
@@ -23,6 +23,16 @@ pub fn devices() -> Vec<Device> {
         Ok(other) => panic!("UNDERTONE_TEST_DEVICE is cuda or cpu, not {other}"),
     }
     devices
+}
+
+/// Calls a function with each device, with the CPU at every level of instructions that it has.
+pub fn on_each_device(body: impl Fn(Device) + Sync) {
+    for device in devices() {
+        match device {
+            Device::Cpu => CpuLevel::each(|_| body(Device::Cpu)),
+            device => body(device),
+        }
+    }
 }
 
 pub struct Expected {

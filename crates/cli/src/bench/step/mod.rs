@@ -13,6 +13,7 @@ use serde_json::json;
 use undertone::data::{Batch, Example, Target};
 use undertone::model::tuning::{AdapterSettings, LoraSettings, Tuning};
 use undertone::model::{Model, TaskHead};
+use undertone::tensor::CpuLevel;
 use undertone::train::peak_memory;
 
 /// Time training steps of a model with random weights
@@ -65,6 +66,9 @@ pub struct StepBench {
     on_request: bool,
     #[command(flatten)]
     device: DeviceArguments,
+    /// The instructions that are used on the CPU at most, as UNDERTONE_CPU says it for every verb
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    cpu: Option<CpuLevel>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -79,13 +83,25 @@ enum Kind {
 impl StepBench {
     pub fn run(self, output: Output) -> Outcome {
         self.check()?;
+        match self.cpu {
+            None => self.measure(output),
+            Some(_) if self.device.is_gpu() => {
+                Err(Failure::arguments("--cpu is for the CPU: add --device cpu"))
+            }
+            Some(level) => level
+                .run(|| self.measure(output))
+                .map_err(|error| Failure::arguments(format!("--cpu: {error}")))?,
+        }
+    }
+
+    fn measure(&self, output: Output) -> Outcome {
         let batch = self.random_batch(self.shape.task_head());
-        let mut contender = Contender::new(&self, self.method, &batch)?;
+        let mut contender = Contender::new(self, self.method, &batch)?;
         if self.on_request {
             return self.answer_requests(&mut contender, &batch);
         }
         let mut other = match self.beside {
-            Some(method) => Some(Contender::new(&self, method, &batch)?),
+            Some(method) => Some(Contender::new(self, method, &batch)?),
             None => None,
         };
         let (mut times, mut others) = (Vec::new(), Vec::new());

@@ -15,6 +15,7 @@ use crate::tensor::{
     Matrix, NoisyGradient, NormKind, Normalised, Operand, ParameterUpdate, Relative,
     RelativeGradients, Result, RowWeights, Shape, UpdateState,
 };
+use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -296,7 +297,8 @@ impl Backend for Cpu {
         states: Vec<UpdateState<Host>>,
         all: &[ParameterUpdate],
     ) -> Result<Vec<UpdateState<Host>>> {
-        let each = states.into_iter().zip(all);
+        // One parameter beside the other: many are too small for all cores.
+        let each = states.into_par_iter().zip(all);
         Ok(each.map(|(state, update)| updates::release_and_update(state, update)).collect())
     }
 

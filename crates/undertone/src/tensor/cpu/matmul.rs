@@ -2,6 +2,8 @@
 
 use super::gemm::{Gemm, Strided};
 use super::view::{Update, View};
+#[cfg(target_arch = "x86_64")]
+use super::x86::gemm::Product;
 use crate::tensor::Host;
 
 /// `out (+)= scale · left · right`, where `out` has rows that begin `stride` apart. On all cores if
@@ -35,8 +37,17 @@ pub fn multiply(
         return super::few_rows::multiply(out, stride, how, scale, left, right, parallel);
     }
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-    if let Some(amx) = super::amx::suits(&left, &right) {
-        return super::amx::multiply(amx, out, stride, how, scale, left, None, right, parallel);
+    if let Some(amx) = super::x86::amx::suits(&left, &right) {
+        return super::x86::amx::multiply(
+            amx, out, stride, how, scale, left, None, right, parallel,
+        );
+    }
+    #[cfg(target_arch = "x86_64")]
+    {
+        let (out, weights) = (&mut *out, None);
+        if (Product { out, stride, how, scale, left, weights, right, parallel }).run() {
+            return;
+        }
     }
     let threads = rayon::current_num_threads();
     // Two threads pay from about a million multiplications.
@@ -80,8 +91,16 @@ pub fn multiply_weighted(
     );
     let (l, r) = (View::of(left).transposed(), View::of(right));
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-    if let Some(amx) = super::amx::suits(&l, &r) {
-        return super::amx::multiply(amx, out, stride, how, 1.0, l, Some(weights), r, true);
+    if let Some(amx) = super::x86::amx::suits(&l, &r) {
+        return super::x86::amx::multiply(amx, out, stride, how, 1.0, l, Some(weights), r, true);
+    }
+    #[cfg(target_arch = "x86_64")]
+    {
+        let (out, left, weights, right) = (&mut *out, l, Some(weights), r);
+        let (scale, parallel) = (1.0, true);
+        if (Product { out, stride, how, scale, left, weights, right, parallel }).run() {
+            return;
+        }
     }
     // The narrower side is scaled.
     if left.columns() <= right.columns() {
@@ -96,6 +115,7 @@ pub fn multiply_weighted(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tensor::CpuLevel;
 
     fn plain(left: View, right: View) -> Vec<f32> {
         let mut out = vec![0.0; left.rows * right.columns];
@@ -114,33 +134,41 @@ mod tests {
 
     #[test]
     fn products_of_all_layouts_match_the_plain_loop() {
-        let numbers =
-            |n: usize, f: f32| -> Vec<f32> { (0..n).map(|i| (i as f32 * f).sin()).collect() };
-        for (m, k, n) in
-            [(1, 1, 1), (3, 5, 2), (17, 33, 9), (64, 32, 64), (130, 70, 200), (2, 0, 3), (0, 4, 3)]
-        {
-            let (a, b) = (numbers(m * k + 40, 0.37), numbers(k * n + 40, 0.91));
-            for (left, right) in [
-                (View::new(&a, m, k, k), View::new(&b, k, n, n)),
-                (View::new(&a, k, m, m).transposed(), View::new(&b, k, n, n)),
-                (View::new(&a, m, k, k), View::new(&b, n, k, k).transposed()),
-                (View::new(&a, k, m, m).transposed(), View::new(&b, n, k, k).transposed()),
+        CpuLevel::each(|_| {
+            let numbers =
+                |n: usize, f: f32| -> Vec<f32> { (0..n).map(|i| (i as f32 * f).sin()).collect() };
+            for (m, k, n) in [
+                (1, 1, 1),
+                (3, 5, 2),
+                (17, 33, 9),
+                (64, 32, 64),
+                (130, 70, 200),
+                (2, 0, 3),
+                (0, 4, 3),
             ] {
-                let want = plain(left, right);
-                let stride = n + 3;
-                let mut out = vec![0.25; (m.max(1) - 1) * stride + n];
-                multiply(&mut out, stride, Update::Overwrite, 2.0, left, right, true);
-                multiply(&mut out, stride, Update::Add, 1.0, left, right, false);
-                for i in 0..m {
-                    for j in 0..n {
-                        let (got, want) = (out[i * stride + j], 3.0 * want[i * n + j]);
-                        assert!(
-                            (got - want).abs() < 1e-4 * (1.0 + want.abs()),
-                            "{m}×{k}×{n}: {got} {want}"
-                        );
+                let (a, b) = (numbers(m * k + 40, 0.37), numbers(k * n + 40, 0.91));
+                for (left, right) in [
+                    (View::new(&a, m, k, k), View::new(&b, k, n, n)),
+                    (View::new(&a, k, m, m).transposed(), View::new(&b, k, n, n)),
+                    (View::new(&a, m, k, k), View::new(&b, n, k, k).transposed()),
+                    (View::new(&a, k, m, m).transposed(), View::new(&b, n, k, k).transposed()),
+                ] {
+                    let want = plain(left, right);
+                    let stride = n + 3;
+                    let mut out = vec![0.25; (m.max(1) - 1) * stride + n];
+                    multiply(&mut out, stride, Update::Overwrite, 2.0, left, right, true);
+                    multiply(&mut out, stride, Update::Add, 1.0, left, right, false);
+                    for i in 0..m {
+                        for j in 0..n {
+                            let (got, want) = (out[i * stride + j], 3.0 * want[i * n + j]);
+                            assert!(
+                                (got - want).abs() < 1e-4 * (1.0 + want.abs()),
+                                "{m}×{k}×{n}: {got} {want}"
+                            );
+                        }
                     }
                 }
             }
-        }
+        });
     }
 }

@@ -5,8 +5,6 @@
 //! build is as fast as a native one.
 
 pub mod activation;
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-pub mod amx;
 pub mod attention;
 mod backend;
 pub mod cache;
@@ -29,5 +27,7 @@ mod soft_cap;
 pub mod unit_norms;
 mod update;
 pub mod view;
+#[cfg(target_arch = "x86_64")]
+pub mod x86;
 
 pub use backend::Cpu;

@@ -17,19 +17,13 @@ pub fn widest<R>(body: impl FnOnce() -> R) -> R {
     arch().dispatch(Body(body))
 }
 
-/// Asks for the line of memory at an address, which will be needed soon.
+#[cfg(target_arch = "x86_64")]
+pub use super::x86::prefetch;
+
+/// Asks for the line of memory at an address: here the processor finds out for itself.
 #[inline(always)]
-#[allow(unsafe_code)]
-pub fn prefetch<T>(line: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a hint, which reads nothing and may name any address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = line;
-}
+#[cfg(not(target_arch = "x86_64"))]
+pub fn prefetch<T>(_: *const T) {}
 
 /// eˣ to 2e-7 relative for −87 ≤ x ≤ 88; below it is the smallest value, above the largest. NaN
 /// stays NaN.

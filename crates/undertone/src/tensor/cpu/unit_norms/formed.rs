@@ -2,11 +2,11 @@
 
 use super::{ColumnWeights, SLACK, Share, longest, part, per_unit, rows};
 use crate::tensor::Host;
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-use crate::tensor::cpu::amx;
 use crate::tensor::cpu::matmul::multiply;
 use crate::tensor::cpu::simd::{dot, sum_lanes, widest};
 use crate::tensor::cpu::view::{Update, View};
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+use crate::tensor::cpu::x86::amx;
 use rayon::prelude::*;
 use std::ops::Range;
 

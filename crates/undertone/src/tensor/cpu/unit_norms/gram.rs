@@ -2,12 +2,10 @@
 
 use super::{ColumnWeights, RUNNING, SLACK, Share, longest, not_negative, per_pair, rows};
 use crate::tensor::Host;
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-use crate::tensor::cpu::amx;
 use crate::tensor::cpu::dots::{HEIGHT, WIDTH, all_pairs};
-use crate::tensor::cpu::level::{Amx, arch};
+use crate::tensor::cpu::level::arch;
 use crate::tensor::cpu::matmul::multiply;
-use crate::tensor::cpu::simd::{dot, widest};
+use crate::tensor::cpu::simd::dot;
 use crate::tensor::cpu::view::Update;
 use pulp::{Simd, WithSimd};
 use std::ops::Range;
@@ -110,111 +108,6 @@ fn add_pairs<S: Simd>(
             }
         }
     }
-}
-
-/// AMX tiles, if there are any and they are good for Gram matrices of so many rows.
-pub fn tiles_suit(rows: usize) -> Option<Amx> {
-    if (24..=1024).contains(&rows) { Amx::get() } else { None }
-}
-
-/// An upper bound of ‖G‖² of one range, with both Gram matrices written down; under weights whose
-/// roots these are.
-///
-/// With c = [`amx::GRAM_ERROR`], the element (t, s) of the matrix of a is off by at most c α_t α_s,
-/// where α_t² is its diagonal, and so with e and ε. So ‖G‖² is off by at most c Σ_{t,s} (α_t α_s
-/// |⟨e_t, e_s⟩| + ε_t ε_s |⟨a_t, a_s⟩|) + c² (Σ_t α_t ε_t)², which is added, with a hundredth more
-/// since the matrices in it are those that were computed.
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-pub fn whole_by_tiles(
-    tiles: Amx,
-    a: &Host,
-    es: &[&Host],
-    range: &Range<usize>,
-    roots: Option<ColumnWeights>,
-) -> Share {
-    let side = amx::gram_side(range.len());
-    let (mut x, mut y) = (vec![0.0; side * side], vec![0.0; side * side]);
-    amx::add_gram(tiles, &mut x, rows(a, range), roots.map(|roots| roots.a));
-    for e in es {
-        amx::add_gram(tiles, &mut y, rows(e, range), roots.map(|roots| roots.e));
-    }
-    let lengths = |gram: &[f32]| -> Vec<f32> {
-        (0..range.len())
-            .map(|t| not_negative(f64::from(gram[t * side + t])).sqrt() as f32)
-            .collect()
-    };
-    let (alpha, epsilon) = (lengths(&x), lengths(&y));
-    let mut sums = (0.0, 0.0, 0.0);
-    widest(
-        #[inline(always)]
-        || sums = sums_of_grams(&x, &y, side, &alpha, &epsilon),
-    );
-    let (squared, error, most) = sums;
-    let c = 1.01 * amx::GRAM_ERROR;
-    Share { squared: not_negative(squared) + c * error + c * c * most * most, most: 0.0 }
-}
-
-/// Σ XY, Σ (α_t α_s |Y_ts| + ε_t ε_s |X_ts|) and Σ α_t ε_t.
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-#[inline(always)]
-fn sums_of_grams(
-    x: &[f32],
-    y: &[f32],
-    side: usize,
-    alpha: &[f32],
-    epsilon: &[f32],
-) -> (f64, f64, f64) {
-    let count = alpha.len();
-    let (mut squared, mut error, mut most) = (0.0, 0.0, 0.0);
-    for (t, (x, y)) in x.chunks_exact(side).zip(y.chunks_exact(side)).enumerate().take(count) {
-        let (same, both) =
-            (f64::from(x[t]) * f64::from(y[t]), f64::from(alpha[t]) * f64::from(epsilon[t]));
-        let later = t + 1..count;
-        let (x, y) = (&x[later.clone()], &y[later.clone()]);
-        squared += same + 2.0 * wide_dot(x, y);
-        error += 2.0 * both * both;
-        error += 2.0 * f64::from(alpha[t]) * f64::from(dot_of_sizes(&alpha[later.clone()], y));
-        error += 2.0 * f64::from(epsilon[t]) * f64::from(dot_of_sizes(&epsilon[later], x));
-        most += both;
-    }
-    (squared, error, most)
-}
-
-/// Σ |x y|.
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-#[inline(always)]
-fn dot_of_sizes(x: &[f32], y: &[f32]) -> f32 {
-    let mut lanes = [0.0_f32; 16];
-    for (x, y) in x.chunks(16).zip(y.chunks(16)) {
-        for (lane, (x, y)) in lanes.iter_mut().zip(x.iter().zip(y)) {
-            *lane += (x * y).abs();
-        }
-    }
-    lanes.iter().sum()
-}
-
-/// The inner product of two rows in double precision, with eight running sums.
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-#[inline(always)]
-fn wide_dot(x: &[f32], y: &[f32]) -> f64 {
-    let mut lanes = [0.0; 8];
-    for (x, y) in x.chunks(8).zip(y.chunks(8)) {
-        for (lane, (x, y)) in lanes.iter_mut().zip(x.iter().zip(y)) {
-            *lane += f64::from(*x) * f64::from(*y);
-        }
-    }
-    lanes.iter().sum()
-}
-
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
-pub fn whole_by_tiles(
-    tiles: Amx,
-    _: &Host,
-    _: &[&Host],
-    _: &Range<usize>,
-    _: Option<ColumnWeights>,
-) -> Share {
-    match tiles {}
 }
 
 /// All inner products of some rows of one matrix with some of another.

@@ -2,7 +2,7 @@
 //! result for each range of rows.
 //!
 //! For rows t of inputs a and output gradients e, the gradient of a weight is G = Σ_t e_t ⊗ a_t,
-//! and ‖G‖² = Σ_{t,s} ⟨a_t, a_s⟩ ⟨e_t, e_s⟩ needs only two products of size n × n ([`gram`]). Where
+//! and ‖G‖² = Σ_{t,s} ⟨a_t, a_s⟩ ⟨e_t, e_s⟩ needs only two products of size n × n ([`gram`], [`written`]). Where
 //! G is smaller than that, blocks of it are [`formed`]. The gradient of a [table](`tables`) has few
 //! rows.
 //!
@@ -13,8 +13,8 @@
 mod formed;
 mod gram;
 mod tables;
+mod written;
 
-use super::level::Amx;
 use super::simd::{dot, widest};
 use super::view::View;
 use crate::tensor::Host;
@@ -25,6 +25,7 @@ use std::ops::Range;
 pub use formed::weighted_products;
 pub use gram::inner_products;
 pub use tables::{table_rows, table_with_product, table_with_table};
+use written::Writer;
 
 fn rows<'a>(matrix: &'a Host, range: &Range<usize>) -> View<'a> {
     part(matrix, range, 0..matrix.columns())
@@ -136,14 +137,13 @@ pub fn products(
     let (d, p) = (a.columns(), es.iter().map(|e| e.columns()).sum::<usize>());
     let mut tasks = Vec::new();
     for (unit, range) in ranges.iter().enumerate() {
-        let tiles = gram::tiles_suit(range.len());
-        // On tiles a Gram matrix takes half of the products, and half of it is computed.
-        if range.len() * (d + p) >= if tiles.is_some() { 4 } else { 1 } * d * p {
+        let writer = Writer::suiting(range.len(), ranges.len());
+        if range.len() * (d + p) >= writer.map_or(1, Writer::advantage) * d * p {
             tasks.extend(
                 formed::blocks(d, es).map(|(layer, block)| (unit, Task::Formed(layer, block))),
             );
-        } else if let Some(tiles) = tiles {
-            tasks.push((unit, Task::Tiles(tiles)));
+        } else if let Some(writer) = writer {
+            tasks.push((unit, Task::Written(writer)));
         } else {
             tasks.extend(gram::blocks(range.len()).map(|first| (unit, Task::Gram(first))));
         }
@@ -151,11 +151,12 @@ pub fn products(
     let root = |weights: &[f32]| weights.iter().map(|w| w.sqrt()).collect::<Vec<f32>>();
     let roots = weights.map(|weights| (root(weights.a), root(weights.e)));
     let roots = roots.as_ref().map(|(a, e)| ColumnWeights { a, e });
+    let both = weights.zip(roots).map(|(weights, roots)| [weights, roots]);
     let share = |space: &mut Vec<f32>, (unit, task): &(usize, Task)| {
         let range = &ranges[*unit];
         match task {
             Task::Gram(first) => gram::block(a, es, range, *first, weights),
-            Task::Tiles(tiles) => gram::whole_by_tiles(*tiles, a, es, range, roots),
+            Task::Written(writer) => written::whole(*writer, a, es, range, both, space),
             Task::Formed(layer, block) => {
                 formed::block(a, es[*layer], range, block.clone(), weights, space)
             }
@@ -177,8 +178,8 @@ pub fn products(
 enum Task {
     /// Rows from here on, by Gram matrices.
     Gram(usize),
-    /// All rows, by Gram matrices on AMX tiles.
-    Tiles(Amx),
+    /// All rows, by Gram matrices that are written down.
+    Written(Writer),
     /// Some rows of the gradient of one layer, formed.
     Formed(usize, Range<usize>),
 }
@@ -221,6 +222,7 @@ pub fn row_sums(a: Option<&Host>, e: &Host, ranges: &[Range<usize>]) -> Host {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tensor::CpuLevel;
 
     fn matrix(rows: usize, columns: usize, seed: f32) -> Host {
         // Rows that resemble each other, as tokens of one text do: their products do not cancel.
@@ -248,129 +250,153 @@ mod tests {
 
     #[test]
     fn every_way_to_a_norm_is_just_above_the_definition() {
-        // Lengths at the edges of tiles, widths that are no multiples of them, more than one block
-        // along k.
-        let lengths = [1, 5, 24, 31, 32, 33, 64, 70];
-        let (d, p) = (530, 75);
-        let rows: usize = lengths.iter().sum();
-        let (a, e, f) = (matrix(rows, d, 0.1), matrix(rows, p, 2.0), matrix(rows, 33, 5.0));
-        let (of_a, of_e): (Vec<f32>, Vec<f32>) = (
-            (0..d).map(|i| 0.1 + (i % 5) as f32).collect(),
-            (0..p).map(|i| 3.0 / (1 + i) as f32).collect(),
-        );
-        let weights = ColumnWeights { a: &of_a, e: &of_e };
-        let roots: [Vec<f32>; 2] = [&of_a, &of_e].map(|w| w.iter().map(|w| w.sqrt()).collect());
-        let roots = ColumnWeights { a: &roots[0], e: &roots[1] };
-        let mut start = 0;
-        for length in lengths {
-            let range = start..start + length;
-            start += length;
-            for (es, weights, roots) in [
-                (vec![&e, &f], None, None),
-                (vec![&e], None, None),
-                (vec![&e], Some(weights), Some(roots)),
-            ] {
-                let want = plain(&a, &es, &range, weights);
-                let close = |share: Share, way: &str, above: f64| {
-                    let upper = share.squared + 2.0 * SLACK * share.most * share.most;
-                    assert!(upper >= want, "{length} rows {way}: {upper} is below {want}");
+        CpuLevel::each(|_| {
+            // Lengths at the edges of tiles, widths that are no multiples of them, more than one block
+            // along k.
+            let lengths = [1, 5, 24, 31, 32, 33, 64, 70];
+            let (d, p) = (530, 75);
+            let rows: usize = lengths.iter().sum();
+            let (a, e, f) = (matrix(rows, d, 0.1), matrix(rows, p, 2.0), matrix(rows, 33, 5.0));
+            let (of_a, of_e): (Vec<f32>, Vec<f32>) = (
+                (0..d).map(|i| 0.1 + (i % 5) as f32).collect(),
+                (0..p).map(|i| 3.0 / (1 + i) as f32).collect(),
+            );
+            let weights = ColumnWeights { a: &of_a, e: &of_e };
+            let roots: [Vec<f32>; 2] = [&of_a, &of_e].map(|w| w.iter().map(|w| w.sqrt()).collect());
+            let roots = ColumnWeights { a: &roots[0], e: &roots[1] };
+            let mut start = 0;
+            for length in lengths {
+                let range = start..start + length;
+                start += length;
+                for (es, weights, roots) in [
+                    (vec![&e, &f], None, None),
+                    (vec![&e], None, None),
+                    (vec![&e], Some(weights), Some(roots)),
+                ] {
+                    let want = plain(&a, &es, &range, weights);
+                    let close = |share: Share, way: &str, above: f64| {
+                        let upper = share.squared + 2.0 * SLACK * share.most * share.most;
+                        assert!(upper >= want, "{length} rows {way}: {upper} is below {want}");
+                        assert!(
+                            share.squared <= want * (1.0 + above),
+                            "{length} rows {way}: {} {want}",
+                            share.squared
+                        );
+                    };
+                    let mut total = Share::default();
+                    for first in gram::blocks(length) {
+                        let share = gram::block(&a, &es, &range, first, weights);
+                        total = Share {
+                            squared: total.squared + share.squared,
+                            most: total.most + share.most,
+                        };
+                    }
+                    close(total, "in registers", 1e-5);
+                    if let Some(writer) = Writer::suiting(length, 1 << 20) {
+                        let both = weights.zip(roots).map(|(weights, roots)| [weights, roots]);
+                        let share = written::whole(writer, &a, &es, &range, both, &mut Vec::new());
+                        close(share, "written down", 5e-3);
+                    }
+                    let mut total = Share::default();
+                    for (layer, block) in formed::blocks(d, &es) {
+                        let share =
+                            formed::block(&a, es[layer], &range, block, weights, &mut Vec::new());
+                        total = Share {
+                            squared: total.squared + share.squared,
+                            most: total.most + share.most,
+                        };
+                    }
+                    close(total, "formed", 1e-5);
+                    let chosen = products(&a, &es, std::slice::from_ref(&range), weights)[0];
                     assert!(
-                        share.squared <= want * (1.0 + above),
-                        "{length} rows {way}: {} {want}",
-                        share.squared
+                        chosen >= want && chosen <= want * 1.01,
+                        "{length} rows: {chosen} {want}"
                     );
-                };
-                let mut total = Share::default();
-                for first in gram::blocks(length) {
-                    let share = gram::block(&a, &es, &range, first, weights);
-                    total = Share {
-                        squared: total.squared + share.squared,
-                        most: total.most + share.most,
-                    };
                 }
-                close(total, "in registers", 1e-5);
-                if let Some(tiles) = gram::tiles_suit(length) {
-                    close(gram::whole_by_tiles(tiles, &a, &es, &range, roots), "on tiles", 5e-3);
-                }
-                let mut total = Share::default();
-                for (layer, block) in formed::blocks(d, &es) {
-                    let share =
-                        formed::block(&a, es[layer], &range, block, weights, &mut Vec::new());
-                    total = Share {
-                        squared: total.squared + share.squared,
-                        most: total.most + share.most,
-                    };
-                }
-                close(total, "formed", 1e-5);
-                let chosen = products(&a, &es, std::slice::from_ref(&range), weights)[0];
-                assert!(chosen >= want && chosen <= want * 1.01, "{length} rows: {chosen} {want}");
             }
-        }
+        });
     }
 
     /// As of one token against a whole vocabulary: one number is large, and all others are too
     /// small to be seen beside its square.
     #[test]
     fn many_small_numbers_are_not_lost_beside_a_large_one() {
-        for length in [1, 30] {
-            let (d, p) = (64, 60_000);
-            let a = matrix(length, d, 0.4);
-            let small = |i: usize| if i % p == 3 { -1.0 } else { 2e-5 * (1.0 + (i % 16) as f32) };
-            let e = Host::from_vec(length, p, (0..length * p).map(small).collect());
-            let all = 0..length;
-            let want = plain(&a, &[&e], &all, None);
-            let found = products(&a, &[&e], std::slice::from_ref(&all), None)[0];
-            assert!(found >= want && found <= want * 1.001, "{length} rows: {found} {want}");
-            let exact: f64 = e.row(0).iter().map(|&x| f64::from(x).powi(2)).sum();
-            assert!((super::length(e.row(0)).powi(2) / exact - 1.0).abs() < SLACK);
-        }
+        CpuLevel::each(|_| {
+            for length in [1, 30] {
+                let (d, p) = (64, 60_000);
+                let a = matrix(length, d, 0.4);
+                let small =
+                    |i: usize| if i % p == 3 { -1.0 } else { 2e-5 * (1.0 + (i % 16) as f32) };
+                let e = Host::from_vec(length, p, (0..length * p).map(small).collect());
+                let all = 0..length;
+                let want = plain(&a, &[&e], &all, None);
+                let found = products(&a, &[&e], std::slice::from_ref(&all), None)[0];
+                assert!(found >= want && found <= want * 1.001, "{length} rows: {found} {want}");
+                let exact: f64 = e.row(0).iter().map(|&x| f64::from(x).powi(2)).sum();
+                assert!((super::length(e.row(0)).powi(2) / exact - 1.0).abs() < SLACK);
+            }
+        });
     }
 
     #[test]
     fn weights_of_single_elements_count_as_defined() {
-        for (length, d, p) in
-            [(1, 40, 30), (5, 40, 70), (20, 33, 100), (64, 96, 64), (70, 150, 31), (530, 20, 45)]
-        {
-            let (a, e) = (matrix(length + 3, d, 0.1), matrix(length + 3, p, 2.0));
-            let lists: [Vec<f32>; 2] = [0.7, 3.1].map(|seed| {
-                (0..d * p).map(|i| (i as f32 * seed).sin().max(0.0) * (i % 3) as f32).collect()
-            });
-            let range = 3..length + 3;
-            let found = weighted_products(
-                &e,
-                &a,
-                std::slice::from_ref(&range),
-                &lists.each_ref().map(|list| list.as_slice()),
-            );
-            for (list, found) in lists.iter().zip(found) {
-                let mut want = 0.0;
-                for (i, weight) in list.iter().enumerate() {
-                    let product =
-                        |t: usize| f64::from(e.row(t)[i / d]) * f64::from(a.row(t)[i % d]);
-                    want += f64::from(*weight) * range.clone().map(product).sum::<f64>().powi(2);
-                }
-                assert!(found[0] >= want, "{length} rows, {p} × {d}: {} is below {want}", found[0]);
-                assert!(
-                    found[0] <= want * 1.05,
-                    "{length} rows, {p} × {d}: {} is far above {want}",
-                    found[0]
+        CpuLevel::each(|_| {
+            for (length, d, p) in [
+                (1, 40, 30),
+                (5, 40, 70),
+                (20, 33, 100),
+                (64, 96, 64),
+                (70, 150, 31),
+                (530, 20, 45),
+            ] {
+                let (a, e) = (matrix(length + 3, d, 0.1), matrix(length + 3, p, 2.0));
+                let lists: [Vec<f32>; 2] = [0.7, 3.1].map(|seed| {
+                    (0..d * p).map(|i| (i as f32 * seed).sin().max(0.0) * (i % 3) as f32).collect()
+                });
+                let range = 3..length + 3;
+                let found = weighted_products(
+                    &e,
+                    &a,
+                    std::slice::from_ref(&range),
+                    &lists.each_ref().map(|list| list.as_slice()),
                 );
+                for (list, found) in lists.iter().zip(found) {
+                    let mut want = 0.0;
+                    for (i, weight) in list.iter().enumerate() {
+                        let product =
+                            |t: usize| f64::from(e.row(t)[i / d]) * f64::from(a.row(t)[i % d]);
+                        want +=
+                            f64::from(*weight) * range.clone().map(product).sum::<f64>().powi(2);
+                    }
+                    assert!(
+                        found[0] >= want,
+                        "{length} rows, {p} × {d}: {} is below {want}",
+                        found[0]
+                    );
+                    assert!(
+                        found[0] <= want * 1.05,
+                        "{length} rows, {p} × {d}: {} is far above {want}",
+                        found[0]
+                    );
+                }
             }
-        }
+        });
     }
 
     #[test]
     fn a_broken_number_is_never_a_short_gradient() {
-        for broken in [f32::NAN, f32::INFINITY] {
-            for length in [8, 40] {
-                let (mut a, e) =
-                    (matrix(length, 400, 0.3).dense().into_owned(), matrix(length, 300, 1.0));
-                a[7 * 400 + 3] = broken;
-                let all = 0..length;
-                let a = Host::from_vec(length, 400, a);
-                let found = products(&a, &[&e], std::slice::from_ref(&all), None)[0];
-                assert!(!found.is_finite(), "{broken} in one of {length} rows gave {found}");
+        CpuLevel::each(|_| {
+            for broken in [f32::NAN, f32::INFINITY] {
+                for length in [8, 40] {
+                    let (mut a, e) =
+                        (matrix(length, 400, 0.3).dense().into_owned(), matrix(length, 300, 1.0));
+                    a[7 * 400 + 3] = broken;
+                    let all = 0..length;
+                    let a = Host::from_vec(length, 400, a);
+                    let found = products(&a, &[&e], std::slice::from_ref(&all), None)[0];
+                    assert!(!found.is_finite(), "{broken} in one of {length} rows gave {found}");
+                }
             }
-        }
+        });
     }
 }

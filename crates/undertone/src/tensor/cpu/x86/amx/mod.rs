@@ -16,8 +16,8 @@ mod gram;
 mod pack;
 mod tiles;
 
-use super::level::Amx;
-use super::view::{Update, View};
+use crate::tensor::cpu::level::Amx;
+use crate::tensor::cpu::view::{Update, View};
 pub use blocks::{BLOCK_SIDE, Block, blocks_suit, for_each_block};
 pub use gram::{GRAM_ERROR, add_gram, gram_side};
 use pack::{K_STEP, Lanes, Layout};

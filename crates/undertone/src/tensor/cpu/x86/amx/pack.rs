@@ -4,9 +4,8 @@ use super::tiles::{EMPTY, SIDE, STEP_TILES, Tile};
 use crate::tensor::cpu::level::Avx512;
 use crate::tensor::cpu::simd::{prefetch, widest};
 use crate::tensor::cpu::view::View;
-use std::arch::x86_64::{
-    __m512i, _mm512_load_si512, _mm512_permutex2var_epi32, _mm512_store_si512,
-};
+use crate::tensor::cpu::x86::blocks::turn_registers;
+use std::arch::x86_64::{__m512i, _mm512_load_si512, _mm512_store_si512};
 
 /// Numbers along k in one tile.
 pub const K_STEP: usize = 32;
@@ -212,57 +211,16 @@ pub fn turn(_: Avx512, tile: &Tile, out: &mut Tile) {
     unsafe { turn_in_registers(tile, out) }
 }
 
-/// Blocks of 8 × 8 change places, then those of 4, 2 and 1 inside them, each with two shuffles of
-/// whole rows.
 #[target_feature(enable = "avx512f")]
 #[allow(unsafe_code)]
 fn turn_in_registers(tile: &Tile, out: &mut Tile) {
     let mut rows: [__m512i; 16] =
         // SAFETY: every row is 64 bytes, and the tile is aligned to as many.
         std::array::from_fn(|i| unsafe { _mm512_load_si512(tile.0[i].as_ptr().cast()) });
-    exchange::<8>(&mut rows);
-    exchange::<4>(&mut rows);
-    exchange::<2>(&mut rows);
-    exchange::<1>(&mut rows);
+    turn_registers(&mut rows);
     for (row, out) in rows.into_iter().zip(&mut out.0) {
         // SAFETY: as above.
         unsafe { _mm512_store_si512(out.as_mut_ptr().cast(), row) };
-    }
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-#[allow(unsafe_code)]
-fn exchange<const SIZE: usize>(rows: &mut [__m512i; 16]) {
-    /// Which lane of two rows, 0 to 15 or 16 to 31, comes to each place.
-    #[repr(align(64))]
-    struct Places([i32; 16]);
-    const fn places(size: usize, upper: bool) -> Places {
-        let mut places = [0; 16];
-        let mut lane = 0;
-        while lane < 16 {
-            let inside = lane & size == 0;
-            places[lane] = match (upper, inside) {
-                (true, true) => lane,
-                (true, false) => 16 + (lane - size),
-                (false, true) => lane + size,
-                (false, false) => 16 + lane,
-            } as i32;
-            lane += 1;
-        }
-        Places(places)
-    }
-    let (upper, lower) = (const { places(SIZE, true) }, const { places(SIZE, false) });
-    // SAFETY: both are 64 bytes, aligned to as many.
-    let (upper, lower) = unsafe {
-        (_mm512_load_si512(upper.0.as_ptr().cast()), _mm512_load_si512(lower.0.as_ptr().cast()))
-    };
-    for i in 0..16 {
-        if i & SIZE == 0 {
-            let (one, other) = (rows[i], rows[i + SIZE]);
-            rows[i] = _mm512_permutex2var_epi32(one, upper, other);
-            rows[i + SIZE] = _mm512_permutex2var_epi32(one, lower, other);
-        }
     }
 }
 

@@ -1,0 +1,265 @@
+//! Blocks of a matrix product that are computed in registers, and the packed panels that they are
+//! computed from.
+//!
+//! A block has up to [`HEIGHT`](Kernel::HEIGHT) rows and up to two registers of columns. All of its
+//! sums stay in registers while k goes by: at each k the two registers of the right panel meet one
+//! number of the left panel for each row. Each sum is one chain of fused multiply-adds in the order
+//! of k, so that it does not depend on the size of its block.
+//!
+//! *Panels* are `[k][lane]`: the numbers that meet at one k lie side by side. A left panel has as
+//! many lanes as its block has rows, a right panel one or two registers of them; what is beyond the
+//! last column has no meaning.
+
+mod avx2;
+mod avx512;
+
+#[cfg(target_os = "linux")]
+pub use avx512::turn_registers;
+use std::ops::Range;
+
+/// One side of a block where it lies in memory: some lanes (rows of the left matrix, columns of the
+/// right one), and in each the numbers along k.
+#[derive(Clone, Copy)]
+pub struct Lanes<'a> {
+    /// From the first number of the first lane on.
+    pub values: &'a [f32],
+    pub count: usize,
+    pub depth: usize,
+    pub lane_stride: usize,
+    pub k_stride: usize,
+    /// A factor for each number along k.
+    pub weights: Option<&'a [f32]>,
+}
+
+impl<'a> Lanes<'a> {
+    /// Some of the lanes, and of each some of the numbers along k.
+    pub fn part(&self, lanes: Range<usize>, along: Range<usize>) -> Lanes<'a> {
+        Lanes {
+            values: &self.values[lanes.start * self.lane_stride + along.start * self.k_stride..],
+            count: lanes.len(),
+            depth: along.len(),
+            weights: self.weights.map(|weights| &weights[along]),
+            ..*self
+        }
+    }
+
+    /// Everything that packing reads, and that one of both directions lies end to end.
+    fn check(&self, lanes: usize) {
+        assert!((1..=lanes).contains(&self.count), "as many lanes as a register has");
+        assert!(self.lane_stride == 1 || self.k_stride == 1, "numbers that lie end to end");
+        assert!(self.weights.is_none_or(|weights| weights.len() == self.depth));
+        let last =
+            (self.count - 1) * self.lane_stride + self.depth.saturating_sub(1) * self.k_stride;
+        assert!(self.depth == 0 || last < self.values.len(), "lanes reach beyond the matrix");
+    }
+}
+
+/// `out = keep · out + scale · left · right` for one block.
+#[derive(Clone, Copy)]
+pub struct Block {
+    pub depth: usize,
+    /// A panel with a lane for each row of the block.
+    pub left: *const f32,
+    /// From k to k of the left panel.
+    pub pitch: usize,
+    /// A panel of as many registers as the block has.
+    pub right: *const f32,
+    pub out: *mut f32,
+    /// From row to row of the output.
+    pub stride: usize,
+    /// Columns that are written: more than all registers but the last one have.
+    pub columns: usize,
+    pub keep: bool,
+    pub scale: f32,
+}
+
+/// The blocks of one instruction set; a value proves that the processor has it.
+pub trait Kernel: Copy + Send + Sync {
+    /// Numbers in a register.
+    const LANES: usize;
+    /// The most rows of a block.
+    const HEIGHT: usize;
+    /// Columns of a block.
+    const WIDTH: usize = 2 * Self::LANES;
+    /// Rows and columns of the output that are computed together: both of their panels stay in the
+    /// second cache.
+    const NEAR: [usize; 2];
+
+    /// Writes lanes as a panel, `pitch` numbers for each k. At each k a whole register is written,
+    /// in the order of k: what is beyond the pitch is overwritten by the next k, and after the last
+    /// one there must be room for it.
+    fn pack(self, lanes: &Lanes, panel: &mut [f32], pitch: usize);
+
+    /// Computes a block of so many rows and registers.
+    ///
+    /// # Safety
+    /// The panels must be as long as the depth, the height and the number of registers say, and the
+    /// output must be valid for all rows and columns of the block, and nobody else's.
+    #[allow(unsafe_code)]
+    unsafe fn block(self, height: usize, registers: usize, block: &Block);
+}
+
+/// So many numbers along k ahead, lines of both panels are asked for: they come from the second
+/// cache.
+const AHEAD: usize = 12;
+/// Lanes come from far away, each of them from another page: so many numbers of a lane ahead are
+/// asked for while it is packed.
+const NUMBERS_AHEAD: usize = 64;
+/// The same of lanes that lie side by side: so many numbers along k ahead.
+const ROWS_AHEAD: usize = 12;
+
+/// The function that computes blocks of `$height` rows, numbered `$i`, and `$registers` registers.
+/// The rows are written out: the compiler does not unroll a loop over all of them, and then keeps
+/// the sums in memory.
+macro_rules! block_function {
+    (
+        $feature:literal, $lanes:literal, $height:literal, $registers:literal, [$($i:literal)*],
+        $zero:ident, $load:ident, $all:ident, $multiply_add:ident, $load_some:ident,
+        $store:ident, $store_some:ident
+    ) => {{
+        #[target_feature(enable = $feature)]
+        #[allow(unsafe_code)]
+        unsafe fn block(block: &Block) {
+            let Block { depth, mut left, pitch, mut right, out, stride, columns, keep, scale } =
+                *block;
+            // SAFETY: the caller's: panels of this depth, and an output of this size.
+            unsafe {
+                let mut sums = [[$zero(); $registers]; $height];
+                for _ in 0..depth {
+                    let mut along = [$zero(); $registers];
+                    for j in 0..$registers {
+                        along[j] = $load(right.add($lanes * j));
+                        prefetch(right.wrapping_add($lanes * (j + $registers * AHEAD)));
+                    }
+                    prefetch(left.wrapping_add(pitch * AHEAD));
+                    $({
+                        let x = $all(*left.add($i));
+                        for j in 0..$registers {
+                            sums[$i][j] = $multiply_add(x, along[j], sums[$i][j]);
+                        }
+                    })*
+                    left = left.add(pitch);
+                    right = right.add($lanes * $registers);
+                }
+                let scale = $all(scale);
+                let last = columns - $lanes * ($registers - 1);
+                $({
+                    for j in 0..$registers {
+                        let place = out.add($i * stride + $lanes * j);
+                        let whole = j + 1 < $registers || last == $lanes;
+                        let old = match (keep, whole) {
+                            (false, _) => $zero(),
+                            (true, true) => $load(place),
+                            (true, false) => $load_some(place, last),
+                        };
+                        let sum = $multiply_add(scale, sums[$i][j], old);
+                        if whole { $store(place, sum) } else { $store_some(place, last, sum) }
+                    }
+                })*
+            }
+        }
+        block as unsafe fn(&Block)
+    }};
+}
+use block_function;
+
+/// The functions for all heights, each with one register and with two.
+macro_rules! block_functions {
+    ($one:ident, $($height:literal [$($i:literal)*])*) => {
+        [$([$one!($height, 1, [$($i)*]), $one!($height, 2, [$($i)*])]),*]
+    };
+}
+use block_functions;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::cpu::level::{Avx2, Avx512, CpuLevel};
+
+    /// Every height and number of columns, with and without what was there before.
+    #[allow(unsafe_code)]
+    fn blocks_are_as_defined<K: Kernel>(kernel: K) {
+        let number = |i: usize| ((i * 37 % 101) as f32 - 50.0) / 64.0;
+        let depth = 21;
+        for height in 1..=K::HEIGHT {
+            for columns in 1..=K::WIDTH {
+                for keep in [false, true] {
+                    let registers = columns.div_ceil(K::LANES);
+                    let pitch = registers * K::LANES;
+                    let left: Vec<f32> = (0..depth * height).map(number).collect();
+                    let right: Vec<f32> = (0..depth * pitch).map(|i| number(i + 5)).collect();
+                    let stride = columns + 3;
+                    let mut out = vec![7.0; height * stride];
+                    let block = Block {
+                        depth,
+                        left: left.as_ptr(),
+                        pitch: height,
+                        right: right.as_ptr(),
+                        out: out.as_mut_ptr(),
+                        stride,
+                        columns,
+                        keep,
+                        scale: 2.0,
+                    };
+                    // SAFETY: all of them are as long as the block says.
+                    unsafe { kernel.block(height, registers, &block) };
+                    for (i, row) in out.chunks(stride).enumerate() {
+                        for (j, found) in row.iter().enumerate() {
+                            let term = |k: usize| left[k * height + i] * right[k * pitch + j];
+                            let want = match j < columns {
+                                true => {
+                                    let kept = if keep { 7.0 } else { 0.0 };
+                                    kept + 2.0 * (0..depth).map(term).sum::<f32>()
+                                }
+                                false => 7.0,
+                            };
+                            assert!((found - want).abs() < 1e-4, "{height} × {columns}, {i}, {j}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Both directions, every number of lanes and pitch, depths that are no multiples.
+    fn panels_are_as_defined<K: Kernel>(kernel: K) {
+        for depth in [1, 7, 8, 16, 19, 40] {
+            for count in 1..=K::LANES {
+                for (lane_stride, k_stride) in [(1, K::LANES + 3), (depth + 2, 1)] {
+                    for weighted in [false, true] {
+                        let length = (count - 1) * lane_stride + (depth - 1) * k_stride + 1;
+                        let values: Vec<f32> = (0..length).map(|i| i as f32).collect();
+                        let weights: Vec<f32> = (0..depth).map(|k| 0.5 + k as f32).collect();
+                        let weights = weighted.then_some(&weights[..]);
+                        let lanes =
+                            Lanes { values: &values, count, depth, lane_stride, k_stride, weights };
+                        let pitch = count;
+                        let mut panel = vec![-1.0; depth * pitch + K::LANES];
+                        kernel.pack(&lanes, &mut panel, pitch);
+                        for k in 0..depth {
+                            for lane in 0..count {
+                                let weight = weights.map_or(1.0, |weights| weights[k]);
+                                let want = weight * values[lane * lane_stride + k * k_stride];
+                                assert_eq!(panel[k * pitch + lane], want, "{depth} × {count}");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_kernel_computes_what_is_defined() {
+        CpuLevel::each(|_| {
+            if let Some(avx512) = Avx512::get() {
+                blocks_are_as_defined(avx512);
+                panels_are_as_defined(avx512);
+            }
+            if let Some(avx2) = Avx2::get() {
+                blocks_are_as_defined(avx2);
+                panels_are_as_defined(avx2);
+            }
+        });
+    }
+}

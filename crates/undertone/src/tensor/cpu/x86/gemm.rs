@@ -1,0 +1,386 @@
+//! Matrix products (GEMM) in blocks of registers, with AVX-512 or AVX2 and FMA.
+//!
+//! k is cut into runs of up to [`DEPTH`]. The right matrix is packed once, by all threads; then each
+//! task packs its rows of the left matrix, run by run, and meets the right panels. A task is a
+//! rectangle of the output: some rows, and where these are few for many threads, some of the
+//! columns.
+//!
+//! Panels are read from the second cache, and lines of them asked for ahead, so that the speed does
+//! not depend on the size of the first one. Packing takes one percent of a product with a thousand
+//! rows: weights that do not change are not kept packed.
+
+use super::blocks::{Block, Kernel, Lanes};
+use crate::tensor::cpu::level::{Avx2, Avx512, CpuLevel};
+use crate::tensor::cpu::view::{Update, View};
+use rayon::prelude::*;
+use std::cell::RefCell;
+use std::ops::Range;
+
+/// Numbers along k that are packed at a time.
+pub const DEPTH: usize = 384;
+/// Columns of the right matrix that are packed at a time.
+const COLUMNS: usize = 3072;
+/// Numbers of the right matrix that are packed at a time, unless one run along k has more.
+const PACKED: usize = 1 << 22;
+/// Multiplications from which two threads are faster than one.
+const WORTH_SPLITTING: usize = 1_000_000;
+/// The fewest panels of rows of a task.
+const FEWEST_PANELS: usize = 3;
+
+thread_local! {
+    /// Reused from call to call: left panels of each thread, and the right panels of the calling
+    /// one.
+    static LEFT: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+    static RIGHT: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A matrix product, `out = keep · out + scale · left · diag(weights) · right`.
+pub struct Product<'a> {
+    pub out: &'a mut [f32],
+    /// From row to row of the output.
+    pub stride: usize,
+    pub how: Update,
+    pub scale: f32,
+    pub left: View<'a>,
+    /// A factor for each number along k.
+    pub weights: Option<&'a [f32]>,
+    pub right: View<'a>,
+    /// On all cores.
+    pub parallel: bool,
+}
+
+impl Product<'_> {
+    /// Computes it with the widest registers of this level, and says whether it did: not if there
+    /// are none, if the numbers of a matrix lie end to end in neither direction, or if there is
+    /// nothing to add up.
+    pub fn run(self) -> bool {
+        let dense = |view: &View| view.row_stride == 1 || view.column_stride == 1;
+        let empty = self.left.rows * self.left.columns * self.right.columns == 0;
+        if empty || !dense(&self.left) || !dense(&self.right) {
+            return false;
+        }
+        if CpuLevel::current() == CpuLevel::Amx && !self.is_one_chain() {
+            return false;
+        }
+        if let Some(avx512) = Avx512::get() {
+            multiply(avx512, self);
+        } else if let Some(avx2) = Avx2::get() {
+            multiply(avx2, self);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Whether each element is one chain of fused multiply-adds, rounded as in the `gemm` crate.
+    /// Where there are tiles, other products stay with that crate: they are few, and so every result
+    /// stays what it was in earlier versions, bit by bit.
+    fn is_one_chain(&self) -> bool {
+        let (m, k, n) = (self.left.rows, self.left.columns, self.right.columns);
+        let plain = self.weights.is_none() && (self.scale == 1.0 || self.how == Update::Overwrite);
+        plain && (3..=DEPTH).contains(&k) && m > 1 && n > 1 && m * n > 256
+    }
+}
+
+/// At least so many numbers of a buffer, from an address at which a cache line begins.
+pub fn room(buffer: &mut Vec<f32>, count: usize) -> &mut [f32] {
+    if buffer.len() < count + 16 {
+        buffer.resize(count + 16, 0.0);
+    }
+    let start = buffer.as_ptr().align_offset(64).min(16);
+    &mut buffer[start..start + count]
+}
+
+/// Where some lanes, at most as many as a register has, go to.
+#[derive(Clone)]
+struct Place {
+    lanes: Range<usize>,
+    /// In the packed space.
+    start: usize,
+    pitch: usize,
+}
+
+/// Packs lanes as panels. If they lie side by side, a few numbers along k of all of them at a time:
+/// what lies in memory is read along its rows.
+fn pack_places<K: Kernel>(
+    kernel: K,
+    lanes: &Lanes,
+    places: impl Iterator<Item = Place> + Clone,
+    space: &mut [f32],
+) {
+    let step = if lanes.lane_stride == 1 { 16 } else { lanes.depth.max(1) };
+    for k in (0..lanes.depth).step_by(step) {
+        let along = k..lanes.depth.min(k + step);
+        for Place { lanes: some, start, pitch } in places.clone() {
+            let part = lanes.part(some, along.clone());
+            kernel.pack(&part, &mut space[start + k * pitch..], pitch);
+        }
+    }
+}
+
+/// Packs columns of the right matrix: panels of [`Kernel::WIDTH`] columns, each of `depth` times as
+/// many numbers; a last one of half the width is as narrow.
+pub fn pack_columns<K: Kernel>(kernel: K, lanes: &Lanes, space: &mut [f32]) {
+    let (count, depth) = (lanes.count, lanes.depth);
+    let places = (0..count.div_ceil(K::LANES)).map(|register| {
+        let first = register * K::LANES;
+        let panel = first / K::WIDTH * K::WIDTH;
+        let width = (count - panel).next_multiple_of(K::LANES).min(K::WIDTH);
+        Place {
+            lanes: first..count.min(first + K::LANES),
+            start: panel * depth + (first - panel),
+            pitch: width,
+        }
+    });
+    pack_places(kernel, lanes, places, space);
+}
+
+/// Where each of some panels of nearly equal height begins.
+#[derive(Clone, Copy)]
+pub struct Heights {
+    rows: usize,
+    panels: usize,
+}
+
+impl Heights {
+    pub fn of<K: Kernel>(rows: usize) -> Self {
+        Self { rows, panels: rows.div_ceil(K::HEIGHT) }
+    }
+
+    pub fn panels(self) -> usize {
+        self.panels
+    }
+
+    /// The first row of a panel, or the number of rows.
+    pub fn start(self, panel: usize) -> usize {
+        panel * self.rows / self.panels
+    }
+}
+
+/// The output, of which each task writes a rectangle of its own.
+#[derive(Clone, Copy)]
+struct Out(*mut f32);
+
+impl Out {
+    /// A method and not the field: closures take hold of the whole, which may be shared.
+    fn get(self) -> *mut f32 {
+        self.0
+    }
+}
+
+// SAFETY: only disjoint rectangles are written, see `multiply`.
+#[allow(unsafe_code)]
+unsafe impl Send for Out {}
+// SAFETY: as above.
+#[allow(unsafe_code)]
+unsafe impl Sync for Out {}
+
+/// How the output is cut into tasks: panels of rows, and panels of columns.
+fn tasks<K: Kernel>(row_panels: usize, column_panels: usize, threads: usize) -> [usize; 2] {
+    let near = row_panels.div_ceil(K::NEAR[0] / K::HEIGHT);
+    if threads == 1 {
+        return [near, 1];
+    }
+    // Two for each thread, so that one that was late is not waited for; equally many for each.
+    let wanted = near.max(2 * threads).next_multiple_of(threads);
+    if row_panels >= FEWEST_PANELS * wanted {
+        return [wanted, 1];
+    }
+    // Too few rows for that: columns are cut too, as seldom as can be, since each task packs its
+    // rows for itself.
+    let rows = row_panels.div_ceil(FEWEST_PANELS).min(2 * threads);
+    let columns = (2 * threads).div_ceil(rows).min(column_panels.div_ceil(FEWEST_PANELS));
+    let rows = (2 * threads).div_ceil(columns).min(row_panels).max(near);
+    [rows, columns]
+}
+
+/// The product with the blocks of one instruction set.
+fn multiply<K: Kernel>(kernel: K, product: Product) {
+    let Product { out, stride, how, scale, left, weights, right, parallel } = product;
+    let (m, k, n) = (left.rows, left.columns, right.columns);
+    assert_eq!(k, right.rows, "inner sizes of a product");
+    assert!(weights.is_none_or(|weights| weights.len() == k), "one weight for each number along k");
+    assert!(m > 0 && k > 0 && n > 0 && (n <= stride || m == 1), "rows of the output overlap");
+    assert!((m - 1) * stride + n <= out.len(), "the output is too short for {m} × {n}");
+    left.check();
+    right.check();
+    let parallel = parallel && m * n * k > WORTH_SPLITTING;
+    let threads = if parallel { rayon::current_num_threads() } else { 1 };
+    let heights = Heights::of::<K>(m);
+    let out = Out(out.as_mut_ptr());
+    let mut packed = RIGHT.with(RefCell::take);
+    let runs = k.div_ceil(DEPTH);
+    let along = |run: usize| run * k / runs..(run + 1) * k / runs;
+    for first_column in (0..n).step_by(COLUMNS) {
+        let columns = COLUMNS.min(n - first_column);
+        let panels = columns.div_ceil(K::WIDTH);
+        let [row_tasks, column_tasks] = tasks::<K>(heights.panels(), panels, threads);
+        // As many runs at a time as may be packed: between them, all threads wait for each other.
+        let together = (PACKED / (panels * K::WIDTH * DEPTH)).max(1);
+        for first_run in (0..runs).step_by(together) {
+            let some_runs = first_run..runs.min(first_run + together);
+            let start = along(first_run).start;
+            let width = panels * K::WIDTH;
+            let space = room(&mut packed, (along(some_runs.end - 1).end - start) * width);
+            let pack = |(run, first, space): (usize, usize, &mut [f32])| {
+                let along = along(run);
+                let all = Lanes {
+                    values: right.values,
+                    count: n,
+                    depth: k,
+                    lane_stride: right.column_stride,
+                    k_stride: right.row_stride,
+                    weights: None,
+                };
+                let end = columns.min(first + space.len() / along.len());
+                let lanes = all.part(first_column + first..first_column + end, along);
+                pack_columns(kernel, &lanes, space);
+            };
+            // Neighbouring panels are packed together.
+            let group = panels.div_ceil(4 * threads) * K::WIDTH;
+            let mut pieces = Vec::new();
+            let mut rest = &mut *space;
+            for run in some_runs.clone() {
+                let depth = along(run).len();
+                let (of_run, later) = rest.split_at_mut(depth * width);
+                let groups = of_run.chunks_mut(depth * group).enumerate();
+                pieces.extend(groups.map(|(i, space)| (run, i * group, space)));
+                rest = later;
+            }
+            if parallel {
+                pieces.into_par_iter().for_each(pack);
+            } else {
+                pieces.into_iter().for_each(pack);
+            }
+            let space = &*space;
+            let task = |number: usize| {
+                let (row, column) = (number / column_tasks, number % column_tasks);
+                let part = |count: usize, task: usize, tasks: usize| {
+                    task * count / tasks..(task + 1) * count / tasks
+                };
+                let rows = part(heights.panels(), row, row_tasks);
+                for run in some_runs.clone() {
+                    let along = along(run);
+                    let rectangle = Rectangle {
+                        left: Lanes {
+                            values: &left.values[along.start * left.column_stride..],
+                            count: m,
+                            depth: along.len(),
+                            lane_stride: left.row_stride,
+                            k_stride: left.column_stride,
+                            weights: weights.map(|weights| &weights[along.clone()]),
+                        },
+                        heights,
+                        right: &space[(along.start - start) * width..(along.end - start) * width],
+                        columns,
+                        // SAFETY: the column lies inside of the output's first row.
+                        #[allow(unsafe_code)]
+                        out: Out(unsafe { out.get().add(first_column) }),
+                        stride,
+                        keep: how == Update::Add || run > 0,
+                        scale,
+                    };
+                    // SAFETY: the output was checked above to have room for all rows and columns,
+                    // it is borrowed exclusively, and no two tasks share a panel of both.
+                    #[allow(unsafe_code)]
+                    unsafe {
+                        let columns = part(panels, column, column_tasks);
+                        rectangle.compute(kernel, rows.clone(), columns);
+                    }
+                }
+            };
+            if parallel {
+                (0..row_tasks * column_tasks).into_par_iter().with_max_len(1).for_each(task);
+            } else {
+                (0..row_tasks * column_tasks).for_each(task);
+            }
+        }
+    }
+    RIGHT.with(|slot| slot.replace(packed));
+}
+
+/// A run along k of a product, whose right side is packed.
+struct Rectangle<'a> {
+    /// All rows of the left side.
+    left: Lanes<'a>,
+    heights: Heights,
+    right: &'a [f32],
+    columns: usize,
+    out: Out,
+    stride: usize,
+    keep: bool,
+    scale: f32,
+}
+
+impl Rectangle<'_> {
+    /// The blocks of some panels of rows and of columns.
+    ///
+    /// # Safety
+    /// The output must have room for them, and nobody else may use it meanwhile.
+    #[allow(unsafe_code)]
+    unsafe fn compute<K: Kernel>(&self, kernel: K, rows: Range<usize>, columns: Range<usize>) {
+        let Self { left, heights, right, out, stride, keep, scale, .. } = *self;
+        let depth = left.depth;
+        LEFT.with_borrow_mut(|space| {
+            let first = heights.start(rows.start);
+            let count = heights.start(rows.end) - first;
+            // After each panel there is room for a register, which is written at the last k.
+            let start = |panel: usize| {
+                (heights.start(panel) - first) * depth + (panel - rows.start) * K::LANES
+            };
+            let space = room(space, count * depth + rows.len() * K::LANES);
+            let places = rows.clone().map(|panel| {
+                let lanes = heights.start(panel)..heights.start(panel + 1);
+                Place { start: start(panel), pitch: lanes.len(), lanes }
+            });
+            pack_places(kernel, &left, places, space);
+            let near = K::NEAR[1] / K::WIDTH;
+            for near_columns in columns.clone().step_by(near) {
+                let near_columns = near_columns..columns.end.min(near_columns + near);
+                for panel in rows.clone() {
+                    let (row, next) = (heights.start(panel), heights.start(panel + 1));
+                    let left = &space[start(panel)..][..(next - row) * depth];
+                    for panel in near_columns.clone() {
+                        let column = panel * K::WIDTH;
+                        let count = K::WIDTH.min(self.columns - column);
+                        let registers = count.div_ceil(K::LANES);
+                        let right = &right[depth * column..][..depth * registers * K::LANES];
+                        let block = Block {
+                            depth,
+                            left: left.as_ptr(),
+                            pitch: next - row,
+                            right: right.as_ptr(),
+                            // SAFETY: the caller's.
+                            out: unsafe { out.get().add(row * stride + column) },
+                            stride,
+                            columns: count,
+                            keep,
+                            scale,
+                        };
+                        // SAFETY: the panels are as long as the slices; the output is the caller's.
+                        unsafe { kernel.block(next - row, registers, &block) };
+                    }
+                }
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every panel of rows and of columns has one task, whatever the threads.
+    #[test]
+    fn tasks_cover_all_panels_and_are_not_empty() {
+        for threads in [1, 2, 3, 16, 64] {
+            for rows in [1, 2, 5, 28, 110, 147, 1000] {
+                for columns in [1, 12, 96] {
+                    let [row_tasks, column_tasks] = tasks::<Avx512>(rows, columns, threads);
+                    assert!((1..=rows).contains(&row_tasks), "{rows} in {row_tasks}");
+                    assert!((1..=columns).contains(&column_tasks), "{columns} in {column_tasks}");
+                }
+            }
+        }
+    }
+}
