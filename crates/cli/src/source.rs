@@ -118,6 +118,7 @@ pub fn name_of(task: TaskName) -> &'static str {
         TaskName::LanguageModelling => "language-modelling",
         TaskName::MaskedLanguageModelling => "masked-language-modelling",
         TaskName::Completion => "completion",
+        TaskName::Chat => "chat",
     }
 }
 

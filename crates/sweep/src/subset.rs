@@ -76,8 +76,11 @@ impl Subsets {
     ) -> Result<PathBuf, String> {
         let format = format_of(file, format).map_err(|e| e.to_string())?;
         let text = matches!(format, Format::Tsv | Format::QuotedTsv | Format::Csv | Format::Jsonl);
-        let compressed = file.extension().is_some_and(|end| end.eq_ignore_ascii_case("gz"));
-        if !text || compressed {
+        let compressed = file
+            .extension()
+            .is_some_and(|end| ["gz", "zst"].iter().any(|known| end.eq_ignore_ascii_case(known)));
+        let several = file.is_dir() || (!file.exists() && file.to_string_lossy().contains('*'));
+        if !text || compressed || several {
             return Err(format!(
                 "{}: examples and validation_examples are for .tsv, .csv and .jsonl files",
                 file.display()

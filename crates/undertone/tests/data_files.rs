@@ -209,8 +209,8 @@ fn tsv_is_quoted_only_if_stated() {
 fn a_damaged_or_endless_gzip_file_is_refused() {
     let whole = gzipped("text\n".repeat(1000));
     for (bytes, about) in [
-        (whole[..whole.len() / 2].to_vec(), "gzip data are damaged"),
-        ([&whole[..12], &[0xff; 40]].concat(), "gzip data are damaged"),
+        (whole[..whole.len() / 2].to_vec(), "compressed data are damaged"),
+        ([&whole[..12], &[0xff; 40]].concat(), "compressed data are damaged"),
         // A hundred lines of a mebibyte.
         (gzipped(("a".repeat(1 << 20) + "\n").repeat(100)), "more than 200 times its size"),
     ] {

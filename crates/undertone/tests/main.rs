@@ -11,6 +11,7 @@ mod audit;
 mod data_csv;
 mod data_dataset;
 mod data_files;
+mod data_formats;
 mod data_mutation;
 mod data_sampler;
 mod generation;

@@ -107,6 +107,8 @@ fn ia3_multiplies_outputs_with_their_bias_and_inputs() {
             true => Ia3Settings { feed_forward: targets, ..Ia3Settings::default() },
         };
         model.apply_tuning(&Tuning::Ia3(settings), 0).unwrap();
+        let factors = model.parameters.iter().filter(|(_, p)| p.name.ends_with("ia3_l"));
+        assert!(factors.map(|(_, p)| p.is_matrix()).all(|is| !is), "weight decay spares them");
         shake(&mut model);
         let mut by_hand = model.clone();
         for (_, parameter) in by_hand.parameters.iter_mut() {
@@ -177,6 +179,9 @@ fn lora_is_on_the_layers_that_are_named() {
     let table = lora(&|s| s.embeddings = true);
     let tied = there_and_back("llama-causal-lm", table.clone(), true);
     assert_eq!(tied["modules_to_save"], json!(["embed_tokens", "lm_head"]));
+    let with_bias = there_and_back("bert-masked-lm", table.clone(), true);
+    let modules = ["word_embeddings", "cls.predictions.decoder"];
+    assert_eq!(with_bias["modules_to_save"], json!(modules));
     let untied = there_and_back("llama-untied", table, true);
     assert_eq!(untied["modules_to_save"], json!(["embed_tokens"]));
 

@@ -107,6 +107,11 @@ impl FinderArguments {
 
     fn texts(&self, run: &AuditedRun) -> Outcome<(Vec<String>, GivenSpans)> {
         let task = run.plan.task().without_label();
+        if task.reads_nested() {
+            return Err(Failure::arguments(
+                "private things are looked for in columns of text, and the run's are conversations",
+            ));
+        }
         let file = &run.plan.data.train;
         let mut columns = task.columns();
         let text_columns = columns.len();

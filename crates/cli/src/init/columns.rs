@@ -152,6 +152,7 @@ impl Columns {
             None if said.prompt.is_some() || said.completion.is_some() => TaskName::Completion,
             None if said.label.is_some() || !said.labels.is_empty() => TaskName::Classification,
             None if found.one_of(LABEL).is_some() => TaskName::Classification,
+            None if names.iter().any(|name| name == MESSAGES) => TaskName::Chat,
             None if pair.is_some() => TaskName::Completion,
             None if names.len() == 1 + usize::from(author.is_some()) => TaskName::LanguageModelling,
             None => ask_for_task(names, person)?,
@@ -182,6 +183,14 @@ impl Columns {
                     None => vec![found.text(&columns, Some(&label), person)?],
                 };
                 columns.label = Some(label);
+            }
+            TaskName::Chat if names.iter().any(|name| name == MESSAGES) => {}
+            TaskName::Chat => {
+                return Err(Failure::arguments(format!(
+                    "chat reads a column {MESSAGES:?}, and the file has {}; name another as \
+                     data.messages in a run file",
+                    names.join(", ")
+                )));
             }
             TaskName::LanguageModelling | TaskName::MaskedLanguageModelling => {
                 columns.text = match said.text.as_slice() {
@@ -241,6 +250,9 @@ fn ask_for(what: &str, flag: &str, names: &[String], person: &mut dyn Asked) -> 
         ))
     })
 }
+
+/// The usual column of conversations.
+const MESSAGES: &str = "messages";
 
 fn ask_for_task(names: &[String], person: &mut dyn Asked) -> Outcome<TaskName> {
     let tasks = [

@@ -201,6 +201,7 @@ fn usual_model(task: TaskName) -> &'static str {
         TaskName::Classification => "sentence-transformers/all-MiniLM-L6-v2",
         TaskName::MaskedLanguageModelling => "distilbert/distilbert-base-uncased",
         TaskName::LanguageModelling | TaskName::Completion => "distilbert/distilgpt2",
+        TaskName::Chat => "HuggingFaceTB/SmolLM2-135M-Instruct",
     }
 }
 

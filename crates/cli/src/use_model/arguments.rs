@@ -59,7 +59,8 @@ impl ModelArguments {
 #[derive(Args)]
 pub struct DataArguments {
     /// File with the data: .tsv, .csv, .jsonl, .json, .parquet, or .txt with a text per line; all
-    /// but .parquet may be compressed (.gz)
+    /// but .parquet may be compressed (.gz, .zst). A pattern ('rows-*.csv') reads several files, a
+    /// folder its Parquet shards
     #[arg(long, value_name = "FILE")]
     pub data: PathBuf,
     /// The file's format, where its extension does not say it
@@ -74,7 +75,10 @@ pub struct DataArguments {
     /// Column of the label
     #[arg(long, value_name = "COLUMN", default_value = "label")]
     label: String,
-    /// Column of the prompt (completion)
+    /// Column of the conversation (chat)
+    #[arg(long, value_name = "COLUMN", default_value = "messages")]
+    messages_column: String,
+    /// Column of the prompt, or a template such as 'Question: {question}' (completion)
     #[arg(long, value_name = "COLUMN", default_value = "prompt")]
     prompt_column: String,
     /// Column of what should follow the prompt (completion)
@@ -145,6 +149,7 @@ impl DataArguments {
                 prompt: self.prompt_column.clone(),
                 completion: self.completion_column.clone(),
             },
+            (Some(TaskName::Chat), _) => Task::Chat { messages: self.messages_column.clone() },
             (_, TaskHead::SequenceClassification) => Task::Classification {
                 text: text()?,
                 label: with_label.then(|| self.label.clone()),

@@ -56,15 +56,16 @@ impl ContinuationArguments {
         task: &Task,
         data: &DataArguments,
     ) -> Outcome<Option<Continuations>> {
-        let (Some(most), Task::Completion { prompt, completion }) = (self.generate, task) else {
+        let (Some(most), Task::Completion { .. }) = (self.generate, task) else {
             return Ok(None);
         };
         let (mut prompts, mut references) = (Vec::new(), Vec::new());
         let reserve = self.max_new_tokens.min(tokeniser.max_tokens() / 2);
-        for row in read::rows(&data.data, data.format()?, &[prompt, completion])?.take(most) {
-            let mut values = row?.values;
-            references.extend(values.pop());
-            prompts.push(tokeniser.prompt(&values[0], reserve)?);
+        for row in read::rows(&data.data, data.format()?, &task.columns())?.take(most) {
+            if let Some((prompt, completion)) = task.prompt_and_completion(&row?.values)? {
+                references.push(completion);
+                prompts.push(tokeniser.prompt(&prompt, reserve)?);
+            }
         }
         let mut end_tokens = loaded.model.end_tokens();
         end_tokens.extend(tokeniser.eos());

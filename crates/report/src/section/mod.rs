@@ -128,5 +128,6 @@ fn task_name(task: TaskName) -> &'static str {
         TaskName::LanguageModelling => "Language modelling",
         TaskName::MaskedLanguageModelling => "Masked language modelling",
         TaskName::Completion => "Completion",
+        TaskName::Chat => "Chat",
     }
 }

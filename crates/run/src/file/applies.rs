@@ -132,7 +132,8 @@ const RULES: &[Rule] = &[
         matches!(file.model.tuning, Tuning::Lora(_) | Tuning::Adapter(_))
     }),
     rule("privacy.rap_ft.initial", "language-modelling and completion", |file| {
-        task_is(file, TaskName::LanguageModelling) || task_is(file, TaskName::Completion)
+        [TaskName::LanguageModelling, TaskName::Completion, TaskName::Chat]
+            .contains(&file.data.task)
     }),
     rule("privacy.local.noise_is", "mode = \"paper\"", is_paper),
     rule("privacy.local.noise_is", "dp-forward and ew-ft", |file| {
@@ -187,6 +188,13 @@ const RULES: &[Rule] = &[
     rule("data.labels", CLASSIFICATION, |file| task_is(file, TaskName::Classification)),
     rule("data.prompt", COMPLETION, |file| task_is(file, TaskName::Completion)),
     rule("data.completion", COMPLETION, |file| task_is(file, TaskName::Completion)),
+    rule("data.messages", "data.task = \"chat\"", |file| task_is(file, TaskName::Chat)),
+    rule("data.pack", "data.task = \"language-modelling\"", |file| {
+        task_is(file, TaskName::LanguageModelling)
+    }),
+    rule("data.pack", "runs with data.author, whose texts are joined", |file| {
+        file.data.author.is_some()
+    }),
     rule("data.long_texts", "language-modelling and masked-language-modelling", |file| {
         task_is(file, TaskName::LanguageModelling)
             || task_is(file, TaskName::MaskedLanguageModelling)

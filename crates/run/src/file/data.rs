@@ -16,6 +16,8 @@ pub enum TaskName {
     MaskedLanguageModelling,
     /// Causal language modelling of completions, given their prompts.
     Completion,
+    /// Causal language modelling of the assistant's turns of conversations.
+    Chat,
 }
 
 /// `[data]`: the data files, their columns and the privacy unit.
@@ -24,7 +26,7 @@ pub enum TaskName {
 pub struct DataSection {
     /// The task that the model is fine-tuned for.
     pub task: TaskName,
-    /// The private training file.
+    /// The private training file; or several, by a pattern or a folder of Parquet shards.
     pub train: PathBuf,
     /// The file that the trained model is evaluated on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -48,18 +50,25 @@ pub struct DataSection {
     /// Names of the labels; by default read from the training file, and then assumed to be public.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<Vec<String>>,
-    /// Column of the prompt, in the task `completion`.
+    /// Column of the prompt, or a template such as `Question: {question}`, in the task
+    /// `completion`.
     #[serde(default = "prompt")]
     pub prompt: String,
-    /// Column of the completion, in the task `completion`.
+    /// Column of the completion, or a template, in the task `completion`.
     #[serde(default = "completion")]
     pub completion: String,
+    /// Column of the conversation, in the task `chat`.
+    #[serde(default = "messages", skip_serializing_if = "is_messages")]
+    pub messages: String,
     /// Maximum number of tokens of a sequence.
     #[serde(default = "max_tokens")]
     pub max_tokens: usize,
     /// How longer texts are treated in language modelling.
     #[serde(default)]
     pub long_texts: LongTexts,
+    /// Whether an author's short texts are joined into sequences, in language modelling.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pack: bool,
     /// Column of the author: the privacy unit is then the user, with all examples of an author.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<String>,
@@ -79,6 +88,12 @@ fn prompt() -> String {
 }
 fn completion() -> String {
     "completion".into()
+}
+fn messages() -> String {
+    "messages".into()
+}
+fn is_messages(column: &str) -> bool {
+    column == messages()
 }
 /// Maximum number of tokens of a sequence, where nothing else is said.
 pub const MAX_TOKENS: usize = 256;
@@ -127,11 +142,11 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format that the file's extension names, before `.gz` if it ends in that.
+    /// The format that the file's extension names, before `.gz` or `.zst` if it ends in that.
     pub fn from_extension(path: &Path) -> Option<Format> {
         let extension = |path: &Path| Some(path.extension()?.to_str()?.to_ascii_lowercase());
         let (mut named, mut compressed) = (extension(path)?, false);
-        if named == "gz" {
+        if ["gz", "zst"].contains(&named.as_str()) {
             (named, compressed) = (extension(path.file_stem()?.as_ref())?, true);
         }
         match named.as_str() {

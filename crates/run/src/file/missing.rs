@@ -43,14 +43,14 @@ pub(super) fn missing(table: &Table, file: &RunFile, absent: &[AutoKey]) -> Vec<
     }
     if !has("data.task") {
         missing.push(
-            "data.task (classification, language-modelling, masked-language-modelling or \
-             completion)",
+            "data.task (classification, language-modelling, masked-language-modelling, completion \
+             or chat)",
         );
     }
     if !has("data.train") {
         missing.push("data.train (the private file)");
     }
-    let completes = file.data.task == TaskName::Completion
+    let completes = [TaskName::Completion, TaskName::Chat].contains(&file.data.task)
         || (!has("data.task") && (has("data.prompt") || has("data.completion")));
     if !completes && !has("data.text") {
         missing.push("data.text (the column of the text)");

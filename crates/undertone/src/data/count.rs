@@ -34,7 +34,8 @@ pub fn count_units(
     }
     let mut units = Units::new(unit, part, texts.len());
     let mut rows = 0;
-    for row in read::rows_or_skip(path, format_of(path, format)?, &columns, on_bad_row)? {
+    // Whether the task takes lists and objects is told when it reads them.
+    for row in read::rows_with_nested(path, format_of(path, format)?, &columns, on_bad_row)? {
         units.of(path, &mut row?)?;
         rows += 1;
     }

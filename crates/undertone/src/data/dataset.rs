@@ -7,6 +7,7 @@ use super::labels::Labels;
 use super::mask::Masking;
 use super::members::Members;
 use super::options::Options;
+use super::pack::pack;
 use super::progress;
 use super::stream::stream;
 use super::tally::Tally;
@@ -61,6 +62,9 @@ impl Dataset {
         }
         bar.finish_and_clear();
         let (units, skipped, tally) = (chunks.units(), chunks.skipped(), chunks.tally());
+        if options.pack {
+            examples = pack(examples, units, tokeniser.max_tokens());
+        }
         let masking = Masking::of(task, tokeniser)?;
         let most_per_unit = options.most_per_unit();
         Ok(Dataset { examples, labels, units, most_per_unit, masking, skipped, tally })

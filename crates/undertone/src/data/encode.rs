@@ -1,6 +1,7 @@
 //! Tokenises rows into examples of the task.
 
 use super::LongTexts;
+use super::chat::ChatTemplate;
 use super::cut::Predicted;
 use super::error::{Error, Result};
 use super::example::{Example, Target};
@@ -18,9 +19,26 @@ pub(crate) struct Encoder<'a> {
     /// Class labels; `None` leaves the label column unread.
     pub labels: Option<&'a Labels>,
     pub long_texts: LongTexts,
+    /// The model's chat template, for conversations.
+    chat: Option<ChatTemplate>,
 }
 
-impl Encoder<'_> {
+impl<'a> Encoder<'a> {
+    /// For the rows of a file.
+    pub fn new(
+        file: PathBuf,
+        task: Task,
+        tokeniser: &'a Tokeniser,
+        labels: Option<&'a Labels>,
+        long_texts: LongTexts,
+    ) -> Result<Self> {
+        let chat = match task {
+            Task::Chat { .. } => Some(ChatTemplate::load(tokeniser.folder())?),
+            _ => None,
+        };
+        Ok(Self { file, task, tokeniser, labels, long_texts, chat })
+    }
+
     /// The examples of a row, at least one. The caller sets their privacy unit.
     ///
     /// `row.values` holds the values of the task's columns, in their order.
@@ -41,14 +59,32 @@ impl Encoder<'_> {
                 let pieces = self.tokeniser.masked_language(text, self.long_texts)?;
                 pieces.into_iter().map(|tokens| whole(tokens, Target::None)).collect()
             }
-            (Task::Completion { .. }, [prompt, completion, ..]) => {
-                predicted(self.tokeniser.completion(prompt, completion)?)
-            }
+            (Task::Completion { .. }, values) => match self.task.prompt_and_completion(values)? {
+                Some((prompt, completion)) => {
+                    predicted(self.tokeniser.completion(&prompt, &completion)?)
+                }
+                None => Vec::new(),
+            },
+            (Task::Chat { .. }, [messages, ..]) => vec![self.conversation(row, messages)?],
             _ => Vec::new(),
         };
         match examples.iter().all(|example| !example.tokens.is_empty()) && !examples.is_empty() {
             true => Ok(examples),
             false => Err(Error::NoTokens { file: self.file.clone(), line: row.line }),
+        }
+    }
+
+    fn conversation(&self, row: &Row, messages: &str) -> Result<Example> {
+        let wrong = |reason: String| {
+            let (file, line) = (self.file.clone(), row.line);
+            Error::Conversation { file, line, reason }
+        };
+        let Some(chat) = &self.chat else { return Err(wrong("there is no chat template".into())) };
+        let laid_out = chat.lay_out(messages).map_err(wrong)?;
+        let (tokens, spans) = self.tokeniser.conversation(&laid_out)?;
+        match spans.is_empty() {
+            true => Err(wrong("the assistant's turns have no token".into())),
+            false => Ok(Example { tokens, target: Target::Spans(spans), ..Example::default() }),
         }
     }
 

@@ -38,7 +38,7 @@ pub enum Error {
     /// A file extension that names no format.
     #[error(
         "{file} has an extension that names no format; rename it to .tsv, .csv, .jsonl, .parquet \
-         or .txt (but for .parquet also with .gz behind it), or state the format",
+         or .txt (but for .parquet also with .gz or .zst behind it), or state the format",
         file = file.display()
     )]
     UnknownFormat { file: PathBuf },
@@ -170,6 +170,18 @@ pub enum Error {
         file = file.display()
     )]
     NoTokens { file: PathBuf, line: u64 },
+
+    /// A pattern that no file fits.
+    #[error("no file fits {pattern}; check the path", pattern = pattern.display())]
+    NoFiles { pattern: PathBuf },
+
+    /// A conversation that the model's chat template cannot lay out.
+    #[error("{file}:{line}: {reason}; correct or remove the row", file = file.display())]
+    Conversation { file: PathBuf, line: u64, reason: String },
+
+    /// A chat template that cannot be used.
+    #[error("{file}: the chat template is unusable ({reason})", file = file.display())]
+    ChatTemplate { file: PathBuf, reason: String },
 
     /// A tokenizer that cannot be loaded, or cannot encode a text.
     #[error(

@@ -1,5 +1,7 @@
 //! Tokenised examples and their targets.
 
+use std::ops::Range;
+
 /// One tokenised sequence with its target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Example {
@@ -26,6 +28,9 @@ pub enum Target {
         /// Position of the first token to be predicted.
         from: usize,
     },
+    /// Causal language modelling of some tokens, such as the assistant's turns: those in the ranges,
+    /// each given all tokens before it.
+    Spans(Vec<Range<usize>>),
     /// Masked language modelling: the original tokens at the masked positions.
     Masked {
         /// Masked positions, in increasing order.

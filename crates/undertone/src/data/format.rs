@@ -7,7 +7,9 @@ pub use undertone_run::Format;
 
 /// The stated format, or else the one that the file's extension names.
 pub fn format_of(path: &Path, stated: Option<Format>) -> Result<Format> {
-    let found = stated.or_else(|| Format::from_extension(path));
+    // A folder stands for its Parquet shards.
+    let of_folder = || path.is_dir().then_some(Format::Parquet);
+    let found = stated.or_else(|| Format::from_extension(path)).or_else(of_folder);
     found.ok_or_else(|| Error::UnknownFormat { file: path.into() })
 }
 
@@ -29,6 +31,8 @@ mod tests {
             ("b/a.b.CSV.GZ", Format::Csv),
             ("a.json.gz", Format::Jsonl),
             ("a.txt.gz", Format::Text),
+            ("a.jsonl.zst", Format::Jsonl),
+            ("data/*.csv", Format::Csv),
         ] {
             assert_eq!(format_of(Path::new(name), None), Ok(format));
         }
@@ -42,7 +46,9 @@ mod tests {
 
     #[test]
     fn an_unknown_extension_is_refused() {
-        for name in ["a", "a.docx", "", "a.gz", "a.parquet.gz", ".gz", "a.tsv.gz.gz"] {
+        for name in
+            ["a", "a.docx", "", "a.gz", "a.parquet.gz", ".gz", "a.tsv.gz.gz", "a.parquet.zst"]
+        {
             assert_eq!(
                 format_of(Path::new(name), None),
                 Err(Error::UnknownFormat { file: name.into() })

@@ -10,6 +10,7 @@
 //! example-level privacy (one unit per row).
 
 mod batch;
+mod chat;
 mod count;
 mod cut;
 mod dataset;
@@ -26,6 +27,7 @@ mod labels;
 mod mask;
 mod members;
 mod options;
+mod pack;
 mod progress;
 pub mod read;
 mod sample;
@@ -34,6 +36,7 @@ mod special;
 mod stream;
 mod tally;
 mod task;
+mod template;
 mod tokenise;
 mod units;
 

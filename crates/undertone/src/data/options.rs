@@ -34,6 +34,8 @@ pub struct Options {
     pub part: Part,
     /// What happens to texts above the maximum number of tokens, in language modelling.
     pub long_texts: LongTexts,
+    /// Whether short texts of one unit are joined into sequences.
+    pub pack: bool,
     /// What happens at a row that cannot be read.
     pub on_bad_row: OnBadRow,
     /// Whether to show a progress bar, if standard error is a terminal.

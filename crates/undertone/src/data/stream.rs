@@ -48,10 +48,13 @@ pub fn stream<'a>(
         columns.push(column);
     }
     let format = format_of(path, options.format)?;
-    let rows = read::rows_or_skip(path, format, &columns, options.on_bad_row)?;
+    let rows = match task.reads_nested() {
+        true => read::rows_with_nested(path, format, &columns, options.on_bad_row)?,
+        false => read::rows_or_skip(path, format, &columns, options.on_bad_row)?,
+    };
     let long_texts = options.long_texts;
     let texts = task.without_label().columns().len();
-    let encoder = Encoder { file: path.into(), task, tokeniser, labels, long_texts };
+    let encoder = Encoder::new(path.into(), task, tokeniser, labels, long_texts)?;
     let units = Units::new(&options.unit, options.part, texts);
     Ok(Stream { rows, encoder, units, ended: false })
 }

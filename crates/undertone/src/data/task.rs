@@ -1,6 +1,7 @@
 //! Fine-tuning tasks.
 
 use super::error::{Error, Result};
+use super::template::Template;
 use serde::{Deserialize, Serialize};
 
 /// A fine-tuning task and the columns that it reads.
@@ -25,7 +26,17 @@ pub enum Task {
         text: String,
     },
     /// Completion of a prompt; only the completion's tokens are predicted.
-    Completion { prompt: String, completion: String },
+    Completion {
+        /// Column of the prompt, or a template of it.
+        prompt: String,
+        /// Column of the completion, or a template of it.
+        completion: String,
+    },
+    /// Conversations, of which the assistant's turns are predicted.
+    Chat {
+        /// The column of the messages.
+        messages: String,
+    },
 }
 
 impl Task {
@@ -36,8 +47,25 @@ impl Task {
                 text.iter().chain(label).map(String::as_str).collect()
             }
             Task::LanguageModelling { text } | Task::MaskedLanguageModelling { text } => vec![text],
-            Task::Completion { prompt, completion } => vec![prompt, completion],
+            Task::Completion { prompt, completion } => {
+                let columns = |text| Template::parse(text).map_or(vec![text], Template::columns);
+                [columns(prompt.as_str()), columns(completion)].concat()
+            }
+            Task::Chat { messages } => vec![messages],
         }
+    }
+
+    /// Whether a column may hold lists and objects, which are read as JSON.
+    pub fn reads_nested(&self) -> bool {
+        matches!(self, Task::Chat { .. })
+    }
+
+    /// Prompt and completion of a row, from the values of its columns.
+    pub fn prompt_and_completion(&self, values: &[String]) -> Result<Option<(String, String)>> {
+        let Task::Completion { prompt, completion } = self else { return Ok(None) };
+        let (prompt, completion) = (Template::parse(prompt)?, Template::parse(completion)?);
+        let (of_prompt, rest) = values.split_at(prompt.len().min(values.len()));
+        Ok(Some((prompt.fill(of_prompt), completion.fill(rest))))
     }
 
     /// The label column, if there is one.
@@ -58,9 +86,13 @@ impl Task {
         }
     }
 
-    /// Refuses a classification of no text, or of more than two.
+    /// Refuses a classification of no text, or of more than two, and broken templates.
     pub fn check(&self) -> Result<()> {
         match self {
+            Task::Completion { prompt, completion } => {
+                Template::parse(prompt)?;
+                Template::parse(completion).map(drop)
+            }
             Task::Classification { text, .. } if !(1..=2).contains(&text.len()) => {
                 Err(Error::invalid("the number of text columns", text.len(), "one or two"))
             }
@@ -83,6 +115,16 @@ mod tests {
         assert_eq!(pair.without_label().columns(), ["question", "sentence"]);
         let completion = Task::Completion { prompt: "mr".into(), completion: "ref".into() };
         assert_eq!(completion.columns(), ["mr", "ref"]);
+        let filled = Task::Completion {
+            prompt: "{place}: {question}\nAnswer:".into(),
+            completion: " {answer}".into(),
+        };
+        assert_eq!(filled.columns(), ["place", "question", "answer"]);
+        let values = ["Bath", "why?", "so"].map(str::to_owned);
+        let (prompt, completion) = filled.prompt_and_completion(&values).unwrap().unwrap();
+        assert_eq!((prompt.as_str(), completion.as_str()), ("Bath: why?\nAnswer:", " so"));
+        let open = Task::Completion { prompt: "{place".into(), completion: "answer".into() };
+        assert!(open.check().unwrap_err().to_string().contains("braces"));
     }
 
     #[test]

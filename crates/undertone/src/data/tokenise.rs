@@ -87,6 +87,11 @@ impl Tokeniser {
         })
     }
 
+    /// The folder of the tokenizer's file.
+    pub(crate) fn folder(&self) -> &Path {
+        self.file.parent().unwrap_or(Path::new(""))
+    }
+
     /// Sets the maximum number of tokens of a sequence, special tokens included.
     pub fn with_max_tokens(mut self, max_tokens: usize) -> Result<Tokeniser> {
         let least = self.single.len().max(self.pair.len()) + 2;

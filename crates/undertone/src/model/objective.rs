@@ -82,6 +82,14 @@ impl Objective {
                         push(at - 1, batch.tokens[at]);
                     }
                 }
+                (TaskHead::CausalLanguageModel, Target::Spans(spans)) => {
+                    for at in spans.iter().cloned().flatten().filter(|&at| at > 0) {
+                        let at = range.start + at;
+                        if at < range.end {
+                            push(at - 1, batch.tokens[at]);
+                        }
+                    }
+                }
                 (
                     TaskHead::MaskedLanguageModel | TaskHead::TokenClassification,
                     Target::Masked { positions, labels },

@@ -43,6 +43,12 @@ impl Parameter {
         self.shape.iter().product()
     }
 
+    /// Whether it is a weight matrix. The factors of (IA)³ are a vector, whatever their shape in a
+    /// file: they begin at 1, and weight decay would draw them to 0.
+    pub fn is_matrix(&self) -> bool {
+        self.shape.len() > 1 && !self.name.ends_with(".ia3_l")
+    }
+
     /// Whether it has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -1,10 +1,12 @@
 //! From a run file to a plan, or to an error of one sentence.
 
 use super::{Method, Plan};
+use crate::data::Task;
+use crate::data::read;
 use crate::error::{Error, Result};
 use crate::method::central::CentralPlan;
 use crate::method::local::LocalPlan;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use undertone_run::{LearnerKind, MethodName, RunFile, TaskName};
 
 impl Plan {
@@ -16,7 +18,7 @@ impl Plan {
         let text_columns = match file.data.task {
             TaskName::Classification => 1..=2,
             TaskName::LanguageModelling | TaskName::MaskedLanguageModelling => 1..=1,
-            TaskName::Completion => 0..=0,
+            TaskName::Completion | TaskName::Chat => 0..=0,
         };
         if !text_columns.contains(&file.data.text.len()) {
             return Err(Error::plan(match file.data.task {
@@ -29,7 +31,12 @@ impl Plan {
                 TaskName::Completion => {
                     "completion reads data.prompt and data.completion; leave data.text out"
                 }
+                TaskName::Chat => "chat reads data.messages; leave data.text out",
             }));
+        }
+        if file.data.task == TaskName::Completion {
+            let (prompt, completion) = (file.data.prompt.clone(), file.data.completion.clone());
+            Task::Completion { prompt, completion }.check()?;
         }
         let method = match file.privacy.method {
             MethodName::None => Method::NonPrivate,
@@ -49,9 +56,13 @@ impl Plan {
     }
 
     fn is_training_file(&self, file: &Path) -> bool {
-        let place = |path: &Path| std::fs::canonicalize(path).ok();
-        let (one, other) = (place(file), place(&self.data.train));
-        *file == *self.data.train || (one.is_some() && one == other)
+        // A pattern or a folder stands for its files; one in common is enough.
+        let places = |path: &Path| -> Vec<PathBuf> {
+            let files = read::files(path).unwrap_or_default();
+            files.iter().filter_map(|file| std::fs::canonicalize(file).ok()).collect()
+        };
+        let own = places(&self.data.train);
+        *file == *self.data.train || places(file).iter().any(|place| own.contains(place))
     }
 
     /// Refuses to call the training file public.

@@ -88,6 +88,7 @@ impl Plan {
                 prompt: data.prompt.clone(),
                 completion: data.completion.clone(),
             },
+            TaskName::Chat => Task::Chat { messages: data.messages.clone() },
         }
     }
 

@@ -50,7 +50,7 @@ const SMALL_LANGUAGE_MODEL: u64 = 50_000_000;
 /// Whether all weights are trained where nothing else is said: in language modelling with a small
 /// model.
 pub(super) fn prefers_full_fine_tuning(task: TaskName, parameters: u64) -> bool {
-    matches!(task, TaskName::LanguageModelling | TaskName::Completion)
+    matches!(task, TaskName::LanguageModelling | TaskName::Completion | TaskName::Chat)
         && parameters <= SMALL_LANGUAGE_MODEL
 }
 

@@ -2,7 +2,7 @@
 
 use super::Plan;
 use super::recipe::{PublicFacts, prefers_full_fine_tuning, recipe};
-use crate::data::{HoldOut, Part, PrivacyUnit, UnitCount, count_units};
+use crate::data::{HoldOut, Part, PrivacyUnit, Task, UnitCount, count_units};
 use crate::error::{Error, Result};
 use crate::model::TaskHead;
 use crate::model::folder::{LoadOptions, Outline, locate};
@@ -66,8 +66,11 @@ pub fn units_of(data: &DataSection) -> Result<UnitCount> {
         }
         None => PrivacyUnit::Row,
     };
+    let completion =
+        Task::Completion { prompt: data.prompt.clone(), completion: data.completion.clone() };
     let texts: Vec<&str> = match data.task {
-        TaskName::Completion => vec![&data.prompt, &data.completion],
+        TaskName::Completion => completion.columns(),
+        TaskName::Chat => vec![&data.messages],
         _ => data.text.iter().map(String::as_str).collect(),
     };
     let part = data.hold_out.map_or(Part::All, |share| Part::Without(HoldOut(share)));

@@ -114,7 +114,7 @@ impl Optimiser {
                 }
                 _ => None,
             };
-            let is_matrix = parameters.get(id).shape.len() > 1;
+            let is_matrix = parameters.get(id).is_matrix();
             updates.push(ParameterUpdate {
                 noise,
                 divisor: release.divisor,

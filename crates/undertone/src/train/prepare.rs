@@ -14,7 +14,7 @@ use crate::plan::{Method, Plan};
 use crate::tensor::Device;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use undertone_run::{PublicFile, Tuning};
+use undertone_run::{PublicFile, TaskName, Tuning};
 
 /// Model and data of a run, loaded.
 pub struct Prepared {
@@ -173,6 +173,7 @@ fn every_row(plan: &Plan) -> Options {
         unit: PrivacyUnit::Row,
         part: Part::All,
         long_texts: plan.data.long_texts,
+        pack: false,
         on_bad_row: plan.data.on_bad_row,
         progress: true,
     }
@@ -180,7 +181,8 @@ fn every_row(plan: &Plan) -> Options {
 
 /// Options of the training file: the units that a run can draw, and nothing else.
 fn trained_on(plan: &Plan) -> Options {
-    Options { unit: plan.unit(), part: plan.trained_part(), ..every_row(plan) }
+    let (unit, part, pack) = (plan.unit(), plan.trained_part(), plan.data.pack);
+    Options { unit, part, pack, ..every_row(plan) }
 }
 
 /// Reads the examples that a run of the plan can draw, with their privacy units; or those of
@@ -223,16 +225,19 @@ pub fn canary_template(plan: &Plan) -> Result<CanaryTemplate> {
     let words = (0..known as u32).filter(|token| !special.contains(token)).collect();
     let task = plan.task().without_label();
     let columns = task.columns().len();
-    let encoder = Encoder {
-        file: plan.data.train.clone(),
-        task,
-        tokeniser: &tokeniser,
-        labels: None,
-        long_texts: plan.data.long_texts,
-    };
+    let (file, long_texts) = (plan.data.train.clone(), plan.data.long_texts);
+    let encoder = Encoder::new(file, task, &tokeniser, None, long_texts)?;
     let mut frames = Vec::new();
     for words in 4..24 {
-        let values = vec!["a ".repeat(words); columns];
+        let text = "a ".repeat(words);
+        let values = match plan.data.task {
+            TaskName::Chat => {
+                let turn =
+                    |role: &str| serde_json::json!({ "role": role, "content": text.clone() });
+                vec![serde_json::json!([turn("user"), turn("assistant")]).to_string()]
+            }
+            _ => vec![text; columns],
+        };
         frames.extend(encoder.examples(&Row { line: 1, values })?.into_iter().take(1));
     }
     Ok(CanaryTemplate {

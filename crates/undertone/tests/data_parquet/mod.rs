@@ -67,3 +67,22 @@ pub fn nested() -> Vec<u8> {
     group.close().unwrap();
     writer.into_inner().unwrap()
 }
+
+/// Two conversations of two turns: a column `messages`, a list of groups of role and content.
+pub fn conversations() -> Vec<u8> {
+    let mut writer = writer(
+        "message m { optional group messages (LIST) { repeated group list { optional group element \
+         { optional binary role (UTF8); optional binary content (UTF8); } } } }",
+    );
+    let mut group = writer.next_row_group().unwrap();
+    for values in [["user", "assistant", "user", "assistant"], ["a", "b", "c", "d"]] {
+        let mut column = group.next_column().unwrap().unwrap();
+        column
+            .typed::<ByteArrayType>()
+            .write_batch(&texts(&values), Some(&[4; 4]), Some(&[0, 1, 0, 1]))
+            .unwrap();
+        column.close().unwrap();
+    }
+    group.close().unwrap();
+    writer.into_inner().unwrap()
+}

@@ -1,4 +1,4 @@
-//! The bytes of a file, decompressed if it is a gzip file.
+//! The bytes of a file, decompressed if it is a gzip or a Zstandard file.
 
 use super::super::error::{Error, Result};
 use super::lines::MOST_BYTES;
@@ -11,6 +11,9 @@ use std::path::Path;
 /// The first two bytes of a gzip file. No UTF-8 text begins with them, so they decide, and not the
 /// file's name.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// The first four bytes of a Zstandard file, which begin no UTF-8 text either.
+const ZSTANDARD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// Text compresses to between a half and a hundredth of its size. What decompresses to more than
 /// this many times its size, and the length of the longest row, is a decompression bomb.
@@ -29,19 +32,16 @@ impl Input {
             let meter = Meter::new(size);
             let counted = Counted { file, meter: meter.clone() };
             let mut reader = BufReader::with_capacity(1 << 16, counted);
-            let is_gzip = reader.fill_buf()?.starts_with(&GZIP);
-            let reader: Box<dyn BufRead + Send> = match is_gzip {
-                false => Box::new(reader),
-                true => {
-                    let inside = Bounded {
-                        decoder: MultiGzDecoder::new(reader),
-                        decompressed: 0,
-                        most: size.saturating_mul(MOST_TIMES).saturating_add(MOST_BYTES as u64),
-                    };
-                    Box::new(BufReader::with_capacity(1 << 16, inside))
-                }
+            let start = reader.fill_buf()?;
+            let (is_gzip, is_zstandard) = (start.starts_with(&GZIP), start.starts_with(&ZSTANDARD));
+            let decoder: Box<dyn Read + Send> = match (is_gzip, is_zstandard) {
+                (true, _) => Box::new(MultiGzDecoder::new(reader)),
+                (_, true) => Box::new(zstd::stream::read::Decoder::with_buffer(reader)?),
+                _ => return Ok(Input { reader: Box::new(reader), meter }),
             };
-            Ok(Input { reader, meter })
+            let most = size.saturating_mul(MOST_TIMES).saturating_add(MOST_BYTES as u64);
+            let inside = Bounded { decoder, decompressed: 0, most };
+            Ok(Input { reader: Box::new(BufReader::with_capacity(1 << 16, inside)), meter })
         });
         opened.map_err(|e| Error::io(path, &e))
     }
@@ -81,9 +81,10 @@ impl Read for Counted {
     }
 }
 
-/// Ends with an error where a gzip file is damaged, or has decompressed to more than it may.
+/// Ends with an error where compressed data are damaged, or have decompressed to more than they
+/// may.
 struct Bounded {
-    decoder: MultiGzDecoder<BufReader<Counted>>,
+    decoder: Box<dyn Read + Send>,
     decompressed: u64,
     most: u64,
 }
@@ -94,9 +95,10 @@ impl Read for Bounded {
             // Its messages say little; a file that was cut short ends too early.
             io::ErrorKind::InvalidData
             | io::ErrorKind::InvalidInput
-            | io::ErrorKind::UnexpectedEof => io::Error::new(
+            | io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::Other => io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("its gzip data are damaged: {e}"),
+                format!("its compressed data are damaged: {e}"),
             ),
             _ => e,
         })?;

@@ -17,14 +17,10 @@ pub(super) struct Jsonl {
 }
 
 impl Jsonl {
-    pub fn open(path: &Path, columns: &[&str]) -> Result<Jsonl> {
+    /// `nested` returns arrays and objects as their JSON text.
+    pub fn open(path: &Path, columns: &[&str], nested: bool) -> Result<Jsonl> {
         let columns = columns.iter().map(|column| column.to_string()).collect();
-        Ok(Jsonl { objects: Objects::open(path)?, columns, begun: false, nested: false })
-    }
-
-    /// Returns arrays and objects as their JSON text.
-    pub fn with_nested(self) -> Jsonl {
-        Jsonl { nested: true, ..self }
+        Ok(Jsonl { objects: Objects::open(path)?, columns, begun: false, nested })
     }
 
     pub fn meter(&self) -> Meter {

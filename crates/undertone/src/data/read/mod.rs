@@ -5,11 +5,13 @@
 
 mod array;
 mod csv;
+mod files;
 mod header;
 mod input;
 mod jsonl;
 mod lines;
 mod meter;
+mod nested;
 mod pages;
 mod parquet;
 mod text;
@@ -18,14 +20,17 @@ mod tsv;
 use super::error::{Error, Result};
 use super::format::Format;
 use csv::Separator;
+pub use files::files;
 pub(crate) use meter::Meter;
-use std::path::Path;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
 use undertone_run::OnBadRow;
 
 /// A row of a file: the values of the requested columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// First line of the row, counting from 1 with the header; for Parquet, the row number.
+    /// First line of the row, counting from 1 with the header; for Parquet, the row number. Where
+    /// several files are read as one, it counts on through them.
     pub line: u64,
     /// The values, in the order of the requested columns.
     pub values: Vec<String>,
@@ -33,13 +38,26 @@ pub struct Row {
 
 type Source = Box<dyn Iterator<Item = Result<Row>> + Send>;
 
-/// The rows of a file, until its end or the first error.
+/// The rows of a file, or of several as one, until their end or the first error.
 pub struct Rows {
     first: Option<Row>,
     rest: Option<Source>,
     meter: Meter,
     on_bad_row: OnBadRow,
     skipped: u64,
+    /// Files that follow.
+    others: VecDeque<PathBuf>,
+    reader: Reader,
+    /// Lines of the files before this one, and the last line so far.
+    lines: (u64, u64),
+}
+
+/// How files are opened.
+struct Reader {
+    format: Format,
+    columns: Vec<String>,
+    /// Whether lists and objects are read, as their JSON text.
+    nested: bool,
 }
 
 impl Rows {
@@ -57,6 +75,18 @@ impl Rows {
     fn read(&mut self) -> Option<Result<Row>> {
         loop {
             match self.rest.as_mut()?.next() {
+                None => {
+                    let path = self.others.pop_front()?;
+                    match self.reader.open(&path) {
+                        Ok((rest, meter)) => (self.rest, self.meter) = (Some(rest), meter),
+                        Err(error) => return Some(Err(error)),
+                    }
+                    self.lines.0 = self.lines.1;
+                }
+                Some(Ok(row)) => {
+                    self.lines.1 = self.lines.0 + row.line;
+                    return Some(Ok(Row { line: self.lines.1, ..row }));
+                }
                 // The reader stands after the row, whatever is wrong with it.
                 Some(Err(Error::TornRow { .. } | Error::BadJson { .. }))
                     if self.on_bad_row == OnBadRow::Skip =>
@@ -85,7 +115,8 @@ impl Iterator for Rows {
     }
 }
 
-/// Opens a file and reads the named columns.
+/// Opens a file and reads the named columns; a pattern or a folder stands for its
+/// [files](files()).
 ///
 /// In a JSONL file, `a.b` is column `b` of the object in column `a`, unless there is a column
 /// `a.b`. A file without rows is an error here, as is an invalid first row.
@@ -103,7 +134,7 @@ pub fn rows_or_skip(
     open(path, format, columns, false, on_bad_row)
 }
 
-/// As [`rows_or_skip`], with arrays and objects of a JSONL file as their JSON text.
+/// As [`rows_or_skip`], with lists and objects of JSONL and Parquet files as their JSON text.
 pub fn rows_with_nested(
     path: &Path,
     format: Format,
@@ -120,27 +151,51 @@ fn open(
     nested: bool,
     on_bad_row: OnBadRow,
 ) -> Result<Rows> {
-    let (rest, meter): (Source, Meter) = match format {
-        Format::Jsonl if nested => {
-            boxed(jsonl::Jsonl::open(path, columns)?.with_nested(), jsonl::Jsonl::meter)
-        }
-        Format::Tsv => boxed(tsv::Tsv::open(path, columns)?, tsv::Tsv::meter),
-        Format::Csv | Format::QuotedTsv => {
-            boxed(csv::Csv::open(path, columns, separator(format))?, csv::Csv::meter)
-        }
-        Format::Jsonl => boxed(jsonl::Jsonl::open(path, columns)?, jsonl::Jsonl::meter),
-        Format::Parquet => boxed(parquet::Parquet::open(path, columns)?, parquet::Parquet::meter),
-        Format::Text => boxed(text::Text::open(path, columns)?, text::Text::meter),
+    let mut others: VecDeque<PathBuf> = files(path)?.into();
+    let columns = columns.iter().map(|column| column.to_string()).collect();
+    let reader = Reader { format, columns, nested };
+    let first = others.pop_front().unwrap_or_else(|| path.to_owned());
+    let (rest, meter) = reader.open(&first)?;
+    let mut rows = Rows {
+        first: None,
+        rest: Some(rest),
+        meter,
+        on_bad_row,
+        skipped: 0,
+        others,
+        reader,
+        lines: (0, 0),
     };
-    let mut rows = Rows { first: None, rest: Some(rest), meter, on_bad_row, skipped: 0 };
     match rows.read() {
         None => Err(Error::EmptyFile { file: path.into() }),
         Some(first) => Ok(Rows { first: Some(first?), ..rows }),
     }
 }
 
-/// The columns of a file; for JSON, those of its first object.
+impl Reader {
+    fn open(&self, path: &Path) -> Result<(Source, Meter)> {
+        let columns: Vec<&str> = self.columns.iter().map(String::as_str).collect();
+        let columns = columns.as_slice();
+        Ok(match self.format {
+            Format::Tsv => boxed(tsv::Tsv::open(path, columns)?, tsv::Tsv::meter),
+            Format::Csv | Format::QuotedTsv => {
+                boxed(csv::Csv::open(path, columns, separator(self.format))?, csv::Csv::meter)
+            }
+            Format::Jsonl => {
+                boxed(jsonl::Jsonl::open(path, columns, self.nested)?, jsonl::Jsonl::meter)
+            }
+            Format::Parquet => {
+                boxed(parquet::Parquet::open(path, columns, self.nested)?, parquet::Parquet::meter)
+            }
+            Format::Text => boxed(text::Text::open(path, columns)?, text::Text::meter),
+        })
+    }
+}
+
+/// The columns of a file, or of the first of several; for JSON, those of its first object.
 pub fn columns(path: &Path, format: Format) -> Result<Vec<String>> {
+    let first = files(path)?.into_iter().next();
+    let path = first.as_deref().unwrap_or(path);
     match format {
         Format::Tsv => tsv::columns(path),
         Format::Csv | Format::QuotedTsv => csv::columns(path, separator(format)),

@@ -6,6 +6,7 @@
 use super::super::error::{Error, Result};
 use super::super::guard::guarded;
 use super::lines::MOST_BYTES;
+use super::nested;
 use super::pages::page_header;
 use super::{Meter, Row, header};
 use parquet::errors::ParquetError;
@@ -26,13 +27,14 @@ pub(super) struct Parquet {
 }
 
 impl Parquet {
-    pub fn open(path: &Path, columns: &[&str]) -> Result<Parquet> {
+    /// `nested` returns lists and groups as JSON text.
+    pub fn open(path: &Path, columns: &[&str], nested: bool) -> Result<Parquet> {
         let reader = open(path)?;
         guarded_read(path, || {
             check_pages(path, &reader, columns)?;
             let metadata = reader.metadata().file_metadata();
             let rows = u64::try_from(metadata.num_rows()).unwrap_or(0);
-            let projection = projection(path, metadata.schema(), columns)?;
+            let projection = projection(path, metadata.schema(), columns, nested)?;
             let records = RowIter::from_file_into(Box::new(reader)).project(Some(projection));
             Ok(Parquet {
                 file: path.into(),
@@ -70,7 +72,14 @@ impl Parquet {
             column: column.into(),
         };
         let found = record.get_column_iter().find(|(name, _)| *name == column);
-        Ok(match found.ok_or_else(missing)?.1 {
+        let found = found.ok_or_else(missing)?.1;
+        if matches!(found, Field::Group(_) | Field::ListInternal(_) | Field::MapInternal(_)) {
+            // Columns of these types are read only where they are wanted as JSON.
+            return nested::json(found).map(|value| value.to_string()).ok_or_else(|| {
+                unreadable(&self.file, format!("column {column:?} has values of another type"))
+            });
+        }
+        Ok(match found {
             Field::Null => return Err(missing()),
             Field::Str(text) => text.clone(),
             Field::Bytes(bytes) => String::from_utf8(bytes.data().to_vec())
@@ -170,13 +179,13 @@ fn check_pages(path: &Path, reader: &SerializedFileReader<File>, columns: &[&str
 const LONGEST_PAGE_HEADER: u64 = 1 << 20;
 
 /// The schema of the requested columns, so that the others are not read.
-fn projection(path: &Path, schema: &Type, columns: &[&str]) -> Result<Type> {
+fn projection(path: &Path, schema: &Type, columns: &[&str], nests: bool) -> Result<Type> {
     let mut indices = header::indices(path, &names(schema), columns)?;
     indices.sort_unstable();
     indices.dedup();
     let fields: Vec<_> =
         indices.into_iter().map(|index| schema.get_fields()[index].clone()).collect();
-    if let Some(nested) = fields.iter().find(|field| !field.is_primitive()) {
+    if let Some(nested) = fields.iter().find(|field| !nests && !field.is_primitive()) {
         return Err(unreadable(path, format!("column {:?} is nested", nested.name())));
     }
     Type::group_type_builder(schema.name())

@@ -1,9 +1,11 @@
 //! Token sequences for each task.
 
 use super::super::LongTexts;
+use super::super::chat::Conversation;
 use super::super::cut::{self, Predicted};
 use super::super::error::Result;
 use super::Tokeniser;
+use std::ops::Range;
 
 /// A tokenised text or pair of texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -84,6 +86,38 @@ impl Tokeniser {
         let before = self.start(prompt.is_empty());
         let (tokens, from) = cut::completion(&before, &prompt, &written, self.max_tokens);
         Ok((1..tokens.len()).contains(&from).then_some((tokens, from)))
+    }
+
+    /// A conversation and the tokens of the assistant's turns. The template has written special
+    /// tokens itself. Too long a conversation loses its end, or its beginning if the first turn of
+    /// the assistant would go with the end.
+    pub(crate) fn conversation(
+        &self,
+        conversation: &Conversation,
+    ) -> Result<(Vec<u32>, Vec<Range<usize>>)> {
+        let tokens = self.with_bytes(&conversation.text)?;
+        let inside = |bytes: &Range<usize>| {
+            let own = |turn: &Range<usize>| turn.start <= bytes.start && bytes.end <= turn.end;
+            conversation.assistant.iter().any(own)
+        };
+        // Nothing is before the first token that it could be predicted from.
+        let predicted: Vec<usize> = (1..tokens.len()).filter(|&at| inside(&tokens[at].1)).collect();
+        let most = self.max_tokens;
+        // Three quarters of the room are context if the end cannot be kept.
+        let first = match predicted.first() {
+            Some(&at) if at >= most => at - 3 * most / 4,
+            _ => 0,
+        };
+        let last = tokens.len().min(first + most);
+        let ids = tokens[first..last].iter().map(|(id, _)| *id).collect();
+        let mut spans: Vec<Range<usize>> = Vec::new();
+        for at in predicted.into_iter().filter(|at| (first + 1..last).contains(at)) {
+            match spans.last_mut().filter(|span| span.end == at - first) {
+                Some(span) => span.end += 1,
+                None => spans.push(at - first..at - first + 1),
+            }
+        }
+        Ok((ids, spans))
     }
 
     /// A prompt to be continued, truncated from the left so that `reserve` tokens can be generated.

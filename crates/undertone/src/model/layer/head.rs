@@ -27,7 +27,9 @@ impl TaskHead {
     pub fn of(task: TaskName) -> Self {
         match task {
             TaskName::Classification => Self::SequenceClassification,
-            TaskName::LanguageModelling | TaskName::Completion => Self::CausalLanguageModel,
+            TaskName::LanguageModelling | TaskName::Completion | TaskName::Chat => {
+                Self::CausalLanguageModel
+            }
             TaskName::MaskedLanguageModelling => Self::MaskedLanguageModel,
         }
     }

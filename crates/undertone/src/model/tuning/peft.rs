@@ -171,10 +171,15 @@ pub(super) fn parameters(model: &Model) -> Result<Vec<(String, Parameter)>> {
     let table = model.parameters.get(model.network.embeddings.tokens);
     if table.trainable {
         all.push(table.clone());
-        all.extend(
-            tied_head(model)
-                .map(|head| Parameter { name: format!("{}.weight", head.name), ..table.clone() }),
-        );
+        if let Some(head) = tied_head(model) {
+            // As PEFT holds the module: its weight, and its bias if it has one.
+            let renamed = |which: &str, p: &Parameter| Parameter {
+                name: format!("{}.{which}", head.name),
+                ..p.clone()
+            };
+            all.push(renamed("weight", table));
+            all.extend(head.bias.map(|bias| renamed("bias", model.parameters.get(bias))));
+        }
     }
     Ok(all.into_iter().map(|p| (format!("{PREFIX}{}", p.name), p)).collect())
 }
@@ -289,23 +294,34 @@ pub(super) fn load(
 /// it.
 fn load_embeddings(model: &mut Model, weights: &Weights, key: &str, name: &str) -> Result<bool> {
     let table = model.network.embeddings.tokens;
-    let tied = tied_head(model).is_some_and(|head| name == format!("{}.weight", head.name));
-    if !tied {
+    // A tied head is saved beside the table; what it has of its own must be the model's.
+    let shared = tied_head(model).and_then(|head| {
+        match name.strip_prefix(head.name.as_str())?.strip_prefix('.')? {
+            "weight" => Some(table),
+            "bias" => head.bias,
+            _ => None,
+        }
+    });
+    let Some(shared) = shared.filter(|id| model.parameters.get(*id).name != name) else {
         load_saved_module(model, weights, key, name)?;
         let is_table = model.parameters.get(table).name == name;
         if is_table {
             model.parameters.get_mut(table).trainable = true;
         }
         return Ok(is_table);
-    }
-    let own = format!("{PREFIX}{}", model.parameters.get(table).name);
-    if !weights.has(&own) || weights.read(&own)? != weights.read(key)? {
+    };
+    let own = format!("{PREFIX}{}", model.parameters.get(shared).name);
+    let expected = match weights.has(&own) {
+        true => weights.read(&own)?,
+        false => model.parameters.value(shared).to_vec()?,
+    };
+    if weights.read(key)? != expected {
         return Err(Error::Tuning(format!(
             "the adapter has {name} of its own, but the model's output layer is tied to its token \
              embeddings"
         )));
     }
-    Ok(true)
+    Ok(shared == table)
 }
 
 pub(super) fn check_shape(weights: &Weights, name: &str, expected: &[usize]) -> Result<()> {

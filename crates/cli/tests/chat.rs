@@ -1,0 +1,98 @@
+//! Conversations, templates, several files and packed texts, from the command line.
+
+use crate::bench::*;
+use std::fs;
+
+const CHAT: &str = "{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}\
+     {% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}";
+
+/// A language model whose run file has another [data].
+fn language(data: &str) -> Bench {
+    let bench = Bench::new("gpt2-causal-lm", "tokenizer-bpe", "task = \"language-modelling\"");
+    fs::write(bench.path("model/chat_template.jinja"), CHAT).unwrap();
+    let run = fs::read_to_string(bench.path("run.toml")).unwrap();
+    let (before, rest) = run.split_once("[data]\n").unwrap();
+    let (_, after) = rest.split_once("[privacy]").unwrap();
+    let run = format!("{before}[data]\n{data}\nmax_tokens = 16\n[privacy]{after}");
+    let run = run.replace("FOLDER", bench.folder.path().to_str().unwrap());
+    fs::write(bench.path("run.toml"), run).unwrap();
+    bench
+}
+
+fn conversations(bench: &Bench) {
+    for (file, words) in [("a.jsonl", "cat sat"), ("b.jsonl", "dog ran")] {
+        let rows: String = (0..60)
+            .map(|i| {
+                let answer = WORDS[i % 8];
+                format!(
+                    "{{\"messages\": [{{\"role\": \"user\", \"content\": \"the {words}\"}}, \
+                     {{\"role\": \"assistant\", \"content\": \"{answer}\"}}]}}\n"
+                )
+            })
+            .collect();
+        fs::write(bench.path(file), rows).unwrap();
+    }
+}
+
+#[test]
+fn a_model_learns_conversations_of_several_files() {
+    let bench =
+        language("task = \"chat\"\ntrain = \"FOLDER/[ab].jsonl\"\nvalidation = \"FOLDER/a.jsonl\"");
+    conversations(&bench);
+    let summary = bench.train("out", &["--seed", "1"]);
+    assert_eq!(summary["resolved"]["units"], 120);
+    let epsilon = summary["guarantee"]["epsilon"]["upper"].as_f64().unwrap();
+    assert!(epsilon <= 8.0 && epsilon > 7.0, "{epsilon}");
+    let model = bench.path("out/model");
+    assert!(model.join("chat_template.jinja").is_file(), "the template goes with the model");
+    let (model, data) = (model.to_str().unwrap().to_owned(), bench.path("b.jsonl"));
+    let found = run(&[
+        "eval",
+        "--model",
+        &model,
+        "--data",
+        data.to_str().unwrap(),
+        "--task",
+        "chat",
+        "--json",
+    ]);
+    let found: serde_json::Value = serde_json::from_slice(&found).unwrap();
+    assert!(found["perplexity"].as_f64().unwrap() > 1.0 && found["examples"] == 60, "{found}");
+    // One of the private files is no public file, by whatever name.
+    let validation = format!("data.validation={:?}", bench.path("a.jsonl"));
+    let public = ["--set", &validation, "--set", "data.validation_is_public=true"];
+    bench.refused("refused", &public, "is the private training file");
+    let importance = format!("privacy.anadp.importance={{ public = {:?} }}", bench.path("b.jsonl"));
+    let anadp = ["--set", "privacy.method=anadp", "--set", &importance];
+    bench.refused("refused", &anadp, "is the private training file");
+    bench.refused("refused", &["--set", "data.prompt=a"], "data.prompt is for");
+    bench.refused("refused", &["--set", "data.text=a"], "leave data.text out");
+    bench.refused("refused", &["--set", "data.train=none-*.jsonl"], "no file fits");
+    fs::write(bench.path("model/chat_template.jinja"), "{% for %}").unwrap();
+    bench.refused("refused", &[], "the chat template is unusable");
+}
+
+#[test]
+fn prompts_are_filled_from_templates() {
+    let bench = language(
+        "task = \"completion\"\ntrain = \"FOLDER/rows.tsv\"\nprompt = \"{who}: {sentence}\"\n\
+         completion = \" {label}\"",
+    );
+    let summary = bench.train("out", &["--seed", "1"]);
+    assert_eq!(summary["resolved"]["units"], 120);
+    bench.refused("refused", &["--set", "data.prompt={who"], "braces");
+    bench.refused("refused", &["--set", "data.prompt={whom}"], "no column \"whom\"");
+    bench.refused("refused", &["--set", "data.messages=who"], "data.messages is for");
+}
+
+#[test]
+fn packing_is_for_authors() {
+    let bench = language(
+        "task = \"language-modelling\"\ntrain = \"FOLDER/rows.tsv\"\ntext = \"sentence\"\n\
+         author = \"who\"\npack = true",
+    );
+    let summary = bench.train("out", &["--seed", "1"]);
+    assert_eq!(summary["resolved"]["units"], 40);
+    assert_eq!(summary["guarantee"]["unit"], "user");
+    bench.refused("refused", &["--unset", "data.author"], "data.pack is for runs with data.author");
+}
