@@ -10,8 +10,8 @@ use undertone_provider::{hex, init};
 
 /// Make a public task: fit the encoder on public text, calibrate the noise, cut the model in two
 ///
-/// A task file is a run file without training data: [model], [data] with text, labels and
-/// max_tokens, and [privacy] with a method of local DP.
+/// A task file is a run file without training data: its sections are model, data (with text, labels
+/// and max_tokens), and privacy (with a method of local DP).
 #[derive(Args)]
 #[command(after_help = "Example:\n  undertone provider init task.toml --out task/")]
 pub struct Init {

@@ -39,8 +39,7 @@ pub struct TaskArguments {
     /// Folder of the task, which provider init has made
     #[arg(value_name = "TASK")]
     task: PathBuf,
-    /// Where releases are kept: sqlite:PATH, or postgres://… in a build with that feature [default:
-    /// store.db in the task's folder]
+    /// Where releases are kept: sqlite:PATH [default: store.db in the task's folder]
     #[arg(long, value_name = "STORE")]
     store: Option<String>,
 }

@@ -2,8 +2,6 @@
 //!
 //! A contribution that was acknowledged is on disk, and counts once however often it is sent.
 
-#[cfg(feature = "postgres")]
-mod postgres;
 mod sqlite;
 #[cfg(test)]
 mod tests;
@@ -105,27 +103,14 @@ pub trait Store: Send {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
     Sqlite(PathBuf),
-    /// The address of a database, with its password.
-    #[cfg(feature = "postgres")]
-    Postgres(String),
 }
 
 impl Location {
-    /// Reads `sqlite:PATH` or `postgres://…`.
+    /// Reads `sqlite:PATH`.
     pub fn parse(text: &str) -> Result<Self> {
-        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
-            #[cfg(feature = "postgres")]
-            return Ok(Self::Postgres(text.to_owned()));
-            #[cfg(not(feature = "postgres"))]
-            return Err(Error::mistake(
-                "this undertone was built without PostgreSQL: build it with --features postgres",
-            ));
-        }
         match text.strip_prefix("sqlite:") {
             Some(path) if !path.is_empty() => Ok(Self::Sqlite(path.into())),
-            _ => Err(Error::mistake(
-                "--store is sqlite:PATH, such as sqlite:task/store.db, or postgres://…",
-            )),
+            _ => Err(Error::mistake("--store is sqlite:PATH, such as sqlite:task/store.db")),
         }
     }
 
@@ -133,8 +118,6 @@ impl Location {
     pub fn open(&self, task: &Hash) -> Result<Box<dyn Store>> {
         match self {
             Self::Sqlite(path) => Ok(Box::new(Sqlite::open(path, task)?)),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(url) => Ok(Box::new(postgres::Postgres::open(url, task)?)),
         }
     }
 }

@@ -111,6 +111,9 @@ impl Split {
         if model.cut() == 0 {
             kept.extend(model.network.blocks[..blocks].iter().flat_map(|b| b.parameters()));
         }
+        // The final normalisation may have been below the noise, and counted, before.
+        kept.sort_by_key(|id| id.index());
+        kept.dedup();
         let of_base = |name: &str| !name.starts_with("sanitiser.");
         let below = kept.into_iter().map(|id| model.parameters.get(id));
         let below = below.filter(|parameter| of_base(&parameter.name));
