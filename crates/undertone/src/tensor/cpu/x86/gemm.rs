@@ -6,8 +6,7 @@
 //! columns.
 //!
 //! Panels are read from the second cache, and lines of them asked for ahead, so that the speed does
-//! not depend on the size of the first one. Packing takes one percent of a product with a thousand
-//! rows: weights that do not change are not kept packed.
+//! not depend on the size of the first one.
 
 use super::blocks::{Block, Kernel, Lanes};
 use crate::tensor::cpu::level::{Avx2, Avx512, CpuLevel};
