@@ -39,6 +39,12 @@ fn set(file: &Path, key: &str, value: Value) {
     fs::write(file, keys.to_string()).unwrap();
 }
 
+fn remove(file: &Path, key: &str) {
+    let mut keys: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    keys.as_object_mut().unwrap().remove(key);
+    fs::write(file, keys.to_string()).unwrap();
+}
+
 #[test]
 fn a_folder_is_shown_without_reading_its_weights() {
     let folder = tempfile::tempdir().unwrap();
@@ -129,6 +135,9 @@ fn damaged_folders_are_refused() {
     }
     // A layer with weights that the configuration does not describe is another layer.
     let llama = copy(folder.path(), "qwen3-causal-lm");
+    for key in ["layer_types", "max_window_layers", "sliding_window", "use_sliding_window"] {
+        remove(&llama.join("config.json"), key);
+    }
     set(&llama.join("config.json"), "model_type", json!("llama"));
     set(&llama.join("config.json"), "architectures", json!(["LlamaForCausalLM"]));
     shown(&llama, "k_norm.weight");
