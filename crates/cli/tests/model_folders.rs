@@ -1,5 +1,5 @@
-//! Model folders as they come: sharded, in half precision, damaged. `undertone model show`, and what
-//! `merge` writes.
+//! Model folders as they come: sharded, in half precision, damaged. `undertone model show`, and
+//! what `merge` writes.
 
 use crate::bench::{Sentences, fixture, refused};
 use serde_json::{Value, json};

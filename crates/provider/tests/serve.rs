@@ -52,8 +52,8 @@ impl World {
         let file = folder.path().join("task.toml");
         let text = format!(
             "[model]\npath = {model:?}\ntuning = \"head\"\n[data]\ntext = \"text\"\nlabels = \
-             [\"bad\", \"<good>\", \"neutral\"]\nmax_tokens = 16\n[privacy]\nmethod = \"dp-forward\"\nepsilon \
-             = 4.0\ndelta = 1e-5\n"
+             [\"bad\", \"<good>\", \"neutral\"]\nmax_tokens = 16\n[privacy]\nmethod = \
+             \"dp-forward\"\nepsilon = 4.0\ndelta = 1e-5\n"
         );
         fs::write(&file, text).unwrap();
         let out = folder.path().join("task");

@@ -1,5 +1,5 @@
-//! Adds LoRA or (IA)³ with random weights to a model and saves the adapter, to check that peft loads
-//! it.
+//! Adds LoRA or (IA)³ with random weights to a model and saves the adapter, to check that peft
+//! loads it.
 //!
 //!     cargo run --release --example save_adapter -- --model DIR --out DIR [--targets NAME,NAME]
 //!         [--layers 0,1] [--with ia3|rslora|embeddings]

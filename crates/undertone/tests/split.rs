@@ -39,9 +39,9 @@ fn plan(folder: &Path, model: &str, tokenizer: &str, privacy: &str) -> Plan {
     fs::copy(tokenizer, folder.join("base/tokenizer.json")).unwrap();
     let text = format!(
         "[model]\npath = {:?}\ntuning = \"head\"\n[data]\ntask = \"classification\"\ntrain = \
-         \"nobody's\"\ntext = \"text\"\nlabels = [\"bad\", \"neutral\", \"good\"]\nmax_tokens = 8\n[training]\n\
-         epochs = 2\nbatch = 16\nlearning_rate = 1e-2\n[privacy]\nepsilon = 8.0\ndelta = 1e-5\n\
-         {privacy}",
+         \"nobody's\"\ntext = \"text\"\nlabels = [\"bad\", \"neutral\", \"good\"]\nmax_tokens = 8\n\
+         [training]\nepochs = 2\nbatch = 16\nlearning_rate = 1e-2\n[privacy]\nepsilon = 8.0\n\
+         delta = 1e-5\n{privacy}",
         folder.join("base")
     );
     Plan::parse(&text, &["training.seed=5".to_owned()]).unwrap()

@@ -1,5 +1,5 @@
-//! (IA)³, and LoRA on all linear layers, some layers, the head and the embeddings: what is saved for
-//! peft, what comes back, what merging gives.
+//! (IA)³, and LoRA on all linear layers, some layers, the head and the embeddings: what is saved
+//! for peft, what comes back, what merging gives.
 
 use crate::common::{batch, difference, fixture};
 use serde_json::{Value, json};

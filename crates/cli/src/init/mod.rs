@@ -34,7 +34,8 @@ use write::Draft;
 pub struct Init {
     /// The private data file: CSV, TSV, JSON Lines, Parquet or text
     data: PathBuf,
-    /// Model folder, or the model's name on the Hugging Face hub [default: a small one for the task]
+    /// Model folder, or the model's name on the Hugging Face hub [default: a small one for the
+    /// task]
     #[arg(long, value_name = "DIR|NAME")]
     model: Option<String>,
     /// Target ε

@@ -33,8 +33,8 @@ fn insert(table: &mut Table, path: &str, value: Value) {
     }
 }
 
-/// The keys that `table`, as it was written, lacks; `file` was read with stand-ins, and `absent` are
-/// keys of the recipe that are not there.
+/// The keys that `table`, as it was written, lacks; `file` was read with stand-ins, and `absent`
+/// are keys of the recipe that are not there.
 pub(super) fn missing(table: &Table, file: &RunFile, absent: &[AutoKey]) -> Vec<&'static str> {
     let has = |path: &str| find(table, path).is_some();
     let mut missing = Vec::new();

@@ -1,8 +1,8 @@
 //! Conversations, laid out by the model's own chat template.
 //!
 //! The template comes with the model (`chat_template.jinja`, or `chat_template` in
-//! tokenizer_config.json) and is a program: it gets so many instructions, so deep a recursion and so
-//! long an output, and none of the machine.
+//! tokenizer_config.json) and is a program: it gets so many instructions, so deep a recursion and
+//! so long an output, and none of the machine.
 
 use super::error::{Error, Result};
 use super::special;

@@ -28,8 +28,8 @@ pub enum Target {
         /// Position of the first token to be predicted.
         from: usize,
     },
-    /// Causal language modelling of some tokens, such as the assistant's turns: those in the ranges,
-    /// each given all tokens before it.
+    /// Causal language modelling of some tokens, such as the assistant's turns: those in the
+    /// ranges, each given all tokens before it.
     Spans(Vec<Range<usize>>),
     /// Masked language modelling: the original tokens at the masked positions.
     Masked {

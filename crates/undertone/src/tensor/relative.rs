@@ -54,8 +54,8 @@ impl<M> Relative<'_, M> {
             return Ok(());
         }
         let problem = format!(
-            "{} buckets of distances in sequences of at most {longest} tokens, and column {last} of \
-             {columns}",
+            "{} buckets of distances in sequences of at most {longest} tokens, and column {last} \
+             of {columns}",
             self.buckets.len()
         );
         Err(Error::Layout { operation, problem })

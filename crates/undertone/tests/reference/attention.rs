@@ -3,9 +3,9 @@
 //! S = Q Kᵀ · scale, P = softmax of the rows of S (over keys that a row may see), Y = (P ⊙ M) V,
 //!
 //! where M is dropout's mask; backward, with Ŷ the gradient of Y: V̂ = (P ⊙ M)ᵀ Ŷ, P̂ = (Ŷ Vᵀ) ⊙ M,
-//! Ŝ_ij = P_ij (P̂_ij − Σ_k P_ik P̂_ik), Q̂ = Ŝ K · scale, K̂ = Ŝᵀ Q · scale. With soft-capping S is
-//! c · tanh of S / c, and Ŝ is times 1 − (S / c)². Relative positions add a number of the query's row
-//! and one of the key's row to S, whose gradients are sums of Ŝ.
+//! Ŝ_ij = P_ij (P̂_ij − Σ_k P_ik P̂_ik), Q̂ = Ŝ K · scale, K̂ = Ŝᵀ Q · scale. With soft-capping S
+//! is c · tanh of S / c, and Ŝ is times 1 − (S / c)². Relative positions add a number of the
+//! query's row and one of the key's row to S, whose gradients are sums of Ŝ.
 
 use super::Wide;
 use undertone::tensor::{AttentionShape, Relative, RelativeGradients};

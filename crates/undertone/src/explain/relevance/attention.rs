@@ -52,8 +52,8 @@ impl Explainer {
         }
         if attention.head_norms.is_some() {
             return Err(crate::model::Error::Request(
-                "relevance of a model that normalises queries and keys, such as Qwen3 or Gemma 3, is not \
-                 known; use another method"
+                "relevance of a model that normalises queries and keys, such as Qwen3 or Gemma 3, is \
+                 not known; use another method"
                     .into(),
             ));
         }

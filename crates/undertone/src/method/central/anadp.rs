@@ -11,8 +11,8 @@
 //! **Proved**, gradients are clipped in the norm with weights w, so that σ_eff = σ whatever the
 //! weights are, and the weights of a step come from the gradients that earlier steps released,
 //! minus the known variance of their noise. The first step has uniform weights. With
-//! `importance = { public = … }` the weights are those of [public gradients](super::public), in every
-//! step the same.
+//! `importance = { public = … }` the weights are those of [public gradients](super::public), in
+//! every step the same.
 
 use super::allocation::{Allocation, Allocator, NoiseWeights, Published};
 use super::dp_sgd::DpSgd;

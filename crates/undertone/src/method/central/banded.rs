@@ -5,20 +5,20 @@
 //! the matrix C has b bands ([`Bands`]). Units are split into b groups at random; step t draws from
 //! group t mod b alone, each of its units with probability q = b · batch/units.
 //!
-//! **What is proved.** The T steps together are at most ⌈T/b⌉ Poisson-subsampled Gaussian mechanisms
-//! with sampling rate q and noise multiplier σ.
+//! **What is proved.** The T steps together are at most ⌈T/b⌉ Poisson-subsampled Gaussian
+//! mechanisms with sampling rate q and noise multiplier σ.
 //!
 //! The group of a unit is independent of everything else: fix it, say g, and fix all that is drawn
 //! for the other units. From the releases follow y = C x + z and back. The unit can move x in steps
 //! t ≡ g (mod b) alone, and there it moves y by the column of C, rows t to t + b − 1, times its
-//! clipped gradient v_t. These rows are disjoint for different t, so the rows of y fall into blocks,
-//! in each of which the unit is or is not (with probability q, by a coin of the block's own).
-//! Within a block, v_t is a function of earlier blocks, since the weights at step t are; the later
-//! sums of the other units are functions of the releases so far, the same with and without the
-//! unit. Subtracting them, row after row, which the adversary may be allowed to do, leaves
+//! clipped gradient v_t. These rows are disjoint for different t, so the rows of y fall into
+//! blocks, in each of which the unit is or is not (with probability q, by a coin of the block's
+//! own). Within a block, v_t is a function of earlier blocks, since the weights at step t are; the
+//! later sums of the other units are functions of the releases so far, the same with and without
+//! the unit. Subtracting them, row after row, which the adversary may be allowed to do, leaves
 //! N(c_k v_t, σ²C²) in row t + k if the unit is in the block and N(0, σ²C²) if not: a subsampled
-//! Gaussian mechanism with a shift of norm ‖c‖ ‖v_t‖ ≤ C. Blocks compose adaptively, and there are at
-//! most ⌈T/b⌉. (The rows before the first block do not depend on the unit.)
+//! Gaussian mechanism with a shift of norm ‖c‖ ‖v_t‖ ≤ C. Blocks compose adaptively, and there are
+//! at most ⌈T/b⌉. (The rows before the first block do not depend on the unit.)
 //!
 //! The ledger has an entry for every b steps, recorded before the first of them. (C⁻¹z)_t is a
 //! function of the run's secret: a resumed run computes it again from the first step on, and it is

@@ -1,6 +1,6 @@
-//! Gemma 2 and Gemma 3 (text): RMSNorm with γ = 1 + w before and after each branch, embeddings times
-//! √hidden, GeGLU, local and global layers. Gemma 2 soft-caps scores and logits; Gemma 3 normalises
-//! queries and keys, and its local layers have a rotary base of their own.
+//! Gemma 2 and Gemma 3 (text): RMSNorm with γ = 1 + w before and after each branch, embeddings
+//! times √hidden, GeGLU, local and global layers. Gemma 2 soft-caps scores and logits; Gemma 3
+//! normalises queries and keys, and its local layers have a rotary base of their own.
 
 use super::Builder;
 use super::llama::{self, LayerParts, Parts, Shape};

@@ -11,8 +11,8 @@ use std::f64::consts::TAU;
 pub(super) struct Rope {
     /// One of each pair of features.
     pub frequencies: Vec<f32>,
-    /// What sine and cosine are times (YaRN, LongRoPE): queries and keys both have it, so scores have
-    /// its square.
+    /// What sine and cosine are times (YaRN, LongRoPE): queries and keys both have it, so scores
+    /// have its square.
     pub attention_factor: f64,
     /// The longest sequence for which these are the frequencies.
     pub positions: Option<usize>,
@@ -246,8 +246,8 @@ impl<'a> Scaling<'a> {
         Ok((stretched.collect(), attention))
     }
 
-    /// Each frequency has a divisor of its own. There is one list up to the original context, which is
-    /// the one used here, and one beyond it.
+    /// Each frequency has a divisor of its own. There is one list up to the original context, which
+    /// is the one used here, and one beyond it.
     fn longrope(&self) -> Result<(Vec<f64>, f64, Option<usize>)> {
         let context = self.original_positions()?;
         let divisors = self.section.and_then(|map| map.get("short_factor"));

@@ -98,13 +98,13 @@ impl Attention {
         }
     }
 
-    /// How padded sequences are attended to. Rows of padding take the places of others there, so that
-    /// a window does not know how far apart they are.
+    /// How padded sequences are attended to. Rows of padding take the places of others there, so
+    /// that a window does not know how far apart they are.
     fn padded(&self, pass: &Pass) -> Result<Option<Padded>> {
         let padded = Padded::of(pass);
         if padded.is_some() && self.position_bias.is_some() {
-            let told = "attention with relative positions cannot be computed over padded sequences; \
-                        use lengths = \"hidden\" or \"public\"";
+            let told = "attention with relative positions cannot be computed over padded \
+                        sequences; use lengths = \"hidden\" or \"public\"";
             return Err(Error::Unsupported(told.into()));
         }
         if padded.is_some() && self.shape(pass).narrow_window().is_some() {

@@ -115,8 +115,8 @@ fn shares(pass: &Pass) -> Vec<f32> {
 }
 
 impl Head {
-    /// Rows of the hidden states that the head reads; `None` means all. The mean of a sequence counts
-    /// as its first token.
+    /// Rows of the hidden states that the head reads; `None` means all. The mean of a sequence
+    /// counts as its first token.
     fn rows(&self, pass: &Pass, wanted: Option<&[u32]>) -> Option<Arc<Vec<u32>>> {
         let windows = pass.starts.windows(2);
         match self.pick {

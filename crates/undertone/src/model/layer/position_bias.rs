@@ -1,5 +1,5 @@
-//! Bias of attention scores by the relative position of query and key (MPNet): a number for each head
-//! and bucket of distances, in one table that all blocks share.
+//! Bias of attention scores by the relative position of query and key (MPNet): a number for each
+//! head and bucket of distances, in one table that all blocks share.
 
 use crate::model::factor::{Factor, Receiver};
 use crate::model::parameters::ParameterId;

@@ -1,10 +1,10 @@
 //! Adapter folders: `adapter_config.json`, `adapter_model.safetensors` and, for classifiers,
 //! `labels.json` with the label names.
 //!
-//! LoRA and (IA)³ have the layout of Hugging Face PEFT. The other fine-tuning methods have `"undertone_type"`:
-//! `"adapter"`, `"bitfit"`, `"head"` or `"full"` in their configuration, with the method's settings
-//! under `"settings"`, and tensors under the parameter names of the model. All have the task under
-//! `"task_type"`, as PEFT does.
+//! LoRA and (IA)³ have the layout of Hugging Face PEFT. The other fine-tuning methods have
+//! `"undertone_type"`: `"adapter"`, `"bitfit"`, `"head"` or `"full"` in their configuration, with
+//! the method's settings under `"settings"`, and tensors under the parameter names of the model.
+//! All have the task under `"task_type"`, as PEFT does.
 
 use super::{AdapterSettings, Tuning, adapter, peft, peft_ia3, train_head};
 use crate::model::folder::{LoadOptions, Weights, load, save_tensors};

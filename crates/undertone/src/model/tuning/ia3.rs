@@ -2,8 +2,8 @@
 //! down-projection; the weights are frozen.
 //!
 //! A factor of an output j, y_j = l_j (x Wᵀ + b)_j, has for each example the gradient
-//! Σ_t (x_t Wᵀ + b)_j e_tj, which is the gradient of a normalisation's weight: per-example norms are
-//! exact. So it is for a factor of an input.
+//! Σ_t (x_t Wᵀ + b)_j e_tj, which is the gradient of a normalisation's weight: per-example norms
+//! are exact. So it is for a factor of an input.
 
 use super::linear_layers;
 use super::lora::matches;

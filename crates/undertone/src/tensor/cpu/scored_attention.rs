@@ -1,9 +1,9 @@
 //! Attention whose scores are soft-capped or have terms of relative positions, or in which a token
 //! sees a window: Gemma, ModernBERT, MPNet.
 //!
-//! As [`attention`](super::attention), with the probabilities computed again from the log-sum-exp of
-//! each row in the backward pass. A block of rows computes the scores of the keys that any of its
-//! rows sees, so that work and memory grow with the window and not with the sequence.
+//! As [`attention`](super::attention), with the probabilities computed again from the log-sum-exp
+//! of each row in the backward pass. A block of rows computes the scores of the keys that any of
+//! its rows sees, so that work and memory grow with the window and not with the sequence.
 
 use super::attention::softmax;
 use super::matmul::multiply;

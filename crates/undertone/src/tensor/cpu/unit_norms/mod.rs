@@ -2,9 +2,9 @@
 //! result for each range of rows.
 //!
 //! For rows t of inputs a and output gradients e, the gradient of a weight is G = Σ_t e_t ⊗ a_t,
-//! and ‖G‖² = Σ_{t,s} ⟨a_t, a_s⟩ ⟨e_t, e_s⟩ needs only two products of size n × n ([`gram`], [`written`]). Where
-//! G is smaller than that, blocks of it are [`formed`]. The gradient of a [table](`tables`) has few
-//! rows.
+//! and ‖G‖² = Σ_{t,s} ⟨a_t, a_s⟩ ⟨e_t, e_s⟩ needs only two products of size n × n ([`gram`],
+//! [`written`]). Where G is smaller than that, blocks of it are [`formed`]. The gradient of a
+//! [table](`tables`) has few rows.
 //!
 //! A norm that is too small would let an example through that is larger than its bound, so every
 //! result is an *upper* bound: it includes what rounding can have taken away, [`SLACK`] of the sum
@@ -251,8 +251,8 @@ mod tests {
     #[test]
     fn every_way_to_a_norm_is_just_above_the_definition() {
         CpuLevel::each(|_| {
-            // Lengths at the edges of tiles, widths that are no multiples of them, more than one block
-            // along k.
+            // Lengths at the edges of tiles, widths that are no multiples of them, more than one
+            // block along k.
             let lengths = [1, 5, 24, 31, 32, 33, 64, 70];
             let (d, p) = (530, 75);
             let rows: usize = lengths.iter().sum();

@@ -1,7 +1,7 @@
 //! Matrix products (GEMM) in blocks of registers, with AVX-512 or AVX2 and FMA.
 //!
-//! k is cut into runs of up to [`DEPTH`]. The right matrix is packed once, by all threads; then each
-//! task packs its rows of the left matrix, run by run, and meets the right panels. A task is a
+//! k is cut into runs of up to [`DEPTH`]. The right matrix is packed once, by all threads; then
+//! each task packs its rows of the left matrix, run by run, and meets the right panels. A task is a
 //! rectangle of the output: some rows, and where these are few for many threads, some of the
 //! columns.
 //!
@@ -72,8 +72,8 @@ impl Product<'_> {
     }
 
     /// Whether each element is one chain of fused multiply-adds, rounded as in the `gemm` crate.
-    /// Where there are tiles, other products stay with that crate: they are few, and so every result
-    /// stays what it was in earlier versions, bit by bit.
+    /// Where there are tiles, other products stay with that crate: they are few, and so every
+    /// result stays what it was in earlier versions, bit by bit.
     fn is_one_chain(&self) -> bool {
         let (m, k, n) = (self.left.rows, self.left.columns, self.right.columns);
         let plain = self.weights.is_none() && (self.scale == 1.0 || self.how == Update::Overwrite);
