@@ -2,8 +2,8 @@
 
     benches/gpu/torch_step.py --arch bert --mode none --precision bf16 --layers 12 --hidden 768 --heads 12 --batch 256 --tokens 64
 
-bert is a classifier; gpt2 and llama are language models whose loss is over all tokens. Modes: none (no privacy), hooks and ghost (Opacus, for
-bert), fastdp (fastDP), each where it is installed. Precisions: f32, tf32 (matrix products), bf16: autocast over f32 weights if all are trained;
+bert is a classifier; gpt2, llama, qwen3 and mistral are language models whose loss is over all tokens. Modes: none (no privacy), hooks and ghost
+(Opacus, for bert, and for the others with LoRA), fastdp (fastDP), each where it is installed. Precisions: f32, tf32 (matrix products), bf16: autocast over f32 weights if all are trained;
 with LoRA, frozen weights in bf16 and no autocast. LoRA is peft's where that is installed, else that of this file; alpha is 16. As in undertone, a
 classifier's head is trained too. No dropout, AdamW (fused if not private), attention by sdpa (eager for Opacus). A step ends when the GPU is done.
 Peak memory is that of PyTorch's allocator: allocated, and reserved.
@@ -18,14 +18,16 @@ import time
 import warnings
 
 import torch
-from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+import transformers
+from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel
 from transformers.pytorch_utils import Conv1D
 
 ALPHA = 16
+RELATIVES = {"llama": "Llama", "qwen3": "Qwen3", "mistral": "Mistral"}
 
 warnings.filterwarnings("ignore")
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--arch", default="bert", choices=["bert", "gpt2", "llama"])
+parser.add_argument("--arch", default="bert", choices=["bert", "gpt2", "llama", "qwen3", "mistral"])
 parser.add_argument("--mode", default="none", choices=["none", "hooks", "ghost", "fastdp"])
 parser.add_argument("--precision", default="tf32", choices=["f32", "tf32", "bf16"])
 parser.add_argument("--tuning", default="full", choices=["full", "lora"])
@@ -36,13 +38,14 @@ parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
 for name, default in (("layers", 12), ("hidden", 768), ("heads", 12), ("batch", 256), ("tokens", 64), ("vocab", 30522), ("rank", 8)):
     parser.add_argument(f"--{name}", type=int, default=default)
 parser.add_argument("--key-heads", type=int, help="of llama [default: as many as heads]")
+parser.add_argument("--head-width", type=int, help="of an attention head of llama and its relatives [default: hidden over heads]")
 parser.add_argument("--inner", type=int, help="width of the feed-forward layers [default: four times hidden]")
 args = parser.parse_args()
 package = {"none": "torch", "fastdp": "fastDP"}.get(args.mode, "opacus")
 if importlib.util.find_spec(package) is None:
     sys.exit(f"--mode {args.mode} needs the package {package}, which is not installed.")
-if package == "opacus" and args.arch != "bert":
-    sys.exit(f"--mode {args.mode} is only for --arch bert.")
+if package == "opacus" and args.arch != "bert" and args.tuning != "lora":
+    sys.exit(f"--mode {args.mode} is only for --arch bert and --tuning lora.")
 causal = args.arch != "bert"
 inner = args.inner or 4 * args.hidden
 positions = max(512, args.tokens)
@@ -77,9 +80,11 @@ def random_model():
     else:
         shared |= {"hidden_size": args.hidden, "num_hidden_layers": args.layers, "num_attention_heads": args.heads, "intermediate_size": inner,
                    "max_position_embeddings": positions}
-    if args.arch == "llama":
-        kind, config = LlamaForCausalLM, LlamaConfig(
-            num_key_value_heads=args.key_heads or args.heads, rms_norm_eps=1e-5, tie_word_embeddings=True, **shared)
+    if args.arch in RELATIVES:
+        kind, config = getattr(transformers, RELATIVES[args.arch] + "ForCausalLM"), getattr(transformers, RELATIVES[args.arch] + "Config")(
+            num_key_value_heads=args.key_heads or args.heads, rms_norm_eps=1e-5, tie_word_embeddings=True,
+            head_dim=args.head_width or args.hidden // args.heads, **shared)
+        config.sliding_window = None
     if args.arch == "bert":
         kind, config = BertForSequenceClassification, BertConfig(
             num_labels=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **shared)
@@ -90,7 +95,7 @@ def random_model():
 
 def add_lora(model):
     """Puts LoRA on linear layers of the blocks. Trained are it and a classifier's head."""
-    ends = {"bert": ("query", "value"), "gpt2": ("c_attn",), "llama": ("q_proj", "v_proj")}[args.arch]
+    ends = {"bert": ("query", "value"), "gpt2": ("c_attn",)}.get(args.arch, ("q_proj", "v_proj"))
     chosen = {name: layer for name, layer in model.named_modules()
               if isinstance(layer, (torch.nn.Linear, Conv1D)) and any(part.isdigit() for part in name.split("."))
               and (args.targets == "all" or name.endswith(ends))}
@@ -140,6 +145,9 @@ if args.compile:
 
 
 def loss_of_batch():
+    if causal and args.mode == "ghost":
+        logits = model(input_ids=ids, use_cache=False).logits[:, :-1]
+        return criterion(logits.reshape(-1, args.vocab), ids[:, 1:].reshape(-1), shape=(args.batch, args.tokens - 1))
     if causal:
         return model(input_ids=ids, labels=ids, use_cache=False).loss
     return criterion(model(input_ids=ids, position_ids=places, token_type_ids=segments).logits, labels)

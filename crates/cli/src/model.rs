@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use undertone::model::folder::{LoadOptions, Outline, locate};
 use undertone::model::tuning::{AdapterSettings, Ia3Settings, LoraSettings, Tuning};
-use undertone::model::{Model, TaskHead};
+use undertone::model::{Frozen, Model, TaskHead};
 use undertone_run::TaskName;
 
 /// Look at a model
@@ -46,6 +46,8 @@ struct Row {
     f32_bytes: u64,
     /// With frozen matrices in bf16, as on a GPU.
     bf16_bytes: u64,
+    /// With linear layers in NF4, as `model.quantise` asks for.
+    nf4_bytes: u64,
 }
 
 impl Show {
@@ -93,13 +95,18 @@ fn rows(model: &Model) -> Vec<Row> {
     let row = |(name, tuning): (&'static str, Tuning)| {
         let mut tuned = model.clone();
         tuned.apply_tuning(&tuning, 0).ok()?;
-        let bytes = |rounded: bool| {
-            let memory = tuned.training_memory(rounded);
+        let bytes = |frozen: Frozen| {
+            let memory = tuned.training_memory(frozen);
             memory.weights + memory.states
         };
-        let rounds = tuning.leaves_base();
         let (trainable, _) = tuned.parameters.count();
-        Some(Row { name, trainable, f32_bytes: bytes(false), bf16_bytes: bytes(rounds) })
+        Some(Row {
+            name,
+            trainable,
+            f32_bytes: bytes(Frozen::F32),
+            bf16_bytes: bytes(Frozen::Bf16),
+            nf4_bytes: bytes(Frozen::Nf4),
+        })
     };
     kinds.into_iter().filter_map(row).collect()
 }
@@ -110,6 +117,7 @@ fn as_json(row: &Row) -> Value {
         "trainable_parameters": row.trainable,
         "memory_bytes": row.f32_bytes,
         "memory_bytes_bf16": row.bf16_bytes,
+        "memory_bytes_nf4": row.nf4_bytes,
     })
 }
 
@@ -179,16 +187,17 @@ fn tell(found: &Value, rows: &[Row]) {
     }
     output::line("");
     output::line(format_args!(
-        "{:<10}{:>18}{:>14}{:>16}",
-        "tuning", "trainable", "memory, f32", "frozen in bf16"
+        "{:<10}{:>18}{:>14}{:>16}{:>9}",
+        "tuning", "trainable", "memory, f32", "frozen in bf16", "in nf4"
     ));
     for row in rows {
         output::line(format_args!(
-            "{:<10}{:>18}{:>14}{:>16}",
+            "{:<10}{:>18}{:>14}{:>16}{:>9}",
             row.name,
             grouped(row.trainable as u64),
             size(row.f32_bytes),
-            size(row.bf16_bytes)
+            size(row.bf16_bytes),
+            size(row.nf4_bytes)
         ));
     }
     output::line("Memory: weights, sums of gradients and Adam's moments, without activations.");

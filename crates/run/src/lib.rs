@@ -42,9 +42,9 @@ pub use file::{
     InitialRelevance, KeptEpoch, LearnerKind, LearningRateSchedule, Lengths, LocalSection,
     LongTexts, LoraSettings, MAX_TOKENS, MethodName, MicroBatch, ModeName, ModelSection, MvgHead,
     MvgSection, NoiseCorrelation, NoiseIs, NoiseLayer, NoiseSchedule, OnBadRow, OptimiserKind,
-    Precision, PrivacySection, PublicFile, RapFtSection, ReleaseKind, ReleasedRows, RelevanceRule,
-    RelevanceSource, RunFile, StopEarly, TaskName, TrainingSection, Tuning, WeightAverage,
-    WrittenRun,
+    Precision, PrivacySection, PublicFile, Quantise, RapFtSection, ReleaseKind, ReleasedRows,
+    RelevanceRule, RelevanceSource, RunFile, StopEarly, TaskName, TrainingSection, Tuning,
+    WeightAverage, WrittenRun,
 };
 pub use finished::FinishedRun;
 pub use folder::{RunFolder, RunPaths, is_locked};

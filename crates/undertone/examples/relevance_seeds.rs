@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = LoadOptions {
         task_head: Some(plan.task_head()),
         labels: plan.data.labels.clone(),
-        seed: 0,
+        ..LoadOptions::default()
     };
     let mut model = load(&locate(&plan.model.name())?, &options)?;
     model.apply_tuning(&plan.model.tuning, 1)?;

@@ -14,6 +14,7 @@ mod data_files;
 mod data_formats;
 mod data_mutation;
 mod data_sampler;
+mod frozen_weights;
 mod generation;
 mod kernels;
 mod model_configs;

@@ -66,7 +66,8 @@ impl AuditedRun {
         let options = LoadOptions {
             task_head: Some(self.plan.task_head()),
             labels: self.plan.data.labels.clone(),
-            seed: 0,
+            quantise: self.plan.model.quantise,
+            ..LoadOptions::default()
         };
         let (whole, adapter) = (self.paths.model(), self.paths.adapter());
         let mut model = match (trained, whole.is_dir()) {

@@ -1,10 +1,13 @@
 //! Sizes of a model with random weights.
 
 use crate::failure::{Failure, Outcome};
-use clap::Args;
+use clap::{Args, ValueEnum};
+use serde_json::json;
 use std::ops::RangeInclusive;
 use undertone::model::architecture::{Architecture, Dimensions};
+use undertone::model::folder::Random;
 use undertone::model::{Model, TaskHead};
+use undertone_run::Quantise;
 
 /// A model with random weights.
 #[derive(Args)]
@@ -24,12 +27,26 @@ pub struct Shape {
     /// Heads of keys and values of each block, of Llama [default: as many as heads]
     #[arg(long)]
     pub key_heads: Option<usize>,
+    /// Width of an attention head, of Llama and its relatives [default: hidden over heads]
+    #[arg(long)]
+    pub head_width: Option<usize>,
     /// Width of the feed-forward layers [default: four times hidden]
     #[arg(long)]
     pub inner: Option<usize>,
     /// Size of the vocabulary
     #[arg(long, default_value_t = 30_522)]
     pub vocabulary: usize,
+    /// How frozen weights are kept in memory; nf4 is for linear layers, with bf16 for the others
+    #[arg(long, value_enum, default_value = "f32")]
+    pub weights: Weights,
+}
+
+/// How frozen weights are kept in memory.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Weights {
+    F32,
+    Bf16,
+    Nf4,
 }
 
 impl Shape {
@@ -39,6 +56,7 @@ impl Shape {
         within("--hidden", self.hidden, 1..=1 << 16)?;
         within("--heads", self.heads, 1..=1 << 16)?;
         within("--key-heads", self.key_heads.unwrap_or(self.heads), 1..=self.heads)?;
+        within("--head-width", self.head_width.unwrap_or(1), 1..=1 << 12)?;
         within("--inner", self.inner.unwrap_or(1), 1..=1 << 20)?;
         within("--vocabulary", self.vocabulary, 1..=1 << 24)
     }
@@ -77,7 +95,20 @@ impl Shape {
             key_heads: self.key_heads,
         };
         let labels = ["no".to_owned(), "yes".to_owned()];
-        Ok(self.arch.random(dimensions, self.task_head(), &labels, 1)?)
+        let mut config = self.arch.config(dimensions, &labels);
+        if let Some(width) = self.head_width {
+            if !config.as_map().contains_key("num_key_value_heads") {
+                return Err(Failure::arguments("--head-width is for Llama and its relatives"));
+            }
+            config.set("head_dim", json!(width));
+        }
+        let mut source = match self.weights {
+            Weights::F32 => Random::new(1, 0.02),
+            Weights::Bf16 | Weights::Nf4 => Random::in_bf16(1, 0.02),
+        };
+        let quantise = (self.weights == Weights::Nf4).then_some(Quantise::Nf4);
+        let task_head = self.task_head();
+        Ok(self.arch.random_from(&mut source, config, task_head, labels.len(), quantise)?)
     }
 }
 

@@ -175,6 +175,12 @@ const RULES: &[Rule] = &[
         "methods other than rap-ft, whose mask is of single coordinates",
         |file| file.privacy.method != MethodName::RapFt,
     ),
+    rule("model.quantise", "fine-tuning that leaves weights as they are, not full", |file| {
+        file.model.tuning != Tuning::Full
+    }),
+    rule("model.quantise", "gradient methods and non-private runs", |file| {
+        !file.privacy.method.is_local()
+    }),
     rule("model.revision", "models of the hub (model.hub)", |file| file.model.hub.is_some()),
     rule("data.on_bad_row", "TSV, CSV and JSON Lines", |file| {
         let format = file.data.format.or_else(|| Format::from_extension(&file.data.train));

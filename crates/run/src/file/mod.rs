@@ -21,7 +21,7 @@ pub use local::{
     LearnerKind, Lengths, LocalSection, MvgHead, MvgSection, NoiseIs, NoiseLayer, PublicFile,
     ReleaseKind, ReleasedRows,
 };
-pub use model::{AdapterSettings, Ia3Settings, LoraSettings, ModelSection, Tuning};
+pub use model::{AdapterSettings, Ia3Settings, LoraSettings, ModelSection, Quantise, Tuning};
 pub use privacy::{
     AdaclipSection, AdaptiveClip, AnadpSection, Clip, ImportanceForm, ImportanceSource,
     InitialRelevance, MethodName, ModeName, NoiseCorrelation, NoiseSchedule, PrivacySection,

@@ -19,6 +19,17 @@ pub struct ModelSection {
     /// Which parameters are trainable.
     #[serde(default = "full")]
     pub tuning: Tuning,
+    /// How the frozen weights of linear layers are rounded in memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantise: Option<Quantise>,
+}
+
+/// How frozen weights are rounded in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Quantise {
+    /// 4-bit NormalFloat with double quantisation, as in QLoRA.
+    Nf4,
 }
 
 fn full() -> Tuning {

@@ -4,8 +4,8 @@ use crate::error::{Error, Result};
 use toml::{Table, Value};
 
 /// American spellings of keys, wherever they stand.
-const KEYS: [(&str, &str); 2] =
-    [("optimizer", "optimiser"), ("rank_stabilized", "rank_stabilised")];
+const KEYS: [(&str, &str); 3] =
+    [("optimizer", "optimiser"), ("quantize", "quantise"), ("rank_stabilized", "rank_stabilised")];
 
 /// American spellings of values: the key's path, the spelling, and the one of run files.
 const VALUES: [(&str, &str, &str); 3] = [

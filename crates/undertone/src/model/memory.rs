@@ -1,27 +1,46 @@
 //! What training takes of a device's memory.
 
 use super::layer::block::Block;
+use super::parameters::ParameterId;
 use super::{Model, Origin};
+use std::collections::HashSet;
 
 /// Bytes that training a model takes, apart from activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrainingMemory {
-    /// Weights: f32, or bf16 for frozen matrices that are rounded.
+    /// Weights: f32, or fewer bits for frozen matrices.
     pub weights: u64,
     /// Sums of gradients and the two moments of Adam, f32.
     pub states: u64,
 }
 
+/// How frozen matrices of the base model are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frozen {
+    F32,
+    Bf16,
+    /// NF4 for the linear layers of blocks, bf16 for the others.
+    Nf4,
+}
+
 impl Model {
-    /// Memory of the weights and of what the optimiser keeps. `rounds_frozen` says that frozen
-    /// matrices of the base model are kept in bf16.
-    pub fn training_memory(&self, rounds_frozen: bool) -> TrainingMemory {
+    /// Memory of the weights and of what the optimiser keeps.
+    pub fn training_memory(&self, frozen: Frozen) -> TrainingMemory {
+        let blocks = self.network.blocks.iter().flat_map(|block| block.linear_layers());
+        let linear: HashSet<ParameterId> = blocks.map(|layer| layer.weight).collect();
         let (mut weights, mut states) = (0, 0);
-        for (_, parameter) in self.parameters.iter() {
+        for (id, parameter) in self.parameters.iter() {
             let numbers = parameter.len() as u64;
-            let frozen = !parameter.trainable && parameter.origin == Origin::Base;
-            let rounded = rounds_frozen && frozen && parameter.shape.len() > 1;
-            weights += if rounded { 2 * numbers } else { 4 * numbers };
+            let leaves = !parameter.trainable && parameter.origin == Origin::Base;
+            weights += match frozen {
+                _ if !leaves || parameter.shape.len() < 2 => 4 * numbers,
+                Frozen::F32 => 4 * numbers,
+                // Four bits, a byte for each 64 numbers, and eight for each 256 of these.
+                Frozen::Nf4 if linear.contains(&id) => {
+                    numbers.div_ceil(2) + numbers.div_ceil(64) + 8 * numbers.div_ceil(64 * 256)
+                }
+                Frozen::Bf16 | Frozen::Nf4 => 2 * numbers,
+            };
             states += if parameter.trainable { 12 * numbers } else { 0 };
         }
         TrainingMemory { weights, states }

@@ -24,7 +24,7 @@ pub mod tuning;
 pub use error::{Error, Result};
 pub use factor::{Factor, Gradients, Receiver};
 pub use layer::head::TaskHead;
-pub use memory::TrainingMemory;
+pub use memory::{Frozen, TrainingMemory};
 pub use network::{Forward, ForwardOptions, Model, Network};
 pub use objective::{Losses, Objective, RandomisedResponse, Weighting};
 pub use parameters::{Origin, Parameter, ParameterId, Parameters};

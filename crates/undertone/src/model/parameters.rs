@@ -143,6 +143,14 @@ impl Parameters {
         Ok(())
     }
 
+    /// Keeps what fine-tuning updates in f32, whatever the type in the file.
+    pub(crate) fn expand_trainable(&mut self) -> Result<()> {
+        for parameter in self.list.iter_mut().filter(|parameter| parameter.trainable) {
+            parameter.value = parameter.value.expanded()?;
+        }
+        Ok(())
+    }
+
     /// Moves all parameters to a device.
     pub fn to_device(&mut self, device: &Device) -> Result<()> {
         for parameter in &mut self.list {

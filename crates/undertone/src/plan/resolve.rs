@@ -101,8 +101,11 @@ pub(super) fn usual_tuning() -> Tuning {
 fn public_facts(written: &WrittenRun, device: &Device) -> Result<PublicFacts> {
     let draft = draft_facts(written, device);
     let task_head = TaskHead::of(written.data().task);
-    let options =
-        LoadOptions { task_head: Some(task_head), labels: written.data().labels.clone(), seed: 0 };
+    let options = LoadOptions {
+        task_head: Some(task_head),
+        labels: written.data().labels.clone(),
+        ..LoadOptions::default()
+    };
     let mut model = Outline::read(&locate(&written.model().name())?, &options)?.model;
     // LoRA would leave a new masked-language-modelling head as it is, with random weights.
     let head_is_new = task_head == TaskHead::MaskedLanguageModel && !model.fresh.is_empty();

@@ -1,5 +1,7 @@
 //! A matrix in main memory.
 
+use super::compact::{Compact, Nf4, Numbers};
+use super::cpu::parallel;
 use super::pool::Buffer;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -13,7 +15,15 @@ pub struct Host {
     columns: usize,
     stride: usize,
     offset: usize,
-    buffer: Arc<Buffer>,
+    storage: Storage,
+}
+
+#[derive(Clone, Debug)]
+enum Storage {
+    /// f32.
+    Plain(Arc<Buffer>),
+    /// Frozen weights.
+    Compact(Arc<Compact>),
 }
 
 impl Host {
@@ -28,15 +38,81 @@ impl Host {
             columns,
             stride: columns,
             offset: 0,
-            buffer: Arc::new(Buffer::from_vec(values)),
+            storage: Storage::Plain(Arc::new(Buffer::from_vec(values))),
         }
+    }
+
+    /// Takes numbers in bf16 over, the upper halves of f32.
+    ///
+    /// # Panics
+    /// If the number of values is not rows × columns.
+    pub(crate) fn from_bf16(rows: usize, columns: usize, bits: Vec<u16>) -> Self {
+        assert_eq!(rows * columns, bits.len(), "{rows} × {columns} values");
+        Self::from_numbers(rows, columns, Numbers::Bf16(bits))
+    }
+
+    /// The nearest numbers in NF4.
+    pub(crate) fn in_nf4(&self) -> Self {
+        let nf4 = Nf4::quantise(&self.dense());
+        Self::from_numbers(self.rows, self.columns, Numbers::Nf4(nf4))
+    }
+
+    fn from_numbers(rows: usize, columns: usize, numbers: Numbers) -> Self {
+        let storage = Storage::Compact(Arc::new(Compact::new(numbers)));
+        Self { rows, columns, stride: columns, offset: 0, storage }
     }
 
     /// A new matrix, all of whose numbers `fill` writes: what it finds there is arbitrary.
     pub(crate) fn build(rows: usize, columns: usize, fill: impl FnOnce(&mut [f32])) -> Self {
         let mut buffer = Buffer::with_length(rows * columns);
         fill(&mut buffer.values_mut()[..rows * columns]);
-        Self { rows, columns, stride: columns, offset: 0, buffer: Arc::new(buffer) }
+        let storage = Storage::Plain(Arc::new(buffer));
+        Self { rows, columns, stride: columns, offset: 0, storage }
+    }
+
+    /// The numbers, if they are frozen weights in fewer bits than f32.
+    pub(crate) fn compact(&self) -> Option<&Compact> {
+        match &self.storage {
+            Storage::Plain(_) => None,
+            Storage::Compact(compact) => Some(compact),
+        }
+    }
+
+    /// The same numbers in f32; shared if they are that already.
+    pub(crate) fn expanded(&self) -> Self {
+        let Some(compact) = self.compact() else { return self.clone() };
+        Self::build(self.rows, self.columns, |out| {
+            parallel::rows(
+                out,
+                self.columns,
+                #[inline(always)]
+                |first, out| {
+                    for (i, out) in out.chunks_exact_mut(self.columns).enumerate() {
+                        compact.expand(self.offset + (first + i) * self.stride, out);
+                    }
+                },
+            );
+        })
+    }
+
+    /// Writes one row.
+    #[inline(always)]
+    pub(crate) fn write_row(&self, row: usize, out: &mut [f32]) {
+        match &self.storage {
+            Storage::Plain(_) => out.copy_from_slice(self.row(row)),
+            Storage::Compact(compact) => {
+                assert!(row < self.rows && out.len() == self.columns, "row {row}");
+                compact.expand(self.offset + row * self.stride, out);
+            }
+        }
+    }
+
+    /// The numbers that this matrix is some rows and columns of.
+    fn values(&self) -> &[f32] {
+        match &self.storage {
+            Storage::Plain(buffer) => buffer.values(),
+            Storage::Compact(compact) => compact.expanded(),
+        }
     }
 
     /// Number of rows.
@@ -49,9 +125,19 @@ impl Host {
         self.columns
     }
 
+    /// Index of the first number among those that it shares.
+    pub(crate) fn offset(&self) -> usize {
+        self.offset
+    }
+
     /// Whether both are the same rows and columns of the same memory.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.buffer, &other.buffer)
+        let shared = match (&self.storage, &other.storage) {
+            (Storage::Plain(one), Storage::Plain(other)) => Arc::ptr_eq(one, other),
+            (Storage::Compact(one), Storage::Compact(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        };
+        shared
             && (self.rows, self.columns, self.stride, self.offset)
                 == (other.rows, other.columns, other.stride, other.offset)
     }
@@ -67,15 +153,14 @@ impl Host {
         if self.rows == 0 || self.columns == 0 {
             return &[];
         }
-        &self.buffer.values()
-            [self.offset..self.offset + (self.rows - 1) * self.stride + self.columns]
+        &self.values()[self.offset..self.offset + (self.rows - 1) * self.stride + self.columns]
     }
 
     /// One row.
     pub fn row(&self, row: usize) -> &[f32] {
         assert!(row < self.rows, "row {row} of {}", self.rows);
         let start = self.offset + row * self.stride;
-        &self.buffer.values()[start..start + self.columns]
+        &self.values()[start..start + self.columns]
     }
 
     /// Whether the rows lie end to end.
@@ -85,6 +170,9 @@ impl Host {
 
     /// The rows laid end to end; copied only if they are not already.
     pub fn dense(&self) -> Cow<'_, [f32]> {
+        if self.compact().is_some() {
+            return Cow::Owned(self.expanded().span().to_vec());
+        }
         if self.is_dense() {
             return Cow::Borrowed(self.span());
         }
@@ -97,7 +185,12 @@ impl Host {
             return None;
         }
         let range = self.offset..self.offset + self.rows * self.columns;
-        Arc::get_mut(&mut self.buffer).map(|buffer| &mut buffer.values_mut()[range])
+        match &mut self.storage {
+            Storage::Plain(buffer) => {
+                Arc::get_mut(buffer).map(|buffer| &mut buffer.values_mut()[range])
+            }
+            Storage::Compact(_) => None,
+        }
     }
 
     /// The numbers for change in place; copied first if somebody shares them.

@@ -11,6 +11,7 @@ mod activation;
 mod attention;
 mod backend;
 mod cache;
+mod compact;
 mod coordinate_weights;
 pub(crate) mod cpu;
 mod cuda;
@@ -80,6 +81,14 @@ impl Matrix {
         Self::Host(Host::from_vec(rows, columns, values))
     }
 
+    /// A matrix in main memory whose numbers stay in bf16: the upper halves of f32.
+    ///
+    /// # Panics
+    /// If the number of values is not rows × columns.
+    pub fn from_bf16(rows: usize, columns: usize, bits: Vec<u16>) -> Self {
+        Self::Host(Host::from_bf16(rows, columns, bits))
+    }
+
     /// All zeros, in main memory.
     pub fn zeros(rows: usize, columns: usize) -> Self {
         Self::from_vec(rows, columns, vec![0.0; rows * columns])
@@ -143,11 +152,25 @@ impl Matrix {
         Ok(self.to_host()?.dense().into_owned())
     }
 
-    /// As matrix products of its precision take it: in bf16 on a GPU that computes in bf16.
+    /// The nearest numbers in NF4, four bits each: for weights that do not change.
+    pub(crate) fn in_nf4(&self) -> Result<Self> {
+        Self::Host(self.to_host()?.in_nf4()).to_device(&self.device())
+    }
+
+    /// The same numbers in f32; shared if they are that already.
+    pub(crate) fn expanded(&self) -> Result<Self> {
+        match self {
+            Self::Host(host) => Ok(Self::Host(host.expanded())),
+            Self::Cuda(matrix) => Ok(Self::Cuda(matrix.expanded()?)),
+        }
+    }
+
+    /// f32 numbers as matrix products of their precision take them: in bf16 on a GPU that computes
+    /// in bf16. What is kept in fewer bits stays so.
     pub(crate) fn as_factor(&self) -> Result<Self> {
         match self {
-            Self::Host(_) => Ok(self.clone()),
-            Self::Cuda(matrix) => Ok(Self::Cuda(matrix.as_factor()?)),
+            Self::Cuda(matrix) if matrix.is_f32() => Ok(Self::Cuda(matrix.as_factor()?)),
+            _ => Ok(self.clone()),
         }
     }
 

@@ -57,6 +57,7 @@ impl Prepared {
             task_head: Some(plan.task_head()),
             labels: labels.as_ref().map(|labels| labels.names().to_vec()),
             seed,
+            quantise: plan.model.quantise,
         };
         let mut model = load(&origin, &options)?;
         if model.network.sanitiser.is_some() {
@@ -158,7 +159,7 @@ fn reader(plan: &Plan) -> Result<(Tokeniser, usize, Option<Labels>)> {
     let options = LoadOptions {
         task_head: Some(plan.task_head()),
         labels: labels.as_ref().map(|l| l.names().to_vec()),
-        seed: 0,
+        ..LoadOptions::default()
     };
     let model = Outline::read(&origin, &options)?.model;
     let tokeniser = model.tokeniser(&origin, plan.data.max_tokens)?;

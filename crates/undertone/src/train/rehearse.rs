@@ -68,6 +68,7 @@ pub fn rehearse(plan: &Plan, device: &Device) -> Result<Rehearsal> {
         task_head: Some(plan.task_head()),
         labels: labels.as_ref().map(|labels| labels.names().to_vec()),
         seed: 0,
+        quantise: plan.model.quantise,
     };
     let gpu_memory = GpuMemory::begin(&device);
     let mut model = load(&origin, &options)?;

@@ -6,6 +6,7 @@ use crate::model::layer::linear::Linear;
 use crate::model::layer::norm::Norm;
 use crate::model::parameters::{Origin, Parameter, ParameterId, Parameters};
 use crate::tensor::{Matrix, NormKind};
+use undertone_run::Quantise;
 
 /// Reads parameters from a source and collects them. Task head parameters that the source lacks are
 /// randomly initialised.
@@ -15,6 +16,8 @@ pub struct Builder<'a> {
     inside_head: bool,
     /// Whether parameters get a shape and no numbers.
     only_shapes: bool,
+    /// How the weights of linear layers are kept, apart from those of the task head.
+    quantise: Option<Quantise>,
     pub parameters: Parameters,
     /// Names of randomly initialised parameters.
     pub fresh: Vec<String>,
@@ -28,6 +31,7 @@ impl<'a> Builder<'a> {
             random: Random::new(seed, 0.02),
             inside_head: false,
             only_shapes: false,
+            quantise: None,
             parameters: Parameters::default(),
             fresh: Vec::new(),
         }
@@ -36,6 +40,11 @@ impl<'a> Builder<'a> {
     /// A builder that checks names and shapes, and reads and allocates no numbers.
     pub fn of_shapes(source: &'a mut dyn Source) -> Self {
         Self { only_shapes: true, ..Self::new(source, 0) }
+    }
+
+    /// Rounds the weights of linear layers, apart from those of the task head, as they are read.
+    pub fn quantised(self, quantise: Option<Quantise>) -> Self {
+        Self { quantise, ..self }
     }
 
     /// Marks that the following parameters belong to the task head and may be missing in the
@@ -65,7 +74,10 @@ impl<'a> Builder<'a> {
                 [rows, columns] => (rows, columns),
                 _ => unreachable!("parameters are vectors or matrices"),
             };
-            Matrix::from_vec(rows, columns, source.tensor(name, shape)?)
+            match if rows > 1 { source.bf16(name, shape)? } else { None } {
+                Some(bits) => Matrix::from_bf16(rows, columns, bits),
+                None => Matrix::from_vec(rows, columns, source.tensor(name, shape)?),
+            }
         };
         Ok(self.parameters.push(Parameter {
             name: name.to_owned(),
@@ -76,6 +88,16 @@ impl<'a> Builder<'a> {
         }))
     }
 
+    /// The weight of a linear layer.
+    fn weight(&mut self, name: &str, shape: [usize; 2]) -> Result<ParameterId> {
+        let weight = self.tensor(&format!("{name}.weight"), &shape)?;
+        if self.quantise == Some(Quantise::Nf4) && !self.inside_head && !self.only_shapes {
+            let parameter = self.parameters.get_mut(weight);
+            parameter.value = parameter.value.in_nf4()?;
+        }
+        Ok(weight)
+    }
+
     /// A linear layer with its weight as `[outputs, inputs]`.
     pub fn linear(
         &mut self,
@@ -84,7 +106,7 @@ impl<'a> Builder<'a> {
         outputs: usize,
         with_bias: bool,
     ) -> Result<Linear> {
-        let weight = self.tensor(&format!("{name}.weight"), &[outputs, inputs])?;
+        let weight = self.weight(name, [outputs, inputs])?;
         let bias =
             if with_bias { Some(self.tensor(&format!("{name}.bias"), &[outputs])?) } else { None };
         Ok(Linear::plain(name.to_owned(), weight, bias, [inputs, outputs]))
@@ -93,7 +115,7 @@ impl<'a> Builder<'a> {
     /// A linear layer with its weight as `[inputs, outputs]`, like GPT-2's `Conv1D` in
     /// transformers.
     pub fn conv1d(&mut self, name: &str, inputs: usize, outputs: usize) -> Result<Linear> {
-        let weight = self.tensor(&format!("{name}.weight"), &[inputs, outputs])?;
+        let weight = self.weight(name, [inputs, outputs])?;
         let bias = Some(self.tensor(&format!("{name}.bias"), &[outputs])?);
         Ok(Linear {
             name: name.to_owned(),

@@ -5,6 +5,7 @@ use crate::model::folder::{Config, Random};
 use crate::model::{Model, Result, TaskHead};
 use crate::tensor::Matrix;
 use serde_json::json;
+use undertone_run::Quantise;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Dimensions {
@@ -108,13 +109,25 @@ impl Architecture {
         labels: &[String],
         seed: u64,
     ) -> Result<Model> {
-        let mut config = self.config(d, labels);
+        let config = self.config(d, labels);
+        self.random_from(&mut Random::new(seed, 0.02), config, task_head, labels.len(), None)
+    }
+
+    /// A model of this configuration whose parameters are drawn from this source, with the weights
+    /// of linear layers rounded.
+    pub fn random_from(
+        self,
+        source: &mut Random,
+        mut config: Config,
+        task_head: TaskHead,
+        classes: usize,
+        quantise: Option<Quantise>,
+    ) -> Result<Model> {
         if let Some(class) = self.class_name(task_head) {
             config.set("architectures", json!([class]));
         }
-        let mut source = Random::new(seed, 0.02);
-        let mut builder = Builder::new(&mut source, seed);
-        let network = self.build(&config, task_head, labels.len().max(1), &mut builder)?;
+        let mut builder = Builder::new(source, 0).quantised(quantise);
+        let network = self.build(&config, task_head, classes.max(1), &mut builder)?;
         let (mut parameters, fresh) = (builder.parameters, builder.fresh);
         if matches!(self, Self::Gemma2 | Self::Gemma3) {
             // A scale of 1 is stored as how far it is from 1.
@@ -123,6 +136,8 @@ impl Architecture {
                 norm.value = Matrix::zeros(1, norm.value.columns());
             }
         }
-        Ok(Model::new(config, network, parameters, fresh))
+        let mut model = Model::new(config, network, parameters, fresh);
+        model.quantise = quantise;
+        Ok(model)
     }
 }

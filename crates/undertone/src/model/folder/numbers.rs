@@ -69,6 +69,16 @@ impl Numbers {
         Ok(values)
     }
 
+    /// Reads so many numbers of 16 bits as they are.
+    pub fn read_bits(mut from: impl Read, count: usize) -> Result<Vec<u16>> {
+        let mut bits = vec![0_u16; count];
+        from.read_exact(bytemuck::cast_slice_mut(&mut bits))?;
+        if cfg!(target_endian = "big") {
+            bits.iter_mut().for_each(|bits| *bits = bits.swap_bytes());
+        }
+        Ok(bits)
+    }
+
     /// Writes numbers, rounded to the nearest of the type; ties to even.
     pub fn write(self, values: &[f32], to: &mut impl Write) -> Result<()> {
         let mut bytes = Vec::with_capacity(self.size() * CHUNK.min(values.len()));

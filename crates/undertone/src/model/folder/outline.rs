@@ -67,13 +67,14 @@ impl Outline {
         Ok(Self { model, architecture, task_head, weights, classes })
     }
 
-    /// Reads the numbers; `seed` initialises task head parameters that the weights lack.
-    pub fn load(self, folder: &Path, seed: u64) -> Result<Model> {
+    /// Reads the numbers; the options' seed initialises task head parameters that the weights lack.
+    pub fn load(self, folder: &Path, options: &LoadOptions) -> Result<Model> {
         let Self { model, architecture, task_head, weights, classes } = self;
         let mut source = FileSource::new(&weights, architecture.tensor_prefix());
-        let mut builder = Builder::new(&mut source, seed);
+        let mut builder = Builder::new(&mut source, options.seed).quantised(options.quantise);
         let network = architecture.build(&model.config, task_head, classes, &mut builder)?;
         let mut loaded = Model::new(model.config, network, builder.parameters, builder.fresh);
+        loaded.quantise = options.quantise;
         load_sanitiser(&mut loaded, folder)?;
         Ok(loaded)
     }

@@ -198,21 +198,47 @@ impl Weights {
     /// every result.
     pub fn read(&self, name: &str) -> Result<Vec<f32>> {
         let (entry, numbers) = self.entry(name)?;
+        let values =
+            self.from_start(entry, |file| numbers.read(file, entry.bytes / numbers.size()))?;
+        match values.iter().all(|value| value.is_finite()) {
+            true => Ok(values),
+            false => Err(self.not_finite(entry, name)),
+        }
+    }
+
+    /// Reads a tensor of bf16 as it is, the upper halves of f32; none if it is of another type.
+    pub fn read_bf16(&self, name: &str) -> Result<Option<Vec<u16>>> {
+        let (entry, numbers) = self.entry(name)?;
+        if numbers != Numbers::Bf16 {
+            return Ok(None);
+        }
+        let bits = self.from_start(entry, |file| Numbers::read_bits(file, entry.bytes / 2))?;
+        // Infinity and NaN have all bits of the exponent.
+        match bits.iter().all(|bits| bits & 0x7f80 != 0x7f80) {
+            true => Ok(Some(bits)),
+            false => Err(self.not_finite(entry, name)),
+        }
+    }
+
+    fn from_start<T>(
+        &self,
+        entry: &Entry,
+        read: impl FnOnce(&File) -> std::io::Result<T>,
+    ) -> Result<T> {
         let (path, file) = &self.files[entry.file];
         let mut file: &File = file;
-        let values = file
-            .seek(SeekFrom::Start(entry.start))
-            .and_then(|_| numbers.read(file, entry.bytes / numbers.size()))
-            .map_err(|source| Error::Io { path: path.clone(), source })?;
-        if values.iter().all(|value| value.is_finite()) {
-            return Ok(values);
-        }
-        Err(Error::Weights {
-            path: path.clone(),
+        file.seek(SeekFrom::Start(entry.start))
+            .and_then(|_| read(file))
+            .map_err(|source| Error::Io { path: path.clone(), source })
+    }
+
+    fn not_finite(&self, entry: &Entry, name: &str) -> Error {
+        Error::Weights {
+            path: self.files[entry.file].0.clone(),
             problem: format!(
                 "tensor {name} holds a number that is not finite; save or fetch it again"
             ),
-        })
+        }
     }
 
     fn entry(&self, name: &str) -> Result<(&Entry, Numbers)> {

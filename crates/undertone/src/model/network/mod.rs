@@ -15,7 +15,7 @@ use super::{Error, Result};
 use crate::data::Batch;
 use crate::tensor::{Device, Host, Matrix};
 pub use training::{Forward, ForwardOptions};
-use undertone_run::Precision;
+use undertone_run::{Precision, Quantise};
 
 /// The layers of a model.
 #[derive(Clone, Debug)]
@@ -49,6 +49,8 @@ pub struct Model {
     /// Whether training keeps the input of each block alone and computes its activations again in
     /// the backward pass (activation checkpointing): slower, the same numbers, less memory.
     pub recompute: bool,
+    /// How the frozen weights of linear layers are rounded, if they are.
+    pub quantise: Option<Quantise>,
     device: Device,
 }
 
@@ -93,6 +95,7 @@ impl Model {
             tuning: None,
             fresh,
             recompute: false,
+            quantise: None,
             device: Device::Cpu,
         }
     }
@@ -102,7 +105,16 @@ impl Model {
     pub(crate) fn structure(&self) -> String {
         // Parameters have values, which are hashed; the device rounds, and is named beside;
         // activations that are computed again are the same.
-        let Self { config, network, parameters: _, tuning, fresh, recompute: _, device: _ } = self;
+        let Self {
+            config,
+            network,
+            parameters: _,
+            tuning,
+            fresh,
+            recompute: _,
+            quantise: _,
+            device: _,
+        } = self;
         format!("{config:?} {network:?} {tuning:?} {fresh:?}")
     }
 

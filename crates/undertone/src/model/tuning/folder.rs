@@ -12,6 +12,10 @@ use crate::model::sanitised::load_sanitiser;
 use crate::model::{Error, Model, Result};
 use serde_json::{Map, Value, json};
 use std::path::Path;
+use undertone_run::Quantise;
+
+/// How the base model's weights are kept; there only if they are quantised.
+const QUANTISE: &str = "quantise.json";
 
 /// Saves the trainable parameters; `base` is the name or path of the base model.
 pub fn save_adapter(model: &Model, folder: &Path, base: &str) -> Result<()> {
@@ -54,7 +58,22 @@ pub fn save_adapter(model: &Model, folder: &Path, base: &str) -> Result<()> {
     {
         undertone_run::write_json(&folder.join("labels.json"), &labels)?;
     }
+    if let Some(quantise) = model.quantise {
+        undertone_run::write_json(&folder.join(QUANTISE), &quantise)?;
+    }
     Ok(undertone_run::write_json(&folder.join("adapter_config.json"), &config)?)
+}
+
+/// How the base model's weights were kept while the adapter was trained.
+fn read_quantise(adapter: &Path) -> Result<Option<Quantise>> {
+    let path = adapter.join(QUANTISE);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let text = undertone_run::read_settings(&path)
+        .map_err(|source| Error::Io { path: path.clone(), source })?;
+    let wrong = |e| Error::Config { path, problem: format!("is not a kind of quantisation: {e}") };
+    serde_json::from_str(&text).map(Some).map_err(wrong)
 }
 
 /// Loads a base model and its adapter, if there is one; the model gets the task head and labels
@@ -74,6 +93,7 @@ pub fn load_adapted(folder: &Path, adapter: Option<&Path>, options: LoadOptions)
         task_head: options.task_head.or(task_head),
         labels: options.labels.or(labels),
         seed: options.seed,
+        quantise: options.quantise.or(read_quantise(adapter)?),
     };
     let mut model = load(folder, &options)?;
     load_sanitiser(&mut model, adapter)?;

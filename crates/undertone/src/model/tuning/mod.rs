@@ -55,6 +55,7 @@ impl Model {
             Tuning::Adapter(settings) => adapter::attach(model, settings, seed)?,
         }
         train_head(model);
+        model.parameters.expand_trainable()?;
         model.tuning = Some(fitted);
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! The operations on matrices in main memory: each is one of the kernels beside this file.
 
 use super::cache::HostCache;
+use super::compact_product::multiply_compact;
 use super::gradient_means as means;
 use super::matmul::{multiply, multiply_weighted};
 use super::panels::{self, Panels};
@@ -364,7 +365,11 @@ impl Backend for Cpu {
     ) -> Result<()> {
         let stride = draft.columns();
         if let Some(out) = draft.values_mut().get_mut(block.columns.start..) {
-            multiply(out, stride, block.update(), scale, view(left), view(right), true);
+            if right.matrix.compact().is_some() {
+                multiply_compact(out, stride, block.update(), scale, view(left), right);
+            } else {
+                multiply(out, stride, block.update(), scale, view(left), view(right), true);
+            }
         }
         Ok(())
     }
@@ -397,7 +402,7 @@ impl Backend for Cpu {
     }
 
     fn panels(matrix: Operand<Host>) -> Option<Panels> {
-        Some(Panels::of(view(matrix)))
+        matrix.matrix.compact().is_none().then(|| Panels::of(view(matrix)))
     }
 
     fn uses_panels(rows: usize) -> bool {

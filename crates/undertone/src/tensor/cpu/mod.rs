@@ -8,6 +8,7 @@ pub mod activation;
 pub mod attention;
 mod backend;
 pub mod cache;
+mod compact_product;
 mod dots;
 pub mod dropout;
 mod few_rows;

@@ -96,7 +96,7 @@ pub fn gather(table: &Host, indices: &[u32]) -> Host {
             #[inline(always)]
             |first, out| {
                 for (out, &index) in out.chunks_exact_mut(columns).zip(&indices[first..]) {
-                    out.copy_from_slice(table.row(index as usize));
+                    table.write_row(index as usize, out);
                 }
             },
         );

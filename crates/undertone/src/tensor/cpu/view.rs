@@ -34,6 +34,13 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Some of the columns.
+    pub fn column_range(self, columns: std::ops::Range<usize>) -> Self {
+        assert!(columns.end <= self.columns, "columns {columns:?} of {}", self.columns);
+        let values = &self.values[(columns.start * self.column_stride).min(self.values.len())..];
+        Self { values, columns: columns.len(), ..self }
+    }
+
     /// Every element that the strides reach lies inside the slice.
     pub fn check(&self) {
         if self.rows == 0 || self.columns == 0 {

@@ -47,7 +47,7 @@ impl Kernels {
             _ if !is_plain => Precision::F32,
             (NumberFormat::Bf16, _) => Precision::Bf16,
             (NumberFormat::F32, Precision::Tf32) => Precision::Tf32,
-            (NumberFormat::F32, _) => Precision::F32,
+            (NumberFormat::F32 | NumberFormat::Nf4, _) => Precision::F32,
         };
         let width = shape.width;
         let padded = match width {

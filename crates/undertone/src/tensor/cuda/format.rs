@@ -9,14 +9,18 @@ pub enum NumberFormat {
     F32,
     /// The upper two bytes of an f32, rounded to nearest.
     Bf16,
+    /// Four bits for each number, with the scales of blocks: frozen weights. They are expanded to
+    /// one of the others before a kernel reads them.
+    Nf4,
 }
 
 impl NumberFormat {
-    /// Bytes of a number.
+    /// Bytes of a number; of NF4, whose numbers have no address of their own, those of none.
     pub fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
             Self::Bf16 => 2,
+            Self::Nf4 => 0,
         }
     }
 
@@ -25,6 +29,7 @@ impl NumberFormat {
         match self {
             Self::F32 => "float",
             Self::Bf16 => "bf16",
+            Self::Nf4 => "nf4",
         }
     }
 
@@ -43,6 +48,8 @@ impl NumberFormat {
             ("copy", Self::F32, Self::Bf16) => "copy_fb",
             ("copy", Self::Bf16, Self::F32) => "copy_bf",
             ("copy", Self::Bf16, Self::Bf16) => "copy_bb",
+            // There are no such kernels, so that a launch of one is an error.
+            (_, Self::Nf4, _) | (_, _, Self::Nf4) => "of_nf4",
             (_, Self::F32, Self::F32) => "gather_ff",
             (_, Self::F32, Self::Bf16) => "gather_fb",
             (_, Self::Bf16, Self::F32) => "gather_bf",

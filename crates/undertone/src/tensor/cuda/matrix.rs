@@ -4,8 +4,10 @@ use super::device::{CudaDevice, Gpu};
 use super::format::NumberFormat;
 use super::launch::{Grid, arguments};
 use super::memory::Buffer;
+use super::nf4;
 use super::source::Source;
 use crate::tensor::Host;
+use crate::tensor::compact::{Compact, Numbers};
 use crate::tensor::error::Result;
 use std::ops::Range;
 use std::sync::Arc;
@@ -67,9 +69,14 @@ impl CudaMatrix {
         Ok(Self::from_buffer(device, format, buffer, rows, columns))
     }
 
-    /// A new matrix of the format of this one, likewise.
+    /// A new matrix of the format of this one, likewise; of frozen weights in NF4, in that of
+    /// activations.
     pub(super) fn like(&self, rows: usize, columns: usize) -> Result<Self> {
-        Self::new(self.device(), self.format, rows, columns)
+        let format = match self.format {
+            NumberFormat::Nf4 => NumberFormat::of_activations(self.precision),
+            plain => plain,
+        };
+        Self::new(self.device(), format, rows, columns)
     }
 
     /// A new matrix of f32, likewise.
@@ -90,8 +97,18 @@ impl CudaMatrix {
 
     /// A copy of a matrix in main memory.
     pub(super) fn from_host(device: CudaDevice, host: &Host) -> Result<Self> {
-        let buffer = device.gpu.upload(&host.dense()[..])?;
-        Ok(Self::from_buffer(device, NumberFormat::F32, buffer, host.rows(), host.columns()))
+        let (rows, columns) = (host.rows(), host.columns());
+        let (buffer, format) = match host.compact().map(Compact::numbers) {
+            None => (device.gpu.upload(&host.dense()[..])?, NumberFormat::F32),
+            Some(Numbers::Bf16(bits)) => (device.gpu.upload(bits)?, NumberFormat::Bf16),
+            Some(Numbers::Nf4(nf4)) => (nf4::upload(device.gpu, nf4)?, NumberFormat::Nf4),
+        };
+        let whole = Self::from_buffer(device, format, buffer, rows, columns);
+        match format {
+            NumberFormat::F32 => Ok(whole),
+            // Of compact numbers the whole was copied, with what lies around.
+            _ => Ok(Self { stride: host.stride(), offset: host.offset(), ..whole }),
+        }
     }
 
     /// A copy in main memory.
@@ -130,6 +147,13 @@ impl CudaMatrix {
     pub(super) fn in_format(&self, format: NumberFormat) -> Result<Self> {
         match (self.format, format) {
             (from, to) if from == to => Ok(self.clone()),
+            (NumberFormat::Nf4, to) => {
+                let expanded = Self::new(self.device(), to, self.rows, self.columns)?;
+                let from = (&*self.buffer, self.offset, self.stride);
+                // SAFETY: the buffer holds NF4 with these rows, and the target is new.
+                unsafe { nf4::expand(from, &expanded)? };
+                Ok(expanded)
+            }
             (NumberFormat::F32, NumberFormat::Bf16) => {
                 let buffer = self.buffer.rounded(|| self.round_all())?;
                 Ok(Self { buffer, format, ..self.clone() })
@@ -159,7 +183,7 @@ impl CudaMatrix {
     pub(super) fn into_f32(self) -> Result<Self> {
         match self.format {
             NumberFormat::F32 => Ok(self),
-            NumberFormat::Bf16 => self.in_format(NumberFormat::F32),
+            NumberFormat::Bf16 | NumberFormat::Nf4 => self.in_format(NumberFormat::F32),
         }
     }
 
@@ -175,6 +199,16 @@ impl CudaMatrix {
             return Ok((self, address));
         }
         Ok((self.exclusive()?, 0))
+    }
+
+    /// Whether its numbers are f32.
+    pub(crate) fn is_f32(&self) -> bool {
+        self.format == NumberFormat::F32
+    }
+
+    /// The same numbers in f32.
+    pub(crate) fn expanded(&self) -> Result<Self> {
+        self.in_format(NumberFormat::F32)
     }
 
     /// As a factor of a matrix product: bf16 where that is the precision, and f32 otherwise.
@@ -254,6 +288,9 @@ impl CudaMatrix {
 
     /// A dense copy.
     pub(super) fn copied(&self) -> Result<Self> {
+        if self.format == NumberFormat::Nf4 {
+            return self.in_format(NumberFormat::of_activations(self.precision));
+        }
         let copy = self.like(self.rows, self.columns)?;
         // SAFETY: the copy is as large and nobody else has it yet.
         unsafe { copy.update(self, false)? };

@@ -27,6 +27,7 @@ mod library;
 mod loss;
 mod matrix;
 mod memory;
+mod nf4;
 mod norm;
 mod products;
 mod report;

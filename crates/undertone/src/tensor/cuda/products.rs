@@ -59,6 +59,8 @@ fn data_type(format: NumberFormat) -> cudaDataType_t {
     match format {
         NumberFormat::F32 => cudaDataType_t::CUDA_R_32F,
         NumberFormat::Bf16 => cudaDataType_t::CUDA_R_16BF,
+        // Never a factor: cuBLAS refuses it.
+        NumberFormat::Nf4 => cudaDataType_t::CUDA_R_4I,
     }
 }
 

@@ -146,7 +146,7 @@ pub struct Onto<'a> {
 fn slack_of_tensor_cores(format: NumberFormat, depth: usize) -> f64 {
     let least = match format {
         NumberFormat::Bf16 => 1.7e-5,
-        NumberFormat::F32 => 6e-5,
+        NumberFormat::F32 | NumberFormat::Nf4 => 6e-5,
     };
     least + 6e-8 * depth.div_ceil(64) as f64
 }

@@ -1,0 +1,91 @@
+//! Products with frozen weights that are kept in fewer bits than f32.
+//!
+//! So many rows of the weights that a cache holds them are expanded, multiplied with and forgotten:
+//! to expand costs a share of the product that falls with the number of rows on the left.
+
+use super::matmul::multiply;
+use super::view::{Update, View};
+use crate::tensor::{Host, Operand};
+
+/// Numbers that are expanded together: 2 MiB.
+const TOGETHER: usize = 1 << 19;
+
+/// `out (+)= scale · left · right` on all cores, where the rows of `out` begin `stride` apart.
+pub fn multiply_compact(
+    out: &mut [f32],
+    stride: usize,
+    how: Update,
+    scale: f32,
+    left: View,
+    right: Operand<Host>,
+) {
+    let Operand { matrix, transposed } = right;
+    let rows = (TOGETHER / matrix.columns().max(1)).max(1);
+    let mut first = 0;
+    loop {
+        let part = first..matrix.rows().min(first + rows);
+        let expanded = matrix.row_range(part.clone()).expanded();
+        let weights = View::of(&expanded);
+        if transposed {
+            // Rows of the weights are columns of the output.
+            let out = out.get_mut(first..).unwrap_or_default();
+            multiply(out, stride, how, scale, left, weights.transposed(), true);
+        } else {
+            // Rows of the weights are what the sums of the product run over.
+            let how = if first == 0 { how } else { Update::Add };
+            multiply(out, stride, how, scale, left.column_range(part.clone()), weights, true);
+        }
+        first = part.end;
+        if first >= matrix.rows() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::folder::Random;
+    use crate::tensor::{CpuLevel, Matrix, product};
+
+    fn bf16(values: &[f32]) -> Vec<u16> {
+        values.iter().map(|value| (value.to_bits() >> 16) as u16).collect()
+    }
+
+    /// A product with compact weights is that with their numbers in f32, in one piece and in
+    /// several, from either side, of all rows and columns and of some; and nothing was expanded for
+    /// good.
+    #[test]
+    fn products_are_those_of_the_expanded_weights() {
+        CpuLevel::each(|_| {
+            let mut random = Random::new(7, 1.0);
+            for (tokens, rows, columns) in [(5, 70, 48), (33, 1100, 520), (1, 3, 130)] {
+                let values = random.normal(rows * columns, 0.1);
+                let bf16 = Host::from_bf16(rows, columns, bf16(&values));
+                let nf4 = Host::from_vec(rows, columns, values).in_nf4();
+                for compact in [bf16, nf4] {
+                    let some = compact.row_range(1..rows).column_range(2..columns - 1);
+                    for weights in [compact.clone(), some] {
+                        let expanded = Matrix::Host(weights.expanded());
+                        let weights = Matrix::Host(weights);
+                        for transposed in [false, true] {
+                            let inner =
+                                if transposed { expanded.columns() } else { expanded.rows() };
+                            let x = random.normal(tokens * inner, 1.0);
+                            let x = Matrix::from_vec(tokens, inner, x);
+                            let of = |w: &Matrix| {
+                                let w = if transposed { w.transposed() } else { w.plain() };
+                                product(0.5, x.plain(), w).unwrap().to_vec().unwrap()
+                            };
+                            let (found, wanted) = (of(&weights), of(&expanded));
+                            let largest = wanted.iter().fold(0.0_f32, |m, v| m.max(v.abs()));
+                            let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * largest;
+                            assert!(found.iter().zip(&wanted).all(near), "{tokens} {rows}");
+                        }
+                    }
+                    assert!(!compact.compact().unwrap().was_expanded());
+                }
+            }
+        });
+    }
+}
