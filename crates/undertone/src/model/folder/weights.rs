@@ -199,7 +199,7 @@ impl Weights {
     pub fn read(&self, name: &str) -> Result<Vec<f32>> {
         let (entry, numbers) = self.entry(name)?;
         let values =
-            self.from_start(entry, |file| numbers.read(file, entry.bytes / numbers.size()))?;
+            self.at_start(entry, |file| numbers.read(file, entry.bytes / numbers.size()))?;
         match values.iter().all(|value| value.is_finite()) {
             true => Ok(values),
             false => Err(self.not_finite(entry, name)),
@@ -212,7 +212,7 @@ impl Weights {
         if numbers != Numbers::Bf16 {
             return Ok(None);
         }
-        let bits = self.from_start(entry, |file| Numbers::read_bits(file, entry.bytes / 2))?;
+        let bits = self.at_start(entry, |file| Numbers::read_bits(file, entry.bytes / 2))?;
         // Infinity and NaN have all bits of the exponent.
         match bits.iter().all(|bits| bits & 0x7f80 != 0x7f80) {
             true => Ok(Some(bits)),
@@ -220,7 +220,7 @@ impl Weights {
         }
     }
 
-    fn from_start<T>(
+    fn at_start<T>(
         &self,
         entry: &Entry,
         read: impl FnOnce(&File) -> std::io::Result<T>,
