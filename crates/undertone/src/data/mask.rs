@@ -94,13 +94,7 @@ impl Masking {
     pub fn mask(&self, example: &Example, seed: [u8; 32], draw: u64) -> Example {
         let mut random = ChaCha20Rng::from_seed(seed);
         random.set_stream(draw);
-        let maskable = |i: &usize| self.special.binary_search(&example.tokens[*i]).is_err();
-        let candidates: Vec<usize> = (0..example.tokens.len()).filter(maskable).collect();
-        let mut selected: Vec<usize> =
-            candidates.iter().copied().filter(|_| fraction(&mut random) < self.share).collect();
-        if selected.is_empty() && !candidates.is_empty() {
-            selected.push(candidates[below(&mut random, candidates.len() as u64) as usize]);
-        }
+        let selected = self.select(example, &mut random);
         let mut tokens = example.tokens.clone();
         for &i in &selected {
             tokens[i] = match below(&mut random, 10) {
@@ -113,10 +107,33 @@ impl Masking {
         let positions = selected.iter().map(|&i| i as u32).collect();
         Example { tokens, target: Target::Masked { positions, labels }, ..example.clone() }
     }
+
+    /// The example with a random selection of its tokens replaced by the mask token, and their
+    /// positions; its target stays. A function of `seed`, `draw` and the example, as [`Self::mask`].
+    pub(crate) fn hide(&self, example: &Example, seed: [u8; 32], draw: u64) -> (Example, Vec<u32>) {
+        let mut random = ChaCha20Rng::from_seed(seed);
+        random.set_stream(draw);
+        let selected = self.select(example, &mut random);
+        let mut hidden = example.clone();
+        selected.iter().for_each(|&i| hidden.tokens[i] = self.mask);
+        (hidden, selected.into_iter().map(|i| i as u32).collect())
+    }
+
+    /// Positions of a random selection of the tokens, at least one unless all are special.
+    fn select(&self, example: &Example, random: &mut ChaCha20Rng) -> Vec<usize> {
+        let maskable = |i: &usize| self.special.binary_search(&example.tokens[*i]).is_err();
+        let candidates: Vec<usize> = (0..example.tokens.len()).filter(maskable).collect();
+        let mut selected: Vec<usize> =
+            candidates.iter().copied().filter(|_| fraction(random) < self.share).collect();
+        if selected.is_empty() && !candidates.is_empty() {
+            selected.push(candidates[below(random, candidates.len() as u64) as usize]);
+        }
+        selected
+    }
 }
 
 /// A uniform number in [0, 1).
-fn fraction(random: &mut ChaCha20Rng) -> f64 {
+pub(crate) fn fraction(random: &mut ChaCha20Rng) -> f64 {
     (random.next_u64() >> 11) as f64 * 2_f64.powi(-53)
 }
 

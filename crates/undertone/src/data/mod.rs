@@ -9,6 +9,7 @@
 //! unit, and the samplers draw units, so user-level privacy (one unit per author) works like
 //! example-level privacy (one unit per row).
 
+mod augment;
 mod batch;
 mod chat;
 mod count;
@@ -40,6 +41,7 @@ mod template;
 mod tokenise;
 mod units;
 
+pub(crate) use augment::{Infill, LeaveMasks};
 pub use batch::{Batch, micro_batches, pieces};
 pub use count::{UnitCount, count_units};
 pub use dataset::Dataset;
@@ -50,6 +52,7 @@ pub use format::{Format, format_of};
 pub use hold_out::{HoldOut, Part};
 pub use labels::Labels;
 pub use mask::Masking;
+pub(crate) use mask::fraction;
 pub use members::Members;
 pub use options::{Options, PrivacyUnit};
 pub(crate) use read::Row;
