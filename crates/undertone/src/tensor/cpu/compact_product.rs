@@ -3,8 +3,9 @@
 //! So many rows of the weights that a cache holds them are expanded, multiplied with and forgotten:
 //! to expand costs a share of the product that falls with the number of rows on the left.
 
-use super::matmul::multiply;
+use super::matmul::{multiply, multiply_bf16};
 use super::view::{Update, View};
+use crate::tensor::compact::{Compact, Numbers};
 use crate::tensor::{Host, Operand};
 
 /// Numbers that are expanded together: 2 MiB.
@@ -20,6 +21,12 @@ pub fn multiply_compact(
     right: Operand<Host>,
 ) {
     let Operand { matrix, transposed } = right;
+    let product = match matrix.compact().map(Compact::numbers) {
+        Some(Numbers::Bf16(_)) => multiply_bf16,
+        _ => |out: &mut [f32], stride, how, scale, left: View, right: View| {
+            multiply(out, stride, how, scale, left, right, true)
+        },
+    };
     let rows = (TOGETHER / matrix.columns().max(1)).max(1);
     let mut first = 0;
     loop {
@@ -29,11 +36,11 @@ pub fn multiply_compact(
         if transposed {
             // Rows of the weights are columns of the output.
             let out = out.get_mut(first..).unwrap_or_default();
-            multiply(out, stride, how, scale, left, weights.transposed(), true);
+            product(out, stride, how, scale, left, weights.transposed());
         } else {
             // Rows of the weights are what the sums of the product run over.
             let how = if first == 0 { how } else { Update::Add };
-            multiply(out, stride, how, scale, left.column_range(part.clone()), weights, true);
+            product(out, stride, how, scale, left.column_range(part.clone()), weights);
         }
         first = part.end;
         if first >= matrix.rows() {
@@ -59,7 +66,9 @@ mod tests {
     fn products_are_those_of_the_expanded_weights() {
         CpuLevel::each(|_| {
             let mut random = Random::new(7, 1.0);
-            for (tokens, rows, columns) in [(5, 70, 48), (33, 1100, 520), (1, 3, 130)] {
+            for (tokens, rows, columns) in
+                [(5, 70, 48), (33, 1100, 520), (1, 3, 130), (70, 203, 97), (64, 96, 1500)]
+            {
                 let values = random.normal(rows * columns, 0.1);
                 let bf16 = Host::from_bf16(rows, columns, bf16(&values));
                 let nf4 = Host::from_vec(rows, columns, values).in_nf4();

@@ -2,6 +2,8 @@
 
 use super::gemm::{Gemm, Strided};
 use super::view::{Update, View};
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+use super::x86::amx::{self, Parts};
 #[cfg(target_arch = "x86_64")]
 use super::x86::gemm::Product;
 use crate::tensor::Host;
@@ -37,10 +39,9 @@ pub fn multiply(
         return super::few_rows::multiply(out, stride, how, scale, left, right, parallel);
     }
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-    if let Some(amx) = super::x86::amx::suits(&left, &right) {
-        return super::x86::amx::multiply(
-            amx, out, stride, how, scale, left, None, right, parallel,
-        );
+    if let Some(amx) = amx::suits(&left, &right) {
+        let right = (right, Parts::Three);
+        return amx::multiply(amx, out, stride, how, scale, left, None, right, parallel);
     }
     #[cfg(target_arch = "x86_64")]
     {
@@ -74,6 +75,23 @@ pub fn multiply(
     unsafe { product.run() }
 }
 
+/// [`multiply`] on all cores, where all numbers of the right side are bfloat16.
+pub fn multiply_bf16(
+    out: &mut [f32],
+    stride: usize,
+    how: Update,
+    scale: f32,
+    left: View,
+    right: View,
+) {
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    if let Some(tiles) = amx::suits(&left, &right) {
+        let right = (right, Parts::One);
+        return amx::multiply(tiles, out, stride, how, scale, left, None, right, true);
+    }
+    multiply(out, stride, how, scale, left, right, true);
+}
+
 /// `out (+)= leftᵀ · diag(weights) · right` on all cores: the sum over rows t of weight_t · left_t
 /// ⊗ right_t. No weight is 0.
 pub fn multiply_weighted(
@@ -91,8 +109,9 @@ pub fn multiply_weighted(
     );
     let (l, r) = (View::of(left).transposed(), View::of(right));
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-    if let Some(amx) = super::x86::amx::suits(&l, &r) {
-        return super::x86::amx::multiply(amx, out, stride, how, 1.0, l, Some(weights), r, true);
+    if let Some(amx) = amx::suits(&l, &r) {
+        let r = (r, Parts::Three);
+        return amx::multiply(amx, out, stride, how, 1.0, l, Some(weights), r, true);
     }
     #[cfg(target_arch = "x86_64")]
     {

@@ -45,9 +45,9 @@ pub fn for_each_block(
         RIGHT.with_borrow_mut(|rights| {
             let (lefts, rights) =
                 (room(lefts, rows * panel_tiles), room(rights, columns * panel_tiles));
-            let avx512 = amx.avx512();
-            lanes(left, false).pack_panels(avx512, 0, lefts, panel_tiles, Layout::LanesAreRows);
-            lanes(right, true).pack_panels(avx512, 0, rights, panel_tiles, Layout::PairsAreRows);
+            let (avx512, sizes) = (amx.avx512(), (panel_tiles, STEP_TILES));
+            lanes(left, false).pack_panels(avx512, 0, lefts, sizes, Layout::LanesAreRows);
+            lanes(right, true).pack_panels(avx512, 0, rights, sizes, Layout::PairsAreRows);
             let tiles = Configured::new(amx);
             let mut block = Block([0.0; SIDE * SIDE]);
             for (i, left) in lefts.chunks_exact(panel_tiles).enumerate() {

@@ -23,7 +23,9 @@ pub use gram::{GRAM_ERROR, add_gram, gram_side};
 use pack::{K_STEP, Lanes, Layout};
 use rayon::prelude::*;
 use std::cell::RefCell;
-use tiles::{Configured, SIDE, STEP_TILES, Tile, four_tiles, room};
+use tiles::{
+    Configured, ONE_PART_TILES, SIDE, STEP_TILES, Tile, four_tiles, four_tiles_with_one_part, room,
+};
 
 /// Numbers along k that are packed at once, so that panels stay in the cache.
 const K_BLOCK: usize = 512;
@@ -50,6 +52,24 @@ thread_local! {
     static RIGHT: RefCell<Vec<Tile>> = const { RefCell::new(Vec::new()) };
 }
 
+/// How many parts the numbers of the right side have.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Parts {
+    /// `f32`.
+    Three,
+    /// bfloat16 in `f32`: half of the products are left.
+    One,
+}
+
+impl Parts {
+    fn tiles(self) -> usize {
+        match self {
+            Self::Three => STEP_TILES,
+            Self::One => ONE_PART_TILES,
+        }
+    }
+}
+
 /// `out (+)= scale · left · diag(weights) · right`, where the rows of `out` begin `stride` apart.
 #[allow(clippy::too_many_arguments)]
 pub fn multiply(
@@ -60,7 +80,7 @@ pub fn multiply(
     scale: f32,
     left: View,
     weights: Option<&[f32]>,
-    right: View,
+    (right, parts): (View, Parts),
     parallel: bool,
 ) {
     let (m, k, n) = (left.rows, left.columns, right.columns);
@@ -72,7 +92,7 @@ pub fn multiply(
     for k_start in (0..k).step_by(K_BLOCK) {
         let depth = K_BLOCK.min(k - k_start);
         let steps = depth.div_ceil(K_STEP);
-        let panel_tiles = steps * STEP_TILES;
+        let panel_tiles = steps * parts.tiles();
         let right_tiles = room(&mut packed, panels * panel_tiles);
         let lanes =
             Lanes { view: right, across_columns: true, k_start, depth, scale: 1.0, weights: None };
@@ -80,7 +100,8 @@ pub fn multiply(
             if parallel { panels.div_ceil(rayon::current_num_threads()).min(8) } else { 8 };
         let pack = |(group, tiles): (usize, &mut [Tile])| {
             let first = group * together * SIDE;
-            lanes.pack_panels(amx.avx512(), first, tiles, panel_tiles, Layout::PairsAreRows)
+            let sizes = (panel_tiles, parts.tiles());
+            lanes.pack_panels(amx.avx512(), first, tiles, sizes, Layout::PairsAreRows)
         };
         if parallel {
             right_tiles.par_chunks_mut(together * panel_tiles).enumerate().for_each(pack);
@@ -97,7 +118,7 @@ pub fn multiply(
         };
         let task = |(i, out): (usize, &mut [f32])| {
             let count = rows.min(m - i * rows);
-            let columns = (n, right_tiles, panel_tiles);
+            let columns = (n, right_tiles, steps, parts);
             compute_rows(amx, (out, stride, keep), &lanes, i * rows, count, columns);
         };
         if parallel {
@@ -117,14 +138,20 @@ fn compute_rows(
     left: &Lanes,
     first: usize,
     rows: usize,
-    (columns, right, panel_tiles): (usize, &[Tile], usize),
+    (columns, right, steps, parts): (usize, &[Tile], usize, Parts),
 ) {
     LEFT.with_borrow_mut(|packed| {
         let panels = rows.div_ceil(SIDE);
+        let panel_tiles = steps * STEP_TILES;
         let packed = room(packed, panels * panel_tiles);
-        left.pack_panels(amx.avx512(), first, packed, panel_tiles, Layout::LanesAreRows);
+        let sizes = (panel_tiles, STEP_TILES);
+        left.pack_panels(amx.avx512(), first, packed, sizes, Layout::LanesAreRows);
         let tiles = Configured::new(amx);
-        for (j, right) in right.chunks(panel_tiles).enumerate() {
+        let four_tiles: FourTiles = match parts {
+            Parts::Three => four_tiles,
+            Parts::One => four_tiles_with_one_part,
+        };
+        for (j, right) in right.chunks(steps * parts.tiles()).enumerate() {
             for (i, left) in packed.chunks(panel_tiles).enumerate() {
                 let (row, column) = (i * SIDE, j * SIDE);
                 let (height, width) = (SIDE.min(rows - row), SIDE.min(columns - column));
@@ -133,18 +160,20 @@ fn compute_rows(
                     four_tiles(&tiles, left, right, target, stride, keep);
                 } else {
                     let size = (height, width);
-                    four_tiles_at_edge(&tiles, left, right, (target, stride, keep), size);
+                    at_edge(four_tiles, &tiles, (left, right), (target, stride, keep), size);
                 }
             }
         }
     });
 }
 
+type FourTiles = fn(&Configured, &[Tile], &[Tile], &mut [f32], usize, bool);
+
 /// An output block that is smaller than four tiles is computed aside.
-fn four_tiles_at_edge(
+fn at_edge(
+    four_tiles: FourTiles,
     tiles: &Configured,
-    left: &[Tile],
-    right: &[Tile],
+    (left, right): (&[Tile], &[Tile]),
     (out, stride, keep): (&mut [f32], usize, bool),
     (height, width): (usize, usize),
 ) {

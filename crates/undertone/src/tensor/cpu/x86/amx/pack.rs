@@ -1,6 +1,6 @@
 //! From rows of `f32` to tiles of bfloat16 parts.
 
-use super::tiles::{EMPTY, SIDE, STEP_TILES, Tile};
+use super::tiles::{EMPTY, ONE_PART_TILES, SIDE, Tile};
 use crate::tensor::cpu::level::Avx512;
 use crate::tensor::cpu::simd::{prefetch, widest};
 use crate::tensor::cpu::view::View;
@@ -33,7 +33,8 @@ pub struct Lanes<'a> {
 
 impl Lanes<'_> {
     /// Packs neighbouring panels of 32 lanes, the first of which begins at lane `first`, for all of
-    /// the depth; what is beyond the matrix is zero.
+    /// the depth; what is beyond the matrix is zero. A step has three parts, or one where numbers
+    /// are bfloat16.
     ///
     /// Always along the rows of what lies in memory: panel by panel if these are lanes, else step
     /// by step and in each all panels.
@@ -42,13 +43,13 @@ impl Lanes<'_> {
         avx512: Avx512,
         first: usize,
         panels: &mut [Tile],
-        panel_tiles: usize,
+        (panel_tiles, step_tiles): (usize, usize),
         layout: Layout,
     ) {
         widest(
             #[inline(always)]
             || {
-                let (steps, count) = (panel_tiles / STEP_TILES, panels.len() / panel_tiles);
+                let (steps, count) = (panel_tiles / step_tiles, panels.len() / panel_tiles);
                 let mut space = ([0.0; 512], [EMPTY; 3]);
                 for i in 0..steps * count {
                     let (step, panel) = if self.lanes_are_rows() {
@@ -57,9 +58,13 @@ impl Lanes<'_> {
                         (i / count, i % count)
                     };
                     let tiles =
-                        &mut panels[panel * panel_tiles + step * STEP_TILES..][..STEP_TILES];
+                        &mut panels[panel * panel_tiles + step * step_tiles..][..step_tiles];
                     let (lane, k) = (first + SIDE * panel, step * K_STEP);
-                    self.pack_step(avx512, lane, k, tiles, layout, &mut space);
+                    if step_tiles == ONE_PART_TILES {
+                        self.pack_step_of_one_part(avx512, lane, k, tiles, layout, &mut space);
+                    } else {
+                        self.pack_step(avx512, lane, k, tiles, layout, &mut space);
+                    }
                 }
             },
         );
@@ -87,6 +92,29 @@ impl Lanes<'_> {
                 for (aside, part) in aside.iter().zip(parts) {
                     turn(avx512, aside, &mut tiles[part]);
                 }
+            }
+        }
+    }
+
+    /// One step of a panel of numbers that are bfloat16.
+    #[inline(always)]
+    fn pack_step_of_one_part(
+        &self,
+        avx512: Avx512,
+        first: usize,
+        k: usize,
+        tiles: &mut [Tile],
+        layout: Layout,
+        (block, aside): &mut ([f32; 512], [Tile; 3]),
+    ) {
+        let lanes_are_rows = self.lanes_are_rows();
+        for (half, tile) in tiles.iter_mut().enumerate() {
+            self.fill(block, first + 16 * half, k);
+            if lanes_are_rows == (layout == Layout::LanesAreRows) {
+                upper_halves(block, lanes_are_rows, tile);
+            } else {
+                upper_halves(block, lanes_are_rows, &mut aside[0]);
+                turn(avx512, &aside[0], tile);
             }
         }
     }
@@ -184,6 +212,19 @@ fn split(block: &[f32; 512], lanes_are_rows: bool, tiles: &mut [Tile], parts: [u
         let (first, second) = if lanes_are_rows { (2 * i, 2 * i + 1) } else { (i, i + 16) };
         for (part, row) in parts.into_iter().zip(pairs(&rows[first], &rows[second])) {
             tiles[part].0[i] = row;
+        }
+    }
+}
+
+/// Writes the upper halves of a block as a tile, as [`split`] does the first part.
+#[inline(always)]
+fn upper_halves(block: &[f32; 512], lanes_are_rows: bool, tile: &mut Tile) {
+    let (rows, _) = block.as_chunks::<16>();
+    for i in 0..16 {
+        let (first, second) = if lanes_are_rows { (2 * i, 2 * i + 1) } else { (i, i + 16) };
+        for j in 0..16 {
+            let (first, second) = (rows[first][j].to_bits(), rows[second][j].to_bits());
+            tile.0[i][j] = first >> 16 | second & 0xffff_0000;
         }
     }
 }

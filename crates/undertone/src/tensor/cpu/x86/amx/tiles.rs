@@ -16,6 +16,8 @@ pub const SIDE: usize = 32;
 pub const STEP_TILES: usize = 6;
 /// The same with two parts.
 pub const TWO_PART_TILES: usize = 4;
+/// The same with one part: numbers that are bfloat16 already.
+pub const ONE_PART_TILES: usize = 2;
 
 /// The first `count` of some tiles, which become as many if they are fewer.
 pub fn room(tiles: &mut Vec<Tile>, count: usize) -> &mut [Tile] {
@@ -216,6 +218,87 @@ pub fn four_tiles(
             product!("3", "5", "7", ahead 6144 + 256 * 23),
             "add {a}, 6144",
             "add {b}, 6144",
+            "dec {n}",
+            "jnz 2b",
+            a = inout(reg) left.as_ptr() => _, b = inout(reg) right.as_ptr() => _,
+            n = inout(reg) steps => _, s = in(reg) 64_usize, options(nostack, readonly)
+        );
+        target.store();
+    }
+}
+
+/// `tmm[out] += tmm[left] · tmm[right]`, and eight cache lines of the left and, for the first eight
+/// products, four of the right from one step ahead asked for.
+macro_rules! product_with_one_part {
+    ($out:literal, $left:literal, $right:literal, ahead $n:literal, $m:literal $(, right $r:literal)?) => {
+        concat!(
+            "tdpbf16ps tmm",
+            $out,
+            ", tmm",
+            $left,
+            ", tmm",
+            $right,
+            "\n",
+            lines!("a", 6144, $n),
+            lines!("a", 6144, $m)
+            $(, lines!("b", 2048, $r))?
+        )
+    };
+}
+
+/// [`four_tiles`] where the numbers of the right side are bfloat16 and have one part: hh', mh' and
+/// lh' are the whole product.
+#[allow(unsafe_code)]
+pub fn four_tiles_with_one_part(
+    _: &Configured,
+    left: &[Tile],
+    right: &[Tile],
+    out: &mut [f32],
+    stride: usize,
+    keep: bool,
+) {
+    assert!(!left.is_empty() && left.len().is_multiple_of(STEP_TILES), "whole steps");
+    let steps = left.len() / STEP_TILES;
+    assert_eq!(right.len(), steps * ONE_PART_TILES, "panels of the same depth");
+    let target = Target::new(out, stride);
+    // SAFETY: the panels hold `steps` steps of six and of two tiles of 1024 bytes, which the loop
+    // reads in order, and the target was checked. Tiles are configured.
+    unsafe {
+        if keep {
+            target.load();
+        } else {
+            asm!(
+                "tilezero tmm0",
+                "tilezero tmm1",
+                "tilezero tmm2",
+                "tilezero tmm3",
+                options(nostack, nomem)
+            );
+        }
+        asm!(
+            "2:",
+            "tileloadd tmm6, [{b} + {s}]",
+            "tileloadd tmm4, [{a} + {s} + 4096]",  // l of the left
+            product_with_one_part!("0", "4", "6", ahead 0, 1, right 0),
+            "tileloadd tmm7, [{b} + {s} + 1024]",
+            product_with_one_part!("1", "4", "7", ahead 2, 3, right 1),
+            "tileloadd tmm5, [{a} + {s} + 5120]",
+            product_with_one_part!("2", "5", "6", ahead 4, 5, right 2),
+            product_with_one_part!("3", "5", "7", ahead 6, 7, right 3),
+            "tileloadd tmm4, [{a} + {s} + 2048]",  // m of the left
+            product_with_one_part!("0", "4", "6", ahead 8, 9, right 4),
+            product_with_one_part!("1", "4", "7", ahead 10, 11, right 5),
+            "tileloadd tmm5, [{a} + {s} + 3072]",
+            product_with_one_part!("2", "5", "6", ahead 12, 13, right 6),
+            product_with_one_part!("3", "5", "7", ahead 14, 15, right 7),
+            "tileloadd tmm4, [{a} + {s}]",         // h of the left
+            product_with_one_part!("0", "4", "6", ahead 16, 17),
+            product_with_one_part!("1", "4", "7", ahead 18, 19),
+            "tileloadd tmm5, [{a} + {s} + 1024]",
+            product_with_one_part!("2", "5", "6", ahead 20, 21),
+            product_with_one_part!("3", "5", "7", ahead 22, 23),
+            "add {a}, 6144",
+            "add {b}, 2048",
             "dec {n}",
             "jnz 2b",
             a = inout(reg) left.as_ptr() => _, b = inout(reg) right.as_ptr() => _,
