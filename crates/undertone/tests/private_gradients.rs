@@ -14,7 +14,7 @@ use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, Ia3Settings, LoraSettings, Tuning};
 use undertone::model::{Gradients, Model, TaskHead, Weighting};
 
-const KINDS: [(Architecture, TaskHead); 18] = [
+const KINDS: [(Architecture, TaskHead); 19] = [
     (Architecture::Bert, TaskHead::SequenceClassification),
     (Architecture::Bert, TaskHead::MaskedLanguageModel),
     (Architecture::DistilBert, TaskHead::SequenceClassification),
@@ -33,6 +33,7 @@ const KINDS: [(Architecture, TaskHead); 18] = [
     (Architecture::ModernBert, TaskHead::MaskedLanguageModel),
     (Architecture::MpNet, TaskHead::SequenceClassification),
     (Architecture::MpNet, TaskHead::MaskedLanguageModel),
+    (Architecture::Deberta, TaskHead::SequenceClassification),
 ];
 
 fn model(architecture: Architecture, task_head: TaskHead, tuning: &Tuning, hidden: usize) -> Model {

@@ -22,13 +22,14 @@ fn with_adapter(base_name: &str, adapter: &str) -> Model {
     model
 }
 
-const PEFT: [(&str, &str); 6] = [
+const PEFT: [(&str, &str); 7] = [
     ("bert-classification", "lora-bert"),
     ("roberta-classification", "lora-roberta"),
     ("gpt2-causal-lm", "lora-gpt2"),
     ("llama-causal-lm", "lora-llama"),
     ("phi3-causal-lm", "lora-phi3"),
     ("modernbert-classification", "lora-modernbert"),
+    ("deberta-classification", "lora-deberta"),
 ];
 
 #[test]

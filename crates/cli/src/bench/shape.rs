@@ -52,6 +52,7 @@ impl Shape {
             | Architecture::XlmRoberta
             | Architecture::Camembert
             | Architecture::MpNet
+            | Architecture::Deberta
             | Architecture::ModernBert => TaskHead::SequenceClassification,
             Architecture::Gpt2
             | Architecture::Llama
