@@ -282,6 +282,9 @@ fn tunings(architecture: Architecture, task_head: TaskHead) -> Vec<Tuning> {
         let targets = vec!["lm_head".into()];
         all.push(Tuning::Lora(LoraSettings { targets, embeddings: true, ..settings.clone() }));
     }
+    if [Architecture::Bert, Architecture::Gpt2, Architecture::Deberta].contains(&architecture) {
+        all.push(Tuning::Lora(LoraSettings { dora: true, ..settings.clone() }));
+    }
     if architecture == Architecture::Gpt2 {
         // Of the fused layer's three parts, two.
         let targets = vec!["c_attn.query".into(), "c_attn.value".into()];

@@ -9,6 +9,7 @@ pub mod adapter;
 pub mod attention;
 pub mod block;
 pub mod disentangled;
+pub mod dora;
 pub mod embedding;
 pub mod feed_forward;
 pub mod head;
