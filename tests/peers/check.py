@@ -10,7 +10,7 @@ Versions: those in tests/peers/venv
   d  models saved by undertone, loaded by transformers: no key missing or left over, equal logits
   e  adapters saved by undertone, loaded by peft: the same; and adapters merged by undertone, loaded
      by transformers. LoRA on the usual layers, on all linear ones, on some blocks, rank-stabilised,
-     with the token embeddings; (IA)³
+     with the token embeddings; DoRA; (IA)³
 
 A difference is relative: the largest over a row, divided by the row's largest value; the worst row
 counts.
@@ -370,6 +370,7 @@ for folder in plain:
         ("LoRA on all linear layers", ["--targets", "all-linear"]),
         ("LoRA on the second block", ["--layers", "1"]),
         ("rsLoRA", ["--with", "rslora"]),
+        ("DoRA", ["--with", "dora"]),
         ("LoRA and token embeddings", ["--with", "embeddings"]),
         ("(IA)³", ["--with", "ia3"]),
     ]:

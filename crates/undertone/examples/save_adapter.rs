@@ -2,7 +2,7 @@
 //! loads it.
 //!
 //!     cargo run --release --example save_adapter -- --model DIR --out DIR [--targets NAME,NAME]
-//!         [--layers 0,1] [--with ia3|rslora|embeddings]
+//!         [--layers 0,1] [--with ia3|rslora|dora|embeddings]
 
 use std::path::Path;
 use undertone::model::folder::{LoadOptions, Random, load};
@@ -30,6 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         targets,
         layers,
         rank_stabilised: with == "rslora",
+        dora: with == "dora",
         embeddings: with == "embeddings",
         ..LoraSettings::default()
     };

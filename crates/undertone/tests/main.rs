@@ -29,5 +29,6 @@ mod scores;
 mod secrets;
 mod spans;
 mod split;
+mod tokenizers;
 mod tuning;
 mod tuning_kinds;

@@ -145,3 +145,45 @@ fn what_layers_say_about_themselves_must_fit() {
         assert_ne!(stated, logits(&keys), "{keys:?}");
     }
 }
+
+#[test]
+fn deberta_that_computes_otherwise_than_version_3_is_refused() {
+    let name = "deberta-classification";
+    changed(name, &[("pos_att_type", json!("c2p|p2c")), ("conv_kernel_size", json!(0))]).unwrap();
+    for (key, value, about) in [
+        ("relative_attention", json!(false), "relative_attention"),
+        ("share_att_key", json!(false), "share_att_key"),
+        ("pos_att_type", json!("c2p"), "pos_att_type"),
+        ("pos_att_type", json!("p2c|c2p|p2p"), "pos_att_type"),
+        ("position_biased_input", json!(true), "position_biased_input"),
+        ("conv_kernel_size", json!(3), "conv_kernel_size"),
+        ("norm_rel_ebd", json!("batch_norm"), "norm_rel_ebd"),
+        ("position_buckets", json!(2), "position_buckets"),
+        ("max_relative_positions", json!(5), "max_relative_positions"),
+        ("embedding_size", json!(8), "embedding_size"),
+        ("pooler_dropout", json!(0.1), "pooler_dropout"),
+        ("attention_head_size", json!(4), "attention_head_size"),
+    ] {
+        let said = refusal(name, &[(key, value)]);
+        assert!(said.contains(about), "{said}");
+    }
+    let untied = [("tie_word_embeddings", json!(false))];
+    assert!(refusal("deberta-masked-lm", &untied).contains("tie_word_embeddings"));
+}
+
+/// Numbers that are not finite would spread to every result.
+#[test]
+fn weights_that_are_not_finite_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let original = fixture("bert-classification");
+    fs::copy(original.join("config.json"), folder.path().join("config.json")).unwrap();
+    let bytes = fs::read(original.join("model.safetensors")).unwrap();
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let mut broken = bytes.clone();
+        let last = broken.len() - 4;
+        broken[last..].copy_from_slice(&bad.to_le_bytes());
+        fs::write(folder.path().join("model.safetensors"), broken).unwrap();
+        let said = load(folder.path(), &LoadOptions::default()).unwrap_err().to_string();
+        assert!(said.contains("not finite") && !said.contains('\n'), "{said}");
+    }
+}

@@ -9,7 +9,7 @@ use undertone::tensor::Device;
 
 const TOLERANCE: f32 = 1e-4;
 
-const MODELS: [&str; 30] = [
+const MODELS: [&str; 33] = [
     "bert-classification",
     "bert-masked-lm",
     "bert-token-classification",
@@ -40,6 +40,9 @@ const MODELS: [&str; 30] = [
     "modernbert-token-classification",
     "mpnet-classification",
     "mpnet-masked-lm",
+    "deberta-classification",
+    "deberta-token-classification",
+    "deberta-masked-lm",
 ];
 
 fn loaded(name: &str, device: &Device) -> Model {

@@ -122,6 +122,7 @@ fn damaged_configurations() {
         ("phi3-longrope", 10),
         ("modernbert-classification", 11),
         ("mpnet-classification", 12),
+        ("deberta-classification", 13),
     ] {
         damaged(name, "config.json", 150, usize::MAX, seed);
     }
@@ -149,7 +150,9 @@ fn damaged_adapters() {
 fn damaged_tokenizers() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("tokenizer.json");
-    for (i, kind) in ["tokenizer-wordpiece", "tokenizer-bpe"].into_iter().enumerate() {
+    for (i, kind) in
+        ["tokenizer-wordpiece", "tokenizer-bpe", "tokenizer-unigram"].into_iter().enumerate()
+    {
         let original = fs::read(fixture("..").join(kind).join("tokenizer.json")).unwrap();
         let mut chance = Chance(i as u64 + 1);
         for _ in 0..500 {

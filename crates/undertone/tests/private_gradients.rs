@@ -14,7 +14,7 @@ use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::tuning::{AdapterSettings, Ia3Settings, LoraSettings, Tuning};
 use undertone::model::{Gradients, Model, TaskHead, Weighting};
 
-const KINDS: [(Architecture, TaskHead); 18] = [
+const KINDS: [(Architecture, TaskHead); 19] = [
     (Architecture::Bert, TaskHead::SequenceClassification),
     (Architecture::Bert, TaskHead::MaskedLanguageModel),
     (Architecture::DistilBert, TaskHead::SequenceClassification),
@@ -33,6 +33,7 @@ const KINDS: [(Architecture, TaskHead); 18] = [
     (Architecture::ModernBert, TaskHead::MaskedLanguageModel),
     (Architecture::MpNet, TaskHead::SequenceClassification),
     (Architecture::MpNet, TaskHead::MaskedLanguageModel),
+    (Architecture::Deberta, TaskHead::SequenceClassification),
 ];
 
 fn model(architecture: Architecture, task_head: TaskHead, tuning: &Tuning, hidden: usize) -> Model {
@@ -280,6 +281,9 @@ fn tunings(architecture: Architecture, task_head: TaskHead) -> Vec<Tuning> {
         // The head is tied to the embeddings, which have a gradient by both; and has LoRA.
         let targets = vec!["lm_head".into()];
         all.push(Tuning::Lora(LoraSettings { targets, embeddings: true, ..settings.clone() }));
+    }
+    if [Architecture::Bert, Architecture::Gpt2, Architecture::Deberta].contains(&architecture) {
+        all.push(Tuning::Lora(LoraSettings { dora: true, ..settings.clone() }));
     }
     if architecture == Architecture::Gpt2 {
         // Of the fused layer's three parts, two.

@@ -73,7 +73,8 @@ fn relevance_without_a_rule_is_refused() {
         (Architecture::Qwen3, TaskHead::CausalLanguageModel, "normalises queries and keys"),
         (Architecture::Gemma3, TaskHead::CausalLanguageModel, "normalises queries and keys"),
         (Architecture::ModernBert, TaskHead::SequenceClassification, "averages over tokens"),
-        (Architecture::MpNet, TaskHead::SequenceClassification, "position bias"),
+        (Architecture::MpNet, TaskHead::SequenceClassification, "relative positions"),
+        (Architecture::Deberta, TaskHead::SequenceClassification, "relative positions"),
     ] {
         let model = model(architecture, task_head, &tunings(task_head)[0]);
         let rule = AlphaBeta::default();

@@ -22,13 +22,17 @@ fn with_adapter(base_name: &str, adapter: &str) -> Model {
     model
 }
 
-const PEFT: [(&str, &str); 6] = [
+const PEFT: [(&str, &str); 10] = [
     ("bert-classification", "lora-bert"),
     ("roberta-classification", "lora-roberta"),
     ("gpt2-causal-lm", "lora-gpt2"),
     ("llama-causal-lm", "lora-llama"),
     ("phi3-causal-lm", "lora-phi3"),
     ("modernbert-classification", "lora-modernbert"),
+    ("deberta-classification", "lora-deberta"),
+    ("bert-classification", "dora-bert"),
+    ("gpt2-causal-lm", "dora-gpt2"),
+    ("deberta-classification", "dora-deberta"),
 ];
 
 #[test]

@@ -172,6 +172,11 @@ fn lora_is_on_the_layers_that_are_named() {
     let stabilised = there_and_back("llama-causal-lm", lora(&|s| s.rank_stabilised = true), true);
     assert_eq!((&stabilised["use_rslora"], &stabilised["r"]), (&json!(true), &json!(2)));
 
+    for name in MODELS.into_iter().chain(["phi3-causal-lm", "deberta-classification"]) {
+        let dora = there_and_back(name, lora(&|s| s.dora = true), true);
+        assert_eq!(dora["use_dora"], json!(true), "{name}");
+    }
+
     let head = lora(&|s| s.targets = vec!["q_proj".into(), "lm_head".into()]);
     there_and_back("llama-untied", head.clone(), true);
     there_and_back("llama-causal-lm", head, false);
@@ -190,6 +195,13 @@ fn lora_is_on_the_layers_that_are_named() {
     };
     assert!(said(lora(&|s| s.layers = Some(vec![2]))).contains("layers are 0 to 1"));
     assert!(said(lora(&|s| s.layers = Some(vec![]))).contains("empty"));
+    let dora = |name: &str, target: &str, embeddings: bool| {
+        let targets = vec![target.to_owned()];
+        let settings = LoraSettings { targets, embeddings, dora: true, ..LoraSettings::default() };
+        base(name).apply_tuning(&Tuning::Lora(settings), 0).unwrap_err().to_string()
+    };
+    assert!(dora("gpt2-causal-lm", "c_attn.query", false).contains("whole layers"));
+    assert!(dora("llama-causal-lm", "lm_head", true).contains("frozen weights"));
     let both = vec!["all-linear".into(), "query".into()];
     assert!(said(lora(&|s| s.targets = both.clone())).contains("not both"));
     let unknown = Ia3Settings { targets: vec!["quarry".into()], ..Ia3Settings::default() };

@@ -70,6 +70,7 @@ impl Shape {
             | Architecture::XlmRoberta
             | Architecture::Camembert
             | Architecture::MpNet
+            | Architecture::Deberta
             | Architecture::ModernBert => TaskHead::SequenceClassification,
             Architecture::Gpt2
             | Architecture::Llama

@@ -167,6 +167,11 @@ const RULES: &[Rule] = &[
     rule("model.tuning.ia3", "gradient methods other than rap-ft, and non-private runs", |file| {
         !file.privacy.method.is_local() && file.privacy.method != MethodName::RapFt
     }),
+    rule(
+        "model.tuning.lora.dora",
+        "gradient methods other than rap-ft, and non-private runs",
+        |file| !file.privacy.method.is_local() && file.privacy.method != MethodName::RapFt,
+    ),
     rule("model.tuning.lora.embeddings", "gradient methods and non-private runs", |file| {
         !file.privacy.method.is_local()
     }),

@@ -104,6 +104,9 @@ pub struct LoraSettings {
     /// rsLoRA: scale by alpha / √rank.
     #[serde(rename = "rslora", alias = "rank_stabilised")]
     pub rank_stabilised: bool,
+    /// DoRA: the weight's magnitude of each output is trained besides its direction.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub dora: bool,
     /// Whether the token embeddings are trained too, and with them an output layer that is tied to
     /// them.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -119,6 +122,7 @@ impl Default for LoraSettings {
             targets: Vec::new(),
             layers: None,
             rank_stabilised: false,
+            dora: false,
             embeddings: false,
         }
     }

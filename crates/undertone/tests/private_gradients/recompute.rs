@@ -15,6 +15,7 @@ fn computing_activations_again_changes_no_bit() {
         (Architecture::Gemma2, TaskHead::CausalLanguageModel),
         (Architecture::ModernBert, TaskHead::SequenceClassification),
         (Architecture::MpNet, TaskHead::SequenceClassification),
+        (Architecture::Deberta, TaskHead::SequenceClassification),
     ] {
         for (tuning, device) in tunings(architecture, task_head)
             .into_iter()

@@ -13,7 +13,7 @@ use undertone::model::sanitised::{SanitiserConfig, attach, set};
 use undertone::model::tuning::Tuning;
 use undertone::model::{Model, ParameterId, TaskHead};
 
-const KINDS: [Architecture; 9] = [
+const KINDS: [Architecture; 10] = [
     Architecture::Bert,
     Architecture::DistilBert,
     Architecture::Roberta,
@@ -23,6 +23,7 @@ const KINDS: [Architecture; 9] = [
     Architecture::Gemma2,
     Architecture::Phi3,
     Architecture::MpNet,
+    Architecture::Deberta,
 ];
 
 fn config(noise_layer: NoiseLayer, rows: Rows, dims: &[usize]) -> SanitiserConfig {

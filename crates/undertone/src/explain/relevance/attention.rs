@@ -57,10 +57,10 @@ impl Explainer {
                     .into(),
             ));
         }
-        if attention.position_bias.is_some() {
+        if attention.relative.is_some() {
             return Err(crate::model::Error::Request(
-                "relevance of a model whose attention has a position bias, such as MPNet, is not \
-                 known; use another method"
+                "relevance of a model with relative positions in attention, such as MPNet or DeBERTa, \
+                 is not known; use another method"
                     .into(),
             ));
         }

@@ -94,6 +94,11 @@ impl Explainer {
     }
 
     pub(super) fn trace_linear(&self, layer: &Linear, input: &Host) -> Result<LinearTrace> {
+        if layer.lora.iter().any(|lora| lora.dora.is_some()) {
+            return Err(Error::Tuning(
+                "relevance of DoRA is not known; use LoRA without it".into(),
+            ));
+        }
         let mut frozen = product(input, false, &self.weight(layer)?, true)?;
         if let Some(id) = layer.bias {
             let bias = self.value(id)?;

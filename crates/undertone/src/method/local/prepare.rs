@@ -255,13 +255,7 @@ pub fn set_trainable(model: &mut Model, tuned: &[bool], paper: bool, encoder: En
             Projections::Fused(_) => None,
         });
         for linear in looks.flatten().collect::<Vec<_>>() {
-            let lora = linear.lora.iter().flat_map(|lora| [lora.a, lora.b]);
-            for id in [Some(linear.weight), linear.bias]
-                .into_iter()
-                .flatten()
-                .chain(lora)
-                .collect::<Vec<_>>()
-            {
+            for id in linear.parameters() {
                 model.parameters.get_mut(id).trainable = false;
             }
         }

@@ -37,25 +37,8 @@ pub(super) fn build(
             }
         }
         TaskHead::MaskedLanguageModel => {
-            let transform = "cls.predictions.transform";
-            let dense =
-                builder.linear(&format!("{transform}.dense"), sizes.hidden, sizes.hidden, true)?;
             let epsilon = config.epsilon_or("layer_norm_eps", 1e-12)?;
-            let norm =
-                builder.layer_norm(&format!("{transform}.LayerNorm"), sizes.hidden, epsilon)?;
-            let activation = config.activation("hidden_act", "gelu")?;
-            let names = ("cls.predictions.decoder", "cls.predictions.bias");
-            let out = vocabulary_layer(config, builder, names, &sizes, embeddings.tokens)?;
-            let dense = Some((dense, activation));
-            Head {
-                task_head,
-                pick: Pick::Tokens,
-                dense,
-                norm: Some(norm),
-                dropout: 0.0,
-                out,
-                soft_cap: None,
-            }
+            masked_head(config, &sizes, epsilon, CLS_PREDICTIONS, embeddings.tokens, builder)?
         }
         _ => token_classifier(task_head, sizes.hidden, classes, dropout, builder)?,
     };
@@ -67,6 +50,36 @@ pub(super) fn build(
         vocabulary: sizes.vocabulary,
         sanitiser: None,
         max_positions: sizes.positions,
+    })
+}
+
+/// Names of the parts of a masked language modelling head: the prefix of its dense layer and
+/// normalisation, the output layer and its bias.
+pub(super) type MaskedHeadNames = (&'static str, &'static str, &'static str);
+
+pub(super) const CLS_PREDICTIONS: MaskedHeadNames =
+    ("cls.predictions.transform", "cls.predictions.decoder", "cls.predictions.bias");
+
+/// Masked language modelling head: dense layer, activation, LayerNorm, and the vocabulary.
+pub(super) fn masked_head(
+    config: &Config,
+    sizes: &Sizes,
+    epsilon: f32,
+    (transform, out, bias): MaskedHeadNames,
+    tokens: ParameterId,
+    builder: &mut Builder,
+) -> Result<Head> {
+    let hidden = sizes.hidden;
+    let dense = builder.linear(&format!("{transform}.dense"), hidden, hidden, true)?;
+    let norm = builder.layer_norm(&format!("{transform}.LayerNorm"), hidden, epsilon)?;
+    Ok(Head {
+        task_head: TaskHead::MaskedLanguageModel,
+        pick: Pick::Tokens,
+        dense: Some((dense, config.activation("hidden_act", "gelu")?)),
+        norm: Some(norm),
+        dropout: 0.0,
+        out: vocabulary_layer(config, builder, (out, bias), sizes, tokens)?,
+        soft_cap: None,
     })
 }
 
@@ -150,7 +163,7 @@ pub(super) fn encoder(
                 causal: false,
                 head_norms: None,
                 rotary: None,
-                position_bias: None,
+                relative: None,
                 scores: Scores::default(),
                 dropout: attention_dropout,
                 site: site + 2,

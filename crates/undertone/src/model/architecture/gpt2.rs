@@ -69,7 +69,7 @@ pub(super) fn build(
                 causal: true,
                 head_norms: None,
                 rotary: None,
-                position_bias: None,
+                relative: None,
                 scores: Scores::default(),
                 dropout: attention_dropout,
                 site: site + 2,

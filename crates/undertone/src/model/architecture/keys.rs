@@ -134,6 +134,35 @@ pub(super) const MPNET: &[&str] = &[
     "vocab_size",
 ];
 
+pub(super) const DEBERTA: &[&str] = &[
+    "attention_probs_dropout_prob",
+    "cls_dropout",
+    "conv_kernel_size",
+    "embedding_size",
+    "hidden_act",
+    "hidden_dropout_prob",
+    "hidden_size",
+    "intermediate_size",
+    "layer_norm_eps",
+    "max_position_embeddings",
+    "max_relative_positions",
+    "norm_rel_ebd",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "pooler_dropout",
+    "pooler_hidden_act",
+    "pooler_hidden_size",
+    "pos_att_type",
+    "position_biased_input",
+    "position_buckets",
+    "relative_attention",
+    "share_att_key",
+    "type_vocab_size",
+    "vocab_size",
+    // Of the masked language model.
+    "legacy",
+];
+
 pub(super) const DISTILBERT: &[&str] = &[
     "activation",
     "attention_dropout",

@@ -237,7 +237,7 @@ impl BlockBuilder<'_, '_> {
             causal: true,
             head_norms,
             rotary: layer.rope.as_ref().map(|rope| rope.frequencies.clone()),
-            position_bias: None,
+            relative: None,
             scores: Scores {
                 scale: self.parts.attention_scale.or(of_rope),
                 window: layer.window,

@@ -2,6 +2,7 @@
 
 mod bert;
 mod builder;
+mod deberta;
 mod distilbert;
 mod gemma;
 mod gpt2;
@@ -37,6 +38,8 @@ pub enum Architecture {
     Camembert,
     /// RoBERTa with a bias by relative position.
     MpNet,
+    /// DeBERTa-v3.
+    Deberta,
     ModernBert,
     Gpt2,
     /// Llama and models with the same layers, such as SmolLM2.
@@ -75,13 +78,14 @@ const ENCODER: &[(TaskHead, &str)] = &[
 
 impl Architecture {
     /// Every architecture.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Bert,
         Self::DistilBert,
         Self::Roberta,
         Self::XlmRoberta,
         Self::Camembert,
         Self::MpNet,
+        Self::Deberta,
         Self::ModernBert,
         Self::Gpt2,
         Self::Llama,
@@ -221,6 +225,15 @@ impl Architecture {
                 lora_targets: &["q", "v"],
                 keys: keys::MPNET,
                 build: mpnet::build,
+            },
+            Self::Deberta => Facts {
+                model_type: "deberta-v2",
+                class_prefix: "DebertaV2",
+                tensor_prefix: "deberta.",
+                purposes: ENCODER,
+                lora_targets: &["query_proj", "value_proj"],
+                keys: keys::DEBERTA,
+                build: deberta::build,
             },
             Self::ModernBert => Facts {
                 model_type: "modernbert",

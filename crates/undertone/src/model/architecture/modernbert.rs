@@ -155,7 +155,7 @@ fn block(
         width,
         causal: false,
         head_norms: None,
-        position_bias: None,
+        relative: None,
         scores: Scores {
             scale: rope.scale(width),
             window: is_local.then_some(reach + 1),

@@ -8,6 +8,7 @@ use crate::model::layer::block::{Block, NormOrder};
 use crate::model::layer::embedding::Embeddings;
 use crate::model::layer::feed_forward::{FeedForward, Gate};
 use crate::model::layer::position_bias::PositionBias;
+use crate::model::layer::relative_positions::RelativePositions;
 use crate::model::{Network, Result, TaskHead};
 use crate::tensor::Scores;
 
@@ -94,7 +95,7 @@ fn block(
         causal: false,
         head_norms: None,
         rotary: None,
-        position_bias: Some(bias.clone()),
+        relative: Some(RelativePositions::Bias(bias.clone())),
         scores: Scores::default(),
         dropout: config.dropout_or_zero("attention_probs_dropout_prob")?,
         site: site + 2,

@@ -60,6 +60,18 @@ impl Architecture {
                 "layer_norm_eps": 1e-12,
                 "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
             }),
+            Self::Deberta => json!({
+                "model_type": self.model_type(), "vocab_size": d.vocabulary,
+                "hidden_size": d.hidden, "num_hidden_layers": d.layers,
+                "num_attention_heads": d.heads, "intermediate_size": d.inner,
+                "max_position_embeddings": d.positions, "hidden_act": "gelu",
+                "layer_norm_eps": 1e-7, "relative_attention": true, "share_att_key": true,
+                "position_buckets": (d.positions / 2).max(4), "max_relative_positions": -1,
+                "pos_att_type": "p2c|c2p", "norm_rel_ebd": "layer_norm",
+                "position_biased_input": false, "type_vocab_size": 0,
+                "pooler_hidden_act": "gelu", "pooler_dropout": 0,
+                "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+            }),
             Self::ModernBert => json!({
                 "model_type": self.model_type(), "vocab_size": d.vocabulary,
                 "hidden_size": d.hidden, "num_hidden_layers": d.layers,

@@ -3,7 +3,8 @@
 use super::head_norms::{self, HeadNorms};
 use super::linear::{self, Linear};
 use super::norm::Norm;
-use super::position_bias::{self, PositionBias};
+use super::relative_positions::{self, RelativePositions};
+use super::used_twice::Merging;
 use crate::model::factor::Receiver;
 use crate::model::pass::Pass;
 use crate::tensor::{
@@ -30,8 +31,8 @@ pub struct Attention {
     pub head_norms: Option<HeadNorms>,
     /// Frequencies of the rotary position embedding (RoPE).
     pub rotary: Option<Vec<f32>>,
-    /// Bias of scores by how far apart query and key are.
-    pub position_bias: Option<PositionBias>,
+    /// Terms of scores by how far apart query and key are.
+    pub relative: Option<RelativePositions>,
     /// How scores are scaled and bounded, and how far a token sees.
     pub scores: Scores,
     /// Dropout probability of the attention weights.
@@ -74,7 +75,7 @@ pub struct Saved {
     log_sums: Matrix,
     projections: Vec<linear::Saved>,
     head_norms: Option<head_norms::Saved>,
-    position_bias: Option<position_bias::Saved>,
+    relative: Option<relative_positions::Saved>,
     output: linear::Saved,
 }
 
@@ -102,7 +103,7 @@ impl Attention {
     /// that a window does not know how far apart they are.
     fn padded(&self, pass: &Pass) -> Result<Option<Padded>> {
         let padded = Padded::of(pass);
-        if padded.is_some() && self.position_bias.is_some() {
+        if padded.is_some() && self.relative.is_some() {
             let told = "attention with relative positions cannot be computed over padded \
                         sequences; use lengths = \"hidden\" or \"public\"";
             return Err(Error::Unsupported(told.into()));
@@ -157,21 +158,14 @@ impl Attention {
         let Projected { qkv, projections, head_norms } = self.project(pass, x)?;
         let Some(padded) = self.padded(pass)? else {
             let shape = self.shape(pass);
-            let bias = self.position_bias.as_ref().map(|bias| bias.forward(pass)).transpose()?;
-            let (mixed, log_sums) = match &bias {
+            let relative = self.relative.as_ref();
+            let relative = relative.map(|r| r.forward(pass, self, &qkv)).transpose()?;
+            let (mixed, log_sums) = match &relative {
                 None => tensor::attend(&qkv, &shape)?,
-                Some(bias) => tensor::attend_relative(&qkv, &bias.terms(), &shape)?,
+                Some(kept) => tensor::attend_relative(&qkv, &kept.terms(), &shape)?,
             };
             let (y, output) = self.output.forward(pass, &mixed)?;
-            let saved = Saved {
-                qkv,
-                mixed,
-                log_sums,
-                projections,
-                head_norms,
-                position_bias: bias,
-                output,
-            };
+            let saved = Saved { qkv, mixed, log_sums, projections, head_norms, relative, output };
             return Ok((y, saved));
         };
         let qkv = padded.spread(self, &qkv)?;
@@ -179,20 +173,36 @@ impl Attention {
         let (mixed, log_sums) = tensor::attend(&qkv, &shape)?;
         let of_tokens = tensor::gather(&mixed, &padded.at)?;
         let (y, output) = self.output.forward(pass, &of_tokens)?;
-        let position_bias = None;
-        let saved = Saved { qkv, mixed, log_sums, projections, head_norms, position_bias, output };
+        let relative = None;
+        let saved = Saved { qkv, mixed, log_sums, projections, head_norms, relative, output };
         Ok((y, saved))
     }
 
     /// Attention weights of the first or the last token of each sequence, `[heads, length]` per
     /// sequence.
     pub fn token_weights(&self, pass: &Pass, x: &Matrix, last_token: bool) -> Result<Vec<Host>> {
-        let qkv = self.project(pass, x)?.qkv.to_host()?;
+        let projected = self.project(pass, x)?.qkv;
+        let qkv = projected.to_host()?;
         let shape = self.shape(pass);
-        let bias = self.position_bias.as_ref().map(|bias| bias.table(pass)).transpose()?;
-        let bias = |head: usize, query: usize, key: usize| match (&self.position_bias, &bias) {
-            (Some(bias), Some(table)) => table.row(bias.bucket(query, key) as usize)[head],
-            _ => 0.0,
+        let relative = self.relative.as_ref();
+        let relative = relative.map(|layer| layer.forward(pass, self, &projected)).transpose()?;
+        let terms = match &relative {
+            None => None,
+            Some(kept) => {
+                let terms = kept.terms();
+                let of_queries = terms.of_queries.to_host()?;
+                let of_keys = terms.of_keys.map(Matrix::to_host).transpose()?;
+                Some((terms, of_queries, of_keys))
+            }
+        };
+        // What relative positions add to the score of two tokens of the sequence at `start`.
+        let bias = |head: usize, start: usize, query: usize, key: usize| match &terms {
+            None => 0.0,
+            Some((terms, of_queries, of_keys)) => {
+                let column = terms.column(head, query, key);
+                let of_key = of_keys.as_ref().map_or(0.0, |keys| keys.row(start + key)[column]);
+                of_queries.row(start + query)[column] + of_key
+            }
         };
         let weights = |window: &[usize]| {
             let from = if last_token { window[1] - 1 } else { window[0] };
@@ -207,7 +217,7 @@ impl Attention {
                 for (out, row) in seen.iter_mut().zip(sees.clone()) {
                     let key = &qkv.row(window[0] + row)[first..first + self.width];
                     let score = query.iter().zip(key).map(|(q, k)| q * k).sum::<f32>();
-                    let bias = bias(head, from - window[0], row);
+                    let bias = bias(head, window[0], from - window[0], row);
                     *out = self.scores.capped(shape.scale() * score + bias);
                 }
                 let largest = seen.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -236,13 +246,16 @@ impl Attention {
         mut input_gradient: Option<&mut Output>,
         receiver: &mut dyn Receiver,
     ) -> Result<()> {
-        let Saved { qkv, mixed, log_sums, projections, head_norms, position_bias, output } = saved;
+        let Saved { qkv, mixed, log_sums, projections, head_norms, relative, output } = saved;
         let mixed_gradient = self.output.backward_alone(pass, output, output_gradient, receiver)?;
+        let mut merging = Merging { starts: pass.starts, held: Vec::new(), receiver };
+        let receiver = &mut merging;
+        let mut of_terms = None;
         let mut gradient = match self.padded(pass)? {
             None => {
                 let shape = self.shape(pass);
-                match (&self.position_bias, &position_bias) {
-                    (Some(bias), Some(kept)) => {
+                match (&self.relative, &relative) {
+                    (Some(layer), Some(kept)) => {
                         let terms = kept.terms();
                         let found = tensor::attend_relative_backward(
                             &qkv,
@@ -252,7 +265,8 @@ impl Attention {
                             &mixed_gradient,
                             &shape,
                         )?;
-                        bias.backward(pass, &found.of_queries, receiver)?;
+                        let saved = (&qkv, kept);
+                        of_terms = layer.backward(pass, self, saved, &found, receiver)?;
                         found.qkv
                     }
                     _ => tensor::attend_backward(&qkv, &mixed, &log_sums, &mixed_gradient, &shape)?,
@@ -279,13 +293,16 @@ impl Attention {
         let mut head_norms = head_norms.into_iter().flatten();
         for (i, (layer, saved)) in self.projections.layers().iter().zip(projections).enumerate() {
             let mut part = gradient.column_range(first..first + layer.outputs)?;
+            if let Some(more) = of_terms.as_ref().and_then(|both| both.get(i)) {
+                part = tensor::add(&part, more)?;
+            }
             if let (Some(norm), Some(kept)) = (self.norm_of_projection(i), head_norms.next()) {
                 part = head_norms::backward(norm, pass, kept, &part, self.width, receiver)?;
             }
             layer.backward(pass, saved, &part, input_gradient.as_deref_mut(), receiver)?;
             first += layer.outputs;
         }
-        Ok(())
+        merging.finish()
     }
 }
 

@@ -345,7 +345,7 @@ impl Block {
             self.attention.head_norms.iter().flat_map(|both| [&both.queries, &both.keys]);
         let norms = norms.chain([&self.feed_forward_norm]).chain(of_heads);
         let norms = norms.flat_map(|norm| [Some(norm.weight), norm.bias].into_iter().flatten());
-        let bias = self.attention.position_bias.iter().map(|bias| bias.table);
-        linear.chain(norms).chain(bias).collect()
+        let relative = self.attention.relative.iter().flat_map(|layer| layer.parameters());
+        linear.chain(norms).chain(relative).collect()
     }
 }

@@ -84,9 +84,9 @@ pub struct Saved {
 const DROPOUT_SITE: u64 = u64::MAX - 1;
 
 /// Receiver that adds to each factor which token each of its rows belongs to.
-struct OfRows<'a> {
-    rows: Option<Arc<Vec<u32>>>,
-    receiver: &'a mut dyn Receiver,
+pub(super) struct OfRows<'a> {
+    pub rows: Option<Arc<Vec<u32>>>,
+    pub receiver: &'a mut dyn Receiver,
 }
 
 impl Receiver for OfRows<'_> {

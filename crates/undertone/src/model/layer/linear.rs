@@ -1,5 +1,7 @@
-//! Linear layer, y = x Wᵀ + b, with an optional LoRA update s · (x Aᵀ) Bᵀ or the factors of (IA)³.
+//! Linear layer, y = x Wᵀ + b, with an optional LoRA update s · (x Aᵀ) Bᵀ, by itself or with DoRA's
+//! magnitudes, or the factors of (IA)³.
 
+use super::dora::{self, Dora};
 use crate::model::factor::{Factor, Receiver};
 use crate::model::parameters::{ParameterId, Parameters};
 use crate::model::pass::Pass;
@@ -53,6 +55,8 @@ pub struct Lora {
     pub dropout: f32,
     /// Index that distinguishes this layer's dropout mask.
     pub site: u64,
+    /// Magnitudes of the layer's outputs (DoRA).
+    pub dora: Option<Dora>,
 }
 
 /// Activations saved for the backward pass.
@@ -61,6 +65,7 @@ pub struct Saved {
     /// The input, if the weight is trainable.
     input: Option<Matrix>,
     low_rank: Vec<SavedLora>,
+    dora: Option<dora::Saved>,
     /// What the factors of (IA)³ multiply.
     rescaled: Option<Matrix>,
 }
@@ -86,9 +91,12 @@ impl Linear {
         Self { name, weight, bias, inputs, outputs, inputs_first, parts, lora, rescaling: None }
     }
 
-    /// All parameters of the layer, LoRA and (IA)³ included.
+    /// All parameters of the layer, LoRA, DoRA and (IA)³ included.
     pub fn parameters(&self) -> impl Iterator<Item = ParameterId> {
-        let lora = self.lora.iter().flat_map(|lora| [lora.a, lora.b]);
+        let magnitude = |lora: &Lora| lora.dora.as_ref().map(|dora| dora.magnitude);
+        let lora = self.lora.iter().flat_map(move |lora| {
+            [Some(lora.a), Some(lora.b), magnitude(lora)].into_iter().flatten()
+        });
         let factors = self.rescaling.iter().map(|rescaling| rescaling.factors);
         std::iter::once(self.weight).chain(self.bias).chain(lora).chain(factors)
     }
@@ -156,6 +164,11 @@ impl Linear {
         Ok(Saved { rescaled: pass.keep.then_some(unscaled), ..saved })
     }
 
+    /// LoRA with magnitudes, if the layer has it.
+    fn dora(&self) -> Option<(&Lora, &Dora)> {
+        self.lora.iter().find_map(|lora| Some((lora, lora.dora.as_ref()?)))
+    }
+
     /// The forward pass without (IA)³.
     fn forward_unscaled(
         &self,
@@ -164,11 +177,34 @@ impl Linear {
         out: &mut Output,
         columns: Range<usize>,
     ) -> Result<Saved> {
+        let Some((lora, dora)) = self.dora() else {
+            return self.forward_sum(pass, x, out, columns, self.bias);
+        };
+        let mut own = Output::new(&x.device(), x.rows(), self.outputs);
+        let saved = self.forward_sum(pass, x, &mut own, 0..self.outputs, None)?;
+        let weight = self.factor(pass.parameters);
+        let (scaled, kept) = dora.forward(pass, lora, weight, &own.finish()?)?;
+        if let Some(bias) = self.bias {
+            out.fill_rows(columns.clone(), pass.parameters.value(bias))?;
+        }
+        out.add_block(columns, &scaled)?;
+        Ok(Saved { dora: pass.keep.then_some(kept), ..saved })
+    }
+
+    /// x Wᵀ, LoRA and a bias.
+    fn forward_sum(
+        &self,
+        pass: &Pass,
+        x: &Matrix,
+        out: &mut Output,
+        columns: Range<usize>,
+        bias: Option<ParameterId>,
+    ) -> Result<Saved> {
         let parameters = pass.parameters;
         if self.has_lora_of_parts() {
             self.parts_forward_into(parameters, x, out, columns.start)?;
         } else {
-            if let Some(bias) = self.bias {
+            if let Some(bias) = bias {
                 out.fill_rows(columns.clone(), parameters.value(bias))?;
             }
             let panels = pass.panels.and_then(|panels| panels.get(&self.weight));
@@ -258,6 +294,24 @@ impl Linear {
         receiver: &mut dyn Receiver,
     ) -> Result<()> {
         let parameters = pass.parameters;
+        // The bias is not scaled by magnitudes.
+        let of_bias = output_gradient;
+        let scaled;
+        let output_gradient = match (self.dora(), saved.dora) {
+            (Some((_, dora)), Some(kept)) => {
+                if let Some(input) = kept.direction {
+                    receiver.receive(Factor::Scale {
+                        parameter: dora.magnitude,
+                        input,
+                        output_gradient: output_gradient.clone(),
+                        tokens: None,
+                    })?;
+                }
+                scaled = tensor::scale_columns(output_gradient, &kept.scales)?;
+                &scaled
+            }
+            _ => output_gradient,
+        };
         let mut low_rank_gradients = Vec::new();
         for (lora, kept) in self.lora.iter().zip(saved.low_rank) {
             let output_gradient = match lora.range == (0..self.outputs) {
@@ -301,7 +355,7 @@ impl Linear {
             }
         }
         if let Some(bias) = self.bias.filter(|&bias| parameters.is_trainable(bias)) {
-            let output_gradient = output_gradient.clone();
+            let output_gradient = of_bias.clone();
             receiver.receive(Factor::Sum { parameter: bias, output_gradient, tokens: None })?;
         }
         if let Some(input) = saved.input {

@@ -8,6 +8,8 @@
 pub mod adapter;
 pub mod attention;
 pub mod block;
+pub mod disentangled;
+pub mod dora;
 pub mod embedding;
 pub mod feed_forward;
 pub mod head;
@@ -15,4 +17,6 @@ pub mod head_norms;
 pub mod linear;
 pub mod norm;
 pub mod position_bias;
+pub mod relative_positions;
 pub mod sanitiser;
+pub mod used_twice;

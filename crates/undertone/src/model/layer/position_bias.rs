@@ -4,7 +4,7 @@
 use crate::model::factor::{Factor, Receiver};
 use crate::model::parameters::ParameterId;
 use crate::model::pass::Pass;
-use crate::tensor::{self, Host, Matrix, Output, Relative, Result};
+use crate::tensor::{self, Matrix, Output, Relative, Result};
 use std::sync::Arc;
 
 /// The distance from which on all are in the last bucket.
@@ -56,11 +56,6 @@ impl PositionBias {
             (exact + (octaves / all * (half - exact) as f32) as usize).min(half - 1)
         };
         (direction + within) as u32
-    }
-
-    /// The table in main memory.
-    pub fn table(&self, pass: &Pass) -> Result<Host> {
-        pass.parameters.value(self.table).to_host()
     }
 
     /// What the table adds to the scores of the sequences.

@@ -149,12 +149,12 @@ impl Model {
     }
 
     /// Parameters that are used more than once: the head's weight if it is the embedding table, and
-    /// a table of position biases that blocks share.
+    /// what blocks share for relative positions.
     pub fn tied_parameters(&self) -> Vec<ParameterId> {
         let Network { embeddings, head, blocks, .. } = &self.network;
         let of_head = embeddings.parameters().filter(|&id| id == head.out.weight);
-        let bias = blocks.first().and_then(|block| block.attention.position_bias.as_ref());
-        of_head.chain(bias.map(|bias| bias.table)).collect()
+        let shared = blocks.first().and_then(|block| block.attention.relative.as_ref());
+        of_head.chain(shared.into_iter().flat_map(|layer| layer.parameters())).collect()
     }
 
     /// The device that holds the parameters.

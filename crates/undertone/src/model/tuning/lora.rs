@@ -1,12 +1,14 @@
-//! LoRA, low-rank adaptation: W + s · B A, where A and B are trainable and W is frozen.
+//! LoRA, low-rank adaptation: W + s · B A, where A and B are trainable and W is frozen; with DoRA
+//! each output has a trainable magnitude besides.
 
 use super::{linear_layers, linear_layers_mut};
 use crate::model::architecture::Architecture;
 use crate::model::folder::Random;
+use crate::model::layer::dora::{Dora, squared_norms};
 use crate::model::layer::linear::{Linear, Lora};
 use crate::model::parameters::{Origin, Parameter};
 use crate::model::{Error, Model, Result};
-use crate::tensor::{Matrix, Output};
+use crate::tensor::{self, Matrix, Output};
 use std::ops::Range;
 use undertone_run::LoraSettings;
 
@@ -93,6 +95,21 @@ pub(super) fn attach(model: &mut Model, settings: &mut LoraSettings, seed: u64) 
         let b = vec![0.0; outputs * settings.rank];
         attach_to(model, settings, name, a, b)?;
     }
+    check_magnitudes(model)
+}
+
+/// Errors if a weight is trained whose outputs have magnitudes: its norms would not stay the same.
+pub(super) fn check_magnitudes(model: &Model) -> Result<()> {
+    let with = linear_layers(model).filter(|layer| layer.lora.iter().any(|l| l.dora.is_some()));
+    for layer in with {
+        if model.parameters.is_trainable(layer.weight) {
+            return Err(Error::Tuning(format!(
+                "lora.dora is for frozen weights, but {} shares its own with the token embeddings, \
+                 which lora.embeddings trains",
+                layer.name
+            )));
+        }
+    }
     Ok(())
 }
 
@@ -159,7 +176,11 @@ fn sizes(model: &Model, path: &str) -> (usize, usize) {
     linear_layers(model).find_map(of).unwrap_or((0, 0))
 }
 
-/// Attaches LoRA with these A and B to one linear layer, or to a part of a fused one.
+/// The end of the name of a layer's magnitudes.
+pub(super) const MAGNITUDE: &str = "lora_magnitude_vector";
+
+/// Attaches LoRA with these A and B to one linear layer, or to a part of a fused one; magnitudes,
+/// if there are any, are the norms of the weight.
 pub(super) fn attach_to(
     model: &mut Model,
     settings: &LoraSettings,
@@ -174,18 +195,38 @@ pub(super) fn attach_to(
     let sites = (1_u64 << 32) + 1..;
     for (site, layer) in sites.zip(linear_layers_mut(network)) {
         let Some(range) = outputs_at(layer, path) else { continue };
+        let norms = match settings.dora {
+            true if range != (0..layer.outputs) => {
+                return Err(Error::Tuning(format!(
+                    "lora.dora is for whole layers, but {path} is a part of {}; name that",
+                    layer.name
+                )));
+            }
+            true => Some(squared_norms(parameters.value(layer.weight), layer.inputs_first)?),
+            false => None,
+        };
         let mut add = |which: &str, rows: usize, columns: usize, values: Vec<f32>| {
+            let is_vector = which == MAGNITUDE;
             Ok::<_, Error>(parameters.push(Parameter {
-                name: format!("{path}.{which}.weight"),
-                shape: vec![rows, columns],
+                name: format!("{path}.{which}{}", if is_vector { "" } else { ".weight" }),
+                shape: if is_vector { vec![columns] } else { vec![rows, columns] },
                 value: Matrix::from_vec(rows, columns, values).to_device(&device)?,
                 trainable: true,
                 origin: Origin::Adapter,
             }))
         };
+        let (a, b) = (add("lora_A", rank, layer.inputs, a)?, add("lora_B", range.len(), rank, b)?);
+        let dora = match norms {
+            Some(squared) => {
+                let first = squared.iter().map(|squared| squared.sqrt() as f32).collect();
+                Some(Dora::new(add(MAGNITUDE, 1, layer.outputs, first)?, squared))
+            }
+            None => None,
+        };
         layer.lora.push(Lora {
-            a: add("lora_A", rank, layer.inputs, a)?,
-            b: add("lora_B", range.len(), rank, b)?,
+            a,
+            b,
+            dora,
             range,
             scale: settings.scale(),
             dropout: settings.dropout,
@@ -207,13 +248,17 @@ fn whole(b: &Matrix, range: &Range<usize>, outputs: usize) -> Result<Matrix> {
     Ok(Matrix::from_vec(outputs, rank, all).to_device(&b.device())?)
 }
 
-/// Merges LoRA into the weights: W ← W + s · B A.
+/// Merges LoRA into the weights: W ← W + s · B A, with DoRA in the magnitudes.
 pub(super) fn merge(model: &mut Model) -> Result<()> {
     let Model { network, parameters, .. } = model;
     for layer in linear_layers_mut(network) {
         for lora in std::mem::take(&mut layer.lora) {
             let weight = parameters.value(layer.weight);
             let (a, b) = (parameters.value(lora.a), parameters.value(lora.b));
+            let scales = match &lora.dora {
+                Some(dora) => Some(dora.scales(parameters, &lora, layer.factor(parameters))?),
+                None => None,
+            };
             let mut merged = Output::new(&weight.device(), weight.rows(), weight.columns());
             merged.copy(weight)?;
             let columns = 0..weight.columns();
@@ -223,7 +268,14 @@ pub(super) fn merge(model: &mut Model) -> Result<()> {
             } else {
                 merged.add_product(columns, lora.scale, b.plain(), a.plain())?;
             }
-            parameters.get_mut(layer.weight).value = merged.finish()?;
+            let mut merged = merged.finish()?;
+            if let Some(scales) = scales {
+                merged = match layer.inputs_first {
+                    true => tensor::scale_columns(&merged, &scales)?,
+                    false => tensor::scale_rows(&merged, &scales)?,
+                };
+            }
+            parameters.get_mut(layer.weight).value = merged;
         }
     }
     Ok(())

@@ -102,7 +102,7 @@ pub fn merge(model: &mut Model) -> Result<()> {
     }
     let head = &model.network.head.out;
     let changed = !head.lora.is_empty() || head.rescaling.is_some();
-    if changed && !model.tied_parameters().is_empty() {
+    if changed && model.tied_parameters().contains(&head.weight) {
         return Err(Error::Tuning(format!(
             "{} shares its weight with the token embeddings, so an adapter of it cannot be merged; \
              use it with --adapter",

@@ -6,7 +6,7 @@
 //! alpha grows so that its scale is, too. As PEFT has one rank for all layers, the others are
 //! padded with zeros.
 
-use super::lora;
+use super::lora::{self, MAGNITUDE};
 use super::{LoraSettings, Tuning, linear_layers, train_head};
 use crate::model::folder::Weights;
 use crate::model::layer::linear::Linear;
@@ -114,7 +114,7 @@ pub(super) fn config(model: &Model, settings: &LoraSettings, base: &str) -> Valu
         "modules_to_save": modules_to_save(model),
         "fan_in_fan_out": fan_in_fan_out,
         "use_rslora": settings.rank_stabilised,
-        "use_dora": false,
+        "use_dora": settings.dora,
         "bias": "none",
         "inference_mode": true,
         "init_lora_weights": true,
@@ -221,7 +221,7 @@ pub(super) fn load(
         Some(Value::Object(map)) => map.is_empty(),
         _ => false,
     };
-    for key in ["use_dora", "rank_pattern", "alpha_pattern", "lora_bias", "layer_replication"] {
+    for key in ["rank_pattern", "alpha_pattern", "lora_bias", "layer_replication"] {
         if !absent(key) {
             return Err(wrong(format!(
                 "{key} is not supported; save the adapter without it, or merge it in Python"
@@ -247,6 +247,7 @@ pub(super) fn load(
         layers: None,
         embeddings: false,
         rank_stabilised: config.get("use_rslora").and_then(Value::as_bool).unwrap_or(false),
+        dora: config.get("use_dora").and_then(Value::as_bool).unwrap_or(false),
     };
     super::lora::check(&settings)?;
     for (_, parameter) in model.parameters.iter_mut() {
@@ -273,18 +274,24 @@ pub(super) fn load(
             check_shape(weights, key, &[settings.rank, inputs])?;
             check_shape(weights, &other, &[outputs, settings.rank])?;
             lora::attach_to(model, &settings, layer, weights.read(key)?, weights.read(&other)?)?;
+            if settings.dora {
+                let name = format!("{layer}.{MAGNITUDE}");
+                load_saved_module(model, weights, &format!("{PREFIX}{name}"), &name)?;
+            }
             if let Some(end) =
                 layer.rsplit('.').next().filter(|end| !settings.targets.iter().any(|t| t == end))
             {
                 settings.targets.push(end.to_owned());
             }
-        } else if !name.ends_with(".lora_B.weight") {
+        } else if !(name.ends_with(".lora_B.weight") || settings.dora && name.ends_with(MAGNITUDE))
+        {
             settings.embeddings |= load_embeddings(model, weights, key, name)?;
         }
     }
     if settings.targets.is_empty() {
         return Err(wrong("the adapter has no lora_A tensors".into()));
     }
+    lora::check_magnitudes(model)?;
     train_head(model);
     model.tuning = Some(Tuning::Lora(settings));
     Ok(())
