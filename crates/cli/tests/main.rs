@@ -29,6 +29,7 @@ mod model_folders;
 mod overwriting;
 mod provider;
 mod public_importance;
+mod ranks;
 mod report;
 mod selection;
 mod sources;
