@@ -17,6 +17,9 @@ pub enum Failure {
     /// The run could not begin or go on.
     #[error(transparent)]
     Train(#[from] undertone::train::Error),
+    /// The processes of a run did not come together.
+    #[error(transparent)]
+    Ranks(#[from] undertone::collective::Error),
     /// A run file or run folder is not right.
     #[error(transparent)]
     Run(#[from] undertone_run::Error),
@@ -57,6 +60,11 @@ impl Failure {
             Failure::Report(error) if error.is_of_system() => ExitCode::from(1),
             Failure::Sweep(error) if error.is_of_system() => ExitCode::from(1),
             Failure::Provider(error) if error.is_of_system() => ExitCode::from(1),
+            Failure::Train(undertone::train::Error::Ranks(error)) | Failure::Ranks(error)
+                if error.is_of_system() =>
+            {
+                ExitCode::from(1)
+            }
             Failure::Accounting(_)
             | Failure::Arguments(_)
             | Failure::Model(_)
@@ -64,6 +72,7 @@ impl Failure {
             | Failure::Provider(_)
             | Failure::Report(_)
             | Failure::Sweep(_)
+            | Failure::Ranks(_)
             | Failure::Run(_)
             | Failure::Train(_) => ExitCode::from(2),
             Failure::Write { .. } | Failure::Runs { .. } => ExitCode::from(1),

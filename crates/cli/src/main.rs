@@ -15,6 +15,7 @@ mod model;
 mod output;
 mod owner;
 mod provider;
+mod ranks;
 mod report;
 mod source;
 mod stop;

@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use undertone_run::RunFile;
-use undertone_sweep::{Launch, Prepared, Run, formats};
+use undertone_sweep::{Launch, Prepared, Run, Share, formats};
 
 /// Run a grid of runs with several seeds, and make a table of them; resumable, in one folder
 #[derive(Args)]
@@ -34,6 +34,15 @@ pub struct Sweep {
     /// Check every cell's plan and show what would run, and run nothing
     #[arg(long)]
     list: bool,
+    /// Command that starts each run, such as "srun -N1 --gpus=1"; words are split at spaces
+    #[arg(long, value_name = "COMMAND")]
+    launcher: Option<String>,
+    /// Do only share I of N, as the tasks of a job array do; --gather makes the table
+    #[arg(long, value_name = "I/N", conflicts_with = "private_selection")]
+    shard: Option<Share>,
+    /// Make the table of the runs that are finished, and run nothing
+    #[arg(long, conflicts_with_all = ["private_selection", "shard", "list", "launcher"])]
+    gather: bool,
     #[command(flatten)]
     device: DeviceArguments,
 }
@@ -50,12 +59,31 @@ impl Sweep {
             return self.select(&prepared, &out, output);
         }
         if self.list {
-            list(prepared.runs(), output);
+            match self.shard {
+                Some(share) => list(&prepared.share(share), output),
+                None => list(&prepared.runs().iter().collect::<Vec<_>>(), output),
+            }
             return Ok(());
         }
-        // Only to refuse a device that is not there before any run does.
-        self.device.device()?;
-        let table = prepared.run(&self.launch()?)?;
+        // Only to refuse a device that is not there before any run does; a launcher starts runs
+        // elsewhere.
+        if self.launcher.is_none() && !self.gather {
+            self.device.device()?;
+        }
+        if let Some(share) = self.shard {
+            let failed = prepared.run_share(&self.launch()?, share)?;
+            for (name, why) in &failed {
+                output::note(format_args!("{name} failed: {why}"));
+            }
+            return match failed.len() {
+                0 => Ok(()),
+                failed => Err(Failure::Runs { failed, all: prepared.share(share).len() }),
+            };
+        }
+        let table = match self.gather {
+            true => prepared.gather(&self.launch()?)?,
+            false => prepared.run(&self.launch()?)?,
+        };
         if output.json {
             output::json(&table);
         } else {
@@ -67,6 +95,11 @@ impl Sweep {
         }
         match table.failures.len() {
             0 => Ok(()),
+            missing if self.gather => {
+                let all = prepared.runs().len();
+                output::note(format_args!("{missing} of {all} runs are not in the table"));
+                Ok(())
+            }
             failed => Err(Failure::Runs { failed, all: prepared.runs().len() }),
         }
     }
@@ -83,10 +116,12 @@ impl Sweep {
             planned.delta
         ));
         if self.list {
-            list(prepared.runs(), output);
+            list(&prepared.runs().iter().collect::<Vec<_>>(), output);
             return Ok(());
         }
-        self.device.device()?;
+        if self.launcher.is_none() {
+            self.device.device()?;
+        }
         let selected = prepared.select(&planned, &self.launch()?)?;
         if output.json {
             output::json(&selected);
@@ -111,12 +146,19 @@ impl Sweep {
     fn launch(&self) -> Outcome<Launch> {
         let usual = if self.device.is_gpu() { 1 } else { (cores() / 4).max(1) };
         let jobs = self.jobs.map_or(usual, usize::from);
+        let words = self.launcher.iter().flat_map(|words| words.split_whitespace());
+        let launcher: Vec<String> = words.map(str::to_owned).collect();
+        if self.launcher.is_some() && launcher.is_empty() {
+            return Err(Failure::arguments("--launcher names no command; leave it out"));
+        }
         Ok(Launch {
             program: std::env::current_exe()
                 .map_err(|e| Failure::write(Path::new("undertone"), e))?,
             device: self.device.again(),
             jobs,
-            threads: threads(jobs),
+            // Another machine may have other cores.
+            threads: launcher.is_empty().then(|| threads(jobs)),
+            launcher,
         })
     }
 }
@@ -132,7 +174,7 @@ fn threads(jobs: usize) -> usize {
 }
 
 /// Prints the runs that the sweep would do.
-fn list(runs: &[Run], output: Output) {
+fn list(runs: &[&Run], output: Output) {
     #[derive(Serialize)]
     struct Listed<'a> {
         name: &'a str,

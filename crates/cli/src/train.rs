@@ -7,6 +7,7 @@ use crate::dry_run::dry_run;
 use crate::failure::{Failure, Outcome};
 use crate::live::{Live, Point, View};
 use crate::output::{self, Output};
+use crate::ranks::RankArguments;
 use crate::source::{self, SourceArguments};
 use crate::stop::Stop;
 use clap::Args;
@@ -45,6 +46,8 @@ pub struct Train {
     dry_run: bool,
     #[command(flatten)]
     device: DeviceArguments,
+    #[command(flatten)]
+    ranks: RankArguments,
     /// Show loss, metric, ε, speed and noise live, on a terminal; q goes back to the bar
     #[arg(long)]
     tui: bool,
@@ -60,6 +63,14 @@ impl Train {
         if self.until_input_ends {
             std::thread::spawn(end_with_input);
         }
+        let place = self.ranks.place()?;
+        if let (Some(place), true) = (&place, self.dry_run)
+            && place.ranks > 1
+        {
+            return Err(Failure::arguments("a dry run is of one process; leave --ranks out"));
+        }
+        // Rank 0 speaks for all.
+        let speaks = place.as_ref().is_none_or(|place| place.rank == 0);
         let (mut plan, out) = match &self.out {
             None if self.resume => {
                 return Err(Failure::arguments("say which run to go on with: --out DIR"));
@@ -72,8 +83,13 @@ impl Train {
                 if self.dry_run {
                     return dry_run(resolved, self.device.precision(), &device, output);
                 }
-                source::tell_choices(&resolved);
+                if speaks {
+                    source::tell_choices(&resolved);
+                }
                 let out = self.out.clone().unwrap_or_else(|| {
+                    if !speaks {
+                        return PathBuf::new();
+                    }
                     let folder = source::new_folder(self.run.as_deref());
                     output::note(format_args!("the run goes to {}", folder.display()));
                     folder
@@ -89,13 +105,16 @@ impl Train {
             plan.compute.precision = Some(precision);
         }
         let mut display = Display::new();
-        if self.tui && std::io::stdout().is_terminal() {
+        if self.tui && speaks && std::io::stdout().is_terminal() {
             display.live = Some(Live::new(out.display().to_string(), &plan.file()));
         }
-        let start = Start { plan, out: &out, resume: self.resume, device, data: None };
+        let ranks = self.ranks.join(place)?;
+        let start = Start { plan, out: &out, resume: self.resume, device, data: None, ranks };
         let stop = Stop::listen();
         let summary = train_until(&stop.asked, start, &mut |event| {
-            display.show(&event);
+            if speaks {
+                display.show(&event);
+            }
             if matches!(event, TrainingEvent::Ready { .. }) {
                 stop.steps_begin();
             }
@@ -111,6 +130,9 @@ impl Train {
             }
             done => done?,
         };
+        if !speaks {
+            return Ok(());
+        }
         draw(&summary, &out)?;
         if output.json {
             output::json(&summary);

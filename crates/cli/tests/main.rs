@@ -31,6 +31,7 @@ mod overwriting;
 mod provider;
 mod public_importance;
 mod quantised;
+mod ranks;
 mod report;
 mod selection;
 mod sources;

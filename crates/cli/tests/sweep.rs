@@ -334,3 +334,48 @@ columns = [
     let drawn = fs::read_to_string(bench.path("out/losses.svg")).unwrap();
     assert!(drawn.contains("DP-Forward, one") && drawn.contains("non-private, two"));
 }
+
+/// Two shares, started by a launcher, and the table that is gathered from them are what one sweep
+/// makes.
+#[test]
+fn shares_of_a_sweep_make_its_table() {
+    let bench = Bench::classifier();
+    let four = r#"
+base = "run.toml"
+metric = "accuracy"
+seeds = [1, 2]
+set = { "training.epochs" = 1 }
+columns = [
+    { label = "ε = 2", set = { "privacy.epsilon" = 2.0 } },
+    { label = "ε = 8", set = { "privacy.epsilon" = 8.0 } },
+]
+"#;
+    let run = |out: &str, more: &[&str]| {
+        let mut command = sweep(&bench, four, out, more);
+        command.env("RAYON_NUM_THREADS", "1").output().unwrap()
+    };
+    let whole = run("whole", &["--jobs", "1"]);
+    assert!(whole.status.success(), "{}", said(&whole));
+    let listed = run("shared", &["--list", "--shard", "2/3"]);
+    assert!(said(&listed).contains("1 runs"), "{}", said(&listed));
+    let first = run("shared", &["--shard", "1/2", "--launcher", "env UNDERTONE_LAUNCHED=1"]);
+    assert!(first.status.success(), "{}", said(&first));
+    assert_eq!(summaries(&bench.path("shared")).len(), 2);
+    assert!(!bench.path("shared/table.txt").exists());
+    // What is missing is told, and nothing is run.
+    let half = run("shared", &["--gather"]);
+    assert!(half.status.success() && said(&half).contains("2 of 4 runs are not in the table"));
+    assert_eq!(summaries(&bench.path("shared")).len(), 2);
+    let second = run("shared", &["--shard", "2/2"]);
+    assert!(second.status.success(), "{}", said(&second));
+    let gathered = run("shared", &["--gather"]);
+    assert!(gathered.status.success(), "{}", said(&gathered));
+    for file in ["table.csv", "table.md"] {
+        assert_eq!(bench.bytes(&format!("shared/{file}")), bench.bytes(&format!("whole/{file}")));
+    }
+    refused(&run("shared", &["--shard", "3/2"]), "the third of eight");
+    refused(&run("shared", &["--launcher", " "]), "--launcher names no command");
+    let lost = run("lost", &["--shard", "1/4", "--launcher", "no-such-launcher -n1"]);
+    assert_eq!(lost.status.code(), Some(1));
+    assert!(said(&lost).contains("no-such-launcher cannot be started"), "{}", said(&lost));
+}

@@ -19,6 +19,7 @@
 use crate::atomic::part_of;
 use crate::error::{Error, Result};
 use crate::identity::Identity;
+use crate::lease::Lease;
 use crate::{Summary, write_json};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -123,6 +124,11 @@ impl RunPaths {
         self.0.join(LOCK)
     }
 
+    /// The file that shows other machines that a process is training in the folder.
+    fn lease(&self) -> PathBuf {
+        self.0.join("run.lease")
+    }
+
     fn secret(&self) -> PathBuf {
         self.0.join("secret.key")
     }
@@ -131,7 +137,7 @@ impl RunPaths {
         self.0.join("identity.json")
     }
 
-    /// Every file and folder that a run writes, except its lock.
+    /// Every file and folder that a run writes, except its lock and lease.
     fn all(&self) -> [PathBuf; 17] {
         [
             self.plan(),
@@ -170,7 +176,7 @@ impl RunPaths {
     /// Removes what a run has written, and then the folder if nothing else is in it.
     pub fn remove_run(&self) -> Result<()> {
         let ledger = ["ledger.jsonl.new", "ledger.jsonl.head.new"].map(|name| self.0.join(name));
-        let own: Vec<PathBuf> = self.all().into_iter().chain([self.lock()]).collect();
+        let own: Vec<PathBuf> = self.all().into_iter().chain([self.lock(), self.lease()]).collect();
         // What an interrupted process has not given its name yet.
         let parts = own.iter().map(|path| part_of(path));
         for path in parts.chain(ledger).chain(own.iter().cloned()) {
@@ -221,6 +227,8 @@ pub fn is_locked(folder: &Path) -> bool {
 #[derive(Debug)]
 pub struct RunFolder {
     paths: RunPaths,
+    /// Given back before the lock.
+    lease: Lease,
     _lock: File,
 }
 
@@ -288,7 +296,13 @@ impl RunFolder {
                 "is in use by another run; wait for it, or choose another folder",
             ));
         }
-        Ok(Self { paths, _lock: lock })
+        let lease = Lease::take(&paths.lease(), path)?;
+        Ok(Self { paths, lease, _lock: lock })
+    }
+
+    /// Fails if another machine has taken the folder over.
+    pub fn check_lease(&self) -> Result<()> {
+        self.lease.check(self.folder())
     }
 
     /// Whether something may have been released; then the run can only be resumed with its secret.
@@ -332,7 +346,8 @@ impl RunFolder {
     }
 
     /// Refuses to resume a run with another plan, other data, another secret or another machine.
-    pub fn check_identity(&self, identity: &Identity) -> Result<()> {
+    /// Returns whether it goes on with as many ranks as before.
+    pub fn check_identity(&self, identity: &Identity) -> Result<bool> {
         let path = self.identity();
         let text = crate::read_settings(&path).map_err(Error::io(&path))?;
         let begun: Identity = serde_json::from_str(&text)
@@ -352,6 +367,6 @@ impl RunFolder {
             );
             return Err(Error::folder(self.folder(), problem));
         }
-        Ok(())
+        Ok(begun.ranks == identity.ranks)
     }
 }

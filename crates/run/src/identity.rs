@@ -9,4 +9,11 @@ pub struct Identity {
     pub run: String,
     /// What determines floating-point rounding: version, device, threads, kernels.
     pub machine: String,
+    /// Number of processes (ranks) whose sums are added up, which determines rounding, too.
+    #[serde(default = "one")]
+    pub ranks: usize,
+}
+
+fn one() -> usize {
+    1
 }

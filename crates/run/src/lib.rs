@@ -22,6 +22,7 @@ mod file;
 mod finished;
 mod folder;
 mod identity;
+mod lease;
 mod metrics;
 mod numbers;
 mod output;

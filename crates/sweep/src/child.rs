@@ -20,8 +20,22 @@ pub struct Launch {
     pub device: Vec<String>,
     /// Runs at a time.
     pub jobs: usize,
-    /// Threads of each run.
-    pub threads: usize,
+    /// Threads of each run; none where it finds out itself, on the machine that it runs on.
+    pub threads: Option<usize>,
+    /// Words that stand before the program and start it elsewhere, such as `srun -N1 --gpus=1`.
+    pub launcher: Vec<String>,
+}
+
+impl Launch {
+    /// The program, where runs are started.
+    fn command(&self) -> Command {
+        let Some((first, rest)) = self.launcher.split_first() else {
+            return Command::new(&self.program);
+        };
+        let mut command = Command::new(first);
+        command.args(rest).arg(&self.program);
+        command
+    }
 }
 
 /// What all runs of a sweep share.
@@ -87,6 +101,28 @@ impl Children<'_> {
         }
     }
 
+    /// What a run came to that is done, without doing anything.
+    pub fn found(&self, run: &Run) -> Outcome {
+        let folder = self.folder.join(&run.folder);
+        match look(&folder, run) {
+            State::Finished(summary) if self.is_attacked(&folder) => {
+                let audit = match self.audit {
+                    Some(_) => Some(Audit::read(&RunPaths::new(&folder).audit())),
+                    None => None,
+                };
+                let audit = audit.transpose().map_err(|e| e.to_string())?;
+                Ok(Finished { summary, audit })
+            }
+            State::Finished(_) => Err("is not attacked yet".to_owned()),
+            State::Contradictory(sentence) => Err(sentence),
+            State::New | State::Stale => Err("is not done yet".to_owned()),
+            State::Begun => Err("is not finished yet".to_owned()),
+            State::Precious => {
+                Err(format!("{} holds a private run of another plan", folder.display()))
+            }
+        }
+    }
+
     fn train(
         &self,
         more: &[String],
@@ -94,7 +130,7 @@ impl Children<'_> {
         folder: &Path,
         tell: &dyn Fn(&str),
     ) -> Result<Ended, String> {
-        let mut command = Command::new(&self.launch.program);
+        let mut command = self.launch.command();
         command.arg("train").arg(plan).arg("--out").arg(folder).arg("--until-input-ends");
         self.start(command.args(more), &beside(folder, "log"), tell)
     }
@@ -107,15 +143,21 @@ impl Children<'_> {
         tell: &dyn Fn(&str),
     ) -> Result<Ended, String> {
         let mut kept = std::fs::File::create(log).map_err(|e| format!("{}: {e}", log.display()))?;
+        if let Some(threads) = self.launch.threads {
+            command.env("RAYON_NUM_THREADS", threads.to_string());
+        }
         let mut child = command
             .args(&self.launch.device)
-            .env("RAYON_NUM_THREADS", self.launch.threads.to_string())
             // Held open by this process alone: when it dies, the run notices and ends too.
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(|e| format!("{} cannot be started: {e}", self.launch.program.display()))?;
+            .map_err(|e| {
+                let first = self.launch.launcher.first().map(PathBuf::from);
+                let started = first.as_ref().unwrap_or(&self.launch.program);
+                format!("{} cannot be started: {e}", started.display())
+            })?;
         let input = child.stdin.take();
         let mut last = String::new();
         if let Some(errors) = child.stderr.take() {
@@ -144,7 +186,7 @@ impl Children<'_> {
         if let Some(section) = self.audit {
             if !self.is_attacked(folder) {
                 for attack in &section.attacks {
-                    let mut command = Command::new(&self.launch.program);
+                    let mut command = self.launch.command();
                     command.arg("audit").args(section.arguments(*attack)).arg("--run").arg(folder);
                     let log = beside(folder, &format!("{}.log", attack.name()));
                     let ended = self.start(&mut command, &log, tell)?;

@@ -10,7 +10,13 @@
 //!
 //! let sweep = Sweep::read("sweep.toml".as_ref())?;
 //! let prepared = Prepared::new(sweep, "runs/sweep".into(), &[])?;
-//! let launch = Launch { program: "undertone".into(), device: Vec::new(), jobs: 2, threads: 4 };
+//! let launch = Launch {
+//!     program: "undertone".into(),
+//!     device: Vec::new(),
+//!     jobs: 2,
+//!     threads: Some(4),
+//!     launcher: Vec::new(),
+//! };
 //! let table = prepared.run(&launch)?;
 //! println!("{}", undertone_sweep::formats::text(&table));
 //! # Ok::<(), undertone_sweep::Error>(())
@@ -50,10 +56,36 @@ pub use table::{Cell, Row, Table};
 
 use cells::Cells;
 use child::Children;
+use runner::Outcome;
 use state::State;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use subset::Subsets;
+
+/// One of several equal shares of a sweep's runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// From 0.
+    pub index: usize,
+    /// Number of shares, at least 1.
+    pub of: usize,
+}
+
+impl std::str::FromStr for Share {
+    type Err = String;
+
+    /// As people write it, from 1: `3/8`.
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let mistake = || format!("{text} is not a share such as 3/8, the third of eight");
+        let (number, of) = text.split_once('/').ok_or_else(mistake)?;
+        let parse = |text: &str| text.trim().parse::<usize>().map_err(|_| mistake());
+        let (number, of) = (parse(number)?, parse(of)?);
+        match (1..=of).contains(&number) {
+            true => Ok(Self { index: number - 1, of }),
+            false => Err(mistake()),
+        }
+    }
+}
 
 /// A sweep whose every cell has a checked plan, and the folder that keeps it.
 #[derive(Debug)]
@@ -82,20 +114,59 @@ impl Prepared {
     /// `.md`, `.tex` and `.csv` and as `plot.svg`, and the losses as `losses.svg` where the sweep
     /// asks for them. Runs that fail are named in the table.
     pub fn run(&self, launch: &Launch) -> Result<Table> {
+        let children = self.children(launch)?;
+        let _lock = self.hold(&children.folder, true)?;
+        let all: Vec<&Run> = self.cells.runs.iter().collect();
+        let results = self.run_all(&all, &children)?;
+        self.tabulate(&results, &children)
+    }
+
+    /// Does the runs of one share that are not finished yet; the names of those that failed, and
+    /// why. Several machines may do their shares at the same time.
+    pub fn run_share(&self, launch: &Launch, share: Share) -> Result<Vec<(String, String)>> {
+        let children = self.children(launch)?;
+        let _lock = self.hold(&children.folder, false)?;
+        let runs = self.share(share);
+        let results = self.run_all(&runs, &children)?;
+        let failed = runs
+            .iter()
+            .zip(results)
+            .filter_map(|(run, result)| Some((run.name.clone(), result.err()?)));
+        Ok(failed.collect())
+    }
+
+    /// Makes the table, and its files, of the runs that are finished. Others are named in it.
+    pub fn gather(&self, launch: &Launch) -> Result<Table> {
+        let children = self.children(launch)?;
+        let _lock = self.hold(&children.folder, false)?;
+        let results: Vec<Outcome> = self.cells.runs.iter().map(|run| children.found(run)).collect();
+        self.tabulate(&results, &children)
+    }
+
+    /// The runs of a share: every `of`-th, so that long and short ones are mixed.
+    pub fn share(&self, share: Share) -> Vec<&Run> {
+        self.cells.runs.iter().skip(share.index).step_by(share.of).collect()
+    }
+
+    fn children<'a>(&'a self, launch: &'a Launch) -> Result<Children<'a>> {
         if self.sweep.file.selection.is_some() {
             return Err(Error::mistake(
                 "the sweep file has [selection]: add --private-selection, or remove it",
             ));
         }
-        let runs = self.folder.join("runs");
-        let _lock = self.hold(&runs)?;
-        self.refuse_to_overwrite(&runs)?;
-        self.subsets.write()?;
         let keep_weights = self.sweep.file.keep_weights;
         let audit = self.sweep.file.audit.as_ref();
-        let children = Children { launch, folder: runs, keep_weights, audit };
-        let results = runner::run_all(&self.cells.runs, &children, self.sweep.file.metric);
-        let mut table = Table::new(&self.sweep, &self.cells, &results);
+        Ok(Children { launch, folder: self.folder.join("runs"), keep_weights, audit })
+    }
+
+    fn run_all(&self, runs: &[&Run], children: &Children) -> Result<Vec<Outcome>> {
+        self.refuse_to_overwrite(&children.folder)?;
+        self.subsets.write()?;
+        Ok(runner::run_all(runs, children, self.sweep.file.metric))
+    }
+
+    fn tabulate(&self, results: &[Outcome], children: &Children) -> Result<Table> {
+        let mut table = Table::new(&self.sweep, &self.cells, results);
         table.notes.extend(totals::totals(&self.cells, &self.subsets, &children.folder));
         self.write(&table)?;
         if self.sweep.file.losses {
@@ -110,14 +181,14 @@ impl Prepared {
     }
 
     /// Makes the sweep's folder with the one of its runs, and keeps other sweeps out of it until
-    /// the result is dropped.
-    fn hold(&self, runs: &Path) -> Result<std::fs::File> {
+    /// the result is dropped: all others, or all but those that do a share of this one.
+    fn hold(&self, runs: &Path, alone: bool) -> Result<std::fs::File> {
         if !state::is_of_sweep(&self.folder) {
             undertone_run::check_new_folder(&self.folder)
                 .map_err(|e| Error::mistake(e.to_string()))?;
         }
         std::fs::create_dir_all(runs).map_err(|e| Error::write(runs, e))?;
-        let lock = state::hold(&self.folder).map_err(|e| Error::write(&self.folder, e))?;
+        let lock = state::hold(&self.folder, alone).map_err(|e| Error::write(&self.folder, e))?;
         lock.ok_or_else(|| Error::InUse { folder: self.folder.clone() })
     }
 

@@ -22,6 +22,8 @@ pub struct Finished {
 struct Room {
     state: Mutex<Shared>,
     ended: Condvar,
+    /// Whether runs take this machine's memory.
+    here: bool,
 }
 
 struct Shared {
@@ -32,10 +34,11 @@ struct Shared {
 }
 
 /// Does all runs, as many at a time as the launch says, in their order; what each came to.
-pub fn run_all(runs: &[Run], children: &Children, metric: Metric) -> Vec<Outcome> {
+pub fn run_all(runs: &[&Run], children: &Children, metric: Metric) -> Vec<Outcome> {
     let room = Room {
         state: Mutex::new(Shared { next: 0, active: 0, largest: 0 }),
         ended: Condvar::new(),
+        here: children.launch.launcher.is_empty(),
     };
     let progress = Progress::new(runs.len());
     let results: Vec<Mutex<Option<Outcome>>> = runs.iter().map(|_| Mutex::new(None)).collect();
@@ -44,7 +47,7 @@ pub fn run_all(runs: &[Run], children: &Children, metric: Metric) -> Vec<Outcome
             scope.spawn(|| {
                 while let Some(next) = room.take(runs.len()) {
                     let job = progress.begin(&runs[next].name);
-                    let result = children.run(&runs[next], &|line| job.tell(line));
+                    let result = children.run(runs[next], &|line| job.tell(line));
                     job.end(&outcome(&result, metric));
                     room.give_back(&result);
                     *results[next].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
@@ -77,7 +80,8 @@ impl Room {
     /// always go.
     fn take(&self, all: usize) -> Option<usize> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        while state.active > 0 && available_memory().is_some_and(|free| free < state.largest) {
+        let too_large = |largest| available_memory().is_some_and(|free| free < largest);
+        while self.here && state.active > 0 && too_large(state.largest) {
             state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         (state.next < all).then(|| {

@@ -72,9 +72,11 @@ pub fn is_of_sweep(folder: &Path) -> bool {
     folder.join(LOCK).exists()
 }
 
-/// Holds a sweep's folder until it is dropped.
-pub fn hold(folder: &Path) -> std::io::Result<Option<File>> {
-    let lock =
-        OpenOptions::new().create(true).truncate(false).write(true).open(folder.join(LOCK))?;
-    Ok(lock.try_lock().is_ok().then_some(lock))
+/// Holds a sweep's folder until it is dropped: alone, or beside others that do their share of it.
+pub fn hold(folder: &Path, alone: bool) -> std::io::Result<Option<File>> {
+    let mut options = OpenOptions::new();
+    let lock = options.create(true).truncate(false).read(true).write(true);
+    let lock = lock.open(folder.join(LOCK))?;
+    let held = if alone { lock.try_lock() } else { lock.try_lock_shared() };
+    Ok(held.is_ok().then_some(lock))
 }

@@ -123,7 +123,12 @@ impl Subsets {
                 continue;
             }
             std::fs::create_dir_all(&self.folder).map_err(|e| Error::write(&self.folder, e))?;
-            write_whole(&part.target, &chosen)?;
+            // Others that do their share of the sweep may write the same file at the same time.
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            let now = now.map_or(0, |now| now.as_nanos());
+            let own = part.target.with_extension(format!("{}-{now}", std::process::id()));
+            write_whole(&own, &chosen)?;
+            std::fs::rename(&own, &part.target).map_err(|e| Error::write(&part.target, e))?;
         }
         Ok(())
     }

@@ -28,6 +28,9 @@ pub enum Error {
     /// No secret for the noise.
     #[error("the system gives no random numbers ({0}), without which no private run can begin")]
     NoRandomness(std::io::Error),
+    /// The other processes of the run.
+    #[error(transparent)]
+    Ranks(#[from] crate::collective::Error),
     /// The data.
     #[error(transparent)]
     Data(#[from] crate::data::Error),

@@ -47,6 +47,7 @@
 //! ```
 
 pub mod audit;
+pub mod collective;
 pub mod data;
 mod error;
 pub mod evaluate;

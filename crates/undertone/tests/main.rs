@@ -23,6 +23,7 @@ mod mutations;
 mod precision;
 mod private_gradients;
 mod private_training;
+mod ranks;
 mod relevance;
 mod sanitiser;
 mod scores;

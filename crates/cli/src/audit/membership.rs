@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use undertone::audit::membership::{
     Membership as Found, by_likelihood_ratio, by_loss, by_reference, judge,
 };
+use undertone::collective::Ranks;
 use undertone::data::{Dataset, Example, Masking};
 use undertone::train::{Start, train};
 use undertone_report::plot;
@@ -178,6 +179,7 @@ impl Membership {
                 resume: false,
                 device: self.device.device()?,
                 data: Some(data),
+                ranks: Ranks::alone(),
             };
             let done = train(start, &mut |event| display.show(&event));
             display.end();

@@ -15,6 +15,7 @@ use undertone::audit::membership::by_reference;
 use undertone::audit::one_run::{OneRun as OneRunFound, audit, usual_guesses};
 use undertone::audit::tradeoff::{Promises, refuted};
 use undertone::audit::update::by_update;
+use undertone::collective::Ranks;
 use undertone::model::tuning::Tuning;
 use undertone::noise::Secret;
 use undertone::train::{Start, canary_template, read_data, train};
@@ -103,6 +104,7 @@ impl OneRun {
             resume: false,
             device: self.device.device()?,
             data: Some(data),
+            ranks: Ranks::alone(),
         };
         let done = train(start, &mut |event| display.show(&event));
         display.end();

@@ -17,6 +17,7 @@ use corpus::Patient;
 use serde_json::json;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use undertone::collective::Ranks;
 use undertone::tensor::Device;
 use undertone::train::{Plan, Start, Summary, train};
 use undertone_report::Options;
@@ -148,7 +149,14 @@ impl Demo {
             let out = self.out.join(run.name);
             let mut display = Display::new();
             let done = train(
-                Start { plan, out: &out, resume: false, device: Device::Cpu, data: None },
+                Start {
+                    plan,
+                    out: &out,
+                    resume: false,
+                    device: Device::Cpu,
+                    data: None,
+                    ranks: Ranks::alone(),
+                },
                 &mut |event| display.show(&event),
             );
             display.end();

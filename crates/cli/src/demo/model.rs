@@ -10,6 +10,7 @@ use crate::failure::{Failure, Outcome};
 use crate::train::Display;
 use serde_json::{Map, Value, json};
 use std::path::Path;
+use undertone::collective::Ranks;
 use undertone::model::TaskHead;
 use undertone::model::architecture::{Architecture, Dimensions};
 use undertone::model::folder::save;
@@ -79,6 +80,7 @@ pub fn pretrain(folder: &Path) -> Outcome {
         resume: false,
         device: Device::Cpu,
         data: None,
+        ranks: Ranks::alone(),
     };
     let done = train(start, &mut |event| display.show(&event));
     display.end();

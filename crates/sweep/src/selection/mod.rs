@@ -158,7 +158,7 @@ impl Prepared {
     /// Draws the runs, does them, keeps the best one's model and removes the others.
     pub fn select(&self, planned: &PlannedSelection, launch: &Launch) -> Result<Selected> {
         let files = Files::new(&self.folder);
-        let _lock = self.hold(&files.runs)?;
+        let _lock = self.hold(&files.runs, true)?;
         if let Some(found) = read_outcome(&files.outcome)? {
             remove_the_others(&files)?;
             return Ok(found);
@@ -186,7 +186,8 @@ impl Prepared {
         let runs = draw.runs(&self.cells.runs);
         let audit = None;
         let children = Children { launch, folder: files.runs.clone(), keep_weights: true, audit };
-        let results = runner::run_all(&runs, &children, self.sweep.file.metric);
+        let results =
+            runner::run_all(&runs.iter().collect::<Vec<_>>(), &children, self.sweep.file.metric);
         let failed = results.iter().filter(|result| result.is_err()).count();
         if let Some(why) = results.iter().find_map(|result| result.as_ref().err()) {
             return Err(Error::Unfinished { failed, why: why.clone() });

@@ -29,6 +29,25 @@ impl Clipped {
         self.norms += other.norms;
     }
 
+    /// The statistics as ranks send them to each other.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let Self { units, clipped, not_finite, norms } = self;
+        let numbers = [*units as u64, *clipped as u64, *not_finite as u64, norms.to_bits()];
+        numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (numbers, []) = bytes.as_chunks::<8>() else { return None };
+        let [units, clipped, not_finite, norms] =
+            <[[u8; 8]; 4]>::try_from(numbers).ok()?.map(u64::from_le_bytes);
+        Some(Self {
+            units: units as usize,
+            clipped: clipped as usize,
+            not_finite: not_finite as usize,
+            norms: f64::from_bits(norms),
+        })
+    }
+
     /// Σ_i (b_i − ½) over the units, where b_i says whether unit i's gradient has a norm within the
     /// clipping bound. One unit more or less moves it by exactly ½, whatever its gradient is.
     pub fn centred_count(&self) -> f64 {

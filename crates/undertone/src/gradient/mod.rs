@@ -28,6 +28,7 @@
 //! additions, so one more unit also changes the other units' gradients, by about 1e-7 of their norm
 //! each. The ledger names this as an assumption.
 
+mod all_reduce;
 mod clip;
 mod ghost_clipping;
 mod groups;

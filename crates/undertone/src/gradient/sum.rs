@@ -51,6 +51,14 @@ impl ClippedSum {
         self.gradients.take()
     }
 
+    pub(super) fn gradients_mut(&mut self) -> &mut Gradients {
+        &mut self.gradients
+    }
+
+    pub(super) fn set_clipped(&mut self, clipped: Clipped) {
+        self.clipped = clipped;
+    }
+
     pub(super) fn count(&mut self, clipped: &Clipped) {
         self.clipped.add(clipped);
     }

@@ -1,9 +1,11 @@
 //! The privacy ledger of a run, and the terms that central and local DP have in common.
 
 use super::Begin;
+use crate::collective::Ranks;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
 use crate::train::Prepared;
+use std::path::PathBuf;
 use undertone_accounting::ledger::{Ledger, RunBinding, Terms};
 use undertone_accounting::{Event, Guarantee, Mode, Part, PlannedSpending, Unit};
 use undertone_run::{OnBadRow, Resolved};
@@ -11,8 +13,14 @@ use undertone_run::{OnBadRow, Resolved};
 /// The ledger of a run. Each release has an index in it: a release that was recorded before a
 /// crash is not recorded again on resuming. It is repeated with the same sample and the same noise,
 /// so it is the same release, and costs once.
+///
+/// Rank 0 writes the file. A release is recorded on all ranks before any of them makes it: each
+/// waits in [`RunLedger::record`] until rank 0 has written the entry.
 pub struct RunLedger {
-    ledger: Ledger,
+    /// The file; none on other ranks than 0.
+    ledger: Option<Ledger>,
+    path: PathBuf,
+    ranks: Ranks,
     delta: f64,
     /// ε over the steps, where every entry is known ahead.
     planned: Option<PlannedSpending>,
@@ -24,7 +32,12 @@ impl RunLedger {
     /// Creates the ledger, or opens the one that the run began with, whose terms must be the same.
     /// Its first line is bound to the run, whose finished ledger has `entries` entries.
     pub fn open(begin: &Begin, terms: Terms, delta: f64, entries: u64) -> Result<Self> {
-        let Begin { plan, prepared, resolved, folder, secret, .. } = begin;
+        let Begin { plan, prepared, resolved, folder, secret, ranks, .. } = begin;
+        let ranks = (*ranks).clone();
+        let Some(folder) = folder else {
+            let (path, planned, computed) = (PathBuf::new(), None, None);
+            return Ok(Self { ledger: None, path, ranks, delta, planned, computed });
+        };
         let path = folder.ledger();
         let run = RunBinding {
             plan: folder.plan_hash()?,
@@ -44,68 +57,79 @@ impl RunLedger {
                 "was begun with another plan or other data; resume with what the run began with",
             ));
         }
-        Ok(Self { ledger, delta, planned: None, computed: None })
+        Ok(Self { ledger: Some(ledger), path, ranks, delta, planned: None, computed: None })
     }
 
     /// Says which entries will follow one another, one release each.
     pub fn plan(&mut self, parts: Vec<Part>) {
-        let adjacency = self.ledger.terms().adjacency;
+        let Some(ledger) = &self.ledger else { return };
+        let adjacency = ledger.terms().adjacency;
         let mut planned = PlannedSpending::new(adjacency, parts, self.delta);
-        for _ in 0..self.ledger.torn_lines() {
-            planned = planned.with(&self.ledger.terms().announced);
+        for _ in 0..ledger.torn_lines() {
+            planned = planned.with(&ledger.terms().announced);
         }
         self.planned = Some(planned);
     }
 
-    /// Records release number `index` (from 0), unless it is recorded already.
+    /// Records release number `index` (from 0), unless it is recorded already. Returns on every
+    /// rank when the entry is on disk.
     pub fn record(&mut self, index: u64, event: Event, count: u64) -> Result<()> {
-        if self.ledger.entries() <= index {
-            self.ledger.append(event, count)?;
+        if let Some(ledger) = &mut self.ledger
+            && ledger.entries() <= index
+        {
+            ledger.append(event, count)?;
         }
-        Ok(())
+        Ok(self.ranks.barrier()?)
     }
 
     /// Refuses a checkpoint that is newer than the ledger: the ledger is then of another run, or an
     /// older copy, and would state too small an ε.
-    pub fn check_that_it_holds(&self, releases: u64, folder: &std::path::Path) -> Result<()> {
-        if self.ledger.entries() >= releases {
+    pub fn check_that_it_holds(&self, releases: u64) -> Result<()> {
+        let Some(entries) = self.ledger.as_ref().map(Ledger::entries) else { return Ok(()) };
+        if entries >= releases {
             return Ok(());
         }
         Err(Error::folder(
-            folder,
+            &self.path,
             format!(
-                "has {} entries, but the checkpoint was taken after {releases} releases: restore \
-                 the ledger that belongs to it",
-                self.ledger.entries()
+                "has {entries} entries, but the checkpoint was taken after {releases} releases: \
+                 restore the ledger that belongs to it"
             ),
         ))
     }
 
-    /// The guarantee of all recorded releases.
+    /// Whether a release after the first `releases` is recorded, and so would be made again.
+    pub fn holds_more_than(&self, releases: u64) -> bool {
+        self.ledger.as_ref().is_some_and(|ledger| ledger.entries() > releases)
+    }
+
+    /// The guarantee of all recorded releases, on rank 0.
     pub fn guarantee(&self) -> Result<Option<Guarantee>> {
-        Ok(Some(self.ledger.guarantee(self.delta)?))
+        let Some(ledger) = &self.ledger else { return Ok(None) };
+        Ok(Some(ledger.guarantee(self.delta)?))
     }
 
     /// An upper bound on ε of all recorded releases: by the plan, at most 2 % above the ledger's,
-    /// or by the ledger, when it has grown.
-    pub fn spent(&mut self) -> Result<f64> {
-        let entries = self.ledger.entries();
+    /// or by the ledger, when it has grown. None on other ranks than 0.
+    pub fn spent(&mut self) -> Result<Option<f64>> {
+        let Some(ledger) = &self.ledger else { return Ok(None) };
+        let entries = ledger.entries();
         if let Some(planned) = &mut self.planned {
-            return Ok(planned.after(entries)?);
+            return Ok(Some(planned.after(entries)?));
         }
         match self.computed {
-            Some((at, epsilon)) if at == entries => Ok(epsilon),
+            Some((at, epsilon)) if at == entries => Ok(Some(epsilon)),
             _ => {
-                let epsilon = self.ledger.guarantee(self.delta)?.epsilon.upper;
+                let epsilon = ledger.guarantee(self.delta)?.epsilon.upper;
                 self.computed = Some((entries, epsilon));
-                Ok(epsilon)
+                Ok(Some(epsilon))
             }
         }
     }
 
-    /// The hash of the ledger's last line.
-    pub fn hash(&self) -> String {
-        self.ledger.hash().to_owned()
+    /// The hash of the ledger's last line, on rank 0.
+    pub fn hash(&self) -> Option<String> {
+        Some(self.ledger.as_ref()?.hash().to_owned())
     }
 }
 

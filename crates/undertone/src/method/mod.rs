@@ -21,6 +21,7 @@ mod schedule;
 pub use release::{Coordinates, GradientRelease, Released};
 pub use schedule::Schedule;
 
+use crate::collective::Ranks;
 use crate::data::{Batch, Dataset, Example};
 use crate::error::Result;
 use crate::evaluate::Metrics;
@@ -146,7 +147,14 @@ pub trait Procedure {
         Ok(())
     }
 
-    /// The guarantee of all releases so far; none without a ledger.
+    /// Refuses to go on after `steps` steps with another number of ranks, whose sums are rounded
+    /// in another way, if a release that was made would be made again: with the same noise on a
+    /// sum that differs, the two together would cost more than the one that is recorded.
+    fn check_other_ranks(&self, _steps: u64) -> Result<()> {
+        Ok(())
+    }
+
+    /// The guarantee of all releases so far; none without a ledger, and on other ranks than 0.
     fn guarantee(&self) -> Result<Option<Guarantee>>;
 
     /// An upper bound on ε of all releases so far, asked after every step: at least the ledger's,
@@ -200,7 +208,9 @@ pub(crate) struct Begin<'a> {
     /// Changed by MVG as published, whose noise depends on the model.
     pub resolved: &'a mut Resolved,
     pub secret: &'a Secret,
-    pub folder: &'a RunFolder,
+    /// The run folder, on rank 0.
+    pub folder: Option<&'a RunFolder>,
+    pub ranks: &'a Ranks,
     pub callback: &'a mut dyn FnMut(TrainingEvent),
 }
 

@@ -6,6 +6,7 @@
 //! secret, which is checked before anything in it is used.
 
 use super::learner::Learner;
+use crate::collective::Ranks;
 use crate::error::{Error, Result};
 use crate::noise::{Secret, purpose};
 use crate::tensor::{Host, Matrix};
@@ -135,9 +136,13 @@ fn numbers(view: &TensorView) -> Vec<f32> {
 }
 
 /// Restores a learner from a checkpoint that this run wrote; returns the number of steps that it
-/// had taken.
-pub fn load(path: &Path, learner: &mut Learner, key: &CheckpointKey) -> Result<u64> {
-    let file = undertone_run::read_bytes(path, u64::MAX).map_err(Error::io(path))?;
+/// had taken. Rank 0 reads the file, and gives it to all ranks.
+pub fn load(path: &Path, learner: &mut Learner, key: &CheckpointKey, ranks: &Ranks) -> Result<u64> {
+    let file = match ranks.is_first() {
+        true => undertone_run::read_bytes(path, u64::MAX).map_err(Error::io(path))?,
+        false => Vec::new(),
+    };
+    let file = ranks.broadcast(file)?;
     let damaged = |e: safetensors::SafeTensorError| {
         Error::folder(path, format!("is damaged ({e}); start a new run"))
     };

@@ -9,6 +9,7 @@
 //! decided here whether a step depends on it.
 
 use super::prepare::{Prepared, PublicData};
+use crate::collective::{self, Ranks};
 use crate::data::{Dataset, Example};
 use crate::error::Result;
 use crate::model::{Model, Parameter};
@@ -25,6 +26,7 @@ pub fn identity(
     secret: &Secret,
     resolved: &Resolved,
     prepared: &Prepared,
+    ranks: usize,
 ) -> Result<Identity> {
     let mut hash = Fingerprint(Sha256::new());
     hash.add(&secret.key(purpose::IDENTITY));
@@ -55,7 +57,78 @@ pub fn identity(
         rayon::current_num_threads(),
         crate::tensor::kernels()
     );
-    Ok(Identity { run, machine })
+    Ok(Identity { run, machine, ranks })
+}
+
+/// Hashes of what all ranks of a run must have in common, each with the words for a rank that has
+/// something else. They are keyed by the run's secret.
+pub fn fingerprints(
+    plan: &Plan,
+    secret: &Secret,
+    resolved: &Resolved,
+    prepared: &Prepared,
+    machine: &str,
+) -> Result<Vec<(&'static str, [u8; 32])>> {
+    let mut found = Vec::new();
+    let mut add = |what, fill: &mut dyn FnMut(&mut Fingerprint) -> Result<()>| {
+        let mut hash = Fingerprint(Sha256::new());
+        hash.add(&secret.key(purpose::IDENTITY));
+        fill(&mut hash)?;
+        found.push((what, hash.0.finalize().into()));
+        Ok::<(), crate::error::Error>(())
+    };
+    add("is another version of the program", &mut |hash| {
+        hash.add_debug(&env!("CARGO_PKG_VERSION"));
+        // The program itself, where it can be read: two builds of a version may differ.
+        let program = std::env::current_exe().and_then(std::fs::read).unwrap_or_default();
+        hash.add(&program);
+        Ok(())
+    })?;
+    add("has another plan", &mut |hash| {
+        hash.add_plan(plan);
+        Ok(())
+    })?;
+    let Prepared { model, data, validation, public, origin: _, labels_were_found } = prepared;
+    add("has another base model", &mut |hash| hash.add_model(model))?;
+    add("has other training data", &mut |hash| {
+        hash.add_debug(&(labels_were_found, resolved));
+        hash.add_data(data);
+        Ok(())
+    })?;
+    let PublicData { relevance, importance, text, adaptation } = public;
+    add("has another validation or public file", &mut |hash| {
+        for data in [validation, relevance, importance, text, adaptation] {
+            match data {
+                None => hash.add(b"no data"),
+                Some(data) => hash.add_data(data),
+            }
+        }
+        Ok(())
+    })?;
+    // Every rank updates its own copy of the weights, which must stay the same on all of them.
+    add("computes on another kind of processor, GPU or number of threads", &mut |hash| {
+        hash.add(machine.as_bytes());
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Refuses ranks that differ from rank 0 in anything that the run is a function of.
+pub fn check_ranks(ranks: &Ranks, own: &[(&'static str, [u8; 32])]) -> Result<()> {
+    let bytes: Vec<u8> = own.iter().flat_map(|(_, hash)| *hash).collect();
+    let all = ranks.all_gather(&bytes)?;
+    for (rank, theirs) in all.iter().enumerate() {
+        let hashes = theirs.chunks(32).zip(all[0].chunks(32)).zip(own);
+        let differs = |&((theirs, first), _): &((&[u8], &[u8]), _)| theirs != first;
+        if let Some((_, (what, _))) = hashes.into_iter().find(differs) {
+            return Err(collective::Error::Refused(format!(
+                "rank {rank} {what} than rank 0: start all ranks with the same program, files and \
+                 number of threads"
+            ))
+            .into());
+        }
+    }
+    Ok(())
 }
 
 /// A hash of a list of parts; each is preceded by its length, so that no two lists are alike.

@@ -4,10 +4,12 @@ use super::card::{Saved, card};
 use super::checkpoint;
 use super::early_stop::score;
 use super::event::TrainingEvent;
-use super::identity::identity;
+use super::identity::{check_ranks, fingerprints, identity};
 use super::memory::{GpuMemory, peak_memory};
 use super::prepare::Prepared;
 use super::steps::Run;
+use super::together::{check_plan, shared};
+use crate::collective::{self, Ranks};
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::method::{self, Begin};
@@ -35,6 +37,8 @@ pub struct Start<'a> {
     pub device: Device,
     /// Examples in place of the training file's: an audit leaves some out, or adds canaries.
     pub data: Option<Dataset>,
+    /// The processes that train together. Rank 0 writes the run folder; the others need none.
+    pub ranks: Ranks,
 }
 
 /// Fine-tunes a model, and writes the run folder.
@@ -44,29 +48,52 @@ pub fn train(start: Start, callback: &mut dyn FnMut(TrainingEvent)) -> Result<Su
 
 /// As [`train`]. If `stop` becomes true, a checkpoint is written after the step in progress, and
 /// the run ends with [`Error::Stopped`], to be resumed.
+///
+/// Every rank returns the summary that rank 0 has written. If one of them fails, all do.
 pub fn train_until(
     stop: &AtomicBool,
     start: Start,
     callback: &mut dyn FnMut(TrainingEvent),
 ) -> Result<Summary> {
+    let ranks = start.ranks.clone();
+    let result = train_rank(stop, start, callback);
+    match &result {
+        Ok(_) | Err(Error::Stopped { .. }) => ranks.leave(),
+        Err(Error::Ranks(error)) => ranks.abort(error),
+        Err(other) => ranks.abort(&collective::Error::System(other.to_string())),
+    }
+    result
+}
+
+fn train_rank(
+    stop: &AtomicBool,
+    start: Start,
+    callback: &mut dyn FnMut(TrainingEvent),
+) -> Result<Summary> {
+    let ranks = start.ranks;
+    check_plan(&start.plan, &ranks)?;
     let device = match start.plan.compute.precision {
         Some(precision) => start.device.with_precision(precision),
         None => Ok(start.device),
     };
     let device = device.map_err(crate::model::Error::from)?;
-    let folder =
-        if start.resume { RunFolder::open(start.out)? } else { RunFolder::create(start.out)? };
-    if folder.is_finished() {
+    let folder = match (ranks.is_first(), start.resume) {
+        (true, true) => Some(RunFolder::open(start.out)?),
+        (true, false) => Some(RunFolder::create(start.out)?),
+        (false, _) => None,
+    };
+    if let Some(folder) = folder.as_ref().filter(|folder| folder.is_finished()) {
         folder.forget_secrets()?;
         return Err(Error::folder(start.out, "is finished; there is nothing to resume"));
     }
     let plan = start.plan;
-    let begun = start.resume && folder.has_begun();
-    let secret = match plan.training.seed {
-        Some(seed) => Secret::from_seed(seed),
-        None if begun => Secret::from_bytes(folder.read_secret()?),
-        None => Secret::from_system().map_err(Error::NoRandomness)?,
+    let begun = start.resume && folder.as_ref().is_some_and(RunFolder::has_begun);
+    let secret = match (plan.training.seed, &folder) {
+        (Some(seed), _) => Secret::from_seed(seed),
+        (None, Some(folder)) if begun => Secret::from_bytes(folder.read_secret()?),
+        (None, _) => Secret::from_system().map_err(Error::NoRandomness)?,
     };
+    let secret = Secret::from_bytes(ranks.share_secret(*secret.bytes())?);
     let gpu_memory = GpuMemory::begin(&device);
     let mut prepared = Prepared::load(&plan, &secret, &device, start.data)?;
     let classes = prepared.model.network.head.out.outputs;
@@ -82,10 +109,15 @@ pub fn train_until(
     });
     // Before the ledger: a run that is interrupted here has released nothing, and --resume starts
     // it again.
-    let identity = identity(&plan, &secret, &resolved, &prepared)?;
-    if begun {
-        folder.check_identity(&identity)?;
-    } else {
+    let identity = identity(&plan, &secret, &resolved, &prepared, ranks.size())?;
+    if !ranks.are_one() {
+        let machine = &identity.machine;
+        check_ranks(&ranks, &fingerprints(&plan, &secret, &resolved, &prepared, machine)?)?;
+    }
+    let mut as_many_ranks = true;
+    if let (Some(folder), true) = (&folder, begun) {
+        as_many_ranks = folder.check_identity(&identity)?;
+    } else if let Some(folder) = &folder {
         // The plan first: a folder that holds anything else of the run can be resumed. What an
         // interrupted start has left behind is made anew.
         plan.file().write_plan(&folder.plan(), &resolved)?;
@@ -100,16 +132,22 @@ pub fn train_until(
         prepared: &mut prepared,
         resolved: &mut resolved,
         secret: &secret,
-        folder: &folder,
+        folder: folder.as_ref(),
+        ranks: &ranks,
         callback,
     };
-    let (procedure, protection) = method::begin(begin)?;
-    let mut run = Run::new(folder, plan, resolved, prepared, procedure, protection, &secret);
+    let procedure = method::begin(begin)?;
+    let mut run = Run::new((folder, ranks), plan, resolved, prepared, procedure, &secret);
     run.gpu_memory = gpu_memory;
-    if start.resume && run.folder.checkpoint().exists() {
-        run.done =
-            checkpoint::load(&run.folder.checkpoint(), &mut run.learner, &run.checkpoint_key)?;
+    let path = run.folder.as_ref().map(|folder| folder.checkpoint()).unwrap_or_default();
+    if start.resume && shared(&run.ranks, || Ok(path.exists()))? {
+        let (learner, key) = (&mut run.learner, &run.checkpoint_key);
+        run.done = checkpoint::load(&path, learner, key, &run.ranks)?;
         run.procedure.check_checkpoint(run.done)?;
+    }
+    if let (Some(folder), false) = (&run.folder, as_many_ranks) {
+        run.procedure.check_other_ranks(run.done)?;
+        folder.keep_identity(&identity)?;
     }
     run.all_steps(stop, callback)?;
     run.finish()
@@ -130,20 +168,28 @@ fn check_batch(plan: &Plan, units: usize) -> Result<()> {
 
 impl Run {
     /// The metrics of the best epoch, by accuracy or by loss; none if the last is as good.
-    fn best_validation(&self) -> Result<Option<Metrics>> {
+    fn best_validation(&self, folder: &RunFolder) -> Result<Option<Metrics>> {
         let Some(last) = &self.last_validation else { return Ok(None) };
-        let epochs = read_metrics(&self.folder.metrics())?;
+        let epochs = read_metrics(&folder.metrics())?;
         let epochs = epochs.into_iter().filter_map(|record| record.validation);
         let best = epochs.max_by(|one, other| score(one).total_cmp(&score(other)));
         Ok(best.filter(|best| score(best) > score(last)))
     }
 
-    /// Writes the model and, last, the summary.
+    /// Writes the model and, last, the summary, on rank 0; gives the summary to all ranks.
     fn finish(mut self) -> Result<Summary> {
         if self.last_validation.is_none() {
             self.validate()?;
         }
         self.learner.swap_average();
+        let ranks = self.ranks.clone();
+        shared(&ranks, || match &self.folder {
+            Some(folder) => self.write(folder),
+            None => Err(collective::Error::out_of_step().into()),
+        })
+    }
+
+    fn write(&self, run_folder: &RunFolder) -> Result<Summary> {
         let model = &self.learner.model;
         if let Some(name) = model.parameters.not_finite().map_err(crate::model::Error::from)? {
             return Err(Error::NotFinite(name.to_owned()));
@@ -153,7 +199,7 @@ impl Run {
             Tuning::Head => self.procedure.changes_frozen_parameters(),
             _ => false,
         };
-        let folder = if whole { self.folder.model() } else { self.folder.adapter() };
+        let folder = if whole { run_folder.model() } else { run_folder.adapter() };
         std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
         // Before the model: a folder with a configuration is complete.
         self.procedure.save(model, &folder)?;
@@ -182,7 +228,7 @@ impl Run {
             claimed: self.procedure.claim()?,
             metrics: ValidationMetrics {
                 validation: self.last_validation.clone(),
-                best_validation: self.best_validation()?,
+                best_validation: self.best_validation(run_folder)?,
                 validation_with_noise,
             },
             records: facts.perturbation,
@@ -207,8 +253,8 @@ impl Run {
         write_atomically(&folder.join("README.md"), |out| out.write_all(card.as_bytes()))?;
         // In this order: a run that is interrupted between the two is finished, and its secret is
         // removed when the folder is opened next.
-        write_json(&self.folder.summary(), &summary)?;
-        self.folder.forget_secrets()?;
+        write_json(&run_folder.summary(), &summary)?;
+        run_folder.forget_secrets()?;
         Ok(summary)
     }
 

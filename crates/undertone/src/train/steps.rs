@@ -4,23 +4,27 @@ use super::average::AveragedWeights;
 use super::checkpoint::{self, CheckpointKey};
 use super::early_stop::EarlyStop;
 use super::event::{SpentEpsilon, TrainingEvent};
+use super::journal::Journal;
 use super::learner::{Learner, Protection};
 use super::memory::GpuMemory;
 use super::prepare::Prepared;
+use super::tally::Tally;
+use super::together::shared;
+use crate::collective::{Ranks, share_of_rank};
 use crate::data::{Dataset, Members, micro_batches};
 use crate::error::{Error, Result};
-use crate::evaluate::{Limits, Meter, Metrics, predict};
+use crate::evaluate::Metrics;
 use crate::gradient::ClippedSum;
 use crate::method::{MicroBatch, Procedure, StepInfo};
 use crate::noise::{Secret, purpose};
 use crate::plan::Plan;
 use crate::{model, tensor};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use undertone_run::{
-    MetricsWriter, ParameterCounts, Record, Resolved, RunFolder, TensorboardWriter, Throughput,
-    read_metrics,
+    ParameterCounts, Record, Resolved, RunFolder, RunPaths, Throughput, read_metrics,
 };
 
 /// Interval at which ε is computed from the ledger, where no plan says it.
@@ -29,7 +33,9 @@ const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
 
 /// A run during training.
 pub struct Run {
-    pub(super) folder: RunFolder,
+    /// The run folder; none on other ranks than 0, which write nothing.
+    pub(super) folder: Option<RunFolder>,
+    pub(super) ranks: Ranks,
     pub(super) plan: Plan,
     pub(super) resolved: Resolved,
     pub(super) learner: Learner,
@@ -57,12 +63,11 @@ pub struct Run {
 
 impl Run {
     pub(super) fn new(
-        folder: RunFolder,
+        (folder, ranks): (Option<RunFolder>, Ranks),
         plan: Plan,
         resolved: Resolved,
         prepared: Prepared,
-        procedure: Box<dyn Procedure>,
-        protection: Option<Protection>,
+        (procedure, protection): (Box<dyn Procedure>, Option<Protection>),
         secret: &Secret,
     ) -> Self {
         let Prepared { model, data, validation, origin, .. } = prepared;
@@ -75,6 +80,7 @@ impl Run {
             mask_key: secret.key(purpose::MASKING),
             checkpoint_key: CheckpointKey::new(secret),
             folder,
+            ranks,
             plan,
             resolved,
             procedure,
@@ -117,15 +123,15 @@ impl Run {
         stop: &AtomicBool,
         callback: &mut dyn FnMut(TrainingEvent),
     ) -> Result<()> {
-        let metrics = self.folder.metrics();
-        let mut writer = MetricsWriter::open(&metrics, self.done)?;
-        let events = self.folder.tensorboard();
-        let mut tensorboard = match self.plan.compute.tensorboard {
-            true => Some(TensorboardWriter::open(&events, self.done)?),
-            false => None,
-        };
+        let tensorboard = self.plan.compute.tensorboard;
+        let open = |folder: &RunFolder| Journal::open(folder, self.done, tensorboard);
+        let mut journal = self.folder.as_ref().map(open).transpose()?;
         if let Some(settings) = self.plan.training.stop_early {
-            self.early_stop = Some(EarlyStop::after(settings, &read_metrics(&metrics)?));
+            let records = shared(&self.ranks, || match &self.folder {
+                Some(folder) => Ok(read_metrics(&folder.metrics())?),
+                None => Ok(Vec::new()),
+            })?;
+            self.early_stop = Some(EarlyStop::after(settings, &records));
         }
         callback(TrainingEvent::Ready {
             resolved: &self.resolved,
@@ -147,12 +153,16 @@ impl Run {
             self.procedure.begin_epoch(last, true, &mut self.learner, &self.data)?;
         }
         while !self.is_over() {
+            if let Some(folder) = &self.folder {
+                folder.check_lease()?;
+            }
             let begun = Instant::now();
-            let mut record = self.step()?;
+            let (mut record, asked_to_stop) = self.step(stop)?;
             self.time += begun.elapsed();
             self.gpu_memory.look(self.learner.model.device());
             let epoch_ends = self.done.is_multiple_of(self.resolved.steps_per_epoch);
             if epoch_ends {
+                self.check_that_weights_agree()?;
                 record.validation = self.validate()?;
                 record.noise_by_parameter = self.uneven_noise();
                 self.note_epoch(&record)?;
@@ -172,9 +182,8 @@ impl Run {
             }
             let of_this_step = epsilon.map(|epsilon| SpentEpsilon { epsilon, step: self.done });
             spent = of_this_step.or(spent);
-            writer.add(&metrics, &record)?;
-            if let Some(writer) = &mut tensorboard {
-                writer.add(&events, &record)?;
+            if let (Some(journal), Some(folder)) = (&mut journal, &self.folder) {
+                journal.add(folder, &record)?;
             }
             let throughput = self.throughput();
             callback(TrainingEvent::Step { record: &record, throughput, epsilon: spent });
@@ -182,10 +191,13 @@ impl Run {
                 Some(steps) => self.done.is_multiple_of(steps),
                 None => saved.elapsed() > CHECKPOINT_EVERY,
             };
-            let stopped = stop.load(Ordering::SeqCst) && !self.is_over();
+            let stopped = match self.ranks.are_one() {
+                true => stop.load(Ordering::SeqCst),
+                false => asked_to_stop,
+            };
+            let stopped = stopped && !self.is_over();
             if due || stopped || self.is_over() {
-                let path = self.folder.checkpoint();
-                checkpoint::save(&path, &self.learner, self.done, &self.checkpoint_key)?;
+                self.save_checkpoint(RunPaths::checkpoint)?;
                 saved = Instant::now();
             }
             if stopped {
@@ -193,6 +205,12 @@ impl Run {
             }
         }
         self.choose_epoch()
+    }
+
+    /// Saves weights and optimiser state, on rank 0.
+    fn save_checkpoint(&self, path: impl FnOnce(&RunPaths) -> PathBuf) -> Result<()> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        checkpoint::save(&path(folder), &self.learner, self.done, &self.checkpoint_key)
     }
 
     /// Whether the last step was taken, or training stops early.
@@ -206,8 +224,7 @@ impl Run {
             return Ok(());
         };
         if stop.observe(record.epoch, metrics) && stop.keeps_best() {
-            let path = self.folder.best_checkpoint();
-            checkpoint::save(&path, &self.learner, self.done, &self.checkpoint_key)?;
+            self.save_checkpoint(RunPaths::best_checkpoint)?;
         }
         Ok(())
     }
@@ -219,8 +236,10 @@ impl Run {
         self.procedure.record_rest()?;
         let kept = stop.kept() * self.resolved.steps_per_epoch;
         if kept != self.done {
-            let path = self.folder.best_checkpoint();
-            let steps = checkpoint::load(&path, &mut self.learner, &self.checkpoint_key)?;
+            let folder = self.folder.as_deref();
+            let path = folder.map(RunPaths::best_checkpoint).unwrap_or_default();
+            let (learner, key) = (&mut self.learner, &self.checkpoint_key);
+            let steps = checkpoint::load(&path, learner, key, &self.ranks)?;
             if steps != kept {
                 return Err(Error::folder(
                     &path,
@@ -241,8 +260,9 @@ impl Run {
         noise
     }
 
-    /// Takes one step. The procedure records the release before it makes it.
-    fn step(&mut self) -> Result<Record> {
+    /// Takes one step. The procedure records the release before it makes it. Returns whether a rank
+    /// was asked to stop before the release.
+    fn step(&mut self, stop: &AtomicBool) -> Result<(Record, bool)> {
         let step = self.done;
         let epoch = (step / self.resolved.steps_per_epoch) as usize;
         let sample = self.procedure.sample(step)?;
@@ -250,7 +270,9 @@ impl Run {
             step.is_multiple_of(self.resolved.steps_per_epoch) || self.steps_with_examples == 0;
         self.procedure.begin_epoch(epoch, first, &mut self.learner, &self.data)?;
         let chosen = self.members.of_units(&sample.units);
-        let (sum, losses) = self.accumulate(&chosen, epoch)?;
+        let (mut sum, mut tally) = self.accumulate(&chosen, epoch)?;
+        tally.stop = u64::from(stop.load(Ordering::SeqCst));
+        let tally = self.add_up(&mut sum, tally, &chosen)?;
         self.check_that_all_moves(&sum, chosen.len())?;
         let clipped = sum.clipped().clone();
         let clip = self.learner.adaptive_bound();
@@ -268,11 +290,11 @@ impl Run {
         }
         self.examples += self.procedure.counted_examples(sample.divisor, chosen.len());
         let share = |number: f64| (clipped.units > 0).then(|| number / clipped.units as f64);
-        Ok(Record {
+        let record = Record {
             step: self.done,
             epoch: epoch as u64 + 1,
             units: sample.units.len(),
-            loss: (!chosen.is_empty()).then(|| losses / chosen.len() as f64),
+            loss: (!chosen.is_empty()).then(|| tally.losses / chosen.len() as f64),
             learning_rate,
             gradient_norm: share(clipped.norms),
             clipped: share(clipped.clipped as f64),
@@ -280,44 +302,50 @@ impl Run {
             validation: None,
             noise_by_parameter: Vec::new(),
             clip,
-        })
+        };
+        Ok((record, tally.stop > 0))
     }
 
-    /// The clipped sum over the chosen examples, and the sum of their losses.
-    fn accumulate(&mut self, chosen: &[usize], epoch: usize) -> Result<(ClippedSum, f64)> {
+    /// The clipped sum over this rank's share of the chosen examples, and what was added up.
+    fn accumulate(&mut self, chosen: &[usize], epoch: usize) -> Result<(ClippedSum, Tally)> {
         let mut sum = self.learner.empty_sum();
-        let mut losses = 0.0;
+        let mut tally = Tally::default();
+        let (rank, ranks) = (self.ranks.rank(), self.ranks.size());
+        let share = share_of_rank(chosen, &self.data.examples, rank, ranks);
+        let chosen: Vec<usize> = share.iter().map(|&position| chosen[position]).collect();
         let compute = &self.plan.compute;
         let step = self.done;
         let masked = self
             .data
             .masking
             .as_ref()
-            .map(|masking| masking.in_step(&self.data.examples, chosen, self.mask_key, step));
+            .map(|masking| masking.in_step(&self.data.examples, &chosen, self.mask_key, step));
         let all_masked: Vec<usize> = (0..chosen.len()).collect();
         let (chosen, examples) = match &masked {
             Some(masked) => (all_masked.as_slice(), masked),
-            None => (chosen, &self.data.examples),
+            None => (chosen.as_slice(), &self.data.examples),
         };
+        let positions: HashMap<usize, usize> = chosen.iter().copied().zip(share).collect();
         let auto = self.learner.model.micro_batch();
         let most = (compute.micro_batch.or(auto.sequences), compute.micro_tokens.or(auto.tokens));
         let pieces = micro_batches(chosen, examples, most.0, most.1);
         for (i, indices) in pieces.iter().enumerate() {
             self.largest_micro_batch = self.largest_micro_batch.max(indices.len());
-            let dropout_seed = self
-                .plan
-                .training
-                .dropout
-                .then(|| mix(self.dropout_key ^ mix(self.done) ^ i as u64));
+            let dropout_seed =
+                self.plan.training.dropout.then(|| {
+                    mix(self.dropout_key ^ mix(self.done) ^ ((rank as u64) << 32 | i as u64))
+                });
             let batch = MicroBatch { indices, examples, epoch, dropout_seed };
             let found = self.procedure.accumulate(&batch, &self.learner, &mut sum);
             let found = found.map_err(|error| {
                 let tokens = indices.iter().map(|&i| examples[i].tokens.len()).sum();
                 name_smaller_batch(error, tokens, auto.tokens)
             })?;
-            losses += found.iter().map(|&loss| f64::from(loss)).sum::<f64>();
+            tally.losses += found.iter().map(|&loss| f64::from(loss)).sum::<f64>();
+            indices.iter().for_each(|index| tally.count(positions[index]));
+            self.ranks.check()?;
         }
-        Ok((sum, losses))
+        Ok((sum, tally))
     }
 
     /// Fits the model in closed form, if the method does; returns whether it did.
@@ -351,25 +379,10 @@ impl Run {
         self.last_validation = metrics?;
         Ok(self.last_validation.clone())
     }
-
-    /// Metrics of the model on the validation file.
-    fn metrics_of_validation(&self) -> Result<Option<Metrics>> {
-        let Some(validation) = &self.validation else { return Ok(None) };
-        let model = &self.learner.model;
-        let mut meter = Meter::new(model.network.head.task_head, model.network.head.out.outputs);
-        for examples in validation.for_evaluation().chunks(1024) {
-            let found = predict(model, examples, Limits::default(), false)?;
-            examples
-                .iter()
-                .zip(&found)
-                .for_each(|(example, prediction)| meter.add(example, prediction));
-        }
-        Ok(Some(meter.metrics()))
-    }
 }
 
 /// A bijective hash of a number (the finaliser of SplitMix64).
-fn mix(x: u64) -> u64 {
+pub(super) fn mix(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)

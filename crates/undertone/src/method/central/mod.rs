@@ -47,8 +47,9 @@ pub use undertone_run::{AdaclipSection, ImportanceForm};
 
 use super::ledger::{RunLedger, not_private_because};
 use super::{Begin, Facts, Procedure, Sample, StepInfo};
+use crate::collective;
 use crate::data::PoissonSampler;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gradient::ClippedSum;
 use crate::noise::{Noise, purpose};
 use crate::plan::Plan;
@@ -57,7 +58,7 @@ use ledger::{claim, planned_releases, round_down, step_event, terms};
 use relevance::ComputedMap;
 use undertone_accounting::ledger::Terms;
 use undertone_accounting::{Adjacency, Composition, Guarantee, Part};
-use undertone_run::{Claim, Clip, RelevanceCost, Resolved, RunPaths};
+use undertone_run::{Claim, Clip, RelevanceCost, Resolved};
 
 /// The terms and all releases of a whole run, before it begins.
 pub(crate) fn planned(
@@ -83,7 +84,6 @@ pub(super) struct Central {
     /// The expected number of units of a step.
     expected_units: f64,
     ledger: RunLedger,
-    paths: RunPaths,
     seed: Option<u64>,
     relevance_by_parameter: Vec<(String, f64)>,
     relevance_cost: Option<RelevanceCost>,
@@ -97,7 +97,7 @@ impl Central {
         let entries = u64::from(begin.resolved.before.is_some()) + plan.entries(steps);
         let mut ledger = RunLedger::open(&begin, terms, plan.delta, entries)?;
         ledger.plan(planned_releases(plan, begin.resolved));
-        let Begin { plan: run, prepared, resolved, secret, folder, callback } = begin;
+        let Begin { plan: run, prepared, resolved, secret, folder, callback, .. } = begin;
         let parameters = &prepared.model.parameters;
         let clip = &plan.clip;
         let (mut relevance_by_parameter, mut relevance_cost) = (Vec::new(), None);
@@ -148,7 +148,9 @@ impl Central {
                 match map {
                     ComputedMap::Released(map) => {
                         relevance_by_parameter = relevance::by_parameter(map.map(), parameters);
-                        relevance::save(&folder.relevance(), map.map(), parameters)?;
+                        if let Some(folder) = folder {
+                            relevance::save(&folder.relevance(), map.map(), parameters)?;
+                        }
                         Proved(Box::new(RapFt::new(clip, &map, share, parameters)))
                     }
                     // A raw map, in paper mode, is not written: it is private.
@@ -168,7 +170,6 @@ impl Central {
             groups,
             expected_units,
             ledger,
-            paths: RunPaths::new(folder.folder()),
             seed: run.training.seed,
             relevance_by_parameter,
             relevance_cost,
@@ -217,8 +218,19 @@ impl Procedure for Central {
     }
 
     fn check_checkpoint(&self, steps: u64) -> Result<()> {
+        self.ledger.check_that_it_holds(self.releases_before() + self.plan.entries(steps))
+    }
+
+    fn check_other_ranks(&self, steps: u64) -> Result<()> {
+        // With correlated noise an entry is of many steps, and does not tell which were taken.
         let releases = self.releases_before() + self.plan.entries(steps);
-        self.ledger.check_that_it_holds(releases, &self.paths.ledger())
+        if self.groups.is_none() && !self.ledger.holds_more_than(releases) {
+            return Ok(());
+        }
+        Err(Error::Ranks(collective::Error::Refused(format!(
+            "steps after step {steps}, the last checkpoint's, may have been released already, and \
+             are the same again with as many ranks as before only: resume with as many"
+        ))))
     }
 
     fn guarantee(&self) -> Result<Option<Guarantee>> {
@@ -229,11 +241,11 @@ impl Procedure for Central {
         if self.plan.is_published() {
             return Ok(None);
         }
-        self.ledger.spent().map(Some)
+        self.ledger.spent()
     }
 
     fn ledger_hash(&self) -> Option<String> {
-        Some(self.ledger.hash())
+        self.ledger.hash()
     }
 
     fn claim(&self) -> Result<Option<Claim>> {

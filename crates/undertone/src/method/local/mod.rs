@@ -54,8 +54,9 @@ pub use settings::LocalSettings;
 
 use super::ledger::{RunLedger, not_private_because};
 use super::{Begin, Facts, MicroBatch, Procedure, Sample, StepInfo};
+use crate::collective;
 use crate::data::{Dataset, ShuffledEpochs};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::evaluate::{Limits, Meter, Metrics, predict_perturbed};
 use crate::gradient::ClippedSum;
 use crate::model::Model;
@@ -193,17 +194,25 @@ impl Procedure for Local {
         self.record_until(usize::MAX)
     }
 
+    fn check_other_ranks(&self, _steps: u64) -> Result<()> {
+        Err(Error::Ranks(collective::Error::Refused(
+            "perturbed embeddings were released, and are the same again with as many ranks as \
+             before only: resume with as many"
+                .to_owned(),
+        )))
+    }
+
     fn guarantee(&self) -> Result<Option<Guarantee>> {
         self.ledger.guarantee()
     }
 
     fn spent(&mut self) -> Result<Option<f64>> {
         // The ledger grows once an epoch at most.
-        self.ledger.spent().map(Some)
+        self.ledger.spent()
     }
 
     fn ledger_hash(&self) -> Option<String> {
-        Some(self.ledger.hash())
+        self.ledger.hash()
     }
 
     fn claim(&self) -> Result<Option<Claim>> {

@@ -1,0 +1,233 @@
+//! Collectives: what the processes (ranks) of one run exchange.
+//!
+//! # What is proved
+//!
+//! A run on N ranks is the mechanism of one process, and has its ledger.
+//!
+//! - *One sample.* Every rank draws the same Poisson sample from the run's secret, which all ranks
+//!   share. [`share_of_rank`] divides the sampled units among the ranks: each unit, with all its
+//!   examples, goes to exactly one rank, which clips its gradient as a whole.
+//! - *One sum.* The ranks' clipped sums are added up. Each unit's clipped gradient is in exactly
+//!   one of them, so the result is what one process computes, up to the rounding of f32 sums. One
+//!   unit more or less moves it by at most the clipping norm C.
+//! - *One noise.* Every rank adds the noise that is a function of (secret, step, coordinate) to the
+//!   same sum, and so releases the same bits. No other noise is added: N ranks with noises of their
+//!   own would be another mechanism.
+//! - *One ledger.* Rank 0 records the release and syncs the file to disk; only then does any rank
+//!   update its weights, as all of them wait for it.
+//!
+//! A rank that added a unit's gradient a second time would move the sum by 2C, twice what the
+//! ledger says. So before a sum is released the ranks compare what they added with the sample
+//! ([`Tally`](crate::train::Tally)), and release nothing if an example was added twice or left out.
+//!
+//! Sums before noise are private data, and travel between the ranks as they are: the network
+//! between them has to be trusted as much as the machines.
+//!
+//! # Order
+//!
+//! A backend has one primitive, [`Collective::exchange`]. Everything else is built on it here, so
+//! that sums are added in the order of the ranks with every backend: the same number of ranks gives
+//! the same bits.
+
+mod error;
+#[cfg(feature = "mpi")]
+pub mod mpi;
+mod share;
+pub mod tcp;
+
+pub use error::{Error, Result};
+pub use share::share_of_rank;
+
+use std::fmt::Debug;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+/// The processes of one run. All of them call the same methods in the same order.
+pub trait Collective: Debug + Send + Sync {
+    /// Index of this process, from 0. Rank 0 writes the run folder.
+    fn rank(&self) -> usize;
+
+    /// Number of processes.
+    fn size(&self) -> usize;
+
+    /// Sends `outgoing[r]` to each rank r, and returns what each rank has sent to this one.
+    fn exchange(&self, outgoing: &[&[u8]]) -> Result<Vec<Vec<u8>>>;
+
+    /// Gives rank 0's secret to all ranks, in a way that nobody else can read.
+    fn share_secret(&self, secret: [u8; 32]) -> Result<[u8; 32]>;
+
+    /// Fails if another rank is known to have ended: asked now and then between collectives.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Tells the other ranks why this one ends.
+    fn abort(&self, _why: &Error) {}
+
+    /// Says that this rank has nothing more to exchange.
+    fn leave(&self) {}
+
+    /// Bytes that this rank has sent to others.
+    fn bytes_sent(&self) -> u64 {
+        0
+    }
+}
+
+/// The run's processes: a handle that is shared within one of them.
+#[derive(Clone, Debug)]
+pub struct Ranks(Arc<dyn Collective>);
+
+/// A run of one process, which exchanges nothing.
+#[derive(Debug)]
+struct Alone;
+
+impl Collective for Alone {
+    fn rank(&self) -> usize {
+        0
+    }
+
+    fn size(&self) -> usize {
+        1
+    }
+
+    fn exchange(&self, outgoing: &[&[u8]]) -> Result<Vec<Vec<u8>>> {
+        Ok(outgoing.iter().map(|bytes| bytes.to_vec()).collect())
+    }
+
+    fn share_secret(&self, secret: [u8; 32]) -> Result<[u8; 32]> {
+        Ok(secret)
+    }
+}
+
+impl Default for Ranks {
+    fn default() -> Self {
+        Self::alone()
+    }
+}
+
+impl Deref for Ranks {
+    type Target = dyn Collective;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+impl Ranks {
+    /// A run of one process.
+    pub fn alone() -> Self {
+        Self(Arc::new(Alone))
+    }
+
+    /// The ranks of a backend.
+    pub fn of(backend: impl Collective + 'static) -> Self {
+        Self(Arc::new(backend))
+    }
+
+    /// Whether there is one process only.
+    pub fn are_one(&self) -> bool {
+        self.size() == 1
+    }
+
+    /// Whether this process is rank 0, which writes the run folder.
+    pub fn is_first(&self) -> bool {
+        self.rank() == 0
+    }
+
+    /// Waits until all ranks have come here.
+    pub fn barrier(&self) -> Result<()> {
+        if self.are_one() {
+            return Ok(());
+        }
+        self.exchange(&vec![[].as_slice(); self.size()]).map(|_| ())
+    }
+
+    /// What each rank has given.
+    pub fn all_gather(&self, own: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.exchange(&vec![own; self.size()])
+    }
+
+    /// What rank 0 has given; that of others is ignored.
+    pub fn broadcast(&self, bytes: Vec<u8>) -> Result<Vec<u8>> {
+        if self.are_one() {
+            return Ok(bytes);
+        }
+        let own: &[u8] = if self.is_first() { &bytes } else { &[] };
+        Ok(self.exchange(&vec![own; self.size()])?.swap_remove(0))
+    }
+
+    /// Replaces the values by their sum over all ranks, added in the order of the ranks.
+    ///
+    /// Each rank adds up one part and sends it to all: it sends and receives 2 (N − 1)/N times the
+    /// values, the least that is possible.
+    pub fn all_reduce(&self, values: &mut [f32]) -> Result<()> {
+        if self.are_one() {
+            return Ok(());
+        }
+        let part = |rank: usize| part_of(rank, self.size(), values.len());
+        let parts: Vec<&[u8]> =
+            (0..self.size()).map(|rank| bytemuck::cast_slice(&values[part(rank)])).collect();
+        let mut received = self.exchange(&parts)?.into_iter();
+        let own = part(self.rank());
+        let mut sum = numbers(&received.next().unwrap_or_default(), own.len())?;
+        for addends in received {
+            add(&mut sum, &addends)?;
+        }
+        for (rank, sum) in self.all_gather(bytemuck::cast_slice(&sum))?.iter().enumerate() {
+            let part = part_of(rank, self.size(), values.len());
+            values[part.clone()].copy_from_slice(&numbers(sum, part.len())?);
+        }
+        Ok(())
+    }
+}
+
+/// The part of so many values that a rank adds up.
+fn part_of(rank: usize, ranks: usize, values: usize) -> Range<usize> {
+    let each = values.div_ceil(ranks);
+    (rank * each).min(values)..((rank + 1) * each).min(values)
+}
+
+fn numbers(bytes: &[u8], expected: usize) -> Result<Vec<f32>> {
+    match bytes.len() == 4 * expected {
+        true => Ok(bytes.as_chunks().0.iter().map(|number| f32::from_ne_bytes(*number)).collect()),
+        false => Err(Error::out_of_step()),
+    }
+}
+
+fn add(sum: &mut [f32], bytes: &[u8]) -> Result<()> {
+    if bytes.len() != 4 * sum.len() {
+        return Err(Error::out_of_step());
+    }
+    for (sum, addend) in sum.iter_mut().zip(bytes.as_chunks().0) {
+        *sum += f32::from_ne_bytes(*addend);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_cover_all_values_once() {
+        for ranks in 1..7 {
+            for values in 0..40 {
+                let covered: Vec<usize> =
+                    (0..ranks).flat_map(|rank| part_of(rank, ranks, values)).collect();
+                assert_eq!(covered, (0..values).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn one_process_exchanges_nothing() {
+        let alone = Ranks::alone();
+        let mut values = [1.5, -2.0];
+        alone.all_reduce(&mut values).unwrap();
+        assert_eq!(values, [1.5, -2.0]);
+        assert_eq!(alone.all_gather(b"own").unwrap(), [b"own"]);
+        assert_eq!(alone.broadcast(b"own".to_vec()).unwrap(), b"own");
+        alone.barrier().unwrap();
+        assert!(alone.is_first() && alone.bytes_sent() == 0);
+    }
+}

@@ -1,0 +1,90 @@
+//! The file by which the ranks of a job find rank 0. It holds the job's key, so that nobody but its
+//! owner may read it, and is there only until all ranks have come.
+
+use super::super::{Error, Result};
+use super::Key;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+const NAME: &str = "rendezvous.json";
+
+/// Where rank 0 is, and the job's key.
+#[derive(Serialize, Deserialize)]
+pub struct Meeting {
+    /// Hexadecimal.
+    key: String,
+    pub host: String,
+    /// Where rank 0 may be reached.
+    pub addresses: Vec<String>,
+    pub port: u16,
+}
+
+impl Meeting {
+    pub fn new(key: &Key, host: String, addresses: Vec<String>, port: u16) -> Self {
+        let key = key.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { key, host, addresses, port }
+    }
+
+    pub fn key(&self) -> Option<Key> {
+        let byte = |i: usize| u8::from_str_radix(self.key.get(2 * i..2 * i + 2)?, 16).ok();
+        let bytes: Option<Vec<u8>> = (0..32).map(byte).collect();
+        Some(Key(bytes?.try_into().ok()?))
+    }
+
+    /// Writes the file, in place of one that an earlier job has left.
+    pub fn write(&self, folder: &Path) -> Result<Kept> {
+        let failed = |path: &Path| {
+            let path = path.display().to_string();
+            move |e: std::io::Error| Error::Refused(format!("{path} cannot be written: {e}"))
+        };
+        fs::create_dir_all(folder).map_err(failed(folder))?;
+        let path = folder.join(NAME);
+        let part = folder.join(format!("{NAME}.{}", std::process::id()));
+        let mut options = fs::OpenOptions::new();
+        options.create_new(true).write(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let text = serde_json::to_string(self).unwrap_or_default();
+        let _ = fs::remove_file(&part);
+        let mut file = options.open(&part).map_err(failed(&part))?;
+        file.write_all(text.as_bytes()).map_err(failed(&part))?;
+        file.sync_all().map_err(failed(&part))?;
+        fs::rename(&part, &path).map_err(failed(&path))?;
+        Ok(Kept { path, text })
+    }
+
+    /// Reads the file; none if it is not there yet.
+    pub fn read(folder: &Path) -> Result<Option<Self>> {
+        let path = folder.join(NAME);
+        let refused = |problem: &str| Error::Refused(format!("{} {problem}", path.display()));
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(refused(&format!("cannot be read: {e}"))),
+        };
+        #[cfg(unix)]
+        if let Ok(found) = fs::metadata(&path)
+            && std::os::unix::fs::PermissionsExt::mode(&found.permissions()) & 0o077 != 0
+        {
+            return Err(refused("can be read by others, and holds the job's key: remove it"));
+        }
+        serde_json::from_str(&text).map(Some).map_err(|_| refused("is of something else"))
+    }
+}
+
+/// The file while ranks are waited for.
+pub struct Kept {
+    path: PathBuf,
+    text: String,
+}
+
+impl Drop for Kept {
+    /// Removes the file, unless another job has written its own.
+    fn drop(&mut self) {
+        if fs::read_to_string(&self.path).is_ok_and(|text| text == self.text) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}

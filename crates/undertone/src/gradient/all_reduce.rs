@@ -1,0 +1,65 @@
+//! The clipped sum over all ranks.
+
+use super::clip::Clipped;
+use super::sum::ClippedSum;
+use crate::collective::{self, Ranks};
+use crate::error::Result;
+use crate::model::{self, Gradients, ParameterId, Parameters};
+use crate::tensor::Matrix;
+
+impl ClippedSum {
+    /// Replaces each rank's sum by the sum over all ranks, added in the order of the ranks. Every
+    /// rank has the same bits afterwards.
+    pub fn all_reduce(&mut self, ranks: &Ranks, parameters: &Parameters) -> Result<()> {
+        if ranks.are_one() {
+            return Ok(());
+        }
+        all_reduce(self.gradients_mut(), ranks, parameters)?;
+        if let Some(unclipped) = self.unclipped_mut() {
+            all_reduce(unclipped, ranks, parameters)?;
+        }
+        let of_rank = self.clipped().to_bytes();
+        let mut all = Clipped::default();
+        for bytes in ranks.all_gather(&of_rank)? {
+            all.add(&Clipped::from_bytes(&bytes).ok_or_else(collective::Error::out_of_step)?);
+        }
+        self.set_clipped(all);
+        Ok(())
+    }
+}
+
+/// Adds up gradients. A rank without examples has none; a parameter that has none on any rank is
+/// not connected to the loss, and stays without.
+fn all_reduce(gradients: &mut Gradients, ranks: &Ranks, parameters: &Parameters) -> Result<()> {
+    let trainable: Vec<ParameterId> =
+        parameters.iter().filter(|(_, p)| p.trainable).map(|(id, _)| id).collect();
+    let mut sums = gradients.take();
+    let own: Vec<u8> = trainable.iter().map(|id| u8::from(sums[id.index()].is_some())).collect();
+    let found = ranks.all_gather(&own)?;
+    if found.iter().any(|found| found.len() != trainable.len()) {
+        return Err(collective::Error::out_of_step().into());
+    }
+    let anywhere = |i: &usize| found.iter().any(|found| found[*i] == 1);
+    let connected: Vec<ParameterId> =
+        (0..trainable.len()).filter(anywhere).map(|i| trainable[i]).collect();
+    let coordinates = connected.iter().map(|&id| parameters.get(id).len()).sum();
+    let mut values: Vec<f32> = Vec::with_capacity(coordinates);
+    for id in &connected {
+        match sums[id.index()].take() {
+            Some(sum) => values.extend(sum.to_vec().map_err(model::Error::from)?),
+            None => values.resize(values.len() + parameters.get(*id).len(), 0.0),
+        }
+    }
+    ranks.all_reduce(&mut values)?;
+    let mut first = 0;
+    for id in connected {
+        let value = &parameters.get(id).value;
+        let (rows, columns) = (value.rows(), value.columns());
+        let sum = values[first..first + rows * columns].to_vec();
+        first += rows * columns;
+        let sum = Matrix::from_vec(rows, columns, sum).to_device(&value.device());
+        let sum = sum.and_then(|sum| gradients.add_matrix(id, sum));
+        sum.map_err(model::Error::from)?;
+    }
+    Ok(())
+}

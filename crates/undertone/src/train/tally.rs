@@ -1,0 +1,93 @@
+//! What the ranks have added to their sums, compared with the sample before anything is released.
+//!
+//! The guarantee needs every sampled unit's clipped gradient in the sum exactly once: one that was
+//! added twice moves the sum by 2C. Each rank counts what it really added. The counts of all ranks
+//! together must be those of the sample, and so must the sum of a hash of each example's position
+//! in it, which also differs if one example took the place of another.
+
+use crate::collective::{self, Ranks};
+use crate::error::Result;
+
+/// What one rank, or all of them, have added up in a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// Number of examples.
+    pub examples: u64,
+    /// Sum of a hash of each example's position in the sample.
+    positions: u64,
+    /// Sum of the examples' losses.
+    pub losses: f64,
+    /// Ranks that were asked to stop after this step.
+    pub stop: u64,
+}
+
+impl Tally {
+    /// Counts an example by its position in the sample.
+    pub fn count(&mut self, position: usize) {
+        self.examples += 1;
+        self.positions = self.positions.wrapping_add(super::steps::mix(position as u64 + 1));
+    }
+
+    /// The counts of all ranks together, which must be those of a sample of so many examples.
+    pub fn of_all(self, ranks: &Ranks, examples: usize) -> Result<Self> {
+        let mut all = Self::default();
+        for bytes in ranks.all_gather(&self.bytes())? {
+            let one = Self::of(&bytes).ok_or_else(collective::Error::out_of_step)?;
+            all.examples += one.examples;
+            all.positions = all.positions.wrapping_add(one.positions);
+            all.losses += one.losses;
+            all.stop += one.stop;
+        }
+        let mut expected = Self::default();
+        (0..examples).for_each(|position| expected.count(position));
+        if (all.examples, all.positions) != (expected.examples, expected.positions) {
+            return Err(collective::Error::System(
+                "the ranks together did not add each sampled example exactly once, so nothing was \
+                 released: report this, it is a mistake in the program"
+                    .to_owned(),
+            )
+            .into());
+        }
+        Ok(all)
+    }
+
+    fn bytes(&self) -> [u8; 32] {
+        let Self { examples, positions, losses, stop } = self;
+        let all = [*examples, *positions, losses.to_bits(), *stop];
+        let mut bytes = [0; 32];
+        for (slot, number) in bytes.chunks_exact_mut(8).zip(all) {
+            slot.copy_from_slice(&number.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn of(bytes: &[u8]) -> Option<Self> {
+        let (numbers, []) = bytes.as_chunks::<8>() else { return None };
+        let [examples, positions, losses, stop] =
+            <[[u8; 8]; 4]>::try_from(numbers).ok()?.map(u64::from_le_bytes);
+        Some(Self { examples, positions, losses: f64::from_bits(losses), stop })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(positions: &[usize]) -> Tally {
+        let mut tally = Tally { losses: 0.5, ..Tally::default() };
+        positions.iter().for_each(|&position| tally.count(position));
+        tally
+    }
+
+    #[test]
+    fn an_example_that_is_added_twice_or_not_at_all_is_noticed() {
+        let alone = Ranks::alone();
+        let found = tally(&[2, 0, 1]).of_all(&alone, 3).unwrap();
+        assert_eq!((found.examples, found.losses), (3, 0.5));
+        assert_eq!(Tally::default().of_all(&alone, 0).unwrap(), Tally::default());
+        for wrong in [&[0, 1, 1][..], &[0, 1, 2, 2], &[0, 1], &[0, 1, 3]] {
+            let told = tally(wrong).of_all(&alone, 3).unwrap_err().to_string();
+            assert!(told.contains("nothing was released"), "{told}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What a run does on several ranks: which plans can be, sums over ranks, shared evaluation, and
+//! the check that all ranks have the same weights.
+
+use super::steps::Run;
+use super::tally::Tally;
+use crate::collective::{self, Ranks};
+use crate::error::{Error, Result};
+use crate::evaluate::{Limits, Meter, Metrics, Prediction, predict};
+use crate::gradient::ClippedSum;
+use crate::model;
+use crate::plan::{Method, Plan};
+use sha2::{Digest, Sha256};
+use undertone_run::LearnerKind;
+
+/// Refuses several ranks for what they would all do in the same way.
+pub(super) fn check_plan(plan: &Plan, ranks: &Ranks) -> Result<()> {
+    if ranks.are_one() {
+        return Ok(());
+    }
+    let problem = match &plan.method {
+        Method::Local(local) if local.settings.learn == LearnerKind::Discriminant => {
+            "a discriminant is fitted in one pass, which ranks do not divide among themselves: \
+             start one process, or choose privacy.local.learn = \"gradient\""
+        }
+        Method::Local(local) if local.adapt.is_some() => {
+            "the adaptation before embeddings are perturbed is not divided among ranks: start one \
+             process, or leave privacy.local.adapt out"
+        }
+        _ => return Ok(()),
+    };
+    Err(collective::Error::Refused(problem.to_owned()).into())
+}
+
+impl Run {
+    /// Adds up the sums of all ranks, which must hold each of the sample's examples once.
+    pub(super) fn add_up(
+        &self,
+        sum: &mut ClippedSum,
+        tally: Tally,
+        chosen: &[usize],
+    ) -> Result<Tally> {
+        let all = tally.of_all(&self.ranks, chosen.len())?;
+        sum.all_reduce(&self.ranks, &self.learner.model.parameters)?;
+        Ok(all)
+    }
+
+    /// Refuses to go on if a rank's weights are not those of rank 0, as where a processor computes
+    /// something else. Each rank's gradients are those of its own weights.
+    pub(super) fn check_that_weights_agree(&self) -> Result<()> {
+        if self.ranks.are_one() {
+            return Ok(());
+        }
+        let mut hash = Sha256::new();
+        for id in self.learner.trainable() {
+            let values = self.learner.model.parameters.value(id).to_vec();
+            let values = values.map_err(model::Error::from)?;
+            hash.update(bytemuck::cast_slice::<f32, u8>(&values));
+        }
+        let all = self.ranks.all_gather(&hash.finalize())?;
+        match all.iter().position(|one| *one != all[0]) {
+            None => Ok(()),
+            Some(rank) => Err(collective::Error::System(format!(
+                "after step {} the weights of rank {rank} are not those of rank 0: its machine \
+                 computes something else",
+                self.done
+            ))
+            .into()),
+        }
+    }
+
+    /// Metrics of the model on the validation file. Each rank predicts a part of each chunk; all
+    /// ranks have the same metrics.
+    pub(super) fn metrics_of_validation(&self) -> Result<Option<Metrics>> {
+        let Some(validation) = &self.validation else { return Ok(None) };
+        let model = &self.learner.model;
+        let head = &model.network.head;
+        let mut meter = Meter::new(head.task_head, head.out.outputs);
+        let ranks = &self.ranks;
+        for examples in validation.for_evaluation().chunks(1024 * ranks.size()) {
+            let each = examples.len().div_ceil(ranks.size()).max(1);
+            let own = examples.chunks(each).nth(ranks.rank()).unwrap_or_default();
+            let found = predict(model, own, Limits::default(), false)?;
+            let found = if ranks.are_one() { found } else { gathered(ranks, &found)? };
+            if found.len() != examples.len() {
+                return Err(collective::Error::out_of_step().into());
+            }
+            examples.iter().zip(&found).for_each(|(example, said)| meter.add(example, said));
+        }
+        Ok(Some(meter.metrics()))
+    }
+}
+
+/// The predictions of all ranks, in order.
+fn gathered(ranks: &Ranks, own: &[Prediction]) -> Result<Vec<Prediction>> {
+    let own: Vec<(Option<f32>, usize, &[f32])> =
+        own.iter().map(|one| (one.loss, one.predictions, one.logits.as_slice())).collect();
+    let bytes = serde_json::to_vec(&own).map_err(|_| collective::Error::out_of_step())?;
+    let mut all = Vec::new();
+    for bytes in ranks.all_gather(&bytes)? {
+        let found: Vec<(Option<f32>, usize, Vec<f32>)> =
+            serde_json::from_slice(&bytes).map_err(|_| collective::Error::out_of_step())?;
+        let prediction = |(loss, predictions, logits)| Prediction { loss, predictions, logits };
+        all.extend(found.into_iter().map(prediction));
+    }
+    Ok(all)
+}
+
+/// What rank 0 has, as JSON.
+pub(super) fn shared<T: serde::Serialize + serde::de::DeserializeOwned>(
+    ranks: &Ranks,
+    of_first: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    if ranks.are_one() {
+        return of_first();
+    }
+    let damaged = |_| Error::Ranks(collective::Error::out_of_step());
+    if ranks.is_first() {
+        let own = of_first()?;
+        ranks.broadcast(serde_json::to_vec(&own).map_err(damaged)?)?;
+        return Ok(own);
+    }
+    serde_json::from_slice(&ranks.broadcast(Vec::new())?).map_err(damaged)
+}

@@ -1,0 +1,120 @@
+//! Collectives over TCP.
+
+use super::in_ranks;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use undertone::collective::Error;
+use undertone::collective::tcp::{Rendezvous, Tcp};
+
+/// A number that is not the sum of others without rounding.
+fn value(rank: usize, i: usize) -> f32 {
+    ((rank * 7919 + i * 104_729) % 1009) as f32 / 997.0 - 0.5
+}
+
+#[test]
+fn sums_are_added_in_the_order_of_the_ranks() {
+    for ranks in [2, 3, 4] {
+        // Fewer values than ranks, parts of unequal length, and more than a socket's buffer.
+        for length in [0, 1, 3, 1_001, 3_000_000] {
+            let folder = tempfile::tempdir().unwrap();
+            let sums = in_ranks(ranks, folder.path(), |ranks| {
+                let mut values: Vec<f32> = (0..length).map(|i| value(ranks.rank(), i)).collect();
+                ranks.all_reduce(&mut values).unwrap();
+                ranks.leave();
+                values
+            });
+            let expected: Vec<f32> = (0..length)
+                .map(|i| (1..ranks).fold(value(0, i), |sum, rank| sum + value(rank, i)))
+                .collect();
+            assert!(sums.iter().all(|sum| *sum == expected), "{ranks} ranks, {length} values");
+        }
+    }
+}
+
+#[test]
+fn rank_0_is_heard_by_all_and_nobody_passes_a_barrier_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let came = AtomicUsize::new(0);
+    in_ranks(4, folder.path(), |ranks| {
+        let own = format!("of {}", ranks.rank()).into_bytes();
+        assert_eq!(ranks.broadcast(own.clone()).unwrap(), b"of 0");
+        let all = ranks.all_gather(&own).unwrap();
+        assert_eq!(all, ["of 0", "of 1", "of 2", "of 3"].map(|text| text.as_bytes().to_vec()));
+        let secret = [ranks.rank() as u8 + 5; 32];
+        assert_eq!(ranks.share_secret(secret).unwrap(), [5; 32]);
+        std::thread::sleep(Duration::from_millis(20 * ranks.rank() as u64));
+        came.fetch_add(1, Ordering::SeqCst);
+        ranks.barrier().unwrap();
+        assert_eq!(came.load(Ordering::SeqCst), 4);
+        ranks.barrier().unwrap();
+        ranks.leave();
+    });
+}
+
+#[test]
+fn all_name_the_rank_that_is_lost() {
+    for says_why in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let begun = Instant::now();
+        let told = in_ranks(3, folder.path(), |ranks| {
+            if ranks.rank() == 2 {
+                if says_why {
+                    ranks.abort(&Error::System("the disk is full".into()));
+                }
+                return String::new();
+            }
+            let error = ranks.barrier().unwrap_err();
+            ranks.abort(&error);
+            error.to_string()
+        });
+        for told in &told[..2] {
+            let why = if says_why { "has stopped: the disk is full" } else { "has ended" };
+            assert!(told.contains("rank 2 on ") && told.contains(why), "{told}");
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30));
+    }
+}
+
+#[test]
+fn ranks_that_do_not_go_together_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let join = |rank, ranks, patience| {
+        let folder = folder.path().to_owned();
+        let patience = Duration::from_secs(patience);
+        Tcp::join(&Rendezvous { folder, rank, ranks, address: None, patience })
+            .unwrap_err()
+            .to_string()
+    };
+    let join = &join;
+    // Another number of ranks, and the same rank twice.
+    for (other, about) in [((1, 3), "was told of 3 ranks, and rank 0 of 2"), ((0, 2), "")] {
+        std::thread::scope(|scope| {
+            let first = scope.spawn(move || join(0, 2, 2));
+            if other.0 > 0 {
+                let told = join(other.0, other.1, 20);
+                assert!(told.contains(about), "{told}");
+            }
+            let told = first.join().unwrap();
+            assert!(told.contains(about), "{told}");
+            assert!(other.0 > 0 || told.contains("rank 1 did not come"), "{told}");
+        });
+    }
+    assert!(join(1, 2, 0).contains("rank 0 did not come"));
+    assert!(join(2, 2, 0).contains("counted from 0"));
+    assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none());
+}
+
+/// A key that others can read is not used.
+#[cfg(unix)]
+#[test]
+fn a_key_that_others_can_read_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rendezvous.json");
+    std::fs::write(&file, r#"{"key":"00","host":"a","addresses":[],"port":1}"#).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let (folder, patience) = (folder.path().to_owned(), Duration::from_secs(1));
+    let follower = Rendezvous { folder, rank: 1, ranks: 2, address: None, patience };
+    let told = Tcp::join(&follower).unwrap_err().to_string();
+    assert!(told.contains("can be read by others"), "{told}");
+}
