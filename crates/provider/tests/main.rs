@@ -1,3 +1,8 @@
 //! The integration tests, in one program: linking takes longer than most of them.
 
+mod away;
+#[path = "../../../tests/postgres/mod.rs"]
+mod postgres;
 mod serve;
+mod tls;
+mod world;

@@ -1,127 +1,14 @@
 //! The server by itself: what it takes, what it refuses, and how long it waits.
 
+use super::world::{World, get, limits, rest};
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
-use std::thread::JoinHandle;
+use std::net::TcpStream;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use undertone::tensor::Device;
-use undertone_provider::serve::{Limits, Options, Ready, serve};
-use undertone_provider::store::{Location, new_token};
-use undertone_provider::{
-    Frame, Kind, Receipt, Release, TaskFolder, frame_hash, frame_length, hash, hex, init, unhex,
-};
-
-/// A task, and a server that waits for nobody.
-struct World {
-    folder: tempfile::TempDir,
-    ready: Ready,
-    stop: Arc<AtomicBool>,
-    serving: Option<JoinHandle<()>>,
-    task: TaskFolder,
-    token: String,
-}
-
-fn limits() -> Limits {
-    Limits {
-        header: Duration::from_millis(400),
-        body: Duration::from_millis(400),
-        per_second: 10_000.0,
-        burst: 10_000.0,
-        ..Limits::default()
-    }
-}
-
-impl World {
-    fn start(limits: Limits) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let model = folder.path().join("model");
-        fs::create_dir_all(&model).unwrap();
-        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../undertone/tests/fixtures");
-        for (from, to) in [
-            ("models/bert-classification/config.json", "config.json"),
-            ("models/bert-classification/model.safetensors", "model.safetensors"),
-            ("tokenizer-wordpiece/tokenizer.json", "tokenizer.json"),
-        ] {
-            fs::copy(fixtures.join(from), model.join(to)).unwrap();
-        }
-        let file = folder.path().join("task.toml");
-        let text = format!(
-            "[model]\npath = {model:?}\ntuning = \"head\"\n[data]\ntext = \"text\"\nlabels = \
-             [\"bad\", \"<good>\", \"neutral\"]\nmax_tokens = 16\n[privacy]\nmethod = \
-             \"dp-forward\"\nepsilon = 4.0\ndelta = 1e-5\n"
-        );
-        fs::write(&file, text).unwrap();
-        let out = folder.path().join("task");
-        let task = init(&file, &out, &Device::Cpu, 1000).unwrap();
-        let store = Location::Sqlite(task.store());
-        let mut owners = store.open(&task.hash).unwrap();
-        let token = new_token(owners.as_mut(), "ada", 1000).unwrap();
-        let listen: SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let options = Options { listen, admin: Some(listen), tls: None, store, limits };
-        let stop = Arc::new(AtomicBool::new(false));
-        let (told, tell) = channel();
-        let (served, stopping) = (TaskFolder::open(&out).unwrap(), stop.clone());
-        let serving = std::thread::spawn(move || {
-            serve(served, &options, &stopping, &mut |ready| told.send(ready.clone()).unwrap())
-                .unwrap();
-        });
-        let ready = tell.recv().unwrap();
-        Self { folder, ready, stop, serving: Some(serving), task, token }
-    }
-
-    fn connect(&self) -> TcpStream {
-        connect(&self.ready.url)
-    }
-
-    /// A frame of one release.
-    fn frame(&self, id: u8) -> Vec<u8> {
-        let numbers = vec![0.5; self.task.task.width];
-        let release = Release { id: [id; 16], label: 1, numbers };
-        let frame = Frame { kind: Kind::Contribution, epoch: 0, releases: vec![release] };
-        frame.encode(&self.task.task, &self.task.hash)
-    }
-
-    fn head(&self, path: &str, length: usize) -> String {
-        format!(
-            "POST {path} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {}\r\ncontent-length: \
-             {length}\r\n\r\n",
-            self.token
-        )
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
-        let ended = self.serving.take().map(JoinHandle::join);
-        assert!(std::thread::panicking() || ended.is_none_or(|ended| ended.is_ok()));
-    }
-}
-
-fn connect(url: &str) -> TcpStream {
-    let socket = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    socket
-}
-
-/// All that comes until the connection is closed.
-fn rest(mut socket: TcpStream) -> String {
-    let mut bytes = Vec::new();
-    let _ = socket.read_to_end(&mut bytes);
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-fn get(url: &str, path: &str, more: &str) -> String {
-    let mut socket = connect(url);
-    let ask = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{more}\r\n");
-    socket.write_all(ask.as_bytes()).unwrap();
-    rest(socket)
-}
+use undertone_provider::serve::Limits;
+use undertone_provider::store::Location;
+use undertone_provider::{Receipt, frame_hash, frame_length, hash, hex, unhex};
 
 /// Clients that send a little now and then hold nothing up: they are cut off, and others are
 /// served meanwhile.

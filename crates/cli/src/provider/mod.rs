@@ -1,6 +1,7 @@
 //! `undertone provider`: the side that receives releases.
 
 mod init;
+mod log;
 mod serve;
 mod tokens;
 mod train;
@@ -39,7 +40,8 @@ pub struct TaskArguments {
     /// Folder of the task, which provider init has made
     #[arg(value_name = "TASK")]
     task: PathBuf,
-    /// Where releases are kept: sqlite:PATH [default: store.db in the task's folder]
+    /// Where releases are kept: sqlite:PATH or postgres://user@host/database [default: store.db in
+    /// the task's folder]
     #[arg(long, value_name = "STORE")]
     store: Option<String>,
 }

@@ -1,6 +1,7 @@
 //! `undertone provider serve`
 
 use super::TaskArguments;
+use super::log::Log;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
 use crate::stop::Stop;
@@ -32,7 +33,8 @@ pub struct Serve {
     /// Name in a self-signed certificate (repeatable) [default: localhost and the address]
     #[arg(long, value_name = "HOST", conflicts_with = "tls_cert")]
     name: Vec<String>,
-    /// Let only clients in that these authorities (PEM) have certified
+    /// Let only clients in that have a certificate: one that stands in this file (PEM), or one by
+    /// an authority that does
     #[arg(long, value_name = "FILE")]
     client_ca: Option<PathBuf>,
     /// Plain HTTP, on 127.0.0.1 or ::1 only
@@ -47,10 +49,14 @@ pub struct Serve {
     /// Requests that an owner may send each second in the long run
     #[arg(long, value_name = "N", default_value_t = 50.0)]
     most_per_second: f64,
+    /// What is written to standard error
+    #[arg(long, value_name = "LEVEL", value_enum, default_value_t = Log::Warn)]
+    log: Log,
 }
 
 impl Serve {
     pub fn run(self, output: Output) -> Outcome {
+        self.log.start();
         let folder = self.task.folder()?;
         if self.most_connections == 0 || !matches!(self.most_per_second, rate if rate > 0.0) {
             return Err(Failure::arguments("limits of the server must be above 0"));

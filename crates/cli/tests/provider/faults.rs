@@ -126,6 +126,61 @@ fn a_provider_that_is_killed_loses_no_acknowledged_contribution() {
     assert_eq!(world.ledger("ada", "contribution").len(), 2);
 }
 
+/// A provider that is told to stop while owners send: what it has begun is answered, it ends
+/// without a failure, and what was acknowledged is stored.
+#[test]
+fn a_provider_that_is_told_to_stop_finishes_what_it_has_begun() {
+    let world = World::usual();
+    let mut server = world.insecure();
+    let (url, address) = (server.url.clone(), server.address());
+    let owners = ["ada", "bob", "eve"];
+    for owner in owners {
+        world.token(owner);
+        // The task is fetched, and the provider not asked again before releases are sent.
+        world.texts(owner, 10);
+        json(&mut world.contribute(owner, &url));
+        world.texts(owner, 1_000);
+    }
+    let sending = owners.map(|owner| {
+        let mut command = world.contribute(owner, &url);
+        command.arg("--json").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    });
+    let all = || world.stored().iter().map(|(_, count)| count).sum::<u64>();
+    for _ in 0..3 {
+        let before = all();
+        for _ in 0..400 {
+            if all() > before {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(server.stop(), "it ends without a failure");
+        for owner in owners {
+            assert!(acknowledged(&world, owner) <= stored_of(&world, owner));
+        }
+        server = world.serve(&address, &["--insecure"]);
+    }
+    for child in sending {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+    }
+    assert_eq!(world.stored(), owners.map(|owner| (owner.to_owned(), 1_000)));
+}
+
+fn stored_of(world: &World, owner: &str) -> u64 {
+    world.stored().iter().find(|(name, _)| name == owner).unwrap().1
+}
+
+/// Releases of an owner for which there is a receipt.
+fn acknowledged(world: &World, owner: &str) -> u64 {
+    let path = world.home(owner).join("owner.db");
+    let read_only = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+    let Ok(book) = rusqlite::Connection::open_with_flags(path, read_only) else { return 0 };
+    let ask = "SELECT count(*) FROM releases JOIN frames ON frame = frames.id
+        WHERE receipt IS NOT NULL";
+    book.query_row(ask, [], |row| row.get::<_, i64>(0)).map_or(0, |count| count as u64)
+}
+
 #[test]
 fn an_owner_that_is_killed_goes_on_with_the_same_releases() {
     let world = World::usual();

@@ -1,9 +1,15 @@
 //! Owners and a provider as processes, on loopback: what they promise each other, and what happens
 //! when either of them, or the network between them, fails.
 
+mod clocks;
 mod faults;
 mod flow;
+mod identity;
+mod log;
+#[path = "../../../../tests/postgres/mod.rs"]
+mod postgres;
 mod proxy;
 mod refused;
+mod several;
 mod wire;
 mod world;

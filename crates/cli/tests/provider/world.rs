@@ -25,6 +25,8 @@ pub fn json(command: &mut Command) -> Value {
 pub struct World {
     pub bench: Bench,
     task: String,
+    /// Where releases are kept, unless in the task's folder.
+    store: Option<String>,
 }
 
 /// A provider's server; killed when it is dropped.
@@ -37,7 +39,7 @@ pub struct Server {
 impl World {
     /// A task with some lines of [privacy] in place of the usual ones.
     pub fn new(privacy: &str) -> Self {
-        let world = Self { bench: Bench::classifier(), task: "task".into() };
+        let world = Self { bench: Bench::classifier(), task: "task".into(), store: None };
         world.make_task("task", privacy);
         world
     }
@@ -64,16 +66,41 @@ impl World {
         self.task = folder.into();
     }
 
+    /// Keeps releases at another address.
+    pub fn keep_in(&mut self, store: &str) {
+        self.store = Some(store.into());
+    }
+
     pub fn folder(&self) -> PathBuf {
         self.bench.path(&self.task)
     }
 
+    /// A command of the provider's about its task.
+    fn provider(&self, words: &[&str]) -> Command {
+        let mut command = undertone(&["provider"]);
+        command.args(words).arg(self.folder());
+        if let Some(store) = &self.store {
+            command.args(["--store", store]);
+        }
+        command
+    }
+
     /// Starts a server. `listen` may name a port that was used before.
     pub fn serve(&self, listen: &str, more: &[&str]) -> Server {
-        let mut command = undertone(&["provider", "serve"]);
-        command.arg(self.folder()).args(["--listen", listen, "--json"]);
-        let mut child =
-            command.args(more).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        self.serve_with(listen, more, |_| {})
+    }
+
+    /// Starts a server by a command that is changed first.
+    pub fn serve_with(
+        &self,
+        listen: &str,
+        more: &[&str],
+        change: impl FnOnce(&mut Command),
+    ) -> Server {
+        let mut command = self.provider(&["serve", "--listen", listen, "--json"]);
+        command.args(more).stdout(Stdio::piped()).stderr(Stdio::null());
+        change(&mut command);
+        let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let said: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{line}: {e}"));
@@ -87,8 +114,7 @@ impl World {
 
     /// Makes a token for an owner; the file that it is in.
     pub fn token(&self, owner: &str) -> PathBuf {
-        let made =
-            json(undertone(&["provider", "tokens", "new", "--owner", owner]).arg(self.folder()));
+        let made = json(&mut self.provider(&["tokens", "new", "--owner", owner]));
         let file = self.bench.path(&format!("{owner}.token"));
         fs::write(&file, made["token"].as_str().unwrap()).unwrap();
         file
@@ -130,7 +156,7 @@ impl World {
 
     /// How many releases of each owner are stored, by name.
     pub fn stored(&self) -> Vec<(String, u64)> {
-        let owners = json(undertone(&["provider", "tokens", "list"]).arg(self.folder()));
+        let owners = json(&mut self.provider(&["tokens", "list"]));
         let one = |owner: &Value| {
             (owner["owner"].as_str().unwrap().to_owned(), owner["releases"].as_u64().unwrap())
         };
@@ -150,8 +176,8 @@ impl World {
     }
 
     pub fn train(&self, out: &str) -> Value {
-        let mut command = undertone(&["provider", "train"]);
-        command.arg(self.folder()).arg("--out").arg(self.bench.path(out));
+        let mut command = self.provider(&["train"]);
+        command.arg("--out").arg(self.bench.path(out));
         command.arg("--public").arg(self.bench.path("rows.tsv")).args(["--text", "sentence"]);
         json(&mut command)
     }

@@ -181,8 +181,13 @@ impl Client {
                 Some(sender) => sender,
                 None => connect(endpoint, tls.as_ref(), pinned).await?,
             };
-            let gone = |e: hyper::Error| {
-                Error::failed(format!("the connection to {} broke: {e}", endpoint.url()))
+            let gone = |e: hyper::Error| match refused_certificate(&e) {
+                true => Error::mistake(format!(
+                    "{} lets only clients in whose certificate it knows: name one by --client-cert \
+                     and --client-key",
+                    endpoint.url()
+                )),
+                false => Error::failed(format!("the connection to {} broke: {e}", endpoint.url())),
             };
             let slow = |_| Error::failed(format!("{} does not answer", endpoint.url()));
             let response =
@@ -203,6 +208,32 @@ impl Client {
     pub fn close(&mut self) {
         self.open = None;
     }
+}
+
+/// Whether the server has closed a connection because of the client's certificate. In TLS 1.3 the
+/// client hears of it after its own handshake.
+fn refused_certificate(error: &hyper::Error) -> bool {
+    use rustls::AlertDescription as Alert;
+    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        if let Some(rustls::Error::AlertReceived(alert)) = inner.and_then(|e| e.downcast_ref()) {
+            return matches!(
+                alert,
+                Alert::CertificateRequired
+                    | Alert::BadCertificate
+                    | Alert::UnsupportedCertificate
+                    | Alert::CertificateRevoked
+                    | Alert::CertificateExpired
+                    | Alert::CertificateUnknown
+                    | Alert::UnknownCA
+                    | Alert::AccessDenied
+                    | Alert::DecryptError
+            );
+        }
+        next = error.source();
+    }
+    false
 }
 
 async fn connect(

@@ -3,6 +3,7 @@
 use super::book::Pin;
 use super::client::{Client, Endpoint, Identity};
 use super::home::{Home, make_private};
+use super::send::send;
 use super::verify::client_config;
 use crate::error::{Error, Result};
 use crate::hex::{Hash, hash, hash_file, hex, unhex};
@@ -113,7 +114,7 @@ impl Provider {
             task: String,
         }
         let url = self.endpoint.url();
-        let response = client.post("/v1/enrol", Vec::new())?;
+        let response = send(client, "/v1/enrol", &[])?;
         match response.status {
             200 => {}
             401 => return Err(Error::mistake(format!("{url} refuses: {}", response.problem()))),

@@ -51,7 +51,11 @@ impl Home {
             Err(TryLockError::Error(e)) => return Err(Error::io(&lock_path)(e)),
         }
         let secret = secret(folder, &tasks)?;
-        let book = Book::open(&folder.join("owner.db"))?;
+        let book = folder.join("owner.db");
+        if !book.exists() {
+            refuse_if_begun(&book, &tasks)?;
+        }
+        let book = Book::open(&book)?;
         Ok(Self { folder: folder.to_path_buf(), secret, book, _lock: lock })
     }
 
@@ -78,6 +82,19 @@ pub fn make_private(folder: &Path) -> Result<()> {
     builder.create(folder).map_err(Error::io(folder))
 }
 
+/// Refuses a folder that lacks a file with which releases were made. Without the book the same coin
+/// would be thrown for a label that has changed since, and both answers together show both labels.
+fn refuse_if_begun(missing: &Path, tasks: &Path) -> Result<()> {
+    if tasks.read_dir().map_err(Error::io(tasks))?.next().is_none() {
+        return Ok(());
+    }
+    Err(Error::mistake(format!(
+        "{} is missing, but releases were made with it: bring it back, or name another folder by \
+         --owner, whose ledger knows nothing of them",
+        missing.display()
+    )))
+}
+
 /// The secret, made on the first use. It is not made again where releases were made with one: the
 /// same texts would get fresh noise.
 fn secret(folder: &Path, tasks: &Path) -> Result<[u8; 32]> {
@@ -87,14 +104,7 @@ fn secret(folder: &Path, tasks: &Path) -> Result<[u8; 32]> {
             Error::mistake(format!("{} is damaged; bring it back from a backup", path.display()))
         }),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            let begun = tasks.read_dir().map_err(Error::io(tasks))?.next().is_some();
-            if begun {
-                return Err(Error::mistake(format!(
-                    "{} is missing, but releases were made with it: bring it back, or name another \
-                     folder by --owner, whose ledger knows nothing of them",
-                    path.display()
-                )));
-            }
+            refuse_if_begun(&path, tasks)?;
             let secret = random::<32>()?;
             // Whole or not at all: a process that is killed here has made no release.
             let beside = folder.join("secret.new");

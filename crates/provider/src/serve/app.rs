@@ -12,6 +12,7 @@ use crate::store::{Owner, Store, Writer, token_hash};
 use crate::task::TaskFolder;
 use axum::http::{HeaderMap, StatusCode, header};
 use std::sync::{Arc, Mutex};
+use tokio::time::timeout;
 
 /// What all requests share.
 pub struct App {
@@ -57,17 +58,19 @@ impl App {
             };
             ask(reader.as_mut())
         });
-        match asked.await {
-            Ok(Ok(found)) => Ok(found),
-            Ok(Err(e)) => Err(self.away(&e.to_string())),
-            Err(_) => Err(self.away("a thread has ended")),
+        match timeout(self.limits.store, asked).await {
+            Ok(Ok(Ok(found))) => Ok(found),
+            Ok(Ok(Err(e))) => Err(self.away(&e.to_string())),
+            Ok(Err(_)) => Err(self.away("a thread has ended")),
+            Err(_) => Err(self.away("it does not answer in time")),
         }
     }
 
     /// The store fails. Why is for the provider's log, not for owners.
     pub fn away(&self, why: &str) -> Problem {
         self.measured.store_failed();
-        eprintln!("the store failed: {}", undertone_run::printable_line(why));
+        let why = undertone_run::printable_line(why);
+        tracing::error!(%why, "the store does not answer");
         Problem::busy("the provider's store does not answer; nothing was stored, send it again")
     }
 

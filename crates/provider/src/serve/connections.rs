@@ -8,8 +8,8 @@ use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -38,7 +38,10 @@ pub async fn serve(
             continue;
         };
         // A connection above the limit is closed at once, so that none waits without being told.
-        let Ok(place) = places.clone().try_acquire_owned() else { continue };
+        let Ok(place) = places.clone().try_acquire_owned() else {
+            tracing::warn!(most = limits.connections, "a connection above the limit is closed");
+            continue;
+        };
         let _ = socket.set_nodelay(true);
         let (router, acceptor, stopping) = (router.clone(), acceptor.clone(), stopping.clone());
         open.spawn(async move {
@@ -46,8 +49,14 @@ pub async fn serve(
             match acceptor {
                 None => connection(socket, router, limits, stopping).await,
                 Some(acceptor) => {
-                    if let Ok(Ok(socket)) = timeout(limits.header, acceptor.accept(socket)).await {
-                        connection(socket, router, limits, stopping).await;
+                    let accepted = acceptor.accept(socket).into_fallible();
+                    match timeout(limits.header, accepted).await {
+                        Ok(Ok(socket)) => connection(socket, router, limits, stopping).await,
+                        Ok(Err((why, socket))) => {
+                            tracing::debug!(%why, "no TLS");
+                            close(socket).await;
+                        }
+                        Err(_) => tracing::debug!("a TLS handshake was too slow"),
                     }
                 }
             }
@@ -56,6 +65,16 @@ pub async fn serve(
     drop(listener);
     let drained = async { while open.join_next().await.is_some() {} };
     let _ = timeout(limits.drain, drained).await;
+}
+
+/// Closes a connection after an alert that says why. What the client has sent meanwhile is read:
+/// to close with unread bytes would reset the connection, and the alert might be lost.
+async fn close(mut socket: TcpStream) {
+    let _ = socket.shutdown().await;
+    let mut unread = socket.take(64 << 10);
+    let mut nowhere = tokio::io::sink();
+    let reading = tokio::io::copy(&mut unread, &mut nowhere);
+    let _ = timeout(Duration::from_secs(1), reading).await;
 }
 
 async fn connection(

@@ -61,7 +61,12 @@ pub async fn contribute(
     let (frame, bytes) = read_frame(&app, &headers, body, Kind::Contribution).await?;
     let (epoch, count) = (frame.epoch, frame.releases.len() as u32);
     let contribution = Contribution { token, epoch, releases: frame.releases };
-    let (owner, new) = match app.writer.store(contribution).await {
+    // One that is given up here may be stored later; sent again, it counts once.
+    let storing = tokio::time::timeout(app.limits.store, app.writer.store(contribution));
+    let stored = storing.await.unwrap_or_else(|_| {
+        Err(WriterError::Away("a contribution waits for longer than it may".into()))
+    });
+    let (owner, new) = match stored {
         Ok(Stored::Yes { owner, new }) => (owner, new),
         Ok(Stored::NotAllowed) => return Err(Problem::not_allowed()),
         Ok(Stored::Full) => {
@@ -88,6 +93,7 @@ pub async fn contribute(
         at: now(),
         signature: String::new(),
     });
+    tracing::info!(owner = receipt.owner, epoch, releases = count, new, "stored");
     app.measured.contributed(new, u64::from(count) - new, begun.elapsed());
     Ok(json_response(&json!({ "receipt": receipt, "new": new })))
 }

@@ -54,6 +54,8 @@ pub struct Limits {
     pub header: Duration,
     /// Time for the body of a request.
     pub body: Duration,
+    /// Time for the store to answer.
+    pub store: Duration,
     /// Time of a connection.
     pub connection: Duration,
     /// Time for requests in progress when the server is told to stop.
@@ -70,6 +72,7 @@ impl Default for Limits {
             releases: 1_000_000_000,
             header: Duration::from_secs(10),
             body: Duration::from_secs(30),
+            store: Duration::from_secs(20),
             connection: Duration::from_secs(3600),
             drain: Duration::from_secs(20),
         }
@@ -130,6 +133,7 @@ pub fn serve(
                 .transpose()?,
             fingerprint: options.tls.as_ref().map(|tls| tls.fingerprint.clone()),
         });
+        tracing::info!(address = %at(&listener)?, tls = options.tls.is_some(), "listening");
         let (told, stopping) = tokio::sync::watch::channel(false);
         let tls = options.tls.as_ref().map(|tls| tls.config.clone());
         let owners = routes::owners(app.clone());
@@ -142,6 +146,7 @@ pub fn serve(
         while !stop.load(Ordering::SeqCst) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
+        tracing::info!("stopping: requests in progress are finished");
         let _ = told.send(true);
         for task in tasks {
             let _ = task.await;

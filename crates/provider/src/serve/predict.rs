@@ -75,6 +75,7 @@ impl Predictor {
             if half.width() != task.width {
                 return Err(Error::mistake("the current model is one of another task"));
             }
+            tracing::info!("another model predicts from now on");
             *loaded = Some(Loaded { at, half });
         }
         loaded.as_ref().map(|loaded| Ok(loaded.half.logits(numbers)?)).transpose()
@@ -109,7 +110,8 @@ pub async fn predict(
             return Err(Problem::new(StatusCode::NOT_FOUND, "no-model", detail));
         }
         Ok(Err(e)) => {
-            eprintln!("no prediction: {}", undertone_run::printable_line(&e.to_string()));
+            let why = e.to_string();
+            tracing::error!(why = %undertone_run::printable_line(&why), "no prediction");
             return Err(Problem::busy("the provider's model cannot be used now"));
         }
         Err(_) => return Err(Problem::busy("the provider's model cannot be used now")),

@@ -10,12 +10,13 @@ use crate::frame::frame_length;
 use crate::hex::hex;
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::routing::{get, post};
 use serde_json::json;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The description of the interface, in OpenAPI's format.
 const OPENAPI: &str = include_str!("openapi.json");
@@ -38,6 +39,7 @@ pub fn admin(app: Arc<App>) -> Router {
     let router = Router::new()
         .route("/", get(page::page))
         .route("/style.css", get(page::style))
+        .route("/favicon.ico", get(page::no_icon))
         .route("/metrics", get(metrics));
     finished(router, app)
 }
@@ -51,9 +53,16 @@ fn finished(router: Router<Arc<App>>, app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-/// Headers of every answer, and a count of those that are refusals.
+/// Headers of every answer, a count of those that are refusals, and a line in the log. The line
+/// has the route and not the path, which a client may have written anything into.
 async fn around(State(app): State<Arc<App>>, request: Request, next: Next) -> Response<Body> {
+    let begun = Instant::now();
+    let method = request.method().clone();
+    let route = request.extensions().get::<MatchedPath>().cloned();
     let mut response = next.run(request).await;
+    let (status, ms) = (response.status().as_u16(), begun.elapsed().as_millis() as u64);
+    let route = route.as_ref().map_or("none", MatchedPath::as_str);
+    tracing::info!(%method, route, status, ms, "answered");
     if response.status().is_client_error() || response.status().is_server_error() {
         app.measured.refused();
     }

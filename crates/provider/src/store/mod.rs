@@ -2,12 +2,14 @@
 //!
 //! A contribution that was acknowledged is on disk, and counts once however often it is sent.
 
+mod postgres;
 mod sqlite;
 #[cfg(test)]
 mod tests;
 mod writer;
 
-pub use sqlite::Sqlite;
+pub use self::postgres::{Address, Postgres};
+pub use self::sqlite::Sqlite;
 pub use writer::{Writer, WriterError};
 
 use crate::error::{Error, Result};
@@ -100,17 +102,27 @@ pub trait Store: Send {
 }
 
 /// Where a store is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Location {
+    /// A file, for one machine.
     Sqlite(PathBuf),
+    /// A database server, for several provider processes.
+    Postgres(Box<Address>),
 }
 
 impl Location {
-    /// Reads `sqlite:PATH`.
+    /// Reads `sqlite:PATH` or `postgres://user@host/database`.
     pub fn parse(text: &str) -> Result<Self> {
+        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+            return Ok(Self::Postgres(Box::new(Address::parse(text)?)));
+        }
         match text.strip_prefix("sqlite:") {
             Some(path) if !path.is_empty() => Ok(Self::Sqlite(path.into())),
-            _ => Err(Error::mistake("--store is sqlite:PATH, such as sqlite:task/store.db")),
+            _ => Err(Error::mistake(
+                "--store is sqlite:PATH, such as sqlite:task/store.db, or \
+                 postgres://user@host/database",
+            )),
         }
     }
 
@@ -118,8 +130,15 @@ impl Location {
     pub fn open(&self, task: &Hash) -> Result<Box<dyn Store>> {
         match self {
             Self::Sqlite(path) => Ok(Box::new(Sqlite::open(path, task)?)),
+            Self::Postgres(address) => Ok(Box::new(Postgres::open(address, task)?)),
         }
     }
+}
+
+fn name_in_use(name: &str) -> Error {
+    Error::mistake(format!(
+        "there is an owner called {name} already, revoked or not; choose another name"
+    ))
 }
 
 /// Makes a token of 256 bits for an owner. It is returned once; the store has its hash.

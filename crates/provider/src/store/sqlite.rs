@@ -64,13 +64,20 @@ impl Sqlite {
             Some(rusqlite::ErrorCode::NotADatabase) => {
                 Error::mistake(format!("{} is not a store: {e}", path.display()))
             }
+            Some(
+                rusqlite::ErrorCode::ReadOnly
+                | rusqlite::ErrorCode::PermissionDenied
+                | rusqlite::ErrorCode::CannotOpen,
+            ) => Error::mistake(format!("{} cannot be written to: {e}", path.display())),
             _ => Error::Store(e),
         };
         connection.pragma_update(None, "journal_mode", "wal").map_err(not_a_store)?;
         connection.pragma_update(None, "synchronous", "full")?;
         connection.pragma_update(None, "foreign_keys", true)?;
         let task = hex(task);
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let transaction = connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(not_a_store)?;
         transaction.execute_batch(SCHEMA)?;
         for (key, value) in [("task", task.as_str()), ("format", FORMAT)] {
             let add = "INSERT INTO about (key, value) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
@@ -124,9 +131,7 @@ impl Store for Sqlite {
             self.connection.execute(add, params![name, token.as_slice(), now() as i64, limit])?;
         match added {
             1 => Ok(()),
-            _ => Err(Error::mistake(format!(
-                "there is an owner called {name} already, revoked or not; choose another name"
-            ))),
+            _ => Err(super::name_in_use(name)),
         }
     }
 

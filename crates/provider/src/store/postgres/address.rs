@@ -1,0 +1,152 @@
+//! Where a PostgreSQL store is, and how it is reached.
+
+use super::tls::Tls;
+use crate::error::{Error, Result};
+use crate::owner::client_config;
+use postgres::config::{Host, SslMode};
+use postgres::{Client, Config, NoTls};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Time for a connection, and for an answer to what was sent.
+const CONNECT: Duration = Duration::from_secs(5);
+const ANSWER: Duration = Duration::from_secs(15);
+
+/// The address of a database. Its password is not shown.
+#[derive(Clone, Debug)]
+pub struct Address {
+    config: Config,
+    /// Authorities that vouch for the server; none for those that everybody trusts.
+    authorities: Option<PathBuf>,
+}
+
+impl Address {
+    /// Reads `postgres://user@host/database?sslmode=require&sslrootcert=FILE`. On another machine
+    /// the server is reached by TLS alone.
+    pub fn parse(url: &str) -> Result<Self> {
+        let (url, authorities) = without_authorities(url);
+        let mut config: Config = url.parse().map_err(|e: postgres::Error| {
+            let why = std::error::Error::source(&e).map_or(e.to_string(), ToString::to_string);
+            Error::mistake(format!(
+                "--store is not an address such as postgres://user@host/database: {why}"
+            ))
+        })?;
+        if config.get_hosts().is_empty() {
+            return Err(Error::mistake(
+                "--store names no host: postgres://user@host/database, or \
+                 postgres:///database?host=/run/postgresql",
+            ));
+        }
+        let secure = config.get_ssl_mode() == SslMode::Require;
+        let here = config.get_hosts().iter().all(is_here)
+            && config.get_hostaddrs().iter().all(IpAddr::is_loopback);
+        if !secure && !here {
+            return Err(Error::mistake(
+                "a store on another machine is reached by TLS: add ?sslmode=require to --store",
+            ));
+        }
+        if !secure && authorities.is_some() {
+            return Err(Error::mistake("sslrootcert has no effect without sslmode=require"));
+        }
+        config
+            .ssl_mode(if secure { SslMode::Require } else { SslMode::Disable })
+            .application_name("undertone")
+            .connect_timeout(CONNECT)
+            .tcp_user_timeout(ANSWER)
+            .keepalives_idle(ANSWER);
+        Ok(Self { config, authorities })
+    }
+
+    /// Connects. A password that is not in the address is taken from PGPASSWORD, where other
+    /// users of the machine do not see it.
+    pub fn connect(&self) -> Result<Client> {
+        let mut config = self.config.clone();
+        if let (None, Ok(password)) = (config.get_password(), std::env::var("PGPASSWORD")) {
+            config.password(password);
+        }
+        let connected = match config.get_ssl_mode() {
+            SslMode::Require => {
+                let tls = client_config(None, self.authorities.as_deref(), None)?;
+                config.connect(Tls::new(tls))
+            }
+            _ => config.connect(NoTls),
+        };
+        connected.map_err(|e| {
+            let told = super::told(&e);
+            let sentence = format!("the store cannot be reached: PostgreSQL: {told}");
+            // A name, a password or a database that is wrong does not mend itself.
+            match e.code().map(postgres::error::SqlState::code) {
+                Some(code) if code.starts_with("28") || code.starts_with("3D") => {
+                    Error::mistake(sentence)
+                }
+                _ => Error::failed(sentence),
+            }
+        })
+    }
+}
+
+/// Takes `sslrootcert=FILE` out of an address.
+fn without_authorities(url: &str) -> (String, Option<PathBuf>) {
+    let Some((base, query)) = url.split_once('?') else { return (url.to_owned(), None) };
+    let (mut rest, mut authorities) = (Vec::new(), None);
+    for part in query.split('&') {
+        match part.strip_prefix("sslrootcert=") {
+            Some(file) => authorities = Some(PathBuf::from(file)),
+            None => rest.push(part),
+        }
+    }
+    let query = if rest.is_empty() { String::new() } else { format!("?{}", rest.join("&")) };
+    (format!("{base}{query}"), authorities)
+}
+
+fn is_here(host: &Host) -> bool {
+    match host {
+        Host::Tcp(name) => {
+            name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+        }
+        #[cfg(unix)]
+        Host::Unix(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_elsewhere_is_reached_by_tls() {
+        let parse = |url: &str| Address::parse(url).map_err(|e| e.to_string());
+        for right in [
+            "postgres://ada@localhost/releases",
+            "postgresql://ada:secret@127.0.0.1:5433/releases",
+            "postgres://ada@%2Frun%2Fpostgresql/releases",
+            "postgres:///releases?host=/run/postgresql&user=ada",
+            "postgres://ada@db.example/releases?sslmode=require",
+            "postgres://ada@db.example/releases?sslmode=require&sslrootcert=/etc/db.pem",
+        ] {
+            assert!(parse(right).is_ok(), "{right}: {:?}", parse(right));
+        }
+        for (wrong, why) in [
+            ("postgres://ada@db.example/releases", "sslmode=require"),
+            ("postgres://ada@db.example/releases?sslmode=prefer", "sslmode=require"),
+            ("postgres://ada@localhost/releases?hostaddr=10.0.0.1", "sslmode=require"),
+            ("postgres://ada@localhost,db.example/releases", "sslmode=require"),
+            ("postgres://ada@localhost/releases?sslrootcert=a.pem", "no effect"),
+            ("postgres://ada@localhost/releases?sslmod=require", "sslmod"),
+            ("postgres://ada@localhost:port/releases", "port"),
+            ("postgres://", "no host"),
+        ] {
+            let said = parse(wrong).unwrap_err();
+            assert!(said.contains(why), "{wrong}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_not_shown() {
+        let address = Address::parse("postgres://ada:hunter2@localhost/releases").unwrap();
+        assert!(!format!("{address:?}").contains("hunter2"));
+        let said = Address::parse("postgres://ada:hunter2@db.example/x").unwrap_err().to_string();
+        assert!(!said.contains("hunter2"), "{said}");
+    }
+}

@@ -1,0 +1,167 @@
+//! One connection to the database, with the tables of one task and prepared statements.
+
+use super::address::Address;
+use super::{Lost, failed};
+use crate::error::{Error, Result};
+use crate::hex::{Hash, hex};
+use postgres::{Client, Statement, Transaction};
+
+const SCHEMA: &str = "
+CREATE TABLE about (key text PRIMARY KEY, value text NOT NULL);
+CREATE TABLE owners (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text NOT NULL UNIQUE,
+    token bytea NOT NULL UNIQUE,
+    since bigint NOT NULL,
+    revoked bigint,
+    most bigint NOT NULL
+);
+CREATE TABLE releases (
+    epoch integer NOT NULL,
+    owner bigint NOT NULL REFERENCES owners (id),
+    record bytea NOT NULL,
+    label integer NOT NULL,
+    numbers bytea NOT NULL,
+    PRIMARY KEY (epoch, owner, record)
+);
+CREATE TABLE counts (
+    owner bigint NOT NULL,
+    epoch integer NOT NULL,
+    label integer NOT NULL,
+    hour bigint NOT NULL,
+    releases bigint NOT NULL,
+    PRIMARY KEY (owner, epoch, label, hour)
+);
+-- Owner 0 stands for all of them.
+CREATE TABLE totals (
+    owner bigint NOT NULL,
+    epoch integer NOT NULL,
+    releases bigint NOT NULL,
+    PRIMARY KEY (owner, epoch)
+);
+";
+
+/// The layout of the tables.
+const FORMAT: &str = "1";
+
+/// Held to the end of a transaction that writes, by whichever process: what is read inside cannot
+/// have changed when it is written, and no two wait for each other's rows.
+pub const WRITING: &str = "SELECT pg_advisory_xact_lock(7599935310)";
+
+/// An owner, as `owner` of the parent reads it.
+pub const OWNER: &str = "SELECT id, name, since, revoked IS NOT NULL, most,
+    (SELECT coalesce(sum(releases), 0)::bigint FROM totals WHERE owner = id) FROM owners";
+
+/// A connection.
+pub struct Session {
+    pub client: Client,
+    pub statements: Statements,
+}
+
+/// What is asked for every frame.
+pub struct Statements {
+    pub writing: Statement,
+    pub owner_of: Statement,
+    /// Adds releases that are new; their labels.
+    pub add: Statement,
+    /// How many of these very releases are stored.
+    pub same: Statement,
+    pub count: Statement,
+    /// Adds to the totals of an owner and of all; both.
+    pub total: Statement,
+}
+
+impl Session {
+    /// Connects, and makes the tables if need be. A store of another task is refused, and so is a
+    /// server that acknowledges what is not on disk.
+    pub fn open(address: &Address, task: &Hash) -> Result<Self> {
+        let mut client = address.connect()?;
+        settings(&mut client)?;
+        let mut transaction = client.transaction().map_err(failed)?;
+        check_task(&mut transaction, task)?;
+        transaction.commit().map_err(failed)?;
+        let statements = Statements::prepare(&mut client).map_err(failed)?;
+        Ok(Self { client, statements })
+    }
+}
+
+fn settings(client: &mut Client) -> Result<()> {
+    let ask = "SELECT current_setting('fsync'), current_setting('synchronous_commit')";
+    let row = client.query_one(ask, &[]).map_err(failed)?;
+    let (fsync, commit): (String, String) = (row.get(0), row.get(1));
+    if fsync == "off" {
+        return Err(Error::mistake(
+            "the database runs with fsync = off: what it has acknowledged may not be on disk",
+        ));
+    }
+    if commit == "off" {
+        client.batch_execute("SET synchronous_commit = on").map_err(failed)?;
+    }
+    client.batch_execute("SET statement_timeout = '15s'").map_err(failed)
+}
+
+fn check_task(transaction: &mut Transaction, task: &Hash) -> Result<()> {
+    let task = hex(task);
+    transaction.execute(WRITING, &[]).map_err(failed)?;
+    let ask = "SELECT to_regclass('about') IS NOT NULL";
+    let made: bool = transaction.query_one(ask, &[]).map_err(failed)?.get(0);
+    // Not IF NOT EXISTS: a role that may not make tables can use those that are there.
+    if !made {
+        transaction.batch_execute(SCHEMA).map_err(failed)?;
+        for (key, value) in [("task", task.as_str()), ("format", FORMAT)] {
+            let add = "INSERT INTO about (key, value) VALUES ($1, $2)";
+            transaction.execute(add, &[&key, &value]).map_err(failed)?;
+        }
+    }
+    for (key, value) in [("task", task.as_str()), ("format", FORMAT)] {
+        let ask = "SELECT value FROM about WHERE key = $1";
+        let found = transaction.query_opt(ask, &[&key]).map_err(failed)?;
+        let found: String = found.map_or_else(String::new, |row| row.get(0));
+        if found != value {
+            return Err(Error::mistake(format!(
+                "the database is the store of another {key} ({found}); name another one by --store"
+            )));
+        }
+    }
+    Ok(())
+}
+
+impl Statements {
+    fn prepare(client: &mut Client) -> Lost<Self> {
+        Ok(Self {
+            writing: client.prepare(WRITING)?,
+            owner_of: client.prepare(&format!("{OWNER} WHERE token = $1 AND revoked IS NULL"))?,
+            add: client.prepare(
+                "INSERT INTO releases (epoch, owner, record, label, numbers)
+                SELECT $1, $2, record, label, numbers FROM
+                    unnest($3::bytea[], $4::integer[], $5::bytea[]) AS sent (record, label, numbers)
+                ON CONFLICT DO NOTHING RETURNING label",
+            )?,
+            same: client.prepare(
+                "SELECT count(*) FROM releases JOIN
+                    unnest($3::bytea[], $4::integer[], $5::bytea[]) AS sent (record, label, numbers)
+                USING (record, label, numbers) WHERE epoch = $1 AND owner = $2",
+            )?,
+            count: client.prepare(
+                "INSERT INTO counts (owner, epoch, label, hour, releases)
+                SELECT $1, $2, label, $3, count(*) FROM unnest($4::integer[]) AS new (label)
+                GROUP BY label
+                ON CONFLICT (owner, epoch, label, hour)
+                    DO UPDATE SET releases = counts.releases + excluded.releases",
+            )?,
+            total: client.prepare(
+                "WITH own AS (
+                    INSERT INTO totals (owner, epoch, releases) VALUES ($1, $2, $3)
+                    ON CONFLICT (owner, epoch)
+                        DO UPDATE SET releases = totals.releases + excluded.releases
+                    RETURNING releases
+                ), everybody AS (
+                    INSERT INTO totals (owner, epoch, releases) VALUES (0, $2, $3)
+                    ON CONFLICT (owner, epoch)
+                        DO UPDATE SET releases = totals.releases + excluded.releases
+                    RETURNING releases
+                ) SELECT own.releases, everybody.releases FROM own, everybody",
+            )?,
+        })
+    }
+}

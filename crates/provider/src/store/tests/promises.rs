@@ -1,0 +1,169 @@
+//! What every store promises, whatever it is kept in.
+
+use super::TASK;
+use crate::error::Result;
+use crate::frame::Release;
+use crate::hex::Hash;
+use crate::store::{Contribution, Store, Stored, Writer, new_token, token_hash};
+
+/// Opens a store of a task, as one more process does.
+pub type Open<'a> = &'a dyn Fn(&Hash) -> Result<Box<dyn Store>>;
+
+fn open(place: Open) -> Box<dyn Store> {
+    place(&TASK).unwrap()
+}
+
+pub fn releases(ids: std::ops::Range<u8>, add: f32) -> Vec<Release> {
+    let one = |id: u8| Release {
+        id: [id; 16],
+        label: u32::from(id % 2),
+        numbers: vec![f32::from(id) + add, -1.5],
+    };
+    ids.map(one).collect()
+}
+
+pub fn sent(token: &str, epoch: u32, releases: Vec<Release>) -> Contribution {
+    Contribution { token: token_hash(token), epoch, releases }
+}
+
+pub fn new_of(stored: &Stored) -> Option<u64> {
+    if let Stored::Yes { new, .. } = stored { Some(*new) } else { None }
+}
+
+pub fn all(store: &mut dyn Store, epoch: u32) -> Vec<(u32, Vec<f32>)> {
+    let mut found = Vec::new();
+    store
+        .read(epoch, 3, &mut |numbers, labels| {
+            assert!(labels.len() <= 3 && numbers.len() == 2 * labels.len());
+            found.extend(labels.into_iter().zip(numbers.chunks(2).map(<[f32]>::to_vec)));
+            Ok(())
+        })
+        .unwrap();
+    found
+}
+
+pub fn what_is_sent_again_counts_once_and_survives_the_process(place: Open) {
+    let mut store = open(place);
+    let (ada, bob) = (
+        new_token(store.as_mut(), "ada", 100).unwrap(),
+        new_token(store.as_mut(), "bob", 100).unwrap(),
+    );
+    assert!(ada.len() > 64 && ada != bob);
+    let first = sent(&ada, 0, releases(0..5, 0.0));
+    let more = sent(&ada, 0, releases(3..8, 0.0));
+    let of_bob = sent(&bob, 0, releases(0..2, 9.0));
+    let stored = store.store(&[first.clone(), more, first.clone(), of_bob], 1000).unwrap();
+    assert_eq!(stored.iter().map(new_of).collect::<Vec<_>>(), [5, 3, 0, 2].map(Some));
+    drop(store);
+    let mut store = open(place);
+    assert_eq!(store.store(&[first], 1000).unwrap().iter().map(new_of).next(), Some(Some(0)));
+    assert_eq!(all(store.as_mut(), 0).len(), 10);
+    assert!(all(store.as_mut(), 1).is_empty());
+    let counts = store.counts().unwrap();
+    assert_eq!((counts.owners, counts.releases), (2, vec![(0, 0, 5), (0, 1, 5)]));
+    let owners: Vec<(String, u64)> =
+        store.owners().unwrap().into_iter().map(|owner| (owner.name, owner.releases)).collect();
+    assert_eq!(owners, [("ada".to_owned(), 8), ("bob".to_owned(), 2)]);
+}
+
+/// A second release under one id would be one that its owner has not paid for: nothing of the
+/// frame is stored, and what was stored stays. Others of the same transaction are stored.
+pub fn another_release_under_an_id_is_refused(place: Open) {
+    let mut store = open(place);
+    let token = new_token(store.as_mut(), "ada", 100).unwrap();
+    store.store(&[sent(&token, 0, releases(0..3, 0.0))], 1000).unwrap();
+    let forged = sent(&token, 0, releases(2..6, 0.25));
+    let good = sent(&token, 0, releases(6..8, 0.0));
+    let stored = store.store(&[forged, good], 1000).unwrap();
+    assert_eq!((&stored[0], new_of(&stored[1])), (&Stored::Conflict, Some(2)));
+    let found = all(store.as_mut(), 0);
+    assert_eq!(found.len(), 5);
+    assert!(found.contains(&(0, vec![2.0, -1.5])));
+    assert_eq!(store.counts().unwrap().of_epoch(0), 5);
+    // In another epoch it is another release.
+    let other = sent(&token, 1, releases(2..6, 0.25));
+    assert_eq!(new_of(&store.store(&[other], 1000).unwrap()[0]), Some(4));
+}
+
+pub fn revoked_owners_and_limits_store_nothing(place: Open) {
+    let mut store = open(place);
+    let ada = new_token(store.as_mut(), "ada", 4).unwrap();
+    let bob = new_token(store.as_mut(), "bob", 100).unwrap();
+    let five = |token: &str| sent(token, 0, releases(0..5, 0.0));
+    assert_eq!(store.store(&[five(&ada)], 1000).unwrap(), [Stored::Full]);
+    assert_eq!(store.store(&[five(&bob)], 4).unwrap(), [Stored::Full]);
+    assert_eq!(store.counts().unwrap().of_epoch(0), 0);
+    let four = sent(&ada, 0, releases(0..4, 0.0));
+    assert_eq!(new_of(&store.store(std::slice::from_ref(&four), 4).unwrap()[0]), Some(4));
+    // What is stored can be sent again at the limit.
+    assert_eq!(new_of(&store.store(std::slice::from_ref(&four), 4).unwrap()[0]), Some(0));
+    assert!(store.revoke("ada").unwrap() && !store.revoke("eve").unwrap());
+    let stored = store.store(&[four, five("unknown")], 1000).unwrap();
+    assert_eq!(stored, [Stored::NotAllowed, Stored::NotAllowed]);
+    assert_eq!(store.owner_of(&token_hash(&ada)).unwrap(), None);
+    assert!(new_token(store.as_mut(), "ada", 4).is_err(), "a name is used once");
+}
+
+/// Many wait for one thread; each gets its own answer when all of it is stored.
+pub fn contributions_that_wait_are_stored_together(place: Open) {
+    let mut store = open(place);
+    let token = new_token(store.as_mut(), "ada", 1_000_000).unwrap();
+    let writer = Writer::start(store, 1000, 1_000_000);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let mut waiting = Vec::new();
+        for id in 0..200 {
+            waiting.push(Box::pin(writer.store(sent(&token, 0, releases(id..id + 1, 0.0)))));
+        }
+        for stored in waiting {
+            assert_eq!(new_of(&stored.await.unwrap()), Some(1));
+        }
+        let unknown = writer.store(sent("unknown", 0, releases(0..1, 0.0))).await;
+        assert_eq!(unknown, Ok(Stored::NotAllowed));
+    });
+    drop(writer);
+    assert_eq!(all(open(place).as_mut(), 0).len(), 200);
+}
+
+pub fn a_store_of_another_task_is_refused(place: Open) {
+    open(place);
+    let said = place(&[4; 32]).map(drop).unwrap_err().to_string();
+    assert!(said.contains("another task"), "{said}");
+    open(place);
+}
+
+/// Two processes store the same frames at the same time, in opposite orders: each release counts
+/// once, limits hold for both together, and what one revokes the other refuses.
+pub fn two_processes_agree(place: Open) {
+    let (mut one, mut other) = (open(place), open(place));
+    let ada = new_token(one.as_mut(), "ada", 1000).unwrap();
+    let bob = new_token(other.as_mut(), "bob", 3).unwrap();
+    let said = new_token(other.as_mut(), "ada", 4).unwrap_err().to_string();
+    assert!(said.contains("already"), "{said}");
+    let frames: Vec<Contribution> =
+        (0..20).map(|i| sent(&ada, 0, releases(i * 5..i * 5 + 10, 0.0))).collect();
+    let backwards: Vec<Contribution> = frames.iter().rev().cloned().collect();
+    let new: Vec<u64> = std::thread::scope(|scope| {
+        let storing = [(&mut one, &frames), (&mut other, &backwards)].map(|(store, frames)| {
+            scope.spawn(move || {
+                let stored = frames.chunks(3).flat_map(|few| store.store(few, 1_000_000).unwrap());
+                stored.map(|stored| new_of(&stored).unwrap()).sum::<u64>()
+            })
+        });
+        storing.map(|thread| thread.join().unwrap()).into()
+    });
+    assert_eq!(new.iter().sum::<u64>(), 105);
+    assert_eq!(all(one.as_mut(), 0).len(), 105);
+    assert_eq!(other.counts().unwrap().of_epoch(0), 105);
+    assert_eq!(other.owners().unwrap()[0].releases, 105);
+    // A limit of the owner, and one of all.
+    let of_bob = |ids| sent(&bob, 0, releases(ids, 0.0));
+    assert_eq!(new_of(&one.store(&[of_bob(0..2)], 1000).unwrap()[0]), Some(2));
+    assert_eq!(other.store(&[of_bob(2..4)], 1000).unwrap(), [Stored::Full]);
+    assert_eq!(other.store(&[of_bob(2..3)], 107).unwrap(), [Stored::Full]);
+    assert_eq!(new_of(&other.store(&[of_bob(2..3)], 108).unwrap()[0]), Some(1));
+    assert!(other.revoke("bob").unwrap());
+    assert_eq!(one.store(&[of_bob(0..2)], 1000).unwrap(), [Stored::NotAllowed]);
+    assert_eq!(one.owner_of(&token_hash(&bob)).unwrap(), None);
+    assert_eq!(one.counts().unwrap().owners, 1);
+}
