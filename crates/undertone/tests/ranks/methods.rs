@@ -37,8 +37,8 @@ fn compare(workshop: &Workshop, name: &str, plan: &Plan) {
     assert!(workshop.weights(&out("2")) == workshop.weights(&out("again")), "{name}: other bits");
 }
 
-/// 54 steps; 18 of a method whose weights follow what was released, by which rounding grows from step
-/// to step, as it does with micro-batches of another size.
+/// 54 steps; 18 of a method whose weights follow what was released, by which rounding grows from
+/// step to step, as it does with micro-batches of another size.
 fn compare_all(methods: &[(&str, &str)], tunings: &[(&str, &str)], data: &str) {
     let workshop = Workshop::new();
     for (name, privacy) in methods {
