@@ -116,7 +116,8 @@ impl Stream<'_> {
         let rows = self.gather()?;
         let encoder = &self.encoder;
         let encoded = rows.par_iter().with_min_len(16).map(|(_, row)| encoder.examples(row));
-        let encoded = encoded.collect::<Result<Vec<_>>>()?;
+        // Of several rows with mistakes the first is told, whichever thread was faster.
+        let encoded = encoded.collect::<Vec<_>>().into_iter().collect::<Result<Vec<_>>>()?;
         let mut lines = Vec::with_capacity(rows.len());
         for ((unit, row), of_row) in rows.iter().zip(encoded) {
             lines.push((row.line, self.units.admit(*unit, of_row, examples)));
