@@ -106,10 +106,7 @@ impl Children<'_> {
         let folder = self.folder.join(&run.folder);
         match look(&folder, run) {
             State::Finished(summary) if self.is_attacked(&folder) => {
-                let audit = match self.audit {
-                    Some(_) => Some(Audit::read(&RunPaths::new(&folder).audit())),
-                    None => None,
-                };
+                let audit = self.audit.map(|_| Audit::read(&RunPaths::new(&folder).audit()));
                 let audit = audit.transpose().map_err(|e| e.to_string())?;
                 Ok(Finished { summary, audit })
             }

@@ -103,7 +103,7 @@ impl Infill for MaskedModel {
                 // The stream of the gaps themselves has the same number under the same key, so
                 // these begin at its second half.
                 let mut random = ChaCha20Rng::from_seed(self.key);
-                random.set_stream(first + (i * TOGETHER + j) as u64 | 1 << 63);
+                random.set_stream((first + (i * TOGETHER + j) as u64) | (1 << 63));
                 for (&at, probabilities) in hidden.iter().zip(next.by_ref()) {
                     example.tokens[at as usize] = self.draw(probabilities, &mut random);
                 }

@@ -9,6 +9,9 @@ mod database;
 
 use database::{Database, PASSWORD};
 
+/// A test of a promise, which opens stores by itself.
+type Promise = fn(Open);
+
 fn open(url: &str) -> crate::Result<Box<dyn Store>> {
     Location::parse(url)?.open(&TASK)
 }
@@ -21,7 +24,7 @@ fn why(url: &str) -> crate::Error {
 #[test]
 fn postgres_keeps_what_every_store_promises() {
     let Some(mut database) = Database::start() else { return };
-    let kept: [(&str, fn(Open)); 6] = [
+    let kept: [(&str, Promise); 6] = [
         (
             "what_is_sent_again_counts_once_and_survives_the_process",
             promises::what_is_sent_again_counts_once_and_survives_the_process,

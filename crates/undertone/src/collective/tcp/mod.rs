@@ -195,9 +195,9 @@ impl Collective for Tcp {
             self.send(peer, header, bytes)?;
         }
         let mut received = Vec::with_capacity(self.size());
-        for rank in 0..self.size() {
+        for (rank, own) in outgoing.iter().enumerate() {
             received.push(match rank == self.rank {
-                true => outgoing[rank].to_vec(),
+                true => own.to_vec(),
                 false => self.mailbox.take(rank, number)?,
             });
         }

@@ -222,9 +222,9 @@ fn upper_halves(block: &[f32; 512], lanes_are_rows: bool, tile: &mut Tile) {
     let (rows, _) = block.as_chunks::<16>();
     for i in 0..16 {
         let (first, second) = if lanes_are_rows { (2 * i, 2 * i + 1) } else { (i, i + 16) };
-        for j in 0..16 {
-            let (first, second) = (rows[first][j].to_bits(), rows[second][j].to_bits());
-            tile.0[i][j] = first >> 16 | second & 0xffff_0000;
+        let pairs = rows[first].iter().zip(&rows[second]);
+        for (out, (first, second)) in tile.0[i].iter_mut().zip(pairs) {
+            *out = (first.to_bits() >> 16) | (second.to_bits() & 0xffff_0000);
         }
     }
 }
