@@ -41,6 +41,10 @@ fn a_masked_language_model_fills_the_gaps() {
     bench.train("filled", &["--seed", "3", "--set", &filled]);
     let weights = |run: &str| bench.bytes(&format!("{run}/model/model.safetensors"));
     assert!(weights("masks") != weights("filled"));
+    let ledger =
+        |run: &str| fs::read_to_string(bench.path(&format!("{run}/ledger.jsonl"))).unwrap();
+    let assumed = "fills in copies of texts";
+    assert!(ledger("filled").contains(assumed) && !ledger("masks").contains(assumed));
     bench.refused("out", &["--set", &with("model")], "has no masked-language-modelling head");
     fs::copy(fixture("tokenizer-bpe/tokenizer.json"), &tokenizer).unwrap();
     bench.refused("out", &["--set", &filled], "has another vocabulary");

@@ -91,8 +91,8 @@ pub struct Augment {
     pub copies: usize,
     /// Share of the tokens that is replaced.
     pub share: f64,
-    /// Masked language model (folder, or name on the hub) that fills in what is replaced; by default
-    /// the mask token stays there.
+    /// Masked language model (folder, or name on the hub) that fills in what is replaced; by
+    /// default the mask token stays there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub infill: Option<String>,
 }

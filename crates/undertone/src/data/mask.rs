@@ -109,7 +109,7 @@ impl Masking {
     }
 
     /// The example with a random selection of its tokens replaced by the mask token, and their
-    /// positions; its target stays. A function of `seed`, `draw` and the example, as [`Self::mask`].
+    /// positions; its target stays. A function of `seed`, `draw` and the example alone.
     pub(crate) fn hide(&self, example: &Example, seed: [u8; 32], draw: u64) -> (Example, Vec<u32>) {
         let mut random = ChaCha20Rng::from_seed(seed);
         random.set_stream(draw);

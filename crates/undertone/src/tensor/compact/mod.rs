@@ -56,7 +56,7 @@ impl Compact {
         }
     }
 
-    /// All numbers in f32, kept from now on: for operations that few models need on a frozen weight.
+    /// All numbers in f32, kept from now on: for operations that few models need on frozen weights.
     pub fn expanded(&self) -> &[f32] {
         let all = self.expanded.get_or_init(|| {
             let mut values = vec![0.0; self.len()];

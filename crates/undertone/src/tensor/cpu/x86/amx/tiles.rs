@@ -230,7 +230,10 @@ pub fn four_tiles(
 /// `tmm[out] += tmm[left] · tmm[right]`, and eight cache lines of the left and, for the first eight
 /// products, four of the right from one step ahead asked for.
 macro_rules! product_with_one_part {
-    ($out:literal, $left:literal, $right:literal, ahead $n:literal, $m:literal $(, right $r:literal)?) => {
+    (
+        $out:literal, $left:literal, $right:literal,
+        ahead $n:literal, $m:literal $(, right $r:literal)?
+    ) => {
         concat!(
             "tdpbf16ps tmm",
             $out,
