@@ -1,6 +1,7 @@
 //! `undertone bench`: the speed of this machine.
 
 mod generate;
+mod product;
 mod shape;
 mod step;
 mod text;
@@ -14,6 +15,8 @@ use clap::Subcommand;
 pub enum Bench {
     /// Time training steps of a model with random weights
     Step(step::StepBench),
+    /// Time matrix products
+    Product(product::ProductBench),
     /// Time the generation of text
     Generate(generate::Generate),
     /// Time the loading of a model and the tokenisation of a file
@@ -24,6 +27,7 @@ impl Bench {
     pub fn run(self, output: Output) -> Outcome {
         match self {
             Self::Step(step) => step.run(output),
+            Self::Product(product) => product.run(output),
             Self::Generate(generate) => generate.run(output),
             Self::Text(text) => text.run(output),
         }

@@ -83,10 +83,11 @@ pub fn predict(
     limits: Limits,
     want_logits: bool,
 ) -> Result<Vec<Prediction>> {
-    in_batches(examples, limits, |_, batch| match model.network.head.task_head {
+    let predict_batch = |_: &[usize], batch: &Batch| match model.network.head.task_head {
         TaskHead::SequenceClassification => classify(model, batch, None),
         _ => predict_tokens(model, batch, want_logits),
-    })
+    };
+    model.device().compute(|| in_batches(examples, limits, predict_batch))
 }
 
 fn in_batches(

@@ -1,5 +1,6 @@
 //! Where matrices live and operations run.
 
+use super::cpu::parallel::on_worker;
 use super::{CudaDevice, Error, Result};
 use undertone_run::Precision;
 
@@ -34,6 +35,15 @@ impl Device {
         match self {
             Self::Cpu => Precision::F32,
             Self::Cuda(device) => device.precision(),
+        }
+    }
+
+    /// Runs a computation of many operations where they begin soonest.
+    pub(crate) fn compute<R: Send>(&self, body: impl FnOnce() -> R + Send) -> R {
+        match self {
+            Self::Cpu => on_worker(body),
+            // A GPU's context belongs to the thread that has opened it.
+            Self::Cuda(_) => body(),
         }
     }
 

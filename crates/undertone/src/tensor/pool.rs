@@ -6,7 +6,7 @@
 //!
 //! The pool is little larger than what the program ever needed at one time: before it takes fresh
 //! memory it gives idle buffers of other sizes back until what is alive and what is idle are at
-//! most a quarter more than was ever alive. Without that quarter, a step that needs its buffers in
+//! most half more than was ever alive. Without that half, a step that needs its buffers in
 //! other sizes at other times would free and fetch the largest of them every time.
 
 use super::pages::ask_for_large;
@@ -83,11 +83,11 @@ impl Drop for Buffer {
 }
 
 impl Shelves {
-    /// Idle buffers to be freed, largest first, so that everything fits into a quarter more than
-    /// was ever alive.
+    /// Idle buffers to be freed, largest first, so that everything fits into half more than was
+    /// ever alive.
     fn make_room(&mut self) -> Vec<Vec<f32>> {
         let mut surplus = Vec::new();
-        while self.alive_numbers + self.idle_numbers > self.most_alive + self.most_alive / 4 {
+        while self.alive_numbers + self.idle_numbers > self.most_alive + self.most_alive / 2 {
             let Some((&size, _)) = self.idle.iter().rev().find(|(_, shelf)| !shelf.is_empty())
             else {
                 break;

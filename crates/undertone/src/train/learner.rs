@@ -112,6 +112,16 @@ impl Learner {
         dropout_seed: Option<u64>,
         sum: &mut ClippedSum,
     ) -> Result<Vec<f32>> {
+        self.model.device().compute(|| self.accumulate_there(batch, dropout_seed, sum))
+    }
+
+    /// [`Self::accumulate`] on the thread that computes.
+    fn accumulate_there(
+        &self,
+        batch: &Batch,
+        dropout_seed: Option<u64>,
+        sum: &mut ClippedSum,
+    ) -> Result<Vec<f32>> {
         if batch.is_empty() {
             return Ok(Vec::new());
         }

@@ -2,6 +2,7 @@
 
 use super::cache::HostCache;
 use super::compact_product::multiply_compact;
+use super::draft::Draft;
 use super::gradient_means as means;
 use super::matmul::{multiply, multiply_weighted};
 use super::panels::{self, Panels};
@@ -24,7 +25,7 @@ use std::ops::Range;
 pub struct Cpu;
 
 impl Block {
-    fn update(&self) -> Update {
+    fn update<'a>(&self) -> Update<'a> {
         if self.written { Update::Add } else { Update::Overwrite }
     }
 }
@@ -46,7 +47,7 @@ impl Backend for Cpu {
     type Matrix = Host;
     type Device = ();
     type Cache = HostCache;
-    type Draft = Host;
+    type Draft = Draft;
     type PerUnit = Vec<f64>;
 
     fn of(matrix: &Matrix) -> Option<&Host> {
@@ -310,34 +311,25 @@ impl Backend for Cpu {
         Ok(gradients.iter().map(|noisy| means::gradient_means(statistic, noisy)).collect())
     }
 
-    fn draft((): &(), [rows, columns]: Shape) -> Host {
-        Host::build(rows, columns, |_| {})
+    fn draft((): &(), [rows, columns]: Shape) -> Draft {
+        Draft::new(Host::build(rows, columns, |_| {}))
     }
 
-    fn draft_sum(device: &(), shape: Shape) -> Host {
+    fn draft_sum(device: &(), shape: Shape) -> Draft {
         Self::draft(device, shape)
     }
 
-    fn draft_onto(matrix: Host) -> Host {
-        matrix
+    fn draft_onto(matrix: Host) -> Draft {
+        Draft::new(matrix)
     }
 
-    fn fill_rows(draft: &mut Host, block: &Block, row: &Host) -> Result<()> {
-        let (stride, row) = (draft.columns(), row.dense());
-        parallel::rows(
-            draft.values_mut(),
-            stride,
-            #[inline(always)]
-            |_, out| {
-                for out in out.chunks_exact_mut(stride) {
-                    out[block.columns.clone()].copy_from_slice(&row);
-                }
-            },
-        );
+    fn fill_rows(draft: &mut Draft, block: &Block, row: &Host) -> Result<()> {
+        draft.set_bias(block, row);
         Ok(())
     }
 
-    fn add_matrix(draft: &mut Host, block: &Block, matrix: &Host) -> Result<()> {
+    fn add_matrix(draft: &mut Draft, block: &Block, matrix: &Host) -> Result<()> {
+        draft.write_bias(block);
         let (stride, how) = (draft.columns(), block.update());
         parallel::rows(
             draft.values_mut(),
@@ -347,8 +339,8 @@ impl Backend for Cpu {
                 for (i, out) in out.chunks_exact_mut(stride).enumerate() {
                     let (row, out) = (matrix.row(first + i), &mut out[block.columns.clone()]);
                     match how {
-                        Update::Overwrite => out.copy_from_slice(row),
                         Update::Add => out.iter_mut().zip(row).for_each(|(y, x)| *y += x),
+                        _ => out.copy_from_slice(row),
                     }
                 }
             },
@@ -357,30 +349,34 @@ impl Backend for Cpu {
     }
 
     fn add_product(
-        draft: &mut Host,
+        draft: &mut Draft,
         block: &Block,
         scale: f32,
         left: Operand<Host>,
         right: Operand<Host>,
     ) -> Result<()> {
+        let bias = draft.take_bias(block);
+        let bias = bias.as_ref().map(Host::dense);
+        let how = bias.as_deref().map_or(block.update(), Update::Bias);
         let stride = draft.columns();
         if let Some(out) = draft.values_mut().get_mut(block.columns.start..) {
             if right.matrix.compact().is_some() {
-                multiply_compact(out, stride, block.update(), scale, view(left), right);
+                multiply_compact(out, stride, how, scale, view(left), right);
             } else {
-                multiply(out, stride, block.update(), scale, view(left), view(right), true);
+                multiply(out, stride, how, scale, view(left), view(right), true);
             }
         }
         Ok(())
     }
 
     fn add_weighted_product(
-        draft: &mut Host,
+        draft: &mut Draft,
         block: &Block,
         left: &Host,
         weights: &RowWeights,
         right: &Host,
     ) -> Result<()> {
+        draft.write_bias(block);
         let (weights, kept) = (weights.values(), weights.kept());
         if let Some(kept) = kept {
             let left = Self::scale_rows(left, weights)?;
@@ -397,8 +393,8 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn finish(draft: Host) -> Result<Host> {
-        Ok(draft)
+    fn finish(draft: Draft) -> Result<Host> {
+        Ok(draft.finish())
     }
 
     fn panels(matrix: Operand<Host>) -> Option<Panels> {
@@ -409,7 +405,8 @@ impl Backend for Cpu {
         rows <= panels::MOST_ROWS
     }
 
-    fn add_panels(draft: &mut Host, block: &Block, left: &Host, right: &Panels) -> bool {
+    fn add_panels(draft: &mut Draft, block: &Block, left: &Host, right: &Panels) -> bool {
+        draft.write_bias(block);
         let stride = draft.columns();
         if let Some(out) = draft.values_mut().get_mut(block.columns.start..) {
             right.multiply(out, stride, block.update(), View::of(left));

@@ -23,7 +23,7 @@ pub fn multiply_compact(
     let Operand { matrix, transposed } = right;
     let product = match matrix.compact().map(Compact::numbers) {
         Some(Numbers::Bf16(_)) => multiply_bf16,
-        _ => |out: &mut [f32], stride, how, scale, left: View, right: View| {
+        _ => |out: &mut [f32], stride, how: Update, scale, left: View, right: View| {
             multiply(out, stride, how, scale, left, right, true)
         },
     };
@@ -36,7 +36,7 @@ pub fn multiply_compact(
         if transposed {
             // Rows of the weights are columns of the output.
             let out = out.get_mut(first..).unwrap_or_default();
-            product(out, stride, how, scale, left, weights.transposed());
+            product(out, stride, how.from_column(first), scale, left, weights.transposed());
         } else {
             // Rows of the weights are what the sums of the product run over.
             let how = if first == 0 { how } else { Update::Add };

@@ -1,5 +1,6 @@
 //! Matrix products (GEMM): the kernel is chosen by the shape of the operands.
 
+use super::few_rows;
 use super::gemm::{Gemm, Strided};
 use super::view::{Update, View};
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
@@ -7,6 +8,11 @@ use super::x86::amx::{self, Parts};
 #[cfg(target_arch = "x86_64")]
 use super::x86::gemm::Product;
 use crate::tensor::Host;
+
+/// Inner products of fewer numbers than this, such as the scores of short texts, are not worth
+/// adding up register by register: blocks of them are computed from packed panels.
+#[cfg(target_arch = "x86_64")]
+const SHORT: usize = 192;
 
 /// `out (+)= scale · left · right`, where `out` has rows that begin `stride` apart. On all cores if
 /// `parallel`.
@@ -28,20 +34,28 @@ pub fn multiply(
     assert!(n <= stride || m == 1, "rows of the output overlap");
     assert!((m - 1) * stride + n <= out.len(), "the output is too short for {m} × {n}");
     if k == 0 {
-        if how == Update::Overwrite {
-            out.chunks_mut(stride).take(m).for_each(|row| row[..n].fill(0.0));
-        }
+        how.prepare(out, stride, [m, n]);
         return;
     }
     left.check();
     right.check();
-    if super::few_rows::suits(&left, &right) {
-        return super::few_rows::multiply(out, stride, how, scale, left, right, parallel);
+    #[cfg(target_arch = "x86_64")]
+    if few_rows::suits(&left, &right) && m > 4 && k < SHORT {
+        let (out, weights) = (&mut *out, None);
+        if (Product { out, stride, how, scale, left, weights, right, parallel }).run_always() {
+            return;
+        }
+    }
+    if few_rows::suits(&left, &right) {
+        return few_rows::multiply(out, stride, how, scale, left, right, parallel);
     }
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
     if let Some(amx) = amx::suits(&left, &right) {
         let right = (right, Parts::Three);
         return amx::multiply(amx, out, stride, how, scale, left, None, right, parallel);
+    }
+    if few_rows::suits_columns(&left, &right) {
+        return few_rows::multiply_columns(out, stride, how, scale, left, right, parallel);
     }
     #[cfg(target_arch = "x86_64")]
     {
@@ -50,6 +64,10 @@ pub fn multiply(
             return;
         }
     }
+    let how = match how {
+        Update::Bias(_) => how.prepare(out, stride, [m, n]),
+        other => other,
+    };
     let threads = rayon::current_num_threads();
     // Two threads pay from about a million multiplications.
     let threads = if parallel && m * n * k > 1_000_000 { threads } else { 1 };
@@ -63,7 +81,7 @@ pub fn multiply(
         k,
         n,
         out: Strided { first: out.as_mut_ptr(), row_stride: stride as isize, column_stride: 1 },
-        keep: how == Update::Add,
+        keep: matches!(how, Update::Add),
         scale,
         left: strided(&left),
         right: strided(&right),
@@ -162,6 +180,9 @@ mod tests {
                 (17, 33, 9),
                 (64, 32, 64),
                 (130, 70, 200),
+                (16, 32, 16),
+                (77, 100, 8),
+                (40, 384, 16),
                 (2, 0, 3),
                 (0, 4, 3),
             ] {
@@ -175,11 +196,19 @@ mod tests {
                     let want = plain(left, right);
                     let stride = n + 3;
                     let mut out = vec![0.25; (m.max(1) - 1) * stride + n];
+                    let bias = numbers(n, 0.11);
                     multiply(&mut out, stride, Update::Overwrite, 2.0, left, right, true);
                     multiply(&mut out, stride, Update::Add, 1.0, left, right, false);
+                    let mut on_bias = out.clone();
+                    multiply(&mut on_bias, stride, Update::Bias(&bias), 3.0, left, right, true);
                     for i in 0..m {
                         for j in 0..n {
                             let (got, want) = (out[i * stride + j], 3.0 * want[i * n + j]);
+                            let with_bias = on_bias[i * stride + j];
+                            assert!(
+                                (with_bias - bias[j] - want).abs() < 1e-4 * (1.0 + want.abs()),
+                                "{m}×{k}×{n}: {with_bias} {want}"
+                            );
                             assert!(
                                 (got - want).abs() < 1e-4 * (1.0 + want.abs()),
                                 "{m}×{k}×{n}: {got} {want}"

@@ -10,6 +10,7 @@ mod backend;
 pub mod cache;
 mod compact_product;
 mod dots;
+mod draft;
 pub mod dropout;
 mod few_rows;
 mod gemm;

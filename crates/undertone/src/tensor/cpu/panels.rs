@@ -58,15 +58,15 @@ impl Panels {
     /// `out (+)= left · self`, where the rows of `out` begin `stride` apart.
     pub fn multiply(&self, out: &mut [f32], stride: usize, how: Update, left: View) {
         assert_eq!(left.columns, self.rows, "inner sizes of a product");
+        let how = match how {
+            Update::Bias(_) => how.prepare(out, stride, [left.rows, self.columns]),
+            other => other,
+        };
         if left.rows == 0 {
             return;
         }
         if self.rows == 0 {
-            if how == Update::Overwrite {
-                out.chunks_mut(stride)
-                    .take(left.rows)
-                    .for_each(|row| row[..self.columns].fill(0.0));
-            }
+            how.prepare(out, stride, [left.rows, self.columns]);
             return;
         }
         let tasks = if left.rows * self.lines.len() > 10_000 {
@@ -124,7 +124,7 @@ impl Columnwise {
 
 struct Task<'a, 'b> {
     rows: &'a mut [&'b mut [f32]],
-    how: Update,
+    how: Update<'a>,
     lines: &'a [Line],
     left: &'a Columnwise,
 }
@@ -177,7 +177,7 @@ fn panel_product<S: Simd, const HEIGHT: usize>(
         let sums: &[f32] = bytemuck::cast_slice(&sums);
         for (row, sums) in rows.iter_mut().zip(sums.chunks_exact(lanes)) {
             for (out, sum) in row[column..].iter_mut().skip(part * lanes).zip(sums) {
-                *out = if how == Update::Add { *out + sum } else { *sum };
+                *out = if let Update::Add = how { *out + sum } else { *sum };
             }
         }
     }

@@ -3,6 +3,13 @@
 use super::simd::widest;
 use rayon::prelude::*;
 
+/// Runs something on one of the threads that compute. Each operation on all cores then begins at
+/// once: from another thread it would wake one of them and sleep until it is done, which takes
+/// longer than many of them do.
+pub fn on_worker<R: Send>(body: impl FnOnce() -> R + Send) -> R {
+    rayon::scope(|_| body())
+}
+
 /// Below this many numbers one thread is faster than two.
 const WORTH_SPLITTING: usize = 32_768;
 

@@ -51,11 +51,43 @@ impl<'a> View<'a> {
     }
 }
 
-/// What becomes of the numbers that are in the output already.
-#[derive(Clone, Copy, PartialEq)]
-pub enum Update {
+/// What a product is added to.
+#[derive(Clone, Copy)]
+pub enum Update<'a> {
+    /// Nothing.
     Overwrite,
+    /// The numbers that are in the output already.
     Add,
+    /// A bias: the same row for every row of the output. Its numbers are added as they would be if
+    /// they were in the output already, which saves writing and reading them there.
+    Bias(&'a [f32]),
+}
+
+impl Update<'_> {
+    /// The same for an output that begins with a later column.
+    pub fn from_column(self, first: usize) -> Self {
+        match self {
+            Self::Bias(row) => Self::Bias(&row[first..]),
+            other => other,
+        }
+    }
+
+    /// Writes a bias, or zeros, to an output of so many rows and columns, to which is then added.
+    pub fn prepare<'a>(
+        self,
+        out: &mut [f32],
+        stride: usize,
+        [rows, columns]: [usize; 2],
+    ) -> Update<'a> {
+        for out in out.chunks_mut(stride.max(1)).take(rows) {
+            match self {
+                Self::Add => {}
+                Self::Overwrite => out[..columns].fill(0.0),
+                Self::Bias(row) => out[..columns].copy_from_slice(&row[..columns]),
+            }
+        }
+        Update::Add
+    }
 }
 
 #[cfg(test)]

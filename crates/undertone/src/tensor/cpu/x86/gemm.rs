@@ -8,7 +8,7 @@
 //! Panels are read from the second cache, and lines of them asked for ahead, so that the speed does
 //! not depend on the size of the first one.
 
-use super::blocks::{Block, Kernel, Lanes};
+use super::blocks::{Before, Block, Kernel, Lanes};
 use crate::tensor::cpu::level::{Avx2, Avx512, CpuLevel};
 use crate::tensor::cpu::view::{Update, View};
 use rayon::prelude::*;
@@ -33,12 +33,12 @@ thread_local! {
     static RIGHT: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A matrix product, `out = keep · out + scale · left · diag(weights) · right`.
+/// A matrix product, `out (+)= scale · left · diag(weights) · right`.
 pub struct Product<'a> {
     pub out: &'a mut [f32],
     /// From row to row of the output.
     pub stride: usize,
-    pub how: Update,
+    pub how: Update<'a>,
     pub scale: f32,
     pub left: View<'a>,
     /// A factor for each number along k.
@@ -53,12 +53,15 @@ impl Product<'_> {
     /// are none, if the numbers of a matrix lie end to end in neither direction, or if there is
     /// nothing to add up.
     pub fn run(self) -> bool {
+        let tiles = CpuLevel::current() == CpuLevel::Amx;
+        (!tiles || self.is_one_chain()) && self.run_always()
+    }
+
+    /// The same also where there are tiles.
+    pub fn run_always(self) -> bool {
         let dense = |view: &View| view.row_stride == 1 || view.column_stride == 1;
         let empty = self.left.rows * self.left.columns * self.right.columns == 0;
         if empty || !dense(&self.left) || !dense(&self.right) {
-            return false;
-        }
-        if CpuLevel::current() == CpuLevel::Amx && !self.is_one_chain() {
             return false;
         }
         if let Some(avx512) = Avx512::get() {
@@ -76,7 +79,8 @@ impl Product<'_> {
     /// result stays what it was in earlier versions, bit by bit.
     fn is_one_chain(&self) -> bool {
         let (m, k, n) = (self.left.rows, self.left.columns, self.right.columns);
-        let plain = self.weights.is_none() && (self.scale == 1.0 || self.how == Update::Overwrite);
+        let plain =
+            self.weights.is_none() && (self.scale == 1.0 || matches!(self.how, Update::Overwrite));
         plain && (3..=DEPTH).contains(&k) && m > 1 && n > 1 && m * n > 256
     }
 }
@@ -276,7 +280,7 @@ fn multiply<K: Kernel>(kernel: K, product: Product) {
                         #[allow(unsafe_code)]
                         out: Out(unsafe { out.get().add(first_column) }),
                         stride,
-                        keep: how == Update::Add || run > 0,
+                        how: if run > 0 { Update::Add } else { how.from_column(first_column) },
                         scale,
                     };
                     // SAFETY: the output was checked above to have room for all rows and columns,
@@ -307,7 +311,7 @@ struct Rectangle<'a> {
     columns: usize,
     out: Out,
     stride: usize,
-    keep: bool,
+    how: Update<'a>,
     scale: f32,
 }
 
@@ -318,7 +322,7 @@ impl Rectangle<'_> {
     /// The output must have room for them, and nobody else may use it meanwhile.
     #[allow(unsafe_code)]
     unsafe fn compute<K: Kernel>(&self, kernel: K, rows: Range<usize>, columns: Range<usize>) {
-        let Self { left, heights, right, out, stride, keep, scale, .. } = *self;
+        let Self { left, heights, right, out, stride, how, scale, .. } = *self;
         let depth = left.depth;
         LEFT.with_borrow_mut(|space| {
             let first = heights.start(rows.start);
@@ -343,6 +347,11 @@ impl Rectangle<'_> {
                         let column = panel * K::WIDTH;
                         let count = K::WIDTH.min(self.columns - column);
                         let registers = count.div_ceil(K::LANES);
+                        let before = match how {
+                            Update::Overwrite => Before::Nothing,
+                            Update::Add => Before::Output,
+                            Update::Bias(row) => Before::Row(row[column..][..count].as_ptr()),
+                        };
                         let right = &right[depth * column..][..depth * registers * K::LANES];
                         let block = Block {
                             depth,
@@ -353,7 +362,7 @@ impl Rectangle<'_> {
                             out: unsafe { out.get().add(row * stride + column) },
                             stride,
                             columns: count,
-                            keep,
+                            before,
                             scale,
                         };
                         // SAFETY: the panels are as long as the slices; the output is the caller's.

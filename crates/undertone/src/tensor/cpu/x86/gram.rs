@@ -1,7 +1,7 @@
 //! Gram matrices in blocks of registers: the inner products of the rows of a matrix with each
 //! other.
 
-use super::blocks::{Block, Kernel, Lanes};
+use super::blocks::{Before, Block, Kernel, Lanes};
 use super::gemm::{DEPTH, Heights, pack_columns, room};
 use crate::tensor::cpu::level::{Avx2, Avx512};
 use crate::tensor::cpu::view::View;
@@ -100,7 +100,7 @@ fn add<K: Kernel>(kernel: K, gram: &mut [f32], rows: View, weights: Option<&[f32
                             out: gram[(first + row) * count + column..].as_mut_ptr(),
                             stride: count,
                             columns,
-                            keep: true,
+                            before: Before::Output,
                             scale: 1.0,
                         };
                         // SAFETY: the panels were packed above, and the block lies inside of the

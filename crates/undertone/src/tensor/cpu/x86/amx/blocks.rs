@@ -1,7 +1,7 @@
 //! Products whose blocks are used at once and not kept.
 
 use super::pack::{K_STEP, Lanes, Layout};
-use super::tiles::{Configured, SIDE, STEP_TILES, four_tiles, room};
+use super::tiles::{Before, Configured, SIDE, STEP_TILES, four_tiles, room};
 use super::{K_BLOCK, LEFT, RIGHT, dense};
 use crate::tensor::cpu::level::Amx;
 use crate::tensor::cpu::view::View;
@@ -52,7 +52,7 @@ pub fn for_each_block(
             let mut block = Block([0.0; SIDE * SIDE]);
             for (i, left) in lefts.chunks_exact(panel_tiles).enumerate() {
                 for (j, right) in rights.chunks_exact(panel_tiles).enumerate() {
-                    four_tiles(&tiles, left, right, &mut block.0, SIDE, false);
+                    four_tiles(&tiles, left, right, &mut block.0, SIDE, Before::Nothing);
                     take(i * SIDE, j * SIDE, &block);
                 }
             }

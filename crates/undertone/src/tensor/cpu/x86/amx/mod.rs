@@ -24,7 +24,8 @@ use pack::{K_STEP, Lanes, Layout};
 use rayon::prelude::*;
 use std::cell::RefCell;
 use tiles::{
-    Configured, ONE_PART_TILES, SIDE, STEP_TILES, Tile, four_tiles, four_tiles_with_one_part, room,
+    Before, Configured, ONE_PART_TILES, SIDE, STEP_TILES, Tile, four_tiles,
+    four_tiles_with_one_part, room,
 };
 
 /// Numbers along k that are packed at once, so that panels stay in the cache.
@@ -109,7 +110,7 @@ pub fn multiply(
             right_tiles.chunks_mut(together * panel_tiles).enumerate().for_each(pack);
         }
         let right_tiles = &*right_tiles;
-        let keep = how == Update::Add || k_start > 0;
+        let how = if k_start > 0 { Update::Add } else { how };
         let lanes = Lanes { view: left, across_columns: false, k_start, depth, scale, weights };
         let rows = if parallel {
             ROWS.min(m.div_ceil(rayon::current_num_threads()).next_multiple_of(SIDE))
@@ -119,7 +120,7 @@ pub fn multiply(
         let task = |(i, out): (usize, &mut [f32])| {
             let count = rows.min(m - i * rows);
             let columns = (n, right_tiles, steps, parts);
-            compute_rows(amx, (out, stride, keep), &lanes, i * rows, count, columns);
+            compute_rows(amx, (out, stride, how), &lanes, i * rows, count, columns);
         };
         if parallel {
             out.par_chunks_mut(rows * stride).take(m.div_ceil(rows)).enumerate().for_each(task);
@@ -134,7 +135,7 @@ pub fn multiply(
 /// right one.
 fn compute_rows(
     amx: Amx,
-    (out, stride, keep): (&mut [f32], usize, bool),
+    (out, stride, how): (&mut [f32], usize, Update),
     left: &Lanes,
     first: usize,
     rows: usize,
@@ -156,34 +157,43 @@ fn compute_rows(
                 let (row, column) = (i * SIDE, j * SIDE);
                 let (height, width) = (SIDE.min(rows - row), SIDE.min(columns - column));
                 let target = &mut out[row * stride + column..];
+                let mut padded = [0.0; SIDE];
+                let before = match how {
+                    Update::Overwrite => Before::Nothing,
+                    Update::Add => Before::Output,
+                    Update::Bias(row) => {
+                        padded[..width].copy_from_slice(&row[column..][..width]);
+                        Before::Row(&padded)
+                    }
+                };
                 if height == SIDE && width == SIDE {
-                    four_tiles(&tiles, left, right, target, stride, keep);
+                    four_tiles(&tiles, left, right, target, stride, before);
                 } else {
                     let size = (height, width);
-                    at_edge(four_tiles, &tiles, (left, right), (target, stride, keep), size);
+                    at_edge(four_tiles, &tiles, (left, right), (target, stride, before), size);
                 }
             }
         }
     });
 }
 
-type FourTiles = fn(&Configured, &[Tile], &[Tile], &mut [f32], usize, bool);
+type FourTiles = fn(&Configured, &[Tile], &[Tile], &mut [f32], usize, Before);
 
 /// An output block that is smaller than four tiles is computed aside.
 fn at_edge(
     four_tiles: FourTiles,
     tiles: &Configured,
     (left, right): (&[Tile], &[Tile]),
-    (out, stride, keep): (&mut [f32], usize, bool),
+    (out, stride, before): (&mut [f32], usize, Before),
     (height, width): (usize, usize),
 ) {
     let mut aside = [0.0_f32; SIDE * SIDE];
-    if keep {
+    if let Before::Output = before {
         for (aside, out) in aside.chunks_mut(SIDE).zip(out.chunks(stride)).take(height) {
             aside[..width].copy_from_slice(&out[..width]);
         }
     }
-    four_tiles(tiles, left, right, &mut aside, SIDE, keep);
+    four_tiles(tiles, left, right, &mut aside, SIDE, before);
     for (aside, out) in aside.chunks(SIDE).zip(out.chunks_mut(stride)).take(height) {
         out[..width].copy_from_slice(&aside[..width]);
     }

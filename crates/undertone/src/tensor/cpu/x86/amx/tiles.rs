@@ -61,6 +61,16 @@ impl Drop for Configured {
     }
 }
 
+/// What four tiles of the output are added to.
+#[derive(Clone, Copy)]
+pub enum Before<'a> {
+    Nothing,
+    /// What is in the output.
+    Output,
+    /// The same row.
+    Row(&'a [f32; SIDE]),
+}
+
 /// Where four tiles of the output are, in the registers 0 to 3.
 struct Target {
     upper: *mut f32,
@@ -89,6 +99,37 @@ impl Target {
                 u = in(reg) self.upper, l = in(reg) self.lower, s = in(reg) self.row_bytes,
                 options(nostack, readonly)
             );
+        }
+    }
+
+    /// Sets the tiles to what the sums are added to.
+    ///
+    /// # Safety
+    /// As of [`Self::load`].
+    #[inline(always)]
+    unsafe fn begin(&self, before: Before) {
+        match before {
+            // SAFETY: the caller's.
+            Before::Output => unsafe { self.load() },
+            // SAFETY: tiles are configured.
+            Before::Nothing => unsafe {
+                asm!(
+                    "tilezero tmm0",
+                    "tilezero tmm1",
+                    "tilezero tmm2",
+                    "tilezero tmm3",
+                    options(nostack, nomem)
+                );
+            },
+            // SAFETY: the row has the numbers of both tiles beside each other, and is read again
+            // for every row of a tile.
+            Before::Row(row) => unsafe {
+                asm!(
+                    "tileloadd tmm0, [{r} + {s}]", "tileloadd tmm1, [{r} + {s} + 64]",
+                    "tileloadd tmm2, [{r} + {s}]", "tileloadd tmm3, [{r} + {s} + 64]",
+                    r = in(reg) row.as_ptr(), s = in(reg) 0_usize, options(nostack, readonly)
+                );
+            },
         }
     }
 
@@ -147,7 +188,7 @@ macro_rules! cache_line {
     };
 }
 
-/// Four tiles of the output from two panels of as many steps; `keep` adds to what is there.
+/// Four tiles of the output from two panels of as many steps.
 #[allow(unsafe_code)]
 pub fn four_tiles(
     _: &Configured,
@@ -155,7 +196,7 @@ pub fn four_tiles(
     right: &[Tile],
     out: &mut [f32],
     stride: usize,
-    keep: bool,
+    before: Before,
 ) {
     assert_eq!(left.len(), right.len(), "panels of the same depth");
     assert!(!left.is_empty() && left.len().is_multiple_of(STEP_TILES), "whole steps");
@@ -164,17 +205,7 @@ pub fn four_tiles(
     // SAFETY: the panels hold `steps` steps of six tiles of 1024 bytes, which the loop reads in
     // order, and the target was checked. Tiles are configured.
     unsafe {
-        if keep {
-            target.load();
-        } else {
-            asm!(
-                "tilezero tmm0",
-                "tilezero tmm1",
-                "tilezero tmm2",
-                "tilezero tmm3",
-                options(nostack, nomem)
-            );
-        }
+        target.begin(before);
         // A step holds the tiles h0 h1 m0 m1 l0 l1 of each side. Small products come first.
         asm!(
             "2:",
@@ -258,7 +289,7 @@ pub fn four_tiles_with_one_part(
     right: &[Tile],
     out: &mut [f32],
     stride: usize,
-    keep: bool,
+    before: Before,
 ) {
     assert!(!left.is_empty() && left.len().is_multiple_of(STEP_TILES), "whole steps");
     let steps = left.len() / STEP_TILES;
@@ -267,17 +298,7 @@ pub fn four_tiles_with_one_part(
     // SAFETY: the panels hold `steps` steps of six and of two tiles of 1024 bytes, which the loop
     // reads in order, and the target was checked. Tiles are configured.
     unsafe {
-        if keep {
-            target.load();
-        } else {
-            asm!(
-                "tilezero tmm0",
-                "tilezero tmm1",
-                "tilezero tmm2",
-                "tilezero tmm3",
-                options(nostack, nomem)
-            );
-        }
+        target.begin(before);
         asm!(
             "2:",
             "tileloadd tmm6, [{b} + {s}]",

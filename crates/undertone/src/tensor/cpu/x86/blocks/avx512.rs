@@ -1,7 +1,7 @@
 //! Blocks of 14 × 32: 28 registers of sums, two of the right side and one of the left.
 
 use super::{
-    AHEAD, Block, Kernel, Lanes, NUMBERS_AHEAD, ROWS_AHEAD, block_function, block_functions,
+    AHEAD, Before, Block, Kernel, Lanes, NUMBERS_AHEAD, ROWS_AHEAD, block_function, block_functions,
 };
 use crate::tensor::cpu::level::Avx512;
 use crate::tensor::cpu::x86::prefetch;

@@ -54,7 +54,7 @@ impl<'a> Lanes<'a> {
     }
 }
 
-/// `out = keep · out + scale · left · right` for one block.
+/// `out = before + scale · left · right` for one block.
 #[derive(Clone, Copy)]
 pub struct Block {
     pub depth: usize,
@@ -69,8 +69,18 @@ pub struct Block {
     pub stride: usize,
     /// Columns that are written: more than all registers but the last one have.
     pub columns: usize,
-    pub keep: bool,
+    pub before: Before,
     pub scale: f32,
+}
+
+/// What the sums of a block are added to.
+#[derive(Clone, Copy)]
+pub enum Before {
+    Nothing,
+    /// What is in the output.
+    Output,
+    /// The same row, which begins with the first column of the block.
+    Row(*const f32),
 }
 
 /// The blocks of one instruction set; a value proves that the processor has it.
@@ -94,7 +104,8 @@ pub trait Kernel: Copy + Send + Sync {
     ///
     /// # Safety
     /// The panels must be as long as the depth, the height and the number of registers say, and the
-    /// output must be valid for all rows and columns of the block, and nobody else's.
+    /// output must be valid for all rows and columns of the block, and nobody else's. A row before
+    /// it must have all columns.
     #[allow(unsafe_code)]
     unsafe fn block(self, height: usize, registers: usize, block: &Block);
 }
@@ -120,7 +131,7 @@ macro_rules! block_function {
         #[target_feature(enable = $feature)]
         #[allow(unsafe_code)]
         unsafe fn block(block: &Block) {
-            let Block { depth, mut left, pitch, mut right, out, stride, columns, keep, scale } =
+            let Block { depth, mut left, pitch, mut right, out, stride, columns, before, scale } =
                 *block;
             // SAFETY: the caller's: panels of this depth, and an output of this size.
             unsafe {
@@ -142,15 +153,21 @@ macro_rules! block_function {
                     right = right.add($lanes * $registers);
                 }
                 let scale = $all(scale);
+                let (keep, before, before_stride) = match before {
+                    Before::Nothing => (false, out.cast_const(), 0),
+                    Before::Output => (true, out.cast_const(), stride),
+                    Before::Row(row) => (true, row, 0),
+                };
                 let last = columns - $lanes * ($registers - 1);
                 $({
                     for j in 0..$registers {
                         let place = out.add($i * stride + $lanes * j);
+                        let before = before.wrapping_add($i * before_stride + $lanes * j);
                         let whole = j + 1 < $registers || last == $lanes;
                         let old = match (keep, whole) {
                             (false, _) => $zero(),
-                            (true, true) => $load(place),
-                            (true, false) => $load_some(place, last),
+                            (true, true) => $load(before),
+                            (true, false) => $load_some(before, last),
                         };
                         let sum = $multiply_add(scale, sums[$i][j], old);
                         if whole { $store(place, sum) } else { $store_some(place, last, sum) }
@@ -176,14 +193,15 @@ mod tests {
     use super::*;
     use crate::tensor::cpu::level::{Avx2, Avx512, CpuLevel};
 
-    /// Every height and number of columns, with and without what was there before.
+    /// Every height and number of columns, on top of each kind of numbers.
     #[allow(unsafe_code)]
     fn blocks_are_as_defined<K: Kernel>(kernel: K) {
         let number = |i: usize| ((i * 37 % 101) as f32 - 50.0) / 64.0;
         let depth = 21;
         for height in 1..=K::HEIGHT {
             for columns in 1..=K::WIDTH {
-                for keep in [false, true] {
+                let bias: Vec<f32> = (0..columns).map(|j| number(j + 3)).collect();
+                for before in [Before::Nothing, Before::Output, Before::Row(bias.as_ptr())] {
                     let registers = columns.div_ceil(K::LANES);
                     let pitch = registers * K::LANES;
                     let left: Vec<f32> = (0..depth * height).map(number).collect();
@@ -198,7 +216,7 @@ mod tests {
                         out: out.as_mut_ptr(),
                         stride,
                         columns,
-                        keep,
+                        before,
                         scale: 2.0,
                     };
                     // SAFETY: all of them are as long as the block says.
@@ -208,7 +226,11 @@ mod tests {
                             let term = |k: usize| left[k * height + i] * right[k * pitch + j];
                             let want = match j < columns {
                                 true => {
-                                    let kept = if keep { 7.0 } else { 0.0 };
+                                    let kept = match before {
+                                        Before::Nothing => 0.0,
+                                        Before::Output => 7.0,
+                                        Before::Row(_) => bias[j],
+                                    };
                                     kept + 2.0 * (0..depth).map(term).sum::<f32>()
                                 }
                                 false => 7.0,
