@@ -12,7 +12,8 @@ use undertone_run::Precision;
 /// The device; it changes no result beyond rounding.
 #[derive(Args, Clone, Default)]
 pub struct DeviceArguments {
-    /// Where to compute: auto takes an NVIDIA GPU if there is one, cuda:1 the second of several
+    /// Where to compute: auto takes an NVIDIA GPU if there is one (each of the processes that
+    /// torchrun, mpirun or srun starts on a machine takes another), cuda:1 the second of several
     #[arg(long, value_name = "auto|cpu|cuda[:N]", default_value = "auto")]
     device: Choice,
     /// Precision of matrix products and activations [default: bf16 on a GPU, f32 on the CPU]
@@ -81,7 +82,7 @@ impl DeviceArguments {
         match self.device {
             Choice::Cpu => None,
             Choice::Cuda(ordinal) => Some(ordinal),
-            Choice::Auto => CudaDevice::open(0).ok().map(|gpu| gpu.ordinal()),
+            Choice::Auto => CudaDevice::open(own_gpu()).ok().map(|gpu| gpu.ordinal()),
         }
     }
 
@@ -103,10 +104,25 @@ impl DeviceArguments {
     }
 }
 
-/// The first GPU if it can be used, otherwise the CPU; what is to be said about it is said once.
+/// Variables in which launchers count the processes that they start on one machine.
+const PLACES_ON_MACHINE: [&str; 4] =
+    ["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"];
+
+/// The GPU of this process: the first, or for one of several that a launcher has started here the
+/// next in turn. A launcher that shows each process one GPU alone has chosen already.
+fn own_gpu() -> usize {
+    gpu_of_place(&|name| std::env::var(name).ok(), CudaDevice::count())
+}
+
+fn gpu_of_place(variable: &dyn Fn(&str) -> Option<String>, gpus: usize) -> usize {
+    let number = |name: &&str| variable(name)?.trim().parse::<usize>().ok();
+    PLACES_ON_MACHINE.iter().find_map(number).unwrap_or(0) % gpus.max(1)
+}
+
+/// A GPU if it can be used, otherwise the CPU; what is to be said about it is said once.
 fn automatic() -> Device {
     static SAID: Once = Once::new();
-    match CudaDevice::open(0) {
+    match CudaDevice::open(own_gpu()) {
         Ok(gpu) => {
             SAID.call_once(|| {
                 output::note(format_args!("computing on {} (--device cpu does not)", gpu.model()));
@@ -190,6 +206,20 @@ fn as_json(report: &CudaReport) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_process_of_a_launcher_has_another_gpu() {
+        let with = |name: &'static str, value: &'static str| {
+            move |asked: &str| (asked == name).then(|| value.to_owned())
+        };
+        assert_eq!(gpu_of_place(&|_| None, 4), 0);
+        for name in PLACES_ON_MACHINE {
+            let of = |value, gpus| gpu_of_place(&with(name, value), gpus);
+            assert_eq!([of("0", 4), of("3", 4), of("5", 4)], [0, 3, 1], "{name}");
+            // One GPU is shown to each, or there is none.
+            assert_eq!([of("3", 1), of("3", 0), of("x", 4)], [0, 0, 0], "{name}");
+        }
+    }
 
     #[test]
     fn devices_are_read_by_name_and_number() {

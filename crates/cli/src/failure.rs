@@ -53,7 +53,7 @@ impl Failure {
     /// 2 for what the user can mend, 3 for a guarantee that was beaten, 130 for a run that a signal
     /// stopped, 1 for the rest.
     pub fn exit_code(&self) -> ExitCode {
-        if is_of_system(self) {
+        if undertone::is_of_system(self) {
             return ExitCode::from(1);
         }
         match self {
@@ -81,6 +81,11 @@ impl Failure {
         }
     }
 
+    /// Whether the machine failed, rather than what was asked for.
+    pub fn is_of_system(&self) -> bool {
+        self.exit_code() == ExitCode::from(1)
+    }
+
     pub fn arguments(sentence: impl Into<String>) -> Failure {
         Failure::Arguments(sentence.into())
     }
@@ -88,33 +93,6 @@ impl Failure {
     pub fn write(path: &Path, why: impl std::fmt::Display) -> Failure {
         Failure::Write { path: path.to_path_buf(), why: why.to_string() }
     }
-}
-
-/// Whether the machine failed (a full disk, too many open files), rather than what was asked for.
-fn is_of_system(failure: &Failure) -> bool {
-    use std::io::ErrorKind;
-    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(failure);
-    while let Some(error) = next {
-        if error.is::<undertone_accounting::SystemError>() {
-            return true;
-        }
-        if let Some(error) = error.downcast_ref::<std::io::Error>() {
-            return !matches!(
-                error.kind(),
-                ErrorKind::NotFound
-                    | ErrorKind::PermissionDenied
-                    | ErrorKind::AlreadyExists
-                    | ErrorKind::IsADirectory
-                    | ErrorKind::NotADirectory
-                    | ErrorKind::InvalidInput
-                    | ErrorKind::InvalidData
-                    | ErrorKind::InvalidFilename
-                    | ErrorKind::UnexpectedEof
-            );
-        }
-        next = error.source();
-    }
-    false
 }
 
 /// The result of every command.

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 use undertone::audit::statistics::Interval;
 pub use undertone_accounting::rounded_up as up;
 use undertone_accounting::{Accountant, Adjacency, Answer, Bounds, Mode, Threat, Unit};
@@ -14,10 +15,29 @@ pub struct Output {
     pub json: bool,
 }
 
+/// Whether this process says nothing but what went wrong: another rank speaks for all.
+static HUSHED: AtomicBool = AtomicBool::new(false);
+
+/// Leaves it to another rank to speak. Mistakes are told all the same.
+pub fn hush() {
+    HUSHED.store(true, Ordering::Relaxed);
+}
+
+/// Whether another rank speaks for this one.
+pub fn is_hushed() -> bool {
+    HUSHED.load(Ordering::Relaxed)
+}
+
 /// Tells something on standard error. Nobody may be reading there, and the disk that it goes to may
 /// be full: that stops nothing.
 pub fn note(text: impl std::fmt::Display) {
-    let _ = writeln!(std::io::stderr(), "{}", printable(&text.to_string()));
+    if !is_hushed() {
+        tell(&text.to_string());
+    }
+}
+
+fn tell(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{}", printable(text));
 }
 
 /// Tells what went wrong, in one line. A name or value that is pages long is shown by its ends.
@@ -30,7 +50,7 @@ pub fn error(sentence: &str) {
         let end: String = sentence.chars().skip(length - MOST / 2).collect();
         sentence = format!("{start} … {end}");
     }
-    note(sentence);
+    tell(&sentence);
 }
 
 /// Prints a line, and ends quietly if nobody reads it any more (a closed pipe); an answer that is
@@ -40,6 +60,9 @@ pub fn line(text: impl std::fmt::Display) {
 }
 
 fn write_line(text: &str) {
+    if is_hushed() {
+        return;
+    }
     match writeln!(std::io::stdout(), "{text}") {
         Ok(()) => {}
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),

@@ -1,18 +1,20 @@
-//! The processes (ranks) that train together: from flags, or from the variables that torchrun,
+//! The processes (ranks) that work together: from flags, or from the variables that torchrun,
 //! mpirun and Slurm set for each process that they start.
 
 use crate::failure::{Failure, Outcome};
+use crate::output;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
-use undertone::collective::Ranks;
 use undertone::collective::tcp::{Rendezvous, Tcp};
+use undertone::collective::{self, Ranks};
+use undertone::train;
 
-/// Several processes that train together
+/// Several processes that work together
 #[derive(Args)]
 #[command(next_help_heading = "Several processes")]
 pub struct RankArguments {
-    /// Train with other processes, which find each other by this folder; all must see it
+    /// Work with other processes, which find each other by this folder; all must see it
     #[arg(long, value_name = "DIR")]
     rendezvous: Option<PathBuf>,
     /// Index of this process, from 0 [default: as torchrun, mpirun or Slurm says]
@@ -29,7 +31,7 @@ pub struct RankArguments {
     join_timeout: u64,
 }
 
-/// This process among those that train together.
+/// This process among those that work together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub rank: usize,
@@ -66,7 +68,7 @@ impl RankArguments {
     fn place_by(&self, variable: &dyn Fn(&str) -> Option<String>) -> Outcome<Option<Place>> {
         let told = told(variable);
         if self.rendezvous.is_none() {
-            // Each of them would train on its own.
+            // Each of them would do everything on its own.
             let told = told.filter(|(_, place)| place.ranks > 1);
             if let Some((launcher, Place { rank, ranks })) = told {
                 if launcher == "mpirun" && cfg!(feature = "mpi") {
@@ -99,6 +101,43 @@ impl RankArguments {
         Ok(Some(place))
     }
 
+    /// Does something with the other processes. Rank 0 speaks for all, and if one of them fails,
+    /// all do.
+    pub fn together(&self, task: impl FnOnce(&Ranks) -> Outcome) -> Outcome {
+        let place = self.place()?;
+        self.leave_speaking_to_rank_0(place);
+        let ranks = self.join(place)?;
+        let done = ranks.check_same(&command(std::env::args()), "was started with other arguments");
+        let done = done.map_err(Failure::from).and_then(|()| task(&ranks));
+        match &done {
+            // Rank 0 alone may have come to a verdict.
+            Ok(()) | Err(Failure::Violation(_)) => ranks.leave(),
+            Err(Failure::Ranks(error) | Failure::Train(train::Error::Ranks(error))) => {
+                ranks.abort(error);
+            }
+            Err(other) if other.is_of_system() => {
+                ranks.abort(&collective::Error::System(other.to_string()));
+            }
+            Err(other) => ranks.abort(&collective::Error::Refused(other.to_string())),
+        }
+        done
+    }
+
+    /// Refuses several processes for what each of them would do in the same way.
+    pub fn refuse(&self, why: &str) -> Outcome {
+        match self.place()?.filter(|place| place.ranks > 1) {
+            Some(_) => Err(Failure::arguments(why)),
+            None => Ok(()),
+        }
+    }
+
+    /// Silences other ranks than 0.
+    pub fn leave_speaking_to_rank_0(&self, place: Option<Place>) {
+        if place.is_some_and(|place| place.rank > 0) {
+            output::hush();
+        }
+    }
+
     /// Waits for the other processes.
     pub fn join(&self, place: Option<Place>) -> Outcome<Ranks> {
         let Some(Place { rank, ranks }) = place else { return Ok(Ranks::alone()) };
@@ -114,6 +153,23 @@ impl RankArguments {
         };
         Ok(Ranks::of(Tcp::join(&rendezvous)?))
     }
+}
+
+/// What a process was asked to do, without what tells it from the others.
+fn command(arguments: impl Iterator<Item = String>) -> Vec<u8> {
+    const OWN: [&str; 2] = ["--rank", "--address"];
+    let mut asked = vec![env!("CARGO_PKG_VERSION").to_owned()];
+    let mut arguments = arguments.skip(1);
+    while let Some(argument) = arguments.next() {
+        let is_own =
+            |name: &str| argument.strip_prefix(name).is_some_and(|rest| rest.starts_with('='));
+        if OWN.contains(&argument.as_str()) {
+            arguments.next();
+        } else if !OWN.into_iter().any(is_own) {
+            asked.push(argument);
+        }
+    }
+    asked.join("\0").into_bytes()
 }
 
 /// The ranks that mpirun has started.
@@ -164,6 +220,16 @@ mod tests {
         assert_eq!(alone.place_by(&set(&script)).unwrap(), None);
         let step = [("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")];
         assert_eq!(alone.place_by(&set(&step)).unwrap(), None);
+    }
+
+    #[test]
+    fn a_command_is_compared_without_what_is_a_rank_s_own() {
+        let of = |line: &str| command(line.split(' ').map(str::to_owned));
+        let first = of("undertone eval --data a --rank 0 --ranks 2 --rendezvous job");
+        let other =
+            "/bin/undertone eval --data a --rank=1 --ranks 2 --address here --rendezvous job";
+        assert_eq!(first, of(other));
+        assert_ne!(first, of(&other.replace("--data a", "--data b")));
     }
 
     #[test]

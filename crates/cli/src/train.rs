@@ -71,6 +71,7 @@ impl Train {
         }
         // Rank 0 speaks for all.
         let speaks = place.as_ref().is_none_or(|place| place.rank == 0);
+        self.ranks.leave_speaking_to_rank_0(place);
         let (mut plan, out) = match &self.out {
             None if self.resume => {
                 return Err(Failure::arguments("say which run to go on with: --out DIR"));
@@ -233,6 +234,7 @@ impl Display {
                     .iter()
                     .for_each(output::note);
             }
+            TrainingEvent::Sums { told } => output::note(told),
             TrainingEvent::Relevance { done, examples } => {
                 self.show_preparation("relevance of examples", *done as u64, *examples as u64);
             }

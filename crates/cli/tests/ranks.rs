@@ -86,6 +86,18 @@ fn two_processes_leave_one_run_that_proves_its_guarantee() {
         assert!(!bench.path(gone).exists(), "{gone}");
     }
     assert!(bench.path("run/model/model.safetensors").is_file());
+    // The report, the card and the summary say what was trusted.
+    assert_eq!(summary["ranks"], 2);
+    let report = Command::new(env!("CARGO_BIN_EXE_undertone"))
+        .args(["report", "--out"])
+        .args([bench.path("report.md"), bench.path("run")])
+        .output()
+        .unwrap();
+    assert!(report.status.success(), "{}", said(&report));
+    for file in ["report.md", "run/model/README.md"] {
+        let text = fs::read_to_string(bench.path(file)).unwrap();
+        assert!(text.contains("between the 2 processes"), "{file}: {text}");
+    }
 }
 
 #[test]
@@ -201,4 +213,9 @@ fn what_ranks_cannot_share_is_refused() {
     let output = bench.command("c", &alone).current_dir(bench.folder.path()).output().unwrap();
     refused(&output, "rank 1 did not come to job within 1 s");
     assert!(!bench.path("c").exists());
+    // NCCL connects GPUs.
+    let on_cpu = ["--device", "cpu", "--set", "compute.nccl=on"];
+    bench.refused("d", &on_cpu, "NCCL cannot be used: rank 0 computes on the CPU");
+    bench.refused("d", &["--set", "compute.nccl=maybe"], "nccl");
+    assert!(!bench.path("d/ledger.jsonl").exists());
 }

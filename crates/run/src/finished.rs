@@ -7,8 +7,8 @@
 
 use crate::error::{Error, Result};
 use crate::{
-    Audit, MOST_OF_SETTINGS, MethodName, ModeName, Resolved, RunFile, RunPaths, Summary, is_locked,
-    read_bytes, read_settings,
+    Audit, MOST_OF_SETTINGS, MethodName, ModeName, NcclUse, Resolved, RunFile, RunPaths, Summary,
+    is_locked, read_bytes, read_settings,
 };
 use sha2::{Digest, Sha256};
 use std::path::Path;
@@ -91,6 +91,7 @@ fn check_plan(paths: &RunPaths, plan: &RunFile, summary: &Summary) -> Result<()>
         plan.format = None;
         plan.compute.checkpoint_every = None;
         plan.compute.tensorboard = false;
+        plan.compute.nccl = NcclUse::Auto;
         plan.to_toml()
     };
     if text(plan)? != text(&summary.plan)? {

@@ -346,8 +346,8 @@ impl RunFolder {
     }
 
     /// Refuses to resume a run with another plan, other data, another secret or another machine.
-    /// Returns whether it goes on with as many ranks as before.
-    pub fn check_identity(&self, identity: &Identity) -> Result<bool> {
+    /// Returns the identity that it had so far, which may be of another number of ranks.
+    pub fn check_identity(&self, identity: &Identity) -> Result<Identity> {
         let path = self.identity();
         let text = crate::read_settings(&path).map_err(Error::io(&path))?;
         let begun: Identity = serde_json::from_str(&text)
@@ -367,6 +367,6 @@ impl RunFolder {
             );
             return Err(Error::folder(self.folder(), problem));
         }
-        Ok(begun.ranks == identity.ranks)
+        Ok(begun)
     }
 }

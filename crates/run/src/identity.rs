@@ -12,6 +12,9 @@ pub struct Identity {
     /// Number of processes (ranks) whose sums are added up, which determines rounding, too.
     #[serde(default = "one")]
     pub ranks: usize,
+    /// The most ranks that the run was made on so far: it may have begun on more.
+    #[serde(default = "one")]
+    pub most_ranks: usize,
 }
 
 fn one() -> usize {

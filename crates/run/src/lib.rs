@@ -42,10 +42,10 @@ pub use file::{
     EncoderActivation, EncoderKind, Format, Ia3Settings, ImportanceForm, ImportanceSource,
     InitialRelevance, KeptEpoch, LearnerKind, LearningRateSchedule, Lengths, LocalSection,
     LongTexts, LoraSettings, MAX_TOKENS, MethodName, MicroBatch, ModeName, ModelSection, MvgHead,
-    MvgSection, NoiseCorrelation, NoiseIs, NoiseLayer, NoiseSchedule, OnBadRow, OptimiserKind,
-    Precision, PrivacySection, PublicFile, Quantise, RapFtSection, ReleaseKind, ReleasedRows,
-    RelevanceRule, RelevanceSource, RunFile, StopEarly, TaskName, TrainingSection, Tuning,
-    WeightAverage, WrittenRun,
+    MvgSection, NcclUse, NoiseCorrelation, NoiseIs, NoiseLayer, NoiseSchedule, OnBadRow,
+    OptimiserKind, Precision, PrivacySection, PublicFile, Quantise, RapFtSection, ReleaseKind,
+    ReleasedRows, RelevanceRule, RelevanceSource, RunFile, StopEarly, TaskName, TrainingSection,
+    Tuning, WeightAverage, WrittenRun,
 };
 pub use finished::FinishedRun;
 pub use folder::{RunFolder, RunPaths, is_locked};

@@ -34,6 +34,9 @@ pub struct Summary {
     pub records: Option<PerturbationFacts>,
     /// Throughput of training.
     pub throughput: Throughput,
+    /// The most processes (ranks) that the run was made on: it may have been resumed on fewer.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub ranks: usize,
     /// Peak resident memory of the process, on Linux.
     pub peak_memory_bytes: Option<u64>,
     /// Peak memory of the GPU during training, beyond what was in use before the model was loaded;
@@ -75,6 +78,15 @@ pub struct Summary {
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
+
+fn one() -> usize {
+    1
+}
+
+fn is_one(number: &usize) -> bool {
+    *number == 1
+}
+
 fn first_format() -> u32 {
     1
 }
@@ -97,6 +109,18 @@ impl Summary {
         let FormatOnly { format } = serde_json::from_str(text).map_err(damaged)?;
         check_format(path, format)?;
         serde_json::from_str(text).map_err(damaged)
+    }
+
+    /// What a run on several ranks assumes beside what its ledger says. The ledger's first line was
+    /// written when the run began, perhaps on one.
+    pub fn trusted_network(&self) -> Option<String> {
+        (self.ranks > 1).then(|| {
+            format!(
+                "the network between the {} processes (ranks) that the run was made on is trusted \
+                 as their machines are: what they exchange is not protected by noise",
+                self.ranks
+            )
+        })
     }
 
     /// The format version that is written.

@@ -70,3 +70,30 @@ impl Error {
 
 /// A result of planning or training.
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// Whether the machine failed (a full disk, too many open files), rather than what was asked for.
+pub fn is_of_system(error: &(dyn std::error::Error + 'static)) -> bool {
+    use std::io::ErrorKind;
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if error.is::<undertone_accounting::SystemError>() {
+            return true;
+        }
+        if let Some(error) = error.downcast_ref::<std::io::Error>() {
+            return !matches!(
+                error.kind(),
+                ErrorKind::NotFound
+                    | ErrorKind::PermissionDenied
+                    | ErrorKind::AlreadyExists
+                    | ErrorKind::IsADirectory
+                    | ErrorKind::NotADirectory
+                    | ErrorKind::InvalidInput
+                    | ErrorKind::InvalidData
+                    | ErrorKind::InvalidFilename
+                    | ErrorKind::UnexpectedEof
+            );
+        }
+        next = error.source();
+    }
+    false
+}

@@ -60,6 +60,6 @@ mod plan;
 pub mod tensor;
 pub mod train;
 
-pub use error::{Error, Result};
+pub use error::{Error, Result, is_of_system};
 pub use plan::{Method, Plan, PublicFacts, ResolvedPlan, recipe, units_of};
 pub use undertone_run as run;

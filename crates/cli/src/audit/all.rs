@@ -12,6 +12,7 @@ use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, area, share};
+use crate::ranks::RankArguments;
 use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
@@ -20,6 +21,7 @@ use undertone::audit::extraction::Extraction;
 use undertone::audit::membership::Membership;
 use undertone::audit::secret::Hidden;
 use undertone::audit::statistics::Interval;
+use undertone::collective::Ranks;
 use undertone::data::Dataset;
 use undertone::model::TaskHead;
 use undertone_report::plot;
@@ -57,6 +59,8 @@ pub struct All {
     finder: FinderArguments,
     #[command(flatten)]
     device: DeviceArguments,
+    #[command(flatten)]
+    together: RankArguments,
 }
 
 /// Tells which attack is made, of how many.
@@ -112,8 +116,13 @@ fn row(figure: &Figure, with_non_private: bool) -> Vec<String> {
 
 impl All {
     pub fn run(self, output: Output) -> Outcome {
-        let run = AuditedRun::open(&self.target.run)?;
+        self.together.together(|ranks| self.run_on(ranks, output))
+    }
+
+    fn run_on(&self, ranks: &Ranks, output: Output) -> Outcome {
+        let run = AuditedRun::open(&self.target.run)?.on(ranks);
         let non_private = self.non_private.as_deref().map(AuditedRun::open).transpose()?;
+        let non_private = non_private.map(|other| other.on(ranks));
         if let Some(other) = &non_private
             && other.plan.task_head() != run.plan.task_head()
         {
@@ -156,6 +165,9 @@ impl All {
             left_out.push("perturbed embeddings (see audit inversion and audit attribute)");
         }
         run.keep(|audit| audit.all = figures.clone())?;
+        if !ranks.is_first() {
+            return Ok(());
+        }
         self.show(&run, &figures, non_private.is_some(), &left_out, output)
     }
 
@@ -261,7 +273,9 @@ impl All {
         })?;
         let curves: Vec<(&str, &[(f64, f64)])> =
             found.iter().map(|a| (a.attack.as_str(), a.roc.as_slice())).collect();
-        plot::roc(&run.paths.membership_figure(), "Membership inference", &curves)?;
+        if run.ranks().is_first() {
+            plot::roc(&run.paths.membership_figure(), "Membership inference", &curves)?;
+        }
         let beside = non_private
             .map(|other| by_losses(other, &all, members, masking.as_ref(), how, true, &self.device))
             .transpose()?

@@ -5,10 +5,12 @@ use super::released::{Cell, ReleasedArguments};
 use crate::arguments::{ConfidenceArgument, up_to};
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, share};
+use crate::ranks::RankArguments;
 use crate::use_model::ModelArguments;
 use clap::Args;
 use serde::Serialize;
 use undertone::audit::attribute::{self, Inferred};
+use undertone::collective::Ranks;
 use undertone::data::Task;
 use undertone::model::TaskHead;
 use undertone::model::layer::sanitiser::{NoiseLayer, Rows};
@@ -40,6 +42,8 @@ pub struct Attribute {
     epochs: usize,
     #[command(flatten)]
     intervals: ConfidenceArgument,
+    #[command(flatten)]
+    together: RankArguments,
 }
 
 #[derive(Serialize)]
@@ -54,6 +58,10 @@ struct Row {
 
 impl Attribute {
     pub fn run(self, output: Output) -> Outcome {
+        self.together.together(|ranks| self.run_on(ranks, output))
+    }
+
+    fn run_on(&self, ranks: &Ranks, output: Output) -> Outcome {
         if self.epochs == 0 {
             return Err(Failure::arguments("--epochs must be at least 1"));
         }
@@ -66,8 +74,8 @@ impl Attribute {
         let classes = known.labels.as_ref().map_or(0, |labels| labels.names().len());
         let cells = self.released.cells(&loaded.model)?;
         let bar = progress(cells.len(), "attacks");
-        let mut rows = Vec::new();
-        for Cell { after, epsilon, noise } in cells {
+        let found = ranks.divided(cells.len(), |i| -> Outcome<Inferred> {
+            let Cell { after, noise, .. } = cells[i];
             let asked = attribute::Attribute {
                 noise_layer: NoiseLayer::After(after),
                 rows: match self.rows {
@@ -84,10 +92,15 @@ impl Attribute {
             };
             let inferred =
                 attribute::infer(&loaded.model, &victims.examples, &known.examples, &asked)?;
-            rows.push(Row { after, epsilon, noise_multiplier: noise, inferred });
-            bar.inc(1);
-        }
+            bar.inc(ranks.size() as u64);
+            Ok(inferred)
+        })?;
         bar.finish_and_clear();
+        let row = |(cell, inferred): (&Cell, Inferred)| {
+            let Cell { after, epsilon, noise: noise_multiplier } = *cell;
+            Row { after, epsilon, noise_multiplier, inferred }
+        };
+        let rows: Vec<Row> = cells.iter().zip(found).map(row).collect();
         if output.json {
             output::json(&rows);
             return Ok(());

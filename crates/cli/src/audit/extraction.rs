@@ -8,10 +8,12 @@ use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument, TrialsArgu
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, share};
+use crate::ranks::RankArguments;
 use clap::Args;
 use undertone::audit::extraction::{Extraction as Found, Things, judge, things};
 use undertone::audit::spans::{EntityKind, Finder, plain};
 use undertone::audit::texts::{Sampling, Writer};
+use undertone::collective::Ranks;
 
 /// Extraction of PII: let the model generate texts, and look for names, e-mail addresses and phone
 /// numbers of the training texts
@@ -34,6 +36,8 @@ pub struct Extraction {
     finder: FinderArguments,
     #[command(flatten)]
     device: DeviceArguments,
+    #[command(flatten)]
+    together: RankArguments,
 }
 
 /// How much is generated.
@@ -59,7 +63,11 @@ pub struct ExtractionArguments {
 
 impl Extraction {
     pub fn run(self, output: Output) -> Outcome {
-        let run = AuditedRun::open(&self.target.run)?;
+        self.together.together(|ranks| self.run_on(ranks, output))
+    }
+
+    fn run_on(&self, ranks: &Ranks, output: Output) -> Outcome {
+        let run = AuditedRun::open(&self.target.run)?.on(ranks);
         language_model(&run, "extraction")?;
         let (training, finder) = self.finder.read(&run)?;
         let kinds = self.finder.kinds();
@@ -138,13 +146,21 @@ impl ExtractionArguments {
             tokens: self.tokens.min(most - 1),
             batch: self.batch,
             seed: self.random.seed,
+            first: 0,
         };
         let bar = progress(self.texts, "texts");
         let writer = Writer { model: &model, tokeniser: &tokeniser };
-        let texts =
-            writer.write(&vec![String::new(); self.texts], &how, |done| bar.inc(done as u64))?;
+        // Each rank generates whole batches, the same ones as one process.
+        let batches = self.texts.div_ceil(self.batch);
+        let texts = run.ranks().divided(batches, |batch| -> Outcome<Vec<String>> {
+            let first = batch * self.batch;
+            let prompts = vec![String::new(); self.batch.min(self.texts - first)];
+            let written = writer.write(&prompts, &Sampling { first, ..how }, |_| ())?;
+            bar.inc((prompts.len() * run.ranks().size()) as u64);
+            Ok(written)
+        })?;
         bar.finish_and_clear();
-        Ok(texts)
+        Ok(texts.concat())
     }
 
     /// Figures of each kind that the training texts have.

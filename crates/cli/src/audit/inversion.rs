@@ -5,10 +5,12 @@ use super::released::{Cell, ReleasedArguments};
 use crate::arguments::up_to;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
+use crate::ranks::RankArguments;
 use crate::use_model::ModelArguments;
 use clap::Args;
 use serde::Serialize;
 use undertone::audit::inversion::{self, Recovered};
+use undertone::collective::Ranks;
 use undertone::data::Task;
 use undertone::model::TaskHead;
 use undertone::model::layer::sanitiser::NoiseLayer;
@@ -34,6 +36,8 @@ pub struct Inversion {
     /// Passes over the attacker's texts
     #[arg(long, default_value_t = 3, value_parser = up_to(1_000))]
     epochs: usize,
+    #[command(flatten)]
+    together: RankArguments,
 }
 
 #[derive(Serialize)]
@@ -48,6 +52,10 @@ struct Row {
 
 impl Inversion {
     pub fn run(self, output: Output) -> Outcome {
+        self.together.together(|ranks| self.run_on(ranks, output))
+    }
+
+    fn run_on(&self, ranks: &Ranks, output: Output) -> Outcome {
         if self.vocabulary == 0 || self.epochs == 0 {
             return Err(Failure::arguments("--vocabulary and --epochs must be at least 1"));
         }
@@ -56,8 +64,8 @@ impl Inversion {
         let (victims, known) = self.released.read(&loaded, &task, None)?;
         let cells = self.released.cells(&loaded.model)?;
         let bar = progress(cells.len(), "attacks");
-        let mut rows = Vec::new();
-        for Cell { after, epsilon, noise } in cells {
+        let found = ranks.divided(cells.len(), |i| -> Outcome<Recovered> {
+            let Cell { after, noise, .. } = cells[i];
             let asked = inversion::Inversion {
                 noise_layer: NoiseLayer::After(after),
                 noise,
@@ -67,10 +75,15 @@ impl Inversion {
             };
             let recovered =
                 inversion::invert(&loaded.model, &victims.examples, &known.examples, &asked)?;
-            rows.push(Row { after, epsilon, noise_multiplier: noise, recovered });
-            bar.inc(1);
-        }
+            bar.inc(ranks.size() as u64);
+            Ok(recovered)
+        })?;
         bar.finish_and_clear();
+        let row = |(cell, recovered): (&Cell, Recovered)| {
+            let Cell { after, epsilon, noise: noise_multiplier } = *cell;
+            Row { after, epsilon, noise_multiplier, recovered }
+        };
+        let rows: Vec<Row> = cells.iter().zip(found).map(row).collect();
         if output.json {
             output::json(&rows);
             return Ok(());

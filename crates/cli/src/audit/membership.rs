@@ -8,6 +8,7 @@ use crate::arguments::{
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, area, share};
+use crate::ranks::RankArguments;
 use crate::train::Display;
 use clap::Args;
 use rand_chacha::ChaCha8Rng;
@@ -58,14 +59,20 @@ pub struct Membership {
     trials: TrialsArgument,
     #[command(flatten)]
     device: DeviceArguments,
+    #[command(flatten)]
+    together: RankArguments,
 }
 
 impl Membership {
     pub fn run(self, output: Output) -> Outcome {
+        self.together.together(|ranks| self.run_on(ranks, output))
+    }
+
+    fn run_on(&self, ranks: &Ranks, output: Output) -> Outcome {
         if self.examples == 0 {
             return Err(Failure::arguments("--examples must be at least 1"));
         }
-        let run = AuditedRun::open(&self.target.run)?;
+        let run = AuditedRun::open(&self.target.run)?.on(ranks);
         let Some((outside, from)) = run.non_members(self.non_members.as_deref())? else {
             return Err(Failure::arguments(
                 "the run held out nothing (data.hold_out) and has no validation file; name a file \
@@ -84,6 +91,9 @@ impl Membership {
             audit.non_members = Some(from);
             audit.trials.membership = kept(&trials);
         })?;
+        if !ranks.is_first() {
+            return Ok(());
+        }
         let curves: Vec<(&str, &[(f64, f64)])> =
             attacks.iter().map(|a| (a.attack.as_str(), a.roc.as_slice())).collect();
         plot::roc(&run.paths.membership_figure(), "Membership inference", &curves)?;
@@ -151,14 +161,18 @@ impl Membership {
         all: &[Example],
         random: SeedArgument,
     ) -> Outcome<Vec<(Vec<f64>, Vec<bool>)>> {
-        let mut shadows = Vec::new();
-        for shadow in 0..self.shadows as u64 {
+        let chosen_by = |shadow: u64| -> Vec<bool> {
             let drawn = |unit: u32| {
                 let x = (u64::from(unit) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
                     ^ (random.seed << 32 | shadow).wrapping_mul(0xd6e8_feb8_6659_fd93);
                 (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 63 == 1
             };
-            let chosen: Vec<bool> = all.iter().map(|example| drawn(example.unit)).collect();
+            all.iter().map(|example| drawn(example.unit)).collect()
+        };
+        // Each rank trains some of them, as one process would.
+        let found = run.ranks().divided(self.shadows, |shadow| -> Outcome<Vec<u64>> {
+            let shadow = shadow as u64;
+            let chosen = chosen_by(shadow);
             let mut examples: Vec<Example> = all
                 .iter()
                 .zip(&chosen)
@@ -185,9 +199,12 @@ impl Membership {
             display.end();
             done?;
             let trained = AuditedRun::open(folder.path())?.model(true, &self.device)?;
-            shadows.push((losses(&trained, all, like.masking.as_ref())?, chosen));
-        }
-        Ok(shadows)
+            let losses = losses(&Ranks::alone(), &trained, all, like.masking.as_ref())?;
+            // By their bits: the loss of an example without a target is no number.
+            Ok(losses.into_iter().map(f64::to_bits).collect())
+        })?;
+        let losses = |bits: Vec<u64>| bits.into_iter().map(f64::from_bits).collect();
+        Ok(found.into_iter().zip(0..).map(|(bits, i)| (losses(bits), chosen_by(i))).collect())
     }
 }
 
@@ -225,13 +242,13 @@ pub fn by_losses(
     reference: bool,
     device: &DeviceArguments,
 ) -> Outcome<(Vec<Found>, Vec<f64>)> {
-    let found = losses(&run.model(true, device)?, all, masking)?;
+    let found = losses(run.ranks(), &run.model(true, device)?, all, masking)?;
     let score = |name, scores: Vec<f64>| {
         judge(name, &scores[..members], &scores[members..], confidence, seed)
     };
     let mut attacks = vec![score("loss", by_loss(&found))];
     if reference {
-        let before = losses(&run.model(false, device)?, all, masking)?;
+        let before = losses(run.ranks(), &run.model(false, device)?, all, masking)?;
         attacks.push(score("loss against the pretrained model", by_reference(&found, &before)));
         attacks.push(score(Found::OF_PRETRAINED, by_loss(&before)));
     }

@@ -15,7 +15,7 @@ mod sizes;
 mod trials;
 
 use crate::failure::Outcome;
-use crate::output::Output;
+use crate::output::{Output, is_hushed};
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
@@ -60,7 +60,7 @@ impl Audit {
 
 /// A bar on a terminal, nothing in a pipe.
 fn progress(count: usize, what: &'static str) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
+    if !std::io::stderr().is_terminal() || is_hushed() {
         return ProgressBar::hidden();
     }
     let style =

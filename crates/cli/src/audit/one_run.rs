@@ -5,6 +5,7 @@ use crate::arguments::{ChangeArguments, ConfidenceArgument};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
+use crate::ranks::RankArguments;
 use crate::source;
 use crate::train::Display;
 use clap::{Args, ValueEnum};
@@ -55,6 +56,8 @@ pub struct OneRun {
     intervals: ConfidenceArgument,
     #[command(flatten)]
     device: DeviceArguments,
+    #[command(flatten)]
+    together: RankArguments,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -68,6 +71,10 @@ enum Score {
 
 impl OneRun {
     pub fn run(self, output: Output) -> Outcome {
+        self.together.refuse(
+            "a one-run audit keeps its coins in one process, which trains and guesses: start one, \
+             without --ranks",
+        )?;
         let guesses = self.guesses.unwrap_or_else(|| usual_guesses(self.canaries));
         if !(10..=1_000_000).contains(&self.canaries) || !(1..=self.canaries).contains(&guesses) {
             return Err(Failure::arguments(
@@ -114,8 +121,8 @@ impl OneRun {
         let masking = masking.as_ref();
         let scores = match self.score {
             Score::Loss => by_reference(
-                &losses(&after, &planted, masking)?,
-                &losses(&before, &planted, masking)?,
+                &losses(run.ranks(), &after, &planted, masking)?,
+                &losses(run.ranks(), &before, &planted, masking)?,
             ),
             Score::Update => match masking {
                 Some(masking) => by_update(&before, &after, &masking.for_evaluation(&planted, 0))?,

@@ -9,6 +9,7 @@ use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument, TrialsArgu
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output, share};
+use crate::ranks::RankArguments;
 use clap::Args;
 use std::path::PathBuf;
 use undertone::audit::reconstruction::{
@@ -16,6 +17,7 @@ use undertone::audit::reconstruction::{
 };
 use undertone::audit::spans::{EntityKind, Finder};
 use undertone::audit::texts::{Sampling, Writer};
+use undertone::collective::Ranks;
 
 /// Reconstruction of PII: mask it in training texts, and let the model fill it in
 ///
@@ -39,6 +41,8 @@ pub struct Reconstruction {
     finder: FinderArguments,
     #[command(flatten)]
     device: DeviceArguments,
+    #[command(flatten)]
+    together: RankArguments,
 }
 
 /// How much is attacked.
@@ -67,7 +71,11 @@ const CONTINUATION: usize = 16;
 
 impl Reconstruction {
     pub fn run(self, output: Output) -> Outcome {
-        let run = AuditedRun::open(&self.target.run)?;
+        self.together.together(|ranks| self.run_on(ranks, output))
+    }
+
+    fn run_on(&self, ranks: &Ranks, output: Output) -> Outcome {
+        let run = AuditedRun::open(&self.target.run)?.on(ranks);
         language_model(&run, "reconstruction")?;
         let list = match &self.candidates {
             Some(file) => {
@@ -227,9 +235,13 @@ impl ReconstructionArguments {
         };
         let bar = progress(targets.len(), "masked texts");
         let writer = Writer { model: &model, tokeniser: &tokeniser };
-        let ranks = attack(writer, targets, finder, candidates, |done| bar.inc(done as u64))?;
+        let ranked = run.ranks().divided(targets.len(), |i| -> Outcome<Ranked> {
+            let ranked = attack(writer, (i, &targets[i]), finder, candidates)?;
+            bar.inc(run.ranks().size() as u64);
+            Ok(ranked)
+        })?;
         bar.finish_and_clear();
-        Ok(ranks)
+        Ok(ranked)
     }
 }
 

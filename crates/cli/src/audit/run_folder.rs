@@ -5,8 +5,9 @@ use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use std::path::{Path, PathBuf};
 use undertone::Plan;
+use undertone::collective::Ranks;
 use undertone::data::{Dataset, Example, Masking, Tokeniser};
-use undertone::evaluate::{Limits, predict};
+use undertone::evaluate::{Limits, predict_on_ranks};
 use undertone::model::folder::{LoadOptions, load, locate};
 use undertone::model::tuning::load_adapted;
 use undertone::model::{Model, TaskHead};
@@ -19,6 +20,8 @@ pub struct AuditedRun {
     pub paths: RunPaths,
     pub plan: Plan,
     summary: Summary,
+    /// The processes that attack it together.
+    ranks: Ranks,
 }
 
 impl AuditedRun {
@@ -32,7 +35,18 @@ impl AuditedRun {
             )));
         }
         let summary = FinishedRun::read(folder)?.summary;
-        Ok(Self { plan: Plan::read(&paths.plan(), &[])?, paths, summary })
+        let (plan, ranks) = (Plan::read(&paths.plan(), &[])?, Ranks::alone());
+        Ok(Self { plan, paths, summary, ranks })
+    }
+
+    /// Attacked by these processes together.
+    pub fn on(self, ranks: &Ranks) -> Self {
+        Self { ranks: ranks.clone(), ..self }
+    }
+
+    /// The processes that attack it together.
+    pub fn ranks(&self) -> &Ranks {
+        &self.ranks
     }
 
     /// The upper end of the ε that the run printed, and its δ; none for a run that promises
@@ -107,8 +121,11 @@ impl AuditedRun {
         Ok(Audit::read(&self.paths.audit())?)
     }
 
-    /// Puts results into audit.json, beside those of other attacks.
+    /// Puts results into audit.json, beside those of other attacks. Rank 0 writes.
     pub fn keep(&self, change: impl FnOnce(&mut Audit)) -> Outcome {
+        if !self.ranks.is_first() {
+            return Ok(());
+        }
         Ok(Audit::update(&self.paths.audit(), change)?)
     }
 }
@@ -154,15 +171,20 @@ pub fn language_model(run: &AuditedRun, attack: &str) -> Outcome {
 /// Examples between two moves of the bar: enough that those of like lengths are computed together.
 const SHOWN_AT_ONCE: usize = 1024;
 
-/// The loss of each example; that of a masked language model is of masked tokens, the same for
-/// every model.
-pub fn losses(model: &Model, examples: &[Example], masking: Option<&Masking>) -> Outcome<Vec<f64>> {
+/// The loss of each example, of which each rank computes some; that of a masked language model is
+/// of masked tokens, the same for every model.
+pub fn losses(
+    ranks: &Ranks,
+    model: &Model,
+    examples: &[Example],
+    masking: Option<&Masking>,
+) -> Outcome<Vec<f64>> {
     let masked = masking.map(|masking| masking.for_evaluation(examples, 0));
     let examples = masked.as_deref().unwrap_or(examples);
     let bar = progress(examples.len(), "examples");
     let mut losses = Vec::with_capacity(examples.len());
     for some in examples.chunks(SHOWN_AT_ONCE) {
-        let found = predict(model, some, Limits::default(), false)?;
+        let found = predict_on_ranks(ranks, model, some, Limits::default(), false)?;
         losses.extend(found.iter().map(|said| said.loss.map_or(f64::NAN, f64::from)));
         bar.inc(some.len() as u64);
     }

@@ -5,6 +5,7 @@ use super::generate::progress;
 use crate::failure::{Failure, Outcome};
 use clap::Args;
 use serde::Serialize;
+use undertone::collective::Ranks;
 use undertone::data::{Task, Tokeniser, read};
 use undertone::evaluate::{Bleu, RougeL};
 use undertone::model::generate::{Settings, generate};
@@ -51,6 +52,7 @@ impl ContinuationArguments {
     /// Continues the prompts, and compares.
     pub fn measure(
         &self,
+        ranks: &Ranks,
         loaded: &Loaded,
         tokeniser: &Tokeniser,
         task: &Task,
@@ -77,8 +79,14 @@ impl ContinuationArguments {
             ..Settings::default()
         };
         let bar = progress(prompts.len() as u64);
-        let texts =
-            generate(&loaded.model, &prompts, &settings, |finished| bar.inc(finished as u64))?;
+        // Each rank continues whole batches, the same ones as one process.
+        let batches: Vec<&[Vec<u32>]> = prompts.chunks(settings.batch).collect();
+        let texts = ranks.divided(batches.len(), |i| -> Outcome<Vec<Vec<u32>>> {
+            let texts = generate(&loaded.model, batches[i], &settings, |_| ())?;
+            bar.inc((batches[i].len() * ranks.size()) as u64);
+            Ok(texts)
+        })?;
+        let texts = texts.concat();
         bar.finish_and_clear();
         let (mut bleu, mut rouge) = (Bleu::default(), RougeL::default());
         for (mut tokens, reference) in texts.into_iter().zip(&references) {

@@ -4,11 +4,13 @@ use super::arguments::{DataArguments, ModelArguments};
 use super::continuations::{ContinuationArguments, Continuations};
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
+use crate::ranks::RankArguments;
 use clap::Args;
 use serde::Serialize;
+use undertone::collective::Ranks;
 use undertone::data::{Masking, stream};
 use undertone::evaluate::{
-    ClassificationMetrics, Meter, Metrics, OfClass, Ranking, by_class, predict,
+    ClassificationMetrics, Meter, Metrics, OfClass, Ranking, by_class, predict_on_ranks,
 };
 use undertone::model::TaskHead;
 
@@ -31,6 +33,8 @@ pub struct Eval {
     data: DataArguments,
     #[command(flatten)]
     continuations: ContinuationArguments,
+    #[command(flatten)]
+    together: RankArguments,
 }
 
 /// Everything that was measured, as `--json` prints it.
@@ -51,6 +55,10 @@ struct Measured {
 
 impl Eval {
     pub fn run(self, output: Output) -> Outcome {
+        self.together.together(|ranks| self.run_on(ranks, output))
+    }
+
+    fn run_on(&self, ranks: &Ranks, output: Output) -> Outcome {
         self.continuations.check(self.data.task)?;
         let loaded = self.model.load(self.data.task_head())?;
         let task_head = loaded.model.network.head.task_head;
@@ -69,7 +77,7 @@ impl Eval {
                 examples = masking.for_evaluation(&examples, read);
             }
             read += examples.len() as u64;
-            let found = predict(&loaded.model, &examples, limits, false)?;
+            let found = predict_on_ranks(ranks, &loaded.model, &examples, limits, false)?;
             for (example, prediction) in examples.iter().zip(&found) {
                 meter.add(example, prediction);
                 ranking.add(example, prediction);
@@ -80,7 +88,8 @@ impl Eval {
             Metrics::Classification(found) => by_class(&found.confusion, names.names()),
             Metrics::Language(_) => Vec::new(),
         };
-        let generated = self.continuations.measure(&loaded, &tokeniser, &task, &self.data)?;
+        let generated =
+            self.continuations.measure(ranks, &loaded, &tokeniser, &task, &self.data)?;
         let measured = Measured { metrics, auc: ranking.auc(), by_class, generated };
         match output.json {
             true => {

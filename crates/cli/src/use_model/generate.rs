@@ -82,6 +82,7 @@ impl Generate {
             beams: self.beams,
             length_penalty: self.length_penalty,
             seed: self.seed.unwrap_or_else(by_chance),
+            first: 0,
             end_tokens: end,
             batch: self.batch,
         };
@@ -136,7 +137,7 @@ fn by_chance() -> u64 {
 
 /// A bar on a terminal.
 pub(super) fn progress(texts: u64) -> ProgressBar {
-    if !std::io::stderr().is_terminal() || texts < 2 {
+    if !std::io::stderr().is_terminal() || texts < 2 || output::is_hushed() {
         return ProgressBar::hidden();
     }
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} texts, {eta} left");

@@ -19,7 +19,9 @@ pub fn section(run: &Run, level: u8) -> Section {
         None => "The guarantee holds if:",
         Some(_) => "Assumptions of the ledger, which do not make it a guarantee:",
     };
-    section.paragraph(held).with(Block::List(guarantee.assumptions.clone()))
+    let mut assumptions = guarantee.assumptions.clone();
+    assumptions.extend(run.summary.trusted_network());
+    section.paragraph(held).with(Block::List(assumptions))
 }
 
 /// The guarantee in one sentence, or that there is none.

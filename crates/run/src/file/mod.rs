@@ -28,7 +28,7 @@ pub use privacy::{
     RapFtSection, RelevanceRule, RelevanceSource,
 };
 pub use training::{
-    ComputeSection, KeptEpoch, LearningRateSchedule, MicroBatch, OptimiserKind, Precision,
+    ComputeSection, KeptEpoch, LearningRateSchedule, MicroBatch, NcclUse, OptimiserKind, Precision,
     StopEarly, TrainingSection, WeightAverage,
 };
 pub use written::WrittenRun;

@@ -156,6 +156,28 @@ pub struct ComputeSection {
     /// Whether an event file for TensorBoard is written beside metrics.jsonl.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tensorboard: bool,
+    /// Whether sums of ranks on GPUs stay there and are sent by NCCL; results are the same.
+    #[serde(skip_serializing_if = "NcclUse::is_auto")]
+    pub nccl: NcclUse,
+}
+
+/// Whether NCCL carries the sums of several ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NcclUse {
+    /// Where every rank has a GPU of its own and the library.
+    #[default]
+    Auto,
+    /// Always: it is an error where NCCL cannot be used.
+    On,
+    /// Never: sums go through the hosts' memory.
+    Off,
+}
+
+impl NcclUse {
+    fn is_auto(&self) -> bool {
+        *self == Self::Auto
+    }
 }
 
 /// Precision of matrix products and activations. Weights, sums of gradients, per-example norms and
@@ -202,6 +224,7 @@ impl Default for ComputeSection {
             precision: None,
             recompute: false,
             tensorboard: false,
+            nccl: NcclUse::Auto,
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::model::sanitised::rows_alone;
 use crate::model::{Error, Model, Result};
 use crate::noise::Secret;
 use crate::tensor::Host;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use undertone_run::ReleaseKind;
 
 /// Settings of the attack.
@@ -37,7 +37,7 @@ pub struct Attribute {
 }
 
 /// Accuracy of the attack.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Inferred {
     /// Share of examples whose attribute was predicted correctly.
     pub right: Interval,

@@ -20,7 +20,7 @@ use crate::model::sanitised::rows_alone;
 use crate::model::{Error, Model, Result};
 use crate::noise::Secret;
 use crate::tensor::{Host, Matrix};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use undertone_run::ReleaseKind;
 
@@ -41,7 +41,7 @@ pub struct Inversion {
 
 /// Token accuracy of the attacks. The first and the last token of each sequence are left out: they
 /// are special tokens, the same in every sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recovered {
     /// Accuracy of the nearest-neighbour attack.
     pub nearest: f64,

@@ -49,40 +49,34 @@ pub enum Candidates<'a> {
 /// Rank of the true PII by loss, if it is among the candidates, and the number of candidates.
 pub type Ranked = (Option<usize>, usize);
 
-/// Ranks the true PII of each masked text.
+/// Ranks the true PII of a masked text, the `number`-th of all that are attacked.
 pub fn attack(
     writer: Writer<'_>,
-    targets: &[Masked],
+    (number, target): (usize, &Masked),
     finder: &dyn Finder,
     candidates: Candidates<'_>,
-    mut done: impl FnMut(usize),
-) -> Result<Vec<Ranked>> {
-    let mut ranks = Vec::new();
-    for (number, target) in targets.iter().enumerate() {
-        let mut tried: Vec<String> = match candidates {
-            Candidates::Listed(list) => list.to_vec(),
-            Candidates::Written { samples, how } => {
-                let prompts = vec![target.before().to_owned(); samples];
-                let how = Sampling { seed: how.seed.wrapping_add(number as u64), ..how };
-                first_of_kind(finder, &writer.write(&prompts, &how, |_| ())?, target.span.kind)?
-            }
-        };
-        let mut seen = BTreeSet::new();
-        tried.retain(|candidate| seen.insert(plain(candidate, target.span.kind)));
-        let texts: Vec<String> = tried.iter().map(|candidate| target.filled(candidate)).collect();
-        let mean = |(sum, count): (f64, usize)| sum / count.max(1) as f64;
-        let losses: Vec<f64> = writer.losses(&texts)?.into_iter().map(mean).collect();
-        let truth = target.truth();
-        let place = tried.iter().position(|candidate| plain(candidate, target.span.kind) == truth);
-        let rank = place.map(|place| {
-            let before =
-                |i: usize| losses[i] < losses[place] || (losses[i] == losses[place] && i < place);
-            1 + (0..losses.len()).filter(|&i| i != place && before(i)).count()
-        });
-        ranks.push((rank, tried.len()));
-        done(1);
-    }
-    Ok(ranks)
+) -> Result<Ranked> {
+    let mut tried: Vec<String> = match candidates {
+        Candidates::Listed(list) => list.to_vec(),
+        Candidates::Written { samples, how } => {
+            let prompts = vec![target.before().to_owned(); samples];
+            let how = Sampling { seed: how.seed.wrapping_add(number as u64), ..how };
+            first_of_kind(finder, &writer.write(&prompts, &how, |_| ())?, target.span.kind)?
+        }
+    };
+    let mut seen = BTreeSet::new();
+    tried.retain(|candidate| seen.insert(plain(candidate, target.span.kind)));
+    let texts: Vec<String> = tried.iter().map(|candidate| target.filled(candidate)).collect();
+    let mean = |(sum, count): (f64, usize)| sum / count.max(1) as f64;
+    let losses: Vec<f64> = writer.losses(&texts)?.into_iter().map(mean).collect();
+    let truth = target.truth();
+    let place = tried.iter().position(|candidate| plain(candidate, target.span.kind) == truth);
+    let rank = place.map(|place| {
+        let before =
+            |i: usize| losses[i] < losses[place] || (losses[i] == losses[place] && i < place);
+        1 + (0..losses.len()).filter(|&i| i != place && before(i)).count()
+    });
+    Ok((rank, tried.len()))
 }
 
 /// The first PII string of this kind in each text that has one.

@@ -23,11 +23,13 @@ pub struct Sampling {
     pub batch: usize,
     /// Random seed; the same seed gives the same texts.
     pub seed: u64,
+    /// Number of the first prompt, where the prompts are some of those of a larger job.
+    pub first: usize,
 }
 
 impl Default for Sampling {
     fn default() -> Self {
-        Self { top_k: 40, tokens: 256, batch: 64, seed: 1 }
+        Self { top_k: 40, tokens: 256, batch: 64, seed: 1, first: 0 }
     }
 }
 
@@ -77,6 +79,7 @@ impl Writer<'_> {
             max_new_tokens: how.tokens,
             top_k: how.top_k,
             seed: how.seed,
+            first: how.first,
             batch: how.batch,
             end_tokens,
             ..Settings::default()

@@ -27,15 +27,20 @@
 //!
 //! A backend has one primitive, [`Collective::exchange`]. Everything else is built on it here, so
 //! that sums are added in the order of the ranks with every backend: the same number of ranks gives
-//! the same bits.
+//! the same bits. Sums that stay on the GPUs ([`Gpus`]) are added in this order too. A step that is
+//! repeated after a crash has the same noise, and so must have the same sum: a run may be resumed
+//! with another backend, on other machines of the same kind, and releases nothing twice.
 
+mod divide;
 mod error;
+mod gpus;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 mod share;
 pub mod tcp;
 
 pub use error::{Error, Result};
+pub use gpus::Gpus;
 pub use share::share_of_rank;
 
 use std::fmt::Debug;
@@ -75,7 +80,11 @@ pub trait Collective: Debug + Send + Sync {
 
 /// The run's processes: a handle that is shared within one of them.
 #[derive(Clone, Debug)]
-pub struct Ranks(Arc<dyn Collective>);
+pub struct Ranks {
+    control: Arc<dyn Collective>,
+    /// Their GPUs, where sums stay on them.
+    gpus: Option<Arc<Gpus>>,
+}
 
 /// A run of one process, which exchanges nothing.
 #[derive(Debug)]
@@ -109,19 +118,32 @@ impl Deref for Ranks {
     type Target = dyn Collective;
 
     fn deref(&self) -> &Self::Target {
-        &*self.0
+        &*self.control
     }
 }
 
 impl Ranks {
     /// A run of one process.
     pub fn alone() -> Self {
-        Self(Arc::new(Alone))
+        Self::of(Alone)
     }
 
     /// The ranks of a backend.
     pub fn of(backend: impl Collective + 'static) -> Self {
-        Self(Arc::new(backend))
+        Self { control: Arc::new(backend), gpus: None }
+    }
+
+    /// Their GPUs, where NCCL connects them.
+    pub fn gpus(&self) -> Option<&Gpus> {
+        self.gpus.as_deref()
+    }
+
+    fn control(&self) -> Arc<dyn Collective> {
+        Arc::clone(&self.control)
+    }
+
+    fn set_gpus(&mut self, gpus: Gpus) {
+        self.gpus = Some(Arc::new(gpus));
     }
 
     /// Whether there is one process only.

@@ -4,12 +4,14 @@
 mod bleu;
 mod by_class;
 mod metrics;
+mod on_ranks;
 mod ranking;
 mod rouge;
 
 pub use bleu::Bleu;
 pub use by_class::{OfClass, by_class};
 pub use metrics::{Meter, likeliest};
+pub use on_ranks::predict_on_ranks;
 pub use ranking::Ranking;
 pub use rouge::RougeL;
 pub use undertone_run::{ClassificationMetrics, LanguageMetrics, Metrics};
@@ -69,10 +71,16 @@ pub fn predict_perturbed(
     noise: &EmbeddingNoise,
     first: u64,
 ) -> Result<Vec<Prediction>> {
-    in_batches(examples, limits, |piece, batch| {
-        let indices: Vec<u64> = piece.iter().map(|&i| first + i as u64).collect();
-        classify(model, batch, Some(&noise.of(&indices, noise.last_epoch())))
-    })
+    let found = in_batches(
+        examples,
+        limits,
+        |_| true,
+        |piece, batch| {
+            let indices: Vec<u64> = piece.iter().map(|&i| first + i as u64).collect();
+            classify(model, batch, Some(&noise.of(&indices, noise.last_epoch())))
+        },
+    )?;
+    Ok(found.into_iter().flatten().collect())
 }
 
 /// Predictions for each example, in order. For language models `want_logits` takes a vector of the
@@ -83,20 +91,29 @@ pub fn predict(
     limits: Limits,
     want_logits: bool,
 ) -> Result<Vec<Prediction>> {
-    let predict_batch = |_: &[usize], batch: &Batch| match model.network.head.task_head {
-        TaskHead::SequenceClassification => classify(model, batch, None),
-        _ => predict_tokens(model, batch, want_logits),
-    };
-    model.device().compute(|| in_batches(examples, limits, predict_batch))
+    let every = |_: usize| true;
+    let found =
+        in_batches(examples, limits, every, |_, batch| predict_batch(model, batch, want_logits))?;
+    Ok(found.into_iter().flatten().collect())
 }
 
+fn predict_batch(model: &Model, batch: &Batch, want_logits: bool) -> Result<Vec<Prediction>> {
+    model.device().compute(|| match model.network.head.task_head {
+        TaskHead::SequenceClassification => classify(model, batch, None),
+        _ => predict_tokens(model, batch, want_logits),
+    })
+}
+
+/// The predictions of the examples in some of the batches, by the batches' numbers.
 fn in_batches(
     examples: &[Example],
     limits: Limits,
+    is_wanted: impl Fn(usize) -> bool,
     predict_batch: impl Fn(&[usize], &Batch) -> Result<Vec<Prediction>>,
-) -> Result<Vec<Prediction>> {
+) -> Result<Vec<Option<Prediction>>> {
     let mut predictions: Vec<Option<Prediction>> = vec![None; examples.len()];
-    for piece in pieces(examples, limits.sequences, limits.tokens) {
+    let all = pieces(examples, limits.sequences, limits.tokens).into_iter().enumerate();
+    for (_, piece) in all.filter(|(number, _)| is_wanted(*number)) {
         let batch = Batch::pack(piece.iter().map(|&i| &examples[i]));
         let found = predict_batch(&piece, &batch)?;
         for (index, prediction) in piece.into_iter().zip(found) {
@@ -109,7 +126,7 @@ fn in_batches(
             predictions[index] = Some(prediction);
         }
     }
-    Ok(predictions.into_iter().flatten().collect())
+    Ok(predictions)
 }
 
 fn rows(values: &[f32], columns: usize) -> impl Iterator<Item = Vec<f32>> {

@@ -5,13 +5,13 @@ use super::sum::ClippedSum;
 use crate::collective::{self, Ranks};
 use crate::error::Result;
 use crate::model::{self, Gradients, ParameterId, Parameters};
-use crate::tensor::Matrix;
+use crate::tensor::{self, Matrix};
 
 impl ClippedSum {
     /// Replaces each rank's sum by the sum over all ranks, added in the order of the ranks. Every
     /// rank has the same bits afterwards.
     pub fn all_reduce(&mut self, ranks: &Ranks, parameters: &Parameters) -> Result<()> {
-        if ranks.are_one() {
+        if ranks.are_one() && ranks.gpus().is_none() {
             return Ok(());
         }
         all_reduce(self.gradients_mut(), ranks, parameters)?;
@@ -42,6 +42,17 @@ fn all_reduce(gradients: &mut Gradients, ranks: &Ranks, parameters: &Parameters)
     let anywhere = |i: &usize| found.iter().any(|found| found[*i] == 1);
     let connected: Vec<ParameterId> =
         (0..trainable.len()).filter(anywhere).map(|i| trainable[i]).collect();
+    if let Some(gpus) = ranks.gpus() {
+        let own = connected.iter().map(|&id| match sums[id.index()].take() {
+            Some(sum) => Ok(sum),
+            None => parameters.get(id).value.zeros_like(),
+        });
+        let own = own.collect::<tensor::Result<Vec<Matrix>>>().map_err(model::Error::from)?;
+        for (id, sum) in connected.into_iter().zip(gpus.all_reduce(&own)?) {
+            gradients.add_matrix(id, sum).map_err(model::Error::from)?;
+        }
+        return Ok(());
+    }
     let coordinates = connected.iter().map(|&id| parameters.get(id).len()).sum();
     let mut values: Vec<f32> = Vec::with_capacity(coordinates);
     for id in &connected {

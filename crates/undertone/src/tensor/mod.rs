@@ -38,7 +38,7 @@ pub use coordinate_weights::CoordinateWeights;
 pub(crate) use cpu::level::Avx512;
 pub use cpu::level::{CpuLevel, CpuLevelError};
 pub use cpu::panels::Panels;
-pub use cuda::{CudaDevice, CudaMatrix, CudaReport, FoundLibrary, GpuReport};
+pub use cuda::{CudaDevice, CudaMatrix, CudaReport, FoundLibrary, GpuReport, HasEnded, Nccl};
 pub use device::Device;
 pub use dropout::Dropout;
 pub use error::{Error, Result, Shape};
@@ -92,6 +92,14 @@ impl Matrix {
     /// All zeros, in main memory.
     pub fn zeros(rows: usize, columns: usize) -> Self {
         Self::from_vec(rows, columns, vec![0.0; rows * columns])
+    }
+
+    /// Zeros in f32, as many and on the same device.
+    pub(crate) fn zeros_like(&self) -> Result<Self> {
+        match self {
+            Self::Host(_) => Ok(Self::zeros(self.rows(), self.columns())),
+            Self::Cuda(matrix) => Ok(Self::Cuda(matrix.zeros_like()?)),
+        }
     }
 
     /// Number of rows.

@@ -16,6 +16,8 @@ pub enum TrainingEvent<'a> {
         labels_were_found: bool,
         parameters: ParameterCounts,
     },
+    /// How the sums of several ranks are added up, where they compute on GPUs.
+    Sums { told: &'a str },
     /// The relevance map of one more example was computed.
     Relevance { done: usize, examples: usize },
     /// The gradients of some public examples, for weights, were computed.

@@ -57,7 +57,7 @@ pub fn identity(
         rayon::current_num_threads(),
         crate::tensor::kernels()
     );
-    Ok(Identity { run, machine, ranks })
+    Ok(Identity { run, machine, ranks, most_ranks: ranks })
 }
 
 /// Hashes of what all ranks of a run must have in common, each with the words for a rank that has
@@ -145,12 +145,13 @@ impl Fingerprint {
         self.add(format!("{value:?}").as_bytes());
     }
 
-    /// Everything of a plan but what is written beside the run, and how often. Micro-batches count:
-    /// they decide dropout masks and rounding.
+    /// Everything of a plan but what is written beside the run, how often, and which way sums go,
+    /// which are the same bits. Micro-batches count: they decide dropout masks and rounding.
     fn add_plan(&mut self, plan: &Plan) {
         let mut plan = plan.clone();
         plan.compute.checkpoint_every = None;
         plan.compute.tensorboard = false;
+        plan.compute.nccl = undertone_run::NcclUse::Auto;
         self.add_debug(&plan);
     }
 

@@ -11,7 +11,7 @@ use super::steps::Run;
 use super::together::{check_plan, shared};
 use crate::collective::{self, Ranks};
 use crate::data::Dataset;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, is_of_system};
 use crate::method::{self, Begin};
 use crate::model::folder::{Reading, save};
 use crate::model::tuning::save_adapter;
@@ -60,7 +60,10 @@ pub fn train_until(
     match &result {
         Ok(_) | Err(Error::Stopped { .. }) => ranks.leave(),
         Err(Error::Ranks(error)) => ranks.abort(error),
-        Err(other) => ranks.abort(&collective::Error::System(other.to_string())),
+        Err(other) if is_of_system(other) => {
+            ranks.abort(&collective::Error::System(other.to_string()));
+        }
+        Err(other) => ranks.abort(&collective::Error::Refused(other.to_string())),
     }
     result
 }
@@ -70,7 +73,7 @@ fn train_rank(
     start: Start,
     callback: &mut dyn FnMut(TrainingEvent),
 ) -> Result<Summary> {
-    let ranks = start.ranks;
+    let mut ranks = start.ranks;
     check_plan(&start.plan, &ranks)?;
     let device = match start.plan.compute.precision {
         Some(precision) => start.device.with_precision(precision),
@@ -109,14 +112,21 @@ fn train_rank(
     });
     // Before the ledger: a run that is interrupted here has released nothing, and --resume starts
     // it again.
-    let identity = identity(&plan, &secret, &resolved, &prepared, ranks.size())?;
+    let mut identity = identity(&plan, &secret, &resolved, &prepared, ranks.size())?;
     if !ranks.are_one() {
         let machine = &identity.machine;
         check_ranks(&ranks, &fingerprints(&plan, &secret, &resolved, &prepared, machine)?)?;
     }
+    let (with_gpus, sums) = ranks.with_gpus(plan.compute.nccl, &device)?;
+    ranks = with_gpus;
+    if let Some(sums) = &sums {
+        callback(TrainingEvent::Sums { told: sums });
+    }
     let mut as_many_ranks = true;
     if let (Some(folder), true) = (&folder, begun) {
-        as_many_ranks = folder.check_identity(&identity)?;
+        let before = folder.check_identity(&identity)?;
+        as_many_ranks = before.ranks == identity.ranks;
+        identity.most_ranks = identity.ranks.max(before.most_ranks).max(before.ranks);
     } else if let Some(folder) = &folder {
         // The plan first: a folder that holds anything else of the run can be resumed. What an
         // interrupted start has left behind is made anew.
@@ -139,6 +149,7 @@ fn train_rank(
     let procedure = method::begin(begin)?;
     let mut run = Run::new((folder, ranks), plan, resolved, prepared, procedure, &secret);
     run.gpu_memory = gpu_memory;
+    run.most_ranks = identity.most_ranks;
     let path = run.folder.as_ref().map(|folder| folder.checkpoint()).unwrap_or_default();
     if start.resume && shared(&run.ranks, || Ok(path.exists()))? {
         let (learner, key) = (&mut run.learner, &run.checkpoint_key);
@@ -234,6 +245,7 @@ impl Run {
             records: facts.perturbation,
             selection: self.selection(),
             throughput: self.throughput(),
+            ranks: self.most_ranks,
             peak_memory_bytes: peak_memory(),
             peak_gpu_memory_bytes,
             largest_micro_batch,

@@ -54,6 +54,8 @@ pub struct Run {
     examples: f64,
     time: Duration,
     pub(super) gpu_memory: GpuMemory,
+    /// The most ranks that the run was made on, now or before it was resumed.
+    pub(super) most_ranks: usize,
     /// The most examples of a micro-batch.
     pub(super) largest_micro_batch: usize,
     pub(super) last_validation: Option<Metrics>,
@@ -91,6 +93,7 @@ impl Run {
             steps_with_examples: 0,
             examples: 0.0,
             time: Duration::ZERO,
+            most_ranks: 1,
             gpu_memory: GpuMemory::default(),
             largest_micro_batch: 0,
             last_validation: None,

@@ -5,7 +5,7 @@ use super::steps::Run;
 use super::tally::Tally;
 use crate::collective::{self, Ranks};
 use crate::error::{Error, Result};
-use crate::evaluate::{Limits, Meter, Metrics, Prediction, predict};
+use crate::evaluate::{Limits, Meter, Metrics, predict_on_ranks};
 use crate::gradient::ClippedSum;
 use crate::model;
 use crate::plan::{Method, Plan};
@@ -68,41 +68,19 @@ impl Run {
         }
     }
 
-    /// Metrics of the model on the validation file. Each rank predicts a part of each chunk; all
-    /// ranks have the same metrics.
+    /// Metrics of the model on the validation file. Each rank predicts some of the batches; all
+    /// ranks have the same metrics, those of one process.
     pub(super) fn metrics_of_validation(&self) -> Result<Option<Metrics>> {
         let Some(validation) = &self.validation else { return Ok(None) };
         let model = &self.learner.model;
         let head = &model.network.head;
         let mut meter = Meter::new(head.task_head, head.out.outputs);
-        let ranks = &self.ranks;
-        for examples in validation.for_evaluation().chunks(1024 * ranks.size()) {
-            let each = examples.len().div_ceil(ranks.size()).max(1);
-            let own = examples.chunks(each).nth(ranks.rank()).unwrap_or_default();
-            let found = predict(model, own, Limits::default(), false)?;
-            let found = if ranks.are_one() { found } else { gathered(ranks, &found)? };
-            if found.len() != examples.len() {
-                return Err(collective::Error::out_of_step().into());
-            }
+        for examples in validation.for_evaluation().chunks(1024) {
+            let found = predict_on_ranks(&self.ranks, model, examples, Limits::default(), false)?;
             examples.iter().zip(&found).for_each(|(example, said)| meter.add(example, said));
         }
         Ok(Some(meter.metrics()))
     }
-}
-
-/// The predictions of all ranks, in order.
-fn gathered(ranks: &Ranks, own: &[Prediction]) -> Result<Vec<Prediction>> {
-    let own: Vec<(Option<f32>, usize, &[f32])> =
-        own.iter().map(|one| (one.loss, one.predictions, one.logits.as_slice())).collect();
-    let bytes = serde_json::to_vec(&own).map_err(|_| collective::Error::out_of_step())?;
-    let mut all = Vec::new();
-    for bytes in ranks.all_gather(&bytes)? {
-        let found: Vec<(Option<f32>, usize, Vec<f32>)> =
-            serde_json::from_slice(&bytes).map_err(|_| collective::Error::out_of_step())?;
-        let prediction = |(loss, predictions, logits)| Prediction { loss, predictions, logits };
-        all.extend(found.into_iter().map(prediction));
-    }
-    Ok(all)
 }
 
 /// What rank 0 has, as JSON.

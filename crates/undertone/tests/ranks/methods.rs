@@ -8,7 +8,7 @@ const FULL: &str = "tuning = \"full\"";
 const LORA: &str = "tuning = { lora = { rank = 2 } }";
 
 /// Relative ℓ2 distance of two vectors.
-fn apart(one: &[f32], other: &[f32]) -> f64 {
+pub fn apart(one: &[f32], other: &[f32]) -> f64 {
     assert_eq!(one.len(), other.len());
     let square = |x: f32| f64::from(x) * f64::from(x);
     let distance: f64 = one.iter().zip(other).map(|(x, y)| square(x - y)).sum();

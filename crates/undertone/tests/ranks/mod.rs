@@ -2,6 +2,7 @@
 //! TCP as processes are; the tests of the command line start processes.
 
 mod collectives;
+mod gpus;
 mod methods;
 
 use std::fs;
@@ -80,7 +81,17 @@ impl Workshop {
     }
 
     fn start(&self, plan: &Plan, out: &Path, ranks: Ranks) -> undertone::Result<Summary> {
-        let (plan, device) = (plan.clone(), Device::Cpu);
+        self.start_on(plan, out, ranks, &Device::Cpu)
+    }
+
+    fn start_on(
+        &self,
+        plan: &Plan,
+        out: &Path,
+        ranks: Ranks,
+        device: &Device,
+    ) -> undertone::Result<Summary> {
+        let (plan, device) = (plan.clone(), device.clone());
         train(Start { plan, out, resume: false, device, data: None, ranks }, &mut |_| {})
     }
 

@@ -97,14 +97,15 @@ impl ExposureArguments {
         let tokeniser = run.tokeniser(&model)?;
         let reader = SecretReader::new(&model, &tokeniser, self.hidden)?;
         let bar = progress(secrets.len(), "secrets");
-        let (mut exposures, mut reciprocal_ranks) = (Vec::new(), Vec::new());
-        for secret in secrets {
-            exposures.push(self.exposure_of(&reader, secret)?);
+        let found = run.ranks().divided(secrets.len(), |i| -> Outcome<(Found, f64)> {
+            let exposure = self.exposure_of(&reader, &secrets[i])?;
             // The mean over the secret's tokens, as Wu et al. (2023) rank names.
-            reciprocal_ranks.push(mean_reciprocal_rank(&reader.token_ranks(&secret.text)?));
-            bar.inc(1);
-        }
+            let rank = mean_reciprocal_rank(&reader.token_ranks(&secrets[i].text)?);
+            bar.inc(run.ranks().size() as u64);
+            Ok((exposure, rank))
+        })?;
         bar.finish_and_clear();
+        let (exposures, reciprocal_ranks): (Vec<Found>, Vec<f64>) = found.into_iter().unzip();
         let (confidence, seed) = (self.intervals.confidence, self.random.seed);
         Ok(FoundSecrets {
             exposure: self.mean(&exposures),

@@ -14,11 +14,13 @@ use crate::arguments::{ConfidenceArgument, RunArgument, SeedArgument, up_to};
 use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
+use crate::ranks::RankArguments;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use undertone::audit::exposure::{Exposure as Exposed, mean_reciprocal_rank};
 use undertone::audit::secret::Hidden;
 use undertone::audit::statistics::{Interval, mean};
+use undertone::collective::Ranks;
 use undertone_run::audit::{ExposureOfKind, FoundSecrets, SecretExposure};
 
 /// Exposure of secrets: how likely the language model finds them, among all that could stand in
@@ -49,6 +51,8 @@ pub struct Exposure {
     finder: FinderArguments,
     #[command(flatten)]
     device: DeviceArguments,
+    #[command(flatten)]
+    together: RankArguments,
 }
 
 /// How many candidates are ranked, and how sure the answer is.
@@ -68,7 +72,11 @@ pub struct ExposureArguments {
 
 impl Exposure {
     pub fn run(self, output: Output) -> Outcome {
-        let run = AuditedRun::open(&self.target.run)?;
+        self.together.together(|ranks| self.run_on(ranks, output))
+    }
+
+    fn run_on(&self, ranks: &Ranks, output: Output) -> Outcome {
+        let run = AuditedRun::open(&self.target.run)?.on(ranks);
         any_language_model(&run, "exposure")?;
         match &self.canaries {
             Some(file) if self.finder.is_given() => Err(Failure::arguments(format!(

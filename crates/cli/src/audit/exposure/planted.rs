@@ -49,8 +49,8 @@ impl ExposureArguments {
         let model = run.model(trained, device)?;
         let tokeniser = run.tokeniser(&model)?;
         let bar = progress(canaries.len(), "secrets");
-        let mut all = Vec::new();
-        for canary in canaries {
+        let all = run.ranks().divided(canaries.len(), |i| -> Outcome<Found> {
+            let canary = &canaries[i];
             let digits = canary.digits();
             let candidates = digits.candidates(self.candidates, self.random.seed);
             let losses: Vec<f64> = match model.network.head.task_head {
@@ -72,12 +72,12 @@ impl ExposureArguments {
                     writer.losses(&texts)?.into_iter().map(|(sum, _)| sum).collect()
                 }
             };
-            all.push(match digits.bits().exp2() <= self.candidates as f64 + 0.5 {
+            bar.inc(run.ranks().size() as u64);
+            Ok(match digits.bits().exp2() <= self.candidates as f64 + 0.5 {
                 true => exact(losses[0], &losses[1..]),
                 false => sampled(losses[0], &losses[1..], digits.bits()),
-            });
-            bar.inc(1);
-        }
+            })
+        })?;
         bar.finish_and_clear();
         Ok(all)
     }

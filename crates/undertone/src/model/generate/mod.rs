@@ -28,6 +28,9 @@ pub struct Settings {
     pub length_penalty: f32,
     /// Random seed; text `i` depends on the seed and `i` alone, not on its batch.
     pub seed: u64,
+    /// Number of the first prompt, where the prompts are some of those of a larger job: its
+    /// texts are those of the whole.
+    pub first: usize,
     /// End-of-sequence tokens.
     pub end_tokens: Vec<u32>,
     /// Batch size, in prompts.
@@ -44,6 +47,7 @@ impl Default for Settings {
             beams: 1,
             length_penalty: 1.0,
             seed: 0,
+            first: 0,
             end_tokens: Vec::new(),
             batch: 16,
         }
@@ -132,7 +136,7 @@ fn generate_batch(
     let mut choosers: Vec<Chooser> = (0..prompts.len())
         .map(|i| {
             let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
-            rng.set_stream((first + i) as u64);
+            rng.set_stream((settings.first + first + i) as u64);
             Chooser::new(rng, settings)
         })
         .collect();

@@ -87,6 +87,12 @@ impl CudaDevice {
         self.gpu.ordinal
     }
 
+    /// What tells it from every other GPU, on any machine.
+    pub fn uuid(&self) -> Result<[u8; 16]> {
+        let uuid = self.gpu.context.uuid().map_err(|error| failed("asking for a GPU", error))?;
+        Ok(uuid.bytes.map(|byte| byte.to_ne_bytes()[0]))
+    }
+
     /// Its model.
     pub fn model(&self) -> &str {
         &self.gpu.model

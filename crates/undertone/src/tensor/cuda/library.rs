@@ -134,6 +134,21 @@ impl Library {
     }
 }
 
+/// A library that computing on one GPU does without, by the names of its file; looked for where the
+/// others are.
+pub fn optional(names: &[&str]) -> Option<libloading::Library> {
+    let search = Search::new(&|name| std::env::var_os(name));
+    // SAFETY: as in `open`.
+    let open = |file: &Path| unsafe { libloading::Library::new(file) }.ok();
+    let inside = |folders: &[PathBuf]| {
+        let files = folders.iter().flat_map(|folder| names.iter().map(|n| folder.join(n)));
+        files.filter(|file| file.is_file()).find_map(|file| open(&file))
+    };
+    inside(&search.chosen)
+        .or_else(|| names.iter().find_map(|name| open(Path::new(name))))
+        .or_else(|| inside(&search.usual))
+}
+
 /// Loads a library and keeps it for good.
 fn open(file: &Path) -> bool {
     // NVRTC opens a second library by name, which lies beside it.

@@ -69,6 +69,11 @@ impl CudaMatrix {
         Ok(Self::from_buffer(device, format, buffer, rows, columns))
     }
 
+    /// Zeros in f32, as many.
+    pub(crate) fn zeros_like(&self) -> Result<Self> {
+        Self::zeros(self.device(), NumberFormat::F32, self.rows, self.columns)
+    }
+
     /// A new matrix of the format of this one, likewise; of frozen weights in NF4, in that of
     /// activations.
     pub(super) fn like(&self, rows: usize, columns: usize) -> Result<Self> {
@@ -268,6 +273,14 @@ impl CudaMatrix {
     pub(super) fn column_range(&self, columns: Range<usize>) -> Self {
         assert!(columns.end <= self.columns, "columns {columns:?} of {}", self.columns);
         Self { columns: columns.len(), offset: self.offset + columns.start, ..self.clone() }
+    }
+
+    /// Numbers of a dense matrix from the `start`-th on as a matrix of their own, which shares
+    /// them.
+    pub(super) fn part(&self, start: usize, rows: usize, columns: usize) -> Self {
+        assert!(self.is_dense() && start + rows * columns <= self.rows * self.columns, "a part");
+        let offset = self.offset + start;
+        Self { rows, columns, stride: columns, offset, ..self.clone() }
     }
 
     /// The same numbers, row after row, in rows of another length; copied if they are not dense.

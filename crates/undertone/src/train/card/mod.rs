@@ -84,8 +84,9 @@ fn guaranteed(summary: &Summary) -> String {
     };
     match (&summary.not_private_because, &summary.guarantee) {
         (None, Some(guarantee)) => {
-            let assumptions =
-                guarantee.assumptions.iter().map(|what| format!("- {}\n", escape_markdown(what)));
+            let network = summary.trusted_network();
+            let assumptions = (guarantee.assumptions.iter().chain(&network))
+                .map(|what| format!("- {}\n", escape_markdown(what)));
             format!(
                 "{heading}**{}.**\n\n{}\nThis holds if:\n\n{}",
                 escape_markdown(&guarantee.to_string()),
