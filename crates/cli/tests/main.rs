@@ -32,6 +32,7 @@ mod provider;
 mod public_importance;
 mod quantised;
 mod ranks;
+mod rap_ft;
 mod report;
 mod selection;
 mod sources;
