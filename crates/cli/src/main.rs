@@ -28,6 +28,10 @@ use crate::output::Output;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+/// Chat templates are programs of others: it holds their memory within bounds.
+#[global_allocator]
+static ALLOCATOR: undertone::BoundedAllocator = undertone::BoundedAllocator;
+
 /// Fine-tune language models on private text with a privacy guarantee that is proved.
 #[derive(Parser)]
 #[command(version, about, allow_negative_numbers = true, propagate_version = true)]

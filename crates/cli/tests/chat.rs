@@ -72,6 +72,29 @@ fn a_model_learns_conversations_of_several_files() {
     bench.refused("refused", &[], "the chat template is unusable");
 }
 
+/// One instruction of a template can double a text; instructions do not bound its memory.
+#[test]
+fn a_template_that_takes_all_memory_is_refused() {
+    let bench = language("task = \"chat\"\ntrain = \"FOLDER/a.jsonl\"");
+    conversations(&bench);
+    for step in [
+        "{% set ns.s = ns.s ~ ns.s %}",
+        "{% set ns.s = ns.s + ns.s %}",
+        "{% set ns.s = ns.s * 99 %}",
+        "{% set ns.s = [ns.s, ns.s] | join %}",
+        "{% set ns.s = ns.s | replace('a', ns.s) %}",
+        "{% set ns.s = '%s%s' | format(ns.s, ns.s) %}",
+        "{% set ns.s = double(ns.s) %}",
+    ] {
+        let template = format!(
+            "{{% macro double(s) %}}{{{{ s }}}}{{{{ s }}}}{{% endmacro %}}\
+             {{% set ns = namespace(s='ab') %}}{{% for i in range(60) %}}{step}{{% endfor %}}{CHAT}"
+        );
+        fs::write(bench.path("model/chat_template.jinja"), template).unwrap();
+        bench.refused("refused", &[], "it takes far more memory than the conversation");
+    }
+}
+
 #[test]
 fn prompts_are_filled_from_templates() {
     let bench = language(

@@ -33,6 +33,7 @@ mod public_importance;
 mod quantised;
 mod ranks;
 mod ranks_audit;
+mod rap_ft;
 mod report;
 mod selection;
 mod sources;

@@ -47,6 +47,7 @@
 //! ```
 
 pub mod audit;
+mod bounded;
 pub mod collective;
 pub mod data;
 mod error;
@@ -60,6 +61,11 @@ mod plan;
 pub mod tensor;
 pub mod train;
 
+pub use bounded::BoundedAllocator;
 pub use error::{Error, Result, is_of_system};
 pub use plan::{Method, Plan, PublicFacts, ResolvedPlan, recipe, units_of};
 pub use undertone_run as run;
+
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: BoundedAllocator = BoundedAllocator;

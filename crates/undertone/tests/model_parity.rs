@@ -9,7 +9,7 @@ use undertone::tensor::Device;
 
 const TOLERANCE: f32 = 1e-4;
 
-const MODELS: [&str; 33] = [
+const MODELS: [&str; 34] = [
     "bert-classification",
     "bert-masked-lm",
     "bert-token-classification",
@@ -19,6 +19,7 @@ const MODELS: [&str; 33] = [
     "roberta-masked-lm",
     "gpt2-causal-lm",
     "gpt2-classification",
+    "gpt2-long",
     "llama-causal-lm",
     "llama-untied",
     "llama-classification",

@@ -15,7 +15,7 @@ use undertone::tensor::Host;
 
 const PROBES: Probes = Probes { seed: 7, count: 4 };
 
-const KINDS: [(Architecture, TaskHead); 10] = [
+const KINDS: [(Architecture, TaskHead); 14] = [
     (Architecture::Bert, TaskHead::SequenceClassification),
     (Architecture::DistilBert, TaskHead::SequenceClassification),
     (Architecture::Roberta, TaskHead::SequenceClassification),
@@ -26,6 +26,10 @@ const KINDS: [(Architecture, TaskHead); 10] = [
     (Architecture::Gemma2, TaskHead::CausalLanguageModel),
     (Architecture::Gemma2, TaskHead::SequenceClassification),
     (Architecture::Phi3, TaskHead::CausalLanguageModel),
+    (Architecture::Qwen3, TaskHead::CausalLanguageModel),
+    (Architecture::Gemma3, TaskHead::CausalLanguageModel),
+    (Architecture::MpNet, TaskHead::SequenceClassification),
+    (Architecture::ModernBert, TaskHead::SequenceClassification),
 ];
 
 fn model(architecture: Architecture, task_head: TaskHead, tuning: &Tuning) -> Model {
@@ -66,22 +70,15 @@ fn tunings(task_head: TaskHead) -> Vec<Tuning> {
     all
 }
 
-/// What has no rule says so in one sentence.
+/// What has no rule says so in one sentence, by name.
 #[test]
 fn relevance_without_a_rule_is_refused() {
-    for (architecture, task_head, told) in [
-        (Architecture::Qwen3, TaskHead::CausalLanguageModel, "normalises queries and keys"),
-        (Architecture::Gemma3, TaskHead::CausalLanguageModel, "normalises queries and keys"),
-        (Architecture::ModernBert, TaskHead::SequenceClassification, "averages over tokens"),
-        (Architecture::MpNet, TaskHead::SequenceClassification, "relative positions"),
-        (Architecture::Deberta, TaskHead::SequenceClassification, "relative positions"),
-    ] {
-        let model = model(architecture, task_head, &tunings(task_head)[0]);
-        let rule = AlphaBeta::default();
-        let explainer = Explainer::new(&model, rule, InitialRelevance::TopK(5), PROBES).unwrap();
-        let said = explainer.relevance(&example(task_head)).unwrap_err().to_string();
-        assert!(said.contains(told), "{said}");
-    }
+    let task_head = TaskHead::SequenceClassification;
+    let model = model(Architecture::Deberta, task_head, &tunings(task_head)[0]);
+    let explainer =
+        Explainer::new(&model, AlphaBeta::default(), InitialRelevance::TopK(5), PROBES).unwrap();
+    let said = explainer.relevance(&example(task_head)).unwrap_err().to_string();
+    assert!(said.contains("such as DeBERTa"), "{said}");
 }
 
 #[test]
@@ -420,4 +417,46 @@ fn two_groups_equal_the_script() {
         RapFt::new(&clip, &ReleasedRelevanceMap::of_public(map), of("beta"), &model.parameters)
             .allocation(sigma);
     assert!((proved.noise_multiplier() - sigma).abs() < 1e-9);
+}
+
+/// Equation 16 for the bias by relative position, in a model whose queries are zero: a score is the
+/// bias alone, which has all of its relevance, and as a contribution leaves none to queries and keys.
+#[test]
+fn a_position_bias_has_the_relevance_of_its_share() {
+    let task_head = TaskHead::SequenceClassification;
+    let mut model = model(Architecture::MpNet, task_head, &Tuning::Full);
+    let explained = |model: &Model, bias_in_z: bool| {
+        let rule = LinearRule { bias_in_z, ..AlphaBeta::default().into() };
+        let initial = InitialRelevance::default();
+        let explainer = Explainer::new(model, rule, initial, PROBES).unwrap();
+        explainer.relevance(&example(task_head)).unwrap().of
+    };
+    let table = model.parameters.find("mpnet.encoder.relative_attention_bias.weight").unwrap();
+    // Of 32 buckets nine tokens meet those of the distances 0 to 8 back and 1 to 8 ahead.
+    let met: Vec<bool> = explained(&model, false)[table.index()]
+        .chunks_exact(4)
+        .map(|heads| heads.iter().any(|r| *r != 0.0))
+        .collect();
+    let expected: Vec<bool> = (0..32).map(|b| b <= 8 || (17..=24).contains(&b)).collect();
+    assert_eq!(met, expected);
+    for (_, parameter) in model.parameters.iter_mut() {
+        let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
+        if parameter.name.contains("attention.attn.q.") {
+            let zeros = vec![0.0; rows * columns];
+            parameter.value = undertone::tensor::Matrix::from_vec(rows, columns, zeros);
+        }
+    }
+    let (beside, taken) = (explained(&model, false), explained(&model, true));
+    for found in [&beside, &taken] {
+        let of_table = &found[table.index()];
+        assert!(of_table.iter().all(|r| r.is_finite()) && of_table.iter().any(|r| *r != 0.0));
+    }
+    let mut keys = 0;
+    for ((_, parameter), relevance) in model.parameters.iter().zip(&taken) {
+        if parameter.name.contains("attention.attn.k.weight") {
+            keys += 1;
+            assert!(relevance.iter().all(|r| *r == 0.0), "{}", parameter.name);
+        }
+    }
+    assert_eq!(keys, 3);
 }

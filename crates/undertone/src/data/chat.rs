@@ -1,11 +1,12 @@
 //! Conversations, laid out by the model's own chat template.
 //!
 //! The template comes with the model (`chat_template.jinja`, or `chat_template` in
-//! tokenizer_config.json) and is a program: it gets so many instructions, so deep a recursion and
-//! so long an output, and none of the machine.
+//! tokenizer_config.json) and is a program: it gets so many instructions, so deep a recursion, so
+//! long an output, so much memory and time, and none of the machine.
 
 use super::error::{Error, Result};
 use super::special;
+use crate::bounded::{Stopped, within};
 use minijinja::value::Value as Jinja;
 use minijinja::{Environment, ErrorKind, context};
 use regex::Regex;
@@ -13,6 +14,8 @@ use serde_json::Value;
 use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// Name of the template in its environment.
 const NAME: &str = "chat";
@@ -22,6 +25,11 @@ const INSTRUCTIONS: u64 = 2_000_000;
 const MOST_TURNS: usize = 1024;
 /// The most that a template may write, in bytes: so much, and so many times the conversation.
 const OUTPUT: (usize, usize) = (1 << 20, 16);
+/// The memory that reading a template, or laying a conversation out, may take, in bytes: so much and
+/// so many times the text, but no more than the last.
+const MEMORY: (usize, usize, usize) = (8 << 20, 64, 64 << 20);
+/// How long that may take. Instructions do not bound it, since one can search a long text.
+const TIME: Duration = Duration::from_secs(60);
 /// The role whose turns are learnt.
 const ASSISTANT: &str = "assistant";
 
@@ -36,9 +44,18 @@ pub(crate) struct Conversation {
 /// A model's chat template.
 #[derive(Debug)]
 pub(crate) struct ChatTemplate {
-    environment: Environment<'static>,
-    /// Special tokens that templates name.
-    tokens: [Option<String>; 3],
+    template: Arc<Template>,
+    file: PathBuf,
+    /// Why it could not lay a conversation out within its bounds. The work on that may still hold
+    /// its memory, so that no other is begun.
+    stopped: OnceLock<String>,
+}
+
+/// Why a conversation is not laid out.
+#[derive(Debug)]
+enum Refusal {
+    Conversation(String),
+    Template(String),
 }
 
 impl ChatTemplate {
@@ -56,6 +73,59 @@ impl ChatTemplate {
     }
 
     fn new(source: String, file: PathBuf, tokens: [Option<String>; 3]) -> Result<Self> {
+        // Constants are computed when the template is read.
+        let read = within(memory(source.len()), TIME, move || Template::new(source, tokens));
+        match read.unwrap_or_else(|stopped| Err(excess(&stopped))) {
+            Ok(template) => {
+                Ok(Self { template: Arc::new(template), file, stopped: OnceLock::new() })
+            }
+            Err(reason) => Err(Error::ChatTemplate { file, reason }),
+        }
+    }
+
+    /// Lays a conversation out: a list of messages, each with a role and a content. The inner error
+    /// says what is wrong with it.
+    pub fn lay_out(&self, messages: &str) -> Result<std::result::Result<Conversation, String>> {
+        let unusable = |reason: &String| Error::ChatTemplate {
+            file: self.file.clone(),
+            reason: reason.clone(),
+        };
+        if let Some(reason) = self.stopped.get() {
+            return Err(unusable(reason));
+        }
+        let (template, owned) = (Arc::clone(&self.template), messages.to_owned());
+        let laid_out = within(memory(messages.len()), TIME, move || template.lay_out(&owned));
+        match laid_out.unwrap_or_else(|stopped| Err(Refusal::Template(excess(&stopped)))) {
+            Ok(conversation) => Ok(Ok(conversation)),
+            Err(Refusal::Conversation(reason)) => Ok(Err(reason)),
+            Err(Refusal::Template(reason)) => Err(unusable(self.stopped.get_or_init(|| reason))),
+        }
+    }
+}
+
+/// The memory for a text of so many bytes.
+fn memory(bytes: usize) -> usize {
+    bytes.saturating_mul(MEMORY.1).saturating_add(MEMORY.0).min(MEMORY.2)
+}
+
+fn excess(stopped: &Stopped) -> String {
+    match stopped {
+        Stopped::Memory => "it takes far more memory than the conversation".into(),
+        Stopped::Time => format!("it takes more than {} seconds", TIME.as_secs()),
+        Stopped::Broken(reason) => one_line(reason),
+    }
+}
+
+/// A template that was read.
+#[derive(Debug)]
+struct Template {
+    environment: Environment<'static>,
+    /// Special tokens that templates name.
+    tokens: [Option<String>; 3],
+}
+
+impl Template {
+    fn new(source: String, tokens: [Option<String>; 3]) -> std::result::Result<Self, String> {
         let mut environment = Environment::new();
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
@@ -79,25 +149,23 @@ impl ChatTemplate {
                 .into_owned(),
             Err(_) => source,
         };
-        let unusable = |e: minijinja::Error| broken(&file, &e);
-        environment.add_template_owned(NAME, source).map_err(unusable)?;
+        environment.add_template_owned(NAME, source).map_err(|e| told(&e))?;
         Ok(Self { environment, tokens })
     }
 
-    /// Lays a conversation out: a list of messages, each with a role and a content. `Err` says what
-    /// is wrong with it.
-    pub fn lay_out(&self, messages: &str) -> std::result::Result<Conversation, String> {
+    fn lay_out(&self, messages: &str) -> std::result::Result<Conversation, Refusal> {
+        let wrong = |reason: &str| Err(Refusal::Conversation(reason.into()));
         let messages: Vec<Value> = match serde_json::from_str(messages) {
             Ok(Value::Array(messages)) => messages,
-            _ => return Err("the messages are not a list of objects with role and content".into()),
+            _ => return wrong("the messages are not a list of objects with role and content"),
         };
         if messages.len() > MOST_TURNS {
-            return Err(format!("the conversation has more than {MOST_TURNS} turns"));
+            return wrong(&format!("the conversation has more than {MOST_TURNS} turns"));
         }
         let role = |message: &Value| message["role"].as_str().map(str::to_owned);
         let roles: Option<Vec<String>> = messages.iter().map(role).collect();
         let Some(roles) = roles.filter(|roles| !roles.is_empty()) else {
-            return Err("a message has no role".into());
+            return wrong("a message has no role");
         };
         let text = self.render(&messages, false)?;
         let mut assistant = Vec::new();
@@ -115,12 +183,13 @@ impl ChatTemplate {
             }
         }
         match assistant.is_empty() {
-            true => Err("no turn of the assistant can be told apart from what is before it".into()),
+            true => wrong("no turn of the assistant can be told apart from what is before it"),
             false => Ok(Conversation { text, assistant }),
         }
     }
 
-    fn render(&self, messages: &[Value], asks: bool) -> std::result::Result<String, String> {
+    fn render(&self, messages: &[Value], asks: bool) -> std::result::Result<String, Refusal> {
+        let wrong = |reason: &str| Err(Refusal::Conversation(reason.into()));
         let bytes: usize = messages.iter().map(|message| message.to_string().len()).sum();
         let mut out = Bounded { text: Vec::new(), most: OUTPUT.0 + OUTPUT.1 * bytes };
         let [bos, eos, pad] = &self.tokens;
@@ -136,15 +205,18 @@ impl ChatTemplate {
             .get_template(NAME)
             .and_then(|template| template.render_captured_to(with, &mut out).map(drop));
         match rendered {
-            Ok(()) => String::from_utf8(out.text).map_err(|_| "the template writes no text".into()),
+            Ok(()) => match String::from_utf8(out.text) {
+                Ok(text) => Ok(text),
+                Err(_) => wrong("the chat template writes no text"),
+            },
             Err(e) if e.kind() == ErrorKind::OutOfFuel => {
-                Err("the chat template does not come to an end".into())
+                Err(Refusal::Template("it does not come to an end".into()))
             }
             Err(e) if e.kind() == ErrorKind::WriteFailure => {
-                Err("the chat template writes far more than the conversation has".into())
+                wrong("the chat template writes far more than the conversation has")
             }
             // Without what it quotes of the template or the conversation.
-            Err(e) => Err(format!("the chat template refuses it: {}", told(&e))),
+            Err(e) => wrong(&format!("the chat template refuses it: {}", told(&e))),
         }
     }
 }
@@ -169,13 +241,13 @@ fn stated(config: &Path) -> Result<String> {
     found.ok_or_else(missing)
 }
 
-fn broken(file: &Path, error: &minijinja::Error) -> Error {
-    Error::ChatTemplate { file: file.into(), reason: told(error) }
+/// What an error says.
+fn told(error: &minijinja::Error) -> String {
+    one_line(&error.detail().map_or_else(|| error.kind().to_string(), str::to_owned))
 }
 
-/// What an error says, in one line that is not too long.
-fn told(error: &minijinja::Error) -> String {
-    let text = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+/// A text in one line that is not too long.
+fn one_line(text: &str) -> String {
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     line.chars().take(160).collect()
 }
@@ -212,13 +284,21 @@ mod tests {
         {"role": "assistant", "content": "hello"}, {"role": "user", "content": "more"},
         {"role": "assistant", "content": "no"}]"#;
 
+    /// What a conversation becomes, or why not.
+    fn laid_out(
+        template: &ChatTemplate,
+        messages: &str,
+    ) -> std::result::Result<Conversation, String> {
+        template.lay_out(messages).unwrap_or_else(|e| Err(e.to_string()))
+    }
+
     fn template(source: &str) -> Result<ChatTemplate> {
         ChatTemplate::new(source.to_owned(), "chat_template.jinja".into(), [None, None, None])
     }
 
     #[test]
     fn the_assistants_turns_are_found() {
-        let found = template(CHATML).unwrap().lay_out(TURNS).unwrap();
+        let found = laid_out(&template(CHATML).unwrap(), TURNS).unwrap();
         assert!(found.text.starts_with("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"));
         let turns: Vec<&str> = found.assistant.iter().map(|at| &found.text[at.clone()]).collect();
         assert_eq!(turns, ["hello<|im_end|>\n", "no<|im_end|>\n"]);
@@ -226,7 +306,7 @@ mod tests {
         let marked = CHATML
             .replace("messages %}", "messages %}{%- generation -%}")
             .replace("{% endfor %}", "{%- endgeneration %}{% endfor %}");
-        assert_eq!(template(&marked).unwrap().lay_out(TURNS).unwrap(), found);
+        assert_eq!(laid_out(&template(&marked).unwrap(), TURNS).unwrap(), found);
     }
 
     /// A template that leaves reasoning out of earlier turns: only the last one is learnt.
@@ -235,7 +315,7 @@ mod tests {
         let source = "{% for m in messages %}{{ '<' + m.role + '>' }}\
              {% if m.role == 'assistant' and loop.last %}{{ 'think ' }}{% endif %}{{ m.content }}\
              {% endfor %}{% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}";
-        let found = template(source).unwrap().lay_out(TURNS).unwrap();
+        let found = laid_out(&template(source).unwrap(), TURNS).unwrap();
         let turns: Vec<&str> = found.assistant.iter().map(|at| &found.text[at.clone()]).collect();
         assert_eq!(turns, ["think no"]);
     }
@@ -245,14 +325,14 @@ mod tests {
         let source = "{% for m in messages %}{{ m['content'].strip().upper() }}{{ m | tojson }}\
              {% endfor %}{% if add_generation_prompt %}{% endif %}";
         let one = r#"[{"role": "assistant", "content": " a "}]"#;
-        let found = template(source).unwrap().lay_out(one).unwrap();
+        let found = laid_out(&template(source).unwrap(), one).unwrap();
         assert!(found.text.starts_with("A{\"content\":\" a \""), "{}", found.text);
     }
 
     #[test]
     fn templates_that_loop_recurse_or_write_too_much_are_stopped() {
         let long = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}";
-        let said = |source: &str| template(source).unwrap().lay_out(TURNS).unwrap_err();
+        let said = |source: &str| laid_out(&template(source).unwrap(), TURNS).unwrap_err();
         assert!(said(long).contains("does not come to an end"), "{}", said(long));
         let deep = "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}";
         assert!(said(deep).contains("refuses it"), "{}", said(deep));
@@ -261,7 +341,116 @@ mod tests {
         let refusing = "{{ raise_exception('roles must alternate') }}";
         assert!(said(refusing).contains("roles must alternate"), "{}", said(refusing));
         assert!(template("{% for %}").is_err(), "a broken template");
-        assert!(template("{% include 'other' %}").unwrap().lay_out(TURNS).is_err());
+        assert!(laid_out(&template("{% include 'other' %}").unwrap(), TURNS).is_err());
+    }
+
+    /// Of these none takes many instructions or writes anything.
+    #[test]
+    fn templates_that_take_too_much_memory_are_stopped() {
+        let twice = |step: &str| format!("{{% set s = 'ab' %}}{}", step.repeat(60));
+        let often = |step: &str| {
+            let begin = "{% set ns = namespace(s='ab') %}{% for i in range(9999) %}";
+            format!("{begin}{step}{{% endfor %}}")
+        };
+        for source in [
+            twice("{% set s = s ~ s %}"),
+            twice("{% set s = s + s %}"),
+            twice("{% set s = s * 1000 %}"),
+            twice("{% set s %}{{ s }}{{ s }}{% endset %}"),
+            twice("{% set s = (s, s) | join(s) %}"),
+            twice("{% set s = s.join([s, s]) %}"),
+            twice("{% set s = s | replace('b', s) %}"),
+            twice("{% set s = s.replace('b', s) %}"),
+            twice("{% set s = '%s%s' | format(s, s) %}"),
+            twice("{% set s = '{}{}'.format(s, s) %}"),
+            twice("{% set s = s | tojson | tojson %}"),
+            twice("{% set s = s | list + s | list %}") + "{% set s = s | list %}",
+            twice("{% set s = [s, s] %}") + "{% set s %}{{ s }}{% endset %}",
+            twice("{% set s = {'a': s, 'b': s} %}") + "{% set s = s | string %}",
+            often("{% set ns.s = ns.s ~ ns.s %}"),
+            often("{% set ns.s = [ns.s, messages[0].content * 9999] %}"),
+            often(
+                "{% set ns.s %}{{ ns.s }}{% for j in range(9999) %}longer{% endfor %}{% endset %}",
+            ),
+            "{% macro f(s, n) %}{% if n %}{{ f(s ~ s, n - 1) }}{% endif %}{{ s }}{% endmacro %}\
+             {% set s = f('many words', 15) ~ f('many words' * 99999, 9) %}"
+                .to_owned(),
+            "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% else %}many words{% endif %}\
+             {% endmacro %}{% set s = f(14) %}{% set s = s * 99 ~ f(14) %}"
+                .to_owned(),
+            "{% set s = messages[0].content * 40000000 %}".to_owned(),
+            "{% set s = 'a' | indent(10 ** 9, true) %}".to_owned(),
+            "{% set s = [1] | tojson(indent=10 ** 9) %}".to_owned(),
+            "{% set s = '%999999999d' | format(1) %}".to_owned(),
+            "{% set s = '{:999999999}'.format(1) %}".to_owned(),
+            "{% set s = range(9999) | batch(10 ** 9, 'a') | list %}".to_owned(),
+        ] {
+            let found = template(&source).map(|template| laid_out(&template, TURNS).unwrap_err());
+            let said = found.unwrap_or_else(|e| e.to_string());
+            let known = ["far more memory", "refuses it"];
+            assert!(known.iter().any(|about| said.contains(about)), "{source}: {said}");
+        }
+        // Constants are computed before the first conversation.
+        let constant = format!("{{% set s = {} %}}", ["'a' * 90000000"; 9].join(" ~ "));
+        let said = template(&constant).unwrap_err().to_string();
+        assert!(said.contains("far more memory"), "{said}");
+    }
+
+    /// Values in values in values, which are printed, compared and dropped by recursion: as deep as
+    /// memory allows, and deeper.
+    #[test]
+    fn deep_values_do_not_overflow_the_stack() {
+        let begin = "{% set ns = namespace(s='a', t='a') %}{% for i in range(9999) %}";
+        let deep = |step: &str, then: &str, times: usize| {
+            let step = step.repeat(times);
+            let source = format!("{begin}{step}{{% endfor %}}{then}");
+            laid_out(&template(&source).unwrap(), TURNS)
+        };
+        for times in [1, 2, 40] {
+            for step in [
+                "{% set ns.s = [ns.s] %}",
+                "{% set ns.s = {'a': ns.s} %}",
+                "{% set ns.s = ns.s | batch(1) %}",
+                "{% set ns.s = namespace(s=ns.s) %}",
+            ] {
+                for then in ["", "{% set s %}{{ ns.s }}{% endset %}", "{{ ns.s | tojson }}"] {
+                    let said = deep(step, then, times).unwrap_err();
+                    assert!(times < 40 || said.contains("far more memory"), "{step}: {said}");
+                }
+            }
+            let both = "{% set ns.s = [ns.s] %}{% set ns.t = [ns.t] %}";
+            assert!(deep(both, "{{ ns.s == ns.t }}", times).is_err());
+        }
+        let long = format!("{{{{ {} }}}}", vec!["x"; 10_000].join(" + "));
+        let found = template(&long).map(|template| laid_out(&template, TURNS));
+        assert!(!matches!(found, Ok(Ok(_))));
+    }
+
+    /// The work that was stopped keeps its memory, so there is no second one.
+    #[test]
+    fn a_template_that_was_stopped_is_not_used_again() {
+        let source = "{% if messages[0].content == 'much' %}\
+             {% set s = messages[0].content * 20000000 %}{% endif %}";
+        let template = template(&(source.to_owned() + CHATML)).unwrap();
+        assert!(laid_out(&template, TURNS).is_ok());
+        let said = laid_out(&template, &TURNS.replace("hi", "much")).unwrap_err();
+        assert!(said.contains("far more memory"), "{said}");
+        assert_eq!(laid_out(&template, TURNS).unwrap_err(), said);
+    }
+
+    /// A long conversation is within the bounds.
+    #[test]
+    fn long_conversations_are_laid_out() {
+        let turn = |i: usize| {
+            let role = if i % 2 == 0 { "user" } else { "assistant" };
+            serde_json::json!({ "role": role, "content": "words ".repeat(100) })
+        };
+        let turns: Vec<Value> = (0..200).map(turn).collect();
+        let found = laid_out(&template(CHATML).unwrap(), &serde_json::to_string(&turns).unwrap());
+        assert_eq!(found.unwrap().assistant.len(), 100);
+        let words = "words ".repeat(200_000);
+        let long = TURNS.replace("hi", &words).replace("no", &words);
+        assert!(laid_out(&template(CHATML).unwrap(), &long).is_ok());
     }
 
     #[test]
@@ -275,7 +464,7 @@ mod tests {
             (r#"[{"role": "user", "content": "hi"}]"#, "no turn of the assistant"),
             (r#"[{"role": "assistant"}]"#, "refuses it"),
         ] {
-            let error = template.lay_out(messages).unwrap_err();
+            let error = laid_out(&template, messages).unwrap_err();
             assert!(error.contains(about), "{messages}: {error}");
         }
     }

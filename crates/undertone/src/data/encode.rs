@@ -80,7 +80,7 @@ impl<'a> Encoder<'a> {
             Error::Conversation { file, line, reason }
         };
         let Some(chat) = &self.chat else { return Err(wrong("there is no chat template".into())) };
-        let laid_out = chat.lay_out(messages).map_err(wrong)?;
+        let laid_out = chat.lay_out(messages)?.map_err(wrong)?;
         let (tokens, spans) = self.tokeniser.conversation(&laid_out)?;
         match spans.is_empty() {
             true => Err(wrong("the assistant's turns have no token".into())),

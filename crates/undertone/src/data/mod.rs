@@ -49,6 +49,7 @@ pub(crate) use encode::Encoder;
 pub use error::{Error, Result};
 pub use example::{Example, Target};
 pub use format::{Format, format_of};
+pub(crate) use guard::guarded;
 pub use hold_out::{HoldOut, Part};
 pub use labels::Labels;
 pub use mask::Masking;

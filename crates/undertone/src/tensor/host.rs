@@ -53,7 +53,13 @@ impl Host {
 
     /// The nearest numbers in NF4.
     pub(crate) fn in_nf4(&self) -> Self {
-        let nf4 = Nf4::quantise(&self.dense());
+        let nf4 = match self.compact().filter(|compact| self.is_all_of(compact)) {
+            // Without all of them in f32.
+            Some(compact) => {
+                Nf4::quantise_in_parts(compact.len(), |first, out| compact.expand(first, out))
+            }
+            None => Nf4::quantise(&self.dense()),
+        };
         Self::from_numbers(self.rows, self.columns, Numbers::Nf4(nf4))
     }
 
@@ -76,6 +82,10 @@ impl Host {
             Storage::Plain(_) => None,
             Storage::Compact(compact) => Some(compact),
         }
+    }
+
+    fn is_all_of(&self, compact: &Compact) -> bool {
+        self.stride == self.columns && self.rows * self.columns == compact.len()
     }
 
     /// The same numbers in f32; shared if they are that already.

@@ -1,16 +1,22 @@
 //! Attention: projections, and two matrix products with softmax between them.
 
 use super::layers::{LinearTrace, add, add_columns, columns};
-use super::rules::features;
+use super::rules::{divided, features, map, product};
 use super::{Explainer, Found};
 use crate::model::layer::attention::Attention;
+use crate::model::layer::head_norms;
+use crate::model::layer::position_bias::PositionBias;
+use crate::model::layer::relative_positions::RelativePositions;
 use crate::model::{Pass, Result};
 use crate::tensor::{self, Host, Matrix};
 
 pub(super) struct AttentionTrace {
     projections: Vec<LinearTrace>,
-    /// Queries, keys and values side by side, after the rotary embedding if there is one.
+    /// Queries, keys and values side by side, after normalisation and rotary embedding if there
+    /// are any.
     qkv: Host,
+    /// What products of queries and keys are multiplied with.
+    scale: f32,
     /// `[tokens, tokens]` for each head.
     probabilities: Vec<Host>,
     pub output: LinearTrace,
@@ -44,26 +50,31 @@ impl Explainer {
         let total = (attention.heads + 2 * attention.key_heads) * width;
         let mut qkv = Host::from_vec(x.rows(), total, vec![0.0; x.rows() * total]);
         let (mut projections, mut first) = (Vec::new(), 0);
-        for layer in attention.projections.layers() {
+        for (i, layer) in attention.projections.layers().iter().enumerate() {
             let trace = self.trace_linear(layer, x)?;
-            add_columns(&mut qkv, first, &trace.output);
+            // As other normalisations, that of heads passes relevance unchanged.
+            match attention.norm_of_projection(i) {
+                Some(norm) => {
+                    let output = Matrix::Host(trace.output.clone());
+                    let normed = head_norms::forward(norm, pass, &output, width)?.0;
+                    add_columns(&mut qkv, first, &normed.to_host()?);
+                }
+                None => add_columns(&mut qkv, first, &trace.output),
+            }
             first += layer.outputs;
             projections.push(trace);
         }
-        if attention.head_norms.is_some() {
-            return Err(crate::model::Error::Request(
-                "relevance of a model that normalises queries and keys, such as Qwen3 or Gemma 3, is \
-                 not known; use another method"
-                    .into(),
-            ));
-        }
-        if attention.relative.is_some() {
-            return Err(crate::model::Error::Request(
-                "relevance of a model with relative positions in attention, such as MPNet or DeBERTa, \
-                 is not known; use another method"
-                    .into(),
-            ));
-        }
+        let bias = match &attention.relative {
+            None => None,
+            Some(RelativePositions::Bias(layer)) => Some((layer, self.value(layer.table)?)),
+            Some(RelativePositions::Disentangled(_)) => {
+                return Err(crate::model::Error::Request(
+                    "relevance of a model with embeddings of relative positions, such as DeBERTa, \
+                     is not known; use another method"
+                        .into(),
+                ));
+            }
+        };
         if let Some(frequencies) = &attention.rotary {
             let turned = (attention.heads + attention.key_heads) * width;
             qkv = tensor::rotate(Matrix::Host(qkv), turned, frequencies, pass.positions, 1.0)?
@@ -80,13 +91,16 @@ impl Explainer {
             let at = Self::offsets(attention, head);
             let (q, k) =
                 (columns(&qkv, at.query..at.query + width), columns(&qkv, at.key..at.key + width));
-            let mut scores = super::rules::product(&q, false, &k, true)?;
+            let mut scores = product(&q, false, &k, true)?;
             let shape = attention.shape(pass);
             for (t, row) in scores.values_mut().chunks_exact_mut(tokens).enumerate() {
                 let seen = shape.seen(t, tokens);
                 for (s, score) in row.iter_mut().enumerate() {
+                    let bias = bias
+                        .as_ref()
+                        .map_or(0.0, |(layer, table)| table.row(layer.bucket(t, s) as usize)[head]);
                     *score = match seen.contains(&s) {
-                        true => attention.scores.capped(*score * shape.scale()),
+                        true => attention.scores.capped(*score * shape.scale() + bias),
                         false => f32::NEG_INFINITY,
                     };
                 }
@@ -96,15 +110,12 @@ impl Explainer {
                 row.iter_mut().for_each(|p| *p /= sum);
             }
             let v = columns(&qkv, at.value..at.value + width);
-            add_columns(
-                &mut mixed,
-                head * width,
-                &super::rules::product(&scores, false, &v, false)?,
-            );
+            add_columns(&mut mixed, head * width, &product(&scores, false, &v, false)?);
             probabilities.push(scores);
         }
         let output = self.trace_linear(&attention.output, &mixed)?;
-        Ok(AttentionTrace { projections, qkv, probabilities, output })
+        let scale = attention.shape(pass).scale();
+        Ok(AttentionTrace { projections, qkv, scale, probabilities, output })
     }
 
     pub(super) fn through_attention(
@@ -124,6 +135,14 @@ impl Explainer {
             let of_head = columns(&of_mixed, head * width..(head + 1) * width);
             let (of_scores, of_values) = features(probabilities, &part(at.value), false, &of_head)?;
             // Softmax and soft-capping pass relevance unchanged; the scale of the scores cancels.
+            let of_scores = match &attention.relative {
+                Some(RelativePositions::Bias(layer)) => {
+                    let scores = product(&part(at.query), false, &part(at.key), true)?;
+                    let scores = map(&scores, |score| trace.scale * score);
+                    self.through_position_bias(layer, head, &scores, of_scores, found)?
+                }
+                _ => of_scores,
+            };
             let (of_queries, of_keys) = features(&part(at.query), &part(at.key), true, &of_scores)?;
             add_columns(&mut of_qkv, at.query, &of_queries);
             add_columns(&mut of_qkv, at.key, &of_keys);
@@ -142,5 +161,35 @@ impl Explainer {
             first += layer.outputs;
         }
         Ok(input.expect("attention has projections"))
+    }
+
+    /// Terms of scores by relative position are a bias: their relevance is read off by equation 16,
+    /// and taken from what is passed on if biases are contributions. `scores` are those without it.
+    fn through_position_bias(
+        &self,
+        layer: &PositionBias,
+        head: usize,
+        scores: &Host,
+        mut relevance: Host,
+        found: &mut Found,
+    ) -> Result<Host> {
+        let table = self.value(layer.table)?;
+        let mut sums = vec![0.0; table.rows() * table.columns()];
+        let tokens = relevance.columns();
+        for (t, row) in relevance.values_mut().chunks_exact_mut(tokens).enumerate() {
+            for (s, r) in row.iter_mut().enumerate() {
+                let bucket = layer.bucket(t, s) as usize;
+                let (score, bias) = (scores.row(t)[s], table.row(bucket)[head]);
+                let ratio = divided(*r, score + bias);
+                sums[bucket * table.columns() + head] += bias * ratio;
+                if self.rule.bias_in_z {
+                    *r = score * ratio;
+                }
+            }
+        }
+        if self.is_trainable(layer.table) {
+            found.add(layer.table, &sums);
+        }
+        Ok(relevance)
     }
 }

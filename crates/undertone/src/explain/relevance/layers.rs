@@ -1,6 +1,6 @@
 //! Linear layers with LoRA, adapters, feed-forward networks, normalisations and task heads.
 
-use super::rules::{bias, linear, map, product, sum, zip};
+use super::rules::{bias, divided, linear, map, product, sum, zip};
 use super::{Explainer, Found};
 use crate::model::layer::adapter::Adapter;
 use crate::model::layer::feed_forward::{FeedForward, Gate};
@@ -34,9 +34,17 @@ pub(super) struct FeedForwardTrace {
     pub down: LinearTrace,
 }
 
+/// The hidden states that a head reads.
+enum HiddenStates {
+    /// Those of single tokens.
+    Of(Vec<u32>),
+    /// The mean of these, and itself.
+    Mean(Host, Host),
+}
+
 pub(super) struct HeadTrace {
-    /// The token rows that the head reads, of `tokens` in all.
-    rows: Vec<u32>,
+    read: HiddenStates,
+    /// How many tokens there are.
     tokens: usize,
     dense: Option<LinearTrace>,
     normed: Option<Host>,
@@ -55,6 +63,21 @@ fn transposed(matrix: &Host) -> Host {
     let values =
         (0..matrix.columns()).flat_map(|j| (0..matrix.rows()).map(move |i| matrix.row(i)[j]));
     Host::from_vec(matrix.columns(), matrix.rows(), values.collect())
+}
+
+/// The mean of the rows, as one row.
+fn mean(matrix: &Host) -> Host {
+    let rows = matrix.rows();
+    let of = |j: usize| (0..rows).map(|i| matrix.row(i)[j]).sum::<f32>() / rows as f32;
+    Host::from_vec(1, matrix.columns(), (0..matrix.columns()).map(of).collect())
+}
+
+/// A mean is a sum: each of its terms has its share of each element, as in equation 8.
+fn of_mean(terms: &Host, mean: &Host, relevance: &Host) -> Host {
+    let ratio = zip(relevance, mean, divided);
+    let count = terms.rows() as f32;
+    let of = |i: usize| terms.row(i).iter().zip(ratio.row(0)).map(move |(x, r)| x / count * r);
+    Host::from_vec(terms.rows(), terms.columns(), (0..terms.rows()).flat_map(of).collect())
 }
 
 fn activate(activation: Activation, x: &Host) -> Result<Host> {
@@ -285,21 +308,19 @@ impl Explainer {
     ) -> Result<HeadTrace> {
         let head = &self.model.network.head;
         let last = hidden.rows().saturating_sub(1) as u32;
-        let rows = match head.pick {
-            Pick::First => vec![0],
-            Pick::Last => vec![last],
-            Pick::Tokens => wanted.to_vec(),
-            Pick::Mean => {
-                return Err(Error::Request(
-                    "relevance of a model that averages over tokens (classifier_pooling \"mean\") \
-                     is not known; use another method"
-                        .into(),
-                ));
-            }
+        let read = match head.pick {
+            Pick::First => HiddenStates::Of(vec![0]),
+            Pick::Last => HiddenStates::Of(vec![last]),
+            Pick::Tokens => HiddenStates::Of(wanted.to_vec()),
+            Pick::Mean => HiddenStates::Mean(hidden.clone(), mean(hidden)),
         };
-        let picked: Vec<f32> =
-            rows.iter().flat_map(|&row| hidden.row(row as usize).to_vec()).collect();
-        let mut x = Host::from_vec(rows.len(), hidden.columns(), picked);
+        let mut x = match &read {
+            HiddenStates::Of(rows) => {
+                let picked = rows.iter().flat_map(|&row| hidden.row(row as usize).to_vec());
+                Host::from_vec(rows.len(), hidden.columns(), picked.collect())
+            }
+            HiddenStates::Mean(_, mean) => mean.clone(),
+        };
         let mut dense = None;
         if let Some((layer, activation)) = &head.dense {
             let trace = self.trace_linear(layer, &x)?;
@@ -314,7 +335,7 @@ impl Explainer {
         let out = self.trace_linear(&head.out, &x)?;
         let capped = |cap: f32| map(&out.output, |z| cap * (z / cap).tanh());
         let logits = head.soft_cap.map_or_else(|| out.output.clone(), capped);
-        Ok(HeadTrace { rows, tokens: hidden.rows(), dense, normed, out, logits })
+        Ok(HeadTrace { read, tokens: hidden.rows(), dense, normed, out, logits })
     }
 
     pub(super) fn through_head(
@@ -331,9 +352,13 @@ impl Explainer {
         if let (Some((layer, _)), Some(dense)) = (&head.dense, &trace.dense) {
             relevance = self.through_linear(layer, dense, &relevance, found)?;
         }
+        let rows = match &trace.read {
+            HiddenStates::Of(rows) => rows,
+            HiddenStates::Mean(hidden, mean) => return Ok(of_mean(hidden, mean, &relevance)),
+        };
         let columns = relevance.columns();
         let mut all = vec![0.0; trace.tokens * columns];
-        for (i, &row) in trace.rows.iter().enumerate() {
+        for (i, &row) in rows.iter().enumerate() {
             let first = row as usize * columns;
             all[first..first + columns]
                 .iter_mut()

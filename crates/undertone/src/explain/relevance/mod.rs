@@ -153,3 +153,74 @@ impl Explainer {
         self.model.parameters.is_trainable(id)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Target;
+    use crate::model::TaskHead;
+    use crate::model::architecture::{Architecture, Dimensions};
+    use crate::tensor::Matrix;
+
+    /// Conservation says nothing about what is conserved: the forward pass that is traced is the
+    /// model's, block by block, with weights at which every part of it matters.
+    #[test]
+    fn the_traced_forward_pass_is_the_models() {
+        let dimensions = Dimensions {
+            layers: 3,
+            hidden: 16,
+            heads: 4,
+            inner: 40,
+            vocabulary: 60,
+            positions: 100,
+            key_heads: None,
+        };
+        let labels = ["a".to_owned(), "b".to_owned()];
+        let classifier = TaskHead::SequenceClassification;
+        for (architecture, task_head) in [
+            (Architecture::Bert, classifier),
+            (Architecture::MpNet, classifier),
+            (Architecture::ModernBert, classifier),
+            (Architecture::Llama, TaskHead::CausalLanguageModel),
+            (Architecture::Qwen3, TaskHead::CausalLanguageModel),
+            (Architecture::Gemma2, TaskHead::CausalLanguageModel),
+            (Architecture::Gemma3, TaskHead::CausalLanguageModel),
+            (Architecture::Phi3, TaskHead::CausalLanguageModel),
+        ] {
+            let mut model = architecture.random(dimensions, task_head, &labels, 5).unwrap();
+            for (_, parameter) in model.parameters.iter_mut() {
+                let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
+                let wave = |(i, x): (usize, &f32)| 10.0 * x + 0.3 * (i as f32).sin();
+                let numbers = parameter.value.to_vec().unwrap();
+                let numbers = numbers.iter().enumerate().map(wave).collect();
+                parameter.value = Matrix::from_vec(rows, columns, numbers);
+            }
+            let example = Example {
+                tokens: (0..9).map(|t| (t * t + 3) % 50).collect(),
+                target: Target::Class(1),
+                ..Example::default()
+            };
+            let batch = Batch::pack([&example]);
+            let states = model.hidden_states(&batch).unwrap();
+            let probes = Probes { seed: 7, count: 1 };
+            let explainer =
+                Explainer::new(&model, AlphaBeta::default(), Default::default(), probes).unwrap();
+            let positions: Vec<u32> = (0..9).collect();
+            let pass = Pass {
+                starts: &batch.starts,
+                positions: &positions,
+                ..Pass::plain(&model.parameters)
+            };
+            let mut x = states[0].to_host().unwrap();
+            for (block, state) in model.network.blocks.iter().zip(&states[1..]) {
+                x = explainer.trace_block(&pass, block, x).unwrap().output;
+                let state = state.to_host().unwrap();
+                let largest = state.dense().iter().fold(0.0_f32, |most, x| most.max(x.abs()));
+                for (ours, wanted) in x.dense().iter().zip(state.dense().iter()) {
+                    let off = (ours - wanted).abs();
+                    assert!(off <= 1e-4 * largest, "{architecture:?}: {ours}, not {wanted}");
+                }
+            }
+        }
+    }
+}

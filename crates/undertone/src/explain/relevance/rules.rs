@@ -193,7 +193,7 @@ pub fn bias(outputs: &Host, bias: &[f32], relevance: &Host) -> Vec<f32> {
 }
 
 /// r/z, kept finite if z is near 0.
-fn divided(r: f32, z: f32) -> f32 {
+pub(super) fn divided(r: f32, z: f32) -> f32 {
     const SMALL: f32 = 1e-6;
     r / if z.abs() < SMALL { SMALL.copysign(z) } else { z }
 }

@@ -1,14 +1,12 @@
 //! DeBERTa-v3 (`deberta-v2` in transformers): BERT's blocks with disentangled attention, and no
 //! positions in the embeddings.
 
+use super::heads::{self, MaskedHead};
+use super::post_norm::{Names, PostNorm};
 use super::{Builder, Sizes, bert};
 use crate::model::folder::Config;
-use crate::model::layer::attention::{Attention, Projections};
-use crate::model::layer::block::{Block, NormOrder};
 use crate::model::layer::disentangled::Disentangled;
 use crate::model::layer::embedding::Embeddings;
-use crate::model::layer::feed_forward::{FeedForward, Gate};
-use crate::model::layer::head::{Head, Pick};
 use crate::model::layer::relative_positions::RelativePositions;
 use crate::model::{Network, Result, TaskHead};
 use crate::tensor::Scores;
@@ -41,33 +39,48 @@ pub(super) fn build(
         norm: Some(builder.layer_norm("deberta.embeddings.LayerNorm", hidden, epsilon)?),
         dropout,
     };
-    let positions = positions(config, &sizes, epsilon, builder)?;
-    let mut blocks = Vec::new();
-    for i in 0..sizes.layers {
-        blocks.push(block(config, i, &positions, &sizes, builder)?);
-    }
+    let width = sizes.head_width(config)?;
+    let blocks = PostNorm {
+        stem: "deberta.encoder.layer",
+        names: Names {
+            projections: [
+                "attention.self.query_proj",
+                "attention.self.key_proj",
+                "attention.self.value_proj",
+            ],
+            attention_output: "attention.output.dense",
+            attention_norm: "attention.output.LayerNorm",
+            up: "intermediate.dense",
+            down: "output.dense",
+            norm: "output.LayerNorm",
+        },
+        width,
+        epsilon,
+        dropout,
+        attention_dropout: config.dropout_or_zero("attention_probs_dropout_prob")?,
+        activation: config.activation("hidden_act", "gelu")?,
+        relative: Some(positions(config, &sizes, epsilon, builder)?),
+        // A score is the sum of three products.
+        scores: Scores { scale: Some((3.0 * width as f32).sqrt().recip()), ..Scores::default() },
+    };
+    let blocks = blocks.blocks(&sizes, builder)?;
     builder.begin_head();
+    let shape = [hidden, classes];
     let head = match task_head {
-        TaskHead::SequenceClassification => Head {
-            task_head,
-            pick: Pick::First,
-            dense: Some((
-                builder.linear("pooler.dense", hidden, hidden, true)?,
-                config.activation("pooler_hidden_act", "gelu")?,
-            )),
-            norm: None,
-            dropout: match config.as_map().get("cls_dropout") {
+        TaskHead::SequenceClassification => {
+            let names = ["pooler.dense", "classifier"];
+            let activation = config.activation("pooler_hidden_act", "gelu")?;
+            let dropout = match config.as_map().get("cls_dropout") {
                 Some(value) if !value.is_null() => config.dropout_or_zero("cls_dropout")?,
                 _ => dropout,
-            },
-            out: builder.linear("classifier", hidden, classes, true)?,
-            soft_cap: None,
-        },
-        TaskHead::MaskedLanguageModel => {
-            let names = masked_head_names(config)?;
-            bert::masked_head(config, &sizes, epsilon, names, embeddings.tokens, builder)?
+            };
+            heads::sequence_classifier(names, activation, shape, dropout, builder)?
         }
-        _ => bert::token_classifier(task_head, hidden, classes, dropout, builder)?,
+        TaskHead::MaskedLanguageModel => {
+            let head = masked_head(config, epsilon)?;
+            head.build(config, &sizes, embeddings.tokens, builder)?
+        }
+        _ => heads::token_classifier(shape, dropout, builder)?,
     };
     Ok(Network {
         embeddings,
@@ -81,15 +94,21 @@ pub(super) fn build(
 }
 
 /// The head that transformers makes by default, or, where `legacy` is false, that of pretraining.
-fn masked_head_names(config: &Config) -> Result<bert::MaskedHeadNames> {
+fn masked_head(config: &Config, epsilon: f32) -> Result<MaskedHead> {
+    let head = bert::masked_head(config, epsilon)?;
     if config.flag_or("legacy", true)? {
-        return Ok(bert::CLS_PREDICTIONS);
+        return Ok(head);
     }
     if !config.flag_or("tie_word_embeddings", true)? {
         return Err(config.error("tie_word_embeddings must be true where legacy is false"));
     }
-    let head = "lm_predictions.lm_head";
-    Ok((head, head, "lm_predictions.lm_head.bias"))
+    Ok(MaskedHead {
+        dense: "lm_predictions.lm_head.dense",
+        norm: "lm_predictions.lm_head.LayerNorm",
+        out: "lm_predictions.lm_head",
+        bias: "lm_predictions.lm_head.bias",
+        ..head
+    })
 }
 
 /// The kinds of relative attention in a configuration: a list, or a text with bars.
@@ -169,68 +188,4 @@ fn positions(
         span,
         buckets: buckets.map(|buckets| (buckets, most_distant)),
     })))
-}
-
-fn block(
-    config: &Config,
-    i: usize,
-    positions: &RelativePositions,
-    sizes: &Sizes,
-    builder: &mut Builder,
-) -> Result<Block> {
-    let (hidden, inner, width) = (sizes.hidden, sizes.inner, sizes.head_width(config)?);
-    let epsilon = config.epsilon_or("layer_norm_eps", 1e-7)?;
-    let name = format!("deberta.encoder.layer.{i}");
-    let site = 8 * i as u64;
-    let mut projection = |which: &str| {
-        builder.linear(&format!("{name}.attention.self.{which}_proj"), hidden, hidden, true)
-    };
-    let projections = Projections::Split(Box::new([
-        projection("query")?,
-        projection("key")?,
-        projection("value")?,
-    ]));
-    let output = format!("{name}.attention.output");
-    let attention = Attention {
-        projections,
-        output: builder.linear(&format!("{output}.dense"), hidden, hidden, true)?,
-        heads: sizes.heads,
-        key_heads: sizes.heads,
-        width,
-        causal: false,
-        head_norms: None,
-        rotary: None,
-        relative: Some(positions.clone()),
-        // A score is the sum of three products.
-        scores: Scores { scale: Some((3.0 * width as f32).sqrt().recip()), ..Scores::default() },
-        dropout: config.dropout_or_zero("attention_probs_dropout_prob")?,
-        site: site + 2,
-    };
-    Ok(Block {
-        order: NormOrder::After,
-        attention,
-        attention_norm: Some(builder.layer_norm(
-            &format!("{output}.LayerNorm"),
-            hidden,
-            epsilon,
-        )?),
-        attention_output_norm: None,
-        attention_adapter: None,
-        feed_forward: FeedForward {
-            gate: Gate::Absent,
-            up: builder.linear(&format!("{name}.intermediate.dense"), hidden, inner, true)?,
-            down: builder.linear(&format!("{name}.output.dense"), inner, hidden, true)?,
-            activation: config.activation("hidden_act", "gelu")?,
-        },
-        feed_forward_norm: builder.layer_norm(
-            &format!("{name}.output.LayerNorm"),
-            hidden,
-            epsilon,
-        )?,
-        feed_forward_output_norm: None,
-        feed_forward_adapter: None,
-        dropout: config.dropout_or_zero("hidden_dropout_prob")?,
-        site,
-        name,
-    })
 }

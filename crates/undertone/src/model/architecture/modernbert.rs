@@ -2,7 +2,7 @@
 //! attend to a window.
 
 use super::rope::{self, Rope};
-use super::{Builder, Sizes, bert, llama};
+use super::{Builder, Sizes, bert, heads, llama};
 use crate::model::folder::Config;
 use crate::model::layer::attention::{Attention, Projections};
 use crate::model::layer::block::{Block, NormOrder};
@@ -105,7 +105,13 @@ fn decoder(
     builder: &mut Builder,
 ) -> Result<Linear> {
     if config.flag_or("decoder_bias", true)? {
-        return bert::vocabulary_layer(config, builder, ("decoder", "decoder.bias"), sizes, tokens);
+        return heads::vocabulary_layer(
+            config,
+            builder,
+            ("decoder", "decoder.bias"),
+            sizes,
+            tokens,
+        );
     }
     match config.flag_or("tie_word_embeddings", true)? {
         true => {

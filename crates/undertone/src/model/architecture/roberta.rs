@@ -1,9 +1,10 @@
 //! RoBERTa: BERT's encoder with positions that begin after the padding token's, and heads of its
 //! own.
 
+use super::heads::{self, MaskedHead};
 use super::{Builder, Sizes, bert};
 use crate::model::folder::Config;
-use crate::model::layer::head::{Head, Pick};
+use crate::model::layer::head::Head;
 use crate::model::parameters::ParameterId;
 use crate::model::{Network, Result, TaskHead};
 use crate::tensor::Activation;
@@ -46,37 +47,23 @@ pub(super) fn head(
     builder: &mut Builder,
 ) -> Result<Head> {
     let dropout = bert::classifier_dropout(config)?;
-    Ok(match task_head {
+    let shape = [sizes.hidden, classes];
+    match task_head {
         TaskHead::SequenceClassification => {
-            let dense = builder.linear("classifier.dense", sizes.hidden, sizes.hidden, true)?;
-            let out = builder.linear("classifier.out_proj", sizes.hidden, classes, true)?;
-            Head {
-                task_head,
-                pick: Pick::First,
-                dense: Some((dense, Activation::Tanh)),
-                norm: None,
-                dropout,
-                out,
-                soft_cap: None,
-            }
+            let names = ["classifier.dense", "classifier.out_proj"];
+            heads::sequence_classifier(names, Activation::Tanh, shape, dropout, builder)
         }
         TaskHead::MaskedLanguageModel => {
-            let dense = builder.linear("lm_head.dense", sizes.hidden, sizes.hidden, true)?;
-            let epsilon = config.epsilon_or("layer_norm_eps", 1e-12)?;
-            let norm = builder.layer_norm("lm_head.layer_norm", sizes.hidden, epsilon)?;
-            let names = ("lm_head.decoder", "lm_head.bias");
-            let out = bert::vocabulary_layer(config, builder, names, sizes, tokens)?;
-            let dense = Some((dense, Activation::Gelu));
-            Head {
-                task_head,
-                pick: Pick::Tokens,
-                dense,
-                norm: Some(norm),
-                dropout: 0.0,
-                out,
-                soft_cap: None,
-            }
+            let head = MaskedHead {
+                dense: "lm_head.dense",
+                activation: Activation::Gelu,
+                norm: "lm_head.layer_norm",
+                epsilon: config.epsilon_or("layer_norm_eps", 1e-12)?,
+                out: "lm_head.decoder",
+                bias: "lm_head.bias",
+            };
+            head.build(config, sizes, tokens, builder)
         }
-        _ => bert::token_classifier(task_head, sizes.hidden, classes, dropout, builder)?,
-    })
+        _ => heads::token_classifier(shape, dropout, builder),
+    }
 }

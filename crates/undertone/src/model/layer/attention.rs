@@ -122,7 +122,7 @@ impl Attention {
     }
 
     /// The normalisation of the heads of projection `i`: of queries, keys or values.
-    fn norm_of_projection(&self, i: usize) -> Option<&Norm> {
+    pub(crate) fn norm_of_projection(&self, i: usize) -> Option<&Norm> {
         let norms = self.head_norms.as_ref()?;
         [&norms.queries, &norms.keys].get(i).copied()
     }

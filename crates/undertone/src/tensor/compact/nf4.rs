@@ -32,6 +32,10 @@ pub(in crate::tensor) const LEVELS: [f32; 16] = [
 pub(in crate::tensor) const BLOCK: usize = 64;
 pub(in crate::tensor) const GROUP: usize = 256;
 
+/// Numbers that are rounded together, where not all of them are in memory as f32: whole groups, so
+/// that each is rounded as it would be with all others.
+const PART: usize = 64 * GROUP * BLOCK;
+
 /// Numbers in NF4.
 #[derive(Debug)]
 pub struct Nf4 {
@@ -83,6 +87,26 @@ impl Nf4 {
         );
         nf4.codes = codes;
         nf4
+    }
+
+    /// The nearest numbers in NF4 of so many, which `read` writes from an index on.
+    pub fn quantise_in_parts(count: usize, read: impl Fn(usize, &mut [f32])) -> Self {
+        let mut whole = Self {
+            count,
+            codes: Vec::with_capacity(count.div_ceil(2)),
+            scales: Vec::with_capacity(count.div_ceil(BLOCK)),
+            groups: Vec::with_capacity(count.div_ceil(GROUP * BLOCK)),
+        };
+        let mut values = vec![0.0; PART.min(count)];
+        for first in (0..count).step_by(PART) {
+            let values = &mut values[..PART.min(count - first)];
+            read(first, values);
+            let part = Self::quantise(values);
+            whole.codes.extend(part.codes);
+            whole.scales.extend(part.scales);
+            whole.groups.extend(part.groups);
+        }
+        whole
     }
 
     /// How many numbers there are.
@@ -166,6 +190,19 @@ mod tests {
         values.extend([0.0; 64]);
         let back = expanded(&Nf4::quantise(&values));
         assert_eq!(back, values);
+    }
+
+    #[test]
+    fn parts_are_rounded_as_the_whole_is() {
+        for count in [100, PART, 2 * PART + 17] {
+            let values = Random::new(7, 1.0).normal(count, 0.02);
+            let read = |first: usize, out: &mut [f32]| {
+                out.copy_from_slice(&values[first..first + out.len()]);
+            };
+            let (parts, whole) = (Nf4::quantise_in_parts(count, read), Nf4::quantise(&values));
+            assert_eq!(parts.parts(), whole.parts());
+            assert_eq!(parts.len(), count);
+        }
     }
 
     /// From any index on, also across blocks.
