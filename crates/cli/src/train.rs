@@ -46,8 +46,6 @@ pub struct Train {
     dry_run: bool,
     #[command(flatten)]
     device: DeviceArguments,
-    #[command(flatten)]
-    ranks: RankArguments,
     /// Show loss, metric, ε, speed and noise live, on a terminal; q goes back to the bar
     #[arg(long)]
     tui: bool,
@@ -56,6 +54,8 @@ pub struct Train {
     until_input_ends: bool,
     #[command(flatten)]
     source: SourceArguments,
+    #[command(flatten)]
+    ranks: RankArguments,
 }
 
 impl Train {

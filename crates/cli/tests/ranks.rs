@@ -127,7 +127,8 @@ fn a_killed_rank_stops_all_and_the_run_goes_on_with_as_many() {
 #[test]
 fn a_signal_to_one_rank_stops_all_and_the_run_goes_on_with_any_number() {
     let bench = Bench::classifier();
-    let more = [&LONG[..], &["--seed", "3"]].concat();
+    let average = ["--set", "training.average={ ema = 0.9 }", "--seed", "3"];
+    let more = [&LONG[..], &average].concat();
     succeed(&ends(start(&bench, "whole", 2, &more)));
     let children = start(&bench, "run", 2, &more);
     wait_for_steps(&bench, "run", 4);
@@ -135,6 +136,12 @@ fn a_signal_to_one_rank_stops_all_and_the_run_goes_on_with_any_number() {
     for output in ends(children) {
         assert_eq!(output.status.code(), Some(130), "{}", said(&output));
     }
+    // Each rank has a part of the optimiser's state and of the average; the checkpoint has all.
+    let mut copy = Command::new("cp");
+    let copied = copy.args(["-r", "run", "again"]);
+    assert!(copied.current_dir(bench.folder.path()).status().unwrap().success());
+    succeed(&resume(&bench, "again", 2));
+    bench.assert_same_runs("again", "whole", "model/model.safetensors");
     // No step is taken again, so that others may add up their sums in another way.
     succeed(&resume(&bench, "run", 3));
     assert_eq!(bench.metrics("run").len(), bench.metrics("whole").len());

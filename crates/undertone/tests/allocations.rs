@@ -5,6 +5,7 @@ mod adaptive;
 mod banded;
 mod methods;
 mod public;
+mod sharded;
 
 use methods::*;
 use undertone::data::{Batch, Dataset, Example, Target};

@@ -90,8 +90,7 @@ pub fn train(
         lora: Vec::new(),
         rescaling: None,
     };
-    let mut optimiser =
-        Optimiser::new(Settings { weight_decay: 0.0, ..Settings::default() }, &parameters);
+    let mut optimiser = Optimiser::new(Settings { weight_decay: 0.0, ..Settings::default() });
     let coordinates = Coordinates::of(&parameters);
     let batches = examples.len().div_ceil(BATCH).max(1);
     let steps = training.epochs * batches;

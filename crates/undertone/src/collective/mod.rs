@@ -10,11 +10,12 @@
 //! - *One sum.* The ranks' clipped sums are added up. Each unit's clipped gradient is in exactly
 //!   one of them, so the result is what one process computes, up to the rounding of f32 sums. One
 //!   unit more or less moves it by at most the clipping norm C.
-//! - *One noise.* Every rank adds the noise that is a function of (secret, step, coordinate) to the
-//!   same sum, and so releases the same bits. No other noise is added: N ranks with noises of their
-//!   own would be another mechanism.
+//! - *One noise.* Each coordinate of the sum belongs to one rank ([`Shards`]), which adds to it the
+//!   noise that is a function of (secret, step, coordinate), updates its weight and sends the new
+//!   weight to all. No other noise is added: N ranks with noises of their own would be another
+//!   mechanism. Which rank a coordinate belongs to changes no bit.
 //! - *One ledger.* Rank 0 records the release and syncs the file to disk; only then does any rank
-//!   update its weights, as all of them wait for it.
+//!   add noise and update its weights, as all of them wait for it.
 //!
 //! A rank that added a unit's gradient a second time would move the sum by 2C, twice what the
 //! ledger says. So before a sum is released the ranks compare what they added with the sample
@@ -36,15 +37,19 @@ mod error;
 mod gpus;
 #[cfg(feature = "mpi")]
 pub mod mpi;
+mod reduce;
+mod shards;
 mod share;
 pub mod tcp;
 
 pub use error::{Error, Result};
 pub use gpus::Gpus;
+pub(crate) use shards::part_length;
+pub use shards::{Shards, Slice};
 pub use share::share_of_rank;
 
 use std::fmt::Debug;
-use std::ops::{Deref, Range};
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// The processes of one run. All of them call the same methods in the same order.
@@ -177,53 +182,6 @@ impl Ranks {
         let own: &[u8] = if self.is_first() { &bytes } else { &[] };
         Ok(self.exchange(&vec![own; self.size()])?.swap_remove(0))
     }
-
-    /// Replaces the values by their sum over all ranks, added in the order of the ranks.
-    ///
-    /// Each rank adds up one part and sends it to all: it sends and receives 2 (N − 1)/N times the
-    /// values, the least that is possible.
-    pub fn all_reduce(&self, values: &mut [f32]) -> Result<()> {
-        if self.are_one() {
-            return Ok(());
-        }
-        let part = |rank: usize| part_of(rank, self.size(), values.len());
-        let parts: Vec<&[u8]> =
-            (0..self.size()).map(|rank| bytemuck::cast_slice(&values[part(rank)])).collect();
-        let mut received = self.exchange(&parts)?.into_iter();
-        let own = part(self.rank());
-        let mut sum = numbers(&received.next().unwrap_or_default(), own.len())?;
-        for addends in received {
-            add(&mut sum, &addends)?;
-        }
-        for (rank, sum) in self.all_gather(bytemuck::cast_slice(&sum))?.iter().enumerate() {
-            let part = part_of(rank, self.size(), values.len());
-            values[part.clone()].copy_from_slice(&numbers(sum, part.len())?);
-        }
-        Ok(())
-    }
-}
-
-/// The part of so many values that a rank adds up.
-fn part_of(rank: usize, ranks: usize, values: usize) -> Range<usize> {
-    let each = values.div_ceil(ranks);
-    (rank * each).min(values)..((rank + 1) * each).min(values)
-}
-
-fn numbers(bytes: &[u8], expected: usize) -> Result<Vec<f32>> {
-    match bytes.len() == 4 * expected {
-        true => Ok(bytes.as_chunks().0.iter().map(|number| f32::from_ne_bytes(*number)).collect()),
-        false => Err(Error::out_of_step()),
-    }
-}
-
-fn add(sum: &mut [f32], bytes: &[u8]) -> Result<()> {
-    if bytes.len() != 4 * sum.len() {
-        return Err(Error::out_of_step());
-    }
-    for (sum, addend) in sum.iter_mut().zip(bytes.as_chunks().0) {
-        *sum += f32::from_ne_bytes(*addend);
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -231,22 +189,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_cover_all_values_once() {
-        for ranks in 1..7 {
-            for values in 0..40 {
-                let covered: Vec<usize> =
-                    (0..ranks).flat_map(|rank| part_of(rank, ranks, values)).collect();
-                assert_eq!(covered, (0..values).collect::<Vec<_>>());
-            }
-        }
-    }
-
-    #[test]
     fn one_process_exchanges_nothing() {
         let alone = Ranks::alone();
         let mut values = [1.5, -2.0];
         alone.all_reduce(&mut values).unwrap();
         assert_eq!(values, [1.5, -2.0]);
+        assert_eq!(alone.reduce_scatter(&values).unwrap(), values);
+        assert_eq!(alone.all_gather_f32(&values).unwrap(), values);
         assert_eq!(alone.all_gather(b"own").unwrap(), [b"own"]);
         assert_eq!(alone.broadcast(b"own".to_vec()).unwrap(), b"own");
         alone.barrier().unwrap();

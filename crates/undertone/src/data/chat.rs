@@ -442,7 +442,7 @@ mod tests {
     #[test]
     fn long_conversations_are_laid_out() {
         let turn = |i: usize| {
-            let role = if i % 2 == 0 { "user" } else { "assistant" };
+            let role = if i.is_multiple_of(2) { "user" } else { "assistant" };
             serde_json::json!({ "role": role, "content": "words ".repeat(100) })
         };
         let turns: Vec<Value> = (0..200).map(turn).collect();

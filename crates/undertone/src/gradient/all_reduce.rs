@@ -15,6 +15,16 @@ impl ClippedSum {
             return Ok(());
         }
         all_reduce(self.gradients_mut(), ranks, parameters)?;
+        self.all_reduce_beside(ranks, parameters)
+    }
+
+    /// As [`Self::all_reduce`], for what is beside the clipped gradients alone: how many units were
+    /// clipped, and the gradients that are not. The clipped gradients are then to be
+    /// [scattered](Self::reduce_scatter).
+    pub fn all_reduce_beside(&mut self, ranks: &Ranks, parameters: &Parameters) -> Result<()> {
+        if ranks.are_one() {
+            return Ok(());
+        }
         if let Some(unclipped) = self.unclipped_mut() {
             all_reduce(unclipped, ranks, parameters)?;
         }

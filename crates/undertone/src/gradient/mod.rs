@@ -32,6 +32,7 @@ mod all_reduce;
 mod clip;
 mod ghost_clipping;
 mod groups;
+mod reduce_scatter;
 mod second_pass;
 mod sum;
 mod unit;

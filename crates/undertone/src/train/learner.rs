@@ -1,16 +1,19 @@
 //! Training one step at a time, without files: clipped sum, noise, optimiser.
 
 use super::average::AveragedWeights;
+use super::gather::{gather_gradients, gather_values};
 use super::optimiser::{Optimiser, Settings};
+use crate::collective::{Ranks, Shards};
 use crate::data::Batch;
 use crate::gradient::{ClippedSum, GhostClipping, UnitRows};
 use crate::method::StepInfo;
 use crate::method::central::{AllocationMethod, no_less};
-use crate::method::{Coordinates, GradientRelease};
+use crate::method::{Coordinates, GradientRelease, Released};
 use crate::model::{
     Error, Factor, Gradients, Model, Origin, ParameterId, Receiver, Result, Weighting,
 };
 use crate::noise::Noise;
+use crate::tensor::Matrix;
 
 /// A model with its optimiser and, for private training, its gradient clipping and noise.
 #[derive(Debug)]
@@ -19,6 +22,9 @@ pub struct Learner {
     pub optimiser: Optimiser,
     protection: Option<Protection>,
     coordinates: Coordinates,
+    ranks: Ranks,
+    /// Which coordinates this process updates, and has the optimiser's state of.
+    shards: Shards,
     /// The average of the weights that takes their place in the end.
     pub average: Option<AveragedWeights>,
 }
@@ -68,12 +74,34 @@ impl Learner {
     /// A learner; without `protection`, training is non-private.
     pub fn new(model: Model, settings: Settings, protection: Option<Protection>) -> Self {
         Self {
-            optimiser: Optimiser::new(settings, &model.parameters),
+            optimiser: Optimiser::new(settings),
             coordinates: Coordinates::of(&model.parameters),
+            ranks: Ranks::alone(),
+            shards: Shards::whole(&model.parameters),
             protection,
             model,
             average: None,
         }
+    }
+
+    /// Divides the optimiser's state, the noise and the update among ranks (ZeRO), all of which
+    /// have such a learner. Bits are those of a learner that has the sum of all ranks. Where sums
+    /// stay on the GPUs nothing is divided: every rank gets the [whole sum](ClippedSum::all_reduce).
+    pub fn over(self, ranks: &Ranks) -> Self {
+        if ranks.gpus().is_some() {
+            return self;
+        }
+        let shards = Shards::of(&self.model.parameters, ranks.rank(), ranks.size());
+        self.in_shards(ranks, shards)
+    }
+
+    pub(super) fn in_shards(self, ranks: &Ranks, shards: Shards) -> Self {
+        Self { shards, ranks: ranks.clone(), ..self }
+    }
+
+    /// The processes that the update is divided among, and which of them has which coordinates.
+    pub(super) fn sharding(&self) -> (&Ranks, &Shards) {
+        (&self.ranks, &self.shards)
     }
 
     /// The allocation method of private training.
@@ -199,13 +227,18 @@ impl Learner {
 
     /// Releases the sum: adds noise, divides, and updates the weights. Record the release in a
     /// ledger before.
-    pub fn update(&mut self, sum: ClippedSum, step: &Step) -> Result<()> {
-        let Self { model, optimiser, protection, coordinates, .. } = self;
+    ///
+    /// Of several ranks each has the sum of its own examples, and the [counts](ClippedSum::clipped)
+    /// of all. It gets the sum over all ranks of the coordinates that it updates, and sends their
+    /// new weights to all.
+    pub fn update(&mut self, sum: ClippedSum, step: &Step) -> crate::error::Result<()> {
+        let Self { model, optimiser, protection, coordinates, ranks, shards, .. } = self;
+        let slices = shards.own();
         // Before the allocation, which knows how far the noise of earlier steps reaches.
         if let Some(Protection { method, noise }) = protection
             && let Some(correlation) = method.allocator_mut().correlation()
         {
-            correlation.go_to(step.number, noise, coordinates, &model.parameters);
+            correlation.go_to(step.number, noise, coordinates, &slices);
         }
         let allocation = protection.as_ref().map(|protection| {
             (&protection.noise, protection.method.allocator().allocation(step.noise_multiplier))
@@ -227,17 +260,48 @@ impl Learner {
             );
             Some(f64::from(count[0]) / step.divisor + 0.5)
         });
-        let mut sums = sum.take();
+        let mut sums: Vec<Option<Matrix>> = match ranks.are_one() {
+            true => {
+                let mut all = sum.take();
+                slices.iter().map(|slice| all[slice.parameter.index()].take()).collect()
+            }
+            false => {
+                let own = sum.reduce_scatter(ranks, shards, &model.parameters)?;
+                own.into_iter().map(Some).collect()
+            }
+        };
+        let allocator = protection.as_ref().map(|one| one.method.allocator());
         if let Some((_, allocation)) = &allocation
-            && let Some(past) = protection.as_ref().and_then(|one| one.method.allocator().past())
+            && let Some(past) = allocator.and_then(|allocator| allocator.past())
         {
-            past.add_past(&mut sums, no_less(allocation.stds[0]), &model.parameters)?;
+            let std = no_less(allocation.stds[0]);
+            past.add_past(&mut sums, std, &slices, &model.parameters).map_err(Error::from)?;
         }
-        let released = optimiser.step(&mut model.parameters, sums, &release, step.learning_rate)?;
+        let observes = allocator.is_some_and(|allocator| allocator.observes());
+        let (parameters, rate) = (&mut model.parameters, step.learning_rate);
+        let gradients = match ranks.are_one() {
+            true => {
+                let found = optimiser.update_whole(parameters, &slices, sums, &release, rate);
+                Some(found.map_err(Error::from)?)
+            }
+            false => {
+                let updated = optimiser.update_slices(parameters, &slices, sums, &release, rate);
+                let updated = updated.map_err(Error::from)?.into_iter();
+                // Gradients that nobody looks at are given up before weights are exchanged.
+                let (values, gradients): (Vec<Matrix>, Vec<Option<Matrix>>) =
+                    updated.map(|one| (one.value, observes.then_some(one.gradient))).unzip();
+                gather_values(ranks, shards, values, parameters)?;
+                let own = gradients.into_iter().flatten().collect();
+                observes.then(|| gather_gradients(ranks, shards, own, parameters)).transpose()?
+            }
+        };
+        let released = gradients.filter(|_| observes).map(|all| Released::new(all, &release));
         drop(allocation);
         if let Some(protection) = protection {
             let allocator = protection.method.allocator_mut();
-            allocator.observe(released, &model.parameters)?;
+            if let Some(released) = released {
+                allocator.observe(released, &model.parameters).map_err(Error::from)?;
+            }
             share.into_iter().for_each(|share| allocator.observe_share(share));
         }
         Ok(())
@@ -292,13 +356,6 @@ impl Learner {
         }
         found.iter_mut().for_each(|(_, mean)| *mean *= count / sum);
         found
-    }
-
-    /// Exchanges the weights and their average, if there is one; a second call undoes it.
-    pub fn swap_average(&mut self) {
-        if let Some(average) = &mut self.average {
-            average.swap(&mut self.model.parameters);
-        }
     }
 
     pub fn trainable(&self) -> Vec<ParameterId> {

@@ -13,6 +13,7 @@ mod card;
 mod checkpoint;
 mod early_stop;
 mod event;
+mod gather;
 mod identity;
 mod journal;
 mod learner;

@@ -3,13 +3,15 @@
 //!
 //! An optimiser's step is post-processing of the released gradient, so it costs no privacy.
 
-use crate::method::central::no_less;
+use crate::collective::{Shards, Slice};
+use crate::method::central::{Allocation, no_less};
 use crate::method::{GradientRelease, Released};
-use crate::model::{Parameter, ParameterId, Parameters};
+use crate::model::{ParameterId, Parameters};
 use crate::tensor::{
     Device, Host, Matrix, NoiseOfRelease, ParameterUpdate, Result, Rule, Stds, UpdateState,
-    release_and_update,
+    release_and_update, write_products,
 };
+use std::collections::BTreeMap;
 use undertone_run::OptimiserKind;
 
 /// Hyperparameters of an optimiser.
@@ -43,13 +45,26 @@ impl Default for Settings {
 pub struct Optimiser {
     settings: Settings,
     steps: u64,
-    moments: Vec<Option<(Matrix, Matrix)>>,
+    /// First and second moment of each slice that was updated, by parameter and first coordinate.
+    moments: BTreeMap<(ParameterId, usize), Moments>,
+}
+
+/// First and second moment.
+type Moments = (Matrix, Matrix);
+
+/// What an update makes of a [`Slice`].
+#[derive(Debug)]
+pub(super) struct Updated {
+    /// The released gradient.
+    pub gradient: Matrix,
+    /// The new weights.
+    pub value: Matrix,
 }
 
 impl Optimiser {
     /// An optimiser before its first step.
-    pub fn new(settings: Settings, parameters: &Parameters) -> Self {
-        Self { settings, steps: 0, moments: vec![None; parameters.len()] }
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, steps: 0, moments: BTreeMap::new() }
     }
 
     /// Number of steps taken.
@@ -57,17 +72,26 @@ impl Optimiser {
         self.steps
     }
 
-    /// First and second moment of a parameter, if it has been updated.
-    pub fn moments(&self, id: ParameterId) -> Option<(&Matrix, &Matrix)> {
-        self.moments[id.index()].as_ref().map(|(first, second)| (first, second))
+    /// How many numbers of moments it holds.
+    pub fn state_len(&self) -> usize {
+        let len = |matrix: &Matrix| matrix.rows() * matrix.columns();
+        self.moments.values().map(|(first, second)| len(first) + len(second)).sum()
     }
 
-    /// Restores the state from a checkpoint.
-    pub fn restore(&mut self, steps: u64, moments: Vec<(ParameterId, Host, Host)>) {
-        self.steps = steps;
-        for (id, first, second) in moments {
-            self.moments[id.index()] = Some((Matrix::Host(first), Matrix::Host(second)));
-        }
+    /// First and second moment of a slice, if it has been updated.
+    pub fn moments(&self, slice: &Slice) -> Option<(&Matrix, &Matrix)> {
+        let (first, second) = self.moments.get(&key(slice))?;
+        Some((first, second))
+    }
+
+    /// Restores the number of steps from a checkpoint, and forgets all moments.
+    pub(super) fn restore(&mut self, steps: u64) {
+        (self.steps, self.moments) = (steps, BTreeMap::new());
+    }
+
+    /// Restores the moments of a slice from a checkpoint.
+    pub(super) fn restore_moments(&mut self, slice: &Slice, first: Host, second: Host) {
+        self.moments.insert(key(slice), (Matrix::Host(first), Matrix::Host(second)));
     }
 
     /// Releases each trainable parameter's sum and updates the parameter. A parameter without a sum
@@ -79,44 +103,74 @@ impl Optimiser {
         release: &GradientRelease,
         learning_rate: f64,
     ) -> Result<Released> {
+        let slices = Shards::whole(parameters).own();
+        let sums = slices.iter().map(|slice| sums[slice.parameter.index()].take()).collect();
+        let gradients = self.update_whole(parameters, &slices, sums, release, learning_rate)?;
+        Ok(Released::new(gradients, release))
+    }
+
+    /// As [`Self::step`], by slices that are whole parameters. Returns the released gradients, by
+    /// parameter.
+    pub(super) fn update_whole(
+        &mut self,
+        parameters: &mut Parameters,
+        slices: &[Slice],
+        sums: Vec<Option<Matrix>>,
+        release: &GradientRelease,
+        learning_rate: f64,
+    ) -> Result<Vec<Option<Matrix>>> {
+        let mut values = Vec::with_capacity(slices.len());
+        for slice in slices {
+            // Taken out of the parameter, so that it is not shared and is updated in place.
+            let value = &mut parameters.get_mut(slice.parameter).value;
+            values.push(std::mem::replace(value, Matrix::zeros(0, 0)));
+        }
+        let updated = self.update(parameters, slices, (values, sums), release, learning_rate)?;
+        let mut gradients = vec![None; parameters.len()];
+        for (slice, Updated { gradient, value }) in slices.iter().zip(updated) {
+            parameters.get_mut(slice.parameter).value = value;
+            gradients[slice.parameter.index()] = Some(gradient);
+        }
+        Ok(gradients)
+    }
+
+    /// Releases the sum of each slice, in the slice's shape, and returns what becomes of it. The
+    /// parameters stay as they are.
+    pub(super) fn update_slices(
+        &mut self,
+        parameters: &Parameters,
+        slices: &[Slice],
+        sums: Vec<Option<Matrix>>,
+        release: &GradientRelease,
+        learning_rate: f64,
+    ) -> Result<Vec<Updated>> {
+        let value = |slice: &Slice| slice.of(parameters.value(slice.parameter));
+        let values = slices.iter().map(value).collect::<Result<Vec<Matrix>>>()?;
+        self.update(parameters, slices, (values, sums), release, learning_rate)
+    }
+
+    fn update(
+        &mut self,
+        parameters: &Parameters,
+        slices: &[Slice],
+        (values, sums): (Vec<Matrix>, Vec<Option<Matrix>>),
+        release: &GradientRelease,
+        learning_rate: f64,
+    ) -> Result<Vec<Updated>> {
         self.steps += 1;
-        let power = |beta: f32| 1.0 - (f64::from(beta).powf(self.steps as f64)) as f32;
-        let corrections = (power(self.settings.betas.0), power(self.settings.betas.1));
-        let trainable: Vec<ParameterId> =
-            parameters.iter().filter(|(_, p)| p.trainable).map(|(id, _)| id).collect();
-        let rule = match self.settings.kind {
-            OptimiserKind::Sgd => Rule::Sgd { momentum: self.settings.momentum },
-            kind @ (OptimiserKind::Adamw | OptimiserKind::AdamCorrected) => Rule::Adam {
-                betas: self.settings.betas,
-                epsilon: self.settings.epsilon,
-                corrections,
-                corrected: kind == OptimiserKind::AdamCorrected,
-            },
-        };
-        let stds_of = |id: ParameterId| {
-            let (_, allocation) = release.noise?;
-            Some(move |start: usize, out: &mut [f32]| allocation.write_stds(id, start, out))
-        };
-        let write_stds: Vec<_> = trainable.iter().map(|&id| stds_of(id)).collect();
-        let factors_of = |&id: &ParameterId| release.noise?.1.std_factors(id);
-        let factors: Vec<_> = trainable.iter().map(factors_of).collect();
-        let mut updates = Vec::with_capacity(trainable.len());
-        for ((&id, write_stds), factors) in trainable.iter().zip(&write_stds).zip(&factors) {
-            let noise = match (release.noise, write_stds) {
-                (Some((noise, allocation)), Some(write_stds)) => {
-                    let each = || match factors {
-                        Some((rows, columns)) => Stds::Product { rows, columns },
-                        None => Stds::Each(write_stds),
-                    };
-                    let stds = allocation.std(id).map_or_else(each, |std| Stds::Same(no_less(std)));
-                    let first = release.coordinates.first(id);
-                    Some(NoiseOfRelease { noise, step: release.step, first, stds })
-                }
-                _ => None,
-            };
+        let rule = self.rule();
+        let noises: Vec<SliceNoise> =
+            slices.iter().map(|slice| SliceNoise::of(slice, release)).collect();
+        let writers: Vec<_> = noises
+            .iter()
+            .map(|noise| move |start: usize, out: &mut [f32]| noise.write_stds(start, out))
+            .collect();
+        let mut updates = Vec::with_capacity(slices.len());
+        for ((slice, noise), write) in slices.iter().zip(&noises).zip(&writers) {
+            let id = slice.parameter;
             let is_matrix = parameters.get(id).is_matrix();
             updates.push(ParameterUpdate {
-                noise,
+                noise: noise.of_release(release, write),
                 divisor: release.divisor,
                 gradient_std: release.std(id),
                 learning_rate: learning_rate as f32,
@@ -124,20 +178,80 @@ impl Optimiser {
                 rule,
             });
         }
-        let mut states = Vec::with_capacity(trainable.len());
-        for &id in &trainable {
-            let sum = sums[id.index()].take();
-            let moments = self.moments[id.index()].take();
-            states.push(take_state(parameters.get_mut(id), moments, sum)?);
+        let mut states = Vec::with_capacity(slices.len());
+        for ((slice, value), sum) in slices.iter().zip(values).zip(sums) {
+            let moments = self.moments.remove(&key(slice));
+            states.push(state(value, moments, sum)?);
         }
-        let mut released = vec![None; parameters.len()];
-        for (&id, state) in trainable.iter().zip(release_and_update(states, &updates)?) {
+        let mut updated = Vec::with_capacity(slices.len());
+        for (slice, state) in slices.iter().zip(release_and_update(states, &updates)?) {
             let UpdateState { sum, value, first, second } = state;
-            parameters.get_mut(id).value = value;
-            self.moments[id.index()] = Some((first, second));
-            released[id.index()] = Some(sum);
+            self.moments.insert(key(slice), (first, second));
+            updated.push(Updated { gradient: sum, value });
         }
-        Ok(Released::new(released, release))
+        Ok(updated)
+    }
+
+    fn rule(&self) -> Rule {
+        let Settings { betas, epsilon, momentum, kind, .. } = self.settings;
+        let power = |beta: f32| 1.0 - (f64::from(beta).powf(self.steps as f64)) as f32;
+        match kind {
+            OptimiserKind::Sgd => Rule::Sgd { momentum },
+            OptimiserKind::Adamw | OptimiserKind::AdamCorrected => Rule::Adam {
+                betas,
+                epsilon,
+                corrections: (power(betas.0), power(betas.1)),
+                corrected: kind == OptimiserKind::AdamCorrected,
+            },
+        }
+    }
+}
+
+fn key(slice: &Slice) -> (ParameterId, usize) {
+    (slice.parameter, slice.range.start)
+}
+
+/// The noise of a slice, whose stds are those of its parameter from the slice's first coordinate
+/// on.
+struct SliceNoise<'a> {
+    slice: &'a Slice,
+    allocation: Option<&'a Allocation>,
+    /// Stds of rows and columns, where those of the parameter are their products.
+    factors: Option<(Vec<f32>, Vec<f32>)>,
+}
+
+impl<'a> SliceNoise<'a> {
+    fn of(slice: &'a Slice, release: &GradientRelease<'a>) -> Self {
+        let allocation = release.noise.map(|(_, allocation)| allocation);
+        let factors = allocation.and_then(|found| found.std_factors(slice.parameter));
+        Self { slice, allocation, factors }
+    }
+
+    fn write_stds(&self, start: usize, out: &mut [f32]) {
+        let start = self.slice.range.start + start;
+        match (&self.factors, self.allocation) {
+            (Some((rows, columns)), _) => write_products(rows, columns, start, out),
+            (None, Some(allocation)) => allocation.write_stds(self.slice.parameter, start, out),
+            (None, None) => out.fill(0.0),
+        }
+    }
+
+    fn of_release<'b>(
+        &'b self,
+        release: &GradientRelease<'b>,
+        write: &'b (dyn Fn(usize, &mut [f32]) + Sync),
+    ) -> Option<NoiseOfRelease<'b>> {
+        let (noise, allocation) = release.noise?;
+        let Slice { parameter, range } = self.slice;
+        let stds = match (allocation.std(*parameter), &self.factors) {
+            (Some(std), _) => Stds::Same(no_less(std)),
+            (None, Some((rows, columns))) if rows.len() * columns.len() == range.len() => {
+                Stds::Product { rows, columns }
+            }
+            (None, _) => Stds::Each(write),
+        };
+        let first = release.coordinates.first(*parameter) + range.start as u64;
+        Some(NoiseOfRelease { noise, step: release.step, first, stds })
     }
 }
 
@@ -146,20 +260,14 @@ fn onto(device: &Device, matrix: Matrix) -> Result<Matrix> {
     matrix.to_device(device)
 }
 
-/// What is updated. The value is taken out of the parameter, so that it is not shared and is
-/// updated in place.
-fn take_state(
-    parameter: &mut Parameter,
-    moments: Option<(Matrix, Matrix)>,
-    sum: Option<Matrix>,
-) -> Result<UpdateState> {
-    let device = parameter.value.device();
-    let zeros = || onto(&device, Matrix::zeros(parameter.value.rows(), parameter.value.columns()));
+/// What is updated.
+fn state(value: Matrix, moments: Option<Moments>, sum: Option<Matrix>) -> Result<UpdateState> {
+    let device = value.device();
+    let zeros = || onto(&device, Matrix::zeros(value.rows(), value.columns()));
     let sum = sum.map_or_else(zeros, Ok)?;
     let (first, second) = match moments {
         Some((first, second)) => (onto(&device, first)?, onto(&device, second)?),
         None => (zeros()?, zeros()?),
     };
-    let value = std::mem::replace(&mut parameter.value, Matrix::zeros(0, 0));
     Ok(UpdateState { sum, value, first, second })
 }

@@ -192,7 +192,7 @@ impl Run {
         if self.last_validation.is_none() {
             self.validate()?;
         }
-        self.learner.swap_average();
+        self.learner.swap_average()?;
         let ranks = self.ranks.clone();
         shared(&ranks, || match &self.folder {
             Some(folder) => self.write(folder),

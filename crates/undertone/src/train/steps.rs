@@ -31,6 +31,15 @@ use undertone_run::{
 const EPSILON_EVERY: Duration = Duration::from_secs(10);
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
 
+/// What a rank asks of all.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    /// To stop after the step.
+    to_stop: bool,
+    /// To write a checkpoint after the step.
+    to_save: bool,
+}
+
 /// A run during training.
 pub struct Run {
     /// The run folder; none on other ranks than 0, which write nothing.
@@ -73,7 +82,7 @@ impl Run {
         secret: &Secret,
     ) -> Self {
         let Prepared { model, data, validation, origin, .. } = prepared;
-        let mut learner = Learner::new(model, plan.optimiser(), protection);
+        let mut learner = Learner::new(model, plan.optimiser(), protection).over(&ranks);
         learner.average = plan.training.average.map(AveragedWeights::new);
         Self {
             learner,
@@ -147,7 +156,7 @@ impl Run {
         if self.fit()? {
             return Ok(());
         }
-        let (mut saved, mut asked) = (Instant::now(), Instant::now());
+        let (mut saved, mut computed) = (Instant::now(), Instant::now());
         let mut spent: Option<SpentEpsilon> = None;
         if self.is_over() {
             // A run that was interrupted while its model was written: restores state that is in
@@ -160,7 +169,8 @@ impl Run {
                 folder.check_lease()?;
             }
             let begun = Instant::now();
-            let (mut record, asked_to_stop) = self.step(stop)?;
+            let is_due = saved.elapsed() > CHECKPOINT_EVERY;
+            let (mut record, asked) = self.step(stop, is_due)?;
             self.time += begun.elapsed();
             self.gpu_memory.look(self.learner.model.device());
             let epoch_ends = self.done.is_multiple_of(self.resolved.steps_per_epoch);
@@ -179,9 +189,9 @@ impl Run {
                 false => self.procedure.spent()?,
             };
             let mut epsilon = record.epsilon;
-            if epsilon.is_none() && asked.elapsed() > EPSILON_EVERY {
+            if epsilon.is_none() && computed.elapsed() > EPSILON_EVERY {
                 epsilon = self.ledger_epsilon()?;
-                asked = Instant::now();
+                computed = Instant::now();
             }
             let of_this_step = epsilon.map(|epsilon| SpentEpsilon { epsilon, step: self.done });
             spent = of_this_step.or(spent);
@@ -192,11 +202,12 @@ impl Run {
             callback(TrainingEvent::Step { record: &record, throughput, epsilon: spent });
             let due = match self.plan.compute.checkpoint_every {
                 Some(steps) => self.done.is_multiple_of(steps),
-                None => saved.elapsed() > CHECKPOINT_EVERY,
+                None if self.ranks.are_one() => saved.elapsed() > CHECKPOINT_EVERY,
+                None => asked.to_save,
             };
             let stopped = match self.ranks.are_one() {
                 true => stop.load(Ordering::SeqCst),
-                false => asked_to_stop,
+                false => asked.to_stop,
             };
             let stopped = stopped && !self.is_over();
             if due || stopped || self.is_over() {
@@ -210,10 +221,11 @@ impl Run {
         self.choose_epoch()
     }
 
-    /// Saves weights and optimiser state, on rank 0.
+    /// Saves weights and optimiser state, on rank 0. All ranks call it: each has a part of the
+    /// optimiser's state.
     fn save_checkpoint(&self, path: impl FnOnce(&RunPaths) -> PathBuf) -> Result<()> {
-        let Some(folder) = &self.folder else { return Ok(()) };
-        checkpoint::save(&path(folder), &self.learner, self.done, &self.checkpoint_key)
+        let path = self.folder.as_ref().map(|folder| path(folder));
+        checkpoint::save(path.as_deref(), &self.learner, self.done, &self.checkpoint_key)
     }
 
     /// Whether the last step was taken, or training stops early.
@@ -263,9 +275,9 @@ impl Run {
         noise
     }
 
-    /// Takes one step. The procedure records the release before it makes it. Returns whether a rank
-    /// was asked to stop before the release.
-    fn step(&mut self, stop: &AtomicBool) -> Result<(Record, bool)> {
+    /// Takes one step. The procedure records the release before it makes it. Returns what ranks
+    /// asked of all of them before the release; rank 0 says whether a checkpoint is due.
+    fn step(&mut self, stop: &AtomicBool, is_due: bool) -> Result<(Record, Asked)> {
         let step = self.done;
         let epoch = (step / self.resolved.steps_per_epoch) as usize;
         let sample = self.procedure.sample(step)?;
@@ -275,6 +287,7 @@ impl Run {
         let chosen = self.members.of_units(&sample.units);
         let (mut sum, mut tally) = self.accumulate(&chosen, epoch)?;
         tally.stop = u64::from(stop.load(Ordering::SeqCst));
+        tally.save = u64::from(is_due && self.ranks.is_first());
         let tally = self.add_up(&mut sum, tally, &chosen)?;
         self.check_that_all_moves(&sum, chosen.len())?;
         let clipped = sum.clipped().clone();
@@ -287,10 +300,7 @@ impl Run {
         self.procedure.release(sum, &info, &mut self.learner)?;
         self.done += 1;
         let (done, steps) = (self.done, self.steps());
-        if let Some(average) = &mut self.learner.average {
-            let added = average.add(&self.learner.model.parameters, done, steps);
-            added.map_err(model::Error::from)?;
-        }
+        self.learner.add_to_average(done, steps).map_err(model::Error::from)?;
         self.examples += self.procedure.counted_examples(sample.divisor, chosen.len());
         let share = |number: f64| (clipped.units > 0).then(|| number / clipped.units as f64);
         let record = Record {
@@ -306,7 +316,7 @@ impl Run {
             noise_by_parameter: Vec::new(),
             clip,
         };
-        Ok((record, tally.stop > 0))
+        Ok((record, Asked { to_stop: tally.stop > 0, to_save: tally.save > 0 }))
     }
 
     /// The clipped sum over this rank's share of the chosen examples, and what was added up.
@@ -372,13 +382,14 @@ impl Run {
         self.steps_with_examples += 1;
         let first = self.steps_with_examples == 1;
         let without_gradient = self.procedure.without_gradient(&self.learner, sum, first)?;
+        let without_gradient = self.found_by_all(without_gradient)?;
         if without_gradient.is_empty() { Ok(()) } else { Err(Error::not_moved(&without_gradient)) }
     }
 
     pub(super) fn validate(&mut self) -> Result<Option<Metrics>> {
-        self.learner.swap_average();
+        self.learner.swap_average()?;
         let metrics = self.metrics_of_validation();
-        self.learner.swap_average();
+        self.learner.swap_average()?;
         self.last_validation = metrics?;
         Ok(self.last_validation.clone())
     }

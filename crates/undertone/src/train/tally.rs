@@ -19,6 +19,8 @@ pub struct Tally {
     pub losses: f64,
     /// Ranks that were asked to stop after this step.
     pub stop: u64,
+    /// Ranks that ask for a checkpoint after this step: rank 0, by its clock.
+    pub save: u64,
 }
 
 impl Tally {
@@ -37,6 +39,7 @@ impl Tally {
             all.positions = all.positions.wrapping_add(one.positions);
             all.losses += one.losses;
             all.stop += one.stop;
+            all.save += one.save;
         }
         let mut expected = Self::default();
         (0..examples).for_each(|position| expected.count(position));
@@ -51,10 +54,10 @@ impl Tally {
         Ok(all)
     }
 
-    fn bytes(&self) -> [u8; 32] {
-        let Self { examples, positions, losses, stop } = self;
-        let all = [*examples, *positions, losses.to_bits(), *stop];
-        let mut bytes = [0; 32];
+    fn bytes(&self) -> [u8; 40] {
+        let Self { examples, positions, losses, stop, save } = self;
+        let all = [*examples, *positions, losses.to_bits(), *stop, *save];
+        let mut bytes = [0; 40];
         for (slot, number) in bytes.chunks_exact_mut(8).zip(all) {
             slot.copy_from_slice(&number.to_le_bytes());
         }
@@ -63,9 +66,9 @@ impl Tally {
 
     fn of(bytes: &[u8]) -> Option<Self> {
         let (numbers, []) = bytes.as_chunks::<8>() else { return None };
-        let [examples, positions, losses, stop] =
-            <[[u8; 8]; 4]>::try_from(numbers).ok()?.map(u64::from_le_bytes);
-        Some(Self { examples, positions, losses: f64::from_bits(losses), stop })
+        let [examples, positions, losses, stop, save] =
+            <[[u8; 8]; 5]>::try_from(numbers).ok()?.map(u64::from_le_bytes);
+        Some(Self { examples, positions, losses: f64::from_bits(losses), stop, save })
     }
 }
 

@@ -1,5 +1,5 @@
-//! What a run does on several ranks: which plans can be, sums over ranks, shared evaluation, and
-//! the check that all ranks have the same weights.
+//! What a run does on several ranks: which plans can be, what they count together, shared
+//! evaluation, and the check that all ranks have the same weights.
 
 use super::steps::Run;
 use super::tally::Tally;
@@ -32,7 +32,8 @@ pub(super) fn check_plan(plan: &Plan, ranks: &Ranks) -> Result<()> {
 }
 
 impl Run {
-    /// Adds up the sums of all ranks, which must hold each of the sample's examples once.
+    /// Adds up what all ranks counted, which must be each of the sample's examples once. The sums
+    /// themselves are added up when they are released, those that stay on the GPUs here.
     pub(super) fn add_up(
         &self,
         sum: &mut ClippedSum,
@@ -40,8 +41,26 @@ impl Run {
         chosen: &[usize],
     ) -> Result<Tally> {
         let all = tally.of_all(&self.ranks, chosen.len())?;
-        sum.all_reduce(&self.ranks, &self.learner.model.parameters)?;
+        let (ranks, parameters) = (&self.ranks, &self.learner.model.parameters);
+        match ranks.gpus() {
+            Some(_) => sum.all_reduce(ranks, parameters)?,
+            None => sum.all_reduce_beside(ranks, parameters)?,
+        }
         Ok(all)
+    }
+
+    /// Those of the names that all ranks have found. A rank without examples finds all.
+    pub(super) fn found_by_all(&self, own: Vec<String>) -> Result<Vec<String>> {
+        if self.ranks.are_one() {
+            return Ok(own);
+        }
+        let damaged = |_| collective::Error::out_of_step();
+        let mut common = own.clone();
+        for bytes in self.ranks.all_gather(&serde_json::to_vec(&own).map_err(damaged)?)? {
+            let found: Vec<String> = serde_json::from_slice(&bytes).map_err(damaged)?;
+            common.retain(|name| found.contains(name));
+        }
+        Ok(common)
     }
 
     /// Refuses to go on if a rank's weights are not those of rank 0, as where a processor computes

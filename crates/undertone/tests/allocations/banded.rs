@@ -1,6 +1,7 @@
 //! Correlated noise (BandMF).
 
 use super::*;
+use undertone::collective::Slice;
 use undertone::noise::Bands;
 
 const BANDS: usize = 4;
@@ -97,7 +98,8 @@ fn the_corrected_optimiser_knows_how_far_noise_reaches() {
     let std = 2.0 * 0.5 / Bands::square_root(BANDS).coefficients()[0];
     let (mut sum, mut count) = (0.0, 0.0);
     for id in learner.trainable() {
-        let (_, second) = learner.optimiser.moments(id).unwrap();
+        let whole = Slice { parameter: id, range: 0..learner.model.parameters.get(id).len() };
+        let (_, second) = learner.optimiser.moments(&whole).unwrap();
         for v in second.to_vec().unwrap() {
             sum += f64::from(v) / (1.0 - 0.999_f64.powi(12));
             count += 1.0;

@@ -31,6 +31,33 @@ fn sums_are_added_in_the_order_of_the_ranks() {
     }
 }
 
+/// Each rank gets the sum of its part, and what all give is the same on all.
+#[test]
+fn a_rank_gets_the_sum_of_its_part() {
+    for ranks in [2, 3] {
+        let folder = tempfile::tempdir().unwrap();
+        in_ranks(ranks, folder.path(), |ranks| {
+            for each in [0, 1, 500] {
+                let length = each * ranks.size();
+                let values: Vec<f32> = (0..length).map(|i| value(ranks.rank(), i)).collect();
+                let sum = ranks.reduce_scatter(&values).unwrap();
+                let expected: Vec<f32> = (0..length)
+                    .map(|i| (1..ranks.size()).fold(value(0, i), |sum, r| sum + value(r, i)))
+                    .collect();
+                assert_eq!(sum, expected[ranks.rank() * each..(ranks.rank() + 1) * each]);
+                assert_eq!(ranks.all_gather_f32(&sum).unwrap(), expected);
+            }
+            // Parts of unequal length are a mistake of the caller, found before anything is sent.
+            assert!(ranks.reduce_scatter(&vec![1.0; ranks.size() + 1]).is_err());
+            let own = vec![7; ranks.rank()];
+            let all = ranks.gather(&own).unwrap();
+            let expected: Vec<Vec<u8>> = (0..ranks.size()).map(|rank| vec![7; rank]).collect();
+            assert_eq!(all, if ranks.is_first() { expected } else { Vec::new() });
+            ranks.leave();
+        });
+    }
+}
+
 #[test]
 fn rank_0_is_heard_by_all_and_nobody_passes_a_barrier_alone() {
     let folder = tempfile::tempdir().unwrap();

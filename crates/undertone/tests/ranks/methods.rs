@@ -78,6 +78,17 @@ fn rap_ft_and_non_private_training_are_the_same_on_several_ranks() {
     compare_all(&[("none", "method = \"none\"")], &[("full", FULL), ("lora", LORA)], "");
 }
 
+/// Each rank averages the weights that it updates; metrics are those of the average of all.
+#[test]
+fn averaged_weights_are_the_same_on_several_ranks() {
+    let workshop = Workshop::new();
+    let privacy = format!("{BUDGET}method = \"dp-sgd\"\nclip = 0.5");
+    for (name, average) in [("ema", "{ ema = 0.9 }"), ("last", "{ last = 0.5 }")] {
+        let training = format!("epochs = 3\noptimiser = \"sgd\"\naverage = {average}");
+        compare(&workshop, name, &workshop.plan(FULL, &privacy, "", &training));
+    }
+}
+
 /// A user's gradient is clipped as a whole, by one rank.
 #[test]
 fn users_are_the_same_on_several_ranks() {

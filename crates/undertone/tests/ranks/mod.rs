@@ -16,7 +16,7 @@ use undertone::tensor::Device;
 use undertone::train::{Start, train};
 
 /// What each of so many ranks returns, in order.
-fn in_ranks<T: Send>(ranks: usize, folder: &Path, each: impl Fn(Ranks) -> T + Sync) -> Vec<T> {
+pub fn in_ranks<T: Send>(ranks: usize, folder: &Path, each: impl Fn(Ranks) -> T + Sync) -> Vec<T> {
     let rendezvous = |rank| Rendezvous {
         folder: folder.to_owned(),
         rank,

@@ -97,6 +97,10 @@ impl Allocator for Adaclip {
         Allocation::even(&self.groups, &self.bounds, noise_multiplier * self.bound)
     }
 
+    fn observes(&self) -> bool {
+        true
+    }
+
     fn observe(&mut self, released: Released, parameters: &Parameters) -> Result<()> {
         let beta = self.settings.beta;
         for (id, means) in released.means(GradientStatistic::Square, parameters)? {

@@ -200,6 +200,12 @@ pub trait Allocator: std::fmt::Debug + Send + Sync {
     /// `noise_multiplier`.
     fn allocation(&self, noise_multiplier: f64) -> Allocation;
 
+    /// Whether it learns from the noisy gradients that a step released: only then is
+    /// [`Self::observe`] called, and do several ranks collect them.
+    fn observes(&self) -> bool {
+        false
+    }
+
     /// Updates the state from the noisy gradients that a step released.
     fn observe(&mut self, _released: Released, _parameters: &Parameters) -> Result<()> {
         Ok(())

@@ -60,6 +60,10 @@ impl Allocator for Anadp {
         Allocation::even(&self.groups, &self.bounds, noise_multiplier * self.bound)
     }
 
+    fn observes(&self) -> bool {
+        true
+    }
+
     fn observe(&mut self, released: Released, parameters: &Parameters) -> Result<()> {
         self.importance.observe(&released, parameters)?;
         drop(released);

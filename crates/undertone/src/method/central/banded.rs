@@ -26,6 +26,7 @@
 
 use super::allocation::{Allocation, Allocator, StepCorrelation};
 use super::dp_sgd::DpSgd;
+use crate::collective::Slice;
 use crate::gradient::Clip;
 use crate::method::Coordinates;
 use crate::model::Parameters;
@@ -75,7 +76,7 @@ pub struct Correlation {
     bands: Bands,
     /// The step that `past` comes before.
     next: u64,
-    /// m_{next−1}, m_{next−2}, …, at most b − 1 of them, by parameter.
+    /// m_{next−1}, m_{next−2}, …, at most b − 1 of them, by [`Slice`].
     past: VecDeque<Vec<Vec<f32>>>,
 }
 
@@ -93,27 +94,21 @@ impl Correlation {
         inverse.iter().map(|d| d * d).sum::<f64>().sqrt() * self.bands.coefficients()[0]
     }
 
-    /// Moves to a step, computing the noise of all steps before it that are not known.
-    pub fn go_to(
-        &mut self,
-        step: u64,
-        noise: &Noise,
-        coordinates: &Coordinates,
-        parameters: &Parameters,
-    ) {
+    /// Moves to a step, computing the noise of all steps before it that are not known, of the
+    /// coordinates of these slices, which are always the same.
+    pub fn go_to(&mut self, step: u64, noise: &Noise, coordinates: &Coordinates, slices: &[Slice]) {
         if step < self.next {
             (self.next, self.past) = (0, VecDeque::new());
         }
         while self.next < step {
-            let mut now = self.of_past(parameters);
-            for (id, parameter) in parameters.iter().filter(|(_, parameter)| parameter.trainable) {
-                let first = coordinates.first(id);
-                let chunks = now[id.index()].par_chunks_mut(32 * NOISE_BLOCK).enumerate();
+            let mut now = self.of_past(slices);
+            for (Slice { parameter, range }, now) in slices.iter().zip(&mut now) {
+                let first = coordinates.first(*parameter) + range.start as u64;
+                let chunks = now.par_chunks_mut(32 * NOISE_BLOCK).enumerate();
                 chunks.for_each(|(i, chunk)| {
                     let first = first + (i * 32 * NOISE_BLOCK) as u64;
                     noise.add_standard(self.next, first, chunk);
                 });
-                debug_assert_eq!(now[id.index()].len(), parameter.len());
             }
             self.past.push_front(now);
             self.past.truncate(self.bands.count() - 1);
@@ -121,15 +116,14 @@ impl Correlation {
         }
     }
 
-    /// −Σ_k r_k m_{t−k} of each trainable parameter, for the next step t.
-    fn of_past(&self, parameters: &Parameters) -> Vec<Vec<f32>> {
+    /// −Σ_k r_k m_{t−k} of each slice, for the next step t.
+    fn of_past(&self, slices: &[Slice]) -> Vec<Vec<f32>> {
         let c = self.bands.coefficients();
-        let of = parameters.iter().map(|(id, parameter)| {
-            let count = if parameter.trainable { parameter.len() } else { 0 };
-            let mut sum = vec![0.0_f32; count];
+        let of = slices.iter().enumerate().map(|(i, slice)| {
+            let mut sum = vec![0.0_f32; slice.range.len()];
             for (k, past) in self.past.iter().enumerate() {
                 let ratio = -(c[k + 1] / c[0]) as f32;
-                let past = past[id.index()].par_iter();
+                let past = past[i].par_iter();
                 sum.par_iter_mut().zip(past).for_each(|(sum, m)| *sum = ratio.mul_add(*m, *sum));
             }
             sum
@@ -137,24 +131,24 @@ impl Correlation {
         of.collect()
     }
 
-    /// Adds to the sums of a step what the noise of earlier steps contributes; the std of the fresh
-    /// noise, which is added later, is `std`.
+    /// Adds to the sums of a step, by slice, what the noise of earlier steps contributes; the std
+    /// of the fresh noise, which is added later, is `std`. A slice without a sum is a whole
+    /// parameter.
     pub fn add_past(
         &self,
         sums: &mut [Option<Matrix>],
         std: f32,
+        slices: &[Slice],
         parameters: &Parameters,
     ) -> Result<()> {
         if self.past.is_empty() {
             return Ok(());
         }
-        let all = self.of_past(parameters);
-        for (id, parameter) in parameters.iter().filter(|(_, parameter)| parameter.trainable) {
-            let values = all[id.index()].iter().map(|m| std * m).collect();
-            let (rows, columns) = (parameter.value.rows(), parameter.value.columns());
-            let past = Matrix::from_vec(rows, columns, values);
-            let past = past.to_device(&parameter.value.device())?;
-            let sum = &mut sums[id.index()];
+        for ((slice, past), sum) in slices.iter().zip(self.of_past(slices)).zip(sums) {
+            let value = parameters.value(slice.parameter);
+            let values = past.iter().map(|m| std * m).collect();
+            let [rows, columns] = sum.as_ref().unwrap_or(value).shape();
+            let past = Matrix::from_vec(rows, columns, values).to_device(&value.device())?;
             *sum = Some(match sum.take() {
                 Some(sum) => crate::tensor::add(&sum, &past)?,
                 None => past,

@@ -203,7 +203,7 @@ impl Procedure for Central {
         // correlated.
         let index = self.releases_before() + self.plan.entries(step.step + 1) - 1;
         self.ledger.record(index, step_event(&self.resolved, effective), 1)?;
-        Ok(learner.update(sum, &Step::of(step, nominal))?)
+        learner.update(sum, &Step::of(step, nominal))
     }
 
     fn record_rest(&mut self) -> Result<()> {

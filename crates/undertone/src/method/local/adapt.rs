@@ -51,7 +51,7 @@ pub fn adapt(
     let noise = EmbeddingNoise::new(&own, ReleaseKind::Fresh, vec![f64::from(std)]);
     let mut order =
         ShuffledEpochs::new(examples.len(), asked.batch() as usize, own.key(purpose::SAMPLING))?;
-    let mut optimiser = Optimiser::new(Settings::default(), &model.parameters);
+    let mut optimiser = Optimiser::new(Settings::default());
     let coordinates = Coordinates::of(&model.parameters);
     let steps = (examples.len() as u64).div_ceil(asked.batch()) * u64::from(asked.epochs());
     let mut drawn = 0;

@@ -155,8 +155,7 @@ pub fn fit_autoencoder(
     for (id, parameter) in model.parameters.iter_mut() {
         parameter.trainable = ids.contains(&id);
     }
-    let mut optimiser =
-        Optimiser::new(Settings { weight_decay: 0.0, ..Settings::default() }, &model.parameters);
+    let mut optimiser = Optimiser::new(Settings { weight_decay: 0.0, ..Settings::default() });
     let coordinates = Coordinates::of(&model.parameters);
     const BATCH: usize = 512;
     let batches = public.rows.rows().div_ceil(BATCH);

@@ -187,7 +187,7 @@ impl Procedure for Local {
 
     /// Nothing is released here: the update is post-processing of perturbed embeddings.
     fn release(&mut self, sum: ClippedSum, step: &StepInfo, learner: &mut Learner) -> Result<()> {
-        Ok(learner.update(sum, &Step::of(step, 0.0))?)
+        learner.update(sum, &Step::of(step, 0.0))
     }
 
     fn record_rest(&mut self) -> Result<()> {

@@ -36,7 +36,7 @@ pub fn multiply_compact(
         if transposed {
             // Rows of the weights are columns of the output.
             let out = out.get_mut(first..).unwrap_or_default();
-            product(out, stride, how.from_column(first), scale, left, weights.transposed());
+            product(out, stride, how.after_columns(first), scale, left, weights.transposed());
         } else {
             // Rows of the weights are what the sums of the product run over.
             let how = if first == 0 { how } else { Update::Add };

@@ -64,8 +64,8 @@ pub enum Update<'a> {
 }
 
 impl Update<'_> {
-    /// The same for an output that begins with a later column.
-    pub fn from_column(self, first: usize) -> Self {
+    /// The same for an output without its first columns.
+    pub fn after_columns(self, first: usize) -> Self {
         match self {
             Self::Bias(row) => Self::Bias(&row[first..]),
             other => other,

@@ -280,7 +280,7 @@ fn multiply<K: Kernel>(kernel: K, product: Product) {
                         #[allow(unsafe_code)]
                         out: Out(unsafe { out.get().add(first_column) }),
                         stride,
-                        how: if run > 0 { Update::Add } else { how.from_column(first_column) },
+                        how: if run > 0 { Update::Add } else { how.after_columns(first_column) },
                         scale,
                     };
                     // SAFETY: the output was checked above to have room for all rows and columns,

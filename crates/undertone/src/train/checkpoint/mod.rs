@@ -1,0 +1,62 @@
+//! Checkpoints: weights, optimiser state and method state on disk, to resume from.
+//!
+//! A step depends on the weights that it begins with, and on resuming its noise is used again. A
+//! checkpoint that was changed, or is of another run, would put the same noise on another sum. So
+//! it carries a message authentication code (HMAC-SHA-256) over the whole file, keyed by the run's
+//! secret, which is checked before anything in it is used.
+//!
+//! Of several ranks rank 0 writes and reads the file. It collects the optimiser's state, of which
+//! each rank has a part, and hands out what was read, one tensor at a time: the file does not say
+//! how many ranks there were.
+
+mod load;
+mod save;
+
+pub use load::load;
+pub use save::save;
+
+use crate::noise::{Secret, purpose};
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+/// Key of the authentication code in the header, and its value while the code is computed.
+const CODE: &str = "authentication";
+const BLANK: [u8; 64] = [b'0'; 64];
+
+/// Authenticates checkpoints with a key that is derived from the run's secret.
+pub struct CheckpointKey(Hmac<Sha256>);
+
+impl CheckpointKey {
+    pub fn new(secret: &Secret) -> Self {
+        let key = secret.key(purpose::CHECKPOINT);
+        Self(Hmac::new_from_slice(&key).expect("HMAC takes keys of any length"))
+    }
+
+    /// Begins the code of a file that has a blank one.
+    fn begin(&self) -> Hmac<Sha256> {
+        self.0.clone()
+    }
+
+    /// Whether the file carries the right authentication code.
+    fn verifies(&self, file: &[u8], said: &str) -> bool {
+        let Some(place) = place_of_code(file, said.as_bytes()) else { return false };
+        let code: Option<Vec<u8>> = said
+            .as_bytes()
+            .chunks_exact(2)
+            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
+            .collect();
+        let mac = self.0.clone().chain_update(&file[..place.start]).chain_update(BLANK);
+        let mac = mac.chain_update(&file[place.end..]);
+        code.is_some_and(|code| mac.verify_slice(&code).is_ok())
+    }
+}
+
+/// Where the value of the authentication code stands in the file.
+fn place_of_code(file: &[u8], value: &[u8]) -> Option<std::ops::Range<usize>> {
+    let header = u64::from_le_bytes(*file.first_chunk::<8>()?);
+    let header = file.get(8..8_usize.checked_add(usize::try_from(header).ok()?)?)?;
+    let member = [b"\"", CODE.as_bytes(), b"\":\"", value, b"\""].concat();
+    let found = header.windows(member.len()).position(|window| window == member)?;
+    let start = 8 + found + CODE.len() + 4;
+    (value.len() == BLANK.len()).then(|| start..start + value.len())
+}

@@ -1,0 +1,126 @@
+//! The optimiser's state, the noise and the update are divided among ranks: bits are those of a
+//! learner that has the sum of all ranks and updates everything itself.
+
+use super::*;
+use crate::ranks::in_ranks;
+use undertone::collective::Ranks;
+use undertone::gradient::ClippedSum;
+
+const SIGMA: f64 = 0.7;
+
+/// The sum over this rank's share of the examples; in step 2 rank 0 has none.
+fn own_sum(learner: &Learner, ranks: &Ranks, number: u64) -> ClippedSum {
+    let size = ranks.size() as u32;
+    let own = examples().into_iter().filter(|example| match number {
+        2 => example.unit % (size - 1) + 1 == ranks.rank() as u32,
+        _ => example.unit % size == ranks.rank() as u32,
+    });
+    let mut sum = learner.empty_sum();
+    learner.accumulate(&Batch::pack(&own.collect::<Vec<_>>()), None, &mut sum).unwrap();
+    sum
+}
+
+fn bits(learner: &Learner) -> Vec<u64> {
+    trained(learner).iter().map(|weight| weight.to_bits()).collect()
+}
+
+/// Two learners from the same model: one updates everything, the other its shard.
+fn compare(ranks: &Ranks, name: &str, settings: Settings, tuning: &Tuning, make: Option<&Make>) {
+    let learner = || {
+        let model = model(tuning);
+        let noise = Noise::new(&Secret::from_seed(4));
+        let protection =
+            make.map(|make| Protection { method: make(&model.parameters), noise: noise.clone() });
+        Learner::new(model, settings, protection)
+    };
+    let (mut whole, mut sharded) = (learner(), learner().over(ranks));
+    for number in 0..4 {
+        let step = Step { number, noise_multiplier: SIGMA, divisor: 8.0, learning_rate: 1e-2 };
+        let mut sum = own_sum(&whole, ranks, number);
+        sum.all_reduce(ranks, &whole.model.parameters).unwrap();
+        let clipped = sum.clipped().clone();
+        let effective = whole.effective_noise_multiplier(&sum, SIGMA).unwrap();
+        whole.update(sum, &step).unwrap();
+        let mut sum = own_sum(&sharded, ranks, number);
+        sum.all_reduce_beside(ranks, &sharded.model.parameters).unwrap();
+        assert_eq!(sum.clipped().units, clipped.units);
+        assert_eq!(sharded.effective_noise_multiplier(&sum, SIGMA).unwrap(), effective, "{name}");
+        sharded.update(sum, &step).unwrap();
+        let context = format!("{name}, {:?}, {} ranks, step {number}", settings.kind, ranks.size());
+        assert!(bits(&whole) == bits(&sharded), "{context}");
+        assert_eq!(whole.adaptive_bound(), sharded.adaptive_bound(), "{context}");
+    }
+    // Each number of the optimiser's state is on one rank, and each rank has its share of them.
+    let own = sharded.optimiser.state_len();
+    let all: usize = ranks
+        .all_gather(&own.to_le_bytes())
+        .unwrap()
+        .iter()
+        .map(|bytes| usize::from_le_bytes(bytes.as_slice().try_into().unwrap()))
+        .sum();
+    assert_eq!(all, whole.optimiser.state_len(), "{name}");
+    // Two moments, and no cut within 256 coordinates.
+    let share = all as f64 / ranks.size() as f64;
+    assert!((own as f64 - share).abs() < 2.0 * 256.0, "{name}: {own} of {all}");
+}
+
+#[test]
+fn every_method_has_the_same_bits_in_shards() {
+    let kinds = [OptimiserKind::Adamw, OptimiserKind::AdamCorrected, OptimiserKind::Sgd];
+    for ranks in [2, 3] {
+        let folder = tempfile::tempdir().unwrap();
+        in_ranks(ranks, folder.path(), |ranks| {
+            for kind in kinds {
+                let settings = Settings { kind, ..Settings::default() };
+                for (name, tuning, _, make) in methods() {
+                    compare(&ranks, name, settings, &tuning, Some(&make));
+                }
+                for tuning in [Tuning::Full, lora()] {
+                    let banded: Make = Box::new(|parameters| {
+                        let method = BandedDpSgd::new(&Clip::Flat(0.5), 3, parameters);
+                        AllocationMethod::Proved(Box::new(method))
+                    });
+                    compare(&ranks, "correlated noise", settings, &tuning, Some(&banded));
+                    compare(&ranks, "non-private", settings, &tuning, None);
+                }
+            }
+            ranks.leave();
+        });
+    }
+}
+
+/// Reduce-scatter and all-gather together send 8 p (N − 1)/N bytes; a method that learns from what
+/// was released gathers that too. Parts that are padded to equal length add up to 256 coordinates.
+#[test]
+fn an_update_sends_no_more_than_an_all_reduce() {
+    for ranks in [2, 3] {
+        let folder = tempfile::tempdir().unwrap();
+        in_ranks(ranks, folder.path(), |ranks| {
+            for (learns, exchanges) in [(false, 2), (true, 3)] {
+                let model = model(&Tuning::Full);
+                let method = AllocationMethod::Proved(match learns {
+                    false => Box::new(DpSgd::new(&Clip::Flat(0.5), &model.parameters)),
+                    true => {
+                        let section = AdaclipSection::default();
+                        Box::new(Adaclip::new(&Clip::Flat(0.5), section, &model.parameters))
+                    }
+                });
+                let protection = Protection { method, noise: Noise::new(&Secret::from_seed(4)) };
+                let learner = Learner::new(model, Settings::default(), Some(protection));
+                let mut learner = learner.over(&ranks);
+                let sum = own_sum(&learner, &ranks, 0);
+                let before = ranks.bytes_sent();
+                let step =
+                    Step { number: 0, noise_multiplier: 1.0, divisor: 8.0, learning_rate: 1e-2 };
+                learner.update(sum, &step).unwrap();
+                let sent = ranks.bytes_sent() - before;
+                let (trainable, _) = learner.model.parameters.count();
+                let (p, n) = (trainable as u64, ranks.size() as u64);
+                let least = exchanges * 4 * p / n * (n - 1);
+                let most = exchanges * 4 * (p / n + 256 + 16) * (n - 1);
+                assert!((least..=most).contains(&sent), "{sent}, not {least} to {most}");
+            }
+            ranks.leave();
+        });
+    }
+}
