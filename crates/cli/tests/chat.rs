@@ -80,7 +80,6 @@ fn a_template_that_takes_all_memory_is_refused() {
     for step in [
         "{% set ns.s = ns.s ~ ns.s %}",
         "{% set ns.s = ns.s + ns.s %}",
-        "{% set ns.s = ns.s * 99 %}",
         "{% set ns.s = [ns.s, ns.s] | join %}",
         "{% set ns.s = ns.s | replace('a', ns.s) %}",
         "{% set ns.s = '%s%s' | format(ns.s, ns.s) %}",
@@ -93,6 +92,10 @@ fn a_template_that_takes_all_memory_is_refused() {
         fs::write(bench.path("model/chat_template.jinja"), template).unwrap();
         bench.refused("refused", &[], "it takes far more memory than the conversation");
     }
+    let template = "{% set ns = namespace(s='ab') %}{% for i in range(60) %}{% set ns.s = ns.s * 99 %}\
+                    {% endfor %}";
+    fs::write(bench.path("model/chat_template.jinja"), template).unwrap();
+    bench.refused("refused", &[], "repeated string is too large");
 }
 
 #[test]

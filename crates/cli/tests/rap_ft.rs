@@ -30,6 +30,7 @@ fn bench(architecture: Architecture, task_head: TaskHead) -> Bench {
 /// the map is a release, and the budget is kept to.
 #[test]
 fn rap_ft_trains_qwen3_gemma3_mpnet_and_modernbert() {
+    let lora = "model.tuning={ lora = { rank = 2 } }";
     for (architecture, task_head) in [
         (Architecture::Qwen3, TaskHead::CausalLanguageModel),
         (Architecture::Gemma3, TaskHead::CausalLanguageModel),
@@ -37,7 +38,6 @@ fn rap_ft_trains_qwen3_gemma3_mpnet_and_modernbert() {
         (Architecture::ModernBert, TaskHead::SequenceClassification),
     ] {
         let bench = bench(architecture, task_head);
-        let lora = "model.tuning={ lora = { rank = 2 } }";
         let summary = bench.train("out", &["--set", "privacy.method=rap-ft", "--set", lora]);
         let upper = summary["guarantee"]["epsilon"]["upper"].as_f64().unwrap();
         assert!(upper <= 8.0 && upper > 7.9, "{architecture:?}: {upper}");
@@ -47,5 +47,6 @@ fn rap_ft_trains_qwen3_gemma3_mpnet_and_modernbert() {
         assert!(bench.path("out/relevance.safetensors").is_file(), "{architecture:?}");
     }
     let deberta = bench(Architecture::Deberta, TaskHead::SequenceClassification);
-    deberta.refused("out", &["--set", "privacy.method=rap-ft"], "such as DeBERTa, is not known");
+    let changes = ["--set", "privacy.method=rap-ft", "--set", lora];
+    deberta.refused("out", &changes, "such as DeBERTa, is not known");
 }
