@@ -54,9 +54,6 @@ pub fn multiply(
         let right = (right, Parts::Three);
         return amx::multiply(amx, out, stride, how, scale, left, None, right, parallel);
     }
-    if few_rows::suits_columns(&left, &right) {
-        return few_rows::multiply_columns(out, stride, how, scale, left, right, parallel);
-    }
     #[cfg(target_arch = "x86_64")]
     {
         let (out, weights) = (&mut *out, None);
