@@ -344,7 +344,7 @@ check(
     "a",
     "classifier on all-MiniLM-L6-v2, 100 texts",
     lambda: apart(
-        [row["logits"] for row in predict(classifier, classifier_texts)],
+        [row["logits"] for row in predict(classifier, classifier_texts, "--max-tokens", "512")],
         logits(load(classifier), inputs_of[classifier]),
     ),
 )
