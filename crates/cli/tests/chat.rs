@@ -92,8 +92,8 @@ fn a_template_that_takes_all_memory_is_refused() {
         fs::write(bench.path("model/chat_template.jinja"), template).unwrap();
         bench.refused("refused", &[], "it takes far more memory than the conversation");
     }
-    let template = "{% set ns = namespace(s='ab') %}{% for i in range(60) %}{% set ns.s = ns.s * 99 %}\
-                    {% endfor %}";
+    let template = "{% set ns = namespace(s='ab') %}{% for i in range(60) %}\
+                    {% set ns.s = ns.s * 99 %}{% endfor %}";
     fs::write(bench.path("model/chat_template.jinja"), template).unwrap();
     bench.refused("refused", &[], "repeated string is too large");
 }

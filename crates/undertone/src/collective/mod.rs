@@ -13,7 +13,9 @@
 //! - *One noise.* Each coordinate of the sum belongs to one rank ([`Shards`]), which adds to it the
 //!   noise that is a function of (secret, step, coordinate), updates its weight and sends the new
 //!   weight to all. No other noise is added: N ranks with noises of their own would be another
-//!   mechanism. Which rank a coordinate belongs to changes no bit.
+//!   mechanism. Which rank a coordinate belongs to changes no bit. Where sums stay on the GPUs
+//!   every rank has the whole sum, adds this same noise to it and makes the same update: the same
+//!   bits, which are one release.
 //! - *One ledger.* Rank 0 records the release and syncs the file to disk; only then does any rank
 //!   add noise and update its weights, as all of them wait for it.
 //!

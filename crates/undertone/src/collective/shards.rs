@@ -183,13 +183,14 @@ mod tests {
                 prop_assert!(times.iter().all(|&n| n == usize::from(parameter.trainable)));
             }
             let buckets = shards.buckets().count();
-            let lengths: Vec<usize> =
-                (0..ranks).map(|r| shards.of_rank(r).map(|slice| slice.range.len()).sum()).collect();
+            let length = |r: usize| shards.of_rank(r).map(|slice| slice.range.len()).sum();
+            let lengths: Vec<usize> = (0..ranks).map(length).collect();
             let apart = lengths.iter().max().unwrap() - lengths.iter().min().unwrap();
             prop_assert!(apart <= 2 * NOISE_BLOCK * buckets, "{:?}", lengths);
             for parts in shards.buckets() {
                 prop_assert_eq!(parts.len(), ranks);
-                prop_assert!(ranks == 1 || parts.iter().all(|p| part_length(p) <= bucket + NOISE_BLOCK));
+                let most = bucket + NOISE_BLOCK;
+                prop_assert!(ranks == 1 || parts.iter().all(|p| part_length(p) <= most));
             }
         }
     }

@@ -25,8 +25,8 @@ const INSTRUCTIONS: u64 = 2_000_000;
 const MOST_TURNS: usize = 1024;
 /// The most that a template may write, in bytes: so much, and so many times the conversation.
 const OUTPUT: (usize, usize) = (1 << 20, 16);
-/// The memory that reading a template, or laying a conversation out, may take, in bytes: so much and
-/// so many times the text, but no more than the last.
+/// The memory that reading a template, or laying a conversation out, may take, in bytes: so much
+/// and so many times the text, but no more than the last.
 const MEMORY: (usize, usize, usize) = (8 << 20, 64, 64 << 20);
 /// How long that may take. Instructions do not bound it, since one can search a long text.
 const TIME: Duration = Duration::from_secs(60);
