@@ -1,6 +1,6 @@
 //! Where matrices live and operations run.
 
-use super::cpu::parallel::on_worker;
+use super::cpu::parallel::awake;
 use super::{CudaDevice, Error, Result};
 use undertone_run::Precision;
 
@@ -41,7 +41,7 @@ impl Device {
     /// Runs a computation of many operations where they begin soonest.
     pub(crate) fn compute<R: Send>(&self, body: impl FnOnce() -> R + Send) -> R {
         match self {
-            Self::Cpu => on_worker(body),
+            Self::Cpu => awake(body),
             // A GPU's context belongs to the thread that has opened it.
             Self::Cuda(_) => body(),
         }

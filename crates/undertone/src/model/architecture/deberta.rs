@@ -105,7 +105,8 @@ fn masked_head(config: &Config, epsilon: f32) -> Result<MaskedHead> {
     Ok(MaskedHead {
         dense: "lm_predictions.lm_head.dense",
         norm: "lm_predictions.lm_head.LayerNorm",
-        out: "lm_predictions.lm_head",
+        // It has no output layer of its own: the module of the embeddings is handed to it.
+        out: "deberta.embeddings.word_embeddings",
         bias: "lm_predictions.lm_head.bias",
         ..head
     })

@@ -146,10 +146,11 @@ pub(super) fn modules_to_save(model: &Model) -> Value {
     json!(names)
 }
 
-/// The output layer, if its weight is that of the token embeddings.
+/// The output layer, if it is another module than the token embeddings and has their weight.
 fn tied_head(model: &Model) -> Option<&Linear> {
-    let head = &model.network.head.out;
-    Some(head).filter(|head| head.weight == model.network.embeddings.tokens)
+    let table = model.network.embeddings.tokens;
+    let same = |head: &Linear| model.parameters.get(table).name == format!("{}.weight", head.name);
+    Some(&model.network.head.out).filter(|head| head.weight == table && !same(head))
 }
 
 /// The parameters of adapter_model.safetensors, under PEFT's names.

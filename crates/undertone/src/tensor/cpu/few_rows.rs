@@ -5,9 +5,9 @@
 
 use super::dots::{HEIGHT, WIDTH, all_pairs};
 use super::level::arch;
+use super::parallel;
 use super::view::{Update, View};
 use pulp::{Simd, WithSimd};
-use rayon::prelude::*;
 
 const MOST_ROWS: usize = 32;
 /// Multiplications from which two threads are faster than one.
@@ -40,7 +40,7 @@ pub fn multiply(
     for row in out.chunks_mut(stride).take(m) {
         row[..n].chunks_mut(width).zip(&mut pieces).for_each(|(part, piece)| piece.push(part));
     }
-    pieces.into_par_iter().enumerate().for_each(|(i, rows)| {
+    parallel::pieces(pieces.into_iter(), |i, rows| {
         let (first, count) = (i * width, [m, width.min(n - i * width)]);
         arch().dispatch(Dots { rows, count, first, how, scale, left, right });
     });

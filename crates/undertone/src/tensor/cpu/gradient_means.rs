@@ -1,9 +1,9 @@
 //! Means of a statistic of gradients over rows and columns.
 
+use super::parallel;
 use super::simd::{inverse_root, sum, widest};
 use crate::tensor::Host;
 use crate::tensor::gradient_means::{GradientMeans, GradientStatistic, NoisyGradient};
-use rayon::prelude::*;
 
 /// Coordinates of one parallel task: intermediate results stay in cache.
 const CHUNK: usize = 1 << 13;
@@ -17,40 +17,38 @@ pub(super) fn gradient_means(
     let (gradient, value) = (gradient.dense(), value.dense());
     let height = (CHUNK / columns.max(1)).max(1);
     // For each chunk of rows the means of its rows, and the sums of its columns.
-    let parts: Vec<(Vec<f64>, Vec<f32>)> = gradient
-        .par_chunks((height * columns).max(1))
-        .zip(value.par_chunks((height * columns).max(1)))
-        .enumerate()
-        .map(|(i, (g, w))| {
-            let mut found = vec![0.0; g.len()];
-            stds.write(i * height * columns, &mut found);
-            let mut sums = vec![0.0_f32; columns];
-            let mut of_rows = Vec::with_capacity(height);
-            widest(
-                #[inline(always)]
-                || {
-                    for ((found, g), w) in found.iter_mut().zip(g).zip(w) {
-                        let std = *found * factor;
-                        let square = g.mul_add(*g, -(std * std));
-                        *found = match statistic {
-                            GradientStatistic::Square => square,
-                            GradientStatistic::Sensitivity => {
-                                let square = square.max(0.0);
-                                square * inverse_root(square) * w.abs()
-                            }
-                        };
-                    }
-                    for row in found.chunks(columns.max(1)) {
-                        for (sum, x) in sums.iter_mut().zip(row) {
-                            *sum += x;
+    let size = (height * columns).max(1);
+    let parts = parallel::map(gradient.len().div_ceil(size), |i| {
+        let range = i * size..gradient.len().min((i + 1) * size);
+        let (g, w) = (&gradient[range.clone()], &value[range]);
+        let mut found = vec![0.0; g.len()];
+        stds.write(i * height * columns, &mut found);
+        let mut sums = vec![0.0_f32; columns];
+        let mut of_rows = Vec::with_capacity(height);
+        widest(
+            #[inline(always)]
+            || {
+                for ((found, g), w) in found.iter_mut().zip(g).zip(w) {
+                    let std = *found * factor;
+                    let square = g.mul_add(*g, -(std * std));
+                    *found = match statistic {
+                        GradientStatistic::Square => square,
+                        GradientStatistic::Sensitivity => {
+                            let square = square.max(0.0);
+                            square * inverse_root(square) * w.abs()
                         }
-                        of_rows.push(f64::from(sum(row) / columns as f32));
+                    };
+                }
+                for row in found.chunks(columns.max(1)) {
+                    for (sum, x) in sums.iter_mut().zip(row) {
+                        *sum += x;
                     }
-                },
-            );
-            (of_rows, sums)
-        })
-        .collect();
+                    of_rows.push(f64::from(sum(row) / columns as f32));
+                }
+            },
+        );
+        (of_rows, sums)
+    });
     let (mut rows, mut of_columns) = (Vec::new(), vec![0.0_f64; columns]);
     for (part, sums) in parts {
         rows.extend(part);

@@ -216,6 +216,20 @@ thread_local! {
     static OF_THREAD: Cell<Option<Found>> = const { Cell::new(None) };
 }
 
+/// The level of a thread, for those that help it.
+#[derive(Clone, Copy)]
+pub struct LevelOfThread(Option<Found>);
+
+impl LevelOfThread {
+    pub fn get() -> Self {
+        Self(OF_THREAD.get())
+    }
+
+    pub fn set(self) {
+        OF_THREAD.set(self.0);
+    }
+}
+
 fn found() -> &'static Result<Found, CpuLevelError> {
     static FOUND: OnceLock<Result<Found, CpuLevelError>> = OnceLock::new();
     FOUND.get_or_init(|| {

@@ -26,6 +26,7 @@ pub mod rows;
 mod scored_attention;
 pub mod simd;
 mod soft_cap;
+mod team;
 pub mod unit_norms;
 mod update;
 pub mod view;

@@ -6,12 +6,12 @@
 //! meets up to sixteen rows of the left side, which stay in the nearest cache.
 
 use super::level::arch;
+use super::parallel;
 use super::simd::prefetch;
 use super::view::{Update, View};
 use crate::tensor::Shape;
 use crate::tensor::pages::ask_for_large;
 use pulp::{Simd, WithSimd};
-use rayon::prelude::*;
 
 const WIDTH: usize = 16;
 /// More rows than this are better served by the ordinary product.
@@ -38,7 +38,7 @@ impl Panels {
         let mut lines = Vec::with_capacity(count);
         ask_for_large(lines.spare_capacity_mut());
         lines.resize(count, Line([0.0; WIDTH]));
-        lines.par_chunks_mut(rows.max(1)).enumerate().for_each(|(panel, lines)| {
+        parallel::pieces(lines.chunks_mut(rows.max(1)), |panel, lines| {
             let first = panel * WIDTH;
             for (row, line) in lines.iter_mut().enumerate() {
                 for (d, out) in line.0.iter_mut().enumerate().take(columns - first) {
@@ -84,14 +84,10 @@ impl Panels {
             parts.zip(&mut pieces).for_each(|(part, piece)| piece.push(part));
         }
         let left = Columnwise::of(left);
-        let task = |(mut rows, lines): (Vec<&mut [f32]>, &[Line])| {
+        let both = pieces.into_iter().zip(self.lines.chunks(panels * self.rows));
+        parallel::pieces(both, |_, (mut rows, lines)| {
             arch().dispatch(Task { rows: &mut rows, how, lines, left: &left });
-        };
-        if count == 1 {
-            pieces.into_iter().zip(self.lines.chunks(panels * self.rows)).for_each(task);
-        } else {
-            pieces.into_par_iter().zip(self.lines.par_chunks(panels * self.rows)).for_each(task);
-        }
+        });
     }
 }
 

@@ -1,13 +1,55 @@
-//! Splitting rows over the cores.
+//! Splitting operations over the cores.
 
 use super::simd::widest;
+use super::team;
 use rayon::prelude::*;
+use std::sync::{Mutex, PoisonError};
 
-/// Runs something on one of the threads that compute. Each operation on all cores then begins at
-/// once: from another thread it would wake one of them and sleep until it is done, which takes
-/// longer than many of them do.
-pub fn on_worker<R: Send>(body: impl FnOnce() -> R + Send) -> R {
-    rayon::scope(|_| body())
+/// Runs a computation of many operations so that each of them begins at once: with threads that
+/// stay [awake](`team`), or else on one of rayon's. It must not wait for other threads.
+pub fn awake<R: Send>(body: impl FnOnce() -> R + Send) -> R {
+    // From another thread than rayon's, each operation would wake one of them and sleep until it is
+    // done, which takes longer than many of them do.
+    team::lead(body).unwrap_or_else(|body| rayon::scope(|_| body()))
+}
+
+/// Calls `body` with each number below `count`, on all cores.
+pub fn tasks(count: usize, body: impl Fn(usize) + Sync) {
+    if count < 2 {
+        (0..count).for_each(body);
+    } else if !team::run(count, &body) {
+        (0..count).into_par_iter().with_max_len(1).for_each(&body);
+    }
+}
+
+/// Calls `body` with the number of each piece and the piece, on all cores.
+pub fn pieces<T: Send>(pieces: impl Iterator<Item = T>, body: impl Fn(usize, T) + Sync) {
+    let pieces: Vec<Mutex<Option<T>>> = pieces.map(|piece| Mutex::new(Some(piece))).collect();
+    tasks(pieces.len(), |i| {
+        let piece = pieces[i].lock().unwrap_or_else(PoisonError::into_inner).take();
+        body(i, piece.expect("each task runs once"));
+    });
+}
+
+/// What `body` returns for each number below `count`, on all cores.
+pub fn map<T: Send>(count: usize, body: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    map_with_space(count, |i, _| body(i))
+}
+
+/// The same, with space that tasks leave to later ones.
+pub fn map_with_space<T: Send>(
+    count: usize,
+    body: impl Fn(usize, &mut Vec<f32>) -> T + Sync,
+) -> Vec<T> {
+    let mut found: Vec<Option<T>> = (0..count).map(|_| None).collect();
+    let spaces = Mutex::new(Vec::new());
+    pieces(found.iter_mut(), |i, found| {
+        let space = || spaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut own = space().pop().unwrap_or_default();
+        *found = Some(body(i, &mut own));
+        space().push(own);
+    });
+    found.into_iter().map(|found| found.expect("each task runs once")).collect()
 }
 
 /// Below this many numbers one thread is faster than two.
@@ -28,7 +70,7 @@ pub fn rows(out: &mut [f32], columns: usize, body: impl Fn(usize, &mut [f32]) + 
         return;
     }
     let task = rows_per_task(out.len() / columns, columns);
-    out.par_chunks_mut(task * columns).enumerate().for_each(|(i, chunk)| {
+    pieces(out.chunks_mut(task * columns), |i, chunk| {
         widest(
             #[inline(always)]
             || body(i * task, chunk),
@@ -39,7 +81,7 @@ pub fn rows(out: &mut [f32], columns: usize, body: impl Fn(usize, &mut [f32]) + 
 /// The same for an output of one number per row that costs `work` numbers to make.
 pub fn numbers(out: &mut [f32], work: usize, body: impl Fn(usize, &mut [f32]) + Sync) {
     let task = rows_per_task(out.len(), work);
-    out.par_chunks_mut(task).enumerate().for_each(|(i, chunk)| {
+    pieces(out.chunks_mut(task), |i, chunk| {
         widest(
             #[inline(always)]
             || body(i * task, chunk),
@@ -57,29 +99,18 @@ pub fn rows2(
         return;
     }
     let task = rows_per_task(first.len() / first_columns, first_columns);
-    first
-        .par_chunks_mut(task * first_columns)
-        .zip(second.par_chunks_mut(task * second_columns))
-        .enumerate()
-        .for_each(|(i, (a, b))| {
-            widest(
-                #[inline(always)]
-                || body(i * task, a, b),
-            )
-        });
+    let firsts = first.chunks_mut(task * first_columns);
+    pieces(firsts.zip(second.chunks_mut(task * second_columns)), |i, (a, b)| {
+        widest(
+            #[inline(always)]
+            || body(i * task, a, b),
+        )
+    });
 }
 
-/// Calls `body` on each piece, on all cores.
-pub fn each<T: Send>(pieces: Vec<T>, body: impl Fn(T) + Sync) {
-    if pieces.len() == 1 {
-        return pieces.into_iter().for_each(|piece| {
-            widest(
-                #[inline(always)]
-                || body(piece),
-            )
-        });
-    }
-    pieces.into_par_iter().for_each(|piece| {
+/// Calls `body` on each piece, on all cores, with the widest instructions.
+pub fn each<T: Send>(all: Vec<T>, body: impl Fn(T) + Sync) {
+    pieces(all.into_iter(), |_, piece| {
         widest(
             #[inline(always)]
             || body(piece),
@@ -95,17 +126,14 @@ pub fn sum_over_rows(
     body: impl Fn(std::ops::Range<usize>, &mut [f32]) + Sync,
 ) -> Vec<f32> {
     let task = rows_per_task(row_count, columns).max(1);
-    let partial: Vec<Vec<f32>> = (0..row_count.div_ceil(task))
-        .into_par_iter()
-        .map(|i| {
-            let mut sums = vec![0.0; columns];
-            widest(
-                #[inline(always)]
-                || body(i * task..((i + 1) * task).min(row_count), &mut sums),
-            );
-            sums
-        })
-        .collect();
+    let partial = map(row_count.div_ceil(task), |i| {
+        let mut sums = vec![0.0; columns];
+        widest(
+            #[inline(always)]
+            || body(i * task..((i + 1) * task).min(row_count), &mut sums),
+        );
+        sums
+    });
     let mut total = vec![0.0; columns];
     for sums in partial {
         for (t, s) in total.iter_mut().zip(sums) {

@@ -3,11 +3,11 @@
 use super::{ColumnWeights, SLACK, Share, longest, part, per_unit, rows};
 use crate::tensor::Host;
 use crate::tensor::cpu::matmul::multiply;
+use crate::tensor::cpu::parallel;
 use crate::tensor::cpu::simd::{dot, sum_lanes, widest};
 use crate::tensor::cpu::view::{Update, View};
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use crate::tensor::cpu::x86::amx;
-use rayon::prelude::*;
 use std::ops::Range;
 
 /// Numbers of a formed gradient that make one task, unless that were too few rows for a fast
@@ -93,7 +93,8 @@ pub fn weighted_products(
             (0..ranges.len()).map(move |unit| (unit, first..left.columns().min(first + height)))
         })
         .collect();
-    let formed = |space: &mut Vec<f32>, (unit, block): &(usize, Range<usize>)| {
+    let formed = |i: usize, space: &mut Vec<f32>| {
+        let (unit, block) = &tasks[i];
         let range = &ranges[*unit];
         let (l, r) = (part(left, range, block.clone()), rows(right, range));
         let mut sums = vec![0.0; weights.len()];
@@ -122,7 +123,7 @@ pub fn weighted_products(
         );
         sums
     };
-    let parts: Vec<Vec<f64>> = tasks.par_iter().map_with(Vec::new(), formed).collect();
+    let parts = parallel::map_with_space(tasks.len(), formed);
     let mut totals = vec![vec![0.0; ranges.len()]; weights.len()];
     for ((unit, _), sums) in tasks.iter().zip(parts) {
         totals.iter_mut().zip(sums).for_each(|(total, sum)| total[*unit] += sum);

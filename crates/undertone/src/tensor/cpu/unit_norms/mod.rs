@@ -15,11 +15,11 @@ mod gram;
 mod tables;
 mod written;
 
+use super::parallel;
 use super::simd::{dot, widest};
 use super::view::View;
 use crate::tensor::Host;
 use crate::tensor::unit_norms::{SLACK, not_negative};
-use rayon::prelude::*;
 use std::ops::Range;
 
 pub use formed::weighted_products;
@@ -60,13 +60,12 @@ fn per_unit(
     ranges: &[Range<usize>],
     number: impl Fn(usize, &Range<usize>) -> f64 + Sync,
 ) -> Vec<f64> {
-    let unit = |(i, range): (usize, &Range<usize>)| {
+    parallel::map(ranges.len(), |i| {
         widest(
             #[inline(always)]
-            || number(i, range),
+            || number(i, &ranges[i]),
         )
-    };
-    ranges.par_iter().enumerate().map(unit).collect()
+    })
 }
 
 /// One number for each unit that has rows in two places, on all cores.
@@ -152,7 +151,8 @@ pub fn products(
     let roots = weights.map(|weights| (root(weights.a), root(weights.e)));
     let roots = roots.as_ref().map(|(a, e)| ColumnWeights { a, e });
     let both = weights.zip(roots).map(|(weights, roots)| [weights, roots]);
-    let share = |space: &mut Vec<f32>, (unit, task): &(usize, Task)| {
+    let share = |i: usize, space: &mut Vec<f32>| {
+        let (unit, task) = &tasks[i];
         let range = &ranges[*unit];
         match task {
             Task::Gram(first) => gram::block(a, es, range, *first, weights),
@@ -162,7 +162,7 @@ pub fn products(
             }
         }
     };
-    let shares: Vec<Share> = tasks.par_iter().map_with(Vec::new(), share).collect();
+    let shares = parallel::map_with_space(tasks.len(), share);
     let mut total = vec![Share::default(); ranges.len()];
     for ((unit, _), share) in tasks.iter().zip(shares) {
         total[*unit].squared += share.squared;
@@ -195,12 +195,12 @@ struct Share {
 /// The sum of the rows of each range, or of a ⊙ e: one row for each range.
 pub fn row_sums(a: Option<&Host>, e: &Host, ranges: &[Range<usize>]) -> Host {
     let columns = e.columns();
-    let sums = ranges.par_iter().flat_map_iter(|range| {
+    let sums = parallel::map(ranges.len(), |i| {
         widest(
             #[inline(always)]
             || {
                 let mut sums = vec![0.0_f64; columns];
-                for t in range.clone() {
+                for t in ranges[i].clone() {
                     match a {
                         Some(a) => {
                             for ((sum, x), y) in sums.iter_mut().zip(a.row(t)).zip(e.row(t)) {
@@ -212,10 +212,11 @@ pub fn row_sums(a: Option<&Host>, e: &Host, ranges: &[Range<usize>]) -> Host {
                         }
                     }
                 }
-                sums.into_iter().map(|x| x as f32)
+                sums
             },
         )
     });
+    let sums = sums.into_iter().flatten().map(|x| x as f32);
     Host::from_vec(ranges.len(), columns, sums.collect())
 }
 

@@ -10,8 +10,8 @@
 
 use super::blocks::{Before, Block, Kernel, Lanes};
 use crate::tensor::cpu::level::{Avx2, Avx512, CpuLevel};
+use crate::tensor::cpu::parallel;
 use crate::tensor::cpu::view::{Update, View};
-use rayon::prelude::*;
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -225,7 +225,7 @@ fn multiply<K: Kernel>(kernel: K, product: Product) {
             let start = along(first_run).start;
             let width = panels * K::WIDTH;
             let space = room(&mut packed, (along(some_runs.end - 1).end - start) * width);
-            let pack = |(run, first, space): (usize, usize, &mut [f32])| {
+            let pack = |_, (run, first, space): (usize, usize, &mut [f32])| {
                 let along = along(run);
                 let all = Lanes {
                     values: right.values,
@@ -251,9 +251,9 @@ fn multiply<K: Kernel>(kernel: K, product: Product) {
                 rest = later;
             }
             if parallel {
-                pieces.into_par_iter().for_each(pack);
+                parallel::pieces(pieces.into_iter(), pack);
             } else {
-                pieces.into_iter().for_each(pack);
+                pieces.into_iter().for_each(|piece| pack(0, piece));
             }
             let space = &*space;
             let task = |number: usize| {
@@ -293,7 +293,7 @@ fn multiply<K: Kernel>(kernel: K, product: Product) {
                 }
             };
             if parallel {
-                (0..row_tasks * column_tasks).into_par_iter().with_max_len(1).for_each(task);
+                parallel::tasks(row_tasks * column_tasks, task);
             } else {
                 (0..row_tasks * column_tasks).for_each(task);
             }

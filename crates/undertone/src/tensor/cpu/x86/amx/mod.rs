@@ -17,11 +17,11 @@ mod pack;
 mod tiles;
 
 use crate::tensor::cpu::level::Amx;
+use crate::tensor::cpu::parallel;
 use crate::tensor::cpu::view::{Update, View};
 pub use blocks::{BLOCK_SIDE, Block, blocks_suit, for_each_block};
 pub use gram::{GRAM_ERROR, add_gram, gram_side};
 use pack::{K_STEP, Lanes, Layout};
-use rayon::prelude::*;
 use std::cell::RefCell;
 use tiles::{
     Before, Configured, ONE_PART_TILES, SIDE, STEP_TILES, Tile, four_tiles,
@@ -99,15 +99,16 @@ pub fn multiply(
             Lanes { view: right, across_columns: true, k_start, depth, scale: 1.0, weights: None };
         let together =
             if parallel { panels.div_ceil(rayon::current_num_threads()).min(8) } else { 8 };
-        let pack = |(group, tiles): (usize, &mut [Tile])| {
+        let pack = |group: usize, tiles: &mut [Tile]| {
             let first = group * together * SIDE;
             let sizes = (panel_tiles, parts.tiles());
             lanes.pack_panels(amx.avx512(), first, tiles, sizes, Layout::PairsAreRows)
         };
+        let groups = right_tiles.chunks_mut(together * panel_tiles);
         if parallel {
-            right_tiles.par_chunks_mut(together * panel_tiles).enumerate().for_each(pack);
+            parallel::pieces(groups, pack);
         } else {
-            right_tiles.chunks_mut(together * panel_tiles).enumerate().for_each(pack);
+            groups.enumerate().for_each(|(group, tiles)| pack(group, tiles));
         }
         let right_tiles = &*right_tiles;
         let how = if k_start > 0 { Update::Add } else { how };
@@ -117,15 +118,16 @@ pub fn multiply(
         } else {
             ROWS
         };
-        let task = |(i, out): (usize, &mut [f32])| {
+        let task = |i: usize, out: &mut [f32]| {
             let count = rows.min(m - i * rows);
             let columns = (n, right_tiles, steps, parts);
             compute_rows(amx, (out, stride, how), &lanes, i * rows, count, columns);
         };
+        let runs = out.chunks_mut(rows * stride).take(m.div_ceil(rows));
         if parallel {
-            out.par_chunks_mut(rows * stride).take(m.div_ceil(rows)).enumerate().for_each(task);
+            parallel::pieces(runs, task);
         } else {
-            out.chunks_mut(rows * stride).take(m.div_ceil(rows)).enumerate().for_each(task);
+            runs.enumerate().for_each(|(i, out)| task(i, out));
         }
     }
     RIGHT.with(|slot| slot.replace(packed));
