@@ -16,6 +16,7 @@ tokens_per_second is that of "generate"; "fastest" names the best way and gives 
 import argparse
 import json
 import statistics
+import sys
 import time
 
 import torch
@@ -76,13 +77,17 @@ if args.compile:
 speeds, first = {way: [] for way in ways}, None
 with torch.inference_mode():
     for repeat in range(args.repeats + 1):
-        for way, work in ways.items():
+        for way in list(ways):
             start = time.perf_counter()
-            tokens = work()
+            tokens = ways[way]()
             seconds = time.perf_counter() - start
             assert tokens.shape == (args.batch, args.new_tokens), tokens.shape
             first = tokens if first is None else first
-            assert torch.equal(tokens, first), f"{way} gives other tokens"
+            if not torch.equal(tokens, first):
+                # Rounded otherwise, it goes on with other words, and the work is not the same.
+                del ways[way], speeds[way]
+                print(f"{way} gives other tokens and is left out", file=sys.stderr)
+                continue
             if repeat > 0:
                 speeds[way].append(tokens.numel() / seconds)
 speeds = {way: round(statistics.median(found), 1) for way, found in speeds.items()}

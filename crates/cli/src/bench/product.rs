@@ -61,7 +61,8 @@ impl ProductBench {
             ));
         }
         let device = self.device.device()?;
-        let times = self.times(&device).map_err(undertone::model::Error::from)?;
+        let times = device.compute(|| self.times(&device));
+        let times = times.map_err(undertone::model::Error::from)?;
         let product_ms = median(times);
         let operations = 2.0 * self.rows as f64 * self.inputs as f64 * self.outputs as f64;
         let gflops = operations / product_ms / 1e6;

@@ -38,8 +38,9 @@ impl Device {
         }
     }
 
-    /// Runs a computation of many operations where they begin soonest.
-    pub(crate) fn compute<R: Send>(&self, body: impl FnOnce() -> R + Send) -> R {
+    /// Runs a computation of many operations so that each begins at once. It must not wait for other
+    /// threads of the program.
+    pub fn compute<R: Send>(&self, body: impl FnOnce() -> R + Send) -> R {
         match self {
             Self::Cpu => awake(body),
             // A GPU's context belongs to the thread that has opened it.

@@ -113,14 +113,16 @@ pub fn generate(
     }
     if settings.beams > 1 {
         for (text, prompt) in texts.iter_mut().zip(prompts) {
-            *text = beam::search(model, prompt, settings)?;
+            *text = model.device().compute(|| beam::search(model, prompt, settings))?;
             done(1);
         }
         return Ok(texts);
     }
     for (group, prompts) in prompts.chunks(settings.batch).enumerate() {
         let first = group * settings.batch;
-        generate_batch(model, prompts, first, settings, &mut texts[first..first + prompts.len()])?;
+        let texts = &mut texts[first..first + prompts.len()];
+        let device = model.device();
+        device.compute(|| generate_batch(model, prompts, first, settings, texts))?;
         done(prompts.len());
     }
     Ok(texts)

@@ -3,8 +3,14 @@
 //! So many rows of the weights that a cache holds them are expanded, multiplied with and forgotten:
 //! to expand costs a share of the product that falls with the number of rows on the left.
 
+#[cfg(target_arch = "x86_64")]
+use super::few_rows::MOST_ROWS as FEW_ROWS;
+#[cfg(target_arch = "x86_64")]
+use super::level::CpuLevel;
 use super::matmul::{multiply, multiply_bf16};
 use super::view::{Update, View};
+#[cfg(target_arch = "x86_64")]
+use super::x86::gemm::{Product, Right};
 use crate::tensor::compact::{Compact, Numbers};
 use crate::tensor::{Host, Operand};
 
@@ -20,6 +26,14 @@ pub fn multiply_compact(
     left: View,
     right: Operand<Host>,
 ) {
+    // Without tiles, each thread expands what it packs.
+    #[cfg(target_arch = "x86_64")]
+    if CpuLevel::current() < CpuLevel::Amx && left.rows > FEW_ROWS {
+        let (out, weights, right, parallel) = (&mut *out, None, Right::Compact(right), true);
+        if (Product { out, stride, how, scale, left, weights, right, parallel }).run() {
+            return;
+        }
+    }
     let Operand { matrix, transposed } = right;
     let product = match matrix.compact().map(Compact::numbers) {
         Some(Numbers::Bf16(_)) => multiply_bf16,

@@ -9,7 +9,8 @@ use super::parallel;
 use super::view::{Update, View};
 use pulp::{Simd, WithSimd};
 
-const MOST_ROWS: usize = 32;
+/// More rows than this are packed.
+pub const MOST_ROWS: usize = 32;
 /// Multiplications from which two threads are faster than one.
 const WORTH_SPLITTING: usize = 200_000;
 

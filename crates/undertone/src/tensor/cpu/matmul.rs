@@ -6,7 +6,7 @@ use super::view::{Update, View};
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use super::x86::amx::{self, Parts};
 #[cfg(target_arch = "x86_64")]
-use super::x86::gemm::Product;
+use super::x86::gemm::{Product, Right};
 use crate::tensor::Host;
 
 /// Inner products of fewer numbers than this, such as the scores of short texts, are not worth
@@ -41,8 +41,8 @@ pub fn multiply(
     right.check();
     #[cfg(target_arch = "x86_64")]
     if few_rows::suits(&left, &right) && m > 4 && k < SHORT {
-        let (out, weights) = (&mut *out, None);
-        if (Product { out, stride, how, scale, left, weights, right, parallel }).run_always() {
+        let (out, weights, right) = (&mut *out, None, Right::Plain(right));
+        if (Product { out, stride, how, scale, left, weights, right, parallel }).run() {
             return;
         }
     }
@@ -56,7 +56,7 @@ pub fn multiply(
     }
     #[cfg(target_arch = "x86_64")]
     {
-        let (out, weights) = (&mut *out, None);
+        let (out, weights, right) = (&mut *out, None, Right::Plain(right));
         if (Product { out, stride, how, scale, left, weights, right, parallel }).run() {
             return;
         }
@@ -130,7 +130,7 @@ pub fn multiply_weighted(
     }
     #[cfg(target_arch = "x86_64")]
     {
-        let (out, left, weights, right) = (&mut *out, l, Some(weights), r);
+        let (out, left, weights, right) = (&mut *out, l, Some(weights), Right::Plain(r));
         let (scale, parallel) = (1.0, true);
         if (Product { out, stride, how, scale, left, weights, right, parallel }).run() {
             return;

@@ -9,9 +9,11 @@
 //! not depend on the size of the first one.
 
 use super::blocks::{Before, Block, Kernel, Lanes};
-use crate::tensor::cpu::level::{Avx2, Avx512, CpuLevel};
+use crate::tensor::cpu::level::{Avx2, Avx512};
 use crate::tensor::cpu::parallel;
+use crate::tensor::cpu::simd::widest;
 use crate::tensor::cpu::view::{Update, View};
+use crate::tensor::{Host, Operand, Shape};
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -31,6 +33,8 @@ thread_local! {
     /// one.
     static LEFT: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
     static RIGHT: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+    /// What each thread expands before it packs it.
+    static EXPANDED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A matrix product, `out (+)= scale · left · diag(weights) · right`.
@@ -43,9 +47,72 @@ pub struct Product<'a> {
     pub left: View<'a>,
     /// A factor for each number along k.
     pub weights: Option<&'a [f32]>,
-    pub right: View<'a>,
+    pub right: Right<'a>,
     /// On all cores.
     pub parallel: bool,
+}
+
+/// The right side of a product.
+#[derive(Clone, Copy)]
+pub enum Right<'a> {
+    Plain(View<'a>),
+    /// Of fewer bits than f32: each thread expands what it packs.
+    Compact(Operand<'a, Host>),
+}
+
+impl Right<'_> {
+    /// Rows and columns.
+    fn shape(&self) -> Shape {
+        match self {
+            Self::Plain(view) => [view.rows, view.columns],
+            Self::Compact(Operand { matrix, transposed: false }) => {
+                [matrix.rows(), matrix.columns()]
+            }
+            Self::Compact(Operand { matrix, transposed: true }) => {
+                [matrix.columns(), matrix.rows()]
+            }
+        }
+    }
+
+    /// Packs some columns of a run of rows.
+    fn pack<K: Kernel>(
+        &self,
+        kernel: K,
+        columns: Range<usize>,
+        along: Range<usize>,
+        space: &mut [f32],
+    ) {
+        let (count, depth) = (columns.len(), along.len());
+        match *self {
+            Self::Plain(view) => {
+                let all = Lanes {
+                    values: view.values,
+                    count: view.columns,
+                    depth: view.rows,
+                    lane_stride: view.column_stride,
+                    k_stride: view.row_stride,
+                    weights: None,
+                };
+                pack_columns(kernel, &all.part(columns, along), space);
+            }
+            Self::Compact(Operand { matrix, transposed }) => EXPANDED.with_borrow_mut(|values| {
+                let [rows, columns] = if transposed { [columns, along] } else { [along, columns] };
+                let part = matrix.row_range(rows).column_range(columns);
+                let values = room(values, count * depth);
+                widest(
+                    #[inline(always)]
+                    || {
+                        for (i, row) in values.chunks_exact_mut(part.columns()).enumerate() {
+                            part.write_row(i, row);
+                        }
+                    },
+                );
+                let [lane_stride, k_stride] = if transposed { [depth, 1] } else { [1, count] };
+                let lanes = Lanes { values, count, depth, lane_stride, k_stride, weights: None };
+                pack_columns(kernel, &lanes, space);
+            }),
+        }
+    }
 }
 
 impl Product<'_> {
@@ -53,15 +120,13 @@ impl Product<'_> {
     /// are none, if the numbers of a matrix lie end to end in neither direction, or if there is
     /// nothing to add up.
     pub fn run(self) -> bool {
-        let tiles = CpuLevel::current() == CpuLevel::Amx;
-        (!tiles || self.is_one_chain()) && self.run_always()
-    }
-
-    /// The same also where there are tiles.
-    pub fn run_always(self) -> bool {
         let dense = |view: &View| view.row_stride == 1 || view.column_stride == 1;
-        let empty = self.left.rows * self.left.columns * self.right.columns == 0;
-        if empty || !dense(&self.left) || !dense(&self.right) {
+        let dense_right = match &self.right {
+            Right::Plain(view) => dense(view),
+            Right::Compact(_) => true,
+        };
+        let empty = self.left.rows * self.left.columns * self.right.shape()[1] == 0;
+        if empty || !dense(&self.left) || !dense_right {
             return false;
         }
         if let Some(avx512) = Avx512::get() {
@@ -72,16 +137,6 @@ impl Product<'_> {
             return false;
         }
         true
-    }
-
-    /// Whether each element is one chain of fused multiply-adds, rounded as in the `gemm` crate.
-    /// Where there are tiles, other products stay with that crate: they are few, and so every
-    /// result stays what it was in earlier versions, bit by bit.
-    fn is_one_chain(&self) -> bool {
-        let (m, k, n) = (self.left.rows, self.left.columns, self.right.columns);
-        let plain =
-            self.weights.is_none() && (self.scale == 1.0 || matches!(self.how, Update::Overwrite));
-        plain && (3..=DEPTH).contains(&k) && m > 1 && n > 1 && m * n > 256
     }
 }
 
@@ -200,13 +255,16 @@ fn tasks<K: Kernel>(row_panels: usize, column_panels: usize, threads: usize) -> 
 /// The product with the blocks of one instruction set.
 fn multiply<K: Kernel>(kernel: K, product: Product) {
     let Product { out, stride, how, scale, left, weights, right, parallel } = product;
-    let (m, k, n) = (left.rows, left.columns, right.columns);
-    assert_eq!(k, right.rows, "inner sizes of a product");
+    let (m, k) = (left.rows, left.columns);
+    let [inner, n] = right.shape();
+    assert_eq!(k, inner, "inner sizes of a product");
     assert!(weights.is_none_or(|weights| weights.len() == k), "one weight for each number along k");
     assert!(m > 0 && k > 0 && n > 0 && (n <= stride || m == 1), "rows of the output overlap");
     assert!((m - 1) * stride + n <= out.len(), "the output is too short for {m} × {n}");
     left.check();
-    right.check();
+    if let Right::Plain(view) = &right {
+        view.check();
+    }
     let parallel = parallel && m * n * k > WORTH_SPLITTING;
     let threads = if parallel { rayon::current_num_threads() } else { 1 };
     let heights = Heights::of::<K>(m);
@@ -227,17 +285,8 @@ fn multiply<K: Kernel>(kernel: K, product: Product) {
             let space = room(&mut packed, (along(some_runs.end - 1).end - start) * width);
             let pack = |_, (run, first, space): (usize, usize, &mut [f32])| {
                 let along = along(run);
-                let all = Lanes {
-                    values: right.values,
-                    count: n,
-                    depth: k,
-                    lane_stride: right.column_stride,
-                    k_stride: right.row_stride,
-                    weights: None,
-                };
                 let end = columns.min(first + space.len() / along.len());
-                let lanes = all.part(first_column + first..first_column + end, along);
-                pack_columns(kernel, &lanes, space);
+                right.pack(kernel, first_column + first..first_column + end, along, space);
             };
             // Neighbouring panels are packed together.
             let group = panels.div_ceil(4 * threads) * K::WIDTH;
