@@ -43,6 +43,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--assets", type=pathlib.Path, default=ROOT / "target/assets")
 parser.add_argument("--binary", type=pathlib.Path, default=ROOT / "target/release/undertone")
 parser.add_argument("--only", default="abcde", help="letters of the checks to run")
+parser.add_argument("--match", default="", help="a part of the names of the checks to run")
 args = parser.parse_args()
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
@@ -182,7 +183,7 @@ def apart(ours, theirs):
 def check(letter, name, work_of):
     """work_of returns the largest relative difference, or raises."""
     global failures
-    if letter not in args.only:
+    if letter not in args.only or args.match not in name:
         return
     try:
         difference = work_of()

@@ -28,6 +28,7 @@ macro_rules! double_round {
         quarter($s, 3, 4, 9, 14);
     };
 }
+#[cfg(target_arch = "x86_64")]
 pub(crate) use double_round;
 
 /// Sixteen blocks from number `first` on; word w of block `first + l` is `[w][l]` of the result.

@@ -22,9 +22,9 @@ pub enum Writer {
     Registers(Registers),
 }
 
+#[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
 impl Writer {
     /// What is good for Gram matrices of so many rows, each of one unit of so many.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
     pub fn suiting(rows: usize, units: usize) -> Option<Self> {
         #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
         if let Some(amx) = Amx::get() {
@@ -64,7 +64,6 @@ impl Writer {
 
     /// An element is off by no more than this times Σ|xy|, for rows that lie side by side in these
     /// matrices.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
     fn error(self, matrices: &[&Host]) -> f64 {
         match self {
             #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
@@ -93,6 +92,7 @@ impl Writer {
 
 /// Weights of columns, and their roots: tiles multiply both sides, registers one.
 #[derive(Clone, Copy)]
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
 struct Weights<'a> {
     plain: &'a [f32],
     roots: &'a [f32],
