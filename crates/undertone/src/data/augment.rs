@@ -2,8 +2,8 @@
 //!
 //! What is proved: the copies of a unit are a function of its own examples, coins of its own (a
 //! function of the run's secret) and, where gaps are filled in, a public model. Training takes the
-//! mean of the gradients of all examples of a unit and clips that, so adding or removing a unit moves
-//! the sum by at most the clipping norm, however many copies there are: they cost no privacy.
+//! mean of the gradients of all examples of a unit and clips that, so adding or removing a unit
+//! moves the sum by at most the clipping norm, however many copies there are: they cost no privacy.
 
 use super::dataset::Dataset;
 use super::example::Example;

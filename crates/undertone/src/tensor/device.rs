@@ -38,8 +38,8 @@ impl Device {
         }
     }
 
-    /// Runs a computation of many operations so that each begins at once. It must not wait for other
-    /// threads of the program.
+    /// Runs a computation of many operations so that each begins at once. It must not wait for
+    /// other threads of the program.
     pub fn compute<R: Send>(&self, body: impl FnOnce() -> R + Send) -> R {
         match self {
             Self::Cpu => awake(body),

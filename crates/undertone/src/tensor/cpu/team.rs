@@ -247,11 +247,10 @@ mod tests {
                                 }));
                                 sum.fetch_add(i as u64, Relaxed);
                             };
-                            if run(count, &task) {
-                                let count = count as u64;
-                                assert_eq!(sum.into_inner(), count * count.saturating_sub(1) / 2);
-                                assert_eq!(times.into_inner(), 2 * count);
-                            }
+                            assert!(run(count, &task), "nobody leads");
+                            let count = count as u64;
+                            assert_eq!(sum.into_inner(), count * count.saturating_sub(1) / 2);
+                            assert_eq!(times.into_inner(), 2 * count);
                         }
                     };
                     for _ in 0..20 {
