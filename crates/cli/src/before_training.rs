@@ -31,6 +31,7 @@ pub fn notes(
         notes.push(classes(labels.names()));
     }
     notes.extend(rows(plan, data.tally));
+    notes.extend(far_from_declared(plan, data.units));
     notes.extend(large_delta(plan, resolved.units));
     notes.extend(hopeless_noise(plan, resolved, parameters.trainable));
     notes
@@ -72,6 +73,24 @@ fn rows(plan: &Plan, tally: Tally) -> Vec<String> {
         ));
     }
     notes
+}
+
+/// A declared number of units that is far from the true one: steps draw more or fewer units than
+/// the settings were chosen for. The guarantee holds all the same.
+fn far_from_declared(plan: &Plan, count: usize) -> Option<String> {
+    const FAR: f64 = 1.5;
+    let declared = plan.declared_units()?;
+    let ratio = count as f64 / declared as f64;
+    (!(1.0 / FAR..=FAR).contains(&ratio)).then(|| {
+        format!(
+            "warning: the training file has {count} {}, but privacy.units declares {declared}: a \
+             step draws {:.0} on average instead of {}. The guarantee holds; for good accuracy, \
+             declare a number closer to the true one",
+            units(plan, count),
+            ratio * plan.training.batch as f64,
+            plan.training.batch
+        )
+    })
 }
 
 /// A δ that allows to publish one unit in full.

@@ -67,7 +67,13 @@ fn rows(resolved: &ResolvedPlan, found: &Rehearsal) -> Vec<(&'static str, String
             "parameters",
             format!("{} of {} trainable", found.parameters.trainable, found.parameters.total),
         ),
-        ("data", format!("{} rows, {} units", found.rows, found.resolved.units)),
+        (
+            "data",
+            match plan.declared_units() {
+                Some(units) => format!("{} rows; {units} units declared", found.rows),
+                None => format!("{} rows, {} units", found.rows, found.resolved.units),
+            },
+        ),
         ("method", file.privacy.method.name().to_owned()),
     ];
     if plan.is_private() {

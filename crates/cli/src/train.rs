@@ -110,7 +110,8 @@ impl Train {
             display.live = Some(Live::new(out.display().to_string(), &plan.file()));
         }
         let ranks = self.ranks.join(place)?;
-        let start = Start { plan, out: &out, resume: self.resume, device, data: None, ranks };
+        let start =
+            Start { plan, out: &out, resume: self.resume, device, data: None, ranks, tape: None };
         let stop = Stop::listen();
         let summary = train_until(&stop.asked, start, &mut |event| {
             if speaks {
@@ -195,6 +196,8 @@ pub struct Display {
     began: Instant,
     /// What the run's privacy units are called, in the plural.
     units: &'static str,
+    /// Whether the run file declares their number.
+    declares_units: bool,
     /// What a live view shows once there is something to show.
     live: Option<Live>,
     view: Option<View>,
@@ -207,7 +210,17 @@ impl Display {
     pub fn new() -> Self {
         let (bar, said, live, view) = (None, None, None, None);
         let began = Instant::now();
-        Self { bar, said, steps: 0, done: 0, began, units: "units", live, view }
+        Self {
+            bar,
+            said,
+            steps: 0,
+            done: 0,
+            began,
+            units: "units",
+            declares_units: false,
+            live,
+            view,
+        }
     }
 
     /// What happens before the first step.
@@ -230,6 +243,7 @@ impl Display {
         match event {
             TrainingEvent::Loaded { plan, resolved, data, labels_were_found, parameters } => {
                 self.units = before_training::units(plan, resolved.units);
+                self.declares_units = plan.declared_units().is_some();
                 before_training::notes(plan, resolved, data, *labels_were_found, *parameters)
                     .iter()
                     .for_each(output::note);
@@ -262,6 +276,9 @@ impl Display {
                     all => format!("noise multipliers {} by epoch", all.join(", ")),
                 };
                 let data = match resolved.units {
+                    units if self.declares_units => {
+                        format!("{examples} examples, {units} {} declared", self.units)
+                    }
                     units if units == *examples => format!("{examples} {}", self.units),
                     units if self.units == "examples" => {
                         format!("{examples} pieces of {units} texts")

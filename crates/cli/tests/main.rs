@@ -15,6 +15,7 @@ mod budget;
 mod chat;
 mod correlated_noise;
 mod cuts;
+mod declared_units;
 mod early_stop;
 mod first_run;
 mod forgery;

@@ -7,7 +7,8 @@ use undertone_accounting::Event;
 /// A plan resolved on its data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Resolved {
-    /// Number of privacy units in the training file.
+    /// Number of privacy units that rate, steps and noise are computed from: the declared one
+    /// (`privacy.units`), or that of the training file.
     pub units: usize,
     /// Number of steps in an epoch.
     pub steps_per_epoch: u64,

@@ -58,6 +58,7 @@ pub mod method;
 pub mod model;
 pub mod noise;
 mod plan;
+pub mod replay;
 pub mod tensor;
 pub mod train;
 

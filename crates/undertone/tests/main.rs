@@ -25,6 +25,7 @@ mod private_gradients;
 mod private_training;
 mod ranks;
 mod relevance;
+mod replay;
 mod sanitiser;
 mod scores;
 mod secrets;

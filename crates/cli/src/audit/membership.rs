@@ -194,6 +194,7 @@ impl Membership {
                 device: self.device.device()?,
                 data: Some(data),
                 ranks: Ranks::alone(),
+                tape: None,
             };
             let done = train(start, &mut |event| display.show(&event));
             display.end();

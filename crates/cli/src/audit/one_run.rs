@@ -112,6 +112,7 @@ impl OneRun {
             device: self.device.device()?,
             data: Some(data),
             ranks: Ranks::alone(),
+            tape: None,
         };
         let done = train(start, &mut |event| display.show(&event));
         display.end();

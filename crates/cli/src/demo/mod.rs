@@ -156,6 +156,7 @@ impl Demo {
                     device: Device::Cpu,
                     data: None,
                     ranks: Ranks::alone(),
+                    tape: None,
                 },
                 &mut |event| display.show(&event),
             );

@@ -81,6 +81,7 @@ pub fn pretrain(folder: &Path) -> Outcome {
         device: Device::Cpu,
         data: None,
         ranks: Ranks::alone(),
+        tape: None,
     };
     let done = train(start, &mut |event| display.show(&event));
     display.end();

@@ -43,6 +43,9 @@ pub struct Init {
     epsilon: f64,
     #[command(flatten)]
     columns: ColumnArguments,
+    /// Declare the number of privacy units, so that the true number stays private
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)))]
+    units: Option<u64>,
     /// Make a row the privacy unit, even if there is a column of authors
     #[arg(long, conflicts_with = "author")]
     no_author: bool,
@@ -81,12 +84,13 @@ impl Init {
             labels: labels.as_deref(),
             epsilon: self.epsilon,
             units: 0,
+            declared_units: self.units,
         };
         let device = self.device.device()?;
         let at_hand = is_at_hand(model);
         let short = WrittenRun::parse(&draft.short(), &[])?;
         let count = units_of(short.data())?;
-        draft.units = count.units;
+        draft.units = self.units.unwrap_or(count.units as u64);
         let plan = match at_hand {
             true => resolve(&short, None, &device)?.plan,
             false => undertone::Plan::resolve_without_model(&short, &device)?,
@@ -107,7 +111,7 @@ impl Init {
         };
         let resolved = match &timed {
             Some(found) => found.resolved.clone(),
-            None => calibrate(&plan, count.units, labels.as_ref().map_or(2, Vec::len))?,
+            None => calibrate(&plan, plan.units(count.units), labels.as_ref().map_or(2, Vec::len))?,
         };
         write_atomically(&self.out, |out| out.write_all(text.as_bytes()))?;
         let time = timed.as_ref().and_then(seconds);

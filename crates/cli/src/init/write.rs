@@ -16,7 +16,9 @@ pub struct Draft<'a> {
     /// Names of the labels, if they may be written down.
     pub labels: Option<&'a [String]>,
     pub epsilon: f64,
-    pub units: usize,
+    /// Number of privacy units that the recipe's choices are for.
+    pub units: u64,
+    pub declared_units: Option<u64>,
 }
 
 impl Draft<'_> {
@@ -92,6 +94,14 @@ impl Draft<'_> {
         add("privacy", String::new(), "");
         add("method", quoted("dp-sgd"), "");
         add("epsilon", format!("{:?}", self.epsilon), "the budget: less is more private");
+        match self.declared_units {
+            Some(units) => add("units", units.to_string(), "declared: the true number is private"),
+            None if chosen.is_some() => {
+                let example = one_digit(self.units).to_string();
+                add("# units", example, "declare a number to keep the true one private");
+            }
+            None => {}
+        }
         let Some(chosen) = chosen else { return text };
         add(
             "delta",
@@ -121,6 +131,12 @@ impl Draft<'_> {
         text += "# These settings are the recipe's. A line that is removed is chosen anew.\n";
         text
     }
+}
+
+/// The number rounded to its first digit.
+fn one_digit(number: u64) -> u64 {
+    let unit = 10_u64.pow(number.max(1).ilog10());
+    (number + unit / 2) / unit * unit
 }
 
 /// As TOML in one line.

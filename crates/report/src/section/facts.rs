@@ -26,7 +26,13 @@ pub fn section(run: &Run, level: u8, options: Options) -> Section {
         ("Task", task_name(data.task).to_owned()),
         ("Training file", data.train.display().to_string()),
         ("Validation file", validation),
-        ("Privacy units", words::count(resolved.units)),
+        (
+            match plan.privacy.units {
+                Some(_) => "Privacy units, as declared",
+                None => "Privacy units",
+            },
+            words::count(resolved.units),
+        ),
         ("Maximum sequence length", format!("{} tokens", words::count(data.max_tokens))),
     ];
     if let Some(labels) = &data.labels {

@@ -71,6 +71,9 @@ const RULES: &[Rule] = &[
         "methods other than mvg in paper mode, which has per-token budgets (privacy.mvg)",
         |file| !is_published_mvg(file),
     ),
+    rule("privacy.units", "gradient methods, which sample units", |file| {
+        file.privacy.method.is_central()
+    }),
     rule("privacy.noise_multiplier", PRIVATE, is_private),
     rule("privacy.noise_multiplier", "gradient methods", |file| !file.privacy.method.is_local()),
     rule("privacy.noise_multipliers", "the methods dp-forward and ew-ft in paper mode", |file| {

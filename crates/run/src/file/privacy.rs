@@ -348,6 +348,11 @@ pub struct PrivacySection {
     /// Target δ of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delta: Option<f64>,
+    /// Declared number of privacy units, in place of the training file's own. Sampling rate, steps,
+    /// divisor and recipe are computed from it, so that nothing that leaves the run depends on the
+    /// true number, and the guarantee does not assume that it is public.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub units: Option<u64>,
     /// Noise multiplier, in place of a target ε.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise_multiplier: Option<f64>,

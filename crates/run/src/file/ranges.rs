@@ -117,6 +117,7 @@ impl RunFile {
 
     fn check_budget(&self) -> Result<()> {
         let privacy = &self.privacy;
+        within("privacy.units", privacy.units.unwrap_or(1), 1..=u64::from(u32::MAX))?;
         if let Some(epsilon) = privacy.epsilon {
             within("privacy.epsilon", epsilon, limits::LEAST_EPSILON..=limits::EPSILON)?;
         }

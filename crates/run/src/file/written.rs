@@ -138,6 +138,11 @@ impl WrittenRun {
         (!self.open.contains(&AutoKey::Optimiser)).then_some(self.file.training.optimiser)
     }
 
+    /// The declared number of privacy units.
+    pub fn declared_units(&self) -> Option<u64> {
+        self.file.privacy.units
+    }
+
     /// Target ε.
     pub fn epsilon(&self) -> Option<f64> {
         self.file.privacy.epsilon

@@ -155,6 +155,29 @@ pub fn not_private_because(seed: Option<u64>, unaccounted: Option<&str>) -> Opti
     }
 }
 
+/// The assumption that the number of units is public; none if it was declared.
+///
+/// # What is proved with a declared number
+///
+/// Let U be the declared number. Sampling rate q, number of steps, divisor and noise are functions
+/// of U and of the run file. Each unit of the training file joins a step independently with
+/// probability q, so that adding or removing one unit changes the distribution of a step exactly as
+/// the accountant's Poisson-subsampled Gaussian does, whatever the true number N is. No other
+/// quantity that leaves the run is a function of N. So the add/remove guarantee holds for data sets
+/// of any size, and N is protected with the same ε as membership.
+fn public_count(plan: &Plan, resolved: &Resolved) -> Option<String> {
+    if plan.declared_units().is_some() {
+        return None;
+    }
+    Some(match plan.data.hold_out {
+        None => format!("the number of units in the training file ({}) is public", resolved.units),
+        Some(_) => format!(
+            "the number of units of the training file that are not held out ({}) is public",
+            resolved.units
+        ),
+    })
+}
+
 /// The assumptions of the guarantee, in the order of the ledger: those of every private run, with
 /// those of the method among them.
 pub fn assumptions(
@@ -163,16 +186,8 @@ pub fn assumptions(
     prepared: &Prepared,
     of_method: Vec<String>,
 ) -> Vec<String> {
-    let mut assumptions = vec![
-        match plan.data.hold_out {
-            None => {
-                format!("the number of units in the training file ({}) is public", resolved.units)
-            }
-            Some(_) => format!(
-                "the number of units of the training file that are not held out ({}) is public",
-                resolved.units
-            ),
-        },
+    let mut assumptions: Vec<String> = public_count(plan, resolved).into_iter().collect();
+    assumptions.extend([
         "the model that the run began from does not depend on the training file".to_owned(),
         "metrics.jsonl, an event file for TensorBoard, secret.key, identity.json, audit.json and \
          its drawings, a relevance map without noise, the progress that was shown, and the time \
@@ -184,7 +199,7 @@ pub fn assumptions(
         "the noise, drawn in f32 and rounded to a grid, is taken for the Gaussian that it is to \
          about 2e-7 of itself"
             .to_owned(),
-    ];
+    ]);
     if let Some(name) = plan.data.augment.as_ref().and_then(|augment| augment.infill.as_ref()) {
         assumptions.push(format!(
             "{name}, which fills in copies of texts, does not depend on the training file"
@@ -194,8 +209,9 @@ pub fn assumptions(
         let file = file.display();
         assumptions.push(format!("{file} is public and does not depend on the training file"));
     }
-    // That none was skipped is told of the data, too.
-    if plan.data.on_bad_row == OnBadRow::Skip {
+    // That no row was skipped is data, too. With a declared number of units a skipped row is one
+    // unit less, which the guarantee covers.
+    if plan.data.on_bad_row == OnBadRow::Skip && plan.declared_units().is_none() {
         assumptions.push(format!(
             "the number of rows of the training file that were skipped ({}), which have another \
              number of fields than the header or are no JSON, is public",

@@ -29,6 +29,7 @@ use crate::gradient::ClippedSum;
 use crate::model::Model;
 use crate::noise::Secret;
 use crate::plan::{Method, Plan};
+use crate::replay::Tape;
 use crate::train::{Learner, Prepared, Protection, TrainingEvent};
 use std::path::Path;
 use undertone_accounting::Guarantee;
@@ -211,6 +212,8 @@ pub(crate) struct Begin<'a> {
     /// The run folder, on rank 0.
     pub folder: Option<&'a RunFolder>,
     pub ranks: &'a Ranks,
+    /// Records releases before noise is added, or replays another run.
+    pub tape: Option<&'a Tape>,
     pub callback: &'a mut dyn FnMut(TrainingEvent),
 }
 

@@ -120,6 +120,17 @@ impl Plan {
         }
     }
 
+    /// The declared number of privacy units; none if the training file's own is taken to be public.
+    pub fn declared_units(&self) -> Option<u64> {
+        self.privacy.units
+    }
+
+    /// The number of privacy units that rate, steps and noise are computed from: the declared one,
+    /// or `counted`, that of the training file.
+    pub fn units(&self, counted: usize) -> usize {
+        self.privacy.units.map_or(counted, |declared| declared as usize)
+    }
+
     /// The privacy unit: a row, or all rows of an author.
     pub fn unit(&self) -> PrivacyUnit {
         match &self.data.author {

@@ -21,8 +21,8 @@ pub struct ResolvedPlan {
 }
 
 impl Plan {
-    /// Checks a run file and lets the recipe choose what it leaves open. Nothing is read but the
-    /// model and the number of units of the training file.
+    /// Checks a run file and lets the recipe choose what it leaves open. Reads the model only and,
+    /// unless it is declared, the number of units in the training file.
     pub fn resolve(written: &WrittenRun, device: &Device) -> Result<ResolvedPlan> {
         let chosen = written.open().to_vec();
         // With choices of the right kind first: a contradiction is told before anything is loaded.
@@ -33,7 +33,7 @@ impl Plan {
         }
         if written.method().is_local() {
             // δ alone is open, and depends on the number of units alone.
-            let units = units_of(written.data())?.units as u64;
+            let units = public_units(written)?;
             let facts = PublicFacts { units, ..draft_facts(written, device) };
             let plan = Self::check(written.complete(&recipe(&facts))?)?;
             return Ok(ResolvedPlan { plan, chosen });
@@ -46,7 +46,7 @@ impl Plan {
     /// As [`Plan::resolve`], for a model that is not at hand: the recipe does without its number of
     /// parameters, and the base model is taken to have the head that its task needs.
     pub fn resolve_without_model(written: &WrittenRun, device: &Device) -> Result<Self> {
-        let units = units_of(written.data())?.units as u64;
+        let units = public_units(written)?;
         let facts = PublicFacts { units, ..draft_facts(written, device) };
         Self::check(written.complete(&recipe(&facts))?)
     }
@@ -55,6 +55,14 @@ impl Plan {
     /// resumed keeps what it began with.
     pub fn resolve_as(written: &WrittenRun, earlier: &Plan) -> Result<Self> {
         Self::check(written.complete(&Choices::of(&earlier.file()))?)
+    }
+}
+
+/// The number of units that the recipe may look at: the declared one, or the training file's.
+fn public_units(written: &WrittenRun) -> Result<u64> {
+    match written.declared_units() {
+        Some(units) => Ok(units),
+        None => Ok(units_of(written.data())?.units as u64),
     }
 }
 
@@ -122,6 +130,6 @@ fn public_facts(written: &WrittenRun, device: &Device) -> Result<PublicFacts> {
     }
     model.apply_tuning(&tuning, 0)?;
     let (trainable, _) = model.parameters.count();
-    let units = units_of(written.data())?.units as u64;
+    let units = public_units(written)?;
     Ok(PublicFacts { units, parameters: Some(trainable as u64), tuning, ..draft })
 }

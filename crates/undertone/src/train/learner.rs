@@ -13,6 +13,7 @@ use crate::model::{
     Error, Factor, Gradients, Model, Origin, ParameterId, Receiver, Result, Weighting,
 };
 use crate::noise::Noise;
+use crate::replay::{ReleaseId, Tape};
 use crate::tensor::Matrix;
 
 /// A model with its optimiser and, for private training, its gradient clipping and noise.
@@ -27,6 +28,8 @@ pub struct Learner {
     shards: Shards,
     /// The average of the weights that takes their place in the end.
     pub average: Option<AveragedWeights>,
+    /// Records each release before its noise is added, or replays another run.
+    pub(crate) tape: Option<(Tape, fn(u64) -> ReleaseId)>,
 }
 
 /// Gradient clipping and noise of private training.
@@ -81,6 +84,7 @@ impl Learner {
             protection,
             model,
             average: None,
+            tape: None,
         }
     }
 
@@ -232,7 +236,7 @@ impl Learner {
     /// of all. It gets the sum over all ranks of the coordinates that it updates, and sends their
     /// new weights to all.
     pub fn update(&mut self, sum: ClippedSum, step: &Step) -> crate::error::Result<()> {
-        let Self { model, optimiser, protection, coordinates, ranks, shards, .. } = self;
+        let Self { model, optimiser, protection, coordinates, ranks, shards, tape, .. } = self;
         let slices = shards.own();
         // Before the allocation, which knows how far the noise of earlier steps reaches.
         if let Some(Protection { method, noise }) = protection
@@ -251,13 +255,11 @@ impl Learner {
         };
         let share = allocation.as_ref().and_then(|(noise, allocation)| {
             let mut count = [sum.clipped().centred_count() as f32];
-            noise.add(
-                step.number,
-                coordinates.end(),
-                no_less(allocation.count_std?),
-                1.0,
-                &mut count,
-            );
+            let std = no_less(allocation.count_std?);
+            if let Some((tape, release)) = tape {
+                tape.pass_slice(release(step.number), usize::MAX, &mut count, std);
+            }
+            noise.add(step.number, coordinates.end(), std, 1.0, &mut count);
             Some(f64::from(count[0]) / step.divisor + 0.5)
         });
         let mut sums: Vec<Option<Matrix>> = match ranks.are_one() {
@@ -270,6 +272,15 @@ impl Learner {
                 own.into_iter().map(Some).collect()
             }
         };
+        if let (Some((tape, release)), Some((_, allocation))) = (tape, &allocation) {
+            for (slice, sum) in slices.iter().zip(&mut sums) {
+                let (id, start) = (slice.parameter, slice.range.start);
+                let piece = (release(step.number), id.index(), start);
+                let write = |out: &mut [f32]| allocation.write_stds(id, start, out);
+                tape.pass_sum(piece, sum, model.parameters.value(id), write)
+                    .map_err(Error::from)?;
+            }
+        }
         let allocator = protection.as_ref().map(|one| one.method.allocator());
         if let Some((_, allocation)) = &allocation
             && let Some(past) = allocator.and_then(|allocator| allocator.past())

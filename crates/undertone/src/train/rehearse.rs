@@ -79,7 +79,7 @@ pub fn rehearse(plan: &Plan, device: &Device) -> Result<Rehearsal> {
     check_head(&model, &plan.model.tuning)?;
     model.apply_tuning(&plan.model.tuning, 0)?;
     let (trainable, total) = model.parameters.count();
-    let resolved = method::calibrate(plan, count.units, classes)?;
+    let resolved = method::calibrate(plan, plan.units(count.units), classes)?;
     let steps = resolved.steps_per_epoch * u64::from(plan.training.epochs);
     let timing = match plan.method {
         Method::Local(_) => None,
@@ -93,7 +93,12 @@ pub fn rehearse(plan: &Plan, device: &Device) -> Result<Rehearsal> {
             let rows = count.rows.min(count.units * plan.data.most_per_author);
             let rows = rows * plan.data.augment.as_ref().map_or(1, |augment| augment.copies);
             let per_unit = rows as f64 / count.units.max(1) as f64;
-            let rows_of_step = plan.training.batch.min(count.units as u64) as f64 * per_unit;
+            let units_of_step = match resolved.sampling_rate {
+                // A declared number of units may be far from the true one.
+                Some(_) => plan.training.batch as f64 * count.units as f64 / resolved.units as f64,
+                None => plan.training.batch.min(count.units as u64) as f64,
+            };
+            let rows_of_step = units_of_step * per_unit;
             Some(timed(plan, model, rows_of_step, gpu_memory)?)
         }
     };

@@ -17,6 +17,7 @@ use crate::model::folder::{Reading, save};
 use crate::model::tuning::save_adapter;
 use crate::noise::Secret;
 use crate::plan::{Method, Plan};
+use crate::replay::{ReleaseId, Tape};
 use crate::tensor::Device;
 use std::io::Write;
 use std::path::Path;
@@ -39,6 +40,8 @@ pub struct Start<'a> {
     pub data: Option<Dataset>,
     /// The processes that train together. Rank 0 writes the run folder; the others need none.
     pub ranks: Ranks,
+    /// Records what is released before noise is added, or replays another run: for tests.
+    pub tape: Option<Tape>,
 }
 
 /// Fine-tunes a model, and writes the run folder.
@@ -100,8 +103,9 @@ fn train_rank(
     let gpu_memory = GpuMemory::begin(&device);
     let mut prepared = Prepared::load(&plan, &secret, &device, start.data)?;
     let classes = prepared.model.network.head.out.outputs;
-    check_batch(&plan, prepared.data.units)?;
-    let mut resolved = method::calibrate(&plan, prepared.data.units, classes)?;
+    let units = plan.units(prepared.data.units);
+    check_batch(&plan, units)?;
+    let mut resolved = method::calibrate(&plan, units, classes)?;
     let (trainable, total) = prepared.model.parameters.count();
     callback(TrainingEvent::Loaded {
         plan: &plan,
@@ -144,11 +148,13 @@ fn train_rank(
         secret: &secret,
         folder: folder.as_ref(),
         ranks: &ranks,
+        tape: start.tape.as_ref(),
         callback,
     };
     let procedure = method::begin(begin)?;
     let mut run = Run::new((folder, ranks), plan, resolved, prepared, procedure, &secret);
     run.gpu_memory = gpu_memory;
+    run.learner.tape = start.tape.map(|tape| (tape, ReleaseId::Step as fn(u64) -> ReleaseId));
     run.most_ranks = identity.most_ranks;
     let path = run.folder.as_ref().map(|folder| folder.checkpoint()).unwrap_or_default();
     if start.resume && shared(&run.ranks, || Ok(path.exists()))? {
@@ -170,8 +176,8 @@ fn check_batch(plan: &Plan, units: usize) -> Result<()> {
     let of_users = plan.data.author.is_some() && matches!(plan.method, Method::Central(_));
     if of_users && batch > units as u64 {
         return Err(Error::plan(format!(
-            "training.batch is {batch}, but must be at most the number of users in the training \
-             file, {units}: with data.author a batch is one of users"
+            "training.batch is {batch}, but must be at most the number of users, {units}: with \
+             data.author, a batch consists of users"
         )));
     }
     Ok(())

@@ -92,7 +92,10 @@ impl Workshop {
         device: &Device,
     ) -> undertone::Result<Summary> {
         let (plan, device) = (plan.clone(), device.clone());
-        train(Start { plan, out, resume: false, device, data: None, ranks }, &mut |_| {})
+        train(
+            Start { plan, out, resume: false, device, data: None, ranks, tape: None },
+            &mut |_| {},
+        )
     }
 
     /// The summary of a run on so many ranks, which all return the same.

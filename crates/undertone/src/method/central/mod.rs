@@ -66,7 +66,7 @@ pub(crate) fn planned(
     plan: &CentralPlan,
     prepared: &Prepared,
 ) -> Result<(Terms, Composition)> {
-    let resolved = plan.calibrate(&run.training, prepared.data.units)?;
+    let resolved = plan.calibrate(&run.training, run.units(prepared.data.units))?;
     let mut releases = Composition::new(Adjacency::AddRemove);
     for Part { event, count } in planned_releases(plan, &resolved) {
         releases.push(event, count);
@@ -97,14 +97,14 @@ impl Central {
         let entries = u64::from(begin.resolved.before.is_some()) + plan.entries(steps);
         let mut ledger = RunLedger::open(&begin, terms, plan.delta, entries)?;
         ledger.plan(planned_releases(plan, begin.resolved));
-        let Begin { plan: run, prepared, resolved, secret, folder, callback, .. } = begin;
+        let Begin { plan: run, prepared, resolved, secret, folder, tape, callback, .. } = begin;
         let parameters = &prepared.model.parameters;
         let clip = &plan.clip;
         let (mut relevance_by_parameter, mut relevance_cost) = (Vec::new(), None);
         let sampling_rate = resolved.sampling_rate.unwrap_or(1.0);
-        let units = prepared.data.units;
         let bands = plan.bands.unwrap_or(1);
-        let expected_units = sampling_rate * units as f64 / bands as f64;
+        // Of the public number of units, which is not the true one if it was declared.
+        let expected_units = sampling_rate * resolved.units as f64 / bands as f64;
         let public = prepared.public.importance.as_ref().map(|examples| PublicGradients {
             model: &prepared.model,
             examples,
@@ -143,7 +143,7 @@ impl Central {
                 let before = resolved.before;
                 let share = rap_ft.irrelevance;
                 let (map, cost) =
-                    relevance::map(rap_ft, prepared, before, secret, &mut ledger, callback)?;
+                    relevance::map(rap_ft, prepared, before, secret, &mut ledger, tape, callback)?;
                 relevance_cost = cost;
                 match map {
                     ComputedMap::Released(map) => {
@@ -160,6 +160,7 @@ impl Central {
                 }
             }
         };
+        let units = prepared.data.units;
         let sampler = PoissonSampler::new(units, sampling_rate, secret.key(purpose::SAMPLING))?;
         let key = secret.key(purpose::GROUPS);
         let groups = plan.bands.map(|bands| CyclicGroups::new(units, bands, key));

@@ -28,6 +28,7 @@ use super::allocation::{Allocation, Allocator, Published, StepCorrelation, no_le
 use crate::gradient::{Bounds, Clip, ClippedSum, Clipping, ClippingGroups};
 use crate::model::{ParameterId, Parameters};
 use crate::noise::Noise;
+use crate::replay::{ReleaseId, Tape};
 use crate::tensor::Result;
 use std::sync::Arc;
 
@@ -128,6 +129,14 @@ impl ClippedRelevanceSum {
         let most = self.clip * (1.0 - 1e-6);
         let factor = if norm > most { most / norm } else { 1.0 };
         add_scaled(&mut self.of, map, factor);
+    }
+
+    /// Passes the sum over a tape before noise of std `noise_multiplier` · R is added.
+    pub(super) fn pass(&mut self, tape: &Tape, noise_multiplier: f64) {
+        let std = no_less(noise_multiplier * self.clip);
+        for (part, values) in self.of.iter_mut().enumerate() {
+            tape.pass_slice(ReleaseId::RelevanceMap, part, values, std);
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::method::ledger::RunLedger;
 use crate::model::Parameters;
 use crate::model::folder::save_tensors;
 use crate::noise::{Noise, Secret, purpose};
+use crate::replay::Tape;
 use crate::tensor::Matrix;
 use crate::train::{PartOfRun, Prepared, TrainingEvent};
 use std::path::Path;
@@ -34,6 +35,7 @@ pub fn map(
     release: Option<Event>,
     secret: &Secret,
     ledger: &mut RunLedger,
+    tape: Option<&Tape>,
     callback: &mut dyn FnMut(TrainingEvent),
 ) -> Result<(ComputedMap, Option<RelevanceCost>)> {
     let probes = Probes { seed: secret.number(purpose::PROBES), count: plan.probes };
@@ -76,6 +78,9 @@ pub fn map(
             each(data, &sample(data, sampling_rate, secret)?, &mut |map| sum.add(map))?;
             let recorded = Recorded::after(|| ledger.record(0, event, 1))?;
             let noise = Noise::new(secret);
+            if let Some(tape) = tape {
+                sum.pass(tape, noise_multiplier);
+            }
             let map = ReleasedRelevanceMap::noised(sum, &noise, noise_multiplier, recorded);
             ComputedMap::Released(map)
         }

@@ -16,6 +16,7 @@ use crate::gradient::Clip;
 use crate::method::central::{AllocationMethod, DpSgd};
 use crate::model::Model;
 use crate::noise::{Noise, Secret, purpose};
+use crate::replay::{ReleaseId, Tape};
 use crate::train::optimiser::Settings;
 use crate::train::{Learner, Protection, Step, TrainingEvent};
 use undertone_run::{AdaptSection, Adaptation, OptimiserKind};
@@ -28,13 +29,14 @@ pub fn adapt_privately(
     asked: &AdaptSection,
     found: &Adaptation,
     secret: &Secret,
+    tape: Option<&Tape>,
     callback: &mut dyn FnMut(TrainingEvent),
 ) -> Result<()> {
     let trainable: Vec<bool> = model.parameters.iter().map(|(_, p)| p.trainable).collect();
     let settings =
         Settings { kind: OptimiserKind::AdamCorrected, weight_decay: 0.0, ..Settings::default() };
     let learning_rate = |step: u64| asked.learning_rate() * ramp(step, found.steps);
-    descend(model, data, found, secret, settings, learning_rate, callback)?;
+    descend(model, data, found, (secret, tape), settings, learning_rate, callback)?;
     for ((_, parameter), trainable) in model.parameters.iter_mut().zip(trainable) {
         parameter.trainable = trainable;
     }
@@ -45,7 +47,7 @@ fn descend(
     model: &mut Model,
     data: &Dataset,
     found: &Adaptation,
-    secret: &Secret,
+    (secret, tape): (&Secret, Option<&Tape>),
     settings: Settings,
     learning_rate: impl Fn(u64) -> f64,
     callback: &mut dyn FnMut(TrainingEvent),
@@ -59,6 +61,7 @@ fn descend(
         AllocationMethod::Proved(Box::new(DpSgd::new(&Clip::Automatic, &model.parameters)));
     let protection = Protection { method, noise: Noise::new(&own) };
     let mut learner = Learner::new(model.clone(), settings, Some(protection));
+    learner.tape = tape.map(|tape| (tape.clone(), ReleaseId::Adaptation as fn(u64) -> ReleaseId));
     let members = data.members();
     for step in 0..found.steps {
         let chosen = members.of_units(&sampler.step(step));
@@ -143,7 +146,7 @@ mod tests {
             &mut after,
             &examples(units),
             &found,
-            &Secret::from_seed(seed),
+            (&Secret::from_seed(seed), None),
             settings,
             |_| divisor,
             &mut |_| (),

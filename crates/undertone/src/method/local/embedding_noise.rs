@@ -3,6 +3,7 @@
 
 use crate::model::layer::sanitiser::Perturb;
 use crate::noise::{Noise, Secret};
+use crate::replay::{ReleaseId, Tape};
 use undertone_run::ReleaseKind;
 
 /// The noise of all perturbed embeddings of a run.
@@ -12,6 +13,7 @@ pub struct EmbeddingNoise {
     release: ReleaseKind,
     /// Standard deviation by epoch.
     stds: Vec<f32>,
+    tape: Option<Tape>,
 }
 
 /// Stream numbers of one example: the most epochs of a run.
@@ -29,11 +31,21 @@ impl EmbeddingNoise {
         // Rounded up: the ledger records the standard deviations as they were given.
         let rounded = |s: f64| if s == 0.0 { 0.0 } else { (s as f32).next_up() };
         let stds = stds.into_iter().map(rounded).collect();
-        Self { noise: Noise::new(secret), release, stds }
+        Self { noise: Noise::new(secret), release, stds, tape: None }
+    }
+
+    /// Passes every embedding over a tape before noise is added to it.
+    pub(super) fn on(self, tape: Option<Tape>) -> Self {
+        Self { tape, ..self }
     }
 
     /// Adds an example's noise of an epoch to its rows.
     pub fn perturb(&self, example: u64, epoch: usize, rows: &mut [f32]) {
+        if let Some(tape) = &self.tape {
+            let epoch = if self.release == ReleaseKind::Once { 0 } else { epoch };
+            let release = ReleaseId::Embedding { example, epoch };
+            tape.pass_slice(release, 0, rows, self.stds[epoch]);
+        }
         let mut add = |stream: usize, std: f32| {
             self.noise.add(example * EPOCHS + stream as u64, 0, std, 1.0, rows);
         };

@@ -98,13 +98,14 @@ impl Local {
             .filter(|release| !in_one_epoch || release.epoch == 0)
             .count() as u64;
         let mut ledger = RunLedger::open(&begin, terms, plan.delta, entries)?;
-        let Begin { plan: run, prepared, resolved, secret, callback, .. } = begin;
+        let Begin { plan: run, prepared, resolved, secret, tape, callback, .. } = begin;
         let parts = prepare::Parts {
             run,
             prepared: &mut *prepared,
             resolved: &mut *resolved,
             secret,
             ledger: Some(&mut ledger),
+            tape,
             callback,
         };
         let perturbation = prepare::prepare(plan, parts)?;

@@ -21,6 +21,7 @@ use crate::model::sanitised::{SanitiserConfig, attach, set, with_decoder};
 use crate::model::{Model, ParameterId};
 use crate::noise::{Noise, Secret, purpose};
 use crate::plan::Plan;
+use crate::replay::{ReleaseId, Tape};
 use crate::train::{Prepared, TrainingEvent};
 use undertone_accounting::Event;
 use undertone_accounting::schedule::Passes;
@@ -54,6 +55,8 @@ pub struct Parts<'a> {
     pub secret: &'a Secret,
     /// None where no private data are at hand, so that nothing is released.
     pub ledger: Option<&'a mut RunLedger>,
+    /// Records releases before noise is added, or replays another run.
+    pub tape: Option<&'a Tape>,
     pub callback: &'a mut dyn FnMut(TrainingEvent),
 }
 
@@ -70,7 +73,7 @@ fn record(ledger: &mut Option<&mut RunLedger>, index: u64, event: Event, count: 
 
 /// Inserts the sanitiser into the model; adapts the model first if the plan says so.
 pub fn prepare(plan: &LocalPlan, parts: Parts) -> Result<Perturbation> {
-    let Parts { run, prepared, resolved, secret, mut ledger, callback } = parts;
+    let Parts { run, prepared, resolved, secret, mut ledger, tape, callback } = parts;
     let settings = &plan.settings;
     let mut config = config_of(settings, plan.mvg().is_some(), prepared.public.text.is_some());
     let trainable: Vec<bool> = prepared.model.parameters.iter().map(|(_, p)| p.trainable).collect();
@@ -78,7 +81,7 @@ pub fn prepare(plan: &LocalPlan, parts: Parts) -> Result<Perturbation> {
         // A run that is interrupted here has saved no weights; on resuming it computes the same.
         record(&mut ledger, 0, found.event(), found.steps)?;
         let (model, data) = (&mut prepared.model, &prepared.data);
-        adapt_privately::adapt_privately(model, data, asked, &found, secret, callback)?;
+        adapt_privately::adapt_privately(model, data, asked, &found, secret, tape, callback)?;
     }
     let before: Vec<ParameterId> = prepared.model.network.head.parameters().collect();
     attach(&mut prepared.model, &config)?;
@@ -102,7 +105,7 @@ pub fn prepare(plan: &LocalPlan, parts: Parts) -> Result<Perturbation> {
         facts.reconstruction_error = reconstruction_error(&prepared.model, public)?;
     }
     if let Some(mvg) = plan.mvg() {
-        let columns = Columns { plan, mvg, data: &run.data, training: &run.training };
+        let columns = Columns { plan, mvg, data: &run.data, training: &run.training, tape };
         let noise = columns.noise(prepared, resolved, secret, &mut ledger)?;
         let quietest = noise.iter().copied().fold(f64::INFINITY, f64::min);
         facts.loudest_over_quietest = Some(noise.iter().copied().fold(0.0, f64::max) / quietest);
@@ -144,11 +147,14 @@ pub fn prepare(plan: &LocalPlan, parts: Parts) -> Result<Perturbation> {
     if let Some(labels) = &labels {
         for (index, example) in prepared.data.examples.iter_mut().enumerate() {
             if let Target::Class(class) = &mut example.target {
+                if let Some(tape) = tape {
+                    *class = tape.pass_label(index as u64, *class);
+                }
                 *class = labels.answer(index as u64, *class);
             }
         }
     }
-    let noise = EmbeddingNoise::new(secret, settings.release, stds.clone());
+    let noise = EmbeddingNoise::new(secret, settings.release, stds.clone()).on(tape.cloned());
     Ok(Perturbation { noise, labels, config, learn: settings.learn, stds, facts })
 }
 
@@ -294,6 +300,7 @@ struct Columns<'a> {
     mvg: &'a MvgSection,
     data: &'a DataSection,
     training: &'a TrainingSection,
+    tape: Option<&'a Tape>,
 }
 
 impl Columns<'_> {
@@ -314,7 +321,7 @@ impl Columns<'_> {
                     self.mean_attention(prepared, secret, tokens, last_token)?;
                 if let Some(event @ Event::Gaussian { noise_multiplier, .. }) = resolved.before {
                     record(ledger, u64::from(resolved.adaptation.is_some()), event, 1)?;
-                    add_noise(&mut map, examples, noise_multiplier, secret);
+                    add_noise(&mut map, examples, noise_multiplier, secret, self.tape);
                     map.normalise();
                 } else if !self.plan.is_published() {
                     return Err(Error::plan(
@@ -365,12 +372,21 @@ impl Columns<'_> {
 
 /// Adds Gaussian noise to a mean of attention maps. An example's map is a probability distribution
 /// for each head, so replacing one moves the mean by at most √(2 heads)/examples in ℓ2 norm.
-fn add_noise(map: &mut AttentionMap, examples: usize, noise_multiplier: f64, secret: &Secret) {
+fn add_noise(
+    map: &mut AttentionMap,
+    examples: usize,
+    noise_multiplier: f64,
+    secret: &Secret,
+    tape: Option<&Tape>,
+) {
     let sensitivity = (2.0 * map.heads as f64).sqrt() / examples.max(1) as f64 * (1.0 + 1e-5);
     let mut weights: Vec<f32> = map.weights.iter().map(|&w| w as f32).collect();
-    let std = (noise_multiplier * sensitivity) as f32;
+    let std = ((noise_multiplier * sensitivity) as f32).next_up();
+    if let Some(tape) = tape {
+        tape.pass_slice(ReleaseId::AttentionMap, 0, &mut weights, std);
+    }
     let noise = Noise::with_key(&secret.key(purpose::ATTENTION));
-    noise.add(0, 0, std.next_up(), 1.0, &mut weights);
+    noise.add(0, 0, std, 1.0, &mut weights);
     map.weights = weights.iter().map(|&w| f64::from(w)).collect();
 }
 
@@ -414,7 +430,7 @@ mod tests {
         // distributions, two of which are at most √2 apart.
         let (heads, examples) = (12, 500);
         let mut map = AttentionMap::zeros(heads, 2_000);
-        add_noise(&mut map, examples, noise_multiplier, &Secret::from_seed(1));
+        add_noise(&mut map, examples, noise_multiplier, &Secret::from_seed(1), None);
         let squares: f64 = map.weights.iter().map(|w| w * w).sum();
         let std = (squares / map.weights.len() as f64).sqrt();
         let shift = (2.0 * heads as f64).sqrt() / examples as f64;

@@ -134,7 +134,13 @@ fn training(summary: &Summary) -> String {
                 summary.parameters.total
             ),
         ),
-        ("privacy units in the training data", resolved.units.to_string()),
+        (
+            match plan.privacy.units {
+                Some(_) => "privacy units, as declared",
+                None => "privacy units in the training data",
+            },
+            resolved.units.to_string(),
+        ),
         ("epochs", plan.training.epochs.to_string()),
         ("steps", summary.steps.to_string()),
         (

@@ -72,6 +72,7 @@ impl Split {
             resolved: &mut resolved,
             secret: &secret,
             ledger: None,
+            tape: None,
             callback,
         };
         let perturbation = prepare(local, parts)?;
