@@ -88,6 +88,13 @@ pub fn micro_batches(
     in_pieces(units.into_values().collect(), examples, max_sequences, max_tokens)
 }
 
+/// Splits a batch into micro-batches of `sequences` sequences in its own order, whatever the texts
+/// are. In local DP the length of a text is private: sorting by it would let it decide the order in
+/// which released embeddings are added up, and so the last digits of the weights.
+pub fn micro_batches_in_order(chosen: &[usize], sequences: usize) -> Vec<Vec<usize>> {
+    chosen.chunks(sequences.max(1)).map(<[usize]>::to_vec).collect()
+}
+
 /// As [`micro_batches`] for all examples, ignoring units, where no gradient is clipped.
 pub fn pieces(examples: &[Example], max_sequences: usize, max_tokens: usize) -> Vec<Vec<usize>> {
     let alone = (0..examples.len()).map(|example| vec![example]).collect();

@@ -42,7 +42,7 @@ mod tokenise;
 mod units;
 
 pub(crate) use augment::{Infill, LeaveMasks};
-pub use batch::{Batch, micro_batches, pieces};
+pub use batch::{Batch, micro_batches, micro_batches_in_order, pieces};
 pub use count::{UnitCount, count_units};
 pub use dataset::Dataset;
 pub(crate) use encode::Encoder;

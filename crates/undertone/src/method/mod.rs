@@ -117,6 +117,12 @@ pub trait Procedure {
         Ok(learner.accumulate(&packed, batch.dropout_seed, sum)?)
     }
 
+    /// Whether the order of a step's examples must not depend on their texts: in local DP the step is
+    /// a function of what was released, which does not show how long a text is.
+    fn hides_lengths(&self) -> bool {
+        false
+    }
+
     /// Records the release of the sum, adds its noise and updates the weights, in this order.
     fn release(&mut self, sum: ClippedSum, step: &StepInfo, learner: &mut Learner) -> Result<()>;
 

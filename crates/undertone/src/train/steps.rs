@@ -11,7 +11,7 @@ use super::prepare::Prepared;
 use super::tally::Tally;
 use super::together::shared;
 use crate::collective::{Ranks, share_of_rank};
-use crate::data::{Dataset, Members, micro_batches};
+use crate::data::{Dataset, Members, micro_batches, micro_batches_in_order};
 use crate::error::{Error, Result};
 use crate::evaluate::Metrics;
 use crate::gradient::ClippedSum;
@@ -324,7 +324,11 @@ impl Run {
         let mut sum = self.learner.empty_sum();
         let mut tally = Tally::default();
         let (rank, ranks) = (self.ranks.rank(), self.ranks.size());
-        let share = share_of_rank(chosen, &self.data.examples, rank, ranks);
+        let hides_lengths = self.procedure.hides_lengths();
+        let share = match hides_lengths {
+            true => (rank..chosen.len()).step_by(ranks).collect(),
+            false => share_of_rank(chosen, &self.data.examples, rank, ranks),
+        };
         let chosen: Vec<usize> = share.iter().map(|&position| chosen[position]).collect();
         let compute = &self.plan.compute;
         let step = self.done;
@@ -341,7 +345,14 @@ impl Run {
         let positions: HashMap<usize, usize> = chosen.iter().copied().zip(share).collect();
         let auto = self.learner.model.micro_batch();
         let most = (compute.micro_batch.or(auto.sequences), compute.micro_tokens.or(auto.tokens));
-        let pieces = micro_batches(chosen, examples, most.0, most.1);
+        let pieces = match hides_lengths {
+            true => {
+                let longest =
+                    self.plan.data.max_tokens.min(self.learner.model.network.max_positions);
+                micro_batches_in_order(chosen, most.0.min(most.1 / longest.max(1)))
+            }
+            false => micro_batches(chosen, examples, most.0, most.1),
+        };
         for (i, indices) in pieces.iter().enumerate() {
             self.largest_micro_batch = self.largest_micro_batch.max(indices.len());
             let dropout_seed =

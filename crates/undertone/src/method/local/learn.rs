@@ -4,7 +4,7 @@ use super::calibration::calibration;
 use super::discriminant::discriminant;
 use super::moments::{Known, Moments};
 use super::prepare::Perturbation;
-use crate::data::{Batch, Example, Target, micro_batches};
+use crate::data::{Batch, Example, Target, micro_batches_in_order};
 use crate::gradient::ClippedSum;
 use crate::method::MicroBatch;
 use crate::model::sanitised::set;
@@ -19,6 +19,9 @@ pub struct Cache {
     rows: Vec<Option<Box<[f32]>>>,
     bytes: usize,
 }
+
+/// Number of examples whose embeddings are computed in one forward pass.
+const SEQUENCES: usize = 16;
 
 /// The most memory of a [`Cache`].
 const MOST_BYTES: usize = 2 << 30;
@@ -77,7 +80,7 @@ impl Perturbation {
         let classes = model.network.head.out.outputs;
         let mut moments: Option<Moments> = None;
         let all: Vec<usize> = (0..examples.len()).collect();
-        for piece in micro_batches(&all, examples, 64, 4096) {
+        for piece in micro_batches_in_order(&all, SEQUENCES) {
             let batch = Batch::pack(piece.iter().map(|&i| &examples[i]));
             let bounded = cache.rows(model, &piece, &batch)?;
             let Some(layer) = &model.network.sanitiser else { break };

@@ -186,6 +186,10 @@ impl Procedure for Local {
         Ok(self.perturbation.accumulate(&learner.model, batch, cache, sum)?)
     }
 
+    fn hides_lengths(&self) -> bool {
+        !self.plan.is_published()
+    }
+
     /// Nothing is released here: the update is post-processing of perturbed embeddings.
     fn release(&mut self, sum: ClippedSum, step: &StepInfo, learner: &mut Learner) -> Result<()> {
         learner.update(sum, &Step::of(step, 0.0))
