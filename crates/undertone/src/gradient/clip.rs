@@ -7,6 +7,15 @@ use undertone_run::Clip;
 /// γ of automatic clipping: gradients of norm well below γ keep their relative norms.
 const STABILISER: f64 = 0.01;
 
+/// 2⁻⁵⁰: a unit with a smaller clipping factor counts as zeros.
+///
+/// The clipped sum multiplies rows of f32 by the factor c. Products that become subnormal are off
+/// by up to 2⁻¹²⁶ where they are flushed to zero, which moves the clipped gradient by at most 2⁻¹²⁶
+/// √p Σ_t α_t. The [bound of the norm](crate::tensor::unit_norms) exceeds the norm by at least
+/// 2⁻²¹ Σ_t α′_t ε′_t ≥ 2⁻⁷¹ √p Σ_t α_t, of which c keeps 2⁻¹²¹ √p Σ_t α_t. With two masks, no
+/// coordinate of one group overflows while the other's is formed.
+const SMALLEST_FACTOR: f64 = 1.0 / (1_u64 << 50) as f64;
+
 /// Clipping statistics of one or more batches.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Clipped {
@@ -14,7 +23,7 @@ pub struct Clipped {
     pub units: usize,
     /// Units whose gradient was clipped, that is, had a factor below 1.
     pub clipped: usize,
-    /// Units whose gradient was not finite and counted as zeros.
+    /// Units whose gradient was not finite, or 2⁵⁰ times the bound, and counted as zeros.
     pub not_finite: usize,
     /// Sum over the units of the gradient norm before clipping.
     pub norms: f64,
@@ -112,14 +121,18 @@ impl Bounds {
     }
 
     /// The clipping factor for each group and unit, from the squared per-unit norms
-    /// (`[groups][units]`). A unit with a norm that is not finite gets 0 in all groups.
+    /// (`[groups][units]`). A unit gets 0 in all groups if its norm is not finite, or more than 2⁵⁰
+    /// times the threshold in any of them.
     pub fn factors(&self, squared: &[Vec<f64>]) -> (Vec<Vec<f32>>, Clipped) {
         let units = squared.first().map_or(0, Vec::len);
         let mut factors = vec![vec![0.0; units]; squared.len()];
         let mut clipped = Clipped { units, ..Clipped::default() };
         for unit in 0..units {
             let whole: f64 = squared.iter().map(|group| group[unit]).sum();
-            if !whole.is_finite() {
+            let fits = |(group, bound): (&Vec<f64>, &f64)| {
+                group[unit] <= (bound / SMALLEST_FACTOR).powi(2)
+            };
+            if !whole.is_finite() || !squared.iter().zip(&self.thresholds).all(fits) {
                 clipped.not_finite += 1;
                 continue;
             }
