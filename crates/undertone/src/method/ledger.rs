@@ -185,11 +185,6 @@ pub fn assumptions(
          about 2e-7 of itself"
             .to_owned(),
     ];
-    if let Some(name) = plan.data.augment.as_ref().and_then(|augment| augment.infill.as_ref()) {
-        assumptions.push(format!(
-            "{name}, which fills in copies of texts, does not depend on the training file"
-        ));
-    }
     if let (true, Some(file)) = (plan.data.validation_is_public, &plan.data.validation) {
         let file = file.display();
         assumptions.push(format!("{file} is public and does not depend on the training file"));

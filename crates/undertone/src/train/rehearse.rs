@@ -91,7 +91,6 @@ pub fn rehearse(plan: &Plan, device: &Device) -> Result<Rehearsal> {
             }
             // Authors have several rows, up to the maximum.
             let rows = count.rows.min(count.units * plan.data.most_per_author);
-            let rows = rows * plan.data.augment.as_ref().map_or(1, |augment| augment.copies);
             let per_unit = rows as f64 / count.units.max(1) as f64;
             let rows_of_step = plan.training.batch.min(count.units as u64) as f64 * per_unit;
             Some(timed(plan, model, rows_of_step, gpu_memory)?)
