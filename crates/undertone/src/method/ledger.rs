@@ -60,6 +60,11 @@ impl RunLedger {
         Ok(Self { ledger: Some(ledger), path, ranks, delta, planned: None, computed: None })
     }
 
+    /// What to say where lines of the ledger were torn.
+    pub fn warning(&self) -> Option<String> {
+        self.ledger.as_ref()?.warning()
+    }
+
     /// Says which entries will follow one another, one release each.
     pub fn plan(&mut self, parts: Vec<Part>) {
         let Some(ledger) = &self.ledger else { return };
