@@ -191,6 +191,25 @@ mod tests {
         assert_eq!(clipped.clipped, 1);
     }
 
+    /// Factor times norm is within the bound for every norm of f32 gradients and every clipping
+    /// norm that a run file may have; what is far above it counts as zeros.
+    #[test]
+    fn factors_are_within_the_bound_at_any_magnitude() {
+        for clip in [1e-10, 1e-3, 1.0, 1e10] {
+            for (exponent, automatic) in (-900..=780).flat_map(|e| [(e, false), (e, true)]) {
+                let norm = 10_f64.powf(f64::from(exponent) / 20.0);
+                let clipping = if automatic { Clip::Automatic } else { Clip::Flat(clip) };
+                let bounds = clipping.bounds(1);
+                let (factors, clipped) = bounds.factors(&[vec![norm * norm]]);
+                let (factor, bound) = (f64::from(factors[0][0]), bounds.thresholds()[0]);
+                assert!(factor * norm <= bound, "{factor:e} times {norm:e} is above {bound:e}");
+                let is_far = norm > bound / SMALLEST_FACTOR * (1.0 + 1e-9);
+                assert_eq!(is_far, factor == 0.0, "{norm:e} of {bound:e}");
+                assert_eq!(clipped.not_finite, usize::from(is_far));
+            }
+        }
+    }
+
     /// One unit more moves the released count by ½ up or down: as much as its noise covers.
     #[test]
     fn a_unit_moves_the_centred_count_by_a_half() {
