@@ -58,10 +58,14 @@ impl Clipped {
     }
 
     /// Σ_i (b_i − ½) over the units, where b_i says whether unit i's gradient has a norm within the
-    /// clipping bound. One unit more or less moves it by exactly ½, whatever its gradient is.
+    /// clipping bound. One unit more or less moves it by ½, whatever its gradient is.
+    ///
+    /// Noise is added in f32, which has halves up to 2²³ only: beyond, one unit could move the
+    /// rounded count by 1. So it is clamped to ±2²², which moves no two counts further apart.
     pub fn centred_count(&self) -> f64 {
+        const MOST: f64 = (1 << 22) as f64;
         let within = self.units - self.clipped - self.not_finite;
-        within as f64 - 0.5 * self.units as f64
+        (within as f64 - 0.5 * self.units as f64).clamp(-MOST, MOST)
     }
 }
 
@@ -223,6 +227,21 @@ mod tests {
             let after = bounds.factors(&[squared.clone()]).1.centred_count();
             assert_eq!(after - before, moved, "{one_more}");
             squared.pop();
+        }
+    }
+
+    /// In batches of millions of units too, where halves are no longer f32 numbers.
+    #[test]
+    fn a_unit_moves_the_count_in_f32_by_at_most_a_half() {
+        for units in [1 << 10, (1 << 23) - 3, (1 << 24) + 1, (1 << 25) + 7] {
+            let count = |units: usize| {
+                let clipped = Clipped { units, ..Clipped::default() };
+                clipped.centred_count() as f32
+            };
+            for units in units..units + 9 {
+                let moved = (count(units + 1) - count(units)).abs();
+                assert!(moved <= 0.5, "{units} units: {moved}");
+            }
         }
     }
 

@@ -12,14 +12,14 @@ extern "C" __global__ void unit_row_norms(
     double of_input = 0.0, of_layers = 0.0, lost_input = 0.0, lost_layers = 0.0;
     if (inputs) {
         Part part = inputs[side];
-        lost_input = UNDERFLOW * (double)part.columns;
+        lost_input = LOST_TO_UNDERFLOW * (double)part.columns;
         const real* x = part.data + row * part.stride;
         for (size j = threadIdx.x; j < part.columns; j += blockDim.x)
             of_input += (double)wide(x[j]) * (double)wide(x[j]);
     }
     for (size k = 0; k < count; ++k) {
         Part part = layers[2 * k + side];
-        lost_layers += UNDERFLOW * (double)part.columns;
+        lost_layers += LOST_TO_UNDERFLOW * (double)part.columns;
         const real* x = part.data + row * part.stride;
         for (size j = threadIdx.x; j < part.columns; j += blockDim.x)
             of_layers += (double)wide(x[j]) * (double)wide(x[j]);
@@ -103,7 +103,7 @@ extern "C" __global__ void unit_squared_norms(
     for (int offset = 16; offset > 0; offset >>= 1)
         sum += __shfl_xor_sync(0xffffffffu, sum, offset);
     if (lane == 0)
-        norms[blockIdx.y * apart + row] = sum + UNDERFLOW * (double)part.columns;
+        norms[blockIdx.y * apart + row] = sum + LOST_TO_UNDERFLOW * (double)part.columns;
 }
 
 // sums[u] += Σ_p times_p (√(max(S_p, 0) + slack_p M_p²) + rounding_p M_p)² over products p; a NaN
