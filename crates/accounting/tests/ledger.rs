@@ -169,6 +169,8 @@ fn a_torn_line_is_counted_as_spent_wherever_it_was_torn() {
             (130, 1),
             "torn at byte {torn_at}"
         );
+        let warning = seen.warning().unwrap();
+        assert!(warning.contains("1 line of") && warning.contains("ε is higher"), "{warning}");
         let mut ledger = Ledger::open(&path).unwrap();
         assert_eq!(
             (ledger.spent().releases(), ledger.torn_lines()),

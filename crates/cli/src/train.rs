@@ -249,6 +249,7 @@ impl Display {
                     .for_each(output::note);
             }
             TrainingEvent::Sums { told } => output::note(told),
+            TrainingEvent::Warning { message } => output::note(message),
             TrainingEvent::Relevance { done, examples } => {
                 self.show_preparation("relevance of examples", *done as u64, *examples as u64);
             }

@@ -196,6 +196,54 @@ fn the_demo_leaves_a_ledger_that_the_calculator_reads() {
     refused(&format!("budget ledger {ledger}"), "ledger");
 }
 
+/// A crash in the middle of a line: the ledger is read with a higher ε, and a warning says so.
+#[test]
+fn a_torn_ledger_is_read_with_a_warning() {
+    use undertone_accounting::ledger::{Ledger, Terms};
+    use undertone_accounting::{Adjacency, Event, Mode, Part, Threat, Unit};
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.jsonl");
+    let event = Event::Gaussian { noise_multiplier: 3.0, sensitivity: 1.0 };
+    let terms = Terms {
+        id: "torn".into(),
+        unit: Unit::Example,
+        adjacency: Adjacency::AddRemove,
+        threat: Threat::Central,
+        mode: Mode::Proved,
+        assumptions: Vec::new(),
+        announced: vec![Part { event, count: 5 }],
+        run: None,
+    };
+    let mut ledger = Ledger::create(&path, terms).unwrap();
+    ledger.append(event, 1).unwrap();
+    let head = path.with_extension("jsonl.head");
+    let before = std::fs::read(&head).unwrap();
+    ledger.append(event, 1).unwrap();
+    drop(ledger);
+    let asked = format!("budget ledger {} --delta 1e-5 --json", path.display());
+    let run = || {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_undertone"))
+            .args(asked.split_whitespace())
+            .output()
+            .unwrap();
+        assert!(output.status.success());
+        let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (upper_of(&found["guarantee"]), String::from_utf8(output.stderr).unwrap())
+    };
+    let (whole, said) = run();
+    assert!(!said.contains("warning"), "{said}");
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() - 20]).unwrap();
+    std::fs::write(&head, before).unwrap();
+    let (torn, said) = run();
+    assert!(torn > whole, "{torn} {whole}");
+    assert!(said.contains("warning: 1 line of") && said.contains("was cut off"), "{said}");
+}
+
+fn upper_of(guarantee: &Value) -> f64 {
+    guarantee["epsilon"]["upper"].as_f64().unwrap()
+}
+
 /// Exit code 2, nothing on standard output, and one line that names what is wrong.
 fn refused(arguments: &str, says: &str) {
     let output = undertone(arguments);

@@ -7,7 +7,6 @@ mod snapshot;
 mod adaptive_clipping;
 mod attacks;
 mod audit;
-mod augment;
 mod average;
 mod before_training;
 mod book;

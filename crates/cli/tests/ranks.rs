@@ -164,7 +164,14 @@ fn a_rank_with_something_else_is_refused_before_the_first_step() {
     let run = fs::read_to_string(bench.path("run.toml")).unwrap();
     let here = bench.folder.path().display().to_string();
     fs::write(bench.path("run.toml"), run.replace(&format!("{here}/"), "")).unwrap();
-    for (i, about) in ["has other training data", "has another plan"].iter().enumerate() {
+    for (i, (about, change)) in [
+        ("has other training data", "training.epochs=2"),
+        ("has another plan", "training.epochs=3"),
+        ("has another compute.checkpoint_every", "compute.checkpoint_every=1"),
+    ]
+    .iter()
+    .enumerate()
+    {
         let (out, job) = (format!("run{i}"), bench.path(&format!("job{i}")));
         let arguments = ["run.toml", "--out", &out, "--seed", "3"];
         let first = rank(&bench, job.to_str().unwrap(), 0, 2, &arguments);
@@ -173,7 +180,7 @@ fn a_rank_with_something_else_is_refused_before_the_first_step() {
             .arg(bench.path("run.toml"))
             .args(["--rank", "1", "--ranks", "2", "--seed", "3", "--rendezvous"])
             .arg(&job)
-            .args(["--set", if i == 0 { "training.epochs=2" } else { "training.epochs=3" }])
+            .args(["--set", change])
             .env("RAYON_NUM_THREADS", "1")
             .current_dir(if i == 0 { there(&bench) } else { bench.folder.path().to_owned() })
             .output()

@@ -38,7 +38,7 @@ pub use audit::Audit;
 pub use error::{Error, Result};
 pub use file::{
     AccountedBatch, AdaclipSection, AdaptSection, AdapterSettings, AdaptiveClip, AnadpSection,
-    AttentionSource, Augment, AutoKey, Bounding, Choices, Clip, ComputeSection, DataSection,
+    AttentionSource, AutoKey, Bounding, Choices, Clip, ComputeSection, DataSection,
     EncoderActivation, EncoderKind, Format, Ia3Settings, ImportanceForm, ImportanceSource,
     InitialRelevance, KeptEpoch, LearnerKind, LearningRateSchedule, Lengths, LocalSection,
     LongTexts, LoraSettings, MAX_TOKENS, MethodName, MicroBatch, ModeName, ModelSection, MvgHead,

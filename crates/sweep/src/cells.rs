@@ -4,7 +4,7 @@ use crate::audit::Attack;
 use crate::error::{Error, Result};
 use crate::file::{Line, Sweep};
 use crate::metric::Metric;
-use crate::subset::Subsets;
+use crate::subset::{Amount, Subsets};
 use toml::{Table, Value};
 use undertone::model::TaskHead;
 use undertone::{Method, Plan};
@@ -50,12 +50,12 @@ impl Cells {
                 let mut plan = plan(sweep, row, column, changes).map_err(mistake)?;
                 measurable(sweep.file.metric, &plan).map_err(mistake)?;
                 attackable(sweep, &plan).map_err(mistake)?;
-                let examples = row.examples.or(column.examples).or(sweep.file.examples);
+                let training = training_rows(sweep, row, column, &plan).map_err(mistake)?;
                 let validation = row
                     .validation_examples
                     .or(column.validation_examples)
                     .or(sweep.file.validation_examples);
-                subsets.replace(&mut plan.data, examples, validation).map_err(mistake)?;
+                subsets.replace(&mut plan.data, training, validation).map_err(mistake)?;
                 let mut found = Vec::new();
                 for seed in seeds(sweep, &plan) {
                     let plan = {
@@ -76,6 +76,29 @@ impl Cells {
             of.push(cells);
         }
         Ok(Self { runs, of })
+    }
+}
+
+/// How much of the training file a cell trains on. A number of rows is not for private runs.
+fn training_rows(
+    sweep: &Sweep,
+    row: &Line,
+    column: &Line,
+    plan: &Plan,
+) -> Result<Option<Amount>, String> {
+    let amount = |share, examples| Amount::of(share, examples);
+    let amount = match (amount(row.share, row.examples)?, amount(column.share, column.examples)?) {
+        (Some(amount), _) | (None, Some(amount)) => Some(amount),
+        (None, None) => amount(sweep.file.share, sweep.file.examples)?,
+    };
+    let is_seeded = seeds(sweep, plan).iter().all(Option::is_some);
+    match amount {
+        Some(Amount::Rows(_)) if plan.is_private() && !is_seeded => Err(
+            "examples is for runs with seeds: with a fixed number of rows, one more row displaces \
+             another, which the guarantee of a private run does not cover; use share instead"
+                .into(),
+        ),
+        amount => Ok(amount),
     }
 }
 

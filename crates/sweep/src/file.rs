@@ -34,9 +34,11 @@ pub struct SweepFile {
     pub average: Option<String>,
     /// The row that the others are tested against.
     pub baseline: Option<String>,
-    /// Train on so many rows of the training file, chosen by a fixed shuffle.
+    /// Train on this share of the rows of the training file, chosen by a hash of the row.
+    pub share: Option<f64>,
+    /// Train on this number of rows of the training file; not in private runs.
     pub examples: Option<usize>,
-    /// Measure on so many rows of the validation file.
+    /// Measure on this number of rows of the validation file.
     pub validation_examples: Option<usize>,
     /// Whether the training losses of the cells are drawn.
     #[serde(default)]
@@ -83,6 +85,8 @@ pub struct Line {
     /// What it takes out of the run file.
     #[serde(default)]
     pub unset: Vec<String>,
+    /// In place of the sweep's.
+    pub share: Option<f64>,
     /// In place of the sweep's.
     pub examples: Option<usize>,
     /// In place of the sweep's.

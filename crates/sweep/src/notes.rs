@@ -31,9 +31,17 @@ pub fn notes(sweep: &Sweep, cells: &Cells, table: &Table) -> Vec<String> {
              the pretrained model knows already does not count."
         ));
     }
-    notes.extend(part("Trained", "training", sweep, sweep.file.examples, |line| line.examples));
-    notes.extend(part("Measured", "validation", sweep, sweep.file.validation_examples, |line| {
-        line.validation_examples
+    let rows = |count: Option<usize>| count.map(|count| format!("{count} rows"));
+    let training = |share: Option<f64>, count: Option<usize>| {
+        share.map(|share| format!("a share of {share} of the rows")).or(rows(count))
+    };
+    let usual = training(sweep.file.share, sweep.file.examples);
+    notes.extend(part("Trained", "training", sweep, usual, |line| {
+        training(line.share, line.examples)
+    }));
+    let usual = rows(sweep.file.validation_examples);
+    notes.extend(part("Measured", "validation", sweep, usual, |line| {
+        rows(line.validation_examples)
     }));
     notes.extend(about_privacy(cells));
     let cells_shown = || table.rows.iter().flat_map(|row| row.cells.iter().flatten());
@@ -60,18 +68,20 @@ fn part(
     done: &str,
     file: &str,
     sweep: &Sweep,
-    usual: Option<usize>,
-    own: impl Fn(&Line) -> Option<usize>,
+    usual: Option<String>,
+    own: impl Fn(&Line) -> Option<String>,
 ) -> Option<String> {
     let lines = sweep.columns.iter().chain(&sweep.rows);
     let others: Vec<String> =
         lines.filter_map(|line| Some(format!("{}: {}", line.label, own(line)?))).collect();
-    let usual = usual.map_or("all".to_owned(), |count| count.to_string());
-    match others.as_slice() {
-        [] if usual == "all" => None,
-        [] => Some(format!("{done} on {usual} rows of the {file} file.")),
-        _ => Some(format!("{done} on {usual} rows of the {file} file ({}).", others.join(", "))),
-    }
+    let usual = match (usual, others.is_empty()) {
+        (None, true) => return None,
+        (usual, _) => usual.unwrap_or_else(|| "all rows".to_owned()),
+    };
+    Some(match others.as_slice() {
+        [] => format!("{done} on {usual} of the {file} file."),
+        _ => format!("{done} on {usual} of the {file} file ({}).", others.join(", ")),
+    })
 }
 
 /// Whether what the runs released is covered by a guarantee.

@@ -1,12 +1,51 @@
-//! Parts of data files, so that a sweep can be made small: rows chosen by a fixed shuffle, the same
-//! for every cell.
+//! Parts of data files, so that a sweep can be made small: rows chosen by a hash of the row, the
+//! same for every cell.
+//!
+//! # Statement
+//!
+//! With a share s, a row is chosen if its hash, a number in [0, 1), is below s. That depends on the
+//! row alone, so one more row in the file adds itself to the chosen rows or nothing: a guarantee
+//! for adding or removing a unit of the chosen rows is one for the file too, as with
+//! [`data.hold_out`](undertone_run::DataSection).
+//!
+//! With a number N, the N rows with the smallest hashes are chosen. One more row then displaces
+//! another, which a guarantee for adding or removing one unit does not cover. So private runs
+//! refuse a number.
 
 use crate::cells::plain;
 use crate::error::{Error, Result};
 use crate::write_whole;
+use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
-use undertone::data::{Format, ShuffledEpochs, format_of};
+use undertone::data::{Format, format_of};
 use undertone_run::DataSection;
+
+/// Separates this use of the hash from others.
+const KEY: &[u8] = b"undertone sweep rows 1";
+
+/// How much of a file is taken.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Amount {
+    /// Rows whose hash is below it.
+    Share(f64),
+    /// This number of rows, those with the smallest hashes.
+    Rows(usize),
+}
+
+impl Amount {
+    /// From the keys `share` and `examples`, of which at most one may be given.
+    pub fn of(share: Option<f64>, examples: Option<usize>) -> Result<Option<Self>, String> {
+        match (share, examples) {
+            (Some(_), Some(_)) => Err("give either share or examples, not both".into()),
+            (Some(share), None) if !(share > 0.0 && share <= 1.0) => {
+                Err(format!("share is {share}, but must be above 0 and at most 1"))
+            }
+            (None, Some(0)) => Err("examples and validation_examples must be at least 1".into()),
+            (Some(share), None) => Ok(Some(Self::Share(share))),
+            (None, rows) => Ok(rows.map(Self::Rows)),
+        }
+    }
+}
 
 /// The parts that a sweep asks for.
 #[derive(Debug)]
@@ -20,14 +59,14 @@ pub struct Subsets {
 struct Part {
     file: PathBuf,
     format: Format,
-    /// How many, and from which end of the shuffled rows.
-    count: usize,
+    amount: Amount,
     end: End,
     target: PathBuf,
-    /// How many rows the file must have, if another part is taken from it too.
-    at_least: usize,
+    /// What the training rows take of the same file, from its other end.
+    beside: Option<Amount>,
 }
 
+/// Whether rows with small or with large hashes are taken.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
     First,
@@ -45,23 +84,24 @@ impl Subsets {
         self.parts.iter().find(|part| part.target == file).map_or(file, |part| &part.file)
     }
 
-    /// Puts so many rows in the place of files. Where training and validation are one file, their
-    /// rows differ.
+    /// Replaces files by parts of them. Where training and validation are one file, their rows
+    /// differ.
     pub fn replace(
         &mut self,
         data: &mut DataSection,
-        examples: Option<usize>,
+        training: Option<Amount>,
         validation: Option<usize>,
     ) -> Result<(), String> {
+        let validation = Amount::of(None, validation)?;
         let one_file = data.validation.as_ref() == Some(&data.train);
-        let both = examples.unwrap_or(0).saturating_add(validation.unwrap_or(0));
-        let at_least = if one_file { both } else { 0 };
-        if let Some(count) = examples {
-            data.train = self.part(&data.train, data.format, count, End::First, at_least)?;
+        let beside = |other: Option<Amount>| other.filter(|_| one_file);
+        let whole = data.train.clone();
+        if let Some(amount) = training {
+            data.train = self.part(&whole, data.format, amount, End::First, beside(validation))?;
         }
-        if let (Some(count), Some(file)) = (validation, &data.validation) {
+        if let (Some(amount), Some(file)) = (validation, data.validation.clone()) {
             let end = if one_file { End::Last } else { End::First };
-            data.validation = Some(self.part(&file.clone(), data.format, count, end, at_least)?);
+            data.validation = Some(self.part(&file, data.format, amount, end, beside(training))?);
         }
         Ok(())
     }
@@ -70,9 +110,9 @@ impl Subsets {
         &mut self,
         file: &Path,
         format: Option<Format>,
-        count: usize,
+        amount: Amount,
         end: End,
-        at_least: usize,
+        beside: Option<Amount>,
     ) -> Result<PathBuf, String> {
         let format = format_of(file, format).map_err(|e| e.to_string())?;
         let text = matches!(format, Format::Tsv | Format::QuotedTsv | Format::Csv | Format::Jsonl);
@@ -82,22 +122,23 @@ impl Subsets {
         let several = file.is_dir() || (!file.exists() && file.to_string_lossy().contains('*'));
         if !text || compressed || several {
             return Err(format!(
-                "{}: examples and validation_examples are for .tsv, .csv and .jsonl files",
+                "{}: share, examples and validation_examples are for .tsv, .csv and .jsonl files",
                 file.display()
             ));
         }
-        if count == 0 {
-            return Err("examples and validation_examples must be at least 1".into());
-        }
         let side = if end == End::First { "first" } else { "last" };
         let extension = file.extension().unwrap_or_default().to_string_lossy();
+        let amount_name = match amount {
+            Amount::Rows(count) => format!("{side}-{count}"),
+            Amount::Share(share) => format!("share-{share}"),
+        };
         let name = format!(
-            "{}-{side}-{count}.{extension}",
+            "{}-{amount_name}.{extension}",
             plain(&file.with_extension("").to_string_lossy())
         );
         let target = self.folder.join(name);
         let part =
-            Part { file: file.to_owned(), format, count, end, target: target.clone(), at_least };
+            Part { file: file.to_owned(), format, amount, end, target: target.clone(), beside };
         match self.parts.iter().find(|other| other.target == target) {
             Some(same) if *same == part => {}
             Some(other) => {
@@ -140,26 +181,57 @@ fn choose(text: &str, part: &Part) -> Result<String, String> {
     }
     let mut rows = records(text, matches!(part.format, Format::Csv | Format::QuotedTsv));
     let header = if part.format == Format::Jsonl || rows.is_empty() { "" } else { rows.remove(0) };
-    let wanted = part.count.max(part.at_least);
+    let mut chosen_rows = match part.amount {
+        Amount::Share(share) => {
+            (0..rows.len()).filter(|&i| (hash(rows[i]) as f64) < share * TWO_64).collect()
+        }
+        Amount::Rows(count) => smallest(&rows, count, part)?,
+    };
+    // In the order of the file.
+    chosen_rows.sort_unstable();
+    let mut chosen = String::new();
+    let rows = chosen_rows.into_iter().map(|i| rows[i]);
+    for row in std::iter::once(header).chain(rows).filter(|row| !row.is_empty()) {
+        chosen.push_str(row.trim_end_matches(['\r', '\n']));
+        chosen.push('\n');
+    }
+    Ok(chosen)
+}
+
+/// The number of rows that is asked for, from one end of the order by hash, without the rows that
+/// another part takes from the other end.
+fn smallest(rows: &[&str], count: usize, part: &Part) -> Result<Vec<usize>, String> {
+    let mut order: Vec<(u64, usize)> = (0..rows.len()).map(|i| (hash(rows[i]), i)).collect();
+    order.sort_unstable();
+    let others = match part.beside {
+        Some(Amount::Rows(others)) => others,
+        Some(Amount::Share(share)) => {
+            order.iter().filter(|(hash, _)| (*hash as f64) < share * TWO_64).count()
+        }
+        None => 0,
+    };
+    let wanted = count.saturating_add(others);
     if rows.len() < wanted {
         return Err(format!(
             "has {} rows, fewer than the {wanted} that the sweep asks for",
             rows.len()
         ));
     }
-    let order = ShuffledEpochs::new(rows.len(), 1, [0; 32]).map_err(|e| e.to_string())?.order(0);
-    let order: Vec<usize> = match part.end {
-        End::First => order[..part.count].to_vec(),
-        End::Last => order[order.len() - part.count..].to_vec(),
-    };
-    let mut chosen = String::new();
-    for row in
-        std::iter::once(header).chain(order.iter().map(|&i| rows[i])).filter(|row| !row.is_empty())
-    {
-        chosen.push_str(row.trim_end_matches(['\r', '\n']));
-        chosen.push('\n');
+    if part.end == End::Last {
+        order.reverse();
     }
-    Ok(chosen)
+    Ok(order[..count].iter().map(|&(_, i)| i).collect())
+}
+
+/// 2⁶⁴, which hashes are below.
+const TWO_64: f64 = 18_446_744_073_709_551_616.0;
+
+/// The hash of a row, without its line break. It has a fixed public key.
+fn hash(row: &str) -> u64 {
+    let mut hash = Sha256::new();
+    hash.update(KEY);
+    hash.update(row.trim_end_matches(['\r', '\n']).as_bytes());
+    hash.finalize().iter().take(8).fold(0, |bits, &byte| bits << 8 | u64::from(byte))
 }
 
 /// The rows as they stand. A line break between quotes does not end a row of CSV.
@@ -182,32 +254,84 @@ fn records(text: &str, quotes: bool) -> Vec<&str> {
 mod tests {
     use super::*;
 
-    fn part(format: Format, count: usize, end: End, at_least: usize) -> Part {
-        Part { file: "a".into(), format, count, end, target: "b".into(), at_least }
+    fn part(format: Format, amount: Amount, end: End, beside: Option<Amount>) -> Part {
+        Part { file: "a".into(), format, amount, end, target: "b".into(), beside }
+    }
+
+    fn table(count: usize) -> String {
+        let rows: String = (0..count).map(|i| format!("text {i}\t0\n")).collect();
+        format!("text\tlabel\n{rows}")
     }
 
     #[test]
     fn parts_keep_the_header_and_do_not_overlap() {
-        let rows: String = (0..20).map(|i| format!("text {i}\t0\n")).collect();
-        let text = format!("text\tlabel\n{rows}");
-        let first = choose(&text, &part(Format::Tsv, 12, End::First, 20)).unwrap();
-        let last = choose(&text, &part(Format::Tsv, 8, End::Last, 20)).unwrap();
+        let text = table(20);
+        let (training, validation) = (Amount::Rows(12), Amount::Rows(8));
+        let first =
+            choose(&text, &part(Format::Tsv, training, End::First, Some(validation))).unwrap();
+        let last =
+            choose(&text, &part(Format::Tsv, validation, End::Last, Some(training))).unwrap();
         assert!(first.starts_with("text\tlabel\n") && last.starts_with("text\tlabel\n"));
         let mut all: Vec<&str> = first.lines().skip(1).chain(last.lines().skip(1)).collect();
         all.sort();
         all.dedup();
         assert_eq!(all.len(), 20);
-        assert_ne!(first.lines().nth(1), Some("text 0\t0"), "they are shuffled");
-        assert!(
-            choose(&text, &part(Format::Tsv, 12, End::First, 21)).unwrap_err().contains("20 rows")
-        );
+        let one_more = part(Format::Tsv, training, End::First, Some(Amount::Rows(9)));
+        assert!(choose(&text, &one_more).unwrap_err().contains("20 rows"));
+        // Beside a share, validation takes none of its rows.
+        let share = Amount::Share(0.5);
+        let first = choose(&text, &part(Format::Tsv, share, End::First, None)).unwrap();
+        let rest = Amount::Rows(20 - (first.lines().count() - 1));
+        let last = choose(&text, &part(Format::Tsv, rest, End::Last, Some(share))).unwrap();
+        assert!(last.lines().skip(1).all(|row| !first.contains(row)));
+        let one_more = Amount::Rows(21 - (first.lines().count() - 1));
+        assert!(choose(&text, &part(Format::Tsv, one_more, End::Last, Some(share))).is_err());
+    }
+
+    /// What the guarantee of a private run on a share of the rows rests on: whether a row is chosen
+    /// depends on that row alone, wherever it stands and whatever the others are.
+    #[test]
+    fn one_more_row_changes_the_chosen_rows_by_that_row_at_most() {
+        let chosen = |text: &str| -> Vec<String> {
+            let share = part(Format::Tsv, Amount::Share(0.3), End::First, None);
+            choose(text, &share).unwrap().lines().map(str::to_owned).collect()
+        };
+        let text = table(200);
+        let before = chosen(&text);
+        // Header, and 60 rows within four standard deviations.
+        assert!((35..=87).contains(&before.len()), "{}", before.len());
+        let mut taken = 0;
+        for i in 0..50 {
+            let added = format!("one more, {i}\t1");
+            let mut rows: Vec<&str> = text.lines().collect();
+            rows.insert(1 + i * 4, &added);
+            let mut after = chosen(&rows.join("\n"));
+            taken += usize::from(after.contains(&added));
+            after.retain(|row| *row != added);
+            assert_eq!(after, before, "the row {added:?} moved others in or out");
+        }
+        assert!((2..=30).contains(&taken), "{taken} of 50 rows were chosen");
+    }
+
+    #[test]
+    fn either_a_share_or_a_number_is_given() {
+        assert_eq!(Amount::of(None, None), Ok(None));
+        assert_eq!(Amount::of(Some(0.5), None), Ok(Some(Amount::Share(0.5))));
+        assert_eq!(Amount::of(None, Some(7)), Ok(Some(Amount::Rows(7))));
+        for (share, examples) in
+            [(Some(0.5), Some(7)), (Some(0.0), None), (Some(1.5), None), (None, Some(0))]
+        {
+            assert!(Amount::of(share, examples).is_err(), "{share:?} {examples:?}");
+        }
+        assert!(Amount::of(Some(f64::NAN), None).is_err());
     }
 
     #[test]
     fn rows_of_csv_may_hold_line_breaks() {
         let text = "a,b\n\"one\ntwo \"\"x\"\"\n\",1\nthree,2\r\n\n";
         assert_eq!(records(text, true), ["a,b\n", "\"one\ntwo \"\"x\"\"\n\",1\n", "three,2\r\n"]);
-        let json = choose("{\"a\":1}\n{\"a\":2}", &part(Format::Jsonl, 2, End::First, 0)).unwrap();
+        let both = part(Format::Jsonl, Amount::Rows(2), End::First, None);
+        let json = choose("{\"a\":1}\n{\"a\":2}", &both).unwrap();
         assert_eq!(json.lines().count(), 2);
     }
 }

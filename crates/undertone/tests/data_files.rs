@@ -213,6 +213,8 @@ fn a_damaged_or_endless_gzip_file_is_refused() {
         ([&whole[..12], &[0xff; 40]].concat(), "compressed data are damaged"),
         // A hundred lines of a mebibyte.
         (gzipped(("a".repeat(1 << 20) + "\n").repeat(100)), "more than 200 times its size"),
+        // Millions of short rows in a file of 16 kB.
+        (gzipped("a\n".repeat(8 << 20)), "more than 200 times its size"),
     ] {
         let given = given("a.txt.gz", bytes);
         let error = all(&given.file, &["text"]).unwrap_err().to_string();

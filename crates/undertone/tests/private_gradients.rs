@@ -425,7 +425,9 @@ fn an_example_without_masked_tokens_adds_nothing() {
             all[1].target = nothing.clone();
             let way = Way::plain(&model, &Clip::Flat(0.1));
             let (have, norms, sum) = by_ghost_clipping(&model, &all, &way, &[0, 3]);
-            assert_eq!((norms[1], sum.clipped().units), (0.0, 3));
+            // No more than what the bound adds for underflow.
+            assert!(norms[1] < 1e-12, "{}", norms[1]);
+            assert_eq!(sum.clipped().units, 3);
             let others = [all[0].clone(), all[2].clone()];
             let (want, ..) = by_ghost_clipping(&model, &others, &way, &[0, 2]);
             assert_same(&format!("{} {device:?}", tuning.name()), &want, &have);

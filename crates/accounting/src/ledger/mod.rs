@@ -207,6 +207,21 @@ impl Ledger {
         self.torn_lines
     }
 
+    /// What to say where lines were torn: what happened, why it matters and what to do.
+    pub fn warning(&self) -> Option<String> {
+        let path = self.path.display();
+        let lines = match self.torn_lines {
+            0 => return None,
+            1 => format!("1 line of {path} was"),
+            lines => format!("{lines} lines of {path} were"),
+        };
+        Some(format!(
+            "warning: {lines} cut off, as by a crash or a full disk. Each counts as the costliest \
+             release that the ledger allows, so ε is higher than the releases need. If the file \
+             was damaged later, restore it from a backup."
+        ))
+    }
+
     /// The hash of the last line, which identifies the whole ledger.
     pub fn hash(&self) -> &str {
         &self.last_hash

@@ -35,6 +35,7 @@ struct Read {
 impl Ledger {
     pub fn run(self, output: Output) -> Outcome {
         let all = self.paths.iter().map(|path| Read::open(path)).collect::<Outcome<Vec<_>>>()?;
+        all.iter().filter_map(|read| read.ledger.warning()).for_each(output::note);
         let deltas = all.iter().map(|read| self.delta_of(read)).collect::<Outcome<Vec<f64>>>()?;
         match all.as_slice() {
             [one] => one.show(&one.ledger.guarantee(deltas[0])?, output),

@@ -3,6 +3,7 @@
 
 use super::arguments::{Loaded, ModelArguments};
 use crate::failure::{Failure, Outcome};
+use crate::output;
 use clap::Args;
 use std::path::PathBuf;
 use undertone::method::local::EmbeddingNoise;
@@ -90,6 +91,9 @@ impl PrivateArguments {
                 "{} is the ledger of something else; name another one by --ledger",
                 path.display()
             )));
+        }
+        if let Some(warning) = ledger.warning() {
+            output::note(warning);
         }
         ledger.append(event, 1)?;
         let std = noise_multiplier * f64::from(config.norm);

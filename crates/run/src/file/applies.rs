@@ -213,10 +213,6 @@ const RULES: &[Rule] = &[
         task_is(file, TaskName::LanguageModelling)
             || task_is(file, TaskName::MaskedLanguageModelling)
     }),
-    rule("data.augment", "classification", |file| file.data.task == TaskName::Classification),
-    rule("data.augment", "gradient methods and non-private runs", |file| {
-        !file.privacy.method.is_local()
-    }),
     rule("data.hold_out", "central DP and non-private runs", |file| {
         !file.privacy.method.is_local()
     }),

@@ -78,29 +78,6 @@ pub struct DataSection {
     /// Share of the privacy units of the training file that is never trained on, for audits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold_out: Option<f64>,
-    /// Copies of each example with some tokens replaced, in classification.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub augment: Option<Augment>,
-}
-
-/// Copies of each example with some tokens replaced: further examples of its privacy unit.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Augment {
-    /// How often each example is there, itself among them.
-    pub copies: usize,
-    /// Share of the tokens that is replaced.
-    pub share: f64,
-    /// Masked language model (folder, or name on the hub) that fills in what is replaced; by
-    /// default the mask token stays there.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub infill: Option<String>,
-}
-
-impl Default for Augment {
-    fn default() -> Self {
-        Self { copies: 4, share: 0.15, infill: None }
-    }
 }
 
 fn label() -> String {

@@ -15,7 +15,7 @@ mod training;
 mod written;
 
 pub use auto::{AutoKey, Choices};
-pub use data::{Augment, DataSection, Format, LongTexts, MAX_TOKENS, OnBadRow, TaskName};
+pub use data::{DataSection, Format, LongTexts, MAX_TOKENS, OnBadRow, TaskName};
 pub use local::{
     AccountedBatch, AdaptSection, AttentionSource, Bounding, EncoderActivation, EncoderKind,
     LearnerKind, Lengths, LocalSection, MvgHead, MvgSection, NoiseIs, NoiseLayer, PublicFile,

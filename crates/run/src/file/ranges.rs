@@ -95,10 +95,6 @@ impl RunFile {
                 written(&share)
             )));
         }
-        if let Some(augment) = &data.augment {
-            within("data.augment.copies", augment.copies, 2..=64)?;
-            above_zero("data.augment.share", augment.share, 1.0)?;
-        }
         if data.labels.as_ref().is_some_and(Vec::is_empty) {
             return Err(Error::run_file("data.labels is empty; name the labels, or leave it out"));
         }

@@ -40,8 +40,19 @@ const OTHER_NAMES: [(&str, &str); 22] = [
     ("name", "hub"),
 ];
 
+/// Keys that were removed, and why.
+const REMOVED: [(&str, &str); 1] =
+    [("data.augment", "copies of examples with replaced tokens did not raise accuracy")];
+
 /// Renames other spellings to those of run files; returns whether there were any.
 pub(super) fn normalise(table: &mut Table) -> Result<bool> {
+    for (key, why) in REMOVED {
+        if find_mut(table, key).is_some() {
+            return Err(Error::run_file(format!(
+                "{key} is no longer supported, because {why}; remove it from the run file"
+            )));
+        }
+    }
     let renamed = rename_keys(table)?;
     let mut any = renamed;
     for (path, other, ours) in VALUES {
@@ -181,6 +192,10 @@ mod tests {
         assert!(!normalise(&mut table).unwrap());
         let mut both: Table = "[a]\noptimizer = 1\noptimiser = 2".parse().unwrap();
         assert!(normalise(&mut both).unwrap_err().to_string().contains("two spellings"));
+        for old in ["data.augment = {}", "data.augment = { copies = 4, infill = \"bert\" }"] {
+            let message = normalise(&mut old.parse().unwrap()).unwrap_err().to_string();
+            assert!(message.contains("data.augment is no longer supported"), "{message}");
+        }
         assert_eq!(path("training.optimizer"), "training.optimiser");
     }
 }

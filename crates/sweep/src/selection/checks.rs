@@ -39,7 +39,7 @@ pub fn section(sweep: &Sweep) -> Result<SelectionSection> {
         (file.baseline.is_some(), "baseline"),
         (file.source.is_some(), "source"),
         (file.keep_weights, "keep_weights"),
-        // One row more in the training file would change the choice of all.
+        // One more row in the training file would displace another.
         (file.examples.is_some() || lines().any(|line| line.examples.is_some()), "examples"),
         (lines().any(|line| line.reference), "reference"),
     ] {

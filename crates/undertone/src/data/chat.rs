@@ -131,8 +131,7 @@ impl Template {
         environment.set_lstrip_blocks(true);
         environment.set_fuel(Some(INSTRUCTIONS));
         environment.set_recursion_limit(64);
-        environment
-            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.set_unknown_method_callback(method);
         environment.add_function(
             "raise_exception",
             |told: String| -> std::result::Result<Jinja, minijinja::Error> {
@@ -218,6 +217,27 @@ impl Template {
             // Without what it quotes of the template or the conversation.
             Err(e) => wrong(&format!("the chat template refuses it: {}", told(&e))),
         }
+    }
+}
+
+/// Methods of Python. `count` is ours: that of the library never ends for an empty text, and takes
+/// as long as a template likes for a list times a number. Neither takes instructions or memory.
+fn method(
+    state: &minijinja::State,
+    value: &Jinja,
+    name: &str,
+    arguments: &[Jinja],
+) -> std::result::Result<Jinja, minijinja::Error> {
+    let items = value.len().unwrap_or(0) as u64;
+    match (name, value.as_str(), arguments) {
+        // As in Python, an empty text is before and after each character.
+        ("count", Some(text), [what]) if what.as_str() == Some("") => {
+            Ok(Jinja::from(text.chars().count() + 1))
+        }
+        ("count", None, _) if items > INSTRUCTIONS => {
+            Err(minijinja::Error::new(ErrorKind::InvalidOperation, "a list is too long to count"))
+        }
+        _ => minijinja_contrib::pycompat::unknown_method_callback(state, value, name, arguments),
     }
 }
 
@@ -327,6 +347,24 @@ mod tests {
         let one = r#"[{"role": "assistant", "content": " a "}]"#;
         let found = laid_out(&template(source).unwrap(), one).unwrap();
         assert!(found.text.starts_with("A{\"content\":\" a \""), "{}", found.text);
+    }
+
+    /// As in Python. With the library's method the first of them would never come to an end.
+    #[test]
+    fn counting_comes_to_an_end() {
+        let one = r#"[{"role": "assistant", "content": "x"}]"#;
+        for (source, count) in [
+            ("'aé'.count('')", "3"),
+            ("''.count('')", "1"),
+            ("'abab'.count('ab')", "2"),
+            ("[1, 2, 1].count(1)", "2"),
+        ] {
+            let source = format!("{{% for m in messages %}}{{{{ {source} }}}}{{% endfor %}}");
+            assert_eq!(laid_out(&template(&source).unwrap(), one).unwrap().text, count, "{source}");
+        }
+        let source = "{{ ([1] * 10 ** 15).count(2) }}";
+        let message = laid_out(&template(source).unwrap(), one).unwrap_err();
+        assert!(message.contains("too long to count"), "{message}");
     }
 
     #[test]

@@ -108,17 +108,6 @@ impl Masking {
         Example { tokens, target: Target::Masked { positions, labels }, ..example.clone() }
     }
 
-    /// The example with a random selection of its tokens replaced by the mask token, and their
-    /// positions; its target stays. A function of `seed`, `draw` and the example alone.
-    pub(crate) fn hide(&self, example: &Example, seed: [u8; 32], draw: u64) -> (Example, Vec<u32>) {
-        let mut random = ChaCha20Rng::from_seed(seed);
-        random.set_stream(draw);
-        let selected = self.select(example, &mut random);
-        let mut hidden = example.clone();
-        selected.iter().for_each(|&i| hidden.tokens[i] = self.mask);
-        (hidden, selected.into_iter().map(|i| i as u32).collect())
-    }
-
     /// Positions of a random selection of the tokens, at least one unless all are special.
     fn select(&self, example: &Example, random: &mut ChaCha20Rng) -> Vec<usize> {
         let maskable = |i: &usize| self.special.binary_search(&example.tokens[*i]).is_err();
@@ -133,7 +122,7 @@ impl Masking {
 }
 
 /// A uniform number in [0, 1).
-pub(crate) fn fraction(random: &mut ChaCha20Rng) -> f64 {
+fn fraction(random: &mut ChaCha20Rng) -> f64 {
     (random.next_u64() >> 11) as f64 * 2_f64.powi(-53)
 }
 

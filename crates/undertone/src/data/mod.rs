@@ -9,7 +9,6 @@
 //! unit, and the samplers draw units, so user-level privacy (one unit per author) works like
 //! example-level privacy (one unit per row).
 
-mod augment;
 mod batch;
 mod chat;
 mod count;
@@ -41,7 +40,6 @@ mod template;
 mod tokenise;
 mod units;
 
-pub(crate) use augment::{Infill, LeaveMasks};
 pub use batch::{Batch, micro_batches, micro_batches_in_order, pieces};
 pub use count::{UnitCount, count_units};
 pub use dataset::Dataset;
@@ -53,7 +51,6 @@ pub(crate) use guard::guarded;
 pub use hold_out::{HoldOut, Part};
 pub use labels::Labels;
 pub use mask::Masking;
-pub(crate) use mask::fraction;
 pub use members::Members;
 pub use options::{Options, PrivacyUnit};
 pub(crate) use read::Row;

@@ -7,6 +7,15 @@ use undertone_run::Clip;
 /// γ of automatic clipping: gradients of norm well below γ keep their relative norms.
 const STABILISER: f64 = 0.01;
 
+/// 2⁻⁵⁰: a unit with a smaller clipping factor counts as zeros.
+///
+/// The clipped sum multiplies rows of f32 by the factor c. Products that become subnormal are off
+/// by up to 2⁻¹²⁶ where they are flushed to zero, which moves the clipped gradient by at most 2⁻¹²⁶
+/// √p Σ_t α_t. The [bound of the norm](crate::tensor::unit_norms) exceeds the norm by at least
+/// 2⁻²¹ Σ_t α′_t ε′_t ≥ 2⁻⁷¹ √p Σ_t α_t, of which c keeps 2⁻¹²¹ √p Σ_t α_t. With two masks, no
+/// coordinate of one group overflows while the other's is formed.
+const SMALLEST_FACTOR: f64 = 1.0 / (1_u64 << 50) as f64;
+
 /// Clipping statistics of one or more batches.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Clipped {
@@ -14,7 +23,7 @@ pub struct Clipped {
     pub units: usize,
     /// Units whose gradient was clipped, that is, had a factor below 1.
     pub clipped: usize,
-    /// Units whose gradient was not finite and counted as zeros.
+    /// Units whose gradient was not finite, or 2⁵⁰ times the bound, and counted as zeros.
     pub not_finite: usize,
     /// Sum over the units of the gradient norm before clipping.
     pub norms: f64,
@@ -49,10 +58,14 @@ impl Clipped {
     }
 
     /// Σ_i (b_i − ½) over the units, where b_i says whether unit i's gradient has a norm within the
-    /// clipping bound. One unit more or less moves it by exactly ½, whatever its gradient is.
+    /// clipping bound. One unit more or less moves it by ½, whatever its gradient is.
+    ///
+    /// Noise is added in f32, which has halves up to 2²³ only: beyond, one unit could move the
+    /// rounded count by 1. So it is clamped to ±2²², which moves no two counts further apart.
     pub fn centred_count(&self) -> f64 {
+        const MOST: f64 = (1 << 22) as f64;
         let within = self.units - self.clipped - self.not_finite;
-        within as f64 - 0.5 * self.units as f64
+        (within as f64 - 0.5 * self.units as f64).clamp(-MOST, MOST)
     }
 }
 
@@ -112,14 +125,18 @@ impl Bounds {
     }
 
     /// The clipping factor for each group and unit, from the squared per-unit norms
-    /// (`[groups][units]`). A unit with a norm that is not finite gets 0 in all groups.
+    /// (`[groups][units]`). A unit gets 0 in all groups if its norm is not finite, or more than 2⁵⁰
+    /// times the threshold in any of them.
     pub fn factors(&self, squared: &[Vec<f64>]) -> (Vec<Vec<f32>>, Clipped) {
         let units = squared.first().map_or(0, Vec::len);
         let mut factors = vec![vec![0.0; units]; squared.len()];
         let mut clipped = Clipped { units, ..Clipped::default() };
         for unit in 0..units {
             let whole: f64 = squared.iter().map(|group| group[unit]).sum();
-            if !whole.is_finite() {
+            let fits = |(group, bound): (&Vec<f64>, &f64)| {
+                group[unit] <= (bound / SMALLEST_FACTOR).powi(2)
+            };
+            if !whole.is_finite() || !squared.iter().zip(&self.thresholds).all(fits) {
                 clipped.not_finite += 1;
                 continue;
             }
@@ -178,6 +195,25 @@ mod tests {
         assert_eq!(clipped.clipped, 1);
     }
 
+    /// Factor times norm is within the bound for every norm of f32 gradients and every clipping
+    /// norm that a run file may have; what is far above it counts as zeros.
+    #[test]
+    fn factors_are_within_the_bound_at_any_magnitude() {
+        for clip in [1e-10, 1e-3, 1.0, 1e10] {
+            for (exponent, automatic) in (-900..=780).flat_map(|e| [(e, false), (e, true)]) {
+                let norm = 10_f64.powf(f64::from(exponent) / 20.0);
+                let clipping = if automatic { Clip::Automatic } else { Clip::Flat(clip) };
+                let bounds = clipping.bounds(1);
+                let (factors, clipped) = bounds.factors(&[vec![norm * norm]]);
+                let (factor, bound) = (f64::from(factors[0][0]), bounds.thresholds()[0]);
+                assert!(factor * norm <= bound, "{factor:e} times {norm:e} is above {bound:e}");
+                let is_far = norm > bound / SMALLEST_FACTOR * (1.0 + 1e-9);
+                assert_eq!(is_far, factor == 0.0, "{norm:e} of {bound:e}");
+                assert_eq!(clipped.not_finite, usize::from(is_far));
+            }
+        }
+    }
+
     /// One unit more moves the released count by ½ up or down: as much as its noise covers.
     #[test]
     fn a_unit_moves_the_centred_count_by_a_half() {
@@ -191,6 +227,21 @@ mod tests {
             let after = bounds.factors(&[squared.clone()]).1.centred_count();
             assert_eq!(after - before, moved, "{one_more}");
             squared.pop();
+        }
+    }
+
+    /// In batches of millions of units too, where halves are no longer f32 numbers.
+    #[test]
+    fn a_unit_moves_the_count_in_f32_by_at_most_a_half() {
+        for units in [1 << 10, (1 << 23) - 3, (1 << 24) + 1, (1 << 25) + 7] {
+            let count = |units: usize| {
+                let clipped = Clipped { units, ..Clipped::default() };
+                clipped.centred_count() as f32
+            };
+            for units in units..units + 9 {
+                let moved = (count(units + 1) - count(units)).abs();
+                assert!(moved <= 0.5, "{units} units: {moved}");
+            }
         }
     }
 

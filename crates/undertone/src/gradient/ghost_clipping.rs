@@ -10,7 +10,7 @@ use super::weights::Weights;
 use crate::model::{Factor, ParameterId, Receiver};
 use crate::tensor::unit_norms::{self as norms, UnitSums};
 use crate::tensor::{CoordinateWeights, Matrix, Result};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
 /// Factors of vector parameters that are formed together: few, since they keep activations alive,
@@ -36,7 +36,9 @@ pub struct GhostClipping<'a> {
     /// Factors of vector parameters, whose per-unit gradients are formed together.
     pending_vectors: Vec<Factor>,
     /// Per-unit gradients of vector parameters (biases, norm scales), `[units, coordinates]`.
-    vectors: HashMap<ParameterId, Matrix>,
+    vectors: BTreeMap<ParameterId, Matrix>,
+    /// Whether the norms of `vectors` have been added.
+    vectors_counted: bool,
 }
 
 impl<'a> GhostClipping<'a> {
@@ -52,7 +54,8 @@ impl<'a> GhostClipping<'a> {
             tied: Vec::new(),
             pending: None,
             pending_vectors: Vec::new(),
-            vectors: HashMap::new(),
+            vectors: BTreeMap::new(),
+            vectors_counted: false,
         }
     }
 
@@ -66,6 +69,7 @@ impl<'a> GhostClipping<'a> {
     pub fn squared_norms(&mut self) -> Result<Vec<Vec<f64>>> {
         self.compute_pending()?;
         self.form_vectors()?;
+        self.add_vector_norms()?;
         self.squared.iter_mut().map(UnitSums::computed).collect()
     }
 
@@ -165,25 +169,28 @@ impl<'a> GhostClipping<'a> {
             })
             .collect();
         for (factor, rows) in pending.iter().zip(norms::row_sums(&sides, &ranges)?) {
-            self.add_vector_norms(factor.parameter(), rows)?;
+            let parameter = factor.parameter();
+            let rows = match self.vectors.get(&parameter) {
+                Some(earlier) => crate::tensor::add(earlier, &rows)?,
+                None => rows,
+            };
+            self.vectors.insert(parameter, rows);
         }
         Ok(())
     }
 
-    fn add_vector_norms(&mut self, parameter: ParameterId, mut rows: Matrix) -> Result<()> {
-        let Some(share) = self.groups.of(parameter) else { return Ok(()) };
-        let earlier = self.vectors.remove(&parameter);
-        if let Some(earlier) = &earlier {
-            rows = crate::tensor::add(earlier, &rows)?;
+    /// Adds the norms of vector parameters. Each is added once, when all uses of the parameter are
+    /// known: taking the norm of earlier uses away again would cancel digits of all other norms.
+    fn add_vector_norms(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.vectors_counted, true) {
+            return Ok(());
         }
-        for Part { group, weights, scale } in share.parts() {
-            let weights = weights.as_deref();
-            if let Some(earlier) = &earlier {
-                self.squared[group].add_squared_rows(-scale, earlier, weights)?;
+        for (&parameter, rows) in &self.vectors {
+            let Some(share) = self.groups.of(parameter) else { continue };
+            for Part { group, weights, scale } in share.parts() {
+                self.squared[group].add_squared_rows(scale, rows, weights.as_deref())?;
             }
-            self.squared[group].add_squared_rows(scale, &rows, weights)?;
         }
-        self.vectors.insert(parameter, rows);
         Ok(())
     }
 

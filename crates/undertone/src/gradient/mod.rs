@@ -30,6 +30,8 @@
 
 mod all_reduce;
 mod clip;
+#[cfg(test)]
+mod extremes;
 mod ghost_clipping;
 mod groups;
 mod reduce_scatter;

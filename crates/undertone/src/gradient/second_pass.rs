@@ -7,7 +7,7 @@ use super::unit::UnitRows;
 use super::weights::Weights;
 use crate::model::{Factor, ParameterId, Receiver};
 use crate::tensor::{Matrix, Result, RowWeights};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// The units of a batch with their clipping factors, and what was kept for the clipped sum.
 pub struct ClippedUnits<'g> {
@@ -15,7 +15,7 @@ pub struct ClippedUnits<'g> {
     pub(super) groups: &'g ClippingGroups,
     pub(super) kept: Vec<Factor>,
     /// Per-unit gradients of vector parameters, `[units, coordinates]`.
-    pub(super) vectors: HashMap<ParameterId, Matrix>,
+    pub(super) vectors: BTreeMap<ParameterId, Matrix>,
     /// Clipping factors, `[groups][units]`.
     pub(super) factors: Vec<Vec<f32>>,
     pub(super) clipped: Clipped,
@@ -78,7 +78,7 @@ impl SecondPass<'_, '_> {
     }
 
     /// Adds the per-unit gradients of vector parameters.
-    fn add_vectors(&mut self, vectors: &HashMap<ParameterId, Matrix>) -> Result<()> {
+    fn add_vectors(&mut self, vectors: &BTreeMap<ParameterId, Matrix>) -> Result<()> {
         let Self { groups, factors, sum, .. } = self;
         let mut together = vec![Vec::new(); factors.len()];
         for (&parameter, rows) in vectors {

@@ -60,6 +60,11 @@ impl RunLedger {
         Ok(Self { ledger: Some(ledger), path, ranks, delta, planned: None, computed: None })
     }
 
+    /// What to say where lines of the ledger were torn.
+    pub fn warning(&self) -> Option<String> {
+        self.ledger.as_ref()?.warning()
+    }
+
     /// Says which entries will follow one another, one release each.
     pub fn plan(&mut self, parts: Vec<Part>) {
         let Some(ledger) = &self.ledger else { return };
@@ -200,11 +205,6 @@ pub fn assumptions(
          about 2e-7 of itself"
             .to_owned(),
     ]);
-    if let Some(name) = plan.data.augment.as_ref().and_then(|augment| augment.infill.as_ref()) {
-        assumptions.push(format!(
-            "{name}, which fills in copies of texts, does not depend on the training file"
-        ));
-    }
     if let (true, Some(file)) = (plan.data.validation_is_public, &plan.data.validation) {
         let file = file.display();
         assumptions.push(format!("{file} is public and does not depend on the training file"));

@@ -38,8 +38,7 @@ pub mod purpose {
     pub const PUBLIC_GRADIENTS: u64 = 17;
     /// Groups of units, of which each step draws from one.
     pub const GROUPS: u64 = 18;
-    /// Tokens that copies of examples have replaced, and what fills them in.
-    pub const AUGMENTATION: u64 = 19;
+    // 19 was used for augmentation.
 }
 
 /// 32 secret bytes. Anyone who knows them can subtract the noise.

@@ -3,6 +3,30 @@
 //!
 //! Every function takes, for each unit, the range of rows that belong to it, and gives an upper
 //! bound of the number that it names: a bound includes what rounding can have taken away.
+//!
+//! # Underflow
+//!
+//! A relative error bound does not hold where products leave the normal range of f32: the square
+//! of 10⁻²³ is 0, and a gradient of 10⁻²³ ⊗ 10¹⁹ over a thousand tokens would pass for zero. So
+//! wherever a bound uses the norm α_t of a row of d numbers, it uses
+//!
+//! ```text
+//! α′_t = √(α_t² + δ),  δ = 2⁻¹⁰⁰ d
+//! ```
+//!
+//! instead. *Statement:* an inner product of two rows, computed with relative error k ≥ 2·10⁻⁷ in
+//! the normal range and with subnormal operands, products and sums flushed to zero, is off by at
+//! most 2k α′_t α′_s. *Proof:* Flushing changes each operand by at most 2⁻¹²⁵ (it may have been
+//! split into two bf16 parts), and each of at most eight operations for a pair by 2⁻¹²⁶. That adds
+//! at most η = 2⁻¹²³ d + 2⁻¹²⁵ √d (α_t + α_s) to k α_t α_s. By the Cauchy–Schwarz inequality, α′_t
+//! α′_s is at least α_t α_s + δ and at least √δ (α_t + α_s). So 2k α′_t α′_s ≥ k α_t α_s + k δ +
+//! k √δ (α_t + α_s), and k δ ≥ 2⁻¹²³ d, k √δ ≥ 2⁻¹²⁵ √d. ∎
+//!
+//! Without flushing, as on a CPU without AMX, η is below 2⁻¹⁴⁸ d, and k α′_t α′_s is enough. All
+//! bounds of norms hold with α′ in place of α. Gradients that are formed are off by at most 2k Σ_t
+//! α′_t ε′_t in norm for the same reason.
+//!
+//! The clipped sum is computed in f32 as well: see [`Bounds::factors`](crate::gradient::Bounds).
 
 use super::backend::{Backend, Ranges, on_backend};
 use super::cpu::Cpu;
@@ -14,6 +38,10 @@ use super::{CoordinateWeights, Matrix};
 /// More than twice the error of our matrix products: 2e-7 of Σ|aᵢbᵢ|, and 4e-7 where there is no
 /// fused multiply-add.
 pub(crate) const SLACK: f64 = 1e-6;
+
+/// 2⁻¹⁰⁰, which is added to the squared norm of a row for each of its columns (see
+/// [underflow](self#underflow)). The kernels have the same number.
+pub(crate) const UNDERFLOW: f64 = 1.0 / (1_u128 << 100) as f64;
 
 /// Rounding below zero is zero, and a NaN stays one: it must not pass for a short gradient.
 pub(crate) fn not_negative(x: f64) -> f64 {

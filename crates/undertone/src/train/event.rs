@@ -16,6 +16,8 @@ pub enum TrainingEvent<'a> {
         labels_were_found: bool,
         parameters: ParameterCounts,
     },
+    /// Something that matters and stops nothing.
+    Warning { message: &'a str },
     /// How the sums of several ranks are added up, where they compute on GPUs.
     Sums { told: &'a str },
     /// The relevance map of one more example was computed.

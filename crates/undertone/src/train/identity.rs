@@ -88,6 +88,15 @@ pub fn fingerprints(
         hash.add_plan(plan);
         Ok(())
     })?;
+    // Not part of a run's identity, but ranks must exchange the same things at the same time.
+    add("has another compute.checkpoint_every", &mut |hash| {
+        hash.add_debug(&plan.compute.checkpoint_every);
+        Ok(())
+    })?;
+    add("has another compute.nccl", &mut |hash| {
+        hash.add_debug(&plan.compute.nccl);
+        Ok(())
+    })?;
     let Prepared { model, data, validation, public, origin: _, labels_were_found } = prepared;
     add("has another base model", &mut |hash| hash.add_model(model))?;
     add("has other training data", &mut |hash| {

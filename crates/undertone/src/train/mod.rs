@@ -7,7 +7,6 @@
 //!
 //! The loop calls a [`Procedure`](crate::method::Procedure) and does not know which method it runs.
 
-mod augment;
 mod average;
 mod card;
 mod checkpoint;

@@ -1,6 +1,5 @@
 //! Loads the model and the data of a plan.
 
-use super::augment::augment;
 use crate::audit::canaries::CanaryTemplate;
 use crate::data::{
     Dataset, Encoder, HoldOut, Labels, Options, Part, PrivacyUnit, Row, Tokeniser,
@@ -79,13 +78,10 @@ impl Prepared {
         }
         let tokeniser = model.tokeniser(&origin, plan.data.max_tokens)?;
         let files = Files { plan, labels: labels.as_ref(), tokeniser: &tokeniser };
-        let mut data = match data {
+        let data = match data {
             Some(data) => data,
             None => files.read(&plan.data.train, trained_on(plan))?,
         };
-        if let Some(settings) = &plan.data.augment {
-            augment(&mut data, settings, &tokeniser, secret, device)?;
-        }
         let validation = plan
             .data
             .validation

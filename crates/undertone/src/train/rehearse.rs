@@ -91,7 +91,6 @@ pub fn rehearse(plan: &Plan, device: &Device) -> Result<Rehearsal> {
             }
             // Authors have several rows, up to the maximum.
             let rows = count.rows.min(count.units * plan.data.most_per_author);
-            let rows = rows * plan.data.augment.as_ref().map_or(1, |augment| augment.copies);
             let per_unit = rows as f64 / count.units.max(1) as f64;
             let units_of_step = match resolved.sampling_rate {
                 // A declared number of units may be far from the true one.

@@ -131,6 +131,53 @@ fn ranks_that_do_not_go_together_are_refused() {
     assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none());
 }
 
+/// Strangers that connect and say nothing, and one that says something else, keep no rank waiting:
+/// rank 0 has less time than it gives each of them.
+#[test]
+fn silent_strangers_do_not_delay_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let join = |rank| {
+        let (folder, patience) = (folder.path().to_owned(), Duration::from_secs(4));
+        Tcp::join(&Rendezvous { folder, rank, ranks: 2, address: None, patience })
+    };
+    let join = &join;
+    std::thread::scope(|scope| {
+        let first = scope.spawn(move || join(0));
+        let port = loop {
+            let text = std::fs::read_to_string(folder.path().join("rendezvous.json"));
+            let meeting = text.ok().and_then(|text| serde_json::from_str(&text).ok());
+            match meeting.and_then(|meeting: serde_json::Value| meeting["port"].as_u64()) {
+                Some(port) => break port as u16,
+                None => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        let call = || std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let mut strangers: Vec<_> = (0..5).map(|_| call()).collect();
+        std::io::Write::write_all(&mut strangers[0], b"GET / HTTP/1.1").unwrap();
+        let second = join(1).unwrap();
+        let first = first.join().unwrap().unwrap();
+        drop((first, second, strangers));
+    });
+}
+
+/// Whoever can write to the folder could replace the file with the job's key.
+#[cfg(unix)]
+#[test]
+fn a_folder_that_others_can_write_to_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    for mode in [0o777, 0o1777, 0o775] {
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        for rank in [0, 1] {
+            let (folder, patience) = (folder.path().to_owned(), Duration::from_secs(1));
+            let rendezvous = Rendezvous { folder, rank, ranks: 2, address: None, patience };
+            let message = Tcp::join(&rendezvous).unwrap_err().to_string();
+            assert!(message.contains("other users can write to"), "{mode:o}: {message}");
+        }
+    }
+    assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none());
+}
+
 /// A key that others can read is not used.
 #[cfg(unix)]
 #[test]

@@ -9,12 +9,16 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Time for one address to answer.
 const ANSWER: Duration = Duration::from_secs(2);
 const NAP: Duration = Duration::from_millis(20);
+/// Connections that may take their time to prove that they know the key, all at once.
+const MOST_UNKNOWN: usize = 256;
 /// The longest message while ranks are joined.
 const LONGEST: u32 = 1 << 24;
 
@@ -81,8 +85,9 @@ fn lead(
     let meeting = Meeting::new(&key, own.host, own.addresses, own.port);
     let _kept = (ranks > 1).then(|| meeting.write(&rendezvous.folder)).transpose()?;
     let mut joined: Vec<Option<(Place, TcpStream)>> = (0..ranks).map(|_| None).collect();
+    let door = Door::new(listener, &key, 0);
     while joined.iter().skip(1).any(Option::is_none) {
-        let Some((caller, mut stream)) = next_caller(listener, &key, 0, deadline) else {
+        let Some((caller, mut stream)) = door.next(deadline) else {
             let missing: Vec<String> = (1..ranks)
                 .filter(|&rank| joined[rank].is_none())
                 .map(|rank| rank.to_string())
@@ -193,8 +198,9 @@ fn follow(
         peers.push(peer(*callee, host.clone(), stream));
     }
     let mut missing: Vec<&Place> = places.iter().filter(|place| place.rank > rank).collect();
+    let door = Door::new(listener, &key, rank as u32);
     while let Some(one) = missing.first() {
-        let Some((caller, stream)) = next_caller(listener, &key, rank as u32, deadline) else {
+        let Some((caller, stream)) = door.next(deadline) else {
             return Err(lost(one.rank, &one.host));
         };
         if let Some(i) = missing.iter().position(|place| place.rank == caller.rank as usize) {
@@ -205,24 +211,60 @@ fn follow(
     Ok((key, peers))
 }
 
-/// The next one that calls and knows the key; none if nobody does in time.
-fn next_caller(
-    listener: &TcpListener,
-    key: &Key,
+/// Where a rank is called. Each caller has a thread in which it proves that it knows the key, so
+/// that one that says nothing does not keep others waiting.
+struct Door<'a> {
+    listener: &'a TcpListener,
+    key: &'a Key,
     callee: u32,
-    deadline: Instant,
-) -> Option<(Caller, TcpStream)> {
-    loop {
-        if let Ok((mut stream, _)) = listener.accept()
-            && stream.set_nonblocking(false).is_ok()
-            && let Ok(caller) = accept(&mut stream, key, callee)
-        {
-            return Some((caller, stream));
+    /// Callers that know the key.
+    known: (Sender<Call>, Receiver<Call>),
+    /// Number of callers that have not proved it yet.
+    unknown: Arc<AtomicUsize>,
+}
+
+type Call = (Caller, TcpStream);
+
+impl<'a> Door<'a> {
+    fn new(listener: &'a TcpListener, key: &'a Key, callee: u32) -> Self {
+        Self { listener, key, callee, known: channel(), unknown: Arc::default() }
+    }
+
+    /// The next caller that knows the key; none if there is none before the deadline.
+    fn next(&self, deadline: Instant) -> Option<Call> {
+        loop {
+            if let Ok(call) = self.known.1.try_recv() {
+                return Some(call);
+            }
+            if self.unknown.load(Ordering::SeqCst) < MOST_UNKNOWN
+                && let Ok((stream, _)) = self.listener.accept()
+            {
+                self.greet(stream);
+                continue;
+            }
+            if Instant::now() > deadline {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(2));
         }
-        if Instant::now() > deadline {
-            return None;
+    }
+
+    fn greet(&self, mut stream: TcpStream) {
+        let (key, callee, known) = (self.key.clone(), self.callee, self.known.0.clone());
+        let unknown = Arc::clone(&self.unknown);
+        unknown.fetch_add(1, Ordering::SeqCst);
+        let greeting = std::thread::Builder::new().spawn(move || {
+            if stream.set_nonblocking(false).is_ok()
+                && let Ok(caller) = accept(&mut stream, &key, callee)
+            {
+                // Nobody receives it once all ranks have come.
+                let _ = known.send((caller, stream));
+            }
+            unknown.fetch_sub(1, Ordering::SeqCst);
+        });
+        if greeting.is_err() {
+            self.unknown.fetch_sub(1, Ordering::SeqCst);
         }
-        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

@@ -39,7 +39,12 @@ impl Meeting {
             let path = path.display().to_string();
             move |e: std::io::Error| Error::Refused(format!("{path} cannot be written: {e}"))
         };
-        fs::create_dir_all(folder).map_err(failed(folder))?;
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true);
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(folder).map_err(failed(folder))?;
+        check_folder(folder)?;
         let path = folder.join(NAME);
         let part = folder.join(format!("{NAME}.{}", std::process::id()));
         let mut options = fs::OpenOptions::new();
@@ -57,6 +62,7 @@ impl Meeting {
 
     /// Reads the file; none if it is not there yet.
     pub fn read(folder: &Path) -> Result<Option<Self>> {
+        check_folder(folder)?;
         let path = folder.join(NAME);
         let refused = |problem: &str| Error::Refused(format!("{} {problem}", path.display()));
         let text = match fs::read_to_string(&path) {
@@ -72,6 +78,23 @@ impl Meeting {
         }
         serde_json::from_str(&text).map(Some).map_err(|_| refused("is of something else"))
     }
+}
+
+/// Refuses a folder in which others can write: they could replace the file, and ranks would join
+/// their job.
+fn check_folder(folder: &Path) -> Result<()> {
+    #[cfg(unix)]
+    if let Ok(metadata) = fs::metadata(folder) {
+        let mode = std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o777;
+        if mode & 0o022 != 0 {
+            let name = folder.display();
+            return Err(Error::Refused(format!(
+                "other users can write to {name} (mode {mode:04o}) and could replace the file by \
+                 which ranks find each other; run chmod go-w {name}, or choose another folder"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The file while ranks are waited for.

@@ -69,9 +69,38 @@ fn shards(folder: &Path) -> Result<Vec<PathBuf>> {
             }
             found.retain(|path| split(path) == "train");
         }
+        complete(&found).map_err(|reason| Error::Io { file: folder.into(), reason })?;
         return Ok(found);
     }
     Err(none())
+}
+
+/// Refuses numbered shards of which some are missing: they would be a smaller dataset.
+fn complete(files: &[PathBuf]) -> std::result::Result<(), String> {
+    let numbers: Vec<(u64, u64)> = files.iter().filter_map(|path| numbers(path)).collect();
+    let Some(&(_, total)) = numbers.first() else { return Ok(()) };
+    if let Some((_, other)) = numbers.iter().find(|(_, other)| *other != total) {
+        return Err(format!(
+            "the folder has shards of {total} and shards of {other}, which are two versions of a \
+             dataset; remove one of them"
+        ));
+    }
+    let there: BTreeSet<u64> = numbers.iter().map(|&(number, _)| number).collect();
+    match (0..total).find(|number| !there.contains(number)) {
+        Some(missing) => Err(format!(
+            "shard {missing:05}-of-{total:05} is missing; download it, or name the shards to read \
+             with a pattern, such as folder/train-*.parquet"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// 1 and 3 of `train-00001-of-00003.parquet`.
+fn numbers(path: &Path) -> Option<(u64, u64)> {
+    let stem = path.file_stem()?.to_str()?;
+    let (rest, total) = stem.rsplit_once("-of-")?;
+    let (_, number) = rest.rsplit_once('-')?;
+    Some((number.parse().ok()?, total.parse().ok()?))
 }
 
 /// The split of a shard: `train` of `train-00000-of-00002.parquet`.
@@ -110,7 +139,16 @@ mod tests {
         assert_eq!(files(&at("set")).unwrap(), both);
         std::fs::write(shard("test-00000-of-00001.parquet"), "").unwrap();
         assert_eq!(files(&at("set")).unwrap(), both, "the split train");
-        both.iter().for_each(|path| std::fs::remove_file(path).unwrap());
+        std::fs::remove_file(&both[1]).unwrap();
+        let error = files(&at("set")).unwrap_err().to_string();
+        assert!(error.contains("shard 00001-of-00002 is missing"), "{error}");
+        assert_eq!(files(&shard("train-*.parquet")).unwrap(), both[..1], "as a pattern says");
+        std::fs::write(shard("train-00001-of-00003.parquet"), "").unwrap();
+        let error = files(&at("set")).unwrap_err().to_string();
+        assert!(error.contains("two versions"), "{error}");
+        for name in ["train-00000-of-00002.parquet", "train-00001-of-00003.parquet"] {
+            std::fs::remove_file(shard(name)).unwrap();
+        }
         std::fs::write(shard("dev-00000-of-00001.parquet"), "").unwrap();
         let error = files(&at("set")).unwrap_err().to_string();
         assert!(error.contains("dev, test"), "{error}");

@@ -1,7 +1,6 @@
 //! The bytes of a file, decompressed if it is a gzip or a Zstandard file.
 
 use super::super::error::{Error, Result};
-use super::lines::MOST_BYTES;
 use super::meter::Meter;
 use flate2::bufread::MultiGzDecoder;
 use std::fs::File;
@@ -16,8 +15,11 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTANDARD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// Text compresses to between a half and a hundredth of its size. What decompresses to more than
-/// this many times its size, and the length of the longest row, is a decompression bomb.
+/// this many times the bytes read so far, and [`SPARE`], is a decompression bomb.
 const MOST_TIMES: u64 = 200;
+
+/// Bytes that any compressed file may have, so that a short file can be as uniform as it likes.
+const SPARE: u64 = 4 << 20;
 
 /// A file that is read from the start to its end.
 pub(super) struct Input {
@@ -39,8 +41,7 @@ impl Input {
                 (_, true) => Box::new(zstd::stream::read::Decoder::with_buffer(reader)?),
                 _ => return Ok(Input { reader: Box::new(reader), meter }),
             };
-            let most = size.saturating_mul(MOST_TIMES).saturating_add(MOST_BYTES as u64);
-            let inside = Bounded { decoder, decompressed: 0, most };
+            let inside = Bounded { decoder, decompressed: 0, compressed: meter.clone() };
             Ok(Input { reader: Box::new(BufReader::with_capacity(1 << 16, inside)), meter })
         });
         opened.map_err(|e| Error::io(path, &e))
@@ -82,11 +83,12 @@ impl Read for Counted {
 }
 
 /// Ends with an error where compressed data are damaged, or have decompressed to more than they
-/// may.
+/// may. The bound grows with what was read, so that a bomb ends long before the whole file is
+/// decompressed, whatever follows.
 struct Bounded {
     decoder: Box<dyn Read + Send>,
     decompressed: u64,
-    most: u64,
+    compressed: Meter,
 }
 
 impl Read for Bounded {
@@ -103,7 +105,8 @@ impl Read for Bounded {
             _ => e,
         })?;
         self.decompressed += read as u64;
-        if self.decompressed > self.most {
+        let most = self.compressed.done().saturating_mul(MOST_TIMES).saturating_add(SPARE);
+        if self.decompressed > most {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!("it decompresses to more than {MOST_TIMES} times its size"),

@@ -99,3 +99,24 @@ impl Allocator for AdaptiveClipping {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever the noisy share is, C stays where products with it are normal numbers, and the noise
+    /// on the gradients is what the ledger states for C.
+    #[test]
+    fn the_bound_stays_within_its_range() {
+        let settings = AdaptiveClip { quantile: 0.5, rate: 10.0, initial: 1e-10, noise: None };
+        let mut clipping = AdaptiveClipping::new(settings, 10.0, &Parameters::default());
+        for share in [0.4, -1e300, 1e300, 0.5, f64::MAX, f64::MIN, f64::INFINITY, -1e30] {
+            clipping.observe_share(share);
+            let bound = clipping.bound();
+            assert!((RANGE.0..=RANGE.1).contains(&bound), "{share}: {bound}");
+            let allocation = clipping.allocation(1.5);
+            assert_eq!(allocation.bounds.thresholds(), [f64::from(bound)]);
+            assert!((allocation.noise_multiplier() / 1.5 - 1.0).abs() < 1e-9, "{share}");
+        }
+    }
+}

@@ -53,7 +53,7 @@ use crate::error::{Error, Result};
 use crate::gradient::ClippedSum;
 use crate::noise::{Noise, purpose};
 use crate::plan::Plan;
-use crate::train::{Learner, Prepared, Protection, Step};
+use crate::train::{Learner, Prepared, Protection, Step, TrainingEvent};
 use ledger::{claim, planned_releases, round_down, step_event, terms};
 use relevance::ComputedMap;
 use undertone_accounting::ledger::Terms;
@@ -98,6 +98,9 @@ impl Central {
         let mut ledger = RunLedger::open(&begin, terms, plan.delta, entries)?;
         ledger.plan(planned_releases(plan, begin.resolved));
         let Begin { plan: run, prepared, resolved, secret, folder, tape, callback, .. } = begin;
+        if let Some(message) = &ledger.warning() {
+            callback(TrainingEvent::Warning { message });
+        }
         let parameters = &prepared.model.parameters;
         let clip = &plan.clip;
         let (mut relevance_by_parameter, mut relevance_cost) = (Vec::new(), None);

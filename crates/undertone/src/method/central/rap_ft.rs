@@ -371,6 +371,36 @@ mod tests {
         }
     }
 
+    /// What a map adds has at most the norm R, whatever finite numbers it holds; one that is not
+    /// finite adds nothing.
+    #[test]
+    fn no_map_adds_more_than_the_bound_at_any_magnitude() {
+        let mut state = 5_u64;
+        let mut below = |count: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_041);
+            (state >> 33) % count
+        };
+        for trial in 0..400 {
+            let center = [-44.0, -38.0, -23.0, -5.0, 0.0, 5.0, 20.0, 38.0][below(8) as usize];
+            let spread = [0.0, 1.0, 80.0][below(3) as usize];
+            let mut number = || {
+                let exponent: f64 = center + spread * (below(1 << 20) as f64 / 1_048_576.0 - 0.5);
+                let size = 10_f64.powf(exponent.clamp(-44.8, 38.5)) as f32;
+                if below(2) == 0 { -size } else { size }
+            };
+            let mut map: Vec<f32> = (0..100).map(|_| number()).collect();
+            if trial % 10 == 0 {
+                map[7] = [f32::NAN, f32::INFINITY][trial / 10 % 2];
+            }
+            let clip = [1e-6, 1e-3, 1.0, 1e6][below(4) as usize];
+            let mut sum = ClippedRelevanceSum { of: vec![vec![0.0; 100]], clip };
+            sum.add(&[map]);
+            let norm = sum.of[0].iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+            assert!(norm <= clip, "trial {trial}: {norm} is above {clip}");
+            assert!(trial % 10 != 0 || norm == 0.0, "trial {trial}: not finite, and adds {norm}");
+        }
+    }
+
     /// A map is released with noise of std noise multiplier times clipping bound, which is what
     /// its ledger entry states for maps of that bound.
     #[test]

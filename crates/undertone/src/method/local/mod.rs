@@ -62,7 +62,7 @@ use crate::gradient::ClippedSum;
 use crate::model::Model;
 use crate::model::sanitised::save_sanitiser;
 use crate::noise::purpose;
-use crate::train::{Learner, Step};
+use crate::train::{Learner, Step, TrainingEvent};
 use learn::Cache;
 use ledger::{PlannedRelease, releases, terms};
 use prepare::Perturbation;
@@ -99,6 +99,9 @@ impl Local {
             .count() as u64;
         let mut ledger = RunLedger::open(&begin, terms, plan.delta, entries)?;
         let Begin { plan: run, prepared, resolved, secret, tape, callback, .. } = begin;
+        if let Some(message) = &ledger.warning() {
+            callback(TrainingEvent::Warning { message });
+        }
         let parts = prepare::Parts {
             run,
             prepared: &mut *prepared,

@@ -41,7 +41,7 @@ pub fn all_pairs<S: Simd>(
     for i in 0..HEIGHT {
         for j in 0..WIDTH {
             for (k, (x, y)) in left_ends[i].iter().zip(right_ends[j]).enumerate() {
-                out[i][j] += x * y * rest.get(k).copied().unwrap_or(1.0);
+                out[i][j] += x * (y * rest.get(k).copied().unwrap_or(1.0));
             }
         }
     }

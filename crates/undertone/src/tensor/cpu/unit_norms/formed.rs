@@ -44,7 +44,7 @@ pub fn block(
             let mut most = if columns.start == 0 { longest(a, e, range) } else { 0.0 };
             let part = part(e, range, columns.clone());
             let formed = form(part, rows(a, range), space);
-            let mut sum = 0.0;
+            let mut sum = lost_squares(columns.len() * d, weights);
             for (i, row) in columns.zip(formed.chunks(d.max(1))) {
                 sum += match weights {
                     None => f64::from(dot(row, row)),
@@ -60,6 +60,14 @@ pub fn block(
             Share { squared: sum, most }
         },
     )
+}
+
+/// What underflow can take away from the sum of so many squares in `f32`: less than the smallest
+/// number for each, under weights at most their largest times that.
+fn lost_squares(count: usize, weights: Option<ColumnWeights>) -> f64 {
+    let largest = |weights: &[f32]| f64::from(weights.iter().copied().fold(0.0, f32::max));
+    let weight = weights.map_or(1.0, |w| (1.0 + largest(w.a)) * largest(w.e));
+    weight * count as f64 * f64::from(f32::from_bits(1))
 }
 
 /// leftᵀ · right.
@@ -136,6 +144,10 @@ pub fn weighted_products(
     for (total, largest) in totals.iter_mut().zip(largest) {
         for (total, most) in total.iter_mut().zip(&most) {
             *total += 2.0 * SLACK * largest * most * most;
+            if largest > 0.0 {
+                let squares = (left.columns() * d) as f64;
+                *total += (1.0 + largest) * squares * f64::from(f32::from_bits(1));
+            }
         }
     }
     totals

@@ -1,11 +1,13 @@
 //! Norms by Gram matrices: ‖G‖² = Σ_{t,s} ⟨a_t, a_s⟩ ⟨e_t, e_s⟩.
 
-use super::{ColumnWeights, RUNNING, SLACK, Share, longest, not_negative, per_pair, rows};
+use super::written::wide_dot;
+use super::{
+    ColumnWeights, RUNNING, SLACK, Share, longest, not_negative, per_pair, rows, underflow,
+};
 use crate::tensor::Host;
 use crate::tensor::cpu::dots::{HEIGHT, WIDTH, all_pairs};
 use crate::tensor::cpu::level::arch;
 use crate::tensor::cpu::matmul::multiply;
-use crate::tensor::cpu::simd::dot;
 use crate::tensor::cpu::view::Update;
 use pulp::{Simd, WithSimd};
 use std::ops::Range;
@@ -48,6 +50,7 @@ impl WithSimd for GramBlock<'_> {
         let last = range.end - 1;
         let block = range.start + first..range.end.min(range.start + first + BLOCK);
         let mut share = Share::default();
+        let lost = (underflow(a.columns()), underflow(es.iter().map(|e| e.columns()).sum()));
         for i in block.clone().step_by(HEIGHT) {
             let height = HEIGHT.min(block.end - i);
             for j in (i..range.end).step_by(WIDTH) {
@@ -69,7 +72,8 @@ impl WithSimd for GramBlock<'_> {
                             std::cmp::Ordering::Less => share.squared += 2.0 * product,
                             std::cmp::Ordering::Equal => {
                                 share.squared += product;
-                                share.most += not_negative(product).sqrt();
+                                let [x, y] = [*x + lost.0, *y + lost.1].map(not_negative);
+                                share.most += (x * y).sqrt();
                             }
                             std::cmp::Ordering::Greater => {}
                         }
@@ -129,8 +133,7 @@ pub fn inner_products(
         others,
         #[inline(always)]
         |range, other| {
-            let inner =
-                f64::from(dot(&gram((a, range), (b, other)), &gram((e, range), (f, other))));
+            let inner = wide_dot(&gram((a, range), (b, other)), &gram((e, range), (f, other)));
             inner + 2.0 * SLACK * longest(a, e, range) * longest(b, f, other)
         },
     )

@@ -19,7 +19,7 @@ use super::parallel;
 use super::simd::{dot, widest};
 use super::view::View;
 use crate::tensor::Host;
-use crate::tensor::unit_norms::{SLACK, not_negative};
+use crate::tensor::unit_norms::{SLACK, UNDERFLOW, not_negative};
 use std::ops::Range;
 
 pub use formed::weighted_products;
@@ -87,13 +87,25 @@ const RUNNING: usize = 32;
 /// The same for a [`dot`], which has sixteen running sums.
 const RUN: usize = 16 * RUNNING;
 
+/// The inner product of two rows: runs of columns in `f32`, the runs in `f64`.
+#[inline(always)]
+fn inner(x: &[f32], y: &[f32]) -> f64 {
+    let mut sum = 0.0;
+    for (x, y) in x.chunks(RUN).zip(y.chunks(RUN)) {
+        sum += f64::from(dot(x, y));
+    }
+    sum
+}
+
+/// What [underflow](crate::tensor::unit_norms#underflow) adds to the squared norm of a row.
+fn underflow(columns: usize) -> f64 {
+    columns as f64 * UNDERFLOW
+}
+
+/// The norm of a row, with what underflow can have taken away from it.
 #[inline(always)]
 fn length(row: &[f32]) -> f64 {
-    let mut squared = 0.0;
-    for run in row.chunks(RUN) {
-        squared += f64::from(dot(run, run));
-    }
-    squared.sqrt()
+    (inner(row, row) + underflow(row.len())).sqrt()
 }
 
 /// Σ_t ‖a_t‖‖e_t‖ over a range of rows: no gradient of theirs is longer.

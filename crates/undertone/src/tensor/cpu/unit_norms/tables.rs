@@ -1,9 +1,8 @@
 //! The gradient of a table, such as an embedding: row `indices[t]` of it has e_t added.
 
 use super::gram::gram;
-use super::{SLACK, length, longest, per_pair, per_unit, total_length};
+use super::{SLACK, inner, length, longest, per_pair, per_unit, total_length};
 use crate::tensor::Host;
-use crate::tensor::cpu::simd::dot;
 use std::ops::Range;
 
 /// For each range an upper bound of the squared norm of a table's gradient, each coordinate's
@@ -55,17 +54,16 @@ pub fn table_with_product(
         #[inline(always)]
         |range, other| {
             let gram = gram((e, range), (right, other));
-            let mut inner = 0.0;
+            let mut sum = 0.0;
             for (t, gram) in range.clone().zip(gram.chunks_exact(other.len().max(1))) {
                 let column = indices[t] as usize;
-                inner += other
-                    .clone()
-                    .zip(gram)
-                    .map(|(s, g)| f64::from(left.row(s)[column] * g))
+                let products = other.clone().zip(gram);
+                sum += products
+                    .map(|(s, g)| f64::from(left.row(s)[column]) * f64::from(*g))
                     .sum::<f64>();
             }
             let most = total_length(e, range.clone());
-            inner + 2.0 * SLACK * most * longest(left, right, other)
+            sum + 2.0 * SLACK * most * longest(left, right, other)
         },
     )
 }
@@ -82,12 +80,12 @@ pub fn table_with_table(
         |range, other| {
             let pairs = range.clone().flat_map(|t| other.clone().map(move |s| (t, s)));
             let met = pairs.filter(|&(t, s)| indices[t] == other_indices[s]);
-            let (mut inner, mut most) = (0.0, 0.0);
+            let (mut sum, mut most) = (0.0, 0.0);
             for (t, s) in met {
-                inner += f64::from(dot(e.row(t), f.row(s)));
+                sum += inner(e.row(t), f.row(s));
                 most += length(e.row(t)) * length(f.row(s));
             }
-            inner + SLACK * most
+            sum + SLACK * most
         },
     )
 }

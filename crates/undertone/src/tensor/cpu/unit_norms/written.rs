@@ -1,7 +1,7 @@
 //! Norms by Gram matrices that are written down, block by block: fewer operations than pair by pair
 //! in registers ([`super::gram`]), and a bound of what they are off by, which is added.
 
-use super::{ColumnWeights, Share, not_negative, rows};
+use super::{ColumnWeights, Share, not_negative, rows, underflow};
 use crate::tensor::Host;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use crate::tensor::cpu::level::Amx;
@@ -102,7 +102,8 @@ struct Weights<'a> {
 /// matrices are written down in `space`.
 ///
 /// With c the error of the [`Writer`], the element (t, s) of the matrix of a is off by at most
-/// c α_t α_s, where α_t² is its diagonal, and so with e and ε. So ‖G‖² is off by at most c Σ_{t,s}
+/// c α_t α_s, where α_t² is its diagonal and what [underflow](crate::tensor::unit_norms#underflow)
+/// adds to it, and so with e and ε. So ‖G‖² is off by at most c Σ_{t,s}
 /// (α_t α_s |⟨e_t, e_s⟩| + ε_t ε_s |⟨a_t, a_s⟩|) + c² (Σ_t α_t ε_t)², which is added, with a
 /// hundredth more since the matrices in it are those that were computed.
 pub fn whole(
@@ -123,12 +124,12 @@ pub fn whole(
     for e in es {
         writer.add(y, rows(e, range), of_e);
     }
-    let lengths = |gram: &[f32]| -> Vec<f32> {
-        (0..range.len())
-            .map(|t| not_negative(f64::from(gram[t * side + t])).sqrt() as f32)
-            .collect()
+    let lengths = |gram: &[f32], columns: usize| -> Vec<f32> {
+        let squared = |t: usize| f64::from(gram[t * side + t]) + underflow(columns);
+        (0..range.len()).map(|t| not_negative(squared(t)).sqrt() as f32).collect()
     };
-    let (alpha, epsilon) = (lengths(x), lengths(y));
+    let alpha = lengths(x, a.columns());
+    let epsilon = lengths(y, es.iter().map(|e| e.columns()).sum());
     let mut sums = (0.0, 0.0, 0.0);
     widest(
         #[inline(always)]
@@ -157,28 +158,29 @@ fn sums_of_grams(
         let (x, y) = (&x[later.clone()], &y[later.clone()]);
         squared += same + 2.0 * wide_dot(x, y);
         error += 2.0 * both * both;
-        error += 2.0 * f64::from(alpha[t]) * f64::from(dot_of_sizes(&alpha[later.clone()], y));
-        error += 2.0 * f64::from(epsilon[t]) * f64::from(dot_of_sizes(&epsilon[later], x));
+        error += 2.0 * f64::from(alpha[t]) * dot_of_sizes(&alpha[later.clone()], y);
+        error += 2.0 * f64::from(epsilon[t]) * dot_of_sizes(&epsilon[later], x);
         most += both;
     }
     (squared, error, most)
 }
 
-/// Σ |x y|.
+/// Σ |x y|, and what underflow can have taken away from it.
 #[inline(always)]
-fn dot_of_sizes(x: &[f32], y: &[f32]) -> f32 {
+fn dot_of_sizes(x: &[f32], y: &[f32]) -> f64 {
     let mut lanes = [0.0_f32; 16];
     for (x, y) in x.chunks(16).zip(y.chunks(16)) {
         for (lane, (x, y)) in lanes.iter_mut().zip(x.iter().zip(y)) {
             *lane += (x * y).abs();
         }
     }
-    lanes.iter().sum()
+    let sum: f32 = lanes.iter().sum();
+    f64::from(sum) + x.len() as f64 * f64::from(f32::from_bits(1))
 }
 
 /// The inner product of two rows in double precision, with eight running sums.
 #[inline(always)]
-fn wide_dot(x: &[f32], y: &[f32]) -> f64 {
+pub(super) fn wide_dot(x: &[f32], y: &[f32]) -> f64 {
     let mut lanes = [0.0; 8];
     for (x, y) in x.chunks(8).zip(y.chunks(8)) {
         for (lane, (x, y)) in lanes.iter_mut().zip(x.iter().zip(y)) {

@@ -66,7 +66,8 @@ __device__ __forceinline__ void gram(
     for (size k = 0; k < count; ++k)
         add_inner(y, layers[2 * k], left, task.end, layers[2 * k + 1], right, task.other_end, l,
                   r);
-    double sum = 0.0, diagonal = 0.0;
+    double sum = 0.0, diagonal = 0.0, lost_x, lost_y;
+    lost(pairs, layers, count, &lost_x, &lost_y);
 #pragma unroll
     for (int i = 0; i < 4; ++i)
 #pragma unroll
@@ -79,7 +80,8 @@ __device__ __forceinline__ void gram(
                                     : wide(pairs.factor.data[s * pairs.factor.stride + index]);
             }
             sum += pair * y[i][j];
-            if (t == s) diagonal += sqrt(pair * y[i][j]);
+            if (t == s && t < task.end)
+                diagonal += sqrt((pair + lost_x) * (y[i][j] + lost_y));
         }
     sum = block_sum(sum, space);
     diagonal = block_sum(diagonal, space);

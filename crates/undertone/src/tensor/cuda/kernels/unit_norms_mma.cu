@@ -400,7 +400,8 @@ __device__ __forceinline__ void gram_tile(
     }
     __syncthreads();
     join(sums, y);
-    double sum = 0.0, diagonal = 0.0;
+    double sum = 0.0, diagonal = 0.0, lost_x, lost_y;
+    lost(pairs, layers, count, &lost_x, &lost_y);
     for (int n = threadIdx.x; n < SIDE * SIDE; n += 256) {
         int row = n / SIDE, column = n % SIDE, at = row * SUM_ROW + column;
         bool twin = same && row >= 32 && column < 32;
@@ -415,7 +416,8 @@ __device__ __forceinline__ void gram_tile(
         }
         double product = pair * (double)y[at];
         sum += same && row < 32 && column >= 32 ? 2.0 * product : product;
-        if (t == s) diagonal += sqrt(product);
+        if (t == s && t < task.end)
+            diagonal += sqrt((pair + lost_x) * ((double)y[at] + lost_y));
     }
     sum = block_sum(sum, space);
     diagonal = block_sum(diagonal, space);

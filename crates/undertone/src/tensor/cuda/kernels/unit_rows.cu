@@ -2,27 +2,30 @@
 // kept in f64, one number for each unit.
 
 // row_norms[t] = ‖a_t‖ · √(Σ_k ‖e_{k,t}‖²), in f64 throughout: the square of an f32 is exact there.
+// Both include what underflow takes away from the inner products that they bound.
 // Without inputs ‖a_t‖ counts as 1. Block: a row; `side` 0 takes a and each e, 1 takes b and each
 // f.
 extern "C" __global__ void unit_row_norms(
     const Part* inputs, const Part* layers, size count, size side, double* row_norms) {
     __shared__ double space[32];
     size row = blockIdx.x;
-    double of_input = 0.0, of_layers = 0.0;
+    double of_input = 0.0, of_layers = 0.0, lost_input = 0.0, lost_layers = 0.0;
     if (inputs) {
         Part part = inputs[side];
+        lost_input = LOST_TO_UNDERFLOW * (double)part.columns;
         const real* x = part.data + row * part.stride;
         for (size j = threadIdx.x; j < part.columns; j += blockDim.x)
             of_input += (double)wide(x[j]) * (double)wide(x[j]);
     }
     for (size k = 0; k < count; ++k) {
         Part part = layers[2 * k + side];
+        lost_layers += LOST_TO_UNDERFLOW * (double)part.columns;
         const real* x = part.data + row * part.stride;
         for (size j = threadIdx.x; j < part.columns; j += blockDim.x)
             of_layers += (double)wide(x[j]) * (double)wide(x[j]);
     }
-    of_input = inputs ? block_sum(of_input, space) : 1.0;
-    of_layers = block_sum(of_layers, space);
+    of_input = inputs ? block_sum(of_input, space) + lost_input : 1.0;
+    of_layers = block_sum(of_layers, space) + lost_layers;
     if (threadIdx.x == 0) row_norms[row] = sqrt(of_input) * sqrt(of_layers);
 }
 
@@ -71,7 +74,7 @@ extern "C" __global__ void unit_inner_bounds(
     if (threadIdx.x == 0) sums[blockIdx.x] += times * (sum + slack * most * other_most);
 }
 
-// norms[p · apart + t] = ‖row t of part p‖², in f64. Block (t, p): eight rows, a warp each.
+// norms[p · apart + t] = ‖row t of part p‖², and what underflow takes away from it, in f64. Block (t, p): eight rows, a warp each.
 extern "C" __global__ void unit_squared_norms(
     const Part* parts, size rows, size apart, double* norms) {
     size row = (size)blockIdx.x * 8 + (threadIdx.x >> 5);
@@ -99,7 +102,8 @@ extern "C" __global__ void unit_squared_norms(
     }
     for (int offset = 16; offset > 0; offset >>= 1)
         sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-    if (lane == 0) norms[blockIdx.y * apart + row] = sum;
+    if (lane == 0)
+        norms[blockIdx.y * apart + row] = sum + LOST_TO_UNDERFLOW * (double)part.columns;
 }
 
 // sums[u] += Σ_p times_p (√(max(S_p, 0) + slack_p M_p²) + rounding_p M_p)² over products p; a NaN

@@ -1,5 +1,9 @@
 // What the kernels for privacy units share.
 
+// 2⁻¹⁰⁰: added to the squared norm of a row for each of its columns, for what underflow takes away
+// (see `underflow` in tensor/unit_norms.rs).
+#define LOST_TO_UNDERFLOW 7.888609052210118e-31
+
 struct Task {
     // Rows of one unit, and of the other side: equal to them for norms.
     u32 start, end, other_start, other_end;
@@ -24,6 +28,15 @@ struct Pairs {
     const u32* others;
     Part factor;
 };
+
+// What underflow adds to the squared norms of rows of both sides of a product: of a, or nothing for
+// a table, and of all layers side by side.
+__device__ __forceinline__ void lost(
+    const Pairs& pairs, const Part* layers, size count, double* of_input, double* of_layers) {
+    *of_input = pairs.inputs ? LOST_TO_UNDERFLOW * (double)pairs.inputs[0].columns : 0.0;
+    *of_layers = 0.0;
+    for (size k = 0; k < count; ++k) *of_layers += LOST_TO_UNDERFLOW * (double)layers[2 * k].columns;
+}
 
 // The layers of one input: parts[first] = a twice, then e_1 twice, e_2 twice, … Eight words.
 struct Product {

@@ -8,7 +8,7 @@
 //! side), and M = Σ_t α_t ε_t. Then what is added differs from c_i G, G = Σ_t e_t ⊗ a_t, by at most
 //! c_i η M in norm, η = 1.01 · 2⁻⁹ in TF32 and 1.01 · 2⁻⁸ in bf16, by the triangle inequality: so
 //! it has a norm of at most c_i (‖G‖ + η M). That sum, not ‖G‖, is what is bounded here; in f32
-//! η = 0. The numbers that rounding takes below the smallest normal f32 are not counted.
+//! η = 0. What underflow takes away is in α_t and ε_t (see [`crate::tensor::unit_norms`]).
 //!
 //! **How exact ‖G‖ is.** Every inner product ⟨x, y⟩ of the kernels is off by at most k Σ|xᵢyᵢ|:
 //!
