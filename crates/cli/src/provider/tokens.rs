@@ -38,8 +38,6 @@ pub struct List {
 }
 
 /// Revoke an owner's token: from now on nothing that comes with it is stored or predicted
-///
-/// What the owner has sent stays, and is learnt from, unless you pass --forget.
 #[derive(Args)]
 #[command(after_help = "Example:\n  undertone provider tokens revoke task/ --owner clinic-7")]
 pub struct Revoke {
@@ -48,7 +46,7 @@ pub struct Revoke {
     /// Name of the owner
     #[arg(long, value_name = "NAME")]
     owner: String,
-    /// Also delete the owner's releases, so that no later training uses them; models that were
+    /// Also delete the owner's releases, so that later training does without them; models that were
     /// trained before stay as they are
     #[arg(long)]
     forget: bool,
