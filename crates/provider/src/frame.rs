@@ -20,6 +20,7 @@
 //! those not in use are zero, so that a list of releases has one frame and not several.
 
 use crate::hex::{Hash, hash};
+use crate::reach::Reach;
 use crate::task::Task;
 
 const MAGIC: &[u8; 8] = b"UNDTONE1";
@@ -29,7 +30,7 @@ const HASH: usize = 32;
 /// The label of a query, which has none.
 pub const NO_LABEL: u32 = u32::MAX;
 
-/// Names a text to its owner, and nothing to anybody else: a keyed hash.
+/// Names a row to its owner, and nothing to anybody else: a keyed hash.
 pub type RecordId = [u8; 16];
 
 /// What a frame is for.
@@ -143,9 +144,10 @@ impl Frame {
         if rest.iter().any(|&byte| byte != 0) {
             return Err("slots that are not in use are not zero");
         }
+        let reach = Reach::new(task, kind, epoch as usize);
         let mut releases = Vec::with_capacity(task.slots as usize);
         for slot in used.chunks_exact(slot_length(task.width)) {
-            let release = decode_slot(slot, kind, task)?;
+            let release = decode_slot(slot, kind, task, &reach)?;
             let last: Option<&Release> = releases.last();
             if last.is_some_and(|last| last.id >= release.id) {
                 return Err("the ids of a frame do not increase");
@@ -156,7 +158,12 @@ impl Frame {
     }
 }
 
-fn decode_slot(slot: &[u8], kind: Kind, task: &Task) -> Result<Release, &'static str> {
+fn decode_slot(
+    slot: &[u8],
+    kind: Kind,
+    task: &Task,
+    reach: &Reach,
+) -> Result<Release, &'static str> {
     let (id, rest) = slot.split_first_chunk::<16>().ok_or("a slot is too short")?;
     let (label, numbers) = rest.split_first_chunk::<4>().ok_or("a slot is too short")?;
     let label = u32::from_le_bytes(*label);
@@ -174,6 +181,9 @@ fn decode_slot(slot: &[u8], kind: Kind, task: &Task) -> Result<Release, &'static
     if numbers.iter().any(|number| !number.is_finite()) {
         return Err("a number of a release is not finite");
     }
+    if !reach.holds(&numbers) {
+        return Err("a release is larger than the task's norm and noise can make it");
+    }
     Ok(Release { id: *id, label, numbers })
 }
 
@@ -186,7 +196,7 @@ mod tests {
         let of = |i: usize| Release {
             id: [i as u8 + 1; 16],
             label: i as u32 % 2,
-            numbers: (0..task.width).map(|j| (i * 10 + j) as f32 - 7.5).collect(),
+            numbers: (0..task.width).map(|j| (i + j) as f32 / 16.0 - 2.5).collect(),
         };
         Frame { kind: Kind::Contribution, epoch: 0, releases: (0..count).map(of).collect() }
     }
@@ -252,6 +262,8 @@ mod tests {
             (64 + 16, &[7], "label"),
             (64 + 20, &f32::NAN.to_le_bytes(), "finite"),
             (64 + 20, &f32::INFINITY.to_le_bytes(), "finite"),
+            (64 + 20, &f32::MAX.to_le_bytes(), "larger"),
+            (64 + 20, &1e19_f32.to_le_bytes(), "larger"),
             (64 + 4 * slot, &[1], "not zero"),
         ] {
             let said = with(at, new);

@@ -13,6 +13,7 @@
 //! ```text
 //! task/      the public task, and how it is made
 //! frame.rs   what travels               receipt.rs  what was acknowledged
+//! reach.rs   how large a release can be
 //! store/     what the provider keeps    serve/      the provider's server
 //! train.rs   learning from the store    owner/      the owner's side
 //! ```
@@ -21,6 +22,7 @@ mod error;
 mod frame;
 mod hex;
 pub mod owner;
+mod reach;
 mod receipt;
 pub mod serve;
 pub mod store;

@@ -42,6 +42,11 @@ impl World {
 
     /// A server with a store at an address.
     pub fn with_store(limits: Limits, store: Option<Location>) -> Self {
+        Self::forged(limits, store, |_| ())
+    }
+
+    /// A server of a task whose folder is changed before it is served.
+    pub fn forged(limits: Limits, store: Option<Location>, forge: impl FnOnce(&Path)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let model = folder.path().join("model");
         fs::create_dir_all(&model).unwrap();
@@ -61,7 +66,9 @@ impl World {
         );
         fs::write(&file, text).unwrap();
         let out = folder.path().join("task");
-        let task = init(&file, &out, &Device::Cpu, 1000).unwrap();
+        init(&file, &out, &Device::Cpu, 1000).unwrap();
+        forge(&out);
+        let task = TaskFolder::open(&out).unwrap();
         let store = store.unwrap_or_else(|| Location::Sqlite(task.store()));
         let mut owners = store.open(&task.hash).unwrap();
         let token = new_token(owners.as_mut(), "ada", 1000).unwrap();
@@ -84,7 +91,12 @@ impl World {
 
     /// A frame of one release.
     pub fn frame(&self, id: u8) -> Vec<u8> {
-        let numbers = vec![0.5; self.task.task.width];
+        self.frame_of(id, 0.5)
+    }
+
+    /// A frame of one release whose numbers are all the same.
+    pub fn frame_of(&self, id: u8, number: f32) -> Vec<u8> {
+        let numbers = vec![number; self.task.task.width];
         let release = Release { id: [id; 16], label: 1, numbers };
         let frame = Frame { kind: Kind::Contribution, epoch: 0, releases: vec![release] };
         frame.encode(&self.task.task, &self.task.hash)
@@ -100,11 +112,15 @@ impl World {
 
     /// Sends a frame of one release; the answer.
     pub fn contribute(&self, id: u8) -> String {
+        self.send(&self.frame(id))
+    }
+
+    /// Sends a frame; the answer.
+    pub fn send(&self, frame: &[u8]) -> String {
         let mut socket = self.connect();
-        let frame = self.frame(id);
         let head = self.head("/v1/contributions", frame_length(&self.task.task));
         let head = head.replacen("\r\n", "\r\nconnection: close\r\n", 1);
-        socket.write_all(head.as_bytes()).and_then(|()| socket.write_all(&frame)).unwrap();
+        socket.write_all(head.as_bytes()).and_then(|()| socket.write_all(frame)).unwrap();
         rest(socket)
     }
 }

@@ -9,11 +9,10 @@ use std::path::PathBuf;
 use undertone::data::Format;
 use undertone_provider::owner::{Contribute as Asked, contribute};
 
-/// Send perturbed embeddings and randomised labels of a file's texts to a provider, and nothing
-/// else
+/// Send perturbed embeddings and randomised labels of a file's rows to a provider, and nothing else
 ///
 /// Each release is recorded in the owner's own ledger first, and kept. The same command sends what
-/// was not acknowledged, and texts that are new; a text that was released is never released again.
+/// was not acknowledged, and rows that are new; a row that was released is never released again.
 #[derive(Args)]
 #[command(after_help = "Example:\n  undertone contribute --task https://provider.example:8443 \
      --token-file token --data my.csv --text text --label label --epsilon-at-most 8")]
@@ -58,9 +57,9 @@ impl Contribute {
             }
             output::line(format_args!("task {}: {}", first.task, first.promise));
             output::line(format_args!(
-                "{} texts, {} of them new, in frames of {} bytes; ε of all that this folder has \
+                "{} rows, {} of them new, in frames of {} bytes; ε of all that this folder has \
                  released is then at most {} at δ = {:e}",
-                first.texts,
+                first.rows,
                 first.new,
                 first.frame_bytes,
                 output::up(first.epsilon),
@@ -75,6 +74,7 @@ impl Contribute {
             output::line("nothing was sent, and nothing was spent");
             return Ok(());
         }
+        super::warn_untokenized(done.untokenized);
         output::line(format_args!(
             "{} frames were sent and acknowledged; {} receipts are kept in {}",
             done.frames,

@@ -89,3 +89,13 @@ impl OwnerArguments {
         Bound { epsilon: self.epsilon_at_most, delta: self.delta }
     }
 }
+
+/// Says how many texts the provider's tokenizer could not read. This is for the owner alone.
+fn warn_untokenized(rows: u64) {
+    if rows > 0 {
+        crate::output::note(format_args!(
+            "warning: the task's tokenizer could not read {rows} of the new rows; a fixed token \
+             was released for each of them, and the provider cannot tell which they are"
+        ));
+    }
+}

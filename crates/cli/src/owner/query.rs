@@ -54,6 +54,7 @@ impl Query {
             output::json(&answered);
             return Ok(());
         }
+        super::warn_untokenized(answered.untokenized);
         for answer in &answered.answers {
             let shares = answered.labels.iter().zip(&answer.probabilities);
             let shares: Vec<String> = shares.map(|(name, p)| format!("{name} {p:.3}")).collect();

@@ -46,6 +46,10 @@ pub struct Revoke {
     /// Name of the owner
     #[arg(long, value_name = "NAME")]
     owner: String,
+    /// Also delete the owner's releases, so that later training does without them; models that were
+    /// trained before stay as they are
+    #[arg(long)]
+    forget: bool,
 }
 
 impl Tokens {
@@ -80,13 +84,24 @@ impl Tokens {
                     .collect();
                 output::table(&["owner", "releases", "token"], &rows);
             }
-            Self::Revoke(Revoke { task, owner }) => {
-                if !task.open()?.1.revoke(&owner)? {
-                    return Err(Failure::arguments(format!("there is no owner called {owner}")));
-                }
-                match output.json {
-                    true => output::json(&json!({ "owner": owner, "revoked": true })),
-                    false => output::line(format_args!("the token of {owner} is revoked")),
+            Self::Revoke(Revoke { task, owner, forget }) => {
+                let mut store = task.open()?.1;
+                let unknown = || Failure::arguments(format!("there is no owner called {owner}"));
+                let forgotten = match forget {
+                    true => Some(store.forget(&owner)?.ok_or_else(unknown)?),
+                    false if store.revoke(&owner)? => None,
+                    false => return Err(unknown()),
+                };
+                match (output.json, forgotten) {
+                    (true, forgotten) => output::json(
+                        &json!({ "owner": owner, "revoked": true, "forgotten": forgotten }),
+                    ),
+                    (false, None) => {
+                        output::line(format_args!("the token of {owner} is revoked"));
+                    }
+                    (false, Some(releases)) => output::line(format_args!(
+                        "the token of {owner} is revoked, and {releases} releases are deleted"
+                    )),
                 }
             }
         }

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use undertone::data::{Example, Masking, stream};
-use undertone::evaluate::{Prediction, likeliest, predict, predict_perturbed};
+use undertone::evaluate::{Limits, Prediction, likeliest, predict, predict_perturbed};
 use undertone::model::TaskHead;
 use undertone_run::{check_output, write_atomically};
 
@@ -62,8 +62,15 @@ impl Predict {
         let task = self.data.resolve(task_head, false)?;
         let tokeniser = self.data.tokeniser(&loaded)?;
         let names = loaded.model.label_set()?;
-        let limits = self.data.limits()?;
+        let mut limits = self.data.limits()?;
         if self.private.private {
+            // A release is a function of its own text alone, and not of a batch.
+            if ![1, Limits::default().sequences].contains(&limits.sequences) {
+                return Err(Failure::arguments(
+                    "--batch does not go with --private, which computes each text by itself",
+                ));
+            }
+            limits.sequences = 1;
             // The whole file is read once before a release is recorded in the ledger.
             for chunk in stream(&self.data.data, &task, &tokeniser, None, &self.data.options())? {
                 chunk?;

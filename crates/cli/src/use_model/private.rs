@@ -70,6 +70,12 @@ impl PrivateArguments {
                  ew-ft or mvg",
             ));
         };
+        if !config.is_in_range() {
+            return Err(Failure::arguments(
+                "norm, squash and direction of the model's sanitiser must be 1e-10 to 1e10: \
+                 beyond that, numbers of a release overflow or lose their noise",
+            ));
+        }
         let delta = self.delta.unwrap_or(1e-5);
         let Some(sensitivity) = config.sensitivity() else {
             return Err(Failure::arguments(
@@ -80,6 +86,12 @@ impl PrivateArguments {
             Some(epsilon) => sensitivity / gaussian::largest_mu(epsilon, delta)? * (1.0 + 1e-11),
             None => f64::from(config.noise_std / config.norm),
         };
+        if !(1e-3..=1e6).contains(&noise_multiplier) {
+            return Err(Failure::arguments(format!(
+                "a text would have a noise multiplier of {noise_multiplier:e}, and it must be 1e-3 \
+                 to 1e6; choose another --epsilon"
+            )));
+        }
         let event = Event::Gaussian { noise_multiplier, sensitivity };
         let path = self.ledger(out);
         let secret = Secret::from_system()

@@ -97,8 +97,8 @@ fn releases_of_several_epochs_are_sent_and_learnt_from() {
     assert_eq!(answered["answers"].as_array().unwrap().len(), 1);
 }
 
-/// Texts that are new are released, those that were are not, and a text that stands twice counts
-/// once.
+/// Rows that are new are released and those that were are not; each row counts, also where texts
+/// are the same.
 #[test]
 fn a_second_call_sends_what_is_new_and_nothing_else() {
     let world = World::usual();
@@ -109,15 +109,20 @@ fn a_second_call_sends_what_is_new_and_nothing_else() {
     let ledger = world.ledger("ada", "contribution");
     let again = json(&mut world.contribute("ada", &server.url));
     assert_eq!((again["new"].as_u64(), again["frames"].as_u64()), (Some(0), Some(0)));
-    // More texts, one of the first with another label, and one of them twice.
+    // One of the first rows again, and a text that stands in two rows.
     let text = fs::read_to_string(&file).unwrap();
     let first = text.lines().nth(1).unwrap().replace("bad", "good");
     let more = "sun sun sun sun today\tgood\n";
     fs::write(&file, format!("{text}{first}\n{more}{more}")).unwrap();
     let more = json(&mut world.contribute("ada", &server.url));
-    assert_eq!((more["new"].as_u64(), more["frames"].as_u64()), (Some(1), Some(1)), "{more}");
-    assert_eq!(world.ledger("ada", "contribution"), ledger, "no text has cost more than before");
-    assert_eq!(world.stored(), [("ada".into(), 101)]);
+    assert_eq!((more["new"].as_u64(), more["frames"].as_u64()), (Some(3), Some(1)), "{more}");
+    assert_eq!(more["rows"].as_u64(), Some(103));
+    assert_eq!(world.ledger("ada", "contribution"), ledger, "no row has cost more than before");
+    assert_eq!(world.stored(), [("ada".into(), 103)]);
+    // A label that has changed is not sent again.
+    fs::write(&file, text.replace("\tbad", "\tgood")).unwrap();
+    let changed = json(&mut world.contribute("ada", &server.url));
+    assert_eq!((changed["new"].as_u64(), changed["rows"].as_u64()), (Some(0), Some(100)));
     let output = world.contribute("ada", &server.url).output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
 }

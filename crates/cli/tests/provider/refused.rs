@@ -64,6 +64,16 @@ fn a_token_that_is_revoked_stores_and_predicts_nothing() {
     let mut query = world.owner("query", "ada", &server.url);
     query.args(["--text", "the cat", "--epsilon-at-most", "20"]);
     refused(&query.output().unwrap(), "revoked");
+    // What was sent stays until it is forgotten; others' releases are not touched.
+    world.token("bob");
+    world.texts("bob", 30);
+    json(&mut world.contribute("bob", &server.url));
+    assert_eq!(world.train("both")["releases"].as_u64(), Some(100));
+    let mut forget = undertone(&["provider", "tokens", "revoke", "--forget", "--owner", "ada"]);
+    assert_eq!(json(forget.arg(world.folder()))["forgotten"].as_u64(), Some(70));
+    assert_eq!(world.stored(), [("ada".into(), 0), ("bob".into(), 30)]);
+    let trained = world.train("one");
+    assert_eq!((trained["releases"].as_u64(), trained["owners"].as_u64()), (Some(30), Some(1)));
     // A name is not used again: its releases are of the first owner.
     let mut again = undertone(&["provider", "tokens", "new", "--owner", "ada"]);
     refused(&again.arg(world.folder()).output().unwrap(), "already");
@@ -159,7 +169,7 @@ fn mistakes_are_one_sentence() {
     let mut nothing = undertone(&["provider", "train", "--out", "nowhere"]);
     refused(&nothing.arg(world.bench.path("model")).output().unwrap(), "not the folder of a task");
     let contribute = |more: [&str; 2]| world.contribute("ada", &url).args(more).output().unwrap();
-    refused(&contribute(["--text", "words"]), "columns");
+    refused(&contribute(["--text", "words"]), "no column");
     refused(&contribute(["--label", "none"]), "none");
     refused(&contribute(["--delta", "0"]), "--delta");
     let far = world.contribute("ada", "http://provider.example:80").output().unwrap();

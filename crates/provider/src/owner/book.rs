@@ -1,12 +1,12 @@
 //! `owner.db`: which task an address had, which releases were made, and which were acknowledged.
 
 use super::purpose::Purpose;
+use super::rows::{Known, Source};
 use crate::error::{Error, Result};
 use crate::frame::{Frame, RecordId, Release};
 use crate::hex::Hash;
 use crate::receipt::Receipt;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
-use std::collections::HashSet;
 use std::path::Path;
 
 const SCHEMA: &str = "
@@ -34,6 +34,15 @@ CREATE TABLE IF NOT EXISTS releases (
     PRIMARY KEY (task, purpose, record, epoch)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS releases_of_frame ON releases (frame);
+CREATE TABLE IF NOT EXISTS sources (
+    task BLOB NOT NULL,
+    purpose TEXT NOT NULL,
+    record BLOB NOT NULL,
+    text BLOB NOT NULL,
+    occurrence INTEGER NOT NULL,
+    label BLOB NOT NULL,
+    PRIMARY KEY (task, purpose, record)
+) WITHOUT ROWID;
 ";
 
 /// What an address was when it was first used.
@@ -95,42 +104,57 @@ impl Book {
         Ok(())
     }
 
-    /// The texts that were released under a task.
-    pub fn released(&self, task: &Hash, purpose: Purpose) -> Result<HashSet<RecordId>> {
+    /// What the releases under a task were made of, by keyed hashes.
+    pub fn known(&self, task: &Hash, purpose: Purpose) -> Result<Known> {
         let mut ask = self.connection.prepare(
-            "SELECT record FROM releases WHERE task = ?1 AND purpose = ?2 AND epoch = 0",
+            "SELECT text, occurrence, label FROM sources WHERE task = ?1 AND purpose = ?2",
         )?;
-        let found = ask.query_map(params![task.as_slice(), purpose.name()], |row| row.get(0))?;
-        Ok(found.collect::<rusqlite::Result<_>>()?)
+        let mut rows = ask.query(params![task.as_slice(), purpose.name()])?;
+        let mut known = Known::new();
+        while let Some(row) = rows.next()? {
+            let number = row.get::<_, i64>(1)? as u64;
+            known.entry(row.get(0)?).or_default().push((number, row.get(2)?));
+        }
+        Ok(known)
     }
 
     /// Stores releases, each with those of every epoch, in frames of at most `slots`, all of them
-    /// on disk when this returns. A text that was released stays as it was.
+    /// on disk when this returns. A row that was released stays as it was.
     pub fn keep(
         &mut self,
         task: &Hash,
         purpose: Purpose,
+        sources: &[&Source],
         releases: &[Vec<Release>],
         slots: usize,
     ) -> Result<()> {
         let epochs = releases.iter().map(Vec::len).min().unwrap_or(0);
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        for texts in releases.chunks(slots) {
+        let (of_task, of_purpose) = (task.as_slice(), purpose.name());
+        let mut add_source = transaction.prepare(
+            "INSERT INTO sources (task, purpose, record, text, occurrence, label)
+                VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        )?;
+        for Source { id, text, occurrence, label, .. } in sources {
+            let number = *occurrence as i64;
+            add_source.execute(params![of_task, of_purpose, id, text, number, label])?;
+        }
+        drop(add_source);
+        for rows in releases.chunks(slots) {
             for epoch in 0..epochs {
                 transaction.execute(
                     "INSERT INTO frames (task, purpose, epoch) VALUES (?1, ?2, ?3)",
-                    params![task.as_slice(), purpose.name(), epoch],
+                    params![of_task, of_purpose, epoch],
                 )?;
                 let frame = transaction.last_insert_rowid();
                 let mut add = transaction.prepare_cached(
                     "INSERT INTO releases (task, purpose, record, epoch, label, numbers, frame)
                         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
                 )?;
-                for Release { id, label, numbers } in texts.iter().map(|text| &text[epoch]) {
-                    let (task, id) = (task.as_slice(), id.as_slice());
+                for Release { id, label, numbers } in rows.iter().map(|row| &row[epoch]) {
                     let numbers = blob(numbers);
-                    add.execute(params![task, purpose.name(), id, epoch, label, numbers, frame])?;
+                    add.execute(params![of_task, of_purpose, id, epoch, label, numbers, frame])?;
                 }
             }
         }
@@ -166,7 +190,7 @@ impl Book {
         Ok(Frame { kind: purpose.kind(), epoch, releases })
     }
 
-    /// The stored release of a text, in its first epoch.
+    /// The stored release of a row, in its first epoch.
     pub fn release(&self, task: &Hash, purpose: Purpose, id: &RecordId) -> Result<Option<Release>> {
         let mut ask = self.connection.prepare_cached(
             "SELECT record, label, numbers FROM releases

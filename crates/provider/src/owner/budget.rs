@@ -32,6 +32,10 @@ impl Bound {
     }
 }
 
+/// The unit of an owner's ledgers. Version 0.1 had texts, which it told apart by their tokens.
+const ROWS: &str = "a row stands for one person; rows with the same text are different people's, \
+                    and a row whose text was changed is another row";
+
 /// The ledger of a task and a purpose.
 #[derive(Debug)]
 pub struct Budget<'a> {
@@ -54,8 +58,8 @@ impl<'a> Budget<'a> {
         let of = [self.purpose.name().as_bytes(), self.hash.as_slice()];
         let id = keyed_hash(&self.home.secret, &[b"ledger", of[0], of[1]]);
         let mut assumptions = vec![
-            "a text stands for one person; a text that was changed is another text".to_owned(),
-            "the number of texts is public".to_owned(),
+            ROWS.to_owned(),
+            "the number of rows is public".to_owned(),
             "secret.key of the owner's folder stays secret".to_owned(),
             "the noise, drawn in f32 and rounded to a grid, is taken for the Gaussian that it is \
              to about 2e-7 of itself"
@@ -133,7 +137,7 @@ impl<'a> Budget<'a> {
         )))
     }
 
-    /// Records the events of one text, before any is released. What is recorded already, by this
+    /// Records the events of one row, before any is released. What is recorded already, by this
     /// or an interrupted call, is not recorded again.
     pub fn pay(&self, bound: &Bound) -> Result<()> {
         self.check(bound)?;
@@ -148,11 +152,20 @@ impl<'a> Budget<'a> {
         Ok(())
     }
 
-    /// Refuses a ledger that was begun with another secret: the texts in it would get fresh noise
-    /// that nobody has paid for.
+    /// Refuses a ledger that was begun with another secret, or by a version that had other ids: the
+    /// rows in it would get fresh noise that nobody has paid for.
     fn check_terms(&self, ledger: &Ledger) -> Result<()> {
-        if *ledger.terms() == self.terms() {
+        let (found, terms) = (ledger.terms(), self.terms());
+        if *found == terms {
             return Ok(());
+        }
+        if found.id == terms.id && !found.assumptions.iter().any(|text| text == ROWS) {
+            return Err(Error::mistake(format!(
+                "{} was begun by an earlier version, whose releases have other ids: the same rows \
+                 would get fresh noise that nobody has paid for. Nothing more is released under \
+                 this task; ask the provider for a new one, and what was spent stays counted",
+                self.path().display()
+            )));
         }
         Err(Error::mistake(format!(
             "{} was begun with another secret.key or another task; bring back the files of one \
@@ -205,4 +218,40 @@ fn was_begun(path: &Path) -> bool {
     let text = std::fs::read_to_string(path.with_extension("jsonl.head"));
     let head = text.ok().and_then(|text| serde_json::from_str::<Head>(&text).ok());
     head.is_some_and(|head| head.entries > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Releases of an earlier version have ids by tokens: under its ledger the same rows would be
+    /// released again. They stay counted beside those of other tasks.
+    #[test]
+    fn a_ledger_of_an_earlier_version_takes_no_more_releases() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut home = Home::open(&folder.path().join("owner")).unwrap();
+        let (task, bound) = (crate::task::tests::task(), Bound { epsilon: 50.0, delta: 1e-5 });
+        let purpose = Purpose::Contribution;
+        let old = Budget::new(&home, &task, &[1; 32], purpose);
+        let mut terms = old.terms();
+        terms.assumptions[0] = "a text stands for one person; a text that was changed is another \
+                                text"
+            .to_owned();
+        make_private(&home.task(&[1; 32])).unwrap();
+        let mut ledger = Ledger::open_or_create(old.path(), terms).unwrap();
+        old.events().into_iter().for_each(|event| ledger.append(event, 1).unwrap());
+        drop(ledger);
+        for refused in [old.check(&bound).map(drop), old.pay(&bound)] {
+            let said = refused.unwrap_err().to_string();
+            assert!(said.contains("earlier version"), "{said}");
+        }
+        let other = Budget::new(&home, &task, &[2; 32], purpose);
+        let both = other.check(&bound).unwrap();
+        assert!(both > task.epsilon_at(1e-5).unwrap() + 1.0, "{both}");
+        other.pay(&bound).unwrap();
+        // With another secret it is another ledger.
+        home.secret = [8; 32];
+        let said = Budget::new(&home, &task, &[2; 32], purpose).check(&bound).unwrap_err();
+        assert!(said.to_string().contains("secret.key"), "{said}");
+    }
 }

@@ -5,7 +5,8 @@ use super::client::{Client, Response};
 use super::fetch::{Pinned, Provider, fetch_pre};
 use super::home::Home;
 use super::purpose::Purpose;
-use super::release::{Pre, Texts, not_released, release};
+use super::release::{Pre, classes, release, sources};
+use super::rows::Row;
 use super::send::send;
 use crate::error::{Error, Result};
 use crate::frame::{frame_hash, frame_length};
@@ -14,7 +15,7 @@ use crate::receipt::Receipt;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use undertone::data::{Dataset, Example, Format, Labels, Options, Task as DataTask};
+use undertone::data::{Format, Task as DataTask};
 use undertone::tensor::Device;
 use undertone_accounting::Guarantee;
 
@@ -42,10 +43,13 @@ pub struct Contributed {
     pub task: String,
     /// What the task promises.
     pub promise: String,
-    /// Different texts of the file.
-    pub texts: u64,
+    /// Rows of the file.
+    pub rows: u64,
     /// Of them, those that were released for the first time.
     pub new: u64,
+    /// Of the new ones, those that the task's tokenizer could not read. They were released as a
+    /// fixed token; the provider does not see which they are, or how many.
+    pub untokenized: u64,
     /// Frames that were sent and acknowledged in this call.
     pub frames: u64,
     /// Bytes of each frame.
@@ -61,8 +65,8 @@ pub struct Contributed {
     pub dry_run: bool,
 }
 
-/// Releases the texts of a file and sends them. Called again, it sends what was not acknowledged,
-/// and releases texts that are new.
+/// Releases the rows of a file and sends them. Called again, it sends what was not acknowledged,
+/// and releases rows that are new.
 pub fn contribute(
     asked: &Contribute,
     device: &Device,
@@ -70,22 +74,44 @@ pub fn contribute(
 ) -> Result<Contributed> {
     asked.bound.check()?;
     let mut home = Home::open(&asked.home)?;
+    let (text, label) = (asked.text.clone(), Some(asked.label.clone()));
+    DataTask::Classification { text, label }.check()?;
+    let rows = Row::read(&asked.data, asked.format, &asked.text, Some(&asked.label))?;
     let mut client = asked.provider.client(&home)?;
     let begun = Instant::now();
     let mut pinned = asked.provider.pinned(&home, &mut client)?;
+    if asked.text.len() != pinned.task.texts {
+        return Err(Error::mistake(format!(
+            "the task's texts have {} columns: give --text that often",
+            pinned.task.texts
+        )));
+    }
     let purpose = Purpose::Contribution;
     let total = Budget::new(&home, &pinned.task, &pinned.hash, purpose).check(&asked.bound)?;
     let folder = fetch_pre(&home, &mut pinned, &mut client)?;
     client.close();
     let pre = Pre::load(&folder, &pinned.task, device)?;
-    let texts = read(asked, &pinned, &pre)?;
-    let (counted, new) = not_released(&home, &pinned.hash, purpose, &texts)?;
-    let mut said = first_words(asked, &home, &pinned, counted, total)?;
+    let classes = classes(&pinned.task, &asked.data, &rows)?;
+    let sources = sources(&home, &pinned, purpose, &rows, &classes)?;
+    let mut said = Contributed {
+        task: hex(&pinned.hash),
+        promise: pinned.task.promise(),
+        rows: rows.len() as u64,
+        new: sources.iter().filter(|source| !source.is_known).count() as u64,
+        untokenized: 0,
+        frames: 0,
+        frame_bytes: frame_length(&pinned.task) as u64,
+        receipts: home.book.frames(&pinned.hash, purpose)?.1,
+        epsilon: total,
+        delta: asked.bound.delta,
+        guarantee: None,
+        dry_run: asked.dry_run,
+    };
     tell(&said);
     if asked.dry_run {
         return Ok(said);
     }
-    release(&mut home, &pinned, purpose, &pre, &new, &asked.bound)?;
+    said.untokenized = release(&mut home, &pinned, purpose, &pre, &sources, &asked.bound)?;
     pinned.wait_for_a_round_time(begun);
     said.frames = send_all(&home, &pinned, asked, &mut client)?;
     let budget = Budget::new(&home, &pinned.task, &pinned.hash, purpose);
@@ -93,44 +119,6 @@ pub fn contribute(
     said.epsilon = said.guarantee.as_ref().map_or(0.0, |guarantee| guarantee.epsilon.upper);
     said.receipts = home.book.frames(&pinned.hash, purpose)?.1;
     Ok(said)
-}
-
-fn read(asked: &Contribute, pinned: &Pinned, pre: &Pre) -> Result<Vec<Example>> {
-    let task = &pinned.task;
-    if asked.text.len() != task.texts {
-        return Err(Error::mistake(format!(
-            "the task's texts have {} columns: give --text that often",
-            task.texts
-        )));
-    }
-    let columns =
-        DataTask::Classification { text: asked.text.clone(), label: Some(asked.label.clone()) };
-    columns.check()?;
-    let labels = Labels::given(task.labels.clone())?;
-    let options = Options { format: asked.format, progress: true, ..Options::default() };
-    Ok(Dataset::load(&asked.data, &columns, &pre.tokeniser, Some(labels), &options)?.examples)
-}
-
-fn first_words(
-    asked: &Contribute,
-    home: &Home,
-    pinned: &Pinned,
-    texts: Texts,
-    total: f64,
-) -> Result<Contributed> {
-    Ok(Contributed {
-        task: hex(&pinned.hash),
-        promise: pinned.task.promise(),
-        texts: texts.all,
-        new: texts.new,
-        frames: 0,
-        frame_bytes: frame_length(&pinned.task) as u64,
-        receipts: home.book.frames(&pinned.hash, Purpose::Contribution)?.1,
-        epsilon: total,
-        delta: asked.bound.delta,
-        guarantee: None,
-        dry_run: asked.dry_run,
-    })
 }
 
 /// Sends all frames that were not acknowledged; how many were.

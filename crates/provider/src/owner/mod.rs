@@ -9,16 +9,20 @@
 //!
 //! # What is promised
 //!
-//! - *A text is released once under a task, for each purpose.* Its id is a keyed hash of its
-//!   tokens, and its noise a function of (secret, task, purpose, tokens, epoch). What was released
-//!   is stored, and a resend sends the stored bytes.
+//! - *A row is released once under a task, for each purpose.* Its id is a keyed hash of the raw
+//!   bytes of its text and of its number among the rows with the same text, and its noise a
+//!   function of (secret, task, purpose, text, number, epoch). What was released is stored, and a
+//!   resend sends the stored bytes.
+//! - *Every row is released.* How many releases there are, and how long a frame is, are functions
+//!   of the number of rows. Nothing that a text can be makes a call fail (`release.rs`), and all
+//!   releases are stored before the first one is sent.
 //! - *It is paid for first.* The ledger of (task, purpose) has one entry for each event of one
-//!   text. Since no text is released twice under it, those entries bound what any text has lost,
-//!   however many texts were sent, and in however many calls.
+//!   row. Since no row is released twice under it, those entries bound what any row has lost,
+//!   however many rows were sent, and in however many calls.
 //! - *ε is bounded by the owner.* Before an entry is written, the composition of all ledgers in the
 //!   folder with the new entries must stay within the owner's bound, whatever the task states.
 //! - *The secret and the ledgers belong together.* A ledger names the secret that it was begun
-//!   with; with another one the same text would get fresh noise, so that is refused.
+//!   with; with another one the same row would get fresh noise, so that is refused.
 
 mod book;
 mod budget;
@@ -29,7 +33,10 @@ mod home;
 mod purpose;
 mod query;
 mod release;
+mod rows;
 mod send;
+#[cfg(test)]
+mod tests;
 mod verify;
 
 pub use budget::Bound;

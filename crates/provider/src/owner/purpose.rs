@@ -30,7 +30,7 @@ impl Purpose {
         }
     }
 
-    /// The events of one text.
+    /// The events of one row.
     pub fn events(self, task: &Task) -> Vec<Event> {
         match self {
             Self::Contribution => task.events(),

@@ -1,34 +1,39 @@
-//! From texts to releases that are paid for and stored.
+//! From rows to releases that are paid for and stored.
+//!
+//! Nothing that a text can be makes this fail. What is wrong with the task is found before a text
+//! is read ([`Pre::load`]); a text that the provider's tokenizer cannot read, or for which pre(·)
+//! computes no finite number, still gives one release, of a fixed token or of a row of zeros. A
+//! provider that could make `contribute` fail for some texts would see which owners have one.
 
 use super::budget::{Bound, Budget};
 use super::fetch::Pinned;
 use super::home::Home;
 use super::purpose::Purpose;
+use super::rows::{Key, Row, Source};
 use crate::error::{Error, Result};
-use crate::frame::{NO_LABEL, RecordId, Release};
-use crate::hex::{Hash, keyed_hash};
+use crate::frame::{NO_LABEL, Release};
 use crate::task::Task;
-use std::collections::HashSet;
 use std::path::Path;
-use undertone::data::{Example, Target, Tokeniser};
+use undertone::data::{Example, Labels, Tokeniser};
 use undertone::method::local::RandomisedLabels;
 use undertone::method::local::split::OwnerHalf;
 use undertone::noise::Secret;
 use undertone::tensor::Device;
 use undertone_run::ReleaseKind;
 
-/// Texts that are computed and stored at a time.
+/// Rows that are computed and stored at a time.
 const TOGETHER: usize = 4096;
 
 /// pre(·) of a task.
 #[derive(Debug)]
 pub struct Pre {
     half: OwnerHalf,
-    pub tokeniser: Tokeniser,
+    tokeniser: Tokeniser,
 }
 
 impl Pre {
-    /// Loads the verified folder; refuses one that is not what the task says.
+    /// Loads the verified folder, and runs it on the longest text there can be; refuses one that
+    /// is not what the task says.
     pub fn load(folder: &Path, task: &Task, device: &Device) -> Result<Self> {
         let half = OwnerHalf::load(folder, device)?;
         if *half.config() != task.sanitiser || half.width() != task.width {
@@ -37,116 +42,115 @@ impl Pre {
             ));
         }
         let tokeniser = half.tokeniser(folder, task.max_tokens)?;
+        half.rehearse(tokeniser.max_tokens())?;
         Ok(Self { half, tokeniser })
     }
-}
 
-/// A text's tokens as the bytes that its id and noise are functions of.
-fn content(example: &Example) -> Vec<u8> {
-    let words = |ids: &[u32]| ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<u8>>();
-    let mut bytes = (example.tokens.len() as u64).to_le_bytes().to_vec();
-    bytes.extend(words(&example.tokens));
-    bytes.extend(words(&example.segments));
-    bytes
-}
-
-/// The id of a text under a task: always the same to its owner, and random to others.
-pub fn record_id(secret: &[u8; 32], task: &Hash, purpose: Purpose, text: &Example) -> RecordId {
-    let hash = keyed_hash(secret, &[b"record", task, purpose.name().as_bytes(), &content(text)]);
-    std::array::from_fn(|i| hash[i])
-}
-
-/// What a text's noise is drawn from.
-fn noise_secret(secret: &[u8; 32], task: &Hash, purpose: Purpose, text: &Example) -> Secret {
-    let parts: [&[u8]; 4] = [b"noise", task, purpose.name().as_bytes(), &content(text)];
-    Secret::from_bytes(keyed_hash(secret, &parts))
-}
-
-/// How many texts there are, and how many of them are released for the first time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Texts {
-    /// Different texts.
-    pub all: u64,
-    pub new: u64,
-}
-
-/// Different texts that were not released before, in the order of their ids.
-pub fn not_released<'a>(
-    home: &Home,
-    hash: &Hash,
-    purpose: Purpose,
-    texts: &'a [Example],
-) -> Result<(Texts, Vec<(RecordId, &'a Example)>)> {
-    let known = home.book.released(hash, purpose)?;
-    let mut seen = HashSet::new();
-    let mut new = Vec::new();
-    for text in texts {
-        let id = record_id(&home.secret, hash, purpose, text);
-        // Of a text that stands twice in a file the first counts, with its label.
-        if seen.insert(id) && !known.contains(&id) {
-            new.push((id, text));
-        }
+    /// The tokens of a row; none if it cannot be tokenized.
+    fn tokens(&self, row: &Row) -> Option<Example> {
+        let tokens = match row.texts.as_slice() {
+            [first, second] => self.tokeniser.pair(first, second),
+            texts => self.tokeniser.text(texts.first().map_or("", String::as_str)),
+        };
+        let tokens = tokens.ok()?;
+        let example =
+            Example { tokens: tokens.ids, segments: tokens.segments, ..Example::default() };
+        self.half.reads(&example).then_some(example)
     }
-    // Whoever sees the frames does not see the order of the file.
-    new.sort_by_key(|(id, _)| *id);
-    Ok((Texts { all: seen.len() as u64, new: new.len() as u64 }, new))
+
+    /// The rows of a text before noise.
+    #[cfg(test)]
+    pub fn bounded(&self, row: &Row) -> Result<Vec<f32>> {
+        let example = self.tokens(row).unwrap_or_else(OwnerHalf::placeholder);
+        Ok(self.half.bounded(&example)?.dense().to_vec())
+    }
 }
 
-/// Records the releases of new texts in the ledger, makes them, and stores them.
+/// The classes of the rows' labels; refuses a label that the task does not have.
+pub fn classes(task: &Task, file: &Path, rows: &[Row]) -> Result<Vec<Option<u32>>> {
+    let labels = Labels::given(task.labels.clone())?;
+    let class = |row: &Row| {
+        let label = row.label.as_ref();
+        label.map(|label| Ok(labels.require(label, file, row.line)?)).transpose()
+    };
+    rows.iter().map(class).collect()
+}
+
+/// Rows with their ids, in the order of the file.
+pub fn sources<'a>(
+    home: &Home,
+    pinned: &Pinned,
+    purpose: Purpose,
+    rows: &'a [Row],
+    classes: &[Option<u32>],
+) -> Result<Vec<Source<'a>>> {
+    let known = home.book.known(&pinned.hash, purpose)?;
+    let key = Key { secret: &home.secret, task: &pinned.hash, purpose };
+    Ok(key.sources(rows, classes, &known))
+}
+
+/// Records the releases of new rows in the ledger, makes them, and stores them. Returns the number
+/// of rows that could not be tokenized, which is for the owner alone.
 pub fn release(
     home: &mut Home,
     pinned: &Pinned,
     purpose: Purpose,
     pre: &Pre,
-    new: &[(RecordId, &Example)],
+    sources: &[Source],
     bound: &Bound,
-) -> Result<()> {
+) -> Result<u64> {
+    let mut new: Vec<&Source> = sources.iter().filter(|source| !source.is_known).collect();
     if new.is_empty() {
-        return Ok(());
+        return Ok(0);
     }
+    // Whoever sees the frames does not see the order of the file.
+    new.sort_by_key(|source| source.id);
     let Pinned { task, hash, .. } = pinned;
     Budget::new(home, task, hash, purpose).pay(bound)?;
-    for texts in new.chunks(TOGETHER) {
-        let made = make(&home.secret, pinned, purpose, pre, texts)?;
-        home.book.keep(hash, purpose, &made, task.slots as usize)?;
+    let mut untokenized = 0;
+    for sources in new.chunks(TOGETHER) {
+        let key = Key { secret: &home.secret, task: hash, purpose };
+        let (made, placeholders) = make(key, task, pre, sources)?;
+        untokenized += placeholders;
+        home.book.keep(hash, purpose, sources, &made, task.slots as usize)?;
     }
-    Ok(())
+    Ok(untokenized)
 }
 
-fn make(
-    secret: &[u8; 32],
-    pinned: &Pinned,
-    purpose: Purpose,
-    pre: &Pre,
-    texts: &[(RecordId, &Example)],
-) -> Result<Vec<Vec<Release>>> {
-    let Pinned { task, hash, .. } = pinned;
-    let examples: Vec<Example> = texts.iter().map(|(_, text)| (*text).clone()).collect();
+/// The releases of some rows, of every epoch, and how many of the rows could not be tokenized.
+fn make(key: Key, task: &Task, pre: &Pre, sources: &[&Source]) -> Result<(Vec<Vec<Release>>, u64)> {
+    let tokens: Vec<Option<Example>> =
+        sources.iter().map(|source| pre.tokens(source.row)).collect();
+    let untokenized = tokens.iter().filter(|example| example.is_none()).count() as u64;
+    let examples: Vec<Example> =
+        tokens.into_iter().map(|example| example.unwrap_or_else(OwnerHalf::placeholder)).collect();
     let secrets: Vec<Secret> =
-        examples.iter().map(|text| noise_secret(secret, hash, purpose, text)).collect();
-    let noise = task.query_noise();
-    let found = match purpose {
-        Purpose::Contribution => {
-            let (kind, noise) = (task.releases.release, &task.releases.noise_multipliers);
-            pre.half.release(&examples, &secrets, kind, noise)?
-        }
-        Purpose::Query => pre.half.release(&examples, &secrets, ReleaseKind::Once, &[noise])?,
+        sources.iter().map(|source| Secret::from_bytes(key.noise(source))).collect();
+    let (kind, noise) = match key.purpose {
+        Purpose::Contribution => (task.releases.release, task.releases.noise_multipliers.clone()),
+        Purpose::Query => (ReleaseKind::Once, vec![task.query_noise()]),
     };
-    let classes = task.labels.len() as u32;
-    let mut made = Vec::with_capacity(texts.len());
-    for ((numbers, (id, text)), secret) in found.into_iter().zip(texts).zip(&secrets) {
-        let label = match (purpose, &text.target) {
-            (Purpose::Query, _) => NO_LABEL,
-            (Purpose::Contribution, Target::Class(class)) => match task.label_epsilon {
-                Some(epsilon) => RandomisedLabels::new(secret, epsilon, classes).answer(0, *class),
-                None => *class,
-            },
-            (Purpose::Contribution, _) => {
-                return Err(Error::mistake("a text has no label; name its column by --label"));
-            }
-        };
-        let of_epoch = |numbers: Vec<f32>| Release { id: *id, label, numbers };
+    let numbers = pre.half.release(&examples, &secrets, kind, &noise)?;
+    let mut made = Vec::with_capacity(sources.len());
+    for ((numbers, source), secret) in numbers.into_iter().zip(sources).zip(&secrets) {
+        let label = label(key.purpose, task, source, secret)?;
+        let of_epoch = |numbers: Vec<f32>| Release { id: source.id, label, numbers };
         made.push(numbers.into_iter().map(of_epoch).collect());
     }
-    Ok(made)
+    Ok((made, untokenized))
+}
+
+/// The label that is sent: after randomized response, unless labels are public.
+fn label(purpose: Purpose, task: &Task, source: &Source, secret: &Secret) -> Result<u32> {
+    let classes = task.labels.len() as u32;
+    match (purpose, source.class, task.label_epsilon) {
+        (Purpose::Query, ..) => Ok(NO_LABEL),
+        (Purpose::Contribution, Some(class), Some(epsilon)) => {
+            Ok(RandomisedLabels::new(secret, epsilon, classes).answer(0, class))
+        }
+        (Purpose::Contribution, Some(class), None) => Ok(class),
+        (Purpose::Contribution, None, _) => {
+            Err(Error::mistake("a text has no label; name its column by --label"))
+        }
+    }
 }

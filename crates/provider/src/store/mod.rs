@@ -82,6 +82,10 @@ pub trait Store: Send {
     /// Revokes the token of an owner; whether there is one of this name.
     fn revoke(&mut self, name: &str) -> Result<bool>;
 
+    /// Revokes the token of an owner and deletes the owner's releases; how many there were, or none
+    /// if there is no owner of this name.
+    fn forget(&mut self, name: &str) -> Result<Option<u64>>;
+
     /// The owner of a token, unless it is revoked.
     fn owner_of(&mut self, token: &Hash) -> Result<Option<Owner>>;
 

@@ -146,6 +146,28 @@ impl Store for Sqlite {
         Ok(self.connection.execute(change, params![name, now() as i64])? == 1)
     }
 
+    fn forget(&mut self, name: &str) -> Result<Option<u64>> {
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let revoke = "UPDATE owners SET revoked = coalesce(revoked, ?2) WHERE name = ?1
+            RETURNING id";
+        let owner: Option<i64> = transaction
+            .query_row(revoke, params![name, now() as i64], |row| row.get(0))
+            .optional()?;
+        let Some(owner) = owner else { return Ok(None) };
+        let deleted = transaction.execute("DELETE FROM releases WHERE owner = ?1", [owner])?;
+        transaction.execute("DELETE FROM counts WHERE owner = ?1", [owner])?;
+        transaction.execute(
+            "UPDATE totals SET releases = releases - (SELECT own.releases FROM totals AS own
+                WHERE own.owner = ?1 AND own.epoch = totals.epoch)
+                WHERE owner = 0 AND epoch IN (SELECT epoch FROM totals WHERE owner = ?1)",
+            [owner],
+        )?;
+        transaction.execute("DELETE FROM totals WHERE owner = ?1", [owner])?;
+        transaction.commit()?;
+        Ok(Some(deleted as u64))
+    }
+
     fn owner_of(&mut self, token: &Hash) -> Result<Option<Owner>> {
         owner_of(&self.connection, token)
     }
@@ -198,7 +220,7 @@ impl Store for Sqlite {
         each: &mut dyn FnMut(Vec<f32>, Vec<u32>) -> Result<()>,
     ) -> Result<()> {
         // One statement reads one state of the store, whatever is added meanwhile. A revoked
-        // owner's releases were sent and stay.
+        // owner's releases were sent and stay, unless they were forgotten.
         let mut ask =
             self.connection.prepare("SELECT label, numbers FROM releases WHERE epoch = ?1")?;
         let mut rows = ask.query([epoch])?;

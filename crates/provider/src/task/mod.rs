@@ -116,13 +116,8 @@ impl Task {
         if !(4..=1_000_000).contains(&self.max_tokens) {
             return Some("max_tokens is out of range");
         }
-        let above_zero = |x: f32| x.is_finite() && x > 0.0;
-        let direction = sanitiser.direction.iter().flatten().copied();
-        if !above_zero(sanitiser.norm)
-            || !sanitiser.squash.is_none_or(above_zero)
-            || !direction.clone().all(above_zero)
-        {
-            return Some("norm, squash and direction of its sanitiser must be above 0");
+        if !sanitiser.is_in_range() {
+            return Some("norm, squash and direction of its sanitiser must be 1e-10 to 1e10");
         }
         if sanitiser.bounding == Bounding::Box {
             return Some("nothing bounds the norm of an embedding");
@@ -145,9 +140,9 @@ impl Task {
         if !(1..=1_000).contains(&noise.len()) || releases.records_per_unit != 1 {
             return Some("it has no epoch, or more than 1000, or several texts a unit");
         }
-        // An owner that adds noise of this standard deviation can rely on both.
-        let std = |noise: f64| noise * f64::from(self.sanitiser.norm);
-        if !noise.iter().all(|&noise| (1e-3..=1e6).contains(&noise) && std(noise) < 1e30) {
+        // With a norm in range, the noise is far from the ends of f32, and so is a row from them in
+        // units of the noise.
+        if !noise.iter().all(|noise| (1e-3..=1e6).contains(noise)) {
             return Some("its noise is out of range");
         }
         if Some(releases.sensitivity) != self.sanitiser.sensitivity() {
@@ -249,8 +244,8 @@ impl Task {
             None => "its label, as it is",
         };
         format!(
-            "each text sends {how} and {label}: ({}, {:e})-differentially private for replacing \
-             one text, against a provider who sees every release and knows whose it is",
+            "each row sends {how} and {label}: ({}, {:e})-differentially private for replacing \
+             one row, against a provider who sees every release and knows whose it is",
             undertone_accounting::rounded_up(self.epsilon),
             self.delta
         )
@@ -324,7 +319,7 @@ pub(crate) mod tests {
     #[test]
     fn a_forged_task_is_refused() {
         type Change = fn(&mut Task);
-        let cases: [(Change, &str); 20] = [
+        let cases: [(Change, &str); 24] = [
             (|t| t.format = 2, "format"),
             (|t| t.epsilon = 1.0, "more ε"),
             (|t| t.releases.noise_multipliers = vec![0.1], "more ε"),
@@ -336,8 +331,12 @@ pub(crate) mod tests {
             (|t| t.sanitiser.bounding = Bounding::Box, "bounds"),
             (|t| t.sanitiser.rows = Rows::Tokens(None), "length"),
             (|t| t.sanitiser.rows = Rows::Padded(16), "length"),
-            (|t| t.sanitiser.norm = 0.0, "above 0"),
-            (|t| t.sanitiser.direction = Some(vec![-1.0; 4]), "above 0"),
+            (|t| t.sanitiser.norm = 0.0, "1e-10 to 1e10"),
+            (|t| t.sanitiser.norm = 1e29, "1e-10 to 1e10"),
+            (|t| t.sanitiser.norm = 1e-38, "1e-10 to 1e10"),
+            (|t| t.sanitiser.squash = Some(1e-30), "1e-10 to 1e10"),
+            (|t| t.sanitiser.direction = Some(vec![-1.0; 4]), "1e-10 to 1e10"),
+            (|t| t.sanitiser.direction = Some(vec![1.0, 1.0, 3e38, 1.0]), "1e-10 to 1e10"),
             (|t| t.label_epsilon = Some(1e9), "label_epsilon"),
             (|t| t.delta = 0.9, "delta"),
             (|t| t.labels = vec!["a".into(), "a".into()], "twice"),

@@ -209,8 +209,13 @@ proptest! {
     #[test]
     fn no_embedding_exceeds_the_norm(
         lengths in prop::collection::vec(1_usize..12, 1..4),
-        scale in prop::sample::select(vec![1e-30_f32, 1e-3, 1.0, 1e8, f32::INFINITY]),
-        norm in 0.01_f32..50.0,
+        scale in prop::sample::select(vec![
+            1e-42_f32, 1e-30, 1e-3, 1.0, 1e8, 1e30, 3e38, f32::INFINITY
+        ]),
+        norm in prop_oneof![
+            0.01_f32..50.0,
+            prop::sample::select(vec![1e-42_f32, 1e-30, 1e-10, 1e10, 1e29, 3e38]),
+        ],
         normalise in any::<bool>(),
         squash in any::<bool>(),
         rows in prop::sample::select(vec![
@@ -237,7 +242,8 @@ proptest! {
             for other in 0..i {
                 let (a, b) = (of(i), of(other));
                 if a.len() == b.len() {
-                    let apart: f64 = a.iter().zip(&b).map(|(a, b)| f64::from(a - b).powi(2)).sum();
+                    let squared = |(a, b): (&f32, &f32)| (f64::from(*a) - f64::from(*b)).powi(2);
+                    let apart: f64 = a.iter().zip(&b).map(squared).sum();
                     prop_assert!(apart.sqrt() <= config.sensitivity().unwrap() * f64::from(norm));
                 }
             }

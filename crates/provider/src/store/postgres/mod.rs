@@ -123,6 +123,31 @@ impl Store for Postgres {
         })
     }
 
+    fn forget(&mut self, name: &str) -> Result<Option<u64>> {
+        let revoke = "UPDATE owners SET revoked = coalesce(revoked, $2) WHERE name = $1
+            RETURNING id";
+        let at = now() as i64;
+        self.ask(|session| {
+            let mut transaction = session.client.transaction()?;
+            // Millions of rows take longer than a statement usually may.
+            transaction.batch_execute("SET LOCAL statement_timeout = 0")?;
+            transaction.execute(WRITING, &[])?;
+            let owner = transaction.query_opt(revoke, &[&name, &at])?;
+            let Some(owner) = owner.map(|row| row.get::<_, i64>(0)) else { return Ok(None) };
+            let deleted =
+                transaction.execute("DELETE FROM releases WHERE owner = $1", &[&owner])?;
+            transaction.execute("DELETE FROM counts WHERE owner = $1", &[&owner])?;
+            transaction.execute(
+                "UPDATE totals SET releases = totals.releases - own.releases FROM totals AS own
+                    WHERE totals.owner = 0 AND own.owner = $1 AND own.epoch = totals.epoch",
+                &[&owner],
+            )?;
+            transaction.execute("DELETE FROM totals WHERE owner = $1", &[&owner])?;
+            transaction.commit()?;
+            Ok(Some(deleted))
+        })
+    }
+
     fn owner_of(&mut self, token: &Hash) -> Result<Option<Owner>> {
         let token = token.as_slice();
         let found = self.ask(|Session { client, statements }| {

@@ -24,7 +24,7 @@ fn why(url: &str) -> crate::Error {
 #[test]
 fn postgres_keeps_what_every_store_promises() {
     let Some(mut database) = Database::start() else { return };
-    let kept: [(&str, Promise); 6] = [
+    let kept: [(&str, Promise); 7] = [
         (
             "what_is_sent_again_counts_once_and_survives_the_process",
             promises::what_is_sent_again_counts_once_and_survives_the_process,
@@ -43,6 +43,7 @@ fn postgres_keeps_what_every_store_promises() {
         ),
         ("a_store_of_another_task_is_refused", promises::a_store_of_another_task_is_refused),
         ("two_processes_agree", promises::two_processes_agree),
+        ("forgotten_releases_are_gone", promises::forgotten_releases_are_gone),
     ];
     for (name, promise) in kept {
         let location = Location::parse(&database.make(name)).unwrap();

@@ -167,3 +167,35 @@ pub fn two_processes_agree(place: Open) {
     assert_eq!(one.owner_of(&token_hash(&bob)).unwrap(), None);
     assert_eq!(one.counts().unwrap().owners, 1);
 }
+
+/// A forgotten owner's releases are not learnt from any more, nor counted towards limits; others'
+/// are as they were.
+pub fn forgotten_releases_are_gone(place: Open) {
+    let (mut store, mut other) = (open(place), open(place));
+    let ada = new_token(store.as_mut(), "ada", 100).unwrap();
+    let bob = new_token(store.as_mut(), "bob", 100).unwrap();
+    let frames = [
+        sent(&ada, 0, releases(0..5, 0.0)),
+        sent(&ada, 1, releases(0..3, 0.0)),
+        sent(&bob, 0, releases(0..2, 9.0)),
+    ];
+    store.store(&frames, 1000).unwrap();
+    assert_eq!(store.forget("eve").unwrap(), None);
+    assert_eq!(store.forget("ada").unwrap(), Some(8));
+    assert_eq!(all(other.as_mut(), 0), [(0, vec![9.0, -1.5]), (1, vec![10.0, -1.5])]);
+    assert!(all(other.as_mut(), 1).is_empty());
+    let counts = other.counts().unwrap();
+    assert_eq!((counts.owners, counts.releases), (1, vec![(0, 0, 1), (0, 1, 1)]));
+    assert_eq!(counts.by_hour.iter().map(|(_, count)| count).sum::<u64>(), 2);
+    let owners: Vec<(bool, u64)> =
+        other.owners().unwrap().iter().map(|owner| (owner.revoked, owner.releases)).collect();
+    assert_eq!(owners, [(true, 0), (false, 2)]);
+    // What was forgotten cannot be sent again, and leaves room for others.
+    assert_eq!(other.store(&frames[..1], 1000).unwrap(), [Stored::NotAllowed]);
+    let more = sent(&bob, 0, releases(2..4, 0.0));
+    assert_eq!(new_of(&other.store(&[more], 4).unwrap()[0]), Some(2));
+    // One that was revoked before is forgotten too.
+    assert!(store.revoke("bob").unwrap());
+    assert_eq!((store.forget("bob").unwrap(), store.forget("bob").unwrap()), (Some(4), Some(0)));
+    assert_eq!(store.counts().unwrap().of_epoch(0), 0);
+}

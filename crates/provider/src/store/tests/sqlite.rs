@@ -41,6 +41,11 @@ fn two_processes_agree() {
     keeps(promises::two_processes_agree);
 }
 
+#[test]
+fn forgotten_releases_are_gone() {
+    keeps(promises::forgotten_releases_are_gone);
+}
+
 fn open(folder: &tempfile::TempDir) -> Sqlite {
     Sqlite::open(&folder.path().join("store.db"), &TASK).unwrap()
 }

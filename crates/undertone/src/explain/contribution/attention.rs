@@ -28,11 +28,14 @@ impl AttentionMap {
     /// dropped.
     pub fn add(&mut self, weights: &Host, share: f64) {
         for head in 0..self.heads {
-            // Weights that are not finite add nothing, so that the map's sensitivity bound holds
-            // for every example.
-            if !weights.row(head).iter().all(|weight| weight.is_finite()) {
+            // Each head adds a distribution or less, whatever the model computes, so that the
+            // map's sensitivity bound holds for every example.
+            let total: f64 = weights.row(head).iter().map(|&weight| f64::from(weight)).sum();
+            let is_share = |weight: &f32| *weight >= 0.0;
+            if !(weights.row(head).iter().all(is_share) && total.is_finite()) {
                 continue;
             }
+            let share = share / total.max(1.0);
             for (token, weight) in weights.row(head).iter().take(self.tokens).enumerate() {
                 self.weights[head * self.tokens + token] += share * f64::from(*weight);
             }
@@ -75,4 +78,30 @@ pub fn positional(model: &Model, tokens: usize, last_token: bool) -> Result<Atte
     }
     map.normalise();
     Ok(map)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever a model computes, a head's weights are not negative and sum to at most 1, so that
+    /// replacing an example moves them by at most √2.
+    #[test]
+    fn an_example_adds_no_more_than_a_distribution() {
+        let cases = [
+            ([f32::NAN, 0.5], [0.0, 0.0]),
+            ([f32::INFINITY, 0.0], [0.0, 0.0]),
+            ([-0.5, 1.5], [0.0, 0.0]),
+            ([f32::MAX, f32::MIN], [0.0, 0.0]),
+            ([f32::MAX, f32::MAX], [0.5, 0.5]),
+            ([3.0, 1.0], [0.75, 0.25]),
+            ([0.25, 0.5], [0.25, 0.5]),
+            ([1e-45, 0.0], [f64::from(1e-45_f32), 0.0]),
+        ];
+        for (weights, expected) in cases {
+            let mut map = AttentionMap::zeros(1, 2);
+            map.add(&Host::from_vec(1, 2, weights.to_vec()), 1.0);
+            assert_eq!(map.weights, expected, "{weights:?}");
+        }
+    }
 }

@@ -48,12 +48,21 @@ impl SanitiserConfig {
         match (self.bounding, self.squash, &self.direction) {
             (Bounding::Box, Some(side), Some(direction)) if !self.rows.are_of_tokens() => {
                 let squares: f64 = direction.iter().map(|&d| f64::from(d).powi(-2)).sum();
-                Some(f64::from(side / self.norm) * squares.sqrt())
+                Some(f64::from(side) / f64::from(self.norm) * squares.sqrt() * (1.0 + 1e-12))
             }
             (Bounding::Box, ..) => None,
             (_, Some(_), _) => Some(std::f64::consts::SQRT_2),
             (_, None, _) => Some(2.0),
         }
+    }
+
+    /// Whether norm, squash and direction lie where a release under noise of 10⁻³ … 10⁶ norms is a
+    /// finite number and has all bits of its noise: the noise is drawn in `f32`, and neither it
+    /// nor its grid may come near the ends of that format.
+    pub fn is_in_range(&self) -> bool {
+        let range = 1e-10..=1e10;
+        let direction = self.direction.iter().flatten();
+        std::iter::once(&self.norm).chain(&self.squash).chain(direction).all(|x| range.contains(x))
     }
 }
 

@@ -1,21 +1,21 @@
 //! The owner's half: from texts to releases.
 
 use super::super::EmbeddingNoise;
-use crate::data::{Batch, Example, Tokeniser, pieces};
+use crate::data::{Batch, Example, Tokeniser};
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::model::folder::{LoadOptions, load};
 use crate::model::layer::sanitiser::{Bounding, Perturb};
 use crate::model::sanitised::{SanitiserConfig, read_config};
 use crate::noise::Secret;
-use crate::tensor::Device;
+use crate::tensor::{Device, Host};
 use std::path::Path;
 use undertone_run::ReleaseKind;
 
 /// pre(·), loaded from the folder that an owner was given.
 ///
-/// The folder's maker need not be trusted: whatever the weights are, the rows of a text have a
-/// norm of at most C, and it is the owner who adds the noise.
+/// The folder's maker need not be trusted. Whatever the weights are, the rows of a text have a norm
+/// of at most C, they are a function of this text alone, and it is the owner who adds the noise.
 #[derive(Debug)]
 pub struct OwnerHalf {
     model: Model,
@@ -33,6 +33,12 @@ impl OwnerHalf {
         };
         if config.bounding == Bounding::Box {
             return Err(Error::folder(folder, "has a sanitiser that does not bound a text's norm"));
+        }
+        if !config.is_in_range() {
+            return Err(Error::folder(
+                folder,
+                "has a sanitiser whose norm, squash or direction is not within 1e-10 and 1e10",
+            ));
         }
         let Some(rows) = config.rows.in_every_release() else {
             return Err(Error::folder(folder, "has releases whose number of rows shows the text"));
@@ -59,6 +65,32 @@ impl OwnerHalf {
         Ok(self.model.tokeniser(folder, max_tokens)?)
     }
 
+    /// The example that stands for a text that cannot be tokenized: token 0, which every model has.
+    pub fn placeholder() -> Example {
+        Example { tokens: vec![0], ..Example::default() }
+    }
+
+    /// Whether pre(·) has embeddings for all tokens of an example.
+    pub fn reads(&self, example: &Example) -> bool {
+        self.model.check(&Batch::pack([example])).is_ok()
+    }
+
+    /// Runs pre(·) on as many tokens as a text can have, so that a model that this machine cannot
+    /// run fails here, before any text is read, and not at a text that happens to be long.
+    pub fn rehearse(&self, max_tokens: usize) -> Result<()> {
+        let tokens = max_tokens.min(self.model.network.max_positions).max(1);
+        self.bounded(&Example { tokens: vec![0; tokens], ..Example::default() }).map(drop)
+    }
+
+    /// The rows of an example before noise, with a norm of at most C.
+    ///
+    /// An example is computed by itself. In a batch, the last digits of its rows would depend on
+    /// the other examples, by the order of additions, and adversarial weights can amplify last
+    /// digits to all of C: one text would then move every release of its batch.
+    pub fn bounded(&self, example: &Example) -> Result<Host> {
+        Ok(self.model.bounded_rows(&Batch::pack([example]))?.0)
+    }
+
     /// The releases of some examples: for each the numbers of every epoch. An example's noise is a
     /// function of its own secret, with standard deviations in units of the norm bound C.
     pub fn release(
@@ -72,36 +104,32 @@ impl OwnerHalf {
         let norm = f64::from(self.config.norm);
         let stds: Vec<f64> = noise_multipliers.iter().map(|noise| noise * norm).collect();
         let epochs = if kind == ReleaseKind::Once { 1 } else { stds.len() };
-        let mut found = vec![Vec::new(); examples.len()];
-        for piece in pieces(examples, 64, 4096) {
-            let batch = Batch::pack(piece.iter().map(|&i| &examples[i]));
-            let (bounded, starts) = self.model.bounded_rows(&batch)?;
-            let Some(layer) = &self.model.network.sanitiser else { break };
-            let of = |&i: &usize| EmbeddingNoise::new(&secrets[i], kind, stds.clone());
-            let noise: Vec<EmbeddingNoise> = piece.iter().map(of).collect();
-            for epoch in 0..epochs {
+        let Some(layer) = &self.model.network.sanitiser else {
+            return Err(Error::plan("the model has no sanitiser"));
+        };
+        let of_example = |(example, secret): (&Example, &Secret)| -> Result<Vec<Vec<f32>>> {
+            let bounded = self.bounded(example)?;
+            let noise = EmbeddingNoise::new(secret, kind, stds.clone());
+            let of_epoch = |epoch| {
                 let noise = OwnNoise { noise: &noise, epoch };
-                let released = layer.released(bounded.clone(), &starts, Some(&noise));
-                let width = self.rows * released.columns();
-                let dense = released.dense();
-                for (&i, numbers) in piece.iter().zip(dense.chunks_exact(width)) {
-                    found[i].push(numbers.to_vec());
-                }
-            }
-        }
-        Ok(found)
+                layer.released(bounded.clone(), &[0, self.rows], Some(&noise)).dense().to_vec()
+            };
+            Ok((0..epochs).map(of_epoch).collect())
+        };
+        let all = || examples.iter().zip(secrets).map(of_example).collect();
+        self.model.device().compute(all)
     }
 }
 
-/// The noise of each sequence of a batch, from a secret of its own.
+/// The noise of one example, from a secret of its own.
 #[derive(Debug)]
 struct OwnNoise<'a> {
-    noise: &'a [EmbeddingNoise],
+    noise: &'a EmbeddingNoise,
     epoch: usize,
 }
 
 impl Perturb for OwnNoise<'_> {
-    fn perturb(&self, sequence: usize, rows: &mut [f32]) {
-        self.noise[sequence].perturb(0, self.epoch, rows);
+    fn perturb(&self, _: usize, rows: &mut [f32]) {
+        self.noise.perturb(0, self.epoch, rows);
     }
 }

@@ -13,6 +13,7 @@
 //! so they carry no signal and do not count towards the norm. With [`Rows::Padded`], as published,
 //! the model has read padding, and its rows count.
 
+mod bound;
 mod owner;
 mod provider;
 mod rows;

@@ -27,10 +27,6 @@ pub struct SavedBelow {
 }
 
 impl Sanitiser {
-    fn squashed(&self, x: f32) -> f32 {
-        self.squash.map_or(x, |most| x.clamp(0.0, most))
-    }
-
     /// The data holder's half: from hidden states to embeddings of bounded norm, divided by √Ψ so
     /// that isotropic noise can be added.
     pub fn bounded(&self, pass: &Pass, hidden: &Matrix) -> Result<(Host, SavedBelow)> {
@@ -66,30 +62,7 @@ impl Sanitiser {
         let bounded = Host::build(rows, columns, |out| {
             let parts = of_sequences(out, &released, columns);
             parts.into_par_iter().zip(norms.par_iter_mut()).enumerate().for_each(
-                |(i, (out, norm))| {
-                    out.fill(0.0);
-                    let most = out.len() / columns.max(1);
-                    let mut squares = 0.0;
-                    for (row, out) in
-                        (from[i]..from[i + 1]).take(most).zip(out.chunks_exact_mut(columns.max(1)))
-                    {
-                        for (j, (y, x)) in out.iter_mut().zip(encoded.row(row)).enumerate() {
-                            *y = self.squashed(*x) / self.direction.as_ref().map_or(1.0, |d| d[j]);
-                            squares += f64::from(*y).powi(2);
-                        }
-                    }
-                    if let Rows::Padded(_) = self.rows {
-                        for row in (from[i]..from[i + 1]).skip(most) {
-                            for (j, x) in encoded.row(row).iter().enumerate() {
-                                let d = self.direction.as_ref().map_or(1.0, |d| d[j]);
-                                squares += f64::from(self.squashed(*x) / d).powi(2);
-                            }
-                        }
-                    }
-                    *norm = squares.sqrt();
-                    let factor = self.factor(*norm);
-                    out.iter_mut().for_each(|y| *y = if factor == 0.0 { 0.0 } else { *y * factor });
-                },
+                |(i, (out, norm))| *norm = self.bound(&encoded, from[i]..from[i + 1], out),
             );
         });
         let saved = SavedBelow {
@@ -102,19 +75,6 @@ impl Sanitiser {
             norms,
         };
         Ok((bounded, saved))
-    }
-
-    /// Factor that a sequence of this norm is multiplied by. A sequence whose norm is not finite
-    /// becomes 0; a relative margin of 1e-6 absorbs rounding.
-    fn factor(&self, norm: f64) -> f32 {
-        let most = f64::from(self.norm) * (1.0 - 1e-6);
-        match self.bounding {
-            _ if !norm.is_finite() => 0.0,
-            Bounding::Box => 1.0,
-            Bounding::Clip if norm <= most => 1.0,
-            Bounding::Normalise if norm < 1e-12 => 0.0,
-            Bounding::Clip | Bounding::Normalise => (most / norm) as f32,
-        }
     }
 
     /// Backward pass of the data holder's half; returns the gradient of the hidden states. It
@@ -137,7 +97,7 @@ impl Sanitiser {
             parts.into_par_iter().zip(&norms).enumerate().for_each(|(i, (out, &norm))| {
                 out.fill(0.0);
                 let most = released[i + 1] - released[i];
-                let factor = self.factor(norm);
+                let factor = self.factor(norm) as f32;
                 let shortened = match self.bounding {
                     Bounding::Box => false,
                     Bounding::Clip => factor < 1.0,
