@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Class names that occur nowhere else.
-const NAMES: [&str; 2] = ["quaint zebra", "wooden xylophone"];
+const NAMES: [&str; 3] = ["quaint zebra", "silent yak", "wooden xylophone"];
 
 /// A bench whose base model has no classes of its own, and whose run file names none.
 fn bench() -> Bench {
@@ -16,10 +16,9 @@ fn bench() -> Bench {
     let config = String::from_utf8(bench.bytes("model/config.json")).unwrap();
     let config = config.replace("ForSequenceClassification", "Model");
     fs::write(bench.path("model/config.json"), config).unwrap();
-    let rows = String::from_utf8(bench.bytes("rows.tsv")).unwrap();
-    let rows = rows.replace("\tbad\t", &format!("\t{}\t", NAMES[0]));
-    fs::write(bench.path("rows.tsv"), rows.replace("\tgood\t", &format!("\t{}\t", NAMES[1])))
-        .unwrap();
+    let rows: String =
+        (0..120).map(|i| format!("the {}\t{}\tone\n", WORDS[i % 8], NAMES[i % 3])).collect();
+    fs::write(bench.path("rows.tsv"), format!("sentence\tlabel\twho\n{rows}")).unwrap();
     bench
 }
 
@@ -54,6 +53,8 @@ fn evaluated(bench: &Bench, model: &[&str]) -> std::process::Output {
     eval.current_dir(bench.folder.path()).args(model).output().unwrap()
 }
 
+const NAMED: [&str; 2] = ["--set", "data.labels=[\"a\", \"b\", \"c\"]"];
+
 const SHORT: [&str; 2] = ["--set", "training.epochs=1"];
 
 #[test]
@@ -80,13 +81,13 @@ fn texts_and_people_are_no_labels() {
     refused(&init.args(["--out", "new.toml"]).output().unwrap(), "cannot be the label");
     assert!(!bench.path("new.toml").exists());
     // An unknown label is shown shortened.
-    let named = ["--set", "data.labels=[\"a\", \"b\"]", "--set", "data.label=sentence"];
+    let named = [NAMED[0], NAMED[1], "--set", "data.label=sentence"];
     let output = bench.command("out", &named).output().unwrap();
-    refused(&output, "\"patient 0 complains\" is not one of a, b");
+    refused(&output, "\"patient 0 complains\" is not one of a, b, c");
     let long = "a long and very private text about somebody";
     let rows = format!("sentence\tlabel\twho\nthe cat\t{long}\tone\n");
     fs::write(bench.path("rows.tsv"), rows).unwrap();
-    let output = bench.command("out", &["--set", "data.labels=[\"a\", \"b\"]"]).output().unwrap();
+    let output = bench.command("out", &NAMED).output().unwrap();
     refused(&output, "a long and very priv…");
     assert!(!String::from_utf8_lossy(&output.stderr).contains("somebody"));
 }
@@ -96,7 +97,7 @@ fn class_names_of_private_rows_are_not_published() {
     let bench = bench();
     let summary = bench.train("run", &SHORT);
     let assumed = summary["guarantee"]["assumptions"].to_string();
-    assert!(assumed.contains("the same 2 classes with and without any one unit"), "{assumed}");
+    assert!(assumed.contains("the same 3 classes with and without any one unit"), "{assumed}");
     assert_eq!(naming(&bench.path("run")), ["private/labels.json"]);
     // In the run folder everything goes by its name.
     let eval = evaluated(&bench, &["--model", "run/model"]);
@@ -117,7 +118,10 @@ fn class_names_of_private_rows_are_not_published() {
     // What was moved out of it knows numbers alone.
     fs::create_dir(bench.path("published")).unwrap();
     fs::rename(bench.path("run/model"), bench.path("published/model")).unwrap();
-    refused(&evaluated(&bench, &["--model", "published/model"]), "is not one of LABEL_0, LABEL_1");
+    refused(
+        &evaluated(&bench, &["--model", "published/model"]),
+        "is not one of LABEL_0, LABEL_1, LABEL_2",
+    );
 }
 
 #[test]
@@ -128,7 +132,7 @@ fn adapters_and_merged_models_number_the_classes() {
     assert_eq!(naming(&bench.path("run")), ["private/labels.json"]);
     let labels: Vec<String> =
         serde_json::from_slice(&bench.bytes("run/adapter/labels.json")).unwrap();
-    assert_eq!(labels, ["LABEL_0", "LABEL_1"]);
+    assert_eq!(labels, ["LABEL_0", "LABEL_1", "LABEL_2"]);
     let adapted = ["--model", "model", "--adapter", "run/adapter"];
     assert!(evaluated(&bench, &adapted).status.success());
     let merged = bench.path("merged");
@@ -153,4 +157,16 @@ fn names_are_published_with_consent_alone() {
     let classifier = Bench::classifier();
     let own = [&consent[..], &["--unset", "data.labels"]].concat();
     classifier.refused("out", &own, "the base model has its own");
+}
+
+/// A second run that begins from the model of a first one reads its classes by their names, and
+/// keeps them private too.
+#[test]
+fn names_stay_private_in_the_next_run() {
+    let bench = bench();
+    bench.train("first", &SHORT);
+    let model = format!("model.path={:?}", bench.path("first/model").to_str().unwrap());
+    let summary = bench.train("second", &[&SHORT[..], &["--set", &model]].concat());
+    assert_eq!(naming(&bench.path("second")), ["private/labels.json"]);
+    assert_eq!(summary["private"], true);
 }

@@ -136,10 +136,11 @@ fn a_card_lies_beside_every_model() {
     assert!(card.contains("**No guarantee:") && !card.contains("differential"), "{card}");
     assert!(card.contains("| accuracy |"), "{card}");
     // A public file is declared, and the figures are post-processing of the model.
+    let bench = Bench::classifier();
     let public = format!("data.validation={:?}", bench.public().to_str().unwrap());
     let declared = ["--set", &public, "--set", "data.validation_is_public=true"];
     bench.train("declared", &declared);
-    let card = read("declared/model/README.md");
+    let card = fs::read_to_string(bench.path("declared/model/README.md")).unwrap();
     assert!(card.contains("metrics:\n- accuracy\n- f1\n"), "{card}");
     assert!(card.contains("declared public:") && card.contains("| accuracy |"), "{card}");
 }

@@ -91,7 +91,7 @@ fn fields(path: &Path) -> BTreeSet<String> {
         }
         // A row of a table, or a list under a heading.
         "md" => {
-            let mut heading = String::new();
+            let mut heading = "Front matter".to_owned();
             for line in text().lines() {
                 if let Some(title) = line.strip_prefix("## ") {
                     heading = title.to_owned();
@@ -214,12 +214,11 @@ fn runs(classifier: &Bench, language: &Bench) -> Vec<PathBuf> {
         set(classifier, "quantised", &["model.quantise=nf4", lora, "data.author=who"]),
         set(classifier, "adapter", &[adaptive, "model.tuning={ adapter = { size = 4 } }"]),
         set(classifier, "local", &["privacy.method=dp-forward", "model.tuning=head"]),
-        set(classifier, "mvg", &["privacy.method=mvg", "model.tuning=head", "privacy.mvg.width=8"]),
+        set(classifier, "mvg", &["privacy.method=mvg", "privacy.mvg.width=8"]),
         set(language, "language", &["training.average={ ema = 0.9 }", "data.on_bad_row=skip"]),
     ];
     let audited = classifier.path("found");
-    let attack = ["audit", "membership", audited.to_str().unwrap(), "--examples", "20"];
-    run(&[&attack[..], &["--non-members", public.to_str().unwrap()]].concat());
+    run(&["audit", "membership", "--run", audited.to_str().unwrap(), "--examples", "20"]);
     folders
 }
 
@@ -231,6 +230,9 @@ fn every_field_is_listed_and_private_ones_are_in_private_files() {
     let config = String::from_utf8(classifier.bytes("model/config.json")).unwrap();
     let config = config.replace("ForSequenceClassification", "Model");
     fs::write(classifier.path("model/config.json"), config).unwrap();
+    let more = "the sun\tneutral\tperson 70\n".repeat(20);
+    let rows = String::from_utf8(classifier.bytes("rows.tsv")).unwrap() + &more;
+    fs::write(classifier.path("rows.tsv"), rows).unwrap();
     let language = Bench::new("gpt2-causal-lm", "tokenizer-bpe", "task = \"language-modelling\"");
     let folders = runs(&classifier, &language);
     let mut wrong = BTreeSet::new();
@@ -297,7 +299,9 @@ fn the_table_does_not_contradict_itself() {
         .map(|(field, _)| field.as_str())
         .collect();
     assert!(private.contains("throughput.seconds") && private.contains("gradient_norm"));
+    let is_name = |field: &str| !field.is_empty() && !field.ends_with('*');
     for (field, kind) in of(true).flat_map(|rows| &rows.rows) {
-        assert!(kind != "private" && !private.contains(field.as_str()), "{field}");
+        let is_private = private.contains(field.as_str()) && is_name(field);
+        assert!(kind != "private" && !is_private, "{field}");
     }
 }

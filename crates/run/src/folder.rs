@@ -244,9 +244,8 @@ impl RunPaths {
 
     /// Writes the summary, which makes the run a finished one, after its private part.
     pub fn write_summary(&self, summary: &Summary) -> Result<()> {
-        let (shared, private) = summary.split(&self.summary())?;
-        self.write_private(SUMMARY, &private)?;
-        write_json(&self.summary(), &shared)
+        self.write_private(SUMMARY, &summary.private_fields(&self.summary())?)?;
+        write_json(&self.summary(), &summary.shared())
     }
 
     /// Keeps class names that may not be published.

@@ -136,8 +136,8 @@ impl Summary {
         serde_json::from_value(Value::Object(fields)).map_err(here)
     }
 
-    /// The fields that may be shared, and the others.
-    pub(crate) fn split(&self, path: &Path) -> Result<(Map<String, Value>, Map<String, Value>)> {
+    /// The fields that [`Summary::shared`] does not have; `path` is for messages.
+    pub(crate) fn private_fields(&self, path: &Path) -> Result<Map<String, Value>> {
         let fields = |summary: &Self| match serde_json::to_value(summary) {
             Ok(Value::Object(fields)) => Ok(fields),
             Ok(_) => Err(Error::folder(path, "cannot be written as a JSON object")),
@@ -145,7 +145,7 @@ impl Summary {
         };
         let (shared, mut private) = (fields(&self.shared())?, fields(self)?);
         private.retain(|name, _| !shared.contains_key(name));
-        Ok((shared, private))
+        Ok(private)
     }
 
     /// The summary without what depends on the private data and has no noise. Metrics on a public
@@ -272,4 +272,66 @@ pub struct ParameterCounts {
     pub trainable: usize,
     /// All parameters.
     pub total: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn summary(private: bool, validation_is_public: bool) -> Summary {
+        let text = json!({
+            "private": private, "guarantee": null, "selection": "", "steps": 3,
+            "metrics": { "validation": { "examples": 1, "tokens": 2, "loss": 1.0, "perplexity": 2.7 } },
+            "throughput": { "examples_per_second": 5.0, "seconds": 6.0 },
+            "peak_memory_bytes": 7, "peak_gpu_memory_bytes": 8, "largest_micro_batch": 9,
+            "parameters": { "trainable": 1, "total": 2 },
+            "noise_by_parameter": [["a", 1.0]], "relevance_by_parameter": [["a", 1.0]],
+            "relevance_cost": { "seconds_per_example": 1.0, "peak_memory_bytes": 2 },
+            "resolved": { "units": 5, "steps_per_epoch": 3, "noise_multipliers": [] },
+            "plan": {
+                "model": { "path": "model", "tuning": "full" },
+                "data": {
+                    "task": "language-modelling", "train": "a.txt", "text": "text",
+                    "validation": "b.txt", "validation_is_public": validation_is_public
+                },
+                "privacy": { "method": "dp-sgd" },
+                "training": { "epochs": 1, "batch": 2, "learning_rate": 0.1 }
+            }
+        });
+        Summary::parse((Path::new("summary.json"), &text.to_string()), None).unwrap()
+    }
+
+    /// The two parts together are the whole, and the private part is complete.
+    #[test]
+    fn private_fields_are_kept_apart_and_read_again() {
+        for (private, is_public, kept) in [(true, false, 6), (true, true, 5), (false, true, 8)] {
+            let whole = summary(private, is_public);
+            let path = Path::new("summary.json");
+            let fields = whole.private_fields(path).unwrap();
+            let names: Vec<&str> = fields.keys().map(String::as_str).collect();
+            assert_eq!(names.len(), kept, "{names:?}");
+            assert!(names.iter().all(|name| PRIVATE_FIELDS.contains(name)), "{names:?}");
+            let text = |value: &Summary| serde_json::to_string(value).unwrap();
+            let shared = text(&whole.shared());
+            for name in &names {
+                assert!(!shared.contains(&format!("{name:?}:")), "{name}: {shared}");
+            }
+            let apart = Value::Object(fields).to_string();
+            let again = Summary::parse((path, &shared), Some((path, &apart))).unwrap();
+            assert_eq!(text(&again), text(&whole));
+            // Published without its private part, it is still a summary.
+            assert!(Summary::parse((path, &shared), None).unwrap().throughput.is_none());
+        }
+    }
+
+    /// The private part cannot replace what is shared.
+    #[test]
+    fn shared_fields_are_those_of_the_shared_file() {
+        let whole = summary(true, false);
+        let (path, shared) = (Path::new("a"), serde_json::to_string(&whole.shared()).unwrap());
+        let forged = json!({ "steps": 1, "claimed": { "epsilon": 1.0, "delta": 0.1 } }).to_string();
+        let found = Summary::parse((path, &shared), Some((path, &forged))).unwrap();
+        assert!(found.steps == 3 && found.claimed.is_none());
+    }
 }

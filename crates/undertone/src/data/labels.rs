@@ -11,6 +11,9 @@ use undertone_run::OnBadRow;
 /// Maximum number of classes that are read from a file.
 const MOST_CLASSES: usize = 50;
 
+/// Maximum number of values of an attribute.
+const MOST_VALUES: usize = 1000;
+
 /// Maximum number of characters of a class name that is read from a file.
 const LONGEST_NAME: usize = 64;
 
@@ -51,40 +54,28 @@ impl Labels {
         column: &str,
         on_bad_row: OnBadRow,
     ) -> Result<Labels> {
-        let not_labels =
-            |reason: String| Error::NotLabels { file: path.into(), column: column.into(), reason };
-        let mut rows_by_class: BTreeMap<String, u64> = BTreeMap::new();
-        let mut rows = 0;
-        for row in read::rows_or_skip(path, format, &[column], on_bad_row)? {
-            let row = row?;
-            let Some(label) = row.values.into_iter().next().filter(|label| !label.is_empty())
-            else {
-                return Err(Error::MissingValue {
-                    file: path.into(),
-                    line: row.line,
-                    column: column.into(),
-                });
-            };
-            if label.chars().count() > LONGEST_NAME {
-                let line = row.line;
-                return Err(not_labels(format!(
-                    "line {line} has more than {LONGEST_NAME} characters there"
-                )));
-            }
-            rows += 1;
-            *rows_by_class.entry(label).or_default() += 1;
-            if rows_by_class.len() > MOST_CLASSES {
-                return Err(not_labels(format!(
-                    "it has more than {MOST_CLASSES} different values"
-                )));
-            }
-        }
-        check_proportions(rows, &rows_by_class).map_err(not_labels)?;
+        let rows_by_class = rows_by_class(path, format, column, on_bad_row, MOST_CLASSES)?;
+        check_classes(&rows_by_class).map_err(|reason| not_labels(path, column, reason))?;
+        Ok(Labels::in_order(rows_by_class))
+    }
+
+    /// As [`Labels::from_file`], for the values of any attribute that an attack infers. Training
+    /// must not use it.
+    pub fn of_attribute(
+        path: &Path,
+        format: Format,
+        column: &str,
+        on_bad_row: OnBadRow,
+    ) -> Result<Labels> {
+        Ok(Labels::in_order(rows_by_class(path, format, column, on_bad_row, MOST_VALUES)?))
+    }
+
+    fn in_order(rows_by_class: BTreeMap<String, u64>) -> Labels {
         let mut names: Vec<String> = rows_by_class.into_keys().collect();
         if names.iter().all(|name| integer(name).is_some()) {
             names.sort_by_key(|name| integer(name));
         }
-        Ok(Labels { names })
+        Labels { names }
     }
 
     /// `LABEL_0`, `LABEL_1`, … in place of the names, as transformers calls classes without names.
@@ -145,24 +136,52 @@ impl Labels {
     }
 }
 
-/// Why a column that has few and short values still cannot hold labels. Two classes are always
-/// possible.
-fn check_proportions(
-    rows: u64,
-    rows_by_class: &BTreeMap<String, u64>,
-) -> std::result::Result<(), String> {
-    let classes = rows_by_class.len() as u64;
-    if classes <= 2 {
-        return Ok(());
+fn not_labels(path: &Path, column: &str, reason: String) -> Error {
+    Error::NotLabels { file: path.into(), column: column.into(), reason }
+}
+
+/// The values of a column, with the number of rows that have each.
+fn rows_by_class(
+    path: &Path,
+    format: Format,
+    column: &str,
+    on_bad_row: OnBadRow,
+    most: usize,
+) -> Result<BTreeMap<String, u64>> {
+    let mut rows_by_class: BTreeMap<String, u64> = BTreeMap::new();
+    for row in read::rows_or_skip(path, format, &[column], on_bad_row)? {
+        let row = row?;
+        let Some(label) = row.values.into_iter().next().filter(|label| !label.is_empty()) else {
+            return Err(Error::MissingValue {
+                file: path.into(),
+                line: row.line,
+                column: column.into(),
+            });
+        };
+        *rows_by_class.entry(label).or_default() += 1;
+        if rows_by_class.len() > most {
+            let reason = format!("it has more than {most} different values");
+            return Err(not_labels(path, column, reason));
+        }
     }
-    if classes * ROWS_PER_CLASS > rows {
+    Ok(rows_by_class)
+}
+
+/// Why a column with few different values still cannot hold labels. Two classes can be of any size.
+fn check_classes(rows_by_class: &BTreeMap<String, u64>) -> std::result::Result<(), String> {
+    if rows_by_class.keys().any(|name| name.chars().count() > LONGEST_NAME) {
+        return Err(format!("it has values of more than {LONGEST_NAME} characters"));
+    }
+    let classes = rows_by_class.len() as u64;
+    let rows: u64 = rows_by_class.values().sum();
+    if classes > 2 && classes * ROWS_PER_CLASS > rows {
         let percent = 100 / ROWS_PER_CLASS;
         return Err(format!(
             "its {classes} different values are more than {percent} % of the {rows} rows"
         ));
     }
     let single = rows_by_class.values().filter(|&&rows| rows == 1).count() as u64;
-    if 2 * single > classes {
+    if classes > 2 && 2 * single > classes {
         return Err(format!("{single} of its {classes} different values occur only once"));
     }
     Ok(())
@@ -278,7 +297,7 @@ mod tests {
         assert_eq!(of(2, 1).unwrap().len(), 2);
         let long = "x".repeat(LONGEST_NAME);
         assert_eq!(repeated(&[&long, "no"], 20).unwrap().len(), 2);
-        refused(repeated(&[&format!("{long}x"), "no"], 20), "more than 64 characters");
+        refused(repeated(&[&format!("{long}x"), "no"], 20), "values of more than 64 characters");
         // One usual value, and one each for some people.
         let rare = |count: usize| {
             let rare: String = names(count).iter().map(|name| format!("a\t{name}\n")).collect();
