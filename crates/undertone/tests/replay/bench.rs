@@ -246,7 +246,7 @@ fn different_files(one: &Path, other: &Path) -> Vec<String> {
                 folders.push(name);
                 continue;
             }
-            let private = ["metrics.jsonl", "identity.json", "summary.json", "checkpoint"];
+            let private = ["metrics.jsonl", "identity.json", "private/", "checkpoint"];
             let shown = name.display().to_string();
             if private.iter().any(|private| shown.contains(private)) {
                 continue;
