@@ -74,12 +74,16 @@ impl Tilted {
         let norm = compensated_sum(&weight);
         let norm = if norm > 0.0 { norm } else { 1.0 };
         weight.iter_mut().for_each(|w| *w /= norm);
-        let (mut error, mut error_elsewhere) = (0.0, 0.0);
+        let (mut error, mut error_elsewhere, mut elsewhere) = (0.0, 0.0, 0.0);
         for ((&i, w), e) in masses.index.iter().zip(&weight).zip(&exponents) {
             let rounding = UNIT * w * (16.0 + 4.0 * (e.abs() + top.abs()));
             error += rounding;
             error_elsewhere += if i == 0 { 0.0 } else { 2.0 * rounding };
+            elsewhere += if i == 0 { 0.0 } else { *w };
         }
+        // The normaliser's error scales the masses elsewhere, but not the one at index 0, which is
+        // defined as the rest.
+        error_elsewhere += 2.0 * error * elsewhere;
         let (grid, index, log_norm) = (masses.grid, masses.index.clone(), top + norm.ln());
         Tilted { grid, index, weight, count, log_norm, error, error_elsewhere }
     }
@@ -142,13 +146,16 @@ impl Tilted {
         if !top.is_finite() {
             return 0.0;
         }
-        let sum: f64 = exponents()
-            .zip(&self.weight)
-            .filter(|(_, w)| **w > 0.0)
-            .map(|(e, w)| (e - top + w.ln()).exp())
-            .sum();
+        // Each exponent is rounded in proportion to its terms, which may be much larger than their
+        // sum.
+        let (mut sum, mut error) = (0.0, 0.0);
+        for (e, w) in exponents().zip(&self.weight).filter(|(_, w)| **w > 0.0) {
+            let term = (e - top + w.ln()).exp();
+            sum += term;
+            error += UNIT * term * (16.0 + 4.0 * (e.abs() + top.abs() + w.ln().abs()));
+        }
         let rounding = UNIT * (self.weight.len() as f64 + 16.0 + 4.0 * top.abs());
-        top + sum.ln() + rounding
+        top + sum.ln() + 2.0 * error / sum + rounding
     }
 }
 
@@ -158,7 +165,7 @@ pub fn compose(parts: &[(Masses, u64)], plan: &Plan, side: Side, most: f64) -> R
     if !tilted.iter().all(Tilted::is_finite) {
         return Err(Error::LossTooLarge { limit: limits::EPSILON });
     }
-    let window = Window::certified(&tilted, plan);
+    let window = Window::certified(&tilted, plan)?;
     let size = window.transform_size(most, parts.len())?;
     let (spectrum, spectrum_error) = product_of_powers(&tilted, size);
     // The mass of all parts at their index 0 is known directly, and does not pass through the
@@ -237,7 +244,7 @@ pub struct Window {
 impl Window {
     /// Chernoff's bound P(total ≥ b) ≤ E[e^{λ·total}] e^{−λb}, solved for the b that leaves the
     /// planned probability outside.
-    fn certified(tilted: &[Tilted], plan: &Plan) -> Window {
+    fn certified(tilted: &[Tilted], plan: &Plan) -> Result<Window> {
         let moment =
             |rate: f64| -> f64 { tilted.iter().map(|t| t.count as f64 * t.log_moment(rate)).sum() };
         let end = |rate: f64| (moment(rate) - plan.log_outside) / rate;
@@ -251,6 +258,10 @@ impl Window {
             let slower = 0.5_f64.powi(halvings);
             high = high.min(end(slower * plan.upper_rate));
             low = low.max(end(-slower * plan.lower_rate));
+        }
+        // `max` and `min` below would drop a NaN, and the window would be too short.
+        if high.is_nan() || low.is_nan() {
+            return Err(Error::LossTooLarge { limit: limits::EPSILON });
         }
         // The result must be inside, with one cell on either side of it.
         let offset: f64 = tilted.iter().map(|t| t.count as f64 * t.grid.offset).sum();
@@ -267,14 +278,14 @@ impl Window {
             if top <= last { (top, 0.0) } else { (last, plan.log_outside.exp()) };
         let (first, outside_below) =
             if bottom >= first { (bottom, 0.0) } else { (first, plan.log_outside.exp()) };
-        Window {
+        Ok(Window {
             offset,
             offset_size,
             first: first as i64,
             last: last as i64,
             outside_above,
             outside_below,
-        }
+        })
     }
 
     /// The transform size that holds the window, unless it exceeds what `most` allows.
