@@ -129,9 +129,13 @@ impl Tilted {
         (1.0 - others.map(|(_, &w)| w).collect::<Sum>().total()).max(0.0)
     }
 
-    /// ln Σ weight·e^{rate·loss}, rounded up.
+    /// ln Σ weight·e^{rate·loss}, rounded up; infinite if an exponent is.
     pub fn log_moment(&self, rate: f64) -> f64 {
         let exponents = || self.index.iter().map(|&i| rate * self.grid.loss(i));
+        // `max` below would drop a NaN, and the moment would be too small.
+        if exponents().any(|e| !e.is_finite()) {
+            return f64::INFINITY;
+        }
         let top = exponents()
             .zip(&self.weight)
             .filter(|(_, w)| **w > 0.0)
@@ -449,6 +453,57 @@ mod tests {
             let norm = (masses.iter().map(|m| m.1 * m.1).sum::<f64>() * size as f64 / 2.0).sqrt();
             let relative = squared.sqrt() / norm;
             assert!(relative < 0.5 * transform_error(size), "{size}: {relative:e}");
+        }
+    }
+
+    fn tilted() -> Tilted {
+        let grid = Grid { mesh: 0.1, offset: 0.0 };
+        let (index, weight) = (vec![-3, 0, 4], vec![0.25, 0.5, 0.25]);
+        let (log_norm, error, error_elsewhere) = (0.0, 1e-15, 1e-15);
+        Tilted { grid, index, weight, count: 3, log_norm, error, error_elsewhere }
+    }
+
+    /// A number that is none must not pass for a small moment or a short window.
+    #[test]
+    fn no_window_comes_of_numbers_that_are_none() {
+        let plan = Plan {
+            tilt: 1.0,
+            mesh: 0.1,
+            upper_rate: 2.0,
+            lower_rate: 2.0,
+            log_outside: -20.0,
+            epsilon_guess: 0.5,
+            width: 1e6,
+            lowest: -1.0,
+            cap: f64::INFINITY,
+        };
+        assert!(Window::certified(&[tilted()], &plan).is_ok());
+        for broken in [
+            Plan { upper_rate: f64::NAN, ..plan.clone() },
+            Plan { lower_rate: f64::NAN, ..plan.clone() },
+            Plan { log_outside: f64::NAN, ..plan.clone() },
+        ] {
+            assert!(Window::certified(&[tilted()], &broken).is_err());
+        }
+        for rate in [f64::NAN, f64::INFINITY, 1e308 * 10.0] {
+            assert_eq!(tilted().log_moment(rate), f64::INFINITY);
+        }
+    }
+
+    /// The moment is an upper bound even where its exponents are far larger than itself.
+    #[test]
+    fn moments_are_rounded_up() {
+        let mut part = tilted();
+        for (offset, rate) in [(0.0_f64, 3.0_f64), (1e6, 0.7), (-1e6, 0.7), (1e7, 1e3)] {
+            part.grid.offset = offset;
+            let shifted: f64 = [-0.3_f64, 0.0, 0.4]
+                .iter()
+                .zip(&part.weight)
+                .map(|(loss, weight)| weight * (rate * loss).exp())
+                .sum();
+            let truth = rate * offset + shifted.ln();
+            let found = part.log_moment(rate);
+            assert!(found >= truth && found - truth < 1e-14 * truth.abs() + 1e-13, "{offset}");
         }
     }
 
