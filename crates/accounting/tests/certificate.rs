@@ -51,6 +51,12 @@ fn every_kind_of_event_and_both_adjacencies_are_certified() {
     }
 }
 
+#[test]
+fn the_smallest_and_the_largest_delta_are_certified() {
+    check(&Composition::dp_sgd(2.0, 0.01, 20), 1e-18);
+    check(&Composition::dp_sgd(1.0, 0.01, 100), 0.5);
+}
+
 /// At a given ε the certificate has δ, which is that of the accountant up to a few percent.
 #[test]
 fn delta_at_a_given_epsilon() {

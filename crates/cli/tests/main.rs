@@ -12,6 +12,7 @@ mod average;
 mod before_training;
 mod book;
 mod budget;
+mod certify;
 mod chat;
 mod correlated_noise;
 mod cuts;

@@ -171,11 +171,11 @@ fn cut_of(pairs: &[(Pair, u64)], delta: f64) -> f64 {
 
 impl Certified {
     fn excess(&self, target: Target) -> f64 {
-        let value = match target {
-            Target::Delta(_) => self.epsilon,
-            Target::Epsilon(_) => self.delta,
+        let (value, least) = match target {
+            Target::Delta(_) => (self.epsilon, LEAST_EPSILON),
+            Target::Epsilon(_) => (self.delta, LEAST_DELTA),
         };
-        (value - self.accountant) / self.accountant.max(LEAST_DELTA)
+        (value - self.accountant) / self.accountant.max(least)
     }
 }
 
@@ -353,13 +353,39 @@ fn approximate(n: &BigUint) -> f64 {
     u64::try_from(n >> dropped).unwrap_or(u64::MAX) as f64 * 2_f64.powi(dropped as i32)
 }
 
-/// The largest integer n with n/2^scale ≤ x.
+/// The largest integer n with n/2^scale ≤ x, for 0 < x < 1.
 fn largest_below(x: f64, scale: u64) -> BigUint {
-    let scaled = x * 2_f64.powi(64);
-    // A double times a power of two is exact; the fraction cut off is below one unit of 2^−64.
-    let units = BigUint::from(scaled as u128);
-    match scale >= 64 {
-        true => units << (scale - 64),
-        false => units >> (64 - scale),
+    // A normal double is m·2^−down with a whole m of 53 bits; a power of two changes no digit.
+    let down = 52 - x.log2().floor() as i32;
+    let m = BigUint::from((x * 2_f64.powi(down)) as u64);
+    match scale.checked_sub(down as u64) {
+        Some(up) => m << up,
+        None => m >> (down as u64 - scale),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_given_delta_loses_no_digit() {
+        for (x, scale, wanted) in [(0.5, 64, 1_u128 << 63), (0.75, 4, 12), (2_f64.powi(-60), 8, 0)]
+        {
+            assert_eq!(largest_below(x, scale), wanted.into());
+        }
+        for x in [1e-5, 1e-18, 0.3, 0.499_999_999_999_999_9] {
+            let found = approximate(&largest_below(x, 160)) * 2_f64.powi(-160);
+            assert!((found / x - 1.0).abs() < 1e-15, "{x}: {found}");
+        }
+    }
+
+    #[test]
+    fn decimals_are_written_as_they_are() {
+        for (x, text) in [(2.0, "2"), (0.05, "0.05"), (12.5, "12.5")] {
+            assert_eq!(Decimal::of(x).text(), text);
+            assert_eq!(Decimal::of(x).value(), x);
+        }
+        assert_eq!(Decimal { digits: 7.into(), decimals: 3 }.text(), "0.007");
     }
 }
