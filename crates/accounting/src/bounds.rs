@@ -1,5 +1,6 @@
 //! Certified intervals.
 
+use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 /// `lower ≤ true value ≤ upper`, with an estimate in between.
@@ -25,15 +26,19 @@ impl Bounds {
 
     /// Bounds from two numerical computations. Splitting adds about twice the variance that merging
     /// removes, so the true value lies about a third of the way up. Bounds that crossed by a
-    /// rounding error become the larger of the two.
-    pub(crate) fn ordered(lower: f64, upper: f64) -> Self {
-        debug_assert!(lower <= upper * (1.0 + 1e-9) + 1e-12, "bounds crossed: {lower} > {upper}");
+    /// rounding error become the larger of the two; bounds that crossed by more, or are no numbers,
+    /// prove nothing and are an error.
+    pub(crate) fn ordered(lower: f64, upper: f64) -> Result<Self> {
+        let in_order = lower <= upper * (1.0 + 1e-9) + 1e-12;
+        if !in_order {
+            return Err(Error::Crossed { lower, upper });
+        }
         let upper = upper.max(lower);
-        Self { lower, estimate: lower + (upper - lower) / 3.0, upper }
+        Ok(Self { lower, estimate: lower + (upper - lower) / 3.0, upper })
     }
 
     /// The intersection of two pairs of bounds on the same quantity.
-    pub(crate) fn intersect(self, other: Self) -> Self {
+    pub(crate) fn intersect(self, other: Self) -> Result<Self> {
         Self::ordered(self.lower.max(other.lower), self.upper.min(other.upper))
     }
 
@@ -54,5 +59,24 @@ impl Bounds {
             estimate: self.estimate.max(other.estimate),
             upper: self.upper.max(other.upper),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In every build, not only with debug assertions.
+    #[test]
+    fn crossed_bounds_are_an_error() {
+        assert!(Bounds::ordered(1.0, 2.0).is_ok());
+        let touching = Bounds::ordered(1.0 + 1e-12, 1.0).unwrap();
+        assert!(touching.lower <= touching.upper);
+        for (lower, upper) in [(1.1, 1.0), (f64::NAN, 1.0), (0.0, f64::NAN)] {
+            let refused = Bounds::ordered(lower, upper);
+            assert!(matches!(refused, Err(Error::Crossed { .. })), "{refused:?}");
+        }
+        let (low, high) = (Bounds::exact(1.0), Bounds::exact(2.0));
+        assert!(low.intersect(high).is_err());
     }
 }

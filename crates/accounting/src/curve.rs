@@ -1,7 +1,8 @@
 //! The privacy curve δ(ε), and the equivalent trade-off curve.
 
 use crate::accountant::{has_selection, is_unsampled, unsampled_mu};
-use crate::pld::{self, Precision};
+use crate::normal::UNIT;
+use crate::pld::{self, Directions, Precision};
 use crate::{Accountant, Bounds, Composition, Result, delta, gaussian};
 use serde::Serialize;
 
@@ -20,8 +21,7 @@ pub fn curve(
     epsilons: &[f64],
     accountant: Accountant,
 ) -> Result<Vec<CurvePoint>> {
-    let one_by_one = is_unsampled(composition) || has_selection(composition);
-    if !matches!(accountant, Accountant::Auto | Accountant::Prv) || one_by_one {
+    if !is_numerical(composition, accountant) {
         return epsilons
             .iter()
             .map(|&epsilon| {
@@ -39,6 +39,13 @@ pub fn curve(
     Ok(epsilons.iter().zip(deltas).map(|(&epsilon, delta)| CurvePoint { epsilon, delta }).collect())
 }
 
+/// Whether the numerical accountant answers, with a few computations for the whole curve.
+fn is_numerical(composition: &Composition, accountant: Accountant) -> bool {
+    matches!(accountant, Accountant::Auto | Accountant::Prv)
+        && !is_unsampled(composition)
+        && !has_selection(composition)
+}
+
 /// A point of the trade-off curve of membership inference: whether one privacy unit is in the data.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct TradeOffPoint {
@@ -51,15 +58,17 @@ pub struct TradeOffPoint {
 /// The trade-off curve of a composition: the most powerful membership inference at each
 /// false-positive rate.
 ///
-/// A mechanism with privacy curve δ(ε) allows exactly those attacks whose true- and false-positive
-/// rates (TPR, FPR) satisfy, for every ε ≥ 0,
+/// Let δ₁(ε) be the privacy curve if the unit is present and δ₀(ε) that if it is absent; they differ
+/// where sampling is involved. Exactly those attacks exist whose true- and false-positive rates
+/// (TPR, FPR) satisfy, for every ε ≥ 0,
 ///
 /// ```text
-/// TPR ≤ δ(ε) + e^ε FPR      and      1 − FPR ≤ δ(ε) + e^ε (1 − TPR),
+/// TPR ≤ δ₁(ε) + e^ε FPR      and      1 − FPR ≤ δ₀(ε) + e^ε (1 − TPR),
 /// ```
 ///
-/// so the largest TPR is the minimum of both right-hand sides over ε. For the upper bound a list of
-/// ε is enough. For the lower bound, note that δ decreases and e^ε increases: between two
+/// so the largest TPR is the minimum of both right-hand sides over ε. (The larger of δ₀ and δ₁ in
+/// both would give the hull of the curve and its mirror image: too large.) For the upper bound a
+/// list of ε is enough. For the lower bound, note that δ decreases and e^ε increases: between two
 /// consecutive a < b of the list neither side is below its value with δ(b) and e^a.
 pub fn trade_off(
     composition: &Composition,
@@ -67,35 +76,46 @@ pub fn trade_off(
     accountant: Accountant,
 ) -> Result<Vec<TradeOffPoint>> {
     let far = crate::epsilon(composition, 1e-9, accountant)?.epsilon.upper.max(1e-3);
-    const POINTS: usize = 160;
-    // Denser near 0, where the curve bends.
-    let epsilons: Vec<f64> =
-        (1..=POINTS).map(|i| far * (i as f64 / POINTS as f64).powf(1.5)).collect();
-    let points = curve(composition, &epsilons, accountant)?;
-    Ok(false_positive_rates
-        .iter()
-        .map(|&fpr| {
-            let mut upper = 1.0_f64;
-            let mut lower = 1.0_f64;
-            let mut estimate = 1.0_f64;
-            let mut from = 0.0_f64;
-            for point in &points {
-                let e = point.epsilon;
-                let least = |d: f64, e: f64| {
-                    (d + e.exp() * fpr).min(1.0 - (-e).exp() * (1.0 - fpr - d).max(0.0))
-                };
-                upper = upper.min(least(point.delta.upper, e));
-                estimate = estimate.min(least(point.delta.estimate, e));
-                lower = lower.min(least(point.delta.lower, from));
-                from = e;
-            }
-            // Beyond the list δ may be 0.
-            lower = lower.min((from.exp() * fpr).min(1.0 - (-from).exp() * (1.0 - fpr)));
-            let (lower, upper) = (lower.clamp(fpr, 1.0), upper.clamp(fpr, 1.0));
-            TradeOffPoint {
-                false_positive_rate: fpr,
-                true_positive_rate: Bounds { lower, estimate: estimate.clamp(lower, upper), upper },
-            }
-        })
-        .collect())
+    const POINTS: usize = 200;
+    // Denser near 0, where the curve bends: if the unit is absent, sampled losses are small.
+    let spaced =
+        |power: f64| (1..=POINTS).map(move |i| far * (i as f64 / POINTS as f64).powf(power));
+    let mut epsilons: Vec<f64> = spaced(1.5).chain(spaced(4.0)).collect();
+    epsilons.sort_by(f64::total_cmp);
+    epsilons.dedup();
+    let deltas = match is_numerical(composition, accountant) {
+        true => pld::curve_of_each_direction(composition, &epsilons, Precision::default())?,
+        // Closed forms are symmetric, and the other accountants bound both directions at once.
+        false => curve(composition, &epsilons, accountant)?
+            .iter()
+            .map(|point| Directions::alike(point.delta))
+            .collect(),
+    };
+    let at = |&fpr: &f64| TradeOffPoint {
+        false_positive_rate: fpr,
+        true_positive_rate: largest_true_positive_rate(fpr, &epsilons, &deltas),
+    };
+    Ok(false_positive_rates.iter().map(at).collect())
+}
+
+fn largest_true_positive_rate(fpr: f64, epsilons: &[f64], deltas: &[Directions]) -> Bounds {
+    // Both right-hand sides, solved for TPR, rounded by 16 units towards `side`.
+    let least = |present: f64, absent: f64, e: f64, side: f64| {
+        let slack = 16.0 * side * UNIT;
+        let by_presence = (present + e.exp() * fpr) * (1.0 + slack);
+        let by_absence = 1.0 - (-e).exp() * (1.0 - fpr - absent).max(0.0) + slack;
+        by_presence.min(by_absence)
+    };
+    let (mut lower, mut estimate, mut upper) = (1.0_f64, 1.0_f64, 1.0_f64);
+    let mut from = 0.0_f64;
+    for (&e, Directions { present, absent }) in epsilons.iter().zip(deltas) {
+        upper = upper.min(least(present.upper, absent.upper, e, 1.0));
+        estimate = estimate.min(least(present.estimate, absent.estimate, e, 0.0));
+        lower = lower.min(least(present.lower, absent.lower, from, -1.0));
+        from = e;
+    }
+    // Beyond the list δ may be 0.
+    lower = lower.min(least(0.0, 0.0, from, -1.0));
+    let (lower, upper) = (lower.clamp(fpr, 1.0), upper.clamp(fpr, 1.0));
+    Bounds { lower, estimate: estimate.clamp(lower, upper), upper }
 }

@@ -67,6 +67,25 @@ pub enum Error {
         what: &'static str,
     },
 
+    /// A lower bound came out above the upper bound: at least one of them is wrong.
+    #[error(
+        "the lower bound {lower} exceeds the upper bound {upper}: the accountant has a bug, and no \
+         value is certified; please report the settings"
+    )]
+    Crossed {
+        /// The lower bound.
+        lower: f64,
+        /// The upper bound.
+        upper: f64,
+    },
+
+    /// No certificate can be made.
+    #[error("no certificate can be made: {why}")]
+    NotCertifiable {
+        /// What prevents it.
+        why: &'static str,
+    },
+
     /// The ledger file cannot be used, or was changed.
     #[error("ledger {path}: {problem}")]
     Ledger {

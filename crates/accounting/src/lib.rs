@@ -21,6 +21,7 @@
 mod accountant;
 mod bounds;
 pub mod calibrate;
+pub mod certificate;
 mod curve;
 mod error;
 mod event;

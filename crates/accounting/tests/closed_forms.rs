@@ -241,3 +241,65 @@ fn the_analytic_gaussian_mechanism_has_the_largest_mu() {
         assert!((sigma * mu - 1.0).abs() < 1e-6, "ε = {e}, δ = {delta}: {sigma} and 1/{mu}");
     }
 }
+
+/// (σ, q) of one step, from nearly no overlap to nearly no loss.
+const ONE_STEP: [(f64, f64); 5] = [(0.2, 0.1), (0.5, 0.01), (1.0, 0.3), (0.8, 0.9), (3.0, 0.5)];
+
+/// A unit added or removed: the best attack calls everything above some z present.
+#[test]
+fn trade_off_of_one_sampled_step_is_its_closed_form() {
+    for (sigma, rate) in ONE_STEP {
+        let composition = Composition::dp_sgd(sigma, rate, 1);
+        let thresholds: Vec<f64> = (-12..=12).map(|i| 0.25 * f64::from(i)).collect();
+        let false_positives: Vec<f64> = thresholds.iter().map(|&z| upper_tail(z)).collect();
+        let points = trade_off(&composition, &false_positives, Accountant::Auto).unwrap();
+        for (z, point) in thresholds.iter().zip(points) {
+            let truth = (1.0 - rate) * upper_tail(*z) + rate * upper_tail(z - 1.0 / sigma);
+            let power = point.true_positive_rate;
+            assert!(
+                power.lower <= truth + 1e-12 && truth <= power.upper + 1e-12,
+                "σ = {sigma}, q = {rate}, FPR {}: {truth} is not in {power:?}",
+                point.false_positive_rate
+            );
+            assert!(power.gap() < 0.03, "σ = {sigma}, q = {rate}: {power:?}");
+            assert!((power.estimate - truth).abs() < 0.005, "σ = {sigma}, q = {rate}: {power:?}");
+        }
+    }
+    // The hull of the curve and its mirror image would give 0.5986.
+    let half = trade_off(&Composition::dp_sgd(0.2, 0.1, 1), &[0.5], Accountant::Auto).unwrap()[0];
+    assert!((half.true_positive_rate.estimate - 0.55).abs() < 1e-3, "{half:?}");
+}
+
+/// The same step seen from the other side: an attack that calls everything below some z absent has
+/// the mirrored rates, and at a rate of 0.5 finds 0.5556 of the absent units.
+#[test]
+fn the_mirrored_trade_off_is_its_closed_form_too() {
+    let (sigma, rate, z) = (0.2, 0.1, 0.139_710_298_881_861_5);
+    let composition = Composition::dp_sgd(sigma, rate, 1);
+    let (false_positives, truth) =
+        (upper_tail(z), (1.0 - rate) * upper_tail(z) + rate * upper_tail(z - 1.0 / sigma));
+    assert!((1.0 - false_positives - 0.555_555_6).abs() < 1e-6 && (truth - 0.5).abs() < 1e-6);
+    let found = trade_off(&composition, &[false_positives], Accountant::Auto).unwrap()[0];
+    assert!((found.true_positive_rate.estimate - 0.5).abs() < 2e-3, "{found:?}");
+}
+
+/// A unit replaced: the pair is its own mirror image.
+#[test]
+fn trade_off_of_one_replaced_unit_is_its_closed_form() {
+    for (sigma, rate) in ONE_STEP {
+        let event = Event::PoissonGaussian { noise_multiplier: sigma, sampling_rate: rate };
+        let composition = Composition::new(Adjacency::ReplaceOne).with(event, 1);
+        let thresholds: Vec<f64> = (-8..=8).map(|i| 0.35 * f64::from(i)).collect();
+        let of = |z: f64, mean: f64| (1.0 - rate) * upper_tail(z) + rate * upper_tail(z - mean);
+        let false_positives: Vec<f64> = thresholds.iter().map(|&z| of(z, -1.0 / sigma)).collect();
+        let points = trade_off(&composition, &false_positives, Accountant::Auto).unwrap();
+        for (z, point) in thresholds.iter().zip(points) {
+            let (truth, power) = (of(*z, 1.0 / sigma), point.true_positive_rate);
+            assert!(
+                power.lower <= truth + 1e-12 && truth <= power.upper + 1e-12,
+                "σ = {sigma}, q = {rate}: {truth} is not in {power:?}"
+            );
+            assert!((power.estimate - truth).abs() < 0.01, "σ = {sigma}, q = {rate}: {power:?}");
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! The integration tests, in one program: linking takes longer than most of them.
 
 mod calibration;
+mod certificate;
 mod closed_forms;
 mod inversion;
 mod ledger;

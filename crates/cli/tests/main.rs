@@ -11,6 +11,7 @@ mod average;
 mod before_training;
 mod book;
 mod budget;
+mod certify;
 mod chat;
 mod correlated_noise;
 mod cuts;

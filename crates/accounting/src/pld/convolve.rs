@@ -74,12 +74,16 @@ impl Tilted {
         let norm = compensated_sum(&weight);
         let norm = if norm > 0.0 { norm } else { 1.0 };
         weight.iter_mut().for_each(|w| *w /= norm);
-        let (mut error, mut error_elsewhere) = (0.0, 0.0);
+        let (mut error, mut error_elsewhere, mut elsewhere) = (0.0, 0.0, 0.0);
         for ((&i, w), e) in masses.index.iter().zip(&weight).zip(&exponents) {
             let rounding = UNIT * w * (16.0 + 4.0 * (e.abs() + top.abs()));
             error += rounding;
             error_elsewhere += if i == 0 { 0.0 } else { 2.0 * rounding };
+            elsewhere += if i == 0 { 0.0 } else { *w };
         }
+        // The normaliser's error scales the masses elsewhere, but not the one at index 0, which is
+        // defined as the rest.
+        error_elsewhere += 2.0 * error * elsewhere;
         let (grid, index, log_norm) = (masses.grid, masses.index.clone(), top + norm.ln());
         Tilted { grid, index, weight, count, log_norm, error, error_elsewhere }
     }
@@ -125,9 +129,13 @@ impl Tilted {
         (1.0 - others.map(|(_, &w)| w).collect::<Sum>().total()).max(0.0)
     }
 
-    /// ln Σ weight·e^{rate·loss}, rounded up.
+    /// ln Σ weight·e^{rate·loss}, rounded up; infinite if an exponent is.
     pub fn log_moment(&self, rate: f64) -> f64 {
         let exponents = || self.index.iter().map(|&i| rate * self.grid.loss(i));
+        // `max` below would drop a NaN, and the moment would be too small.
+        if exponents().any(|e| !e.is_finite()) {
+            return f64::INFINITY;
+        }
         let top = exponents()
             .zip(&self.weight)
             .filter(|(_, w)| **w > 0.0)
@@ -142,13 +150,16 @@ impl Tilted {
         if !top.is_finite() {
             return 0.0;
         }
-        let sum: f64 = exponents()
-            .zip(&self.weight)
-            .filter(|(_, w)| **w > 0.0)
-            .map(|(e, w)| (e - top + w.ln()).exp())
-            .sum();
+        // Each exponent is rounded in proportion to its terms, which may be much larger than their
+        // sum.
+        let (mut sum, mut error) = (0.0, 0.0);
+        for (e, w) in exponents().zip(&self.weight).filter(|(_, w)| **w > 0.0) {
+            let term = (e - top + w.ln()).exp();
+            sum += term;
+            error += UNIT * term * (16.0 + 4.0 * (e.abs() + top.abs() + w.ln().abs()));
+        }
         let rounding = UNIT * (self.weight.len() as f64 + 16.0 + 4.0 * top.abs());
-        top + sum.ln() + rounding
+        top + sum.ln() + 2.0 * error / sum + rounding
     }
 }
 
@@ -158,7 +169,7 @@ pub fn compose(parts: &[(Masses, u64)], plan: &Plan, side: Side, most: f64) -> R
     if !tilted.iter().all(Tilted::is_finite) {
         return Err(Error::LossTooLarge { limit: limits::EPSILON });
     }
-    let window = Window::certified(&tilted, plan);
+    let window = Window::certified(&tilted, plan)?;
     let size = window.transform_size(most, parts.len())?;
     let (spectrum, spectrum_error) = product_of_powers(&tilted, size);
     // The mass of all parts at their index 0 is known directly, and does not pass through the
@@ -237,7 +248,7 @@ pub struct Window {
 impl Window {
     /// Chernoff's bound P(total ≥ b) ≤ E[e^{λ·total}] e^{−λb}, solved for the b that leaves the
     /// planned probability outside.
-    fn certified(tilted: &[Tilted], plan: &Plan) -> Window {
+    fn certified(tilted: &[Tilted], plan: &Plan) -> Result<Window> {
         let moment =
             |rate: f64| -> f64 { tilted.iter().map(|t| t.count as f64 * t.log_moment(rate)).sum() };
         let end = |rate: f64| (moment(rate) - plan.log_outside) / rate;
@@ -251,6 +262,10 @@ impl Window {
             let slower = 0.5_f64.powi(halvings);
             high = high.min(end(slower * plan.upper_rate));
             low = low.max(end(-slower * plan.lower_rate));
+        }
+        // `max` and `min` below would drop a NaN, and the window would be too short.
+        if high.is_nan() || low.is_nan() {
+            return Err(Error::LossTooLarge { limit: limits::EPSILON });
         }
         // The result must be inside, with one cell on either side of it.
         let offset: f64 = tilted.iter().map(|t| t.count as f64 * t.grid.offset).sum();
@@ -267,14 +282,14 @@ impl Window {
             if top <= last { (top, 0.0) } else { (last, plan.log_outside.exp()) };
         let (first, outside_below) =
             if bottom >= first { (bottom, 0.0) } else { (first, plan.log_outside.exp()) };
-        Window {
+        Ok(Window {
             offset,
             offset_size,
             first: first as i64,
             last: last as i64,
             outside_above,
             outside_below,
-        }
+        })
     }
 
     /// The transform size that holds the window, unless it exceeds what `most` allows.
@@ -438,6 +453,57 @@ mod tests {
             let norm = (masses.iter().map(|m| m.1 * m.1).sum::<f64>() * size as f64 / 2.0).sqrt();
             let relative = squared.sqrt() / norm;
             assert!(relative < 0.5 * transform_error(size), "{size}: {relative:e}");
+        }
+    }
+
+    fn tilted() -> Tilted {
+        let grid = Grid { mesh: 0.1, offset: 0.0 };
+        let (index, weight) = (vec![-3, 0, 4], vec![0.25, 0.5, 0.25]);
+        let (log_norm, error, error_elsewhere) = (0.0, 1e-15, 1e-15);
+        Tilted { grid, index, weight, count: 3, log_norm, error, error_elsewhere }
+    }
+
+    /// A number that is none must not pass for a small moment or a short window.
+    #[test]
+    fn no_window_comes_of_numbers_that_are_none() {
+        let plan = Plan {
+            tilt: 1.0,
+            mesh: 0.1,
+            upper_rate: 2.0,
+            lower_rate: 2.0,
+            log_outside: -20.0,
+            epsilon_guess: 0.5,
+            width: 1e6,
+            lowest: -1.0,
+            cap: f64::INFINITY,
+        };
+        assert!(Window::certified(&[tilted()], &plan).is_ok());
+        for broken in [
+            Plan { upper_rate: f64::NAN, ..plan.clone() },
+            Plan { lower_rate: f64::NAN, ..plan.clone() },
+            Plan { log_outside: f64::NAN, ..plan.clone() },
+        ] {
+            assert!(Window::certified(&[tilted()], &broken).is_err());
+        }
+        for rate in [f64::NAN, f64::INFINITY, 1e308 * 10.0] {
+            assert_eq!(tilted().log_moment(rate), f64::INFINITY);
+        }
+    }
+
+    /// The moment is an upper bound even where its exponents are far larger than itself.
+    #[test]
+    fn moments_are_rounded_up() {
+        let mut part = tilted();
+        for (offset, rate) in [(0.0_f64, 3.0_f64), (1e6, 0.7), (-1e6, 0.7), (1e7, 1e3)] {
+            part.grid.offset = offset;
+            let shifted: f64 = [-0.3_f64, 0.0, 0.4]
+                .iter()
+                .zip(&part.weight)
+                .map(|(loss, weight)| weight * (rate * loss).exp())
+                .sum();
+            let truth = rate * offset + shifted.ln();
+            let found = part.log_moment(rate);
+            assert!(found >= truth && found - truth < 1e-14 * truth.abs() + 1e-13, "{offset}");
         }
     }
 

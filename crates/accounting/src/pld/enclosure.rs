@@ -31,7 +31,7 @@ impl<'a> Enclosure<'a> {
     }
 
     /// Bounds on δ(ε).
-    pub fn delta(&self, epsilon: f64) -> Bounds {
+    pub fn delta(&self, epsilon: f64) -> Result<Bounds> {
         // Every loss has a rounding error: the curve is read a little to either side.
         let shift = self.loss_error();
         Bounds::ordered(self.lower(epsilon + shift), self.upper(epsilon - shift))
@@ -42,7 +42,7 @@ impl<'a> Enclosure<'a> {
         let shift = self.loss_error();
         let upper = self.meets_from_above(delta)?;
         let lower = self.meets_from_below(delta, upper);
-        Ok(Bounds::ordered((lower - shift).max(0.0), if upper > 0.0 { upper + shift } else { 0.0 }))
+        Bounds::ordered((lower - shift).max(0.0), if upper > 0.0 { upper + shift } else { 0.0 })
     }
 
     /// An ε at which the upper bound has fallen to δ; then the true curve has too.

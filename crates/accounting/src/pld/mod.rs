@@ -75,7 +75,7 @@ pub fn epsilon(composition: &Composition, delta: f64, precision: Precision) -> R
     // truncated share of δ moves ε, and no tilt is suitable. `jump` handles that case.
     let by_jumps =
         Numerical::new(composition, 1e-4 * delta)?.epsilon_by_jumps(delta, precision, found.upper);
-    Ok(by_jumps.map_or(found, |e| e.intersect(found)))
+    by_jumps.map_or(Ok(found), |e| e.intersect(found))
 }
 
 /// With so few parts and releases there is time for a second computation.
@@ -88,7 +88,7 @@ pub fn delta(composition: &Composition, epsilon: f64, precision: Precision) -> R
     let mut best: Option<Bounds> = None;
     for _ in 0..4 {
         let found = Numerical::new(composition, scale)?.delta(epsilon, precision)?;
-        let kept = best.map_or(found, |b| b.intersect(found));
+        let kept = best.map_or(Ok(found), |b| b.intersect(found))?;
         best = Some(kept);
         // If δ is much smaller than guessed, the truncated tails weigh too much.
         if kept.upper > 0.05 * scale || scale <= SMALLEST {
@@ -99,20 +99,78 @@ pub fn delta(composition: &Composition, epsilon: f64, precision: Precision) -> R
     best.ok_or(Error::LossTooLarge { limit: limits::EPSILON })
 }
 
+/// A mesh that changes ε at `delta` by about `tolerance`.
+pub(crate) fn mesh(composition: &Composition, delta: f64, tolerance: f64) -> Result<f64> {
+    let prepared = Numerical::new(composition, delta)?;
+    let plan = Plan::capped(&prepared.present, |sketches| {
+        Plan::for_delta(sketches, delta, |_| tolerance)
+    })?;
+    Ok(plan.mesh)
+}
+
+/// δ at one ε, in each direction.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Directions {
+    /// P against Q: the unit is present.
+    pub present: Bounds,
+    /// Q against P: the unit is absent.
+    pub absent: Bounds,
+}
+
+impl Directions {
+    /// δ of a pair that is its own mirror image.
+    pub fn alike(delta: Bounds) -> Self {
+        Self { present: delta, absent: delta }
+    }
+
+    fn worse(self) -> Bounds {
+        self.present.max(self.absent)
+    }
+}
+
+/// Whether an interval of δ is too wide, unless δ is below `negligible`.
+fn is_vague(delta: &Bounds, negligible: f64) -> bool {
+    delta.lower < 0.8 * delta.upper && delta.upper > negligible
+}
+
 /// δ at each of many ε, the worse of both directions; a few computations serve all of them.
 pub fn curve(
     composition: &Composition,
     epsilons: &[f64],
     precision: Precision,
 ) -> Result<Vec<Bounds>> {
+    let vague = |found: &Directions| is_vague(&found.worse(), *limits::DELTA.start());
+    let both = curves(composition, epsilons, precision, vague)?;
+    Ok(both.into_iter().map(Directions::worse).collect())
+}
+
+/// δ at each of many ε, in each direction, for probabilities: a δ below 1e-6 may be vague.
+pub(crate) fn curve_of_each_direction(
+    composition: &Composition,
+    epsilons: &[f64],
+    precision: Precision,
+) -> Result<Vec<Directions>> {
+    let vague =
+        |found: &Directions| [found.present, found.absent].iter().any(|d| is_vague(d, 1e-6));
+    curves(composition, epsilons, precision, vague)
+}
+
+fn curves(
+    composition: &Composition,
+    epsilons: &[f64],
+    precision: Precision,
+    vague: impl Fn(&Directions) -> bool,
+) -> Result<Vec<Directions>> {
     const ANCHORS: usize = 16;
-    let unknown = Bounds { lower: 0.0, estimate: 0.5, upper: 1.0 };
+    let unknown = Directions::alike(Bounds { lower: 0.0, estimate: 0.5, upper: 1.0 });
     let mut found = vec![unknown; epsilons.len()];
-    let sharpen = |found: &mut Vec<Bounds>, anchor: usize| -> Result<()> {
-        let scale = guess_delta(composition, epsilons[anchor])?.min(found[anchor].upper);
+    let sharpen = |found: &mut Vec<Directions>, anchor: usize| -> Result<()> {
+        let upper = found[anchor].worse().upper;
+        let scale = guess_delta(composition, epsilons[anchor])?.min(upper);
         let prepared = Numerical::new(composition, scale.max(SMALLEST))?;
-        for (bounds, here) in found.iter_mut().zip(prepared.around(epsilons, anchor, precision)?) {
-            *bounds = bounds.intersect(here);
+        for (known, here) in found.iter_mut().zip(prepared.around(epsilons, anchor, precision)?) {
+            known.present = known.present.intersect(here.present)?;
+            known.absent = known.absent.intersect(here.absent)?;
         }
         Ok(())
     };
@@ -120,7 +178,6 @@ pub fn curve(
         sharpen(&mut found, anchor)?;
     }
     // Intervals that are still wide get a computation of their own.
-    let vague = |b: &Bounds| b.lower < 0.8 * b.upper && b.upper > *limits::DELTA.start();
     for anchor in 0..epsilons.len() {
         if vague(&found[anchor]) {
             sharpen(&mut found, anchor)?;
@@ -248,7 +305,7 @@ impl Numerical {
 
     fn delta(&self, epsilon: f64, precision: Precision) -> Result<Bounds> {
         if self.pairs.is_empty() {
-            return Ok(Enclosure::of_responses(&self.responses).delta(epsilon));
+            return Enclosure::of_responses(&self.responses).delta(epsilon);
         }
         let present = self.delta_in(Direction::Present, epsilon, precision)?;
         if self.absent.is_none() {
@@ -271,10 +328,10 @@ impl Numerical {
             let finer = plan.mesh.min(mesh);
             let plan = plan.with_mesh(finer).fitted(self.most_points());
             let found = match self.enclose(direction, &plan) {
-                Ok(enclosure) => enclosure.delta(epsilon),
+                Ok(enclosure) => enclosure.delta(epsilon)?,
                 Err(error) => return best.ok_or(error),
             };
-            let kept = best.map_or(found, |b| b.intersect(found));
+            let kept = best.map_or(Ok(found), |b| b.intersect(found))?;
             best = Some(kept);
             // Relative to δ, but nothing below the smallest δ that can be asked for.
             let gap = (kept.upper / kept.lower.max(1e-3 * limits::DELTA.start())).ln();
@@ -287,11 +344,16 @@ impl Numerical {
         best.ok_or(Error::LossTooLarge { limit: limits::EPSILON })
     }
 
-    /// Bounds on δ at all of the given ε, tight near one of them.
-    fn around(&self, epsilons: &[f64], anchor: usize, precision: Precision) -> Result<Vec<Bounds>> {
+    /// Bounds on δ at all of the given ε, in each direction, tight near one of them.
+    fn around(
+        &self,
+        epsilons: &[f64],
+        anchor: usize,
+        precision: Precision,
+    ) -> Result<Vec<Directions>> {
         if self.pairs.is_empty() {
             let enclosure = Enclosure::of_responses(&self.responses);
-            return Ok(epsilons.iter().map(|&e| enclosure.delta(e)).collect());
+            return epsilons.iter().map(|&e| Ok(Directions::alike(enclosure.delta(e)?))).collect();
         }
         let one = |direction: Direction| -> Result<Vec<Bounds>> {
             let (sketches, near) = (self.sketches(direction), epsilons[anchor]);
@@ -299,14 +361,15 @@ impl Numerical {
                 Plan::near_epsilon(sketches, near, None, |e| precision.gap_at(e))
             })?;
             let enclosure = self.enclose(direction, &plan.fitted(self.most_points()))?;
-            Ok(epsilons.iter().map(|&e| enclosure.delta(e)).collect())
+            epsilons.iter().map(|&e| enclosure.delta(e)).collect()
         };
         let present = one(Direction::Present)?;
         if self.absent.is_none() {
-            return Ok(present);
+            return Ok(present.into_iter().map(Directions::alike).collect());
         }
         let absent = one(Direction::Absent)?;
-        Ok(present.into_iter().zip(absent).map(|(a, b)| a.max(b)).collect())
+        let both = present.into_iter().zip(absent);
+        Ok(both.map(|(present, absent)| Directions { present, absent }).collect())
     }
 
     fn has_many_parts(&self) -> bool {
@@ -362,7 +425,7 @@ impl Numerical {
                 // If a finer mesh does not fit, the result of the coarser one is used.
                 Err(error) => return best.ok_or(error),
             };
-            let kept = best.map_or(found, |b| b.intersect(found));
+            let kept = best.map_or(Ok(found), |b| b.intersect(found))?;
             let no_better = best.is_some_and(|b| found.gap() > b.gap());
             best = Some(kept);
             let wanted = precision.gap_at(kept.lower);
@@ -412,7 +475,7 @@ impl Numerical {
                 Ok(found) => found,
                 Err(error) => return best.ok_or(error),
             };
-            let kept = best.map_or(found, |b| b.intersect(found));
+            let kept = best.map_or(Ok(found), |b| b.intersect(found))?;
             best = Some(kept);
             let wanted = precision.gap_at(kept.lower);
             if kept.gap() <= wanted {

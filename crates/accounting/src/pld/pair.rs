@@ -49,6 +49,16 @@ pub struct Repeated {
 /// compose to exactly the same pair (PROOFS.md, section 1) and keep e^loss within range.
 const LONGEST_SHIFT: f64 = 4.0;
 
+/// 1/x, rounded up: a longer shift dominates a shorter one, so the pair covers the exact noise
+/// multiplier. (A lower bound is then one for noise that is smaller by at most two roundings.)
+fn inverse_up(x: f64) -> f64 {
+    let quotient = 1.0 / x;
+    match quotient.mul_add(x, -1.0) < 0.0 {
+        true => quotient.next_up(),
+        false => quotient,
+    }
+}
+
 /// The dominating pairs of a composition. All events without subsampling become one pair.
 pub fn pairs_of(parts: &[crate::Part], adjacency: Adjacency) -> Vec<Repeated> {
     let mut pairs = Vec::new();
@@ -60,7 +70,7 @@ pub fn pairs_of(parts: &[crate::Part], adjacency: Adjacency) -> Vec<Repeated> {
                 squared_shift.add(count as f64 * (sensitivity / noise_multiplier).powi(2));
             }
             Event::PoissonGaussian { noise_multiplier, sampling_rate } => {
-                let shift = 1.0 / noise_multiplier;
+                let shift = inverse_up(noise_multiplier);
                 let pair = match adjacency {
                     Adjacency::AddRemove if sampling_rate == 1.0 => {
                         squared_shift.add(count as f64 * shift * shift);
@@ -89,7 +99,8 @@ pub fn pairs_of(parts: &[crate::Part], adjacency: Adjacency) -> Vec<Repeated> {
     let squared_shift = squared_shift.total();
     if squared_shift > 0.0 {
         let count = (squared_shift / LONGEST_SHIFT.powi(2)).ceil().max(1.0);
-        let shift = (squared_shift / count).sqrt();
+        // A few roundings of each square, of their sum and of the root.
+        let shift = (squared_shift / count).sqrt() * (1.0 + 16.0 * UNIT);
         pairs.push(Repeated {
             pair: Pair::Shifted { sampling_rate: 1.0, shift },
             count: count as u64,
@@ -274,6 +285,20 @@ impl Pair {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// s·σ ≥ 1 exactly, by one fused multiplication, and not much above.
+    #[test]
+    fn shifts_are_rounded_up() {
+        let mut rounded_down_before = 0;
+        for i in 1..2000 {
+            let sigma = 0.05 + 0.0137 * f64::from(i);
+            let shift = inverse_up(sigma);
+            let excess = shift.mul_add(sigma, -1.0);
+            assert!((0.0..1e-15).contains(&excess), "{sigma}: {excess:e}");
+            rounded_down_before += u32::from((1.0 / sigma).mul_add(sigma, -1.0) < 0.0);
+        }
+        assert!(rounded_down_before > 100, "{rounded_down_before}");
+    }
 
     #[test]
     fn threshold_inverts_loss() {

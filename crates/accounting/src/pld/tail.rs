@@ -67,7 +67,8 @@ impl Tail {
             at_or_above[i] = a;
         }
         // Errors of the points enter δ_i with weights e^{−θhm}·min(1, hm), m = 1, 2, …
-        let falling = 1.0 - decay;
+        // 1 − e^{−θh} without cancellation: the tilt may be as flat as 1e-7.
+        let falling = -(-tilt * mesh).exp_m1();
         let points = n as f64;
         let above_sum = (1.0 / falling).min(points);
         let divergence_sum = (mesh * decay / (falling * falling)).min(above_sum);
@@ -112,17 +113,30 @@ impl Tail {
     /// e^{ln scale} · (value ± error), on the safe side.
     fn bounded(&self, value: f64, error: f64, loss: f64) -> f64 {
         let exponent = self.log_norm - self.tilt * loss;
-        let slack = self.log_norm_error + 8.0 * UNIT * (1.0 + (self.tilt * loss).abs());
+        let sum = match self.side {
+            Side::Upper => not_negative(value + error),
+            Side::Lower => (value - error).max(0.0),
+        };
+        let log_sum = if sum > 0.0 { sum.ln() } else { 0.0 };
+        // Roundings of the three terms, and of the loss itself times the tilt.
+        let size = 1.0 + (self.tilt * loss).abs() + self.log_norm.abs() + log_sum.abs();
+        let slack = self.log_norm_error + 8.0 * UNIT * size + self.tilt * self.loss_error;
         match self.side {
             Side::Upper => {
-                let sum = not_negative(value + error);
-                let scaled = if sum == 0.0 { 0.0 } else { (sum.ln() + exponent + slack).exp() };
+                // A NaN is not 0 here.
+                let scaled = match sum == 0.0 {
+                    true => 0.0,
+                    false => (sum.ln() + exponent + slack).exp(),
+                };
                 // `min` turns a NaN into 1, the worst δ.
                 (scaled + self.infinite).min(1.0)
             }
             Side::Lower => {
-                let sum = (value - error).max(0.0);
-                if sum > 0.0 { (sum.ln() + exponent - slack).exp().min(1.0) } else { 0.0 }
+                if sum > 0.0 {
+                    (log_sum + exponent - slack).exp().min(1.0)
+                } else {
+                    0.0
+                }
             }
         }
     }

@@ -5,7 +5,7 @@ use crate::output::{self, Output};
 use clap::Args;
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use undertone_accounting::Guarantee;
+use undertone_accounting::{Composition, Guarantee, Mode};
 use undertone_run::{Cost, FinishedRun, RunFile, RunPaths, cost_together};
 
 /// Check ledgers and state what they guarantee: each, and all of them together
@@ -27,7 +27,7 @@ pub struct Ledger {
 }
 
 /// A ledger that was read, with the plan beside it.
-struct Read {
+pub struct Read {
     path: PathBuf,
     ledger: undertone_accounting::ledger::Ledger,
     plan: Option<RunFile>,
@@ -37,28 +37,49 @@ impl Ledger {
     pub fn run(self, output: Output) -> Outcome {
         let all = self.paths.iter().map(|path| Read::open(path)).collect::<Outcome<Vec<_>>>()?;
         all.iter().filter_map(|read| read.ledger.warning()).for_each(output::note);
-        let deltas = all.iter().map(|read| self.delta_of(read)).collect::<Outcome<Vec<f64>>>()?;
+        let deltas =
+            all.iter().map(|read| read.delta(self.delta)).collect::<Outcome<Vec<f64>>>()?;
         match all.as_slice() {
             [one] => one.show(deltas[0], output),
             all => show_together(all, &deltas, output),
         }
     }
-
-    /// The δ that was asked for, or that of the run.
-    fn delta_of(&self, read: &Read) -> Outcome<f64> {
-        let of_run = || read.ledger.delta().or_else(|| read.plan.as_ref()?.privacy.delta);
-        self.delta.or_else(of_run).ok_or_else(|| {
-            Failure::arguments(format!(
-                "{} does not say which δ its guarantee is for; give --delta, well below one over \
-                 the number of units",
-                read.path.display()
-            ))
-        })
-    }
 }
 
 impl Read {
-    fn open(path: &Path) -> Outcome<Self> {
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn mode(&self) -> Mode {
+        self.ledger.terms().mode
+    }
+
+    pub fn spent(&self) -> &Composition {
+        self.ledger.spent()
+    }
+
+    /// The ledger's own file, in the folder of a run.
+    pub fn ledger_file(&self) -> PathBuf {
+        match self.path.is_dir() {
+            true => RunPaths::new(&self.path).ledger(),
+            false => self.path.clone(),
+        }
+    }
+
+    /// The δ that was asked for, or that of the run.
+    pub fn delta(&self, asked: Option<f64>) -> Outcome<f64> {
+        let of_run = || self.ledger.delta().or_else(|| self.plan.as_ref()?.privacy.delta);
+        asked.or_else(of_run).ok_or_else(|| {
+            Failure::arguments(format!(
+                "{} does not say which δ its guarantee is for; give --delta, well below one over \
+                 the number of units",
+                self.path.display()
+            ))
+        })
+    }
+
+    pub fn open(path: &Path) -> Outcome<Self> {
         let run = match path.is_dir() {
             true => Some(RunPaths::new(path)),
             false => path.parent().map(RunPaths::new).filter(|run| run.ledger() == path),

@@ -1,5 +1,6 @@
 //! `undertone budget`: the accountant as a calculator.
 
+mod certify;
 mod curve;
 mod epsilon;
 mod ledger;
@@ -42,6 +43,9 @@ pub enum Budget {
     /// Check a ledger and state what it guarantees
     #[command(allow_negative_numbers = true)]
     Ledger(ledger::Ledger),
+    /// Write a certificate of ε that others can check without this program
+    #[command(allow_negative_numbers = true)]
+    Certify(certify::Certify),
 }
 
 impl Budget {
@@ -56,6 +60,7 @@ impl Budget {
             Budget::TradeOff(verb) => verb.run(output),
             Budget::Selection(verb) => verb.run(output),
             Budget::Ledger(verb) => verb.run(output),
+            Budget::Certify(verb) => verb.run(output),
         }
     }
 }
