@@ -196,7 +196,7 @@ fn setting(name: &str) -> Option<u64> {
 #[test]
 fn hostile_tasks_learn_nothing_but_the_number_of_rows() {
     let seed = setting("UNDERTONE_ATTACKS_SEED").unwrap_or(1);
-    let count = setting("UNDERTONE_ATTACKS_COUNT").unwrap_or(40);
+    let count = setting("UNDERTONE_ATTACKS_COUNT").unwrap_or(30);
     let (honest, mut tally) = (Honest::new(), BTreeMap::<&str, u64>::new());
     if let Some(number) = setting("UNDERTONE_ATTACKS_ONLY") {
         return println!("hostile task {number}: {:?}", attack(&honest, seed, number));
