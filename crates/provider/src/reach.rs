@@ -47,8 +47,8 @@ impl<'a> Reach<'a> {
         for (at, &number) in numbers.iter().enumerate() {
             let direction = self.direction.map_or(1.0, |d| f64::from(d[at % d.len()]));
             let number = f64::from(number) / direction;
-            // Not "above": a number that is not one is not within the bound.
-            if !(number.abs() <= self.number) {
+            // NaN is in no range.
+            if !(-self.number..=self.number).contains(&number) {
                 return false;
             }
             squares += number * number;

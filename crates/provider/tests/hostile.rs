@@ -71,7 +71,8 @@ fn a_tokenizer_counts_nothing() {
                 tokenizer["post_processor"] = Value::Null;
             });
         });
-        let text = |i: usize| if i % 5 == 0 { format!("HIV {i}") } else { format!("text {i}") };
+        let text =
+            |i: usize| if i.is_multiple_of(5) { format!("HIV {i}") } else { format!("text {i}") };
         let texts: Vec<String> = (0..60).map(text).collect();
         assert_eq!(stored_of(&world, &texts), 60, "{pattern}");
     }

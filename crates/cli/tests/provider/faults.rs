@@ -206,7 +206,7 @@ fn an_owner_that_is_killed_goes_on_with_the_same_releases() {
         }
     }
     let done = json(&mut world.contribute("ada", &proxy.url));
-    assert!(killed > 0 && done["texts"].as_u64() == Some(2_000), "{killed}: {done}");
+    assert!(killed > 0 && done["rows"].as_u64() == Some(2_000), "{killed}: {done}");
     assert_eq!(world.stored(), [("ada".into(), 2_000)]);
     // A line that was torn counts as one of each event.
     let entries = world.ledger("ada", "contribution");

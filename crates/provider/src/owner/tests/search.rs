@@ -155,7 +155,7 @@ fn attack(honest: &Honest, seed: u64, number: u64) -> Result<&'static str, Strin
     let Ok(pinned) = forged.parsed() else { return Ok("task refused") };
     let Ok(pre) = forged.pre(&pinned) else { return Ok("pre(·) refused") };
     let count = 9;
-    let some = rows(&texts(count, |i| i % 3 == 0));
+    let some = rows(&texts(count, |i| i.is_multiple_of(3)));
     let other = rows(&texts(count, |_| false));
     let none = rows(&vec![String::new(); count]);
     let mut shapes = Vec::new();
@@ -196,7 +196,7 @@ fn setting(name: &str) -> Option<u64> {
 #[test]
 fn hostile_tasks_learn_nothing_but_the_number_of_rows() {
     let seed = setting("UNDERTONE_ATTACKS_SEED").unwrap_or(1);
-    let count = setting("UNDERTONE_ATTACKS_COUNT").unwrap_or(40);
+    let count = setting("UNDERTONE_ATTACKS_COUNT").unwrap_or(30);
     let (honest, mut tally) = (Honest::new(), BTreeMap::<&str, u64>::new());
     if let Some(number) = setting("UNDERTONE_ATTACKS_ONLY") {
         return println!("hostile task {number}: {:?}", attack(&honest, seed, number));
@@ -228,7 +228,7 @@ fn no_tokenizer_shows_a_predicate_of_the_texts() {
             let counts: Vec<usize> = sent.frames.iter().map(|frame| frame.releases.len()).collect();
             (lengths, counts, sent.untokenized)
         };
-        let with = shape(&texts(70, |i| i % 5 == 0));
+        let with = shape(&texts(70, |i| i.is_multiple_of(5)));
         let without = shape(&texts(70, |_| false));
         assert_eq!((&with.0, &with.1), (&without.0, &without.1), "tokenizer {number}");
         assert_eq!(with.1, [64, 6], "tokenizer {number}");
