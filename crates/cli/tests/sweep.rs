@@ -251,7 +251,7 @@ fn mistakes_are_one_sentence_and_nothing_runs() {
         ("seeds = [1, 2, 3]", "seeds = [1, 2, 3]\nshare = 1.5", "share is 1.5"),
         ("seeds = [1, 2, 3]", "seeds = [1, 2, 3]\nshare = 0.5\nexamples = 9", "either share or"),
         // One more row would displace another in a private run.
-        ("seeds = [1, 2, 3]", "examples = 60", "use share instead"),
+        ("seeds = [1, 2, 3]\nbaseline = \"DP-SGD\"", "examples = 60", "use share instead"),
     ] {
         assert!(TWELVE.contains(from));
         let output = sweep(&bench, &TWELVE.replacen(from, to, 1), "out", &[]).output().unwrap();

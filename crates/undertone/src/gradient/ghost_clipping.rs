@@ -159,6 +159,10 @@ impl<'a> GhostClipping<'a> {
     fn form_vectors(&mut self) -> Result<()> {
         let pending = std::mem::take(&mut self.pending_vectors);
         let Some(first) = pending.first() else { return Ok(()) };
+        if self.vectors_counted {
+            let message = "a gradient came after the norms were computed";
+            return Err(crate::tensor::Error::Unsupported(message.into()));
+        }
         let ranges = self.units.ranges(first.tokens());
         let sides: Vec<_> = pending
             .iter()
