@@ -1,6 +1,6 @@
 //! A small model, two neighboring data sets, and the comparison of a run on each.
 
-use super::tolerance;
+use super::Arithmetic;
 use crate::common::fixture;
 use crate::ranks::in_ranks;
 use safetensors::tensor::{Dtype, TensorView};
@@ -84,8 +84,9 @@ pub struct Outcome {
 
 impl Outcome {
     /// Nothing moved further than allowed, something did move, and nothing else differs.
-    pub fn check(&self, context: &str, device: &Device) {
-        let most = 1.0 + tolerance(device);
+    pub fn check(&self, context: &str, arithmetic: &Arithmetic) {
+        let most = 1.0 + arithmetic.tolerance;
+        let context = format!("{context}, {}", arithmetic.name);
         let Self { worst, moved, releases, different } = self;
         println!(
             "{context}: {moved} of {releases} releases moved, at most {worst:.5} of the bound"

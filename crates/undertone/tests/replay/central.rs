@@ -66,9 +66,9 @@ fn units() -> Vec<Neighbors> {
 }
 
 fn compare(bench: &Bench, plan: &undertone::Plan, neighbors: &Neighbors, context: &str) {
-    for (name, device) in arithmetic() {
-        let context = format!("{context}, {}, {name}", neighbors.name);
-        bench.compare(plan, neighbors, 1, &device).check(&context, &device);
+    for arithmetic in Arithmetic::all() {
+        let context = format!("{context}, {}", neighbors.name);
+        bench.compare(plan, neighbors, 1, &arithmetic.device).check(&context, &arithmetic);
     }
 }
 
@@ -125,7 +125,11 @@ fn no_unit_moves_a_step_of_any_architecture_by_more_than_its_bound() {
         let bench = Bench::new(model);
         for tuning in chosen(vec!["\"full\"", LORA], 1) {
             let plan = bench.plan(task, tuning, "", &privacy, "");
-            for unit in chosen(units(), 4) {
+            // A language model has nothing to learn from a text without tokens, and refuses it.
+            let units = units().into_iter();
+            let units = units
+                .filter(|unit| task == "classification" || unit.name != "a text without words");
+            for unit in chosen(units.collect(), 4) {
                 compare(&bench, &plan, &unit, &format!("{model}, {tuning}"));
             }
         }
@@ -161,12 +165,11 @@ fn a_unit_whose_gradient_overflows_moves_nothing_else() {
         let neighbors = Neighbors::with("a huge embedding", &base, &[row(&text, "z")]);
         for (method, privacy, tunings) in chosen(methods(), 3) {
             let plan = bench.plan("classification", tunings[0], "", &privacy, "");
-            for (name, device) in arithmetic() {
-                let outcome = bench.compare(&plan, &neighbors, 1, &device);
+            for arithmetic in Arithmetic::all() {
+                let outcome = bench.compare(&plan, &neighbors, 1, &arithmetic.device);
                 // A unit without gradient moves nothing but the count of adaptive clipping.
                 let moved = outcome.moved.max(1);
-                Outcome { moved, ..outcome }
-                    .check(&format!("{method}, {factor:e}, {name}"), &device);
+                Outcome { moved, ..outcome }.check(&format!("{method}, {factor:e}"), &arithmetic);
             }
         }
     }
@@ -192,7 +195,7 @@ fn no_unit_moves_the_step_of_several_ranks_by_more_than_its_bound() {
         for ranks in chosen(vec![2, 3], 2) {
             let neighbors = &units()[0];
             let outcome = bench.compare(&plan, neighbors, ranks, &Device::Cpu);
-            outcome.check(&format!("{method}, {ranks} ranks"), &Device::Cpu);
+            outcome.check(&format!("{method}, {ranks} ranks"), &Arithmetic::cpu());
         }
     }
 }

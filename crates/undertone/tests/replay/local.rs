@@ -45,9 +45,8 @@ fn replaced(text: &str) -> Neighbors {
 fn compare(bench: &Bench, method: &str, privacy: &str, neighbors: &Neighbors) {
     let tuning = if method == "adapted" { "\"head\"" } else { "\"full\"" };
     let plan = bench.plan("classification", tuning, "", privacy, "");
-    for (name, device) in arithmetic() {
-        let context = format!("{method}, {name}");
-        bench.compare(&plan, neighbors, 1, &device).check(&context, &device);
+    for arithmetic in Arithmetic::all() {
+        bench.compare(&plan, neighbors, 1, &arithmetic.device).check(method, &arithmetic);
     }
 }
 
@@ -85,7 +84,7 @@ fn no_example_moves_its_release_by_more_than_its_bound_whatever_the_weights() {
             // A row that is not finite is released as zeros, on both sides.
             let moved = outcome.moved.max(1);
             let context = format!("{method}, {part} times {factor:e}");
-            Outcome { moved, ..outcome }.check(&context, &Device::Cpu);
+            Outcome { moved, ..outcome }.check(&context, &Arithmetic::cpu());
         }
     }
 }
