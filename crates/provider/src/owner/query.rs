@@ -166,7 +166,10 @@ mod tests {
     #[test]
     fn answers_that_do_not_fit_the_task_are_refused() {
         let (task, ids) = (task(), [[1; 16], [2; 16]]);
-        let answer = |id: u8, label: &str, probabilities: Value| json!({ "id": hex(&[id; 16]), "label": label, "probabilities": probabilities });
+        let answer = |id: u8, label: &str, probabilities: Value| {
+            let id = hex(&[id; 16]);
+            json!({ "id": id, "label": label, "probabilities": probabilities })
+        };
         let good = |id: u8| answer(id, "good", json!([0.25, 0.75]));
         let read = |predictions: Value| {
             let body = json!({ "predictions": predictions }).to_string();
