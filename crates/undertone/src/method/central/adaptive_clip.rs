@@ -104,8 +104,8 @@ impl Allocator for AdaptiveClipping {
 mod tests {
     use super::*;
 
-    /// Whatever the noisy share is, C stays where products with it are normal numbers, and the noise
-    /// on the gradients is what the ledger states for C.
+    /// Whatever the noisy share is, C stays where products with it are normal numbers, and the
+    /// noise on the gradients is what the ledger states for C.
     #[test]
     fn the_bound_stays_within_its_range() {
         let settings = AdaptiveClip { quantile: 0.5, rate: 10.0, initial: 1e-10, noise: None };

@@ -74,7 +74,8 @@ extern "C" __global__ void unit_inner_bounds(
     if (threadIdx.x == 0) sums[blockIdx.x] += times * (sum + slack * most * other_most);
 }
 
-// norms[p · apart + t] = ‖row t of part p‖², and what underflow takes away from it, in f64. Block (t, p): eight rows, a warp each.
+// norms[p · apart + t] = ‖row t of part p‖², and what underflow takes away from it, in f64. Block
+// (t, p): eight rows, a warp each.
 extern "C" __global__ void unit_squared_norms(
     const Part* parts, size rows, size apart, double* norms) {
     size row = (size)blockIdx.x * 8 + (threadIdx.x >> 5);

@@ -35,7 +35,8 @@ __device__ __forceinline__ void lost(
     const Pairs& pairs, const Part* layers, size count, double* of_input, double* of_layers) {
     *of_input = pairs.inputs ? LOST_TO_UNDERFLOW * (double)pairs.inputs[0].columns : 0.0;
     *of_layers = 0.0;
-    for (size k = 0; k < count; ++k) *of_layers += LOST_TO_UNDERFLOW * (double)layers[2 * k].columns;
+    for (size k = 0; k < count; ++k)
+        *of_layers += LOST_TO_UNDERFLOW * (double)layers[2 * k].columns;
 }
 
 // The layers of one input: parts[first] = a twice, then e_1 twice, e_2 twice, … Eight words.
