@@ -84,3 +84,31 @@ fn a_ledger_without_a_run_asks_for_delta() {
     refused(&undertone(&["budget", "ledger", path]), "give --delta");
     assert!(undertone(&["budget", "ledger", path, "--delta", "1e-6"]).status.success());
 }
+
+/// Whoever stops a run by hand may have looked at what it released: then the plan's ε counts.
+#[test]
+fn a_stopped_run_states_the_cost_of_its_plan_too() {
+    let bench = Bench::classifier();
+    let slow = ["--set", "training.epochs=100"];
+    assert!(bench.kill_after("run", &slow, 3), "it was too fast to be killed");
+    bench.train("whole", &["--set", "training.epochs=1"]);
+    let at = |name: &str| bench.path(name).to_str().unwrap().to_owned();
+    let said = |more: &[&str]| -> Value {
+        serde_json::from_slice(&run(&[&["budget", "ledger", "--json"], more].concat())).unwrap()
+    };
+    let upper = |guarantee: &Value| guarantee["epsilon"]["upper"].as_f64().unwrap();
+    let stopped = said(&[&at("run")]);
+    assert_eq!(stopped["planned_entries"], 600);
+    // The plan was calibrated to ε = 8.
+    let (taken, planned) = (upper(&stopped["guarantee"]), upper(&stopped["guarantee_of_plan"]));
+    assert!(planned > 7.9 && planned <= 8.0 && taken < 4.0, "{taken} of {planned}");
+    let text = String::from_utf8(run(&["budget", "ledger", &at("run")])).unwrap();
+    assert!(text.contains("of 600 planned") && text.contains("ε of the plan"), "{text}");
+    assert!(text.contains("Otherwise the plan's ε counts: (7.9"), "{text}");
+    assert!(said(&[&at("whole")])["guarantee_of_plan"].is_null());
+    let both = said(&[&at("run"), &at("whole")]);
+    let (taken, planned) = (upper(&both["together"]), upper(&both["together_as_planned"]));
+    assert!(planned > 10.0 && taken < planned, "{taken} of {planned}");
+    let text = String::from_utf8(run(&["budget", "ledger", &at("run"), &at("whole")])).unwrap();
+    assert!(text.contains("together, as planned"), "{text}");
+}

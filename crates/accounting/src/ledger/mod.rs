@@ -19,6 +19,7 @@
 //! without its `hash` member.
 
 mod line;
+mod planned;
 mod terms;
 mod total;
 

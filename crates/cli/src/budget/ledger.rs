@@ -11,7 +11,8 @@ use undertone_run::{Cost, FinishedRun, RunFile, RunPaths, cost_together};
 /// Check ledgers and state what they guarantee: each, and all of them together
 ///
 /// Runs on the same data cost more together than each alone. They can be added up if privacy unit,
-/// adjacency and threat model are the same.
+/// adjacency and threat model are the same. For a run that stopped before its last step, the ε of
+/// its plan is printed too: it holds even if the decision to stop depended on what was released.
 #[derive(Args)]
 #[command(after_help = "Examples:
   undertone budget ledger runs/demo/epsilon-8
@@ -37,7 +38,7 @@ impl Ledger {
         let all = self.paths.iter().map(|path| Read::open(path)).collect::<Outcome<Vec<_>>>()?;
         let deltas = all.iter().map(|read| self.delta_of(read)).collect::<Outcome<Vec<f64>>>()?;
         match all.as_slice() {
-            [one] => one.show(&one.ledger.guarantee(deltas[0])?, output),
+            [one] => one.show(deltas[0], output),
             all => show_together(all, &deltas, output),
         }
     }
@@ -84,23 +85,35 @@ impl Read {
         Cost { path: &self.path, ledger: &self.ledger, plan: self.plan.as_ref() }
     }
 
-    fn show(&self, guarantee: &Guarantee, output: Output) -> Outcome {
+    fn show(&self, delta: f64, output: Output) -> Outcome {
         let ledger = &self.ledger;
+        let guarantee = &ledger.guarantee(delta)?;
+        let planned = ledger.as_planned();
+        let of_plan = planned.as_ref().map(|planned| planned.guarantee(delta)).transpose()?;
         if output.json {
             output::json(&json!({
                 "guarantee": guarantee,
+                "guarantee_of_plan": of_plan,
                 "entries": ledger.entries(),
+                "planned_entries": planned.as_ref().map(|planned| planned.entries()),
                 "releases": ledger.spent().releases(),
                 "torn_lines": ledger.torn_lines(),
                 "hash": ledger.hash(),
             }));
             return Ok(());
         }
-        output::rows(&[
-            ("entries", ledger.entries().to_string()),
+        let entries = match &planned {
+            Some(planned) => format!("{} of {} planned", ledger.entries(), planned.entries()),
+            None => ledger.entries().to_string(),
+        };
+        let mut rows = vec![
+            ("entries", entries),
             ("releases", ledger.spent().releases().to_string()),
             ("torn lines counted as spent", ledger.torn_lines().to_string()),
             ("ε", output::interval(&guarantee.epsilon)),
+        ];
+        rows.extend(of_plan.as_ref().map(|g| ("ε of the plan", output::interval(&g.epsilon))));
+        rows.extend([
             ("δ", format!("{:e}", guarantee.delta)),
             ("unit", output::unit(guarantee.unit).to_owned()),
             ("adjacency", guarantee.adjacency.to_string()),
@@ -108,9 +121,21 @@ impl Read {
             ("mode", output::mode(guarantee.mode).to_owned()),
             ("hash", ledger.hash().to_owned()),
         ]);
+        output::rows(&rows);
         conclude(guarantee);
+        if let Some(of_plan) = of_plan {
+            stopped_early(&of_plan);
+        }
         Ok(())
     }
+}
+
+/// The caveat for a run that has made fewer releases than planned.
+fn stopped_early(of_plan: &Guarantee) {
+    output::line(format_args!(
+        "This holds if the number of steps taken did not depend on anything that the run released, \
+         such as its model or metrics. Otherwise the plan's ε counts: {of_plan}."
+    ));
 }
 
 /// What the guarantee assumes, and its sentence.
@@ -120,6 +145,22 @@ fn conclude(guarantee: &Guarantee) {
     }
     output::line("");
     output::line(format_args!("{guarantee}."));
+}
+
+/// Releases and guarantee of all runs together if each came to its end; none if all did.
+fn together_as_planned(all: &[Read], delta: f64) -> Outcome<Option<(u64, Guarantee)>> {
+    let planned: Vec<_> = all.iter().map(|read| read.ledger.as_planned()).collect();
+    if planned.iter().all(Option::is_none) {
+        return Ok(None);
+    }
+    let costs: Vec<Cost> = (all.iter().zip(&planned))
+        .map(|(read, planned)| match planned {
+            Some(ledger) => Cost { ledger, ..read.cost() },
+            None => read.cost(),
+        })
+        .collect();
+    let releases = costs.iter().map(|cost| cost.ledger.spent().releases()).sum();
+    Ok(Some((releases, cost_together(&costs, delta)?)))
 }
 
 fn show_together(all: &[Read], deltas: &[f64], output: Output) -> Outcome {
@@ -135,6 +176,7 @@ fn show_together(all: &[Read], deltas: &[f64], output: Output) -> Outcome {
     let delta = deltas[0];
     let costs: Vec<Cost> = all.iter().map(Read::cost).collect();
     let total = cost_together(&costs, delta)?;
+    let of_plans = together_as_planned(all, delta)?;
     let each = all.iter().map(|read| Ok(read.ledger.guarantee(delta)?));
     let each = each.collect::<Outcome<Vec<Guarantee>>>()?;
     if output.json {
@@ -151,7 +193,10 @@ fn show_together(all: &[Read], deltas: &[f64], output: Output) -> Outcome {
                 })
             })
             .collect();
-        output::json(&json!({ "ledgers": ledgers, "together": total }));
+        let of_plans = of_plans.map(|(_, guarantee)| guarantee);
+        output::json(&json!({
+            "ledgers": ledgers, "together": total, "together_as_planned": of_plans,
+        }));
         return Ok(());
     }
     let row = |name: String, releases: u64, guarantee: &Guarantee| {
@@ -167,6 +212,11 @@ fn show_together(all: &[Read], deltas: &[f64], output: Output) -> Outcome {
         .collect();
     let releases = all.iter().map(|read| read.ledger.spent().releases()).sum();
     rows.push(row("together".to_owned(), releases, &total));
+    rows.extend(
+        of_plans.as_ref().map(|(planned, guarantee)| {
+            row("together, as planned".to_owned(), *planned, guarantee)
+        }),
+    );
     output::table(&["ledger", "releases", &format!("ε at δ = {delta:e}"), "mode"], &rows);
     let files = all.iter().filter_map(|read| Some(&read.plan.as_ref()?.data.train));
     let files: std::collections::BTreeSet<_> = files.collect();
@@ -177,5 +227,8 @@ fn show_together(all: &[Read], deltas: &[f64], output: Output) -> Outcome {
         );
     }
     conclude(&total);
+    if let Some((_, of_plans)) = of_plans {
+        stopped_early(&of_plans);
+    }
     Ok(())
 }
