@@ -71,7 +71,9 @@ def run_all(args, file, cells, out, metric):
                     return (name, seed), None
                 # Weights are not needed any more, and there are many.
                 subprocess.run(["rm", "-rf", folder / "model", folder / "adapter", folder / "checkpoint.safetensors"], check=True)
-            found = metric(json.loads(summary.read_text()))
+            # Metrics on a private validation file are in the private part.
+            private = folder / "private" / "summary.json"
+            found = metric({**json.loads(summary.read_text()), **(json.loads(private.read_text()) if private.exists() else {})})
             print(f"{folder.name}: {found:.2f}", file=sys.stderr)
             return (name, seed), found
         finally:

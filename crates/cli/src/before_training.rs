@@ -5,7 +5,7 @@
 //! of the run folder.
 
 use undertone::Plan;
-use undertone::data::{Dataset, Tally};
+use undertone::data::{Dataset, Labels, Tally};
 use undertone_run::{ParameterCounts, Resolved};
 
 /// What a run's units are called, for so many of them.
@@ -28,7 +28,7 @@ pub fn notes(
 ) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(labels) = data.labels.as_ref().filter(|_| labels_were_found) {
-        notes.push(classes(labels.names()));
+        notes.push(classes(labels, plan.data.publish_labels));
     }
     notes.extend(rows(plan, data.tally));
     notes.extend(large_delta(plan, resolved.units));
@@ -36,17 +36,16 @@ pub fn notes(
     notes
 }
 
-/// The classes that were found. How many rows each has would tell of the rows.
-fn classes(names: &[String]) -> String {
-    const NAMED: usize = 12;
-    let mut told = names[..names.len().min(NAMED)].join(", ");
-    if names.len() > NAMED {
-        told += &format!(" and {} more", names.len() - NAMED);
-    }
+/// The classes that were found. Their numbers of rows are private and not shown.
+fn classes(labels: &Labels, are_published: bool) -> String {
+    let published = match are_published {
+        true => "these names are published (data.publish_labels)",
+        false => "published files number them (data.labels or data.publish_labels names them)",
+    };
     format!(
-        "{} classes found in the training file: {told}; a typo becomes a class (data.labels names \
-         them)",
-        names.len()
+        "{} classes found in the training file: {}; a typo becomes a class; {published}",
+        labels.len(),
+        labels.list()
     )
 }
 

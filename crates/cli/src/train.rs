@@ -450,11 +450,12 @@ fn tell(summary: &Summary, out: &Path) {
             format!("{} when the validation embeddings are perturbed too", short(metrics)),
         ));
     }
-    let speed = &summary.throughput;
-    rows.push((
-        "speed",
-        format!("{:.1} examples/s, {:.0} s", speed.examples_per_second, speed.seconds),
-    ));
+    if let Some(speed) = &summary.throughput {
+        rows.push((
+            "speed",
+            format!("{:.1} examples/s, {:.0} s", speed.examples_per_second, speed.seconds),
+        ));
+    }
     if let Some(bytes) = summary.peak_memory_bytes {
         rows.push(("memory", format!("{:.2} GB", bytes as f64 / 1e9)));
     }

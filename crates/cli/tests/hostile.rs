@@ -58,12 +58,16 @@ fn broken_folders_are_refused_at_once() {
     bench.train("run", &["--set", "training.epochs=1"]);
     let (run, out) = (bench.path("run"), bench.path("report.html"));
     let (run, out) = (run.to_str().unwrap(), out.to_str().unwrap());
-    let whole = bench.bytes("run/summary.json");
+    let whole = bench.bytes("run/private/summary.json");
     let mut summary: Value = serde_json::from_slice(&whole).unwrap();
     let matrix = &mut summary["metrics"]["validation"]["confusion"];
     matrix[0] = json!([1, 2, 3, 4, 5, 6, 7]);
-    fs::write(bench.path("run/summary.json"), summary.to_string()).unwrap();
+    fs::write(bench.path("run/private/summary.json"), summary.to_string()).unwrap();
     refused(&undertone(&["report", run, "--out", out]), "summary.json: is not a summary");
+    fs::write(bench.path("run/private/summary.json"), "[]").unwrap();
+    refused(&undertone(&["report", run, "--out", out]), "private/summary.json: is not a summary");
+    fs::remove_file(bench.path("run/private/summary.json")).unwrap();
+    assert!(undertone(&["report", run, "--out", out]).status.success(), "as it is published");
     fs::write(bench.path("run/summary.json"), "{\"format\": 3").unwrap();
     refused(&undertone(&["watch", run]), "summary.json");
     refused(&undertone(&["report", run, "--out", out]), "summary.json");

@@ -117,11 +117,11 @@ fn a_card_lies_beside_every_model() {
     assert!(
         card.starts_with(
             "---\nlibrary_name: transformers\npipeline_tag: \
-     text-classification\ntags:\n- undertone\n- differential-privacy\n- dp-sgd\nmetrics:\n- \
-     accuracy\n- f1\n---\n"
+     text-classification\ntags:\n- undertone\n- differential-privacy\n- dp-sgd\n---\n"
         ),
         "{card}"
     );
+    assert!(!card.contains("accuracy"), "the validation file is private: {card}");
     assert!(card.contains(&guarantee.to_string()) && card.contains("This holds if:"), "{card}");
     assert!(!card.contains(bench.folder.path().to_str().unwrap()), "no paths: {card}");
     assert!(card.contains("AutoModelForSequenceClassification.from_pretrained"));
@@ -134,6 +134,15 @@ fn a_card_lies_beside_every_model() {
     );
     let card = read("open/model/README.md");
     assert!(card.contains("**No guarantee:") && !card.contains("differential"), "{card}");
+    assert!(card.contains("| accuracy |"), "{card}");
+    // A public file is declared, and the figures are post-processing of the model.
+    let bench = Bench::classifier();
+    let public = format!("data.validation={:?}", bench.public().to_str().unwrap());
+    let declared = ["--set", &public, "--set", "data.validation_is_public=true"];
+    bench.train("declared", &declared);
+    let card = fs::read_to_string(bench.path("declared/model/README.md")).unwrap();
+    assert!(card.contains("metrics:\n- accuracy\n- f1\n"), "{card}");
+    assert!(card.contains("declared public:") && card.contains("| accuracy |"), "{card}");
 }
 
 /// Opens the report in a browser, if there is one.

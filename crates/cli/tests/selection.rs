@@ -63,6 +63,7 @@ fn only_the_best_run_is_left_with_the_cost_of_all() {
     let expected =
         ["ledger.jsonl", "ledger.jsonl.head", "selected", "selection.json", "sweep.lock"];
     assert_eq!(left, expected);
+    crate::shareable::assert_selection_is_listed(&bench.path("out"));
     // The model works, and its card states the guarantee of the selection.
     let model = bench.path("out/selected/model");
     let card = fs::read_to_string(model.join("README.md")).unwrap();
@@ -117,6 +118,62 @@ fn a_selection_is_not_drawn_twice() {
     assert!(!out.join("draw.json").exists() && out.join("selected/model").is_dir());
     let ledger = fs::read_to_string(out.join("ledger.jsonl")).unwrap();
     assert_eq!(ledger.lines().count(), 2, "one entry, for both starts");
+}
+
+/// A finished selection states its guarantee as long as its ledger proves it for the weights that
+/// are there, and is never drawn anew in its folder.
+#[test]
+fn a_finished_selection_is_verified_each_time() {
+    let bench = Bench::classifier();
+    // Almost surely some runs.
+    let text = SELECTION.replace("eta = 0.0, gamma = 0.2", "eta = 20.0, gamma = 0.9");
+    let output = select(&bench, &text, "out", &["--json"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let again = |about: Option<&str>| {
+        let output = select(&bench, &text, "out", &["--json"]);
+        match about {
+            Some(about) => {
+                refused(&output, about);
+                assert!(!said(&output).contains("epsilon"), "{}", said(&output));
+            }
+            None => assert!(output.status.success(), "{}", said(&output)),
+        }
+    };
+    let with = |file: &str, change: &dyn Fn(&[u8]) -> Option<Vec<u8>>, about: &str| {
+        let (path, whole) = (bench.path("out").join(file), bench.bytes(&format!("out/{file}")));
+        match change(&whole) {
+            Some(changed) => fs::write(&path, changed).unwrap(),
+            None => fs::remove_file(&path).unwrap(),
+        }
+        again(Some(about));
+        fs::write(&path, whole).unwrap();
+    };
+    let cut = |bytes: &[u8]| Some(bytes[..bytes.len() / 2].to_vec());
+    let flip = |bytes: &[u8]| {
+        let mut bytes = bytes.to_vec();
+        *bytes.last_mut().unwrap() ^= 1;
+        Some(bytes)
+    };
+    let nobody = |_: &[u8]| None;
+    with("ledger.jsonl", &nobody, "ledger.jsonl");
+    with("ledger.jsonl", &cut, "ledger.jsonl");
+    with("ledger.jsonl.head", &nobody, "head");
+    with("selected/model/model.safetensors", &flip, "holds other weights");
+    with("selected/model/model.safetensors", &nobody, "holds no weights");
+    with("selection.json", &nobody, "selection.json is missing");
+    with(
+        "selection.json",
+        &|text| {
+            let mut outcome: Value = serde_json::from_slice(text).unwrap();
+            outcome["guarantee"]["epsilon"]["upper"] = 0.5.into();
+            Some(outcome.to_string().into_bytes())
+        },
+        "states another guarantee",
+    );
+    again(None);
+    // The card is the owner's to edit.
+    fs::write(bench.path("out/selected/model/README.md"), "licensed\n").unwrap();
+    again(None);
 }
 
 #[test]

@@ -491,7 +491,7 @@ fn a_run_keeps_its_secret_while_its_ledger_is_away() {
     }
     let secret = fs::read(bench.path("run/secret.key")).unwrap();
     fs::rename(bench.path("run/ledger.jsonl"), bench.path("away")).unwrap();
-    bench.resume_refused("run", "is missing, but was begun");
+    bench.resume_refused("run", "plan.toml says that the run has begun");
     assert_eq!(fs::read(bench.path("run/secret.key")).unwrap(), secret, "the secret was replaced");
     fs::rename(bench.path("away"), bench.path("run/ledger.jsonl")).unwrap();
     let before = fs::read_to_string(bench.path("run/ledger.jsonl")).unwrap();
@@ -507,7 +507,30 @@ fn a_run_whose_ledger_is_lost_does_not_go_on() {
     let often = ["--set", "compute.checkpoint_every=2", "--set", "training.epochs=400"];
     assert!(bench.kill_after("run", &often, 8), "killed while at work");
     fs::remove_file(bench.path("run/ledger.jsonl")).unwrap();
-    bench.resume_refused("run", "is missing, but was begun");
+    bench.resume_refused("run", "plan.toml says that the run has begun");
     fs::remove_file(bench.path("run/ledger.jsonl.head")).unwrap();
-    bench.resume_refused("run", "the checkpoint was");
+    bench.resume_refused("run", "plan.toml says that the run has begun");
+}
+
+/// Nor does it start over where everything that it released is lost: the first model is out.
+#[test]
+fn a_run_that_has_begun_does_not_start_over() {
+    let bench = Bench::classifier();
+    let slow = ["--set", "training.epochs=200"];
+    assert!(bench.kill_after("run", &slow, 3), "it was too fast to be killed");
+    for file in ["ledger.jsonl", "ledger.jsonl.head", "metrics.jsonl", "checkpoint.safetensors"] {
+        let _ = fs::remove_file(bench.path("run").join(file));
+    }
+    bench.resume_refused("run", "plan.toml says that the run has begun");
+    for file in ["secret.key", "identity.json"] {
+        fs::remove_file(bench.path("run").join(file)).unwrap();
+    }
+    bench.resume_refused("run", "plan.toml says that the run has begun");
+    // One that was interrupted before its ledger is started again.
+    let plan = fs::read_to_string(bench.path("run/plan.toml")).unwrap();
+    let (before, mark) = plan.trim_end().rsplit_once('\n').unwrap();
+    assert!(mark.starts_with("# The run has begun"), "{mark}");
+    let short = before.replace("epochs = 200", "epochs = 1");
+    fs::write(bench.path("run/plan.toml"), short).unwrap();
+    assert_eq!(bench.resume("run")["private"], true);
 }

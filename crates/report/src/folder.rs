@@ -2,12 +2,13 @@
 
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use undertone_accounting::Guarantee;
 use undertone_accounting::ledger::Ledger;
 use undertone_run::{Audit, FinishedRun, Record, RunPaths, Summary, read_metrics};
 
 /// A finished run.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Run {
     /// What it is called in the report.
     pub name: String,
@@ -16,15 +17,34 @@ pub struct Run {
     pub(crate) records: Vec<Record>,
     pub(crate) audit: Audit,
     pub(crate) plan_text: String,
-    pub(crate) ledger: Option<Ledger>,
+    pub(crate) ledger: Option<Arc<Ledger>>,
     pub(crate) guarantee: Option<Guarantee>,
     contradiction: Option<String>,
 }
 
 impl Run {
-    /// Whether its method ran as published, which looks at the data without noise.
-    pub(crate) fn is_paper(&self) -> bool {
-        self.guarantee.as_ref().is_some_and(|found| found.mode == undertone_accounting::Mode::Paper)
+    /// The run without what was computed from the private data without noise.
+    pub(crate) fn shared(&self) -> Self {
+        let mut summary = self.summary.shared();
+        // Of a run that is not private it is not post-processing.
+        if let Some(records) = summary.records.as_mut().filter(|_| !self.summary.private) {
+            records.loudest_over_quietest = None;
+        }
+        let has_metrics = summary.metrics.validation.is_some();
+        let of_epoch = |record: &Record| Record {
+            units: 0,
+            loss: None,
+            gradient_norm: None,
+            clipped: None,
+            ..record.clone()
+        };
+        let records = self.records.iter().filter(|_| has_metrics).map(of_epoch).collect();
+        Self { summary, records, audit: Audit::default(), ..self.clone() }
+    }
+
+    /// Whether the model was evaluated, though this report may not say how well.
+    pub(crate) fn hides_metrics(&self) -> bool {
+        self.summary.metrics.validation.is_none() && self.summary.plan.data.validation.is_some()
     }
 
     /// Reads a folder, and checks that its files agree with each other.
@@ -48,7 +68,7 @@ impl Run {
             contradiction,
             summary,
             plan_text,
-            ledger,
+            ledger: ledger.map(Arc::new),
             guarantee,
         })
     }

@@ -249,6 +249,8 @@ fn a_public_report_leaves_out_what_had_no_noise() {
     let runs = Run::open_all(&paths).unwrap();
     let ((whole, _), (html, markdown)) = (both(&runs, false), both(&runs, true));
     for secret in [
+        "75.00 %",
+        "Confusion matrix",
         "123.4",
         "0.99 GB",
         "loss &amp; more",
@@ -260,6 +262,24 @@ fn a_public_report_leaves_out_what_had_no_noise() {
         assert!(whole.contains(secret), "{secret}");
         assert!(!html.contains(secret) && !markdown.contains(secret), "{secret}");
     }
+}
+
+/// Of a private run on a file that is declared public, metrics are post-processing.
+#[test]
+fn a_public_report_has_metrics_on_a_public_file() {
+    let place = tempfile::tempdir().unwrap();
+    let declare = |summary: &mut Value| {
+        summary["plan"]["data"]["validation_is_public"] = json!(true);
+    };
+    let private = folder(place.path(), "a", Some(Mode::Proved), declare);
+    let (html, markdown) = both(&[Run::open(&private).unwrap()], true);
+    assert!(html.contains("75.00 %") && markdown.contains("75.00 %"));
+    assert!(!html.contains("123.4") && !html.contains("Loss</strong>"));
+    // A seeded run reveals its training data, and so do figures of its model.
+    let seeded = folder(place.path(), "b", Some(Mode::Seeded), declare);
+    let (html, markdown) = both(&[Run::open(&seeded).unwrap()], true);
+    assert!(!html.contains("75.00 %") && !markdown.contains("75.00 %"));
+    assert!(markdown.contains("The figures are left out"), "{markdown}");
 }
 
 #[test]

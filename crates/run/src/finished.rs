@@ -6,6 +6,7 @@
 //! hash of the ledger's last line to rule that out.
 
 use crate::error::{Error, Result};
+use crate::folder::BEGUN;
 use crate::{
     Audit, MOST_OF_SETTINGS, MethodName, ModeName, NcclUse, Resolved, RunFile, RunPaths, Summary,
     is_locked, read_bytes, read_settings,
@@ -36,10 +37,12 @@ fn hash_of(bytes: &[u8]) -> String {
 }
 
 impl RunPaths {
-    /// The hash of plan.toml, which the ledger's first line holds.
+    /// The hash of plan.toml, which the ledger's first line holds: of the plan as it was before the
+    /// run began.
     pub fn plan_hash(&self) -> Result<String> {
         let path = self.plan();
-        Ok(hash_of(&read_bytes(&path, MOST_OF_SETTINGS).map_err(Error::io(&path))?))
+        let bytes = read_bytes(&path, MOST_OF_SETTINGS).map_err(Error::io(&path))?;
+        Ok(hash_of(bytes.strip_suffix(BEGUN.as_bytes()).unwrap_or(&bytes)))
     }
 
     /// Reads the ledger of a run that has begun, and refuses one that belongs to another plan.

@@ -13,6 +13,8 @@
 //! noise.svg               heat map of the noise by parameter (relevance.svg: of relevance)
 //! model/                  the trained model, or adapter/, with a model card (README.md)
 //! audit.json              results of attacks, if any were made (membership.svg: ROC curves)
+//! private/                what must not be published: class names found in the training file
+//!                         (labels.json), and private figures (summary.json)
 //! summary.json            written last: a folder that has one is finished
 //! ```
 
@@ -28,6 +30,12 @@ use std::path::{Path, PathBuf};
 const SUMMARY: &str = "summary.json";
 const PLAN: &str = "plan.toml";
 const LOCK: &str = "run.lock";
+const PRIVATE: &str = "private";
+const LABELS: &str = "labels.json";
+
+/// The last line of plan.toml once the ledger exists. The ledger's first line has the hash of the
+/// plan without it.
+pub(crate) const BEGUN: &str = "\n# The run has begun: ledger.jsonl lists its releases.\n";
 
 /// The paths of the files in a run folder.
 #[derive(Clone, Debug)]
@@ -77,6 +85,16 @@ impl RunPaths {
     /// The summary of a finished run.
     pub fn summary(&self) -> PathBuf {
         self.0.join(SUMMARY)
+    }
+
+    /// What must not be published, although other files of its kind may be.
+    pub fn private(&self) -> PathBuf {
+        self.0.join(PRIVATE)
+    }
+
+    /// Class names that were found in the training file, where they may not be published.
+    pub fn labels(&self) -> PathBuf {
+        self.private().join(LABELS)
     }
 
     /// Weights and optimiser state.
@@ -138,7 +156,7 @@ impl RunPaths {
     }
 
     /// Every file and folder that a run writes, except its lock and lease.
-    fn all(&self) -> [PathBuf; 17] {
+    fn all(&self) -> [PathBuf; 18] {
         [
             self.plan(),
             self.ledger(),
@@ -156,6 +174,7 @@ impl RunPaths {
             self.adapter(),
             self.audit(),
             self.membership_figure(),
+            self.private(),
             self.summary(),
         ]
     }
@@ -212,10 +231,63 @@ impl RunPaths {
         PLAN
     }
 
-    /// Reads the summary of a finished run.
+    /// Reads the summary of a finished run, with its private part if that is there.
     pub fn read_summary(&self) -> Result<Summary> {
-        Summary::read(&self.summary())
+        let text = |path: &Path| crate::read_settings(path).map_err(Error::io(path));
+        let (shared, private) = (self.summary(), self.private().join(SUMMARY));
+        let private = match private.exists() {
+            true => Some((private.as_path(), text(&private)?)),
+            false => None,
+        };
+        Summary::parse((&shared, &text(&shared)?), private.as_ref().map(|(p, t)| (*p, t.as_str())))
     }
+
+    /// Writes the summary, which makes the run a finished one, after its private part.
+    pub fn write_summary(&self, summary: &Summary) -> Result<()> {
+        self.write_private(SUMMARY, &summary.private_fields(&self.summary())?)?;
+        write_json(&self.summary(), &summary.shared())
+    }
+
+    /// Keeps class names that may not be published.
+    pub fn keep_labels(&self, names: &[String]) -> Result<()> {
+        self.write_private(LABELS, &names)
+    }
+
+    fn write_private(&self, name: &str, value: &impl serde::Serialize) -> Result<()> {
+        fs::create_dir_all(self.private()).map_err(Error::io(&self.private()))?;
+        write_json(&self.private().join(name), value)
+    }
+
+    /// Notes in plan.toml that the run has begun. From then on its ledger must be there.
+    pub fn mark_begun(&self) -> Result<()> {
+        let path = self.plan();
+        let text = crate::read_settings(&path).map_err(Error::io(&path))?;
+        match text.ends_with(BEGUN) {
+            true => Ok(()),
+            false => crate::write_atomically(&path, |out| out.write_all((text + BEGUN).as_bytes())),
+        }
+    }
+
+    /// Whether plan.toml says that the run has begun.
+    pub fn is_marked_begun(&self) -> Result<bool> {
+        let path = self.plan();
+        let text = crate::read_settings(&path).map_err(Error::io(&path))?;
+        Ok(text.ends_with(BEGUN))
+    }
+}
+
+/// Class names that the run in whose folder this model or adapter lies keeps private; none for a
+/// folder that was moved, as published ones are.
+pub fn private_labels(model: &Path) -> Result<Option<Vec<String>>> {
+    let Ok(model) = model.canonicalize() else { return Ok(None) };
+    let Some(run) = model.parent().map(RunPaths::new) else { return Ok(None) };
+    let path = run.labels();
+    if ![run.model(), run.adapter()].contains(&model) || !path.exists() {
+        return Ok(None);
+    }
+    let text = crate::read_settings(&path).map_err(Error::io(&path))?;
+    let damaged = |e| Error::folder(&path, format!("is not a list of class names: {e}"));
+    serde_json::from_str(&text).map(Some).map_err(damaged)
 }
 
 /// Whether a process is training in the folder.

@@ -32,6 +32,7 @@ mod resolved;
 mod summary;
 mod tensorboard;
 mod together;
+mod weights;
 
 pub use atomic::{write_atomically, write_json};
 pub use audit::Audit;
@@ -48,7 +49,7 @@ pub use file::{
     Tuning, WeightAverage, WrittenRun,
 };
 pub use finished::FinishedRun;
-pub use folder::{RunFolder, RunPaths, is_locked};
+pub use folder::{RunFolder, RunPaths, is_locked, private_labels};
 pub use identity::Identity;
 pub use metrics::{
     ClassificationMetrics, LanguageMetrics, Metrics, MetricsWriter, Record, read_metrics,
@@ -63,10 +64,12 @@ pub use summary::{
 };
 pub use tensorboard::{TensorboardWriter, scalars};
 pub use together::{Cost, cost_together};
+pub use weights::weights_hash;
 
-/// The layout of run folders that this version writes. Version 1 had no number, and ledgers of
-/// before version 3 do not name their run; all are still read.
-pub const FORMAT_VERSION: u32 = 3;
+/// The layout of run folders that this version writes. Version 1 had no number, ledgers of before
+/// version 3 do not name their run, and summaries of before version 4 hold private figures; all are
+/// still read.
+pub const FORMAT_VERSION: u32 = 4;
 
 /// Refuses files that a later version wrote.
 pub(crate) fn check_format(path: &std::path::Path, found: Option<u32>) -> Result<()> {

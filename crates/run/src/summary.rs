@@ -1,11 +1,12 @@
-//! summary.json: guarantee, metrics and settings of a finished run.
+//! summary.json: guarantee and settings of a finished run; private/summary.json: private figures.
 
 use crate::error::{Error, Result};
 use crate::file::RunFile;
 use crate::metrics::Metrics;
 use crate::resolved::Resolved;
-use crate::{FORMAT_VERSION, check_format, read_settings};
+use crate::{FORMAT_VERSION, check_format};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::path::Path;
 use undertone_accounting::Guarantee;
 
@@ -25,19 +26,22 @@ pub struct Summary {
     /// The (ε, δ) that the paper would claim, in paper mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claimed: Option<Claim>,
-    /// Metrics of the trained model.
+    /// Metrics of the trained model; private unless the validation file is public.
+    #[serde(default, skip_serializing_if = "ValidationMetrics::is_empty")]
     pub metrics: ValidationMetrics,
     /// What the validation file was used for.
     pub selection: String,
     /// Facts about perturbed embeddings, in local DP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub records: Option<PerturbationFacts>,
-    /// Throughput of training.
-    pub throughput: Throughput,
+    /// Throughput of training; private.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throughput: Option<Throughput>,
     /// The most processes (ranks) that the run was made on: it may have been resumed on fewer.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub ranks: usize,
-    /// Peak resident memory of the process, on Linux.
+    /// Peak resident memory of the process, on Linux; private.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_memory_bytes: Option<u64>,
     /// Peak memory of the GPU during training, beyond what was in use before the model was loaded;
     /// with that of other processes on the same GPU.
@@ -63,7 +67,7 @@ pub struct Summary {
     /// relevance map.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub relevance_by_parameter: Vec<(String, f64)>,
-    /// What the relevance map cost, where the method has one.
+    /// What the relevance map cost, where the method has one; private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relevance_cost: Option<RelevanceCost>,
     /// Units, steps and calibrated noise.
@@ -74,6 +78,18 @@ pub struct Summary {
     /// The run file with every default.
     pub plan: RunFile,
 }
+
+/// Fields that private/summary.json can hold.
+const PRIVATE_FIELDS: [&str; 8] = [
+    "metrics",
+    "throughput",
+    "peak_memory_bytes",
+    "peak_gpu_memory_bytes",
+    "largest_micro_batch",
+    "noise_by_parameter",
+    "relevance_by_parameter",
+    "relevance_cost",
+];
 
 fn is_zero(number: &u64) -> bool {
     *number == 0
@@ -92,23 +108,69 @@ fn first_format() -> u32 {
 }
 
 impl Summary {
-    /// Reads the summary of a finished run.
-    pub fn read(path: &Path) -> Result<Self> {
-        let text = read_settings(path).map_err(Error::io(path))?;
-        Self::parse(path, &text)
-    }
-
-    /// Reads a summary from its text; `path` is for messages.
-    pub fn parse(path: &Path, text: &str) -> Result<Self> {
+    /// Reads a summary from the texts of summary.json and, if it is there, of its private part,
+    /// each with its path for messages.
+    pub(crate) fn parse(
+        (path, text): (&Path, &str),
+        private: Option<(&Path, &str)>,
+    ) -> Result<Self> {
         #[derive(Deserialize)]
         struct FormatOnly {
             format: Option<u32>,
         }
-        let damaged =
-            |e: serde_json::Error| Error::folder(path, format!("is not a summary of a run: {e}"));
-        let FormatOnly { format } = serde_json::from_str(text).map_err(damaged)?;
+        let damaged = |path: &Path, e: serde_json::Error| {
+            Error::folder(path, format!("is not a summary of a run: {e}"))
+        };
+        let here = |e| damaged(path, e);
+        let FormatOnly { format } = serde_json::from_str(text).map_err(here)?;
         check_format(path, format)?;
-        serde_json::from_str(text).map_err(damaged)
+        let mut fields: Map<String, Value> = serde_json::from_str(text).map_err(here)?;
+        if let Some((path, text)) = private {
+            let more: Map<String, Value> =
+                serde_json::from_str(text).map_err(|e| damaged(path, e))?;
+            let known = |(name, _): &(String, Value)| PRIVATE_FIELDS.contains(&name.as_str());
+            for (name, value) in more.into_iter().filter(known) {
+                fields.entry(name).or_insert(value);
+            }
+        }
+        serde_json::from_value(Value::Object(fields)).map_err(here)
+    }
+
+    /// The fields that [`Summary::shared`] does not have; `path` is for messages.
+    pub(crate) fn private_fields(&self, path: &Path) -> Result<Map<String, Value>> {
+        let fields = |summary: &Self| match serde_json::to_value(summary) {
+            Ok(Value::Object(fields)) => Ok(fields),
+            Ok(_) => Err(Error::folder(path, "cannot be written as a JSON object")),
+            Err(e) => Err(Error::folder(path, format!("cannot be written as JSON: {e}"))),
+        };
+        let (shared, mut private) = (fields(&self.shared())?, fields(self)?);
+        private.retain(|name, _| !shared.contains_key(name));
+        Ok(private)
+    }
+
+    /// The summary without what depends on the private data and has no noise. Metrics on a public
+    /// file, and the noise and relevance by parameter, are post-processing of a private run's
+    /// releases; of another run, they are not.
+    pub fn shared(&self) -> Self {
+        let metrics_are_shared = self.private && self.plan.data.validation_is_public;
+        let if_private = |list: &[(String, f64)]| match self.private {
+            true => list.to_vec(),
+            false => Vec::new(),
+        };
+        Self {
+            metrics: match metrics_are_shared {
+                true => self.metrics.clone(),
+                false => ValidationMetrics::default(),
+            },
+            throughput: None,
+            peak_memory_bytes: None,
+            peak_gpu_memory_bytes: None,
+            largest_micro_batch: None,
+            noise_by_parameter: if_private(&self.noise_by_parameter),
+            relevance_by_parameter: if_private(&self.relevance_by_parameter),
+            relevance_cost: None,
+            ..self.clone()
+        }
     }
 
     /// What a run on several ranks assumes beside what its ledger says. The ledger's first line was
@@ -146,7 +208,7 @@ pub struct EpochsTaken {
 }
 
 /// Metrics on the validation file.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ValidationMetrics {
     /// On embeddings without noise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -158,6 +220,13 @@ pub struct ValidationMetrics {
     /// On perturbed embeddings, with the noise of training (local DP).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation_with_noise: Option<Metrics>,
+}
+
+impl ValidationMetrics {
+    fn is_empty(&self) -> bool {
+        let Self { validation, best_validation, validation_with_noise } = self;
+        [validation, best_validation, validation_with_noise].iter().all(|found| found.is_none())
+    }
 }
 
 /// Facts about perturbed embeddings, in local DP.
@@ -203,4 +272,66 @@ pub struct ParameterCounts {
     pub trainable: usize,
     /// All parameters.
     pub total: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn summary(private: bool, validation_is_public: bool) -> Summary {
+        let text = json!({
+            "private": private, "guarantee": null, "selection": "", "steps": 3,
+            "metrics": { "validation": { "examples": 1, "tokens": 2, "loss": 1.0, "perplexity": 2.7 } },
+            "throughput": { "examples_per_second": 5.0, "seconds": 6.0 },
+            "peak_memory_bytes": 7, "peak_gpu_memory_bytes": 8, "largest_micro_batch": 9,
+            "parameters": { "trainable": 1, "total": 2 },
+            "noise_by_parameter": [["a", 1.0]], "relevance_by_parameter": [["a", 1.0]],
+            "relevance_cost": { "seconds_per_example": 1.0, "peak_memory_bytes": 2 },
+            "resolved": { "units": 5, "steps_per_epoch": 3, "noise_multipliers": [] },
+            "plan": {
+                "model": { "path": "model", "tuning": "full" },
+                "data": {
+                    "task": "language-modelling", "train": "a.txt", "text": "text",
+                    "validation": "b.txt", "validation_is_public": validation_is_public
+                },
+                "privacy": { "method": "dp-sgd" },
+                "training": { "epochs": 1, "batch": 2, "learning_rate": 0.1 }
+            }
+        });
+        Summary::parse((Path::new("summary.json"), &text.to_string()), None).unwrap()
+    }
+
+    /// The two parts together are the whole, and the private part is complete.
+    #[test]
+    fn private_fields_are_kept_apart_and_read_again() {
+        for (private, is_public, kept) in [(true, false, 6), (true, true, 5), (false, true, 8)] {
+            let whole = summary(private, is_public);
+            let path = Path::new("summary.json");
+            let fields = whole.private_fields(path).unwrap();
+            let names: Vec<&str> = fields.keys().map(String::as_str).collect();
+            assert_eq!(names.len(), kept, "{names:?}");
+            assert!(names.iter().all(|name| PRIVATE_FIELDS.contains(name)), "{names:?}");
+            let text = |value: &Summary| serde_json::to_string(value).unwrap();
+            let shared = text(&whole.shared());
+            for name in &names {
+                assert!(!shared.contains(&format!("{name:?}:")), "{name}: {shared}");
+            }
+            let apart = Value::Object(fields).to_string();
+            let again = Summary::parse((path, &shared), Some((path, &apart))).unwrap();
+            assert_eq!(text(&again), text(&whole));
+            // Published without its private part, it is still a summary.
+            assert!(Summary::parse((path, &shared), None).unwrap().throughput.is_none());
+        }
+    }
+
+    /// The private part cannot replace what is shared.
+    #[test]
+    fn shared_fields_are_those_of_the_shared_file() {
+        let whole = summary(true, false);
+        let (path, shared) = (Path::new("a"), serde_json::to_string(&whole.shared()).unwrap());
+        let forged = json!({ "steps": 1, "claimed": { "epsilon": 1.0, "delta": 0.1 } }).to_string();
+        let found = Summary::parse((path, &shared), Some((path, &forged))).unwrap();
+        assert!(found.steps == 3 && found.claimed.is_none());
+    }
 }

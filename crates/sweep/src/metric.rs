@@ -101,7 +101,7 @@ impl Metric {
             // From the speed: the seconds of a run that was resumed are those since then. Of
             // authors it is not known how many examples they have.
             Self::MinutesPerEpoch if summary.plan.data.author.is_none() => {
-                summary.resolved.units as f64 / summary.throughput.examples_per_second / 60.0
+                summary.resolved.units as f64 / summary.throughput?.examples_per_second / 60.0
             }
             Self::MinutesPerEpoch => return None,
             Self::Memory => summary.peak_memory_bytes? as f64 / 1e9,

@@ -163,8 +163,8 @@ impl Init {
         if columns.task == TaskName::Classification && labels.is_none() {
             rows.push((
                 "labels",
-                "are read from the file when the run begins, and become public; --labels names \
-                 them"
+                "classes are found in the file when the run begins, and published as numbers; \
+                 --labels names them"
                     .to_owned(),
             ));
         }

@@ -78,7 +78,11 @@ impl Draft<'_> {
                 Some(names) => add("labels", list(names), "public"),
                 None => {
                     let example = list(&["no".to_owned(), "yes".to_owned()]);
-                    add("# labels", example, "if left out, read from the file and taken as public");
+                    add(
+                        "# labels",
+                        example,
+                        "if left out, found in the file and published as numbers",
+                    );
                 }
             }
         }

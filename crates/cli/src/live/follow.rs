@@ -168,7 +168,7 @@ impl Follower {
 
     fn end(&mut self, finished: &FinishedRun) {
         let FinishedRun { summary, guarantee, .. } = finished;
-        self.live.speed = Some(summary.throughput.examples_per_second);
+        self.live.speed = summary.throughput.map(|throughput| throughput.examples_per_second);
         let said = match (&summary.not_private_because, guarantee) {
             (Some(why), _) => format!("not private: {why}"),
             (None, Some(guarantee)) => guarantee.to_string(),

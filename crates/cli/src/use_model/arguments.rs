@@ -5,12 +5,12 @@ use crate::device::DeviceArguments;
 use crate::failure::{Failure, Outcome};
 use clap::Args;
 use std::path::PathBuf;
-use undertone::data::{Format, Options, Task, Tokeniser, format_of, read};
+use undertone::data::{Format, Labels, Options, Task, Tokeniser, format_of, read};
 use undertone::evaluate::Limits;
 use undertone::model::folder::{LoadOptions, Reading, locate};
 use undertone::model::tuning::load_adapted;
 use undertone::model::{Model, TaskHead};
-use undertone_run::{MAX_TOKENS, TaskName};
+use undertone_run::{MAX_TOKENS, TaskName, private_labels};
 
 /// A model, the adapter to put on it, and the device that it is loaded on.
 #[derive(Args)]
@@ -30,6 +30,19 @@ pub struct Loaded {
     pub folder: PathBuf,
     /// How the run that trained it read its texts, if the adapter or the model says so.
     pub reading: Option<Reading>,
+    /// Class names that the run folder around it keeps private.
+    private_names: Option<Vec<String>>,
+}
+
+impl Loaded {
+    /// The class names: those of the model or, in the folder of the run that trained it, those that
+    /// the run found in its training file.
+    pub fn labels(&self) -> Outcome<Labels> {
+        match &self.private_names {
+            Some(names) => Ok(Labels::given(names.clone())?),
+            None => Ok(self.model.label_set()?),
+        }
+    }
 }
 
 impl ModelArguments {
@@ -51,7 +64,22 @@ impl ModelArguments {
             Some(reading) => Some(reading),
             None => Reading::of(&folder)?,
         };
-        Ok(Loaded { model, folder, reading })
+        let trained = self.adapter.as_deref().unwrap_or(&folder);
+        let classifies = model.network.head.task_head == TaskHead::SequenceClassification;
+        let private_names = match classifies {
+            true => private_labels(trained)?,
+            false => None,
+        };
+        let classes = model.network.head.out.outputs;
+        if let Some(names) = private_names.as_ref().filter(|names| names.len() != classes) {
+            return Err(Failure::arguments(format!(
+                "{} belongs to a run with {} classes, but the model has {classes}; bring back the \
+                 files of one run",
+                trained.display(),
+                names.len()
+            )));
+        }
+        Ok(Loaded { model, folder, reading, private_names })
     }
 }
 

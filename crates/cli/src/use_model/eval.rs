@@ -64,7 +64,7 @@ impl Eval {
         let task_head = loaded.model.network.head.task_head;
         let task = self.data.resolve(task_head, true)?;
         let tokeniser = self.data.tokeniser(&loaded)?;
-        let names = loaded.model.label_set()?;
+        let names = loaded.labels()?;
         let given = (task_head == TaskHead::SequenceClassification).then_some(&names);
         let limits = self.data.limits()?;
         let mut meter = Meter::new(task_head, loaded.model.network.head.out.outputs);

@@ -61,7 +61,7 @@ impl Predict {
         let task_head = loaded.model.network.head.task_head;
         let task = self.data.resolve(task_head, false)?;
         let tokeniser = self.data.tokeniser(&loaded)?;
-        let names = loaded.model.label_set()?;
+        let names = loaded.labels()?;
         let limits = self.data.limits()?;
         if self.private.private {
             // The whole file is read once before a release is recorded in the ledger.

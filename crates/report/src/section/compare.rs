@@ -7,14 +7,14 @@ use crate::chart::{Axis, Chart, Mark, Plot, Series};
 use crate::document::{Block, Section, Table};
 use crate::error::Result;
 use crate::folder::Run;
-use crate::{Options, words};
+use crate::words;
 use std::collections::BTreeMap;
 use std::path::Path;
 use undertone_accounting::rounded_up;
 use undertone_run::{Audit, Cost, Metrics, cost_together};
 
-pub fn section(runs: &[Run], options: Options) -> Result<Section> {
-    let mut section = Section::new(2, "Comparison").with(Block::Table(table(runs, options)));
+pub fn section(runs: &[Run]) -> Result<Section> {
+    let mut section = Section::new(2, "Comparison").with(Block::Table(table(runs)));
     let unguarded: Vec<&str> = runs
         .iter()
         .filter(|run| run.no_guarantee().is_some())
@@ -90,7 +90,7 @@ fn differ(runs: &[Run]) -> bool {
 /// Metrics that models are compared by.
 const KINDS: [&str; 2] = ["accuracy", "perplexity"];
 
-fn table(runs: &[Run], options: Options) -> Table {
+fn table(runs: &[Run]) -> Table {
     let measures = |run: &Run| run.summary.metrics.validation.clone();
     let kinds = KINDS
         .into_iter()
@@ -98,12 +98,12 @@ fn table(runs: &[Run], options: Options) -> Table {
     let kinds: Vec<&str> = kinds.collect();
     let mut head = vec!["run", "method", "ε, proved", "δ"];
     head.extend(kinds.iter().copied());
-    let attacks = ATTACKS
-        .iter()
-        .filter(|(_, found)| !options.public && runs.iter().any(|run| found(&run.audit).is_some()));
+    let attacks =
+        ATTACKS.iter().filter(|(_, found)| runs.iter().any(|run| found(&run.audit).is_some()));
     let attacks: Vec<_> = attacks.collect();
     head.extend(attacks.iter().map(|(name, _)| *name).chain(["loss", "noise multiplier", "steps"]));
-    head.extend((!options.public).then_some("examples/s"));
+    let is_timed = runs.iter().any(|run| run.summary.throughput.is_some());
+    head.extend(is_timed.then_some("examples/s"));
     let row = |run: &Run| {
         let none = || "–".to_owned();
         let measures = measures(run);
@@ -124,8 +124,9 @@ fn table(runs: &[Run], options: Options) -> Table {
             noise(&run.summary.resolved.noise_multipliers),
             words::count(run.summary.steps),
         ]);
-        let speed = run.summary.throughput.examples_per_second;
-        cells.extend((!options.public).then(|| format!("{speed:.1}")));
+        let speed = run.summary.throughput;
+        let speed = || speed.map_or_else(none, |speed| format!("{:.1}", speed.examples_per_second));
+        cells.extend(is_timed.then(speed));
         cells
     };
     Table::new("All runs", &head, runs.iter().map(row).collect())

@@ -5,14 +5,14 @@ use crate::chart::{Axis, Chart, Ink, Mark, Plot, Series};
 use crate::document::{Section, Table};
 use crate::error::Result;
 use crate::folder::Run;
-use crate::{Options, words};
+use crate::words;
 use undertone_accounting::{
     Accountant, Adjacency, Composition, Guarantee, curve, epsilon, trade_off,
 };
 use undertone_run::audit::Membership;
 
-pub fn section(run: &Run, level: u8, options: Options) -> Result<Option<Section>> {
-    let attacks = if options.public { &[] } else { run.audit.membership.as_slice() };
+pub fn section(run: &Run, level: u8) -> Result<Option<Section>> {
+    let attacks = run.audit.membership.as_slice();
     let (Some(guarantee), Some(ledger)) = (&run.guarantee, &run.ledger) else {
         if attacks.iter().all(|attack| attack.roc.is_empty()) {
             return Ok(None);

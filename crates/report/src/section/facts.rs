@@ -4,10 +4,10 @@ use super::{method_name, task_name};
 use crate::document::{Block, Section};
 use crate::folder::Run;
 use crate::settings::{base_model, clip, tuning, words_of};
-use crate::{Options, words};
+use crate::words;
 use undertone_run::ModeName;
 
-pub fn section(run: &Run, level: u8, options: Options) -> Section {
+pub fn section(run: &Run, level: u8) -> Section {
     let (summary, plan) = (&run.summary, &run.summary.plan);
     let (data, training, resolved) = (&plan.data, &plan.training, &summary.resolved);
     let validation = data.validation.as_ref();
@@ -51,12 +51,11 @@ pub fn section(run: &Run, level: u8, options: Options) -> Section {
                 .reconstruction_error
                 .map(|lost| ("Variance lost by the encoder", words::percent(lost))),
         );
-        let direction =
-            records.loudest_over_quietest.filter(|_| !(options.public && run.is_paper()));
-        facts
-            .extend(direction.map(|ratio| {
-                ("Largest over smallest noise std of a column", words::number(ratio))
-            }));
+        facts.extend(
+            records
+                .loudest_over_quietest
+                .map(|ratio| ("Largest over smallest noise std of a column", words::number(ratio))),
+        );
     }
     facts.extend(resolved.releases.as_ref().map(|releases| {
         ("Examples of a privacy unit, at most", words::count(releases.records_per_unit))
@@ -96,21 +95,15 @@ pub fn section(run: &Run, level: u8, options: Options) -> Section {
     if let Some(seed) = training.seed {
         facts.push(("Seed", seed.to_string()));
     }
-    if !options.public {
-        facts.push((
-            "Speed",
-            format!(
-                "{:.1} examples per second, for {}",
-                summary.throughput.examples_per_second,
-                words::duration(summary.throughput.seconds)
-            ),
-        ));
-        facts.extend(
-            summary
-                .peak_memory_bytes
-                .map(|bytes| ("Peak memory", format!("{:.2} GB", bytes as f64 / 1e9))),
-        );
-    }
+    facts.extend(summary.throughput.map(|speed| {
+        let (rate, time) = (speed.examples_per_second, words::duration(speed.seconds));
+        ("Speed", format!("{rate:.1} examples per second, for {time}"))
+    }));
+    facts.extend(
+        summary
+            .peak_memory_bytes
+            .map(|bytes| ("Peak memory", format!("{:.2} GB", bytes as f64 / 1e9))),
+    );
     let facts = facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     Section::new(level, "Model, data and training").with(Block::Facts(facts))
 }

@@ -5,16 +5,21 @@ use crate::chart::{Axis, Chart, Mark, Plot, Series};
 use crate::document::{Block, Section, Table};
 use crate::error::Result;
 use crate::folder::Run;
-use crate::{Options, words};
+use crate::words;
 use undertone_run::{ClassificationMetrics, LanguageMetrics, Metrics, Record};
 
-pub fn section(run: &Run, level: u8, options: Options) -> Result<Option<Section>> {
+pub fn section(run: &Run, level: u8) -> Result<Option<Section>> {
     let measured = &run.summary.metrics;
     let mut section = Section::new(level, "Evaluation");
     if let Some(measures) = &measured.validation {
         section = section
             .with(Block::Facts(figures(measures)))
             .paragraph(format!("{}.", capital(&run.summary.selection)));
+    } else if run.hides_metrics() {
+        section = section.paragraph(
+            "The figures are left out: they are public if the run is private and its validation \
+             file is declared public (data.validation_is_public).",
+        );
     } else {
         section =
             section.paragraph("The run had no validation file, so the model was not evaluated.");
@@ -29,7 +34,7 @@ pub fn section(run: &Run, level: u8, options: Options) -> Result<Option<Section>
     if let Some(chart) = by_epoch(&run.records)? {
         section = section.chart(chart);
     }
-    if let Some(chart) = losses(&run.records, options)? {
+    if let Some(chart) = losses(&run.records)? {
         section = section.chart(chart);
     }
     if let Some(table) = measured
@@ -104,16 +109,15 @@ fn by_epoch(records: &[Record]) -> Result<Option<Chart>> {
 /// Maximum number of points of the training loss; each is a mean over equally many steps.
 const POINTS: usize = 60;
 
-/// Training loss by step, unless the report is public, and validation loss by epoch.
-fn losses(records: &[Record], options: Options) -> Result<Option<Chart>> {
+/// Training loss by step and validation loss by epoch; none if there is no training loss.
+fn losses(records: &[Record]) -> Result<Option<Chart>> {
     let every = records.len().div_ceil(POINTS).max(1);
     let mean = |steps: &[Record]| {
         let losses: Vec<f64> = steps.iter().filter_map(|r| r.loss).collect();
         let step = steps.last().map_or(0, |r| r.step) as f64;
         (!losses.is_empty()).then(|| (step, losses.iter().sum::<f64>() / losses.len() as f64))
     };
-    let training: Vec<(f64, f64)> =
-        if options.public { Vec::new() } else { records.chunks(every).filter_map(mean).collect() };
+    let training: Vec<(f64, f64)> = records.chunks(every).filter_map(mean).collect();
     let validation: Vec<(f64, f64)> = records
         .iter()
         .filter_map(|r| Some((r.step as f64, r.validation.as_ref()?.loss())))

@@ -18,15 +18,23 @@ use undertone_run::{MethodName, ModeName, RunPaths, TaskName};
 
 /// The report on some runs.
 pub fn document(runs: &[Run], options: Options) -> Result<Document> {
+    if options.public {
+        let shared: Vec<Run> = runs.iter().map(Run::shared).collect();
+        return compose(&shared, options);
+    }
+    compose(runs, options)
+}
+
+fn compose(runs: &[Run], options: Options) -> Result<Document> {
     if let [run] = runs {
-        let mut sections = about(run, 2, options)?;
+        let mut sections = about(run, 2)?;
         sections[0].blocks.insert(1, Block::Note(disclosure(options).to_owned()));
         return Ok(Document { title: run.name.clone(), subtitle: introduction(run), sections });
     }
-    let mut sections = vec![compare::section(runs, options)?.note(disclosure(options))];
+    let mut sections = vec![compare::section(runs)?.note(disclosure(options))];
     for run in runs {
         sections.push(Section::new(2, run.name.clone()).paragraph(introduction(run)));
-        sections.extend(about(run, 3, options)?);
+        sections.extend(about(run, 3)?);
     }
     let private = runs.iter().filter(|run| run.no_guarantee().is_none()).count();
     let subtitle = format!("{private} of {} runs have a guarantee.", runs.len());
@@ -56,31 +64,27 @@ fn introduction(run: &Run) -> String {
 fn disclosure(options: Options) -> &'static str {
     match options.public {
         true => {
-            "What was computed from the training data without noise (losses, times, memory, \
-             attacks) is left out of this report."
+            "What was computed from private data without noise (losses, times, memory, attacks, \
+             figures of a validation file that is not public) is left out of this report."
         }
         false => {
             "Training losses, times, memory and attacks in this report were computed from the \
-             private data without noise. No guarantee covers them: keep the report with those who \
-             may see the data, or make one for others with --public."
+             private data without noise, and so were figures of a validation file that is not \
+             public. No guarantee covers them: keep the report with those who may see the data, or \
+             make one for others with --public."
         }
     }
 }
 
 /// All sections on one run.
-fn about(run: &Run, level: u8, options: Options) -> Result<Vec<Section>> {
+fn about(run: &Run, level: u8) -> Result<Vec<Section>> {
     let mut sections = vec![guarantee::section(run, level)];
     sections.extend(spending::section(run, level)?);
-    sections.extend(curves::section(run, level, options)?);
-    if !options.public {
-        sections.extend(attacks::section(run, level)?);
-    }
-    sections.extend(learning::section(run, level, options)?);
-    // In paper mode methods allocate their noise from the raw data, so the allocation leaks them.
-    if !(options.public && run.is_paper()) {
-        sections.extend(noise::section(run, level)?);
-    }
-    sections.push(facts::section(run, level, options));
+    sections.extend(curves::section(run, level)?);
+    sections.extend(attacks::section(run, level)?);
+    sections.extend(learning::section(run, level)?);
+    sections.extend(noise::section(run, level)?);
+    sections.push(facts::section(run, level));
     sections.push(reproduce(run, level));
     Ok(sections)
 }

@@ -197,6 +197,10 @@ const RULES: &[Rule] = &[
     }),
     rule("data.label", CLASSIFICATION, |file| task_is(file, TaskName::Classification)),
     rule("data.labels", CLASSIFICATION, |file| task_is(file, TaskName::Classification)),
+    rule("data.publish_labels", CLASSIFICATION, |file| task_is(file, TaskName::Classification)),
+    rule("data.publish_labels", "class names found in the file, without data.labels", |file| {
+        file.data.labels.is_none()
+    }),
     rule("data.prompt", COMPLETION, |file| task_is(file, TaskName::Completion)),
     rule("data.completion", COMPLETION, |file| task_is(file, TaskName::Completion)),
     rule("data.messages", "data.task = \"chat\"", |file| task_is(file, TaskName::Chat)),

@@ -47,9 +47,14 @@ pub struct DataSection {
     /// Column of the label.
     #[serde(default = "label")]
     pub label: String,
-    /// Names of the labels; by default read from the training file, and then assumed to be public.
+    /// Names of the classes, which are public; by default found in the training file. Published
+    /// files then number the classes, and their names stay in the run folder's `private/`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<Vec<String>>,
+    /// Whether class names that are found in the training file may be published: they are copied
+    /// from private rows into the ledger, the model and its card.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub publish_labels: bool,
     /// Column of the prompt, or a template such as `Question: {question}`, in the task
     /// `completion`.
     #[serde(default = "prompt")]

@@ -19,6 +19,7 @@
 
 mod checks;
 mod draw;
+mod finished;
 
 use crate::cells::Run;
 use crate::child::{Children, Launch};
@@ -26,6 +27,7 @@ use crate::error::{Error, Result};
 use crate::runner::{self, Finished};
 use crate::{Prepared, write_whole};
 use draw::Draw;
+use finished::read_outcome;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use undertone::train::{Saved, card};
@@ -77,6 +79,9 @@ pub struct Selected {
     pub guarantee: Guarantee,
     /// Hash of the last line of the selection's ledger.
     pub ledger_hash: String,
+    /// Hash of the selected weights; none if no run was drawn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights_hash: Option<String>,
     /// The mean number of runs. How many there were is secret.
     pub mean_runs: f64,
     /// All cells that were drawn from.
@@ -159,9 +164,18 @@ impl Prepared {
     pub fn select(&self, planned: &PlannedSelection, launch: &Launch) -> Result<Selected> {
         let files = Files::new(&self.folder);
         let _lock = self.hold(&files.runs, true)?;
-        if let Some(found) = read_outcome(&files.outcome)? {
+        if let Some(outcome) = read_outcome(&files.outcome)? {
+            finished::verify(&files, &outcome)?;
             remove_the_others(&files)?;
-            return Ok(found);
+            return Ok(outcome);
+        }
+        if !files.draw.exists() && files.selected.exists() {
+            return Err(Error::mistake(format!(
+                "{} holds a selected model, but {} is missing; bring it back, or choose another \
+                 folder by --out",
+                files.selected.display(),
+                files.outcome.display()
+            )));
         }
         if !files.draw.exists() && other_runs(&files)? {
             return Err(Error::mistake(format!(
@@ -195,18 +209,20 @@ impl Prepared {
         let done: Vec<Finished> = results.into_iter().flatten().collect();
         let guarantee = ledger.guarantee(planned.delta)?;
         let best = self.best(&draw, &done);
-        let outcome = Selected {
+        let mut outcome = Selected {
             name: best.map(|best| self.cells.runs[draw.drawn[best].candidate].name.clone()),
             metric: self.sweep.file.metric.to_string(),
             score: best.and_then(|best| self.sweep.file.metric.of(&done[best])),
             guarantee,
             ledger_hash: ledger.hash().to_owned(),
+            weights_hash: None,
             mean_runs: planned.runs.mean(),
             candidates: self.cells.runs.iter().map(|run| run.name.clone()).collect(),
             plan: best.map(|best| done[best].summary.plan.clone()),
         };
         if let Some(best) = best {
             release(&files, &runs[best], &done[best].summary, &outcome)?;
+            outcome.weights_hash = Some(finished::hash_of_selected(&files)?);
         }
         let text =
             serde_json::to_string_pretty(&outcome).map_err(|e| Error::write(&files.outcome, e))?;
@@ -237,11 +253,13 @@ fn release(files: &Files, run: &Run, summary: &Summary, outcome: &Selected) -> R
         Some(Metrics::Classification(found)) => found.confusion.len(),
         _ => 0,
     };
-    let stated = Summary {
+    let mut stated = Summary {
         guarantee: Some(outcome.guarantee.clone()),
         ledger_hash: Some(outcome.ledger_hash.clone()),
         ..summary.clone()
     };
+    // `[selection]` declares it.
+    stated.plan.data.validation_is_public = true;
     for (from, to, whole) in
         [(from.model(), to.model(), true), (from.adapter(), to.adapter(), false)]
     {
@@ -251,6 +269,10 @@ fn release(files: &Files, run: &Run, summary: &Summary, outcome: &Selected) -> R
             write_whole(&from.join("README.md"), &card)?;
             std::fs::rename(&from, &to).map_err(|e| Error::write(&to, e))?;
         }
+    }
+    if from.labels().exists() {
+        std::fs::create_dir_all(to.private()).map_err(|e| Error::write(&to.private(), e))?;
+        std::fs::rename(from.labels(), to.labels()).map_err(|e| Error::write(&to.labels(), e))?;
     }
     Ok(())
 }
@@ -292,13 +314,4 @@ fn remove_the_others(files: &Files) -> Result<()> {
         Err(e) if !missing(&e) => Err(Error::write(&files.draw, e)),
         _ => Ok(()),
     }
-}
-
-fn read_outcome(path: &Path) -> Result<Option<Selected>> {
-    if !path.exists() {
-        return Ok(None);
-    }
-    let damaged = |e: String| Error::mistake(format!("{} is damaged: {e}", path.display()));
-    let text = undertone_run::read_settings(path).map_err(|e| damaged(e.to_string()))?;
-    serde_json::from_str(&text).map(Some).map_err(|e| damaged(e.to_string()))
 }

@@ -36,8 +36,8 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// Reads and tokenises a file. For classification without given `labels`, takes those found in
-    /// the file, which private training must not do: see [`Labels::from_file`].
+    /// Reads and tokenises a file. For classification without given `labels`, takes all values
+    /// found in the file, which training must not do: see [`Labels::of_attribute`].
     pub fn load(
         path: &Path,
         task: &Task,
@@ -50,7 +50,7 @@ impl Dataset {
             (Some(_), Some(labels)) => Some(labels),
             (Some(column), None) => {
                 let format = format_of(path, options.format)?;
-                Some(Labels::from_file(path, format, column, options.on_bad_row)?)
+                Some(Labels::of_attribute(path, format, column, options.on_bad_row)?)
             }
         };
         let mut chunks = stream(path, task, tokeniser, labels.as_ref(), options)?;

@@ -136,31 +136,31 @@ pub enum Error {
 
     /// A label that is not among the given ones.
     #[error(
-        "{file}:{line}: label {label:?} is not one of {known:?}; correct the row or name all the \
+        "{file}:{line}: label {label:?} is not one of {known}; correct the row or name all the \
          labels",
         file = file.display()
     )]
     UnknownLabel {
         file: PathBuf,
         line: u64,
-        /// The file's label.
+        /// The beginning of the file's label.
         label: String,
-        /// The given labels.
-        known: Vec<String>,
+        /// The given labels, shortened.
+        known: String,
     },
 
-    /// More distinct labels than a classification can have.
+    /// A column that was taken for the labels and cannot be.
     #[error(
-        "{file}: column {column:?} holds more than {limit} different values; choose the column \
-         that holds the labels",
+        "{file}: column {column:?} cannot be the label: {reason}; choose the label column, or name \
+         the classes in data.labels (--labels)",
         file = file.display()
     )]
-    TooManyLabels {
+    NotLabels {
         file: PathBuf,
         /// The column taken for the labels.
         column: String,
-        /// Maximum number of labels.
-        limit: usize,
+        /// Why it cannot hold labels, without a value of it.
+        reason: String,
     },
 
     /// A row whose text has no token to train on.

@@ -4,18 +4,26 @@ use super::error::{Error, Result};
 use super::format::Format;
 use super::read;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use undertone_run::OnBadRow;
 
-/// Maximum number of classes; more mean that a column of texts or numbers was taken for the labels.
-const MOST: usize = 1000;
+/// Maximum number of classes that are read from a file.
+const MOST_CLASSES: usize = 50;
+
+/// Maximum number of values of an attribute.
+const MOST_VALUES: usize = 1000;
+
+/// Maximum number of characters of a class name that is read from a file.
+const LONGEST_NAME: usize = 64;
+
+/// Minimum number of rows per class, on average over the file.
+const ROWS_PER_CLASS: u64 = 20;
 
 /// The names of the classes; a class id is an index into them.
 ///
-/// The names are assumed to be public: they determine the shape of the task head and are written
-/// into the model's configuration. If the mere occurrence of a label is private, give the names
-/// instead of reading them from the data.
+/// Their number determines the shape of the task head, and so is public. Names that were read from
+/// private rows are not: see [`Labels::numbered`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Labels {
     names: Vec<String>,
@@ -34,47 +42,45 @@ impl Labels {
     }
 
     /// The labels that occur in a column of a file, in numerical order if all are integers, else in
-    /// lexicographic order.
+    /// lexicographic order. Refuses a column that looks like texts, names or numbers of people.
     ///
     /// # Privacy
     ///
-    /// The set is a function of the file: a label that occurs in one row alone would show in the
-    /// model's shape and configuration. Private training must be given its labels, or take them
-    /// from public data.
+    /// The names are copies of private cells. Only their number may be published, and only because
+    /// the ledger lists the assumption that it is public.
     pub fn from_file(
         path: &Path,
         format: Format,
         column: &str,
         on_bad_row: OnBadRow,
     ) -> Result<Labels> {
-        let mut found = BTreeSet::new();
-        for row in read::rows_or_skip(path, format, &[column], on_bad_row)? {
-            let row = row?;
-            let Some(label) = row.values.into_iter().next().filter(|label| !label.is_empty())
-            else {
-                return Err(Error::MissingValue {
-                    file: path.into(),
-                    line: row.line,
-                    column: column.into(),
-                });
-            };
-            // Most labels are known already, so `insert`'s allocation is avoided.
-            if !found.contains(&label) {
-                found.insert(label);
-            }
-            if found.len() > MOST {
-                return Err(Error::TooManyLabels {
-                    file: path.into(),
-                    column: column.into(),
-                    limit: MOST,
-                });
-            }
-        }
-        let mut names: Vec<String> = found.into_iter().collect();
+        let rows_by_class = rows_by_class(path, format, column, on_bad_row, MOST_CLASSES)?;
+        check_classes(&rows_by_class).map_err(|reason| not_labels(path, column, reason))?;
+        Ok(Labels::in_order(rows_by_class))
+    }
+
+    /// As [`Labels::from_file`], for the values of any attribute that an attack infers. Training
+    /// must not use it.
+    pub fn of_attribute(
+        path: &Path,
+        format: Format,
+        column: &str,
+        on_bad_row: OnBadRow,
+    ) -> Result<Labels> {
+        Ok(Labels::in_order(rows_by_class(path, format, column, on_bad_row, MOST_VALUES)?))
+    }
+
+    fn in_order(rows_by_class: BTreeMap<String, u64>) -> Labels {
+        let mut names: Vec<String> = rows_by_class.into_keys().collect();
         if names.iter().all(|name| integer(name).is_some()) {
             names.sort_by_key(|name| integer(name));
         }
-        Ok(Labels { names })
+        Labels { names }
+    }
+
+    /// `LABEL_0`, `LABEL_1`, … in place of the names, as transformers calls classes without names.
+    pub fn numbered(&self) -> Vec<String> {
+        (0..self.names.len()).map(|class| format!("LABEL_{class}")).collect()
     }
 
     /// The class id of a label as a file writes it.
@@ -95,8 +101,8 @@ impl Labels {
         self.id(label).ok_or_else(|| Error::UnknownLabel {
             file: file.into(),
             line,
-            label: label.into(),
-            known: self.names.clone(),
+            label: excerpt(label),
+            known: self.list(),
         })
     }
 
@@ -110,6 +116,16 @@ impl Labels {
         &self.names
     }
 
+    /// The first names, shortened, for messages.
+    pub fn list(&self) -> String {
+        const LISTED: usize = 12;
+        let names: Vec<String> = self.names.iter().take(LISTED).map(|name| excerpt(name)).collect();
+        match self.names.len().saturating_sub(LISTED) {
+            0 => names.join(", "),
+            more => format!("{} and {more} more", names.join(", ")),
+        }
+    }
+
     /// Number of classes.
     pub fn len(&self) -> usize {
         self.names.len()
@@ -117,6 +133,66 @@ impl Labels {
 
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
+    }
+}
+
+fn not_labels(path: &Path, column: &str, reason: String) -> Error {
+    Error::NotLabels { file: path.into(), column: column.into(), reason }
+}
+
+/// The values of a column, with the number of rows that have each.
+fn rows_by_class(
+    path: &Path,
+    format: Format,
+    column: &str,
+    on_bad_row: OnBadRow,
+    most: usize,
+) -> Result<BTreeMap<String, u64>> {
+    let mut rows_by_class: BTreeMap<String, u64> = BTreeMap::new();
+    for row in read::rows_or_skip(path, format, &[column], on_bad_row)? {
+        let row = row?;
+        let Some(label) = row.values.into_iter().next().filter(|label| !label.is_empty()) else {
+            return Err(Error::MissingValue {
+                file: path.into(),
+                line: row.line,
+                column: column.into(),
+            });
+        };
+        *rows_by_class.entry(label).or_default() += 1;
+        if rows_by_class.len() > most {
+            let reason = format!("it has more than {most} different values");
+            return Err(not_labels(path, column, reason));
+        }
+    }
+    Ok(rows_by_class)
+}
+
+/// Why a column with few different values still cannot hold labels. Two classes can be of any size.
+fn check_classes(rows_by_class: &BTreeMap<String, u64>) -> std::result::Result<(), String> {
+    if rows_by_class.keys().any(|name| name.chars().count() > LONGEST_NAME) {
+        return Err(format!("it has values of more than {LONGEST_NAME} characters"));
+    }
+    let classes = rows_by_class.len() as u64;
+    let rows: u64 = rows_by_class.values().sum();
+    if classes > 2 && classes * ROWS_PER_CLASS > rows {
+        let percent = 100 / ROWS_PER_CLASS;
+        return Err(format!(
+            "its {classes} different values are more than {percent} % of the {rows} rows"
+        ));
+    }
+    let single = rows_by_class.values().filter(|&&rows| rows == 1).count() as u64;
+    if classes > 2 && 2 * single > classes {
+        return Err(format!("{single} of its {classes} different values occur only once"));
+    }
+    Ok(())
+}
+
+/// The beginning of a cell, short enough that a message never holds a private text.
+pub(super) fn excerpt(cell: &str) -> String {
+    const SHOWN: usize = 20;
+    match cell.char_indices().nth(SHOWN) {
+        None => cell.to_owned(),
+        Some((end, _)) => format!("{}…", &cell[..end]),
     }
 }
 
@@ -139,13 +215,17 @@ mod tests {
         Labels::from_file(&file, Format::Tsv, "label", OnBadRow::Refuse)
     }
 
+    /// A file with each of these labels in `count` rows.
+    fn repeated(names: &[&str], count: usize) -> Result<Labels> {
+        written(&names.iter().map(|name| format!("a\t{name}\n").repeat(count)).collect::<String>())
+    }
+
     #[test]
     fn integers_are_sorted_as_numbers() {
-        assert_eq!(written("a\t10\nb\t9\nc\t-1\nd\t10\n").unwrap().names(), ["-1", "9", "10"]);
-        assert_eq!(
-            written("a\tyes\nb\tno\nc\t10\nd\t9\n").unwrap().names(),
-            ["10", "9", "no", "yes"]
-        );
+        assert_eq!(repeated(&["10", "9", "-1"], 20).unwrap().names(), ["-1", "9", "10"]);
+        let mixed = repeated(&["yes", "no", "10", "9"], 20).unwrap();
+        assert_eq!(mixed.names(), ["10", "9", "no", "yes"]);
+        assert_eq!(mixed.numbered(), ["LABEL_0", "LABEL_1", "LABEL_2", "LABEL_3"]);
     }
 
     #[test]
@@ -171,8 +251,7 @@ mod tests {
         let error = labels(&["no", "yes"]).require("maybe", Path::new("a.csv"), 12).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "a.csv:12: label \"maybe\" is not one of [\"no\", \"yes\"]; correct the row or name \
-             all the labels"
+            "a.csv:12: label \"maybe\" is not one of no, yes; correct the row or name all the labels"
         );
     }
 
@@ -182,9 +261,49 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_label_and_too_many_labels_are_refused() {
+    fn messages_show_the_beginning_of_a_cell_alone() {
+        let text = "the patient of 4 May complains about headaches";
+        let error = labels(&["no", text]).require(text, Path::new("a.csv"), 12).unwrap_err();
+        let message = error.to_string();
+        assert!(message.contains("the patient of 4 May…") && !message.contains("complains"));
+        let many: Vec<String> = (0..30).map(|i| format!("class {i}")).collect();
+        let list = Labels::given(many).unwrap().list();
+        assert!(list.ends_with("class 11 and 18 more"), "{list}");
+    }
+
+    #[test]
+    fn a_missing_label_is_refused() {
         assert!(matches!(written("a\tyes\nb\t\n"), Err(Error::MissingValue { line: 3, .. })));
-        let many: String = (0..=MOST).map(|i| format!("a\tlabel {i}\n")).collect();
-        assert!(matches!(written(&many), Err(Error::TooManyLabels { limit: MOST, .. })));
+    }
+
+    /// Texts and numbers of people in place of labels, and the last files that still pass.
+    #[test]
+    fn columns_that_cannot_be_labels_are_refused() {
+        let names = |count: usize| (0..count).map(|i| format!("class {i}")).collect::<Vec<_>>();
+        let of = |count: usize, rows: usize| {
+            let names = names(count);
+            repeated(&names.iter().map(String::as_str).collect::<Vec<_>>(), rows)
+        };
+        let refused = |found: Result<Labels>, why: &str| {
+            let error = found.unwrap_err();
+            assert!(matches!(error, Error::NotLabels { .. }), "{error}");
+            let message = error.to_string();
+            assert!(message.contains(why) && !message.contains("class "), "{message}");
+        };
+        assert_eq!(of(50, 20).unwrap().len(), 50);
+        refused(of(51, 20), "more than 50 different values");
+        refused(of(3, 19), "3 different values are more than 5 % of the 57 rows");
+        refused(of(40, 1), "more than 5 %");
+        assert_eq!(of(2, 1).unwrap().len(), 2);
+        let long = "x".repeat(LONGEST_NAME);
+        assert_eq!(repeated(&[&long, "no"], 20).unwrap().len(), 2);
+        refused(repeated(&[&format!("{long}x"), "no"], 20), "values of more than 64 characters");
+        // One usual value, and one each for some people.
+        let rare = |count: usize| {
+            let rare: String = names(count).iter().map(|name| format!("a\t{name}\n")).collect();
+            written(&format!("{}{rare}", "a\tnone\na\tsome\n".repeat(1000)))
+        };
+        assert_eq!(rare(2).unwrap().len(), 4);
+        refused(rare(3), "3 of its 5 different values occur only once");
     }
 }

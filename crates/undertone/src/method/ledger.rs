@@ -2,6 +2,7 @@
 
 use super::Begin;
 use crate::collective::Ranks;
+use crate::data::Labels;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
 use crate::train::Prepared;
@@ -57,6 +58,8 @@ impl RunLedger {
                 "was begun with another plan or other data; resume with what the run began with",
             ));
         }
+        // Before the first release: whoever deletes the ledger after this cannot start over.
+        folder.mark_begun()?;
         Ok(Self { ledger: Some(ledger), path, ranks, delta, planned: None, computed: None })
     }
 
@@ -155,6 +158,22 @@ pub fn not_private_because(seed: Option<u64>, unaccounted: Option<&str>) -> Opti
     }
 }
 
+/// What is assumed about classes that were found in the training file. A class that one unit alone
+/// has would change the shape of the model, and the numbers of the classes after it.
+fn of_found_labels(plan: &Plan, labels: &Labels) -> String {
+    match plan.data.publish_labels {
+        true => format!(
+            "the names of the classes ({}), which were found in the training file, are public",
+            labels.names().join(", ")
+        ),
+        false => format!(
+            "the training file has the same {} classes with and without any one unit, and their \
+             number is public; their names are not released",
+            labels.len()
+        ),
+    }
+}
+
 /// The assumptions of the guarantee, in the order of the ledger: those of every private run, with
 /// those of the method among them.
 pub fn assumptions(
@@ -174,7 +193,7 @@ pub fn assumptions(
             ),
         },
         "the model that the run began from does not depend on the training file".to_owned(),
-        "metrics.jsonl, an event file for TensorBoard, secret.key, identity.json, audit.json and \
+        "metrics.jsonl, the folder private/, an event file for TensorBoard, secret.key, identity.json, audit.json and \
          its drawings, a relevance map without noise, the progress that was shown, and the time \
          and memory that the run took are not released: they depend on the data without noise"
             .to_owned(),
@@ -202,12 +221,8 @@ pub fn assumptions(
             prepared.data.skipped
         ));
     }
-    if prepared.labels_were_found {
-        let labels = prepared.data.labels.as_ref();
-        let names = labels.map(|labels| labels.names().join(", ")).unwrap_or_default();
-        assumptions.push(format!(
-            "the labels ({names}), which were found in the training file, are public"
-        ));
+    if let (true, Some(labels)) = (prepared.labels_were_found, &prepared.data.labels) {
+        assumptions.push(of_found_labels(plan, labels));
     }
     assumptions.extend(of_method);
     if plan.training.dropout {

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::method::central::CentralPlan;
 use crate::method::local::LocalPlan;
 use std::path::{Path, PathBuf};
-use undertone_run::{LearnerKind, MethodName, RunFile, TaskName};
+use undertone_run::{DataSection, LearnerKind, MethodName, RunFile, TaskName};
 
 impl Plan {
     /// Checks a run file and fills in the defaults that depend on its method.
@@ -33,6 +33,9 @@ impl Plan {
                 }
                 TaskName::Chat => "chat reads data.messages; leave data.text out",
             }));
+        }
+        if file.data.task == TaskName::Classification && file.data.labels.is_none() {
+            check_label_column(&file.data)?;
         }
         if file.data.task == TaskName::Completion {
             let (prompt, completion) = (file.data.prompt.clone(), file.data.completion.clone());
@@ -110,6 +113,20 @@ impl Plan {
             _ => Ok(()),
         }
     }
+}
+
+/// Refuses to read classes from a column that holds texts or people.
+fn check_label_column(data: &DataSection) -> Result<()> {
+    let also = match &data.author {
+        Some(author) if *author == data.label => "data.author",
+        _ if data.text.contains(&data.label) => "data.text",
+        _ => return Ok(()),
+    };
+    Err(Error::plan(format!(
+        "column {:?} is data.label and {also}, so its values would become the classes; name the \
+         label column, or the classes in data.labels",
+        data.label
+    )))
 }
 
 /// δ, which every private method needs.

@@ -34,7 +34,15 @@ pub fn identity(
     hash.add_plan(plan);
     hash.add_debug(resolved);
     // The folder of the model is what was read from it.
-    let Prepared { model, data, validation, public, origin: _, labels_were_found } = prepared;
+    let Prepared {
+        model,
+        data,
+        validation,
+        public,
+        origin: _,
+        labels_were_found,
+        labels_are_private: _,
+    } = prepared;
     // Without early stopping the validation file is used to report metrics only.
     if let (Some(_), Some(validation)) = (plan.training.stop_early, validation) {
         hash.add_data(validation);
@@ -88,7 +96,15 @@ pub fn fingerprints(
         hash.add_plan(plan);
         Ok(())
     })?;
-    let Prepared { model, data, validation, public, origin: _, labels_were_found } = prepared;
+    let Prepared {
+        model,
+        data,
+        validation,
+        public,
+        origin: _,
+        labels_were_found,
+        labels_are_private: _,
+    } = prepared;
     add("has another base model", &mut |hash| hash.add_model(model))?;
     add("has other training data", &mut |hash| {
         hash.add_debug(&(labels_were_found, resolved));

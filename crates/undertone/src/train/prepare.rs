@@ -15,7 +15,7 @@ use crate::plan::{Method, Plan};
 use crate::tensor::Device;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use undertone_run::{PublicFile, TaskName, Tuning};
+use undertone_run::{PublicFile, TaskName, Tuning, private_labels};
 
 /// Model and data of a run, loaded.
 pub struct Prepared {
@@ -25,8 +25,10 @@ pub struct Prepared {
     pub public: PublicData,
     /// Folder of the base model.
     pub origin: PathBuf,
-    /// Whether the label names were read from the private training file.
+    /// Whether the class names were read from the private training file.
     pub labels_were_found: bool,
+    /// Whether the class names may not be published.
+    pub labels_are_private: bool,
 }
 
 /// Public data that the method uses.
@@ -52,11 +54,16 @@ impl Prepared {
         data: Option<Dataset>,
     ) -> Result<Self> {
         let origin = locate(&plan.model.name())?;
-        let (labels, labels_were_found) = labels(plan, &origin)?;
+        let ClassNames { labels, were_found, are_private } = ClassNames::of(plan, &origin)?;
         let seed = secret.number(purpose::INITIAL_VALUES);
+        // The model and its configuration are published. Its data are read by the true names.
+        let published = |labels: &Labels| match are_private {
+            true => labels.numbered(),
+            false => labels.names().to_vec(),
+        };
         let options = LoadOptions {
             task_head: Some(plan.task_head()),
-            labels: labels.as_ref().map(|labels| labels.names().to_vec()),
+            labels: labels.as_ref().map(published),
             seed,
             quantise: plan.model.quantise,
         };
@@ -93,7 +100,8 @@ impl Prepared {
             .map(|path| files.read(path, every_row(plan)))
             .transpose()?;
         let public = files.public()?;
-        Ok(Self { model, data, validation, public, origin, labels_were_found })
+        let (labels_were_found, labels_are_private) = (were_found, are_private);
+        Ok(Self { model, data, validation, public, origin, labels_were_found, labels_are_private })
     }
 }
 
@@ -159,7 +167,7 @@ impl Files<'_> {
 /// The tokenizer, the number of its tokens that the model has embeddings for, and the labels.
 fn reader(plan: &Plan) -> Result<(Tokeniser, usize, Option<Labels>)> {
     let origin = locate(&plan.model.name())?;
-    let (labels, _) = labels(plan, &origin)?;
+    let labels = ClassNames::of(plan, &origin)?.labels;
     let options = LoadOptions {
         task_head: Some(plan.task_head()),
         labels: labels.as_ref().map(|l| l.names().to_vec()),
@@ -253,23 +261,48 @@ pub fn canary_template(plan: &Plan) -> Result<CanaryTemplate> {
     })
 }
 
-/// The label names of the run file, of a base model that is a classifier, or of the training file;
-/// and whether they come from the last.
-pub(super) fn labels(plan: &Plan, origin: &Path) -> Result<(Option<Labels>, bool)> {
-    if plan.task_head() != TaskHead::SequenceClassification {
-        return Ok((None, false));
+/// The class names of a run.
+pub(super) struct ClassNames {
+    /// None unless the run is one of classification.
+    pub labels: Option<Labels>,
+    /// Whether they were read from the private training file.
+    were_found: bool,
+    /// Whether they may not be published.
+    are_private: bool,
+}
+
+impl ClassNames {
+    /// The names of the run file, of a base model that is a classifier, or of the training file.
+    pub fn of(plan: &Plan, origin: &Path) -> Result<Self> {
+        let names = |labels: Labels, were_found: bool, are_private: bool| Self {
+            labels: Some(labels),
+            were_found,
+            are_private,
+        };
+        if plan.task_head() != TaskHead::SequenceClassification {
+            return Ok(Self { labels: None, were_found: false, are_private: false });
+        }
+        if let Some(given) = &plan.data.labels {
+            return Ok(names(Labels::given(given.clone())?, false, false));
+        }
+        let config = Config::read(origin)?;
+        let classifies =
+            config.architecture().is_some_and(|class| class.ends_with("ForSequenceClassification"));
+        if let Some(own) = config.labels()?.filter(|_| classifies) {
+            if plan.data.publish_labels {
+                return Err(Error::plan(
+                    "data.publish_labels is for class names found in the training file, and the \
+                     base model has its own; remove it, or name the classes in data.labels",
+                ));
+            }
+            // The model of a run that keeps its class names private has numbers in their place.
+            let kept = private_labels(origin)?.filter(|kept| kept.len() == own.len());
+            let are_private = kept.is_some();
+            return Ok(names(Labels::given(kept.unwrap_or(own))?, false, are_private));
+        }
+        let path = &plan.data.train;
+        let format = format_of(path, plan.data.format)?;
+        let found = Labels::from_file(path, format, &plan.data.label, plan.data.on_bad_row)?;
+        Ok(names(found, true, !plan.data.publish_labels))
     }
-    if let Some(names) = &plan.data.labels {
-        return Ok((Some(Labels::given(names.clone())?), false));
-    }
-    let config = Config::read(origin)?;
-    let classifies =
-        config.architecture().is_some_and(|class| class.ends_with("ForSequenceClassification"));
-    if let Some(names) = config.labels()?.filter(|_| classifies) {
-        return Ok((Some(Labels::given(names)?), false));
-    }
-    let path = &plan.data.train;
-    let format = format_of(path, plan.data.format)?;
-    let found = Labels::from_file(path, format, &plan.data.label, plan.data.on_bad_row)?;
-    Ok((Some(found), true))
 }

@@ -4,7 +4,7 @@
 //! and, where the run file does not name them, its labels; the timed step reads no row of it.
 
 use super::memory::{GpuMemory, peak_memory};
-use super::prepare::{check_head, labels};
+use super::prepare::{ClassNames, check_head};
 use super::{Learner, Protection, Step};
 use crate::data::{Batch, Example, Target};
 use crate::error::Result;
@@ -63,7 +63,7 @@ pub fn rehearse(plan: &Plan, device: &Device) -> Result<Rehearsal> {
     let device = device.map_err(crate::model::Error::from)?;
     let count = units_of(&plan.data)?;
     let origin = locate(&plan.model.name())?;
-    let (labels, _) = labels(plan, &origin)?;
+    let labels = ClassNames::of(plan, &origin)?.labels;
     let options = LoadOptions {
         task_head: Some(plan.task_head()),
         labels: labels.as_ref().map(|labels| labels.names().to_vec()),

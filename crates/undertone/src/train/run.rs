@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use undertone_run::{
     EpochsTaken, Metrics, ParameterCounts, RunFolder, Summary, Tuning, ValidationMetrics,
-    read_metrics, write_atomically, write_json,
+    read_metrics, write_atomically,
 };
 
 /// Arguments of [`train`].
@@ -88,6 +88,9 @@ fn train_rank(
     if let Some(folder) = folder.as_ref().filter(|folder| folder.is_finished()) {
         folder.forget_secrets()?;
         return Err(Error::folder(start.out, "is finished; there is nothing to resume"));
+    }
+    if let Some(folder) = folder.as_ref().filter(|_| start.resume) {
+        check_ledger_is_there(folder)?;
     }
     let plan = start.plan;
     let begun = start.resume && folder.as_ref().is_some_and(RunFolder::has_begun);
@@ -164,6 +167,18 @@ fn train_rank(
     run.finish()
 }
 
+/// Refuses to resume a run that has a ledger no more: what it released would cost nothing.
+fn check_ledger_is_there(folder: &RunFolder) -> Result<()> {
+    if !folder.is_marked_begun()? || folder.ledger().exists() {
+        return Ok(());
+    }
+    Err(Error::folder(
+        &folder.ledger(),
+        "is missing, and plan.toml says that the run has begun; bring back the ledger and the \
+         other files of the run, or start a new run in another folder",
+    ))
+}
+
 /// Refuses a batch of more users than there are: the accountant would speak of examples.
 fn check_batch(plan: &Plan, units: usize) -> Result<()> {
     let batch = plan.training.batch;
@@ -215,6 +230,9 @@ impl Run {
         // Before the model: a folder with a configuration is complete.
         self.procedure.save(model, &folder)?;
         Reading { max_tokens: self.plan.data.max_tokens }.save(&folder)?;
+        if let (Some(labels), true) = (&self.data.labels, self.labels_are_private) {
+            run_folder.keep_labels(labels.names())?;
+        }
         if whole {
             save(model, &folder, Some(&self.origin))?;
         } else {
@@ -244,7 +262,7 @@ impl Run {
             },
             records: facts.perturbation,
             selection: self.selection(),
-            throughput: self.throughput(),
+            throughput: Some(self.throughput()),
             ranks: self.most_ranks,
             peak_memory_bytes: peak_memory(),
             peak_gpu_memory_bytes,
@@ -265,7 +283,7 @@ impl Run {
         write_atomically(&folder.join("README.md"), |out| out.write_all(card.as_bytes()))?;
         // In this order: a run that is interrupted between the two is finished, and its secret is
         // removed when the folder is opened next.
-        write_json(&run_folder.summary(), &summary)?;
+        run_folder.write_summary(&summary)?;
         run_folder.forget_secrets()?;
         Ok(summary)
     }

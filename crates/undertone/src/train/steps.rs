@@ -53,6 +53,8 @@ pub struct Run {
     members: Members,
     pub(super) validation: Option<Dataset>,
     pub(super) origin: PathBuf,
+    /// Whether the class names come from private rows and may not be published.
+    pub(super) labels_are_private: bool,
     dropout_key: u64,
     mask_key: [u8; 32],
     pub(super) checkpoint_key: CheckpointKey,
@@ -81,7 +83,7 @@ impl Run {
         (procedure, protection): (Box<dyn Procedure>, Option<Protection>),
         secret: &Secret,
     ) -> Self {
-        let Prepared { model, data, validation, origin, .. } = prepared;
+        let Prepared { model, data, validation, origin, labels_are_private, .. } = prepared;
         let mut learner = Learner::new(model, plan.optimiser(), protection).over(&ranks);
         learner.average = plan.training.average.map(AveragedWeights::new);
         Self {
@@ -90,6 +92,7 @@ impl Run {
             dropout_key: secret.number(purpose::DROPOUT),
             mask_key: secret.key(purpose::MASKING),
             checkpoint_key: CheckpointKey::new(secret),
+            labels_are_private,
             folder,
             ranks,
             plan,

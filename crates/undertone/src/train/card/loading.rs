@@ -1,6 +1,6 @@
 //! How to load the model: metadata for the Hugging Face hub, and commands.
 
-use super::{Saved, base, name};
+use super::{Saved, base, name, shown_metrics};
 use crate::model::TaskHead;
 use serde_json::Value;
 use undertone_run::{MethodName, Metrics, Summary, Tuning};
@@ -53,7 +53,7 @@ pub fn metadata(summary: &Summary) -> String {
     if summary.plan.privacy.method != MethodName::None {
         lines.push(format!("- {}", name(summary.plan.privacy.method)));
     }
-    if let Some(metrics) = &summary.metrics.validation {
+    if let Some(metrics) = shown_metrics(summary) {
         let names: &[&str] = match metrics {
             Metrics::Classification(_) => &["accuracy", "f1"],
             Metrics::Language(_) => &["perplexity"],
