@@ -95,7 +95,7 @@ fn plans_of_the_first_format_are_read() {
     assert!(RunFile::parse(&ran_plainly, &[]).is_ok());
     assert!(RunFile::parse(&ran_plainly, &set).is_err(), "a key without effect is set anew");
     assert!(RunFile::parse(&ran, &[]).unwrap_err().to_string().contains("language-modelling"));
-    let later = format!("format = 4\n{FILE}");
+    let later = format!("format = 5\n{FILE}");
     let error = RunFile::parse(&later, &[]).unwrap_err().to_string();
     assert!(error.contains("newer undertone"), "{error}");
 }
