@@ -282,7 +282,9 @@ mod tests {
     fn summary(private: bool, validation_is_public: bool) -> Summary {
         let text = json!({
             "private": private, "guarantee": null, "selection": "", "steps": 3,
-            "metrics": { "validation": { "examples": 1, "tokens": 2, "loss": 1.0, "perplexity": 2.7 } },
+            "metrics": {
+                "validation": { "examples": 1, "tokens": 2, "loss": 1.0, "perplexity": 2.7 }
+            },
             "throughput": { "examples_per_second": 5.0, "seconds": 6.0 },
             "peak_memory_bytes": 7, "peak_gpu_memory_bytes": 8, "largest_micro_batch": 9,
             "parameters": { "trainable": 1, "total": 2 },
