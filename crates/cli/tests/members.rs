@@ -149,6 +149,6 @@ fn mistakes_about_held_out_units_are_one_sentence() {
     let local = [&local[..], &["--set", "data.hold_out=0.1"]].concat();
     bench.refused("run", &local, "data.hold_out is for central DP and non-private runs");
     let users = [&BY_AUTHOR[..], &["--set", "training.batch=50"]].concat();
-    bench.refused("run", &users, "the number of users in the training file, 40");
+    bench.refused("run", &users, "at most the number of users, 40");
     sentences.assert("members");
 }

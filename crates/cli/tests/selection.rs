@@ -188,7 +188,7 @@ fn selections_that_prove_nothing_are_refused() {
     for (from, to, about) in [
         ("validation = \"public\"\n", "", "must be public"),
         ("metric = \"accuracy\"", "metric = \"accuracy\"\nseeds = [1]", "seeds has no place"),
-        ("metric = \"accuracy\"", "metric = \"accuracy\"\nexamples = 60", "examples has no place"),
+        ("metric = \"accuracy\"", "metric = \"accuracy\"\nexamples = 60", "use share instead"),
         ("metric = \"accuracy\"", "metric = \"memory\"", "by accuracy, f1, loss or perplexity"),
         ("eta = 0.0", "eta = -1.5", "η of the number of runs"),
         ("\"training.batch\" = [20, 40]", "\"privacy.delta\" = [1e-3, 1e-4]", "the same delta"),

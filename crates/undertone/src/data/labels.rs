@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn messages_show_the_beginning_of_a_cell_alone() {
         let text = "the patient of 4 May complains about headaches";
-        let error = labels(&["no", text]).require(text, Path::new("a.csv"), 12).unwrap_err();
+        let error = labels(&["no", "yes"]).require(text, Path::new("a.csv"), 12).unwrap_err();
         let message = error.to_string();
         assert!(message.contains("the patient of 4 May…") && !message.contains("complains"));
         let many: Vec<String> = (0..30).map(|i| format!("class {i}")).collect();
