@@ -37,6 +37,14 @@ pub enum ReleaseId {
 #[derive(Clone, Debug, Default)]
 pub struct Tape(Arc<Mutex<Reel>>);
 
+/// A tape for the steps of a learner.
+#[derive(Clone, Debug)]
+pub(crate) struct StepTape {
+    pub tape: Tape,
+    /// The release that a step makes.
+    pub release: fn(u64) -> ReleaseId,
+}
+
 /// A release's values come in pieces: a parameter, or a rank's slice of one.
 type Piece = (ReleaseId, usize, usize);
 

@@ -13,7 +13,7 @@ use crate::model::{
     Error, Factor, Gradients, Model, Origin, ParameterId, Receiver, Result, Weighting,
 };
 use crate::noise::Noise;
-use crate::replay::{ReleaseId, Tape};
+use crate::replay::StepTape;
 use crate::tensor::Matrix;
 
 /// A model with its optimiser and, for private training, its gradient clipping and noise.
@@ -29,7 +29,7 @@ pub struct Learner {
     /// The average of the weights that takes their place in the end.
     pub average: Option<AveragedWeights>,
     /// Records each release before its noise is added, or replays another run.
-    pub(crate) tape: Option<(Tape, fn(u64) -> ReleaseId)>,
+    pub(crate) tape: Option<StepTape>,
 }
 
 /// Gradient clipping and noise of private training.
@@ -256,7 +256,7 @@ impl Learner {
         let share = allocation.as_ref().and_then(|(noise, allocation)| {
             let mut count = [sum.clipped().centred_count() as f32];
             let std = no_less(allocation.count_std?);
-            if let Some((tape, release)) = tape {
+            if let Some(StepTape { tape, release }) = tape {
                 tape.pass_slice(release(step.number), usize::MAX, &mut count, std);
             }
             noise.add(step.number, coordinates.end(), std, 1.0, &mut count);
@@ -272,7 +272,7 @@ impl Learner {
                 own.into_iter().map(Some).collect()
             }
         };
-        if let (Some((tape, release)), Some((_, allocation))) = (tape, &allocation) {
+        if let (Some(StepTape { tape, release }), Some((_, allocation))) = (tape, &allocation) {
             for (slice, sum) in slices.iter().zip(&mut sums) {
                 let (id, start) = (slice.parameter, slice.range.start);
                 let piece = (release(step.number), id.index(), start);

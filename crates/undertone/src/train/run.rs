@@ -17,7 +17,7 @@ use crate::model::folder::{Reading, save};
 use crate::model::tuning::save_adapter;
 use crate::noise::Secret;
 use crate::plan::{Method, Plan};
-use crate::replay::{ReleaseId, Tape};
+use crate::replay::{ReleaseId, StepTape, Tape};
 use crate::tensor::Device;
 use std::io::Write;
 use std::path::Path;
@@ -157,7 +157,7 @@ fn train_rank(
     let procedure = method::begin(begin)?;
     let mut run = Run::new((folder, ranks), plan, resolved, prepared, procedure, &secret);
     run.gpu_memory = gpu_memory;
-    run.learner.tape = start.tape.map(|tape| (tape, ReleaseId::Step as fn(u64) -> ReleaseId));
+    run.learner.tape = start.tape.map(|tape| StepTape { tape, release: ReleaseId::Step });
     run.most_ranks = identity.most_ranks;
     let path = run.folder.as_ref().map(|folder| folder.checkpoint()).unwrap_or_default();
     if start.resume && shared(&run.ranks, || Ok(path.exists()))? {

@@ -16,7 +16,7 @@ use crate::gradient::Clip;
 use crate::method::central::{AllocationMethod, DpSgd};
 use crate::model::Model;
 use crate::noise::{Noise, Secret, purpose};
-use crate::replay::{ReleaseId, Tape};
+use crate::replay::{ReleaseId, StepTape, Tape};
 use crate::train::optimiser::Settings;
 use crate::train::{Learner, Protection, Step, TrainingEvent};
 use undertone_run::{AdaptSection, Adaptation, OptimiserKind};
@@ -61,7 +61,8 @@ fn descend(
         AllocationMethod::Proved(Box::new(DpSgd::new(&Clip::Automatic, &model.parameters)));
     let protection = Protection { method, noise: Noise::new(&own) };
     let mut learner = Learner::new(model.clone(), settings, Some(protection));
-    learner.tape = tape.map(|tape| (tape.clone(), ReleaseId::Adaptation as fn(u64) -> ReleaseId));
+    let release = ReleaseId::Adaptation;
+    learner.tape = tape.map(|tape| StepTape { tape: tape.clone(), release });
     let members = data.members();
     for step in 0..found.steps {
         let chosen = members.of_units(&sampler.step(step));
