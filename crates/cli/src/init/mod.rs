@@ -44,7 +44,11 @@ pub struct Init {
     #[command(flatten)]
     columns: ColumnArguments,
     /// Declare the number of privacy units, so that the true number stays private
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)))]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX))
+    )]
     units: Option<u64>,
     /// Make a row the privacy unit, even if there is a column of authors
     #[arg(long, conflicts_with = "author")]

@@ -39,7 +39,7 @@ struct Arithmetic {
     /// How far above its bound a distance may be: the rounding that the ledger lists among its
     /// assumptions. Adding a unit changes how the others are packed, and so the order in which
     /// their gradients are added up, and on a GPU the kernel that a batch's size decides. In bf16
-    /// that was 0.6 % of the bound at most.
+    /// 0.6 % was seen; that rounding is the whole of it has not been shown.
     tolerance: f64,
 }
 
